@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo lint test test-slow docs reference
+.PHONY: install demo lint test test-quick test-slow docs reference
 
 install: $(STAMP)-test
 
@@ -44,7 +44,11 @@ lint: $(STAMP)-test
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test: lint
+# Types are checked beside the tests: alone they would keep one of two cores for two minutes.
+test: $(STAMP)-test
+	$(MAKE) --jobs 2 lint test-quick
+
+test-quick: $(STAMP)-test
 	$(PYTEST) -m "not slow"
 
 test-slow: $(STAMP)-test

@@ -26,10 +26,9 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
 from sightline.annotate.agreement import agreement_report, write_agreement
-from sightline.annotate.items import SamplingRule
+from sightline.annotate.campaign import Campaign, read_judgements
 from sightline.annotate.journal import FIRST, SECOND
-from sightline.annotate.tasks import NO_LOOK, TaskFolder, create_task
-from sightline.annotate.work import all_readings
+from sightline.annotate.make import NO_SUSPICIONS, SamplingRule, create_campaign
 from sightline.core.probe import Box, Probe
 from sightline.probes import ProbeSet, read_probes
 
@@ -56,10 +55,10 @@ def _off(region: Box, rng: random.Random, share: float) -> list[float]:
     return [min(max(side, 0.0), 1.0) for side in moved]
 
 
-def made_task(folder: Path) -> tuple[TaskFolder, dict[str, Probe]]:
+def made_task(folder: Path) -> tuple[Campaign, dict[str, Probe]]:
     probes = read_probes(SCENES / "open_probes.jsonl").probes[:QUESTIONS]
     rule = SamplingRule(second=0.75)
-    task = create_task(folder / "task", "evidence", ProbeSet(probes), SCENES / "open_images", rule, NO_LOOK)
+    task = create_campaign(folder / "task", "evidence", ProbeSet(probes), SCENES / "open_images", rule, NO_SUSPICIONS)
     return task, {probe.id: probe for probe in probes}
 
 
@@ -104,7 +103,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 take(browser, out / "annotate-boxes.jpg")
             finally:
                 server.kill()
-        readings = all_readings(task)
+        readings = read_judgements(task)
         page = write_agreement(Path(folder) / "page", agreement_report(task.kind, readings), task, readings)
         browser.set_window_size(1280, 1180)
         browser.get(page.as_uri())

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import encode_all
 from sightline.answering.scorers.spoken import OpenAnswer
 from sightline.arms.arm import parse_arm
+from sightline.auditing.loop import encode_all
 from sightline.backbones import load_backbone
 from sightline.backbones.decoding import Decoder
 from sightline.device.kernels import planless

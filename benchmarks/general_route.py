@@ -23,9 +23,9 @@ import transformers
 
 import sightline
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import encode_all
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms import parse_arm
+from sightline.auditing.loop import encode_all
 from sightline.backbones import Backbone
 from sightline.backbones.checkpoints import processor_of
 from sightline.backbones.execution import use_execution, use_vision_execution

@@ -24,7 +24,7 @@ from sightline.rows.reader import count_rows
 RULES = ("accuracy(target:0.3) >= 0.5", "posecr(target:0.3) - posecr(full) >= -1", "auroc(target:0.3) >= 0.5")
 SUMMARY = (
     "import sys; from sightline.store import load_run; "
-    "from sightline.commands.run_summary import print_summary; print_summary(load_run(sys.argv[1]))"
+    "from sightline.commands.run import print_summary; print_summary(load_run(sys.argv[1]))"
 )
 
 

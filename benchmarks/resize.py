@@ -21,11 +21,10 @@ from typing import Any
 import pandas as pd
 from audited_set import add_options, name_of, settings
 from rich.console import Console
-from rich.table import Table
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.commands.leaderboard import interval
+from sightline.core.table import Table, TableColumn
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 
@@ -42,13 +41,14 @@ def printed(rows: pd.DataFrame, subject: str, seconds: float) -> Table:
     """One line per arm; a budget's arms stand together."""
     spent = rows.groupby("arm", sort=False)[["k_tokens", "vision_ms"]].mean()
     pages = rows["image_id"].nunique()
-    labels = (METRICS[name].label for name in SHOWN)
+    columns = [
+        TableColumn("arm", "arm"),
+        TableColumn("k_tokens", "tokens", "count"),
+        *(TableColumn(name, METRICS[name].label, "score", interval=True) for name in SHOWN),
+        TableColumn("vision_ms", "vision ms", "count"),
+    ]
     title = f"{subject}, {pages} pages, {len(rows)} rows in {seconds:.0f} s"
-    table = Table("arm", "tokens", *labels, "vision ms", title=title)
-    for line in arm_summary(rows, metrics=SHOWN).to_dict("records"):
-        tokens, vision = spent.loc[line["arm"]]
-        table.add_row(line["arm"], f"{tokens:.0f}", *(interval(line, name) for name in SHOWN), f"{vision:.0f}")
-    return table
+    return Table("resize", title, "", columns, arm_summary(rows, metrics=SHOWN).join(spent, on="arm"))
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
         started = time.perf_counter()
         rows = audited(options.keep, options.out or Path(folder) / "run", settings(options))
         table = printed(rows, name_of(options), time.perf_counter() - started)
-    Console(width=140).print(table)
+    table.terminal(Console(width=140))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from sightline.cost.selection import Inputs, time_method, timed_methods
-from sightline.selectors import greedy, kernels
+from sightline.selectors import greedy
 
 SIZES = ((1, 576), (32, 576), (1, 2500))
 CHECKED = 2
@@ -57,19 +57,21 @@ def time_kernels(images: int, n: int) -> None:
     s, w, z, o, b, first, count = few
     weight, zero, one, bias, seeds, counts = (part.cuda() for part in (weight, zero.double(), one, bias, seeds, counts))
     expected = greedy.farthest_greedy(s, w, first, count, 1.0, k)
-    report("farthest", lambda: kernels.farthest(similarity, weight, seeds, counts, 1.0, k), expected)
+    report("farthest", lambda: greedy.launch_farthest(similarity, weight, seeds, counts, 1.0, k), expected)
     expected = greedy.residual_greedy(s, o, b, k, first[:, 0], 0.9, rooted=True)
-    for smallest in (8, 16, 32) if (images, n) == SIZES[0] else (kernels.SMALLEST_RESIDUAL,):
+    for smallest in (8, 16, 32) if (images, n) == SIZES[0] else (greedy.SMALLEST_RESIDUAL,):
         report(
             f"residual {smallest}",
-            lambda size=smallest: kernels.residual(similarity, one, one * 1e-8, bias, 0.9, True, seeds[:, 0], k, size),
+            lambda size=smallest: greedy.launch_residual(
+                similarity, one, one * 1e-8, bias, 0.9, True, seeds[:, 0], k, size
+            ),
             expected,
         )
     expected = greedy.cover_greedy(s, w, z, k)
-    for smallest in (8, 16) if (images, n) == SIZES[0] else (kernels.SMALLEST_COVER,):
+    for smallest in (8, 16) if (images, n) == SIZES[0] else (greedy.SMALLEST_COVER,):
         report(
             f"cover {smallest}",
-            lambda size=smallest: kernels.cover(similarity, weight.double(), zero, k, size),
+            lambda size=smallest: greedy.launch_cover(similarity, weight.double(), zero, k, size),
             expected,
         )
 

@@ -1,18 +1,20 @@
 """How far a probe walks: the source files that a command enters, and how the package hangs together.
 
-    python -m benchmarks.walk [--list "task to disk"]
+    python -m benchmarks.walk [--list "task to disk"] [--write]
 
 One image with two probes under one arm is audited by the embedded reader on a CPU; then the run is gated, reported and
 bundled. A file is *entered* when a function of it is called, whatever thread calls it. Importing alone does not count:
 a module is read once, by nobody who follows a probe. ``task to disk`` is the part of ``run`` from a task that was just
 pulled, so that its images are prepared next, to the file of its rows. Beside that: files, lines, import cycles between
-modules (imports inside functions and for types count) and modules that one other module alone imports.
+modules (imports inside functions and for types count) and modules that one other module alone imports. ``--write``
+puts the walk of ``run``, file by file in the order in which they are entered, into docs/architecture.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import re
 import sys
 import tempfile
 import threading
@@ -28,6 +30,8 @@ import sightline
 PACKAGE = Path(sightline.__file__).parent
 SCENES = PACKAGE / "assets" / "scenes" / "confirmation"
 ARM = "target:0.3"
+HEART = "leases"
+"""The thread that gives signs of life now and then: when it does is no part of the way."""
 
 
 TASK_TO_DISK = "task to disk"
@@ -47,6 +51,8 @@ def entered() -> Iterator[tuple[dict[Path, set[str]], dict[Path, set[str]]]]:
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         if event not in ("call", "return") or not frame.f_code.co_filename.startswith(ours):
+            return
+        if threading.current_thread().name == HEART:
             return
         name = frame.f_code.co_qualname
         if event == "return":
@@ -180,9 +186,32 @@ def imported_once(graph: dict[str, set[str]]) -> list[str]:
     return [name for name, count in importers.items() if count == 1 and name not in packages]
 
 
+PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+BEGIN, END = "<!-- generated: the walk -->\n", "<!-- end of generated part -->\n"
+
+
+def listed() -> list[str]:
+    """The files that the page names, in its order."""
+    generated = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    return re.findall(r"^\d+\. `([^`]+)`", generated, re.MULTILINE)
+
+
+def write_page(found: dict[str, dict[Path, set[str]]]) -> None:
+    """The walk of ``run`` with the first sentence of every file, and where a task's own part of it begins and ends."""
+    page, of_task = PAGE.read_text(encoding="utf-8"), found[TASK_TO_DISK]
+    lines = []
+    for number, file in enumerate(found["run"], 1):
+        said = ast.get_docstring(ast.parse((PACKAGE / file).read_text(encoding="utf-8"))) or ""
+        sentence = " ".join(said.split("\n\n")[0].split()).rstrip(".")
+        lines.append(f"{number}. `{file}`{' •' if file in of_task else ''} {sentence}\n")
+    before, _, rest = page.partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}{''.join(lines)}{rest[rest.index(END) :]}", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--list", metavar="COMMAND", help="print the files that this command enters, too")
+    parser.add_argument("--write", action="store_true", help="write the walk of run into docs/architecture.md, too")
     asked = parser.parse_args()
     graph = imports()
     sources = list(PACKAGE.rglob("*.py"))
@@ -190,6 +219,8 @@ def main() -> None:
     found = walks()
     if asked.list:
         print("\n".join(str(place) for place in found[asked.list]))
+    if asked.write:
+        write_page(found)
     print(f"source files {len(sources)}, lines {lines}")
     print(
         f"import cycles between modules {len(cycles(graph))}, modules imported by one other {len(imported_once(graph))}"

@@ -189,7 +189,8 @@ def command(node: Any, name: str) -> Iterator[str]:
     lines = [[code(record[0]), prose(record[1])] for record in records if record is not None]
     if lines:
         yield table(("option", "what it does"), lines)
-    for below, child in getattr(node, "commands", {}).items():
+    for below in node.list_commands(None) if hasattr(node, "list_commands") else ():
+        child = node.get_command(None, below)
         if not child.hidden:
             yield from command(child, f"{name} {below}")
 

@@ -5,14 +5,14 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 import torch
 
 from tests.clock import Clock
-from tests.kept_memory import keep_freed_memory
+from tests.kept_memory import give_back_memory, keep_freed_memory, peak_memory
 from tests.object_store import Store, serve
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ SLOW = (
     "faults",
     "fuzz",
     "integration/test_launchers.py",
-    "integration/test_latex.py",
     "integration/test_paper.py",
     "integration/test_urls.py",
     "lab/test_train.py",
@@ -60,6 +59,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path == place or place in item.path.parents for place in slow):
             item.add_marker(pytest.mark.slow)
+
+
+MOST_MEMORY = 2 * 2**30
+"""Bytes that a test process may reach: two of them, and what they start, fit on any laptop."""
+_peaks: dict[str, int] = {}
+"""Of the test processes that have ended, by name."""
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is None or nextitem.path != item.path:
+        give_back_memory()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of xdist has ended."""
+    _peaks[node.gateway.id] = getattr(node, "workeroutput", {}).get("peak", 0)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A session whose processes grow too large fails, although all its tests pass."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peak"] = peak_memory()
+        return
+    _peaks["main"] = peak_memory()
+    if max(_peaks.values()) > MOST_MEMORY and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def golden_dir(config: pytest.Config, name: str) -> Path:
@@ -147,7 +173,11 @@ def receipts(request: pytest.FixtureRequest) -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many golden cases ran per method, so that a missing file or a silent skip shows."""
+    """How large the processes were, and how many golden cases ran per method: a missing file or a silent skip shows."""
+    sizes = ", ".join(f"{name} {size / 2**30:.2f} GiB" for name, size in sorted(_peaks.items()))
+    too_large = any(size > MOST_MEMORY for size in _peaks.values())
+    limit = f"{MOST_MEMORY / 2**30:.0f} GiB"
+    terminalreporter.write_line(f"peak memory: {sizes}{f': more than {limit}, which fails' if too_large else ''}")
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for outcome in ("passed", "failed", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):

@@ -1,9 +1,16 @@
-"""Memory that was freed stays with the process: asking the kernel for it again took as long as what tests compute."""
+"""Memory that was freed stays with the process: asking the kernel for it again took as long as what tests compute.
+
+Between files of tests it goes back, where it has become much.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
+import resource
 import sys
+from pathlib import Path
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's ``mallopt``."""
@@ -22,3 +29,24 @@ def keep_freed_memory() -> None:
     if mallopt is not None:  # not every C library has it
         mallopt(M_MMAP_THRESHOLD, GIB)
         mallopt(M_TRIM_THRESHOLD, 2 * GIB - 1)
+
+
+def give_back_memory(above: int = GIB) -> None:
+    """What nothing refers to any more, if this process is larger than ``above`` bytes."""
+    if sys.platform != "linux" or _size() <= above:
+        return
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _size() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_memory() -> int:
+    """Bytes that this process had in memory at most."""
+    kibibytes_or_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kibibytes_or_bytes * (1 if sys.platform == "darwin" else 1024)

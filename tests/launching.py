@@ -19,6 +19,7 @@ from sightline.auditing.config import AuditConfig, flag_of
 from sightline.core.row import TIME_COLUMNS
 from sightline.rows import load_run
 from tests.conftest import REPOSITORY
+from tests.warm_python import Popen
 
 PATIENCE = 3600.0
 """Seconds after which something that should happen is taken for something that never will."""
@@ -46,7 +47,7 @@ def start(
     """``sightline run`` in the background. ``script`` is Python that is run first, in the same process."""
     code = f"{script}\nfrom sightline.cli import main\nmain()\n"
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
-    return subprocess.Popen(
+    return Popen(
         [sys.executable, "-c", code, "run", *words_of(config)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from sightline.commands.options import Commands
 from sightline.errors import SightlineError, printable
@@ -19,29 +20,95 @@ from sightline.version import __version__
 # system's gives that back: a third less memory and time over some millions of rows.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
+# ruff: noqa: E501 - a command is a line
+COMMANDS = {
+    "demo": "Audit the shipped reader on the shipped scenes, yes/no and open questions: minutes on a CPU, no network.",
+    "leaderboard": "Rank every method on some models: answers, surviving evidence, unsupported answers, cost, with intervals.",
+    "run": "Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.",
+    "rows": "Export the rows of a run, in bounded memory. Masks are written as base64 in csv and jsonl.",
+    "verify": "Read all of a run and say what is wrong with it.",
+    "compact": "Put the many files of a run into few: the same rows in the same order, every bit of them.",
+    "selectors": "List the pruning methods: one line each, or one in full.",
+    "backbones": "List the architectures: position policy, and what ``--image-option`` takes for each.",
+    "convert": "Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere.",
+    "list": "List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest.",
+    "report": "Write a self-contained HTML report with images, and every table as CSV, Markdown and LaTeX.",
+    "compare": "Compare two runs over the same probes: two checkpoints, two library versions, two devices.",
+    "gate": "Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error.",
+    "view": "View runs in a browser: overview, rows, cases with what every arm kept, two runs compared. Reads only.",
+    "show": "Show one probe: question, regions, every arm's answer with its coverage, and what the arms kept as a picture.",
+    "doctor": "Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.",
+    "ask": "Answer an open question from a pruned prefix, greedily.",
+    "agreement": "Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals.",
+    "new-selector": "Write a new pruning method with a test: a small package that ``pip install -e`` makes known to Sightline.",
+    "new-backbone": "Write a new architecture with a test: a small package that ``pip install -e`` makes known to Sightline.",
+    "probes": "Build, audit, split, lock and look at probe sets.",
+    "controls": "Control sets: the same questions about changed images or with changed boxes.",
+    "annotate": "People in the loop: 'annotate TASK --as NAME' opens the pages of a task; the commands below do the rest.",
+    "masks": "Masks of a run: which visual tokens an arm kept or merged.",
+    "bench": "Measure selection, prefill, time to first token and whole sweeps.",
+    "paper": "The paper's tables by number: what each needs, and what comes out here.",
+    "policy": "Choose and judge policies: budgets that differ from sample to sample.",
+}
+"""Every command and group, with the first sentence of its help."""
+MODULES = {
+    "leaderboard": {"demo": "demo", "leaderboard": "leaderboard"},
+    "run": {"run": "run"},
+    "rows": {"rows": "rows", "verify": "verify", "compact": "compact", "show": "show", "masks": "masks"},
+    "methods": {"selectors": "selectors", "backbones": "backbones", "list": "list_"},
+    "checkpoint": {"doctor": "doctor", "ask": "ask", "convert": "convert"},
+    "report": {"report": "report", "compare": "compare", "gate": "gate", "view": "view"},
+    "annotate": {"annotate": "app", "agreement": "compare_files"},
+    "new_package": {"new-selector": "new_selector", "new-backbone": "new_backbone"},
+    **{group: {group: "app"} for group in ("probes", "controls", "bench", "paper", "policy")},
+}
+"""Where they stand: module of ``sightline.commands`` -> command -> its function, or the ``typer.Typer`` of a group."""
+
+
+class CommandsByName(Commands):
+    """Imports the module of a command when that is asked for; the page that lists all of them needs none."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.commands = {name: TyperCommand(name, help=sentence) for name, sentence in COMMANDS.items()}
+        self._imported: set[str] = set()
+        self._listed = False
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listed = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listed = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS and cmd_name not in self._imported and not self._listed:
+            self.commands[cmd_name] = _imported(cmd_name)
+            self._imported.add(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+
+def _imported(name: str) -> Any:
+    module, known = next((module, known) for module, known in MODULES.items() if name in known)
+    found = getattr(importlib.import_module(f"sightline.commands.{module}"), known[name])
+    if isinstance(found, typer.Typer):
+        command: Any = typer.main.get_group(found)
+    else:
+        single = typer.Typer(add_completion=False)
+        single.command(name)(found)
+        command = typer.main.get_command(single)
+    command.name = name
+    return command
+
+
 app = typer.Typer(
     name="sightline",
-    cls=Commands,
+    cls=CommandsByName,
     help="Audit visual-token pruning: does the answer survive, and do the cells that support it?",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-_GROUPS = ("probes", "controls", "annotate", "masks", "bench", "paper", "policy")
-"""Sub-command groups: ``sightline.commands.<name>`` with an ``app``."""
-_COMMANDS = {
-    "leaderboard": ("demo", "leaderboard"),
-    "run": ("run",),
-    "rows": ("rows", "verify", "compact"),
-    "methods": ("selectors", "backbones", "convert", "list_"),
-    "report": ("report", "compare", "gate", "view"),
-    "show": ("show",),
-    "check": ("doctor", "ask"),
-    "agreement": ("agreement",),
-    "new_package": ("new_selector", "new_backbone"),
-}
-"""Single commands: module of ``sightline.commands`` -> its functions."""
 
 
 def _print_version(asked: bool) -> None:
@@ -58,19 +125,6 @@ def _options(
     ),
 ) -> None:
     """Options before the command."""
-
-
-def _assemble() -> None:
-    for group in _GROUPS:
-        module = importlib.import_module(f"sightline.commands.{group}")
-        app.add_typer(module.app, name=group)
-    for name, functions in _COMMANDS.items():
-        module = importlib.import_module(f"sightline.commands.{name}")
-        for function in functions:
-            app.command(name=function.rstrip("_").replace("_", "-"))(getattr(module, function))
-
-
-_assemble()
 
 
 RESUMED = ("run", "demo", "leaderboard")

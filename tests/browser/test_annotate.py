@@ -17,12 +17,18 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from sightline.annotate.items import KINDS, TaskKind
+from sightline.annotate.campaign import Campaign, read_judgements
+from sightline.annotate.items import KINDS, CampaignKind
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.tasks import TaskFolder
-from sightline.annotate.work import all_readings
-from tests.unit.annotate.sample_task import EVIDENCE, TEXT_REPLACEMENT, boxed, said, sample_task, turned_task
-from tests.unit.annotate.served_task import served
+from tests.unit.annotate.sample_campaign import (
+    EVIDENCE,
+    TEXT_REPLACEMENT,
+    boxed,
+    said,
+    sample_task,
+    served,
+    turned_task,
+)
 
 PATIENCE = 60
 """Seconds; only a page that never gets there fails."""
@@ -69,7 +75,7 @@ class Annotator:
 
 
 @contextmanager
-def annotator(browser: WebDriver, task: TaskFolder, who: str = "ann", *words: str) -> Iterator[Annotator]:
+def annotator(browser: WebDriver, task: Campaign, who: str = "ann", *words: str) -> Iterator[Annotator]:
     with served(task.path, "--as", who, *words) as server:
         yield Annotator(browser, server.address)
     # What the server refused in words is logged as well, by the network.
@@ -77,16 +83,16 @@ def annotator(browser: WebDriver, task: TaskFolder, who: str = "ann", *words: st
 
 
 @pytest.fixture
-def negatives(tmp_path: Path) -> TaskFolder:
+def negatives(tmp_path: Path) -> Campaign:
     return sample_task(tmp_path / "task")
 
 
 @pytest.fixture
-def evidence(tmp_path: Path) -> TaskFolder:
+def evidence(tmp_path: Path) -> Campaign:
     return sample_task(tmp_path / "evidence", 4, EVIDENCE)
 
 
-def test_hard_negatives_by_keyboard_alone(browser: WebDriver, negatives: TaskFolder) -> None:
+def test_hard_negatives_by_keyboard_alone(browser: WebDriver, negatives: Campaign) -> None:
     with annotator(browser, negatives) as ann:
         ann.press("1", "2", "y", "1", "1")
         ann.said("draft saved")
@@ -99,21 +105,21 @@ def test_hard_negatives_by_keyboard_alone(browser: WebDriver, negatives: TaskFol
         assert ann.chosen() == ["no", "unclear"]
         ann.press(Keys.ENTER)
         ann.said("'Is it absent even if case and punctuation do not count?' is not answered yet")
-    first, second, *_ = all_readings(negatives)
+    first, second, *_ = read_judgements(negatives)
     assert first.fields(FIRST) == said()
     assert second.given == {}, "a draft is no answer"
 
 
-def test_a_contradiction_is_said_and_not_confirmed(browser: WebDriver, negatives: TaskFolder) -> None:
+def test_a_contradiction_is_said_and_not_confirmed(browser: WebDriver, negatives: Campaign) -> None:
     with annotator(browser, negatives) as ann:
         ann.press("2", "2", "1", "1", "1", Keys.ENTER)
         ann.said("you decided 'valid negative', but answered 'no' to 'Can you read the word in the picture?'")
         ann.press("1", "2", "1", "1", "1", Keys.ENTER)  # the mark is where the contradiction is: typed again
         ann.at(1)
-    assert all_readings(negatives)[0].fields(FIRST) == said()
+    assert read_judgements(negatives)[0].fields(FIRST) == said()
 
 
-def test_undo_goes_back_over_items_and_through_a_confirmation(browser: WebDriver, negatives: TaskFolder) -> None:
+def test_undo_goes_back_over_items_and_through_a_confirmation(browser: WebDriver, negatives: Campaign) -> None:
     with annotator(browser, negatives) as ann:
         ann.press("1", "2", "1", "1", "1", Keys.ENTER)
         ann.at(1)
@@ -134,10 +140,10 @@ def test_text_replacement_shows_four_pictures_and_nine_questions(browser: WebDri
         assert len(captions) == 4
         ann.press(*"11111111", "1", Keys.ENTER)
         ann.at(1)
-    assert all_readings(task)[0].fields(FIRST) == said(TEXT_REPLACEMENT)
+    assert read_judgements(task)[0].fields(FIRST) == said(TEXT_REPLACEMENT)
 
 
-def test_boxes_by_pointer_and_by_keyboard(browser: WebDriver, evidence: TaskFolder) -> None:
+def test_boxes_by_pointer_and_by_keyboard(browser: WebDriver, evidence: Campaign) -> None:
     with annotator(browser, evidence) as ann:
         ann.drag((-120, -80), (160, 60))
         ann.said("draft saved")
@@ -148,7 +154,7 @@ def test_boxes_by_pointer_and_by_keyboard(browser: WebDriver, evidence: TaskFold
         ann.press("d", Keys.DELETE)
         ann.press(Keys.ENTER)
         ann.at(1)
-    fields = all_readings(evidence)[0].fields(FIRST)
+    fields = read_judgements(evidence)[0].fields(FIRST)
     assert fields is not None
     assert [(box["role"], box["text"]) for box in fields["boxes"]] == [("field_label", "Total"), ("answer_value", "")]
     x1, y1, x2, y2 = fields["boxes"][0]["region"]
@@ -157,7 +163,7 @@ def test_boxes_by_pointer_and_by_keyboard(browser: WebDriver, evidence: TaskFold
     assert fields["status"] == "annotated"
 
 
-def test_a_box_is_moved_sized_and_undone(browser: WebDriver, evidence: TaskFolder) -> None:
+def test_a_box_is_moved_sized_and_undone(browser: WebDriver, evidence: Campaign) -> None:
     with annotator(browser, evidence) as ann:
         ann.drag((-100, -60), (120, 60))
         ann.said("draft saved")
@@ -173,14 +179,14 @@ def test_a_box_is_moved_sized_and_undone(browser: WebDriver, evidence: TaskFolde
     assert (w1, h1) == pytest.approx((w2, h2)), "moved, not sized"
 
 
-def test_evidence_that_nobody_sees_is_an_answer_too(browser: WebDriver, evidence: TaskFolder) -> None:
+def test_evidence_that_nobody_sees_is_an_answer_too(browser: WebDriver, evidence: Campaign) -> None:
     with annotator(browser, evidence) as ann:
         ann.press("3", Keys.ENTER)
         ann.at(1)
-    assert all_readings(evidence)[0].fields(FIRST) == {"boxes": [], "status": "not_visible"}
+    assert read_judgements(evidence)[0].fields(FIRST) == {"boxes": [], "status": "not_visible"}
 
 
-def test_tab_goes_through_the_boxes_and_then_on_through_the_page(browser: WebDriver, evidence: TaskFolder) -> None:
+def test_tab_goes_through_the_boxes_and_then_on_through_the_page(browser: WebDriver, evidence: Campaign) -> None:
     with annotator(browser, evidence) as ann:
         ann.press("d", "d")
         ann.until("return document.querySelectorAll('#pictures .box').length === 2")
@@ -195,14 +201,14 @@ def test_tab_goes_through_the_boxes_and_then_on_through_the_page(browser: WebDri
         assert browser.execute_script("return document.activeElement !== document.body")
 
 
-def test_a_changed_picture_is_said_and_not_shown(browser: WebDriver, negatives: TaskFolder) -> None:
+def test_a_changed_picture_is_said_and_not_shown(browser: WebDriver, negatives: Campaign) -> None:
     with annotator(browser, negatives) as ann:
         Image.new("RGB", (120, 80), "black").save(negatives.images / "page.png")
         ann.press("j")
         ann.said("A picture cannot be shown")
 
 
-def test_kill_and_restart_in_the_middle(browser: WebDriver, evidence: TaskFolder) -> None:
+def test_kill_and_restart_in_the_middle(browser: WebDriver, evidence: Campaign) -> None:
     with served(evidence.path, "--as", "ann") as server:
         ann = Annotator(browser, server.address)
         ann.drag((-100, -60), (120, 60))
@@ -222,7 +228,7 @@ def test_kill_and_restart_in_the_middle(browser: WebDriver, evidence: TaskFolder
         assert ann.boxes() == 1, "the draft is where it was; the box that was not said to be saved is not there"
         ann.press(Keys.ENTER)
         ann.at(2)
-    assert [bool(each.given) for each in all_readings(evidence)] == [True, True, False, False]
+    assert [bool(each.given) for each in read_judgements(evidence)] == [True, True, False, False]
 
 
 def test_when_all_is_done_the_page_says_so_and_lets_look_back(browser: WebDriver, tmp_path: Path) -> None:
@@ -236,7 +242,7 @@ def test_when_all_is_done_the_page_says_so_and_lets_look_back(browser: WebDriver
         assert len(ann.chosen()) == 5
 
 
-def test_the_second_person_sees_nothing_of_the_first(browser: WebDriver, negatives: TaskFolder) -> None:
+def test_the_second_person_sees_nothing_of_the_first(browser: WebDriver, negatives: Campaign) -> None:
     negatives.journal.append_all((FIRST, "ann", item.id, said(annotator_notes="SECRET")) for item in negatives.items)
     with annotator(browser, negatives, "bob", "--second") as bob:
         assert bob.chosen() == []
@@ -244,7 +250,7 @@ def test_the_second_person_sees_nothing_of_the_first(browser: WebDriver, negativ
         assert bob.text("count") == "0 of 3 done"
 
 
-def test_a_third_person_decides_what_two_differ_about(browser: WebDriver, negatives: TaskFolder) -> None:
+def test_a_third_person_decides_what_two_differ_about(browser: WebDriver, negatives: Campaign) -> None:
     disputed = next(item for item in negatives.items if item.second)
     negatives.journal.append_all((FIRST, "ann", item.id, said()) for item in negatives.items)
     negatives.journal.append_all(
@@ -261,13 +267,13 @@ def test_a_third_person_decides_what_two_differ_about(browser: WebDriver, negati
         assert {"one person", "another"} <= {part.strip().partition(":")[0] for part in words.split("·")}
         carol.press("5", Keys.ENTER)
         carol.until("return !document.getElementById('done').hidden")
-    found = next(each for each in all_readings(negatives) if each.item is disputed)
+    found = next(each for each in read_judgements(negatives) if each.item is disputed)
     assert found.given[ADJUDICATION].who == "carol"
     assert found.final is not None
     assert found.final[1] == "adjudicated"
 
 
-def test_an_adjudicator_takes_one_persons_boxes(browser: WebDriver, evidence: TaskFolder) -> None:
+def test_an_adjudicator_takes_one_persons_boxes(browser: WebDriver, evidence: Campaign) -> None:
     one, other = boxed(("context", (0.1, 0.1, 0.3, 0.3))), boxed(("answer_value", (0.6, 0.6, 0.9, 0.9)))
     evidence.journal.append_all((FIRST, "ann", item.id, one) for item in evidence.items)
     evidence.journal.append_all((SECOND, "bob", item.id, other) for item in evidence.items if item.second)
@@ -276,12 +282,12 @@ def test_an_adjudicator_takes_one_persons_boxes(browser: WebDriver, evidence: Ta
         assert len(browser.find_elements(By.CSS_SELECTOR, "#pictures .reading")) == 2
         carol.press("g", Keys.ENTER)
         carol.until("return document.getElementById('progress').value === 1")
-    (decided,) = [each for each in all_readings(evidence) if ADJUDICATION in each.given]
+    (decided,) = [each for each in read_judgements(evidence) if ADJUDICATION in each.given]
     assert decided.fields(ADJUDICATION) in (one, other)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_everything_has_a_name_and_nothing_moves(browser: WebDriver, tmp_path: Path, kind: TaskKind) -> None:
+def test_everything_has_a_name_and_nothing_moves(browser: WebDriver, tmp_path: Path, kind: CampaignKind) -> None:
     task = sample_task(tmp_path / "task", 3, kind)
     with annotator(browser, task) as ann:
         shifts = """
@@ -302,7 +308,7 @@ def test_everything_has_a_name_and_nothing_moves(browser: WebDriver, tmp_path: P
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_the_paper_in_both_schemes(browser: WebDriver, negatives: TaskFolder, scheme: str) -> None:
+def test_words_stand_out_from_the_paper_in_both_schemes(browser: WebDriver, negatives: Campaign, scheme: str) -> None:
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
@@ -357,7 +363,7 @@ def foreign_page(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_foreign_page_in_the_same_browser_gets_and_changes_nothing(
-    browser: WebDriver, negatives: TaskFolder, foreign_page: str
+    browser: WebDriver, negatives: Campaign, foreign_page: str
 ) -> None:
     """The annotator's cookie is in the browser; a page of another origin still cannot use it."""
     attack = """
@@ -391,7 +397,7 @@ def test_a_foreign_page_in_the_same_browser_gets_and_changes_nothing(
     assert (entry.item, entry.fields) == (negatives.items[0].id, {"human_source_text_visible": "yes"})
 
 
-def test_the_page_asks_nothing_of_any_other_machine(browser: WebDriver, negatives: TaskFolder) -> None:
+def test_the_page_asks_nothing_of_any_other_machine(browser: WebDriver, negatives: Campaign) -> None:
     with served(negatives.path, "--as", "ann") as server:
         Annotator(browser, server.address)
         names = browser.execute_script("return performance.getEntriesByType('resource').map((each) => each.name)")

@@ -1,9 +1,12 @@
-"""What a reader does with the report: sort, filter, open a case, step through it, print it, read it at night."""
+"""The report in a real browser: panels, thresholds and hostile names work as they are meant to."""
 
 from __future__ import annotations
 
 import base64
 import io
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
-from tests.unit.report.fake_run import HOSTILE
+from sightline.report.build import build_report
+from tests.unit.report.fake_open_run import make_open_run
+from tests.unit.report.fake_run import HOSTILE, make_run
 
 
 def one(browser: WebDriver, selector: str) -> WebElement:
@@ -259,3 +264,148 @@ def test_the_keyboard_shows_where_it_is(opened: WebDriver) -> None:
     assert skip.rect["x"] >= 0, "the skip link comes into view when it has the focus"
     width = "return getComputedStyle(document.activeElement).outlineWidth"
     assert float(opened.execute_script(width).removesuffix("px")) >= 2
+
+
+ARMS = ("full", "protected:0.3", "target:0.3", "random:0.3", "soft_evidence:0.3")
+MODELS = ("Qwen3-VL-8B-Instruct", "llava-v1.6-mistral-7b-hf")
+
+
+@pytest.fixture(scope="module")
+def page_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two_models")
+    runs = []
+    for shift, model in enumerate(MODELS):
+
+        def named(row: dict[str, Any], model: str = model) -> None:
+            row["model"] = model
+
+        runs.append(
+            make_run(folder / model, images=8, arms=ARMS, shift=shift / 4, manifest={"model": model}, edit_row=named)
+        )
+    page: Path = build_report(runs, folder / "report", draws=200, cases=2)
+    return page
+
+
+@pytest.fixture
+def two_models(browser: WebDriver, page_of_two: Path) -> WebDriver:
+    browser.set_window_size(1280, 900)
+    browser.get(page_of_two.as_uri())
+    return browser
+
+
+def sections(browser: WebDriver, table: str) -> list[list[str]]:
+    """The arms of each panel, from top to bottom."""
+    bodies = browser.find_elements(By.CSS_SELECTOR, f"#table-{table} tbody:not(.heading)")
+    return [[str(row.text) for row in body.find_elements(By.CSS_SELECTOR, "th")] for body in bodies]
+
+
+def test_the_key_column_is_visible_without_scrolling(two_models: WebDriver) -> None:
+    holder = two_models.find_element(By.CSS_SELECTOR, "[aria-label='Main results']")
+    head = holder.find_elements(By.CSS_SELECTOR, "thead th")[-1]
+    assert head.text == "Unsupported"
+    assert head.rect["x"] + head.rect["width"] <= holder.rect["x"] + holder.rect["width"] + 1
+    assert two_models.execute_script("return arguments[0].scrollWidth <= arguments[0].clientWidth + 1", holder)
+
+
+def test_sorting_never_mixes_panels(two_models: WebDriver) -> None:
+    before = sections(two_models, "main")
+    assert before == [["full", "target:0.3", "random:0.3"], ["protected:0.3", "soft_evidence:0.3"]] * 2
+    two_models.find_element(By.CSS_SELECTOR, "#table-main thead th:nth-child(1) button").click()
+    assert (
+        sections(two_models, "main")
+        == [["full", "random:0.3", "target:0.3"], ["protected:0.3", "soft_evidence:0.3"]] * 2
+    )
+
+
+def test_a_filter_leaves_no_heading_over_nothing(two_models: WebDriver) -> None:
+    menu = Select(two_models.find_element(By.CSS_SELECTOR, "select[data-table=table-paired_differences]"))
+    menu.select_by_visible_text("PosECR")
+    headings = two_models.find_elements(By.CSS_SELECTOR, "#table-paired_differences tbody.heading")
+    assert len(headings) == 4
+    assert all(heading.is_displayed() for heading in headings)
+
+
+def test_an_arm_is_named_once_per_group_until_rows_are_sorted(two_models: WebDriver) -> None:
+    again = "#table-scale_strata th.again"
+    assert len(two_models.find_elements(By.CSS_SELECTOR, again)) > 0
+    two_models.find_element(By.CSS_SELECTOR, "#table-scale_strata thead th:nth-child(4) button").click()
+    assert two_models.find_elements(By.CSS_SELECTOR, again) == []
+
+
+def test_margins_are_told_and_ordered_from_the_threshold(browser: WebDriver, tmp_path: Path) -> None:
+    def high(row: dict[str, Any]) -> None:
+        row["margin"] += 2.0
+
+    run = make_run(tmp_path / "run", images=8, arms=("full", "target:0.3"), edit_row=high)
+    browser.get(build_report([run], tmp_path / "out", threshold=2.0, draws=100, cases=8).as_uri())
+    assert browser.get_log("browser") == []
+    Select(browser.find_element(By.ID, "gallery-order")).select_by_value("margin")
+    facts = [card.text for card in browser.find_elements(By.CSS_SELECTOR, "#gallery .card .facts")]
+    told = [re.search(r"(yes|no), \w+ · margin ([+−][\d.]+) at t = \+2\.000", text) for text in facts]
+    margins = [float(found[2].replace("−", "-")) for found in told if found]
+    assert len(margins) == len(facts) > 1
+    assert [found[1] == "yes" for found in told if found] == [margin >= 2.0 for margin in margins]
+    distances = [abs(margin - 2.0) for margin in margins]
+    assert distances == sorted(distances, reverse=True)
+
+
+SCRIPT = "</script><script>document.title='owned'</script>"
+IMAGE = "<img src=x onerror=\"document.title='owned'\">"
+ADDRESS = "javascript:document.title='owned'"
+QUOTES = "\"'><svg onload=document.title='owned'>"
+OWNED = "owned"
+
+
+def spoil(run: Path) -> None:
+    """Every text of the probes becomes hostile; ids stay, since rows name them."""
+    lines = (run / "probes.jsonl").read_text(encoding="utf-8").split("\n")
+    spoiled = []
+    for line in filter(None, lines):
+        record = json.loads(line)
+        if "id" in record:
+            record["question"] = f"{record['question']} {SCRIPT} {IMAGE} {ADDRESS} {QUOTES}"
+            record["source_text"] = SCRIPT
+            if record.get("answers"):
+                record["answers"] = [SCRIPT, IMAGE, ADDRESS]
+            else:
+                record["target_text"] = IMAGE
+            record["kind"] = QUOTES
+        spoiled.append(json.dumps(record))
+    (run / "probes.jsonl").write_text("\n".join(spoiled) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("hostile")
+    facts = {"model": SCRIPT, "device": IMAGE, "box_source": QUOTES, "created": ADDRESS, "profile": SCRIPT}
+    arms = ("full", "target:0.3", f"hostile:0.3,file={SCRIPT.replace('/', '|')}")
+    plain = make_run(folder / "run<script>alert(1)<", images=6, arms=arms, manifest=facts)
+    spoken = make_open_run(folder / "open")
+    for run in (plain, spoken):
+        spoil(run)
+    built = [build_report([run], folder / f"page{number}", draws=100) for number, run in enumerate((plain, spoken))]
+    return [*built, build_report([plain, spoken], folder / "both", draws=100)]
+
+
+def test_nothing_hostile_runs_and_nothing_is_fetched(browser: WebDriver, pages: list[Path]) -> None:
+    for page in pages:
+        browser.get(page.as_uri())
+        for card in browser.find_elements(By.CSS_SELECTOR, "#gallery .card")[:4]:
+            browser.execute_script("arguments[0].click()", card)
+        assert browser.title != OWNED
+        assert browser.find_elements(By.CSS_SELECTOR, "img[onerror], svg[onload], [src='x']") == []
+        scripts = browser.find_elements(By.TAG_NAME, "script")
+        assert all(OWNED not in str(one.get_attribute("src")) for one in scripts)
+        every = "return [...document.querySelectorAll('[href]')].map((a) => a.getAttribute('href'))"
+        links = browser.execute_script(every)
+        assert not [link for link in links if link.lower().startswith("javascript:")]
+        fetched = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+        assert [name for name in fetched if not name.startswith(("data:", "blob:"))] == []
+        assert browser.get_log("browser") == []
+
+
+def test_what_is_hostile_is_shown_as_it_is(browser: WebDriver, pages: list[Path]) -> None:
+    browser.get(pages[0].as_uri())
+    shown = browser.find_element(By.TAG_NAME, "body").text
+    assert SCRIPT in shown
+    assert browser.title == f"Visual-token pruning audit of {SCRIPT}"

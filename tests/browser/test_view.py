@@ -28,6 +28,7 @@ from sightline.core.selection import Budget
 from sightline.rows import load_run
 from tests.unit.report.fake_run import HOSTILE, grid_cells
 from tests.unit.view.viewed_folder import SHARP, viewed_folder
+from tests.warm_python import Popen, run_python
 
 PATIENCE_S = 60
 """How long a machine under load may take; nothing passes or fails by it."""
@@ -80,7 +81,7 @@ class Served:
 
 
 def served(*words: str) -> Served:
-    process = subprocess.Popen(
+    process = Popen(
         [sys.executable, "-m", "sightline", "view", *words, "--port", "0", "--no-browser"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -552,9 +553,7 @@ def test_a_bundle_works_from_a_file(browser: WebDriver, home: Path, tmp_path: Pa
         str(home / "images"),
     ]
     runs = [str(home / "first"), str(home / "second")]
-    done = subprocess.run(
-        [sys.executable, "-m", "sightline", "view", *runs, *words], capture_output=True, text=True, check=True
-    )
+    done = run_python(["-m", "sightline", "view", *runs, *words])
     assert done.stdout == f"bundle: {tmp_path / 'site' / 'index.html'}\n"
     moved = shutil.move(tmp_path / "site", tmp_path / "elsewhere")
     browser.get_log("browser")

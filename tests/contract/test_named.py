@@ -1,8 +1,9 @@
-"""What is promised for every architecture with a file of its own, on tiny checkpoints of its published form."""
+"""What is promised for every architecture with a file of its own: cells, logits, positions, every method on each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,19 @@ from sightline.answering.select_step import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.base import model_inputs, model_logits
+from sightline.backbones.clip import ClipSpace
 from sightline.backbones.general import General
 from sightline.core.prefix import Encoded
 from sightline.core.selection import Budget, PositionPolicy, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from tests.answers import score_arm
-from tests.contract.cast import SHALLOW, probe
+from tests.answers import Scored, score_arm
+from tests.contract.cast import SHALLOW, probe, refusal
+from tests.unit.backbones.named import TYPES as DECLARING
+from tests.unit.backbones.named import general, photograph
+
+# What is promised for every architecture with a file of its own, on tiny checkpoints of its published form.
+
 
 TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr", "internvl")
 SIZES = [(96, 64), (300, 200), (64, 400), (20, 30), (500, 33), (900, 700)]
@@ -215,3 +222,102 @@ def test_branches_are_scored_as_plain_forwards(backbone: Backbone, encoded: list
         answer = (*prompt.shared, *branch)[len(prompt.tail) :]
         rows = logits[len(logits) - len(answer) - 1 : -1]
         assert loss == pytest.approx(float(torch.nn.functional.cross_entropy(rows, torch.tensor(answer))), abs=1e-4)
+
+
+# Every selector on every architecture that declares its tokens for the general route: it runs, or is refused.
+
+
+BATCH_TOKENS = 16384
+METHODS = tuple(name for name, kind in SELECTORS.items() if name not in ("full", "masks"))
+"""All that take a budget."""
+ASKED = [
+    probe("one", QUESTION, "EXIT", ((0.2, 0.2, 0.4, 0.3), (0.6, 0.5, 0.8, 0.7))),
+    probe("two", QUESTION, "EXIT", ()),
+]
+CLASS_TOKEN, LANGUAGE, CLIP = "no class token", "layers of type", "not the one of a CLIP checkpoint"
+REASONS = (CLASS_TOKEN, LANGUAGE, CLIP, "its processor", "which values of the prepared image")
+
+
+class Stage:
+    """One checkpoint with two encoded images of different sizes."""
+
+    def __init__(self, folder: Path, clip: Path) -> None:
+        self.backbone = general(folder)
+        self.step = SelectStep(self.backbone, ClipSpace(str(clip), self.backbone.language.device))
+        self.images = [photograph(200, 130), photograph(90, 140, seed=4)]
+
+    def encoded(self, arm: Arm) -> list[Encoded]:
+        """Once for all arms that look at the images in their usual size, as an audit does."""
+        return self._seen if arm.image_budget is None else self._encode(all_needs([arm]), arm.image_budget)
+
+    @cached_property
+    def _seen(self) -> list[Encoded]:
+        served = [arm for name in METHODS if not refusal(self.step, arm := arm_of(name))]
+        return self._encode(all_needs(served))
+
+    def _encode(self, needs: frozenset[str], budget: Budget | None = None) -> list[Encoded]:
+        pixels = [self.backbone.preprocess(image, budget=budget) for image in self.images]
+        return [self.backbone.encode([one], needs)[0] for one in pixels]
+
+    def answers(self, arm: Arm) -> list[Scored]:
+        return score_arm(self.step, arm, ASKED, self.encoded(arm), self.backbone.paper_positions, BATCH_TOKENS)
+
+
+@pytest.fixture(scope="module")
+def stage(zoo: Callable[[str], Path], data: Path) -> Callable[[str], Stage]:
+    return cache(lambda name: Stage(zoo(name), data / "tiny" / "clip"))
+
+
+def arm_of(name: str, keep: str = "0.4") -> Arm:
+    return parse_arm(f"{name}:{keep}" + (f":{SHALLOW[name]}" if name in SHALLOW else ""))
+
+
+@pytest.mark.parametrize("model", DECLARING)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_runs_or_is_refused_in_words(stage: Callable[[str], Stage], model: str, name: str) -> None:
+    here, arm = stage(model), arm_of(name)
+    reason = refusal(here.step, arm)
+    if reason:
+        assert reason.startswith(f"{name} cannot run on {here.backbone.title}: ")
+        assert any(known in reason for known in REASONS), reason
+        assert "\n" not in reason
+        return
+    for scored in here.answers(arm):
+        n = len(scored.anchors)
+        k = arm.budget.resolve(n)
+        assert np.isfinite([scored.answer.loss_yes, scored.answer.loss_no]).all()
+        if arm.image_budget is None:
+            assert scored.k == k < n
+            assert scored.sequence_full - scored.sequence_pruned >= n - k
+        else:
+            assert scored.k == n
+            assert scored.sequence_pruned < scored.sequence_full
+
+
+@pytest.mark.parametrize(
+    ("model", "served"),
+    [
+        ("llava_next", {"fastervlm", "visionzip", "prumerge", "nuwa", "cdpruner", "anchorprune", "fastv", "hiprune"}),
+        ("llava_onevision", {"visionzip_qwen", "hiprune", "tome", "fastv"}),
+        ("smolvlm", {"visionzip_qwen", "hiprune", "fastv", "resize"}),
+        ("idefics3", {"visionzip_qwen", "hiprune", "fastv", "resize"}),
+        ("gemma3", {"visionzip_qwen", "hiprune", "divprune"}),
+        ("mistral3", {"visionzip_qwen", "hiprune", "fastv", "resize"}),
+        ("paligemma", {"visionzip_qwen", "hiprune", "divprune"}),
+    ],
+)
+def test_what_an_architecture_has_is_served(stage: Callable[[str], Stage], model: str, served: set[str]) -> None:
+    assert {name: reason for name in served if (reason := refusal(stage(model).step, arm_of(name)))} == {}
+
+
+@pytest.mark.parametrize("model", [name for name in DECLARING if name in ("llava_next", "llava_onevision", "smolvlm")])
+@pytest.mark.parametrize("name", ["target", "random", "visionzip_qwen", "tome", "fastv"])
+def test_every_tile_keeps_its_share(stage: Callable[[str], Stage], model: str, name: str) -> None:
+    here, arm = stage(model), arm_of(name, "0.5/tile")
+    images = here.encoded(arm)
+    scores = score_arm(here.step, arm, ASKED, images, here.backbone.paper_positions, BATCH_TOKENS)
+    for image, scored in zip(images, scores, strict=True):
+        sizes = [rows * columns for rows, columns in image.layout]
+        assert len(sizes) > 1
+        tiles = np.split(scored.anchors, np.cumsum(sizes)[:-1])
+        assert [int(tile.sum()) for tile in tiles] == [arm.budget.resolve(size) for size in sizes]

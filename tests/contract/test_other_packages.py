@@ -69,42 +69,6 @@ def test_a_scaffolded_package_is_found_although_it_also_decorates(tmp_path: Path
     assert run_with(tmp_path / "site", script) == "longest:7t"
 
 
-FIRST_RELEASE = """
-from dataclasses import dataclass
-from typing import ClassVar
-
-from sightline.selectors import SELECTORS
-from sightline.selectors.scores import top
-from sightline.types import Parity, QuerySpan, Selection, TokenView
-
-
-@SELECTORS.register("old_longest")
-@dataclass(frozen=True)
-class OldLongest:
-    \"\"\"Keeps the longest tokens.\"\"\"
-
-    name: ClassVar[str] = "old_longest"
-    query: ClassVar[QuerySpan] = "none"
-    parity: ClassVar[Parity] = "own"
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(top(view.tokens.float().norm(dim=1), k))
-"""
-"""What ``new-selector`` of the first release wrote: no base class, and nothing said about merging or boxes."""
-
-
-def test_a_package_of_the_first_release_runs_unchanged(tmp_path: Path) -> None:
-    from sightline.commands.new_package import write_selector
-
-    write_selector("old_longest", tmp_path / "source")
-    (tmp_path / "source" / "old_longest.py").write_text(FIRST_RELEASE, encoding="utf-8")
-    install(tmp_path / "source", tmp_path / "site")
-    script = SCRIPT.format(name="old_longest", arm="old_longest:0.5", module="old_longest")
-    unknown = "\nassert arm.selector.merges is None and arm.selector.reads_boxes is None"
-    assert run_with(tmp_path / "site", script + unknown) == "old_longest:0.5"
-
-
 def test_a_package_that_cannot_be_imported_stops_no_other_method(tmp_path: Path) -> None:
     from sightline.commands.new_package import write_selector
 

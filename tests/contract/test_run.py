@@ -1,16 +1,27 @@
-"""All servable methods of an architecture in one audit: what ``sightline run`` writes for each of them."""
+"""A run of every architecture, and what no batch, order or resumption may change."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+import torch
 
+from sightline.answering.select_step import all_needs
+from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
+from sightline.core.selection import Budget, LayerSelector, LayerState, Selection
+from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from tests.contract.cast import MODELS, SHALLOW, servable
+from tests.answers import Scored, score_arm
+from tests.contract.cast import MODELS, SHALLOW, arm_of, servable, stage
+
+# All servable methods of an architecture in one audit: what ``sightline run`` writes for each of them.
+
 
 IMAGES = 2
 PROBES = "golden_e2e/inputs/probes_dev.jsonl"
@@ -57,3 +68,93 @@ def test_every_servable_method_writes_its_rows(data: Path, tmp_path: Path, model
                 assert layers[0] == n
                 assert layers[-1] == k
     assert all(json.loads(text) is not None for text in rows["arguments"])
+
+
+# What running selectors must never do: leave hooks behind, change the model, encode an image twice.
+
+
+pytestmark = pytest.mark.xdist_group("contract-invariants")
+
+
+def hooks(model: torch.nn.Module) -> int:
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
+
+
+@dataclass(frozen=True)
+class Breaks(LayerSelector):
+    """Raises in the middle of the language model."""
+
+    name: ClassVar[str] = "breaks"
+    needs: ClassVar[frozenset[str]] = frozenset({"lm.attention", "lm.key"})
+
+    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
+        return {1: k}
+
+    def cut(self, state: LayerState, k: int) -> Selection:
+        raise ValueError("broken on purpose")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_hooks_are_gone_after_an_exception(data: Path, model: str) -> None:
+    here = stage(data, model, "float32")
+    before = hooks(here.backbone.model)
+    broken = replace(here.pixels[0], data=here.pixels[0].data[..., :-1])
+    needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
+    with pytest.raises((RuntimeError, ValueError)):
+        here.backbone.encode([broken], needs)
+    assert hooks(here.backbone.model) == before
+
+    breaks: Any = Breaks()
+    arm = Arm(breaks, Budget.ratio(0.3), "breaks:0.3")
+    with pytest.raises(SightlineError, match="on purpose"):
+        score_arm(here.step, arm, here.probes, here.encoded, "preserve", 16384)
+    assert hooks(here.backbone.model) == before
+
+
+def facts(scored: Scored) -> tuple[Any, ...]:
+    return scored.answer, scored.anchors.tobytes(), scored.lineage.tobytes(), scored.k
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_full_is_the_same_before_and_after_every_selector(data: Path, tmp_path: Path, model: str) -> None:
+    """Bit for bit: the unpruned answer, the weights, and the images' tokens."""
+    here = stage(data, model, "float32")
+    full = parse_arm("full")
+
+    def reference() -> list[tuple[Any, ...]]:
+        return [facts(s) for s in score_arm(here.step, full, here.probes, here.encoded, "preserve", 16384)]
+
+    before = reference()
+    weights = {name: value.clone() for name, value in here.backbone.model.state_dict().items()}
+    tokens = [image.tokens.clone() for image in here.encoded]
+    for name in servable(model):
+        arm = arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None)
+        score_arm(here.step, arm, here.probes[:1], here.encoded[:1], "preserve", 16384)
+    assert reference() == before
+    for name, value in here.backbone.model.state_dict().items():
+        assert torch.equal(value, weights[name]), f"{name} changed"
+    for image, kept in zip(here.encoded, tokens, strict=True):
+        assert torch.equal(image.tokens, kept), "a selector wrote into the image's tokens"
+    for item, kept in zip(here.pixels, tokens, strict=True):
+        assert torch.equal(here.backbone.encode([item])[0].tokens, kept), "asking for signals changes the tokens"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_vision_tower_runs_once_however_many_methods_ask(data: Path, tmp_path: Path, model: str) -> None:
+    here = stage(data, model, "float32")
+    arms = [arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None) for name in servable(model)]
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    handle = here.backbone.vision_blocks[0].register_forward_hook(count)
+    try:
+        (image,) = here.backbone.encode([here.pixels[0]], all_needs(arms))
+        for arm in arms:
+            score_arm(here.step, arm, here.probes[:1], [image], "preserve", 16384)
+    finally:
+        handle.remove()
+    assert calls == 1

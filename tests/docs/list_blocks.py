@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.docs.pages import Block, documented_pages
-from tests.docs.plan import executed_blocks, executed_commands, left_out, models_of
+from tests.docs.stand_ins import executed_blocks, executed_commands, left_out, models_of
 
 WIDTH = 110
 

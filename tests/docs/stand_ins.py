@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tests.docs.pages import Block, Command, blocks_of, documented_pages
+
 MODELS = ("qwen3vl", "llava", "internvl")
 """Tiny checkpoints that ``MODEL``, which is any model, stands for in turn."""
-
 TINY, MINI = "tests/data/tiny", "tests/data/mini_textocr"
 LAID_OUT = {
     "Qwen/Qwen3-VL-8B-Instruct": f"{TINY}/qwen3vl",
@@ -42,7 +43,6 @@ OURS = {
     "lab": "lab",
 }
 """The repository's own things under names that pages use: what pages say of them must be true to the letter."""
-
 SUBSTITUTIONS = (
     (r"--images textocr/train_images\b", "--images textocr/train"),
     (r"--shape qwen3-vl-8b\b", "--shape tiny-qwen3-vl"),
@@ -56,7 +56,6 @@ SUBSTITUTIONS = (
 )
 """(pattern, replacement) in commands: published shapes, batches and executions that are meant for a GPU, and the folder
 of images as the archive unpacks it."""
-
 QUICK = "--repeats 2 --warm-up 0 --share-process"
 LIMITS = (
     (r"sightline probes build .*TextOCR_0\.1_val\.json", "--limit-images 4"),
@@ -80,7 +79,6 @@ LIMITS = (
     (r"python -m benchmarks\.scale_model", "--probes 20000 --gpus 4"),
 )
 """(pattern, options added to a command that it begins). A command that names the option itself keeps its own."""
-
 EXIT_CODES = ((r"sightline (gate|policy) ", (0, 1)), (r"sightline paper check ", (0, 1)))
 """Commands that may end otherwise than with 0: models that know nothing need not pass a gate, but it must decide, and
 a stand-in is not what the paper used."""
@@ -106,7 +104,6 @@ RUN = "sightline run --probes probes.jsonl --images textocr --arm full --arm tar
 QWEN, LLAVA, INTERNVL = (
     "Qwen/Qwen3-VL-8B-Instruct", "llava-hf/llava-1.5-7b-hf", "OpenGVLab/InternVL3_5-8B-HF",
 )  # fmt: skip
-
 CHANGE_A_LABEL = """
 from pathlib import Path
 lines = Path("probes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -114,7 +111,6 @@ changed = "textocr-f0af1d791168279c:hard-nearmiss-neg"
 lines = [line.replace('"label": "no"', '"label": "yes"') if changed in line else line for line in lines]
 Path("probes.jsonl").write_text("".join(lines), encoding="utf-8")
 """
-
 A_METHOD = '''
 from dataclasses import dataclass
 from typing import ClassVar
@@ -145,18 +141,16 @@ with open("replaced/screening.csv", "w", newline="") as file:
     writer.writeheader()
     writer.writerows(reviewed)
 """
-
 PUBLISHED = """
 from pathlib import Path
 from lab.stand_ins import write_stand_ins
 write_stand_ins(Path("."))
 """
-
 ANSWERED = """
 from pathlib import Path
 from sightline.annotate.journal import FIRST, SECOND
-from sightline.annotate.tasks import open_task
-task = open_task(Path("negatives"))
+from sightline.annotate.campaign import open_campaign
+task = open_campaign(Path("negatives"))
 valid = {field.name: field.valid for field in task.kind.fields}
 twice = [item.id for item in task.items if item.second]
 task.journal.append_all((FIRST, "ann", item.id, valid) for item in task.items)
@@ -167,7 +161,6 @@ ADJUDICATED = """
 from sightline.annotate.journal import ADJUDICATION
 task.journal.append_all([(ADJUDICATION, "carol", twice[0], valid)])
 """
-
 A_STORE = """
 import atexit, os
 from contextlib import ExitStack
@@ -181,7 +174,6 @@ store.mkdir("audits")
 store.put("probes.jsonl", "audits/probes.jsonl")
 store.put(os.path.realpath("textocr") + "/", "audits/textocr", recursive=True)
 """
-
 PREPARED = {
     "docs/annotate.md": Prepared(
         (BUILD, f"{RUN} {QWEN} --out runs/qwen"),
@@ -278,7 +270,6 @@ latency_table = lambda source: None
     "docs/write-a-selector.md": Prepared((BUILD.replace("probes.jsonl", "PROBES"),)),
 }
 """Page -> what it takes for granted."""
-
 SUITE = "the test suite, its tools and the site are run by CI themselves"
 ONLINE = "installs packages over the network"
 TRAINING = "trains the reader for minutes on a GPU"
@@ -339,3 +330,40 @@ def exit_codes(command: str) -> tuple[int, ...]:
 def uses_stand_in(command: str) -> bool:
     """Whether a command reads something that only stands in for what the page speaks of."""
     return any(word.rstrip("/") in {*LAID_OUT, "MODEL"} for word in command.split())
+
+
+ON_ONE_MODEL = ("docs/scale.md",)
+"""Pages about something else than models, whose commands take long: several processes that load one each."""
+
+
+def executed_commands(block: Block) -> list[Command]:
+    return [command for command in block.commands if reason_not_executed(block.page, command.text) is None]
+
+
+def is_executed(block: Block) -> bool:
+    return block.kind == "python" or bool(executed_commands(block))
+
+
+def executed_blocks(page: str) -> list[Block]:
+    return [block for block in blocks_of(page) if is_executed(block)]
+
+
+def models_of(page: str) -> tuple[str, ...]:
+    """All three where the page speaks of any model, one where that says as much; nothing where it names its models, or
+    needs none."""
+    words = {word for block in blocks_of(page) for command in block.commands for word in command.text.split()}
+    if "MODEL" not in words:
+        return ()
+    return MODELS[:1] if page in ON_ONE_MODEL else MODELS
+
+
+def left_out() -> list[tuple[Block, Command, str]]:
+    """Commands that no test executes, with the reason."""
+    found = []
+    for page in documented_pages():
+        for block in blocks_of(page):
+            for command in block.commands:
+                reason = reason_not_executed(page, command.text)
+                if reason is not None:
+                    found.append((block, command, reason))
+    return found

@@ -10,7 +10,6 @@ import pytest
 from tests.docs import list_blocks
 from tests.docs.page_runner import execute
 from tests.docs.pages import REPOSITORY, blocks_in, blocks_of, documented_pages
-from tests.docs.plan import executed_blocks, executed_commands, models_of
 from tests.docs.stand_ins import (
     EXIT_CODES,
     LAID_OUT,
@@ -20,6 +19,9 @@ from tests.docs.stand_ins import (
     PREPARED,
     SUBSTITUTIONS,
     as_executed,
+    executed_blocks,
+    executed_commands,
+    models_of,
     reason_not_executed,
 )
 

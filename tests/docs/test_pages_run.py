@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.page_runner import Outcome, execute
 from tests.docs.pages import documented_pages
-from tests.docs.plan import executed_blocks, models_of
+from tests.docs.stand_ins import executed_blocks, models_of
 
 Outcomes = Callable[[str, str | None], dict[str, Outcome]]
 

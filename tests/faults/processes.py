@@ -1,7 +1,6 @@
 """Commands that a test may signal and kill: each is a session of its own, so that nothing it starts can hide.
 
-Processes are forks of one that has torch imported (``tests/warm_python.py``); whatever they start themselves starts as
-for users.
+All processes are forks of one that has torch imported (``tests/warm_python.py``).
 """
 
 from __future__ import annotations
@@ -9,57 +8,53 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
+from sightline.auditing import member
 from sightline.auditing.config import AuditConfig
-from tests.integration.test_resume import command
-from tests.warm_python import REPOSITORY, run_python
+from tests.launching import words_of
+from tests.warm_python import LONGEST_NAME, REPOSITORY, Popen
 
 PATIENCE = 1200.0
 """Seconds after which a test gives up: never what is measured."""
 FAULT = "SIGHTLINE_TESTS_FAULT"
 """Environment variable with a Python file that every process of a command executes before anything else."""
-SCRIPT = f"""
-import os, sys
-os.setsid()
-place = sys.argv.pop(1)
-with open(place + ".new", "w") as file:
-    file.write(str(os.getpid()))
-os.rename(place + ".new", place)
-if "{FAULT}" in os.environ:
-    exec(compile(open(os.environ["{FAULT}"]).read(), os.environ["{FAULT}"], "exec"), {{}})
-from sightline.cli import main
-main()
-"""
 CUSTOMIZE = f"""
 import os
 if "{FAULT}" in os.environ:
     exec(compile(open(os.environ["{FAULT}"]).read(), os.environ["{FAULT}"], "exec"), {{}})
 """
-"""What makes workers execute it too: Python imports a module of this name when it starts."""
+"""What makes them do so: Python imports a module of this name when it starts."""
 _number = count()
 
 
 class Command:
-    """``sightline run`` with these settings, running."""
+    """``sightline run`` with these settings, running; scratch files lie in ``place``."""
 
     def __init__(self, settings: AuditConfig, *more: str, fault: str = "", place: Path | None = None) -> None:
-        scratch = place or settings.out.parent
-        self._place = scratch / f"command-{os.getpid()}-{next(_number)}.pid"
-        words = ["-c", SCRIPT, str(self._place), *command(settings)[2:], *more]
-        pool = ThreadPoolExecutor(1)
-        self._future = pool.submit(run_python, words, env=self._environment(fault))
-        pool.shutdown(wait=False)
+        self._said = [tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") for _ in range(2)]  # noqa: SIM115
+        stdout, stderr = self._said
+        self._process = Popen(
+            [sys.executable, "-m", "sightline", "run", *words_of(settings), *more],
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            env=self._environment(fault, place or settings.out.parent),
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        """Also the number of its session and group."""
 
-    def _environment(self, fault: str) -> Mapping[str, str]:
+    def _environment(self, fault: str, place: Path) -> Mapping[str, str]:
         paths = [str(REPOSITORY / "src"), str(REPOSITORY)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         if fault:
-            folder = self._place.with_suffix(".fault")
+            folder = place / f"fault-{os.getpid()}-{next(_number)}"
             folder.mkdir()
             (folder / "fault.py").write_text(fault, encoding="utf-8")
             (folder / "sitecustomize.py").write_text(CUSTOMIZE, encoding="utf-8")
@@ -68,14 +63,8 @@ class Command:
         return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
 
     @property
-    def pid(self) -> int:
-        """Of the process that was started; also the number of its session and group."""
-        until(lambda: self._place.exists() or self._future.done(), "the command to start")
-        return int(self._place.read_text())
-
-    @property
     def runs(self) -> bool:
-        return not self._future.done()
+        return self._process.poll() is None
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -86,7 +75,11 @@ class Command:
 
     def done(self) -> subprocess.CompletedProcess[str]:
         """What it printed and its exit code, when it has ended."""
-        return self._future.result(PATIENCE)
+        code = self._process.wait(PATIENCE)
+        for file in self._said:
+            file.seek(0)
+        stdout, stderr = (file.read() for file in self._said)
+        return subprocess.CompletedProcess(self._process.args, code, stdout, stderr)
 
     @property
     def family(self) -> list[int]:
@@ -125,10 +118,10 @@ def living_in(session: int) -> list[int]:
 def computes(pid: int) -> bool:
     """Whether a process is a worker of ours, not what a cluster keeps besides: loggers, its store, its table."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return False
-    return b"sightline.auditing.member" in words or words.startswith(b"ray::RemoteMember")
+    return name == member.__name__[-LONGEST_NAME:] or name.startswith("ray::RemoteMemb")
 
 
 def row_files(settings: AuditConfig) -> int:

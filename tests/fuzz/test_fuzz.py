@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from sightline.arms.arm import parameters
 from sightline.errors import SightlineError
+from sightline.selectors import SELECTORS
 from tests.fuzz import trial
 from tests.fuzz.__main__ import shares
 from tests.fuzz.subjects import SUBJECTS
 from tests.fuzz.subjects.base import Subject
-from tests.fuzz.trial import Tally, try_inputs, try_one
+from tests.fuzz.subjects.words import NUMBERS, Arms, all_arguments
+from tests.fuzz.trial import Tally, try_given, try_inputs, try_one
 
 INPUTS, SEED = 10_100, 20261116
 
@@ -109,3 +112,23 @@ def test_an_input_is_known_by_its_name_alone(tmp_path: Path) -> None:
         if kind.name in ("arms", "gate rules", "configs", "masks"):
             one, two = kind(tmp_path / "one" / kind.name), kind(tmp_path / "two" / kind.name)
             assert one.make(Random("1/x/7")) == two.make(Random("1/x/7"))
+
+
+ARGUMENTS = [(method, argument) for method, argument in all_arguments() if method != "masks"]
+
+
+def test_every_method_is_tried() -> None:
+    with_arguments = {name for name, kind in SELECTORS.items() if parameters(kind)}
+    assert {method for method, _ in ARGUMENTS} == with_arguments - {"masks"}
+    assert len(with_arguments) > 30
+
+
+@pytest.mark.parametrize("method", sorted({method for method, _ in ARGUMENTS}))
+def test_no_value_of_any_argument_fails_or_never_ends(method: str, tmp_path: Path) -> None:
+    arms, tally = Arms(tmp_path), Tally()
+    for _, argument in (pair for pair in ARGUMENTS if pair[0] == method):
+        for number in NUMBERS:
+            arm = f"{method}:0.3:{argument}={number}"
+            try_given(arms, tally, arm, arm)
+    assert tally.failures == {}
+    assert tally.refused > 0

@@ -1,7 +1,7 @@
 """Golden cases: what a public implementation answered, and how closely ours must agree.
 
-A method's adapter is ``tests/golden/adapters/<file stem>.py`` with ``run(case) -> dict`` mapping the case's output
-names to what Sightline computes. The adapter only renames tensors; the algorithm is the selector's own.
+A file's cases are answered by the function behind ``@answers("<file stem>")``, which maps a case's output names to what
+Sightline computes. It only renames tensors; the algorithm is the selector's own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Case:
     outputs: Mapping[str, np.ndarray]
     compare: str
     dtype: str
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The inputs that are numbers."""
+        return {name: torch.from_numpy(value) for name, value in self.inputs.items() if value.dtype.kind not in "US"}
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -48,9 +54,26 @@ def read_cases(path: Path) -> list[Case]:
     return cases
 
 
-def adapter(stem: str) -> Callable[[Case], dict[str, Any]]:
-    module = importlib.import_module(f"tests.golden.adapters.{stem}")
-    return module.run
+Answer = Callable[[Case], dict[str, Any]]
+ANSWERS: dict[str, Answer] = {}
+MODULES = ("audit_answers", "token_answers", "layer_answers")
+
+
+def answers(*stems: str) -> Callable[[Answer], Answer]:
+    """Marks what answers the cases of these files."""
+
+    def mark(answer: Answer) -> Answer:
+        ANSWERS.update(dict.fromkeys(stems, answer))
+        return answer
+
+    return mark
+
+
+def answer_to(case: Case) -> dict[str, Any]:
+    for module in MODULES:
+        importlib.import_module(f"tests.golden.{module}")
+    assert case.file in ANSWERS, f"nothing here answers the cases of {case.file}.npz"
+    return ANSWERS[case.file](case)
 
 
 def _array(value: Any) -> np.ndarray:
@@ -73,7 +96,7 @@ def check(case: Case, answer: Mapping[str, Any]) -> None:
     that no recorded name goes unread.
     """
     missing = set(case.outputs) - set(answer)
-    assert not missing, f"{case.file}:{case.id}: the adapter does not answer {sorted(missing)}"
+    assert not missing, f"{case.file}:{case.id}: nobody answers {sorted(missing)}"
     for name, theirs in case.outputs.items():
         ours = _array(answer[name])
         if case.compare == "info":

@@ -55,7 +55,7 @@ def test_a_right_answer_passes_and_one_wrong_output_does_not(mode: str) -> None:
             if output.ndim and len(output) > 1:
                 with pytest.raises(AssertionError):
                     check(case, {**answer, name: output[:-1]})
-            with pytest.raises(AssertionError, match="does not answer"):
+            with pytest.raises(AssertionError, match="nobody answers"):
                 check(case, {key: value for key, value in answer.items() if key != name})
             tried += 1
     assert tried

@@ -16,7 +16,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         reason = f"no recorded runs in {folder}: pass --golden-dir DIR"
         metafunc.parametrize("golden_run", [pytest.param(None, marks=pytest.mark.skip(reason=reason))])
         return
-    runs = read_runs(folder)
+    runs = sorted(read_runs(folder), key=lambda run: run.group)  # an encoder keeps the images of one group
     metafunc.parametrize(
         "golden_run",
         [pytest.param(run, id=run.name, marks=pytest.mark.xdist_group(run.group)) for run in runs],

@@ -1,4 +1,4 @@
-"""The artifact's recorded runs, and how each maps onto a Sightline arm under the artifact profile."""
+"""The artifact's recorded runs, its names of selectors, and how each maps onto an arm under the artifact profile."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sightline.answering.select_step import SelectStep
+from sightline.answering.select_step import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import Backbone, ImageOptions, load_backbone, options_for
 from sightline.backbones.clip import ClipSpace
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget
+from sightline.errors import SightlineError
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
 from sightline.selectors import SELECTORS
 from tests.conftest import DATA
-from tests.golden_e2e.artifact_names import from_artifact
 
 PREFIX = "mini_textocr"
 
@@ -65,6 +65,59 @@ def read_runs(folder: Path) -> list[Run]:
                 record = json.loads(line)
                 records.setdefault(record["run"], []).append(record)
     return [Run(folder, entry, tuple(records.get(entry["run"], ()))) for entry in manifest["runs"]]
+
+
+SCORE_PREFIXES = (("target_embed_", "target"), ("embed_", "prompt"), ("", "overlap"))
+
+
+def from_artifact(
+    name: str,
+    *,
+    seed: int = 13,
+    hybrid_core_ratio: float = 0.5,
+    hybrid_context_ratio: float = 0.25,
+    evidence_boost: float = 0.1,
+    embedding_relevance_weight: float = 0.85,
+    embedding_query_topk: int = 2,
+    backbone: str = "",
+) -> tuple[str, dict[str, Any]]:
+    """The registered name and the arguments for one of the artifact's ``[target_]embed_X`` or bare ``X`` names.
+
+    The keywords are the artifact's run settings under their own names and defaults. The prefix is the score source; a
+    bare name scores by box overlap. ``backbone`` matters to ``rise`` and ``coverage_greedy`` with a bare name alone.
+    """
+    prefix, score = next((prefix, score) for prefix, score in SCORE_PREFIXES if name.startswith(prefix))
+    rule = name.removeprefix(prefix)
+    scored = {"score": score, "weight": embedding_relevance_weight, "top": embedding_query_topk}
+    mixture = {**scored, "core": hybrid_core_ratio, "context": hybrid_context_ratio}
+    # Beside the overlap score only Qwen had a uniqueness; beside embedding scores all tiles were taken for one raster.
+    beside_overlap = "evidence" if backbone.startswith("qwen") else "none"
+    neighbours = {"neighbours": beside_overlap if score == "overlap" else "one_raster"}
+    table: dict[str, tuple[str, dict[str, Any]]] = {
+        "random": ("random", {"seed": seed, "salt": name}),
+        "grid": ("grid", {"cells": "truncated"}),
+        "center": ("center", {}),
+        "topk": ("prompt" if score == "prompt" else "target", scored),
+        "bottomk": ("bottom", scored),
+        "shuffled_topk": ("shuffled", {**scored, "seed": seed}),
+        "grid_topk": ("target_grid", {**scored, "reserve": hybrid_core_ratio, "cells": "truncated"}),
+        "protected_topk": ("protected", {**scored, "reserve": hybrid_core_ratio}),
+        "protected_center_topk": ("center_protected", scored),
+        "soft_evidence_topk": ("soft_evidence", {**scored, "beta": evidence_boost}),
+        "spatial_aware": ("spatial_aware", {**mixture, "rest": "farthest", "cells": "truncated"}),
+        "hybrid": ("hybrid", mixture),
+        "rel_hybrid": ("rel_hybrid", mixture),
+        "soft_relboost": ("soft_relboost", mixture),
+        "protected_rel_hybrid": ("protected_rel_hybrid", mixture),
+        "rise": ("rise", {**scored, **neighbours}),
+        "coverage_greedy": ("coverage_greedy", {**scored, **neighbours, "boost": max(0.5, evidence_boost)}),
+    }
+    if score == "overlap":
+        table["topk"] = ("evidence_only", {"padding": "raster"})
+        table["bottomk"] = ("anti_evidence", {"padding": "raster"})
+    if rule not in table:
+        raise SightlineError(f"'{name}' is not a selector of the artifact; its rules are {', '.join(table)}")
+    return table[rule]
 
 
 def arm_of(run: Run, masks: Path) -> Arm:
@@ -126,15 +179,22 @@ def probes_for(folder: Path, name: str) -> dict[tuple[str, str], Probe]:
 
 
 class Encoder:
-    """Encodes each image of a group of runs once, whichever runs ask for it."""
+    """Encodes each image of a group of runs once, whichever runs ask for it; of the group before nothing is kept."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
+        self._group = ""
+        self._options: dict[str, ImageOptions] = {}
         self._steps: dict[tuple[str, ImageOptions], SelectStep] = {}
-        self._encoded: dict[tuple[str, ImageOptions, str, Any], Encoded] = {}
+        self._encoded: dict[tuple[ImageOptions, str, Any, tuple[str, ...]], Encoded] = {}
 
     def options(self, run: Run) -> ImageOptions:
         """The profile's, with the limits of the recorded run in place of the published ones."""
+        if run.name not in self._options:
+            self._options[run.name] = self._find_options(run)
+        return self._options[run.name]
+
+    def _find_options(self, run: Run) -> ImageOptions:
         entry = run.entry
         limits: dict[str, dict[str, Any]] = {
             "qwen3vl": {"min_pixels": entry.get("min_pixels"), "max_pixels": entry.get("max_pixels")},
@@ -155,13 +215,13 @@ class Encoder:
             self._steps[key] = SelectStep(backbone, clip)
         return self._steps[key]
 
-    def encode(self, run: Run, probe: Probe) -> Encoded:
-        options = self.options(run)
-        key = (run.entry["model"], options, probe.image, probe.occlude)
+    def encode(self, run: Run, arm: Arm, probe: Probe) -> Encoded:
+        if run.group != self._group:
+            self._group, self._encoded = run.group, {}
+        needs = tuple(sorted(all_needs([arm])))
+        key = (self.options(run), probe.image, probe.occlude, needs)
         if key not in self._encoded:
             backbone = self.step(run).backbone
             image = open_image(self.data / PREFIX, probe.image, occlude=probe.occlude)
-            every = range(len(backbone.vision_blocks))
-            needs = [f"vision.received@{i}" for i in every] if run.entry["model"] != "internvl" else []
             self._encoded[key] = backbone.encode([backbone.preprocess(image)], needs)[0]
         return self._encoded[key]

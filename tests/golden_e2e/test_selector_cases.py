@@ -20,9 +20,8 @@ from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors import SELECTORS
 from tests.conftest import golden_dir
-from tests.golden.adapters.audit_rules import kept, view_of
-from tests.golden_e2e.artifact_names import from_artifact
-from tests.golden_e2e.reference import find
+from tests.golden.audit_answers import kept, view_of
+from tests.golden_e2e.reference import find, from_artifact
 
 MODELS = ("llava", "internvl", "qwen3vl")
 EXTERNAL = ("visionzip", "fastv", "scope", "coin", "anchorprune")

@@ -15,7 +15,7 @@ from sightline.cost.benchmarks.sweep import Sweep, SweepRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.card import CostCard
 from sightline.cost.measure import measure, separate
-from tests.unit.cost.probe_files import write_probe_file
+from tests.unit.cost.subjects import write_probe_file
 
 Show = Callable[[CostCard], None]
 H200 = torch.cuda.is_available() and "H200" in torch.cuda.get_device_name()

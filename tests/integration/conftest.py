@@ -9,7 +9,7 @@ from sightline.auditing.config import AuditConfig
 from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
 
 MODELS = ("qwen3vl", "llava", "internvl")
-SMALL = {"qwen3vl": {"max_pixels": 100352}, "llava": {}, "internvl": {"max_tiles": 2}}
+SMALL: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 100352}, "llava": {}, "internvl": {"max_tiles": 2}}
 """Image limits that keep tiny models quick."""
 TEN_ARMS = [
     "full", "target:0.3", "random:0.3", "grid:0.3", "shuffled:0.3", "target_grid:0.3", "protected:0.4",
@@ -43,8 +43,8 @@ def config(data: Path, mini_probes: Path, tmp_path: Path) -> Any:
             "dtype": "float32",
             "limit": 3,
             "matched_controls": False,
-            **SMALL[model],
             **changes,
+            "image_options": {**SMALL[model], **changes.get("image_options", {})},
         }
         return AuditConfig(**settings)
 

@@ -1,23 +1,42 @@
-"""The audit as a user runs it: every image encoded once, rows that depend on nothing but the probe and the arm."""
+"""Audits as users run them: images encoded and decoded once, rows of the probe and arm alone, and what is recorded."""
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import shlex
+import shutil
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
+from typer.testing import CliRunner
 
 import sightline
 from sightline.answering.scorers.yes_no import YesNo
+from sightline.auditing import worker
 from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
+from sightline.auditing.loop import PREVIEW_SIDE
 from sightline.backbones.base import Backbone
+from sightline.backbones.qwen3_vl import Qwen3VL
+from sightline.cli import app
+from sightline.commands.run import print_summary
 from sightline.core.row import TIME_COLUMNS, row_schema
-from sightline.probes import read_probes
+from sightline.errors import SightlineError
+from sightline.probes import images, read_probes, write_probes
+from sightline.rows import load_run
 from sightline.rows.picture import TEXTS
+from sightline.rows.source import read_source
+from sightline.statistics.summaries import arm_points, arm_summary
 from sightline.store.marks import unpack_cells, unpack_mask
+from tests.conftest import REPOSITORY
 from tests.integration.conftest import MODELS, TEN_ARMS
 
 
@@ -119,3 +138,205 @@ def test_python_api_gives_tables(config: Any) -> None:
     audit(config("llava"))
     run = sightline.load_run(config("llava").out)
     assert run.rows.num_rows == len(run.frame()) == 18
+
+
+def test_an_image_is_decoded_once_for_the_tower_and_the_report(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: Counter[str] = Counter()
+    decode = images.open_image_file
+
+    def counted(file: Any, called: Any, **how: Any) -> Any:
+        opened[file.name] += 1
+        return decode(file, called, **how)
+
+    monkeypatch.setattr(worker, "open_image_file", counted)
+    run = audit(config("llava", arms=["full", "target:0.3", "grid:0.3"], limit=3, shard_images=2))
+    assert set(opened) == {Path(name).name for name in run.images.column("image").to_pylist()}
+    assert set(opened.values()) == {1}
+    audit(config("llava", arms=["random:0.3"], limit=3, shard_images=2))
+    assert set(opened.values()) == {2}, "an amendment decodes again, and once"
+
+
+def test_a_vision_signal_is_computed_once_per_image(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: Counter[str] = Counter()
+    signal = Qwen3VL.vision_signal
+
+    def counted(self: Qwen3VL, name: str, encoded: Any) -> Any:
+        computed[name] += 1
+        return signal(self, name, encoded)
+
+    monkeypatch.setattr(Qwen3VL, "vision_signal", counted)
+    rows = audit(config("qwen3vl", arms=["visionzip_qwen:0.4", "visionzip_qwen:0.3", "full"], limit=3)).frame()
+    assert len(rows) == 18, "two probes on each of three images, three arms"
+    assert computed
+    assert set(computed.values()) == {3}
+    billed = rows[rows["selector"] == "visionzip_qwen"].groupby("image_id")["signal_ms"].nunique()
+    assert set(billed) == {1}, "all rows of an image are billed what computing its signals took"
+    assert (rows.loc[rows["selector"] == "visionzip_qwen", "signal_ms"] > 0).all()
+    assert (rows.loc[rows["selector"] == "full", "signal_ms"] == 0).all()
+
+
+def settings(data: Path, out: Path, images: Path) -> AuditConfig:
+    return AuditConfig(
+        model=str(data / "tiny" / "qwen3vl"),
+        probes=data / "golden_e2e" / "inputs" / "probes_dev.jsonl",
+        images=images,
+        image_prefix="mini_textocr",
+        out=out,
+        arms=["full", "target:0.3", "protected:0.3", "target:0.3:score=overlap"],
+        dtype="float32",
+        device="cpu",
+        image_options={"max_pixels": 50176},
+        limit=1,
+    )
+
+
+def test_a_run_says_what_each_arm_read_and_keeps_its_evidence_sharp(data: Path, tmp_path: Path) -> None:
+    large = tmp_path / "images"
+    for file in (data / "mini_textocr").rglob("*.jpg"):
+        copy = large / file.relative_to(data / "mini_textocr")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with Image.open(file) as image:
+            image.resize((1600, round(1600 * image.height / image.width))).save(copy)
+    run = audit(settings(data, tmp_path / "run", large))
+    rows = run.frame().drop_duplicates("arm").set_index("arm")
+    assert rows["regime"].to_dict() == {
+        "full": "full",
+        "target:0.3": "box-free method",
+        "protected:0.3": "oracle",
+        "target:0.3:score=overlap": "oracle",
+        "random:0.3": "box-free control",
+        "grid:0.3": "box-free control",
+    }
+    assert set(rows.index[rows["box_source"] == "annotation"]) == {"protected:0.3", "target:0.3:score=overlap"}
+    assert set(rows["box_source"]) == {"annotation", "none"}
+
+    (record,) = run.images.to_pylist()
+    regions = {tuple(box) for probe in run.probes for box in probe["regions"]}
+    assert len(record["details"]) == len(record["detail_boxes"]) == len(regions)
+    shown = Image.open(io.BytesIO(record["preview"]))
+    assert max(shown.size) == PREVIEW_SIDE
+    left, _, right, _ = record["detail_boxes"][0]
+    sharp = Image.open(io.BytesIO(record["details"][0])).width / (right - left)
+    assert sharp > 1.4 * shown.width, "pixels across the image, if all of it were as sharp"
+
+
+IMAGES = 6
+
+
+def copied(mini_probes: Path, data: Path, folder: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """Probes about the first images, once under each name: as they are, or as PNGs of the same pixels."""
+    images, probes = folder / "images", []
+    for probe in read_probes(mini_probes).probes[: 2 * IMAGES]:
+        source = data / "mini_textocr" / probe.image
+        for name in names:
+            file = Path(probe.image).with_stem(f"{Path(probe.image).stem}{name}")
+            file = file.with_suffix(".png") if name == "-png" else file
+            (images / file).parent.mkdir(parents=True, exist_ok=True)
+            if name == "-png":
+                Image.open(source).convert("RGB").save(images / file)
+            else:
+                shutil.copy(source, images / file)
+            asked = replace(probe, id=f"{probe.id}{name}", image_id=f"{probe.image_id}{name}", image=str(file))
+            probes.append(asked)
+    write_probes(folder / "probes.jsonl", sorted(probes, key=lambda probe: probe.image))
+    return {"probes": folder / "probes.jsonl", "images": images, "out": folder / "run", "limit": None}
+
+
+def test_copies_under_three_names_give_the_intervals_of_the_images(
+    config: Any, mini_probes: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    once, thrice = (
+        audit(config("qwen3vl", arms=["full", "target:0.3"], **copied(mini_probes, data, tmp_path / name, names)))
+        for name, names in (("once", ("",)), ("thrice", ("", "-copy", "-png")))
+    )
+    left, right = (arm_summary(run.frame(), metrics=["accuracy", "hfpr"], draws=500) for run in (once, thrice))
+    assert right["n_images"].tolist() == left["n_images"].tolist() == [IMAGES] * 2
+    bounds = [f"{name}_{end}" for name in ("accuracy", "hfpr") for end in ("low", "high")]
+    pd.testing.assert_frame_equal(left[bounds], right[bounds])
+    print_summary(thrice)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"note: {2 * IMAGES} images have the same pixels as another (first: " in said
+    assert not once.joined
+
+
+def test_a_development_run_of_the_same_files_under_other_ids_is_refused_by_name(
+    config: Any, mini_probes: Path, data: Path, tmp_path: Path
+) -> None:
+    runs = [
+        audit(config("qwen3vl", arms=["full"], **copied(mini_probes, data, tmp_path / name.strip("-"), (name,)))).path
+        for name in ("-here", "-there")
+    ]
+    with pytest.raises(SightlineError, match=rf"share {IMAGES} images \(first: .*-there, which is .*-here there\)"):
+        read_source(runs[:1], developments=runs[1:], threshold="own-dev")
+
+
+TOKEN_PIXELS = {"qwen3vl": 32 * 32, "llava": 14 * 14, "internvl": 56 * 56}
+"""Patches of 16, 14 and 28 pixels, four of them in a token but for LLaVA."""
+MERGES = {"qwen3vl": "tome:0.3", "llava": "visionzip:0.3", "internvl": "tome:0.3:metric=tokens"}
+
+
+@pytest.mark.parametrize("model", TOKEN_PIXELS)
+def test_rows_say_what_is_visible_and_how_large_characters_arrive(config: Any, model: str) -> None:
+    run = audit(config(model, arms=["full", "random:0.3", MERGES[model]], limit=12 if model == "llava" else 3))
+    frame = run.frame()
+    full = frame[frame["arm"] == "full"]
+    assert (full["ecr"] == full["visible"]).all(), "to the last bit"
+    assert arm_points(full, ["relative_pos_ecr"])["relative_pos_ecr"] == 1.0
+    assert frame.groupby("probe_id")["visible"].nunique().eq(1).all(), "whatever the arm"
+    assert (frame["visible"] < 1).any() == (model == "llava"), "LLaVA alone crops"
+
+    probes = {probe["id"]: probe for probe in run.probes}
+    images = {record["image_key"]: record for record in run.images.to_pylist()}
+    for row in full.to_dict("records"):
+        record = images[row["image_key"]]
+        sides = [
+            ((r[2] - r[0]) * record["width"], (r[3] - r[1]) * record["height"])
+            for r in probes[row["probe_id"]]["regions"]
+        ]
+        cells = np.frombuffer(record["cells"], "<f4").reshape(-1, 4).astype(float)
+        area = np.prod(cells[:, 2:] - cells[:, :2], axis=1).min() * record["width"] * record["height"]
+        scale = min(1.0, TOKEN_PIXELS[model] / area) ** 0.5
+        expected = min(min(side) for side in sides) * scale * row["visible"] ** 0.5
+        assert row["legibility"] == pytest.approx(expected, rel=1e-4)
+
+    by_probe = frame.pivot(index="probe_id", columns="arm", values="legibility")
+    for arm in ("random:0.3", MERGES[model]):
+        assert (by_probe[arm] <= by_probe["full"]).all()
+        assert by_probe[arm].mean() < by_probe["full"].mean()
+    merged = frame[frame["arm"] == MERGES[model]]
+    if (merged["ecr"] == merged["visible"]).all():  # a merge that covers everything and is less legible for it
+        assert arm_points(merged, ["relative_pos_ecr"])["relative_pos_ecr"] == 1.0
+
+
+def test_fewer_pixels_cover_as_much_and_are_less_legible(config: Any, tmp_path: Any) -> None:
+    frames = [
+        audit(config("qwen3vl", arms=["full"], out=tmp_path / str(side), image_options=options)).frame()
+        for side in (448, 224)
+        for options in [{"min_pixels": side**2, "max_pixels": side**2}]
+    ]
+    assert all((frame["ecr"] == 1.0).all() for frame in frames)
+    large, small = (frame["legibility"].to_numpy() for frame in frames)
+    assert small / large == pytest.approx(np.full(len(large), 0.5), rel=0.25), "sizes are rounded to whole tokens"
+
+
+def test_the_documented_config_file_runs_as_printed(
+    data: Path, mini_probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (REPOSITORY / "docs" / "runs.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    line = re.findall(r"^    sightline (run --config .*)$", page, re.MULTILINE)[0]
+    for name, target in {
+        "checkpoints/Qwen3-VL-8B-Instruct": data / "tiny" / "qwen3vl",
+        "probes/textocr.jsonl": mini_probes,
+        "data/textocr": data / "mini_textocr",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "run.yaml").write_text(block, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, shlex.split(line))
+    assert done.exit_code == 0, done.exception
+    run = load_run("runs/quick")
+    assert run.unfinished == ""
+    assert run.manifest["image_options"]["max_pixels"] == 802816
+    assert {"full", "target:0.3", "protected:0.4", "target:0.3+remove_evidence"} <= set(run.arms)

@@ -289,7 +289,7 @@ def test_model_folder_of_another_architecture(config: Any, data: Path, tmp_path:
 def test_an_image_option_of_another_architecture(config: Any) -> None:
     line = "llava has no image option 'max_pixels'; it has crop_blind"
     refused(lambda: audit(config("llava", image_options={"max_pixels": 100352})), line)
-    done = run_python([*command(config("llava")), "--max-pixels", "100352"])
+    done = run_python([*command(config("llava")), "--image-option", "max_pixels=100352"])
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"error: {line}"
 

@@ -32,6 +32,15 @@ from tests.launching import (
     wait_until,
     workers_of,
 )
+from tests.warm_python import warm_children
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> Iterator[None]:
+    """Workers of these drivers find torch imported."""
+    with warm_children():
+        yield
+
 
 SETTINGS: dict[str, Any] = {
     "arms": ["full", "target:0.3", "fastv:0.5"],

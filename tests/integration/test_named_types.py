@@ -1,32 +1,39 @@
-"""Architectures of the general route, audited end to end: killed and resumed, under both position policies."""
+"""Architectures of the general route and of others' packages, and methods of other papers, audited end to end."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
+from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.selectors import SELECTORS
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import DONE, command
 from tests.warm_python import run_python
 
-ARMS = [
-    "full",
-    "target:0.3",
-    "random:0.3",
-    "visionzip_qwen:0.3",
-    "hiprune:0.3:object_layer=1",
-    "fastv:0.5",
-    "resize:0.5",
-]
+GENERAL = [
+    "full", "target:0.3", "random:0.3", "visionzip_qwen:0.3", "hiprune:0.3:object_layer=1", "fastv:0.5", "resize:0.5",
+]  # fmt: skip
 """Before and inside the language model, with signals of the tower, merging, and shown smaller."""
+ARMS = {
+    "qwen2_5_vl": GENERAL,
+    "glm4v": GENERAL,
+    "llava_next": ["full", "target:0.3", "random:0.3/tile", "visionzip:0.3", "fastv:0.5"],
+    "smolvlm": ["full", "target:0.3", "random:0.3/tile", "visionzip_qwen:0.3", "resize:0.5"],
+    "paligemma": ["full", "target:0.3", "visionzip_qwen:0.3"],
+}
+SEPARATED = ("llava_next", "smolvlm", "paligemma")
+"""Architectures with separators between their tokens."""
 
 
 @pytest.fixture
@@ -39,17 +46,17 @@ def settings(data: Path, mini_probes: Path, tmp_path: Path, zoo: Callable[[str],
             device="cpu",
             dtype="float32",
             matched_controls=False,
-            **{"out": tmp_path / "run", "arms": ARMS, **changes},
+            **{"out": tmp_path / "run", "arms": ARMS[model_type], **changes},
         )
 
     return make
 
 
-@pytest.mark.parametrize("model_type", ["qwen2_5_vl", "glm4v"])
+@pytest.mark.parametrize(("name", "limit"), [("qwen2_5_vl", 6), ("glm4v", 6), ("llava_next", 4), ("smolvlm", 4)])
 def test_killed_and_resumed_rows_are_identical(
-    settings: Callable[..., AuditConfig], model_type: str, tmp_path: Path
+    settings: Callable[..., AuditConfig], name: str, limit: int, tmp_path: Path
 ) -> None:
-    config = settings(model_type, limit=6, shard_images=1, out=tmp_path / "killed")
+    config = settings(name, limit=limit, shard_images=1, out=tmp_path / "killed")
     process = run_python(command(config))
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert len(list(config.out.glob("rows/*/*.parquet"))) == DONE
@@ -57,11 +64,13 @@ def test_killed_and_resumed_rows_are_identical(
     undisturbed = audit(config.model_copy(update={"out": tmp_path / "undisturbed"}))
     assert resumed.missing == 0
     pd.testing.assert_frame_equal(facts(resumed.frame()), facts(undisturbed.frame()))
+    assert not list(config.out.rglob("*.tmp"))
     frame = undisturbed.frame()
-    assert set(frame["arm"]) == set(ARMS)
-    assert frame["legibility"].notna().any()
-    smaller = frame[frame["arm"] == "resize:0.5"]
-    assert (smaller["k_tokens"] <= np.ceil(smaller["n_tokens"] * 0.5)).all()
+    assert set(frame["arm"]) == set(ARMS[name])
+    if name not in SEPARATED:
+        assert frame["legibility"].notna().any()
+        smaller = frame[frame["arm"] == "resize:0.5"]
+        assert (smaller["k_tokens"] <= np.ceil(smaller["n_tokens"] * 0.5)).all()
 
 
 def test_windows_and_positions_are_audited_under_both_policies(
@@ -76,3 +85,101 @@ def test_windows_and_positions_are_audited_under_both_policies(
     losses = {name: frame.set_index(["arm", "probe_id"])["loss_yes"] for name, frame in frames.items()}
     assert np.allclose(losses["preserve"].loc["full"], losses["compact"].loc["full"], atol=1e-6)
     assert not np.allclose(losses["preserve"].loc["target:0.3"], losses["compact"].loc["target:0.3"], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", SEPARATED)
+def test_rows_of_every_arm(settings: Callable[..., AuditConfig], name: str) -> None:
+    frame = audit(settings(name, limit=2)).frame()
+    assert set(frame["arm"]) == set(ARMS[name])
+    full = frame[frame["arm"] == "full"].set_index("probe_id")
+    assert (full["sequence_full"] == full["sequence_pruned"]).all()
+    assert full["ecr"].to_numpy() == pytest.approx(1.0)
+    for arm, rows in frame[frame["arm"] != "full"].groupby("arm"):
+        assert (rows["sequence_pruned"] < rows["sequence_full"]).all(), arm
+        assert (rows["sequence_full"].to_numpy() == full.loc[rows["probe_id"], "sequence_full"].to_numpy()).all(), arm
+        assert (rows["k_tokens"] < rows["n_tokens"]).all(), arm
+        assert rows[["loss_yes", "loss_no", "ecr"]].notna().all(axis=None), arm
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """Written for the first release: no base class. Every output also holds a little of all other tokens."""
+
+    name: ClassVar[str] = "averaging"
+    query: ClassVar[QuerySpan] = "none"
+    parity: ClassVar[Parity] = "own"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        n = view.tokens.shape[0]
+        mix = torch.full((k, n), 0.1 / n, device=view.tokens.device)
+        mix[torch.arange(k), torch.arange(k)] += 0.9
+        return Selection(torch.arange(k), mix)
+
+
+@dataclass(frozen=True)
+class AtBoxes:
+    """Written for the first release: reads boxes, and had no way to say so."""
+
+    name: ClassVar[str] = "at_boxes"
+    query: ClassVar[QuerySpan] = "none"
+    parity: ClassVar[Parity] = "own"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        middle = (view.cells[:, :2] + view.cells[:, 2:]) / 2.0
+        aim = view.boxes[:, :2].mean(dim=0) if len(view.boxes) else torch.zeros(2, dtype=torch.float64)
+        return Selection((middle - aim).square().sum(dim=1).argsort(stable=True)[:k])
+
+
+@dataclass(frozen=True)
+class BoxFree(AtBoxes):
+    name: ClassVar[str] = "box_free"
+    reads_boxes: ClassVar[bool] = False
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        return Selection(torch.arange(k))
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> Iterator[None]:
+    kinds: list[Any] = [Averaging, AtBoxes, BoxFree]
+    for kind in kinds:
+        SELECTORS.register(kind.name)(kind)
+    yield
+    for kind in kinds:
+        del SELECTORS._entries[kind.name]
+
+
+def one_image(data: Path, out: Path, **changes: Any) -> AuditConfig:
+    return AuditConfig(
+        model=str(data / "tiny" / "qwen3vl"),
+        probes=data / "golden_e2e" / "inputs" / "probes_dev.jsonl",
+        images=data / "mini_textocr",
+        image_prefix="mini_textocr",
+        out=out,
+        dtype="float32",
+        device="cpu",
+        image_options={"max_pixels": 50176},
+        limit=1,
+        matched_controls=False,
+        **changes,
+    )
+
+
+def test_a_method_that_merges_does_not_abort_a_run_with_deletions(data: Path, tmp_path: Path) -> None:
+    run = audit(one_image(data, tmp_path / "run", arms=["target:0.3", "averaging:0.3"], interventions=["deletion"]))
+    rows = run.frame().groupby(["selector", "intervention"]).size()
+    assert ("target", "remove_evidence") in rows.index
+    assert {intervention for selector, intervention in rows.index if selector == "averaging"} == {"none"}
+
+
+def test_detection_is_billed_to_methods_that_read_boxes_or_do_not_say(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    arms = ["at_boxes:0.1", "box_free:0.1", "hybrid:0.1"]
+    frame = audit(one_image(data, tmp_path / "run", arms=arms, box_source="rapidocr")).frame()
+    billed = frame.groupby("selector")["boxes_ms"].count()
+    assert billed["at_boxes"] == len(frame) / 3
+    assert billed["box_free"] == billed["hybrid"] == 0

@@ -14,7 +14,7 @@ from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig, read_config
 from sightline.backbones import load_backbone
 from sightline.backbones.prompting import OPEN_INSTRUCTION
-from sightline.commands.run_summary import print_summary
+from sightline.commands.run import print_summary
 from sightline.core.probe import Probe
 from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError

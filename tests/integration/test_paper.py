@@ -1,22 +1,32 @@
-"""Every table of the paper, end to end: the demonstration with the embedded reader and tiny checkpoints."""
+"""Every table of the paper, end to end: the demonstration with tiny checkpoints."""
 
 from __future__ import annotations
 
 import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from sightline.cli import app
-from sightline.paper.paper_table import PAPER_TABLES
-from sightline.paper.preset import in_order
-from tests.warm_measuring import warm_measuring
+from sightline.core.table import Table, TableColumn, latex_escape
+from sightline.paper import PAPER_TABLES, Study, StudyOptions
+from sightline.paper.lines import Measured
+from sightline.paper.paper_table import in_order
+from sightline.paper.printed import PrintedLine, PrintedTable, measured
+from tests.warm_python import warm_children
 
 pytestmark = pytest.mark.xdist_group("paper")
 IMAGES = 6
 """The fewest with which every line of every table is measured."""
-DRAWS = 200
+DRAWS = 100
 NUMBERS = in_order(PAPER_TABLES)
 WITHOUT_STAND_IN = {
     "PLAUSIBLE": {"no decoy is a word of another image"},
@@ -28,17 +38,29 @@ WITHOUT_STAND_IN = {
 
 @pytest.fixture(scope="module")
 def study(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of ``paper run all --demo`` and what was printed."""
+    """The folder of ``paper run all --demo`` and what was printed.
+
+    Rows of all tables are computed beforehand, each run once instead of amended by one table after the other: that
+    tables amend one another's runs is a test of ``tests/unit/paper``. Three tiny models answer.
+    """
     out = tmp_path_factory.mktemp("paper") / "study"
     tiny = data / "tiny"
-    options = [
-        "--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--clip", str(tiny / "clip"), "--device", "cpu",
-        "--models", str(tiny / "llava"), "--models", str(tiny / "internvl"),
-    ]  # fmt: skip
-    with warm_measuring():
-        done = CliRunner().invoke(app, ["paper", "run", "all", "--out", str(out), *options], catch_exceptions=False)
+    models = {name: str(tiny / folder) for name, folder in MODEL_FOLDERS.items()}
+    options = StudyOptions(demo=True, limit=IMAGES, clip=str(tiny / "clip"), run={"device": "cpu"})
+    needs = (need for number in NUMBERS for need in PAPER_TABLES.get(number).needs())
+    Study(out, models, options=options).compute(needs)
+    with warm_children():
+        done = CliRunner().invoke(app, ["paper", "run", "all", *options_of(out)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return out, done.output
+
+
+MODEL_FOLDERS = {"qwen": "qwen3vl", "llava": "llava", "internvl": "internvl"}
+
+
+def options_of(out: Path) -> list[str]:
+    """What a command has to name again; checkpoints and CLIP are in the study's record."""
+    return ["--out", str(out), "--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--device", "cpu"]
 
 
 def lines(folder: Path, number: str) -> list[dict[str, str]]:
@@ -83,7 +105,7 @@ def test_no_claim_is_judged_on_stand_ins(study: tuple[Path, str]) -> None:
 
 def test_rows_of_stand_ins_say_so(study: tuple[Path, str]) -> None:
     assert all(" for " in cell["line"] for cell in lines(study[0], "1"))
-    assert "reader for Qwen3-VL-8B" in (study[0] / "paper.html").read_text(encoding="utf-8")
+    assert "qwen3vl for Qwen3-VL-8B" in (study[0] / "paper.html").read_text(encoding="utf-8")
 
 
 def test_full_covers_everything_in_the_main_table(study: tuple[Path, str]) -> None:
@@ -92,15 +114,19 @@ def test_full_covers_everything_in_the_main_table(study: tuple[Path, str]) -> No
     assert {float(cell["measured"]) for cell in full} == {1.0}
 
 
-def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, str], data: Path) -> None:
-    before = {file: file.stat().st_mtime_ns for file in (study[0] / "runs").rglob("*.parquet")}
-    options = ["--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--clip", str(data / "tiny/clip")]
-    models = ["--models", str(data / "tiny/llava"), "--models", str(data / "tiny/internvl")]
-    first = lines(study[0], "S5")
-    done = CliRunner().invoke(app, ["paper", "run", "S5", "--out", str(study[0]), *options, *models])
+def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, str], tmp_path: Path) -> None:
+    """In a copy that knows of this table alone, since a command prints all tables of its folder anew."""
+    out = tmp_path / "study"
+    shutil.copytree(study[0], out)
+    record = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    (out / "study.json").write_text(json.dumps({**record, "tables": ["S5"]}), encoding="utf-8")
+    before = {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*.parquet")}
+    assert before
+    (out / "tables" / "table-s5.csv").unlink()
+    done = CliRunner().invoke(app, ["paper", "run", "S5", *options_of(out)])
     assert done.exit_code == 0, done.output
-    assert {file: file.stat().st_mtime_ns for file in (study[0] / "runs").rglob("*.parquet")} == before
-    assert lines(study[0], "S5") == first
+    assert {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*.parquet")} == before
+    assert lines(out, "S5") == lines(study[0], "S5")
 
 
 def test_the_list_knows_the_state_of_every_table(study: tuple[Path, str]) -> None:
@@ -123,3 +149,64 @@ def test_an_unknown_table_is_answered_with_those_there_are() -> None:
     done = CliRunner().invoke(app, ["paper", "show", "S99"])
     assert done.exit_code != 0
     assert "S18" in str(done.exception)
+
+
+HEAD = r"""\documentclass[10pt]{article}
+\usepackage[a4paper,margin=2cm]{geometry}
+\usepackage{booktabs,graphicx}
+\begin{document}
+"""
+EVERY = "".join(map(chr, range(33, 127))) + "−–—≥≤→·×±Δβρ…“”‘’€é"
+"""What titles, arms and answers may contain."""
+
+
+@pytest.fixture(scope="session")
+def tex() -> str:
+    program = shutil.which("pdflatex")
+    if program is None:
+        reason = "there is no pdflatex here; install it, for example with tests/integration/install_tex.sh"
+        if os.environ.get("CI"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return program
+
+
+def compiled(tex: str, folder: Path, body: str) -> str:
+    """The log of a document; the first error where it has one."""
+    (folder / "all.tex").write_text(HEAD + body + "\\end{document}\n", encoding="utf-8")
+    done = subprocess.run(
+        [tex, "-interaction=nonstopmode", "-halt-on-error", "all.tex"], cwd=folder, capture_output=True, check=False
+    )
+    log = (folder / "all.log").read_text(encoding="latin-1")
+    assert done.returncode == 0, log[log.find("\n!") :][:600]
+    return log
+
+
+def filled(printed: PrintedTable) -> PrintedTable:
+    """The published values as if they had been measured, each with an interval: the widest that a table gets."""
+
+    def line(found: PrintedLine) -> PrintedLine:
+        values = [cell.value if isinstance(cell, Measured) else cell for cell in found.line.published]
+        words = tuple(f"random weights for {word}" if not place else word for place, word in enumerate(found.words))
+        return replace(found, words=words, cells=tuple(Measured(value, -0.125, 0.125) for value in values), why_not="")
+
+    blocks = tuple(replace(block, lines=tuple(map(line, block.lines))) for block in printed.blocks)
+    return replace(printed, blocks=blocks, demo=True)
+
+
+def test_every_table_of_the_paper_compiles_within_the_page(tex: str, tmp_path: Path) -> None:
+    study = Study(tmp_path / "study", {})
+    tables = [filled(measured(study, PAPER_TABLES.get(number))) for number in in_order(PAPER_TABLES)]
+    log = compiled(tex, tmp_path, "\n\\clearpage\n".join(table.latex() for table in tables))
+    assert re.findall(r"Overfull \\hbox \(([0-9.]+)pt too wide\)", log) == []
+    assert "Missing character" not in log
+    assert "Float too large" not in log
+
+
+def test_every_character_of_a_report_table_is_set(tex: str, tmp_path: Path) -> None:
+    words = [EVERY[start : start + 20] for start in range(0, len(EVERY), 20)]
+    table = Table("odd", "Odd <signs> | 100%", "", [TableColumn("a", "A_1 & B")], pd.DataFrame({"a": words}))
+    log = compiled(tex, tmp_path, table.latex())
+    assert "Missing character" not in log
+    # In TeX's own encoding these three are a dash and inverted marks, unless they are mathematics.
+    assert latex_escape("a|b<c>d") == "a$|$b$<$c$>$d"

@@ -179,7 +179,7 @@ def test_matched_controls_come_with_it(config: Any) -> None:
 
 
 def test_fewer_tiles_on_a_tiled_model(config: Any) -> None:
-    run = audit(config("internvl", arms=["full", "resize:0.5", "random:0.5"], max_tiles=12, limit=2))
+    run = audit(config("internvl", arms=["full", "resize:0.5", "random:0.5"], image_options={"max_tiles": 12}, limit=2))
     frame = run.frame()
     full, smaller = by_arm(frame, "full"), by_arm(frame, "resize:0.5")
     assert (smaller["n_tokens"] == full["n_tokens"]).all()

@@ -1,16 +1,29 @@
-"""A run killed with SIGKILL in the middle of a write and run again equals an undisturbed one."""
+"""Runs that are killed, stopped or amended go on as if nothing had been; inputs that changed meanwhile are named."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image, ImageOps
+from safetensors.torch import load_file, save_file
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
+from sightline.core.row import TIME_COLUMNS
+from sightline.errors import SightlineError
+from sightline.rows.source import read_source
+from sightline.store import RunFolder
+from sightline.store.verify import verify_folder
+from tests.changed_run import edited
 from tests.integration.conftest import MODELS, TEN_ARMS
 from tests.integration.test_audit import facts
 from tests.launching import words_of
@@ -53,3 +66,316 @@ def test_killed_and_resumed_rows_are_identical(config: Any, model: str, tmp_path
     assert resumed.missing == 0
     pd.testing.assert_frame_equal(facts(resumed.frame()), facts(undisturbed.frame()))
     assert not list(settings.out.rglob("*.tmp")), "what the kill left half-written is gone"
+
+
+WHILE_AUDITING = """
+import os, signal, sys
+from sightline.cli import main
+from sightline.store import folder
+
+plain, number = folder.RunFolder.write_rows, int(sys.argv.pop(1))
+
+def written_then_stopped(*arguments):
+    plain(*arguments)
+    os.kill(os.getpid(), number)
+
+folder.RunFolder.write_rows = written_then_stopped
+main()
+"""
+"""The command line, which gets a signal when its first rows are written."""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_stopped_run_says_how_to_go_on_and_goes_on(config: Any, number: int, code: int, how: str) -> None:
+    settings = config("llava", arms=["full", "center:0.3"], limit=2, shard_images=1)
+    done = run_python(["-c", WHILE_AUDITING, str(int(number)), *command(settings)[2:]])
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    line = f"{how}; finished shards are kept, run the same command to go on"
+    assert done.stderr.strip().splitlines()[-1] == line
+    assert list(settings.out.glob("rows/*/*.parquet")), "what was finished is kept"
+    assert audit(settings).missing == 0
+
+
+def test_another_command_that_is_stopped_promises_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys, sightline.cli as cli; sys.argv = ['sightline', 'report', 'r']\n"
+        "def stop(): raise KeyboardInterrupt\n"
+        "cli.app = stop; cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr.strip() == "interrupted"
+
+
+def test_a_run_says_that_it_loads_a_model_before_it_does(config: Any) -> None:
+    words = [sys.executable, *command(config("llava", arms=["full"], limit=1))]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[0] == "loading llava"
+
+
+def without_times(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
+    """Types are made those of the arm's own values: a column that another arm leaves empty is one of objects."""
+    return frame[frame["arm"] == arm].drop(columns=list(TIME_COLUMNS)).reset_index(drop=True).convert_dtypes()
+
+
+@pytest.mark.parametrize(
+    ("settings", "recorded", "later"),
+    [
+        ({"arms": ["random:0.3"]}, "random:0.3", {"seed": 13}),
+        ({"arms": ["shuffled:0.3"], "seed": 5}, "shuffled:0.3:seed=5", {"seed": 13}),
+        ({"arms": ["protected:0.3:score=target"], "profile": "artifact"}, "protected:0.3", {}),
+        ({"arms": ["protected:0.3:score=prompt"]}, "protected:0.3:score=prompt", {}),
+    ],
+    ids=["seed", "named-seed", "artifact", "argument"],
+)
+def test_a_missing_shard_of_a_recorded_arm_is_filled_as_it_was(
+    config: Any, settings: dict[str, Any], recorded: str, later: dict[str, Any]
+) -> None:
+    settings = {**settings, "limit": 2, "shard_images": 1}
+    first = audit(config("llava", **settings))
+    before = without_times(first.frame(), recorded)
+    assert first.arms == [recorded]
+    assert len(before) == 4
+    RunFolder(first.path).rows_file(recorded, 1).unlink()
+    amended = audit(config("llava", **{**settings, **later, "arms": ["full"]}))
+    assert amended.arms == [recorded, "full"]
+    assert amended.missing == 0
+    pd.testing.assert_frame_equal(without_times(amended.frame(), recorded), before)
+
+
+def test_amending_with_another_seed_does_not_rewrite_the_first_ones(config: Any) -> None:
+    first = audit(config("llava", arms=["random:0.3"], limit=1))
+    amended = audit(config("llava", arms=["random:0.4"], seed=13, limit=1))
+    assert amended.arms == ["random:0.3", "random:0.4:seed=13"]
+    assert json.loads((first.path / "run.json").read_text())["seed"] == 17
+    seeds = {
+        arm: {json.loads(text)["seed"] for text in rows["arguments"]} for arm, rows in amended.frame().groupby("arm")
+    }
+    assert seeds == {"random:0.3": {17}, "random:0.4:seed=13": {13}}
+
+
+@pytest.fixture
+def images(data: Path, tmp_path: Path) -> Path:
+    """A copy of the mini set's images that a test may change."""
+    return Path(shutil.copytree(data / "mini_textocr", tmp_path / "images"))
+
+
+@pytest.fixture
+def begun(config: Any, images: Path) -> AuditConfig:
+    """The settings of a run over two shards whose second one has lost its rows, as after a stop."""
+    settings: AuditConfig = config("llava", arms=["full"], limit=2, shard_images=1, images=images)
+    RunFolder(audit(settings).path).rows_file("full", 1).unlink()
+    return settings
+
+
+def invert(file: Path) -> None:
+    """Other content under the same name, of the same size."""
+    ImageOps.invert(Image.open(file).convert("RGB")).save(file)
+
+
+def image_of(settings: AuditConfig, shard: int) -> str:
+    """The name of the one image of a shard."""
+    (name,) = pq.read_table(settings.out / "images" / f"{shard:05d}.parquet").column("image").to_pylist()
+    return str(name)
+
+
+def rows_on_disk(settings: AuditConfig) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in settings.out.glob("rows/*/*.parquet")}
+
+
+def goes_on(settings: AuditConfig) -> None:
+    assert audit(settings).missing == 0
+
+
+def refused(settings: AuditConfig, *words: str) -> None:
+    """The audit is refused with these words, and no row is written."""
+    before = rows_on_disk(settings)
+    with pytest.raises(SightlineError) as caught:
+        audit(settings)
+    for word in words:
+        assert word in str(caught.value)
+    assert rows_on_disk(settings) == before
+
+
+def test_an_image_that_changed_before_the_run_was_resumed_is_refused_by_name(begun: AuditConfig) -> None:
+    changed = image_of(begun, 1)
+    invert(begun.images / changed)
+    refused(begun, changed, "--out")
+
+
+@pytest.mark.parametrize("arm", ["random:0.3", "full+blank", "full+occlude_evidence"])
+def test_an_image_that_changed_before_the_run_was_amended_is_refused_by_name(begun: AuditConfig, arm: str) -> None:
+    """Also where the amendment looks at a version of the image that the run has no record of yet."""
+    changed = image_of(begun, 0)
+    invert(begun.images / changed)
+    refused(begun.model_copy(update={"arms": [arm]}), changed, "--out")
+
+
+def test_an_image_folder_with_other_content_is_refused(begun: AuditConfig, tmp_path: Path) -> None:
+    elsewhere = Path(shutil.copytree(begun.images, tmp_path / "elsewhere"))
+    changed = image_of(begun, 1)
+    invert(elsewhere / changed)
+    refused(begun.model_copy(update={"images": elsewhere}), str(elsewhere / changed))
+
+
+def test_the_same_images_in_another_folder_are_the_same_run(begun: AuditConfig, tmp_path: Path) -> None:
+    elsewhere = Path(shutil.copytree(begun.images, tmp_path / "elsewhere"))
+    shutil.rmtree(begun.images)
+    goes_on(begun.model_copy(update={"images": elsewhere, "arms": ["full", "full+blank"]}))
+
+
+def test_an_image_that_no_row_was_made_from_may_change(begun: AuditConfig) -> None:
+    name = image_of(begun, 1)
+    (begun.out / "images" / "00001.parquet").unlink()
+    invert(begun.images / name)
+    goes_on(begun)
+
+
+@pytest.fixture
+def checkpoint(data: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny LLaVA that a test may change."""
+    return Path(shutil.copytree(data / "tiny" / "llava", tmp_path / "checkpoint"))
+
+
+@pytest.fixture
+def clip(data: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny CLIP that a test may change."""
+    return Path(shutil.copytree(data / "tiny" / "clip", tmp_path / "clip"))
+
+
+def touch_up(file: Path) -> None:
+    """A change that nobody would see: any other byte counts, for who could say which ones change no row?"""
+    file.write_text(file.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"],
+)
+def test_a_checkpoint_file_that_changed_is_refused_by_name(config: Any, checkpoint: Path, name: str) -> None:
+    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
+    audit(settings)
+    touch_up(checkpoint / name)
+    refused(settings.model_copy(update={"arms": ["full", "random:0.3"]}), name, "the checkpoint", "--out")
+
+
+def test_a_checkpoint_file_that_came_or_went_is_refused_by_name(config: Any, checkpoint: Path) -> None:
+    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
+    audit(settings)
+    shutil.copy(checkpoint / "tokenizer.json", checkpoint / "added_tokens.json")
+    refused(settings, "added_tokens.json")
+
+
+def test_the_same_checkpoint_in_another_folder_is_the_same_run(config: Any, checkpoint: Path, tmp_path: Path) -> None:
+    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
+    audit(settings)
+    (checkpoint / "README.md").write_text("Notes determine no row.", encoding="utf-8")
+    moved = str(shutil.move(checkpoint, tmp_path / "moved"))
+    goes_on(settings.model_copy(update={"model": moved, "arms": ["random:0.3"]}))
+
+
+def test_another_clip_checkpoint_is_refused_by_the_file_that_differs(config: Any, clip: Path) -> None:
+    settings = config("llava", arms=["cdpruner:0.3"], clip=str(clip), limit=1)
+    audit(settings)
+    weights = load_file(clip / "model.safetensors")
+    save_file({name: 2 * tensor for name, tensor in weights.items()}, clip / "model.safetensors", {"format": "pt"})
+    refused(settings.model_copy(update={"arms": ["cdpruner:0.5"]}), "model.safetensors", "the CLIP checkpoint")
+
+
+def test_a_clip_checkpoint_is_settled_by_the_first_command_that_names_one(config: Any, clip: Path) -> None:
+    plain = config("llava", arms=["full"], limit=1)
+    clipped = plain.model_copy(update={"arms": ["cdpruner:0.3"], "clip": str(clip)})
+    for settings in (plain, clipped, plain):  # arms that need none do not ask for it
+        goes_on(settings)
+    touch_up(clip / "tokenizer_config.json")
+    refused(clipped, "tokenizer_config.json", "the CLIP checkpoint")
+
+
+def test_another_attention_kernel_is_refused(config: Any) -> None:
+    settings = config("llava", arms=["full"], limit=1)
+    audit(settings)
+    refused(settings.model_copy(update={"attention": "eager", "arms": ["random:0.3"]}), "attention", "eager", "sdpa")
+
+
+def test_a_run_that_recorded_no_such_files_goes_on_and_records_them(config: Any, checkpoint: Path, clip: Path) -> None:
+    settings = config("llava", model=str(checkpoint), arms=["cdpruner:0.3"], clip=str(clip), limit=1)
+    edited(audit(settings).path, **dict.fromkeys(("checkpoint_files", "clip_files", "attention")))
+    goes_on(settings.model_copy(update={"arms": ["cdpruner:0.3", "full"]}))
+    touch_up(checkpoint / "config.json")
+    refused(settings, "config.json")
+
+
+def rewritten(settings: AuditConfig, change: Any) -> None:
+    """``run.json`` as if it had been written so: ``change`` gets its content and changes it."""
+    folder = RunFolder(settings.out)
+    recorded = folder.manifest()
+    change(recorded)
+    folder._write_manifest(recorded)
+
+
+LAST_BITS = [("batch_tokens", 300, "16384", "300"), ("batch_images", 2, "1", "2"), ("threads", 2, "1", "2")]
+"""Settings that decide nothing but the last bits of sums."""
+
+
+@pytest.mark.parametrize(("field", "value", "old", "new"), LAST_BITS)
+@pytest.mark.parametrize("launcher", ["inline", "queue"])
+def test_a_setting_that_moves_the_last_bits_is_refused_by_name_with_both_values_and_the_flag(
+    begun: AuditConfig, field: str, value: int, old: str, new: str, launcher: str
+) -> None:
+    changed = begun.model_copy(update={field: value, "launcher": launcher})
+    refused(changed, f"with {field} {old}", f"this command has {new}", "--accept-change")
+
+
+@pytest.mark.parametrize(("field", "old"), [("torch", "1.0"), ("transformers", "4.0"), ("device", "NVIDIA Moon")])
+def test_other_versions_and_another_device_are_refused_before_a_model_is_loaded(
+    begun: AuditConfig, field: str, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewritten(begun, lambda facts: (facts if field == "device" else facts["versions"]).update({field: old}))
+    monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("loaded"))
+    refused(begun, f"with {field} {old}, this command has", "--accept-change")
+
+
+def test_an_accepted_change_is_named_by_rows_manifest_verify_and_report(begun: AuditConfig) -> None:
+    rewritten(begun, lambda facts: facts["versions"].update(torch="1.0"))
+    run = audit(begun.model_copy(update={"batch_tokens": 300, "accept_change": True}))
+    tokens = [json.loads(text)["batch_tokens"] for text in run.rows.column("conditions").to_pylist()]
+    assert sorted(set(tokens)) == [300, 16384]
+    assert run.manifest["mixed"]["batch_tokens"] == [16384, 300]
+    assert run.manifest["mixed"]["torch"][0] == run.manifest["versions"]["torch"] == "1.0"
+    words = f"batch_tokens 16384 ({tokens.count(16384)} rows), 300 ({tokens.count(300)} rows)"
+    assert words in run.mixture
+    assert any(words in note for note in read_source([run.path]).notes)
+    assert any(words in note for note in verify_folder(run.path).notes)
+    goes_on(begun.model_copy(update={"arms": ["random:0.3"]}))  # what the folder has had before needs no flag
+    refused(begun.model_copy(update={"batch_tokens": 301}), "batch_tokens 16384, 300, this command has 301")
+
+
+def test_only_what_decides_last_bits_can_be_accepted(begun: AuditConfig) -> None:
+    refused(begun.model_copy(update={"profile": "artifact", "accept_change": True}), "profile", "choose another --out")
+
+
+def test_without_a_word_about_it_the_folder_s_batch_is_taken(config: Any) -> None:
+    settings = config("llava", arms=["full"], limit=1, batch_tokens=700)
+    audit(settings)
+    later = config("llava", arms=["random:0.3"], limit=1)
+    assert json.loads(audit(later).rows.column("conditions")[-1].as_py())["batch_tokens"] == 700
+
+
+def test_a_folder_that_recorded_no_such_setting_goes_on(begun: AuditConfig) -> None:
+    edited(begun.out, **dict.fromkeys(("batch_tokens", "checkpoint_subfolders", "instructions")))
+    goes_on(begun.model_copy(update={"batch_tokens": 300}))
+
+
+@pytest.mark.parametrize("name", ["additional_chat_templates/default.jinja", "1_Pooling/config.json"])
+def test_a_file_in_a_sub_folder_of_the_checkpoint_is_one_of_its_files(config: Any, checkpoint: Path, name: str) -> None:
+    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
+    audit(settings)
+    (checkpoint / name).parent.mkdir()
+    (checkpoint / name).write_text("{}", encoding="utf-8")
+    refused(settings, name, "the checkpoint", "--accept-change")
+    goes_on(settings.model_copy(update={"accept_change": True}))
+    touch_up(checkpoint / name)
+    refused(settings.model_copy(update={"arms": ["random:0.3"]}), name)

@@ -1,26 +1,37 @@
-"""What is on disk, under an audit that goes on: many probes on few images, damage, packs, parts."""
+"""What is on disk, under an audit that goes on: many probes on few images, damage, packs, kept scores, any answers."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from sightline.answering.scorers import SCORERS
+from sightline.answering.scorers.spoken import Generation, Utterance
 from sightline.auditing.audit import audit
+from sightline.auditing.launchers import LAUNCHERS
+from sightline.auditing.launchers.here import Inline
+from sightline.auditing.shards import Task
 from sightline.backbones import prompting
 from sightline.core.cache import Recent
+from sightline.core.row import TIME_COLUMNS, row_schema
+from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
 from sightline.probes import read_probes, write_probes
 from sightline.report.build import build_report
-from sightline.rows import load_run
+from sightline.rows import Run, load_run
+from sightline.rows.picture import TEXTS
 from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
+from sightline.store.marks import unpack_mask
 from sightline.store.parts import RunPlace
 from sightline.store.verify import verify_folder
 from tests.integration.test_audit import facts
@@ -171,3 +182,139 @@ def test_the_rest_of_a_run_may_be_added_to_a_part(config: Any, tmp_path: Path) -
     run = audit(settings)
     assert run.unfinished == ""
     assert run.manifest["part"] is None
+
+
+def scores(row: dict[str, Any]) -> np.ndarray:
+    n = int(row["n_tokens"])
+    return np.frombuffer(row["scores"], "<f4" if len(row["scores"]) == 4 * n else "<f8")
+
+
+def replayed(row: dict[str, Any], budget: Budget, layout: list[tuple[int, int]]) -> np.ndarray:
+    """The rule as the viewer has it: the K highest of the image, or of every tile, ties to the lower index."""
+    values, kept, start = scores(row), np.zeros(int(row["n_tokens"]), dtype=bool), 0
+    sizes = [a * b for a, b in layout] if budget.per == "tile" else [len(values)]
+    for size in sizes:
+        order = np.argsort(-values[start : start + size], kind="stable")[: budget.resolve(size)]
+        kept[start + order] = True
+        start += size
+    return kept
+
+
+def rows_by_probe(run: Run, arm: str) -> dict[str, dict[str, Any]]:
+    return {row["probe_id"]: row for row in run.rows.to_pylist() if row["arm"] == arm}
+
+
+def test_stored_scores_replay_what_a_run_at_another_budget_keeps(config: Any) -> None:
+    arms = ["full", "target:0.15", "target:0.3", "target:0.6:score=overlap", "target:0.2:score=overlap", "grid:0.3"]
+    run = audit(config("qwen3vl", arms=arms, keep_scores=True))
+    assert run.manifest["keep_scores"] is True
+    for own, other in (
+        ("target:0.15", "target:0.3"),
+        ("target:0.3", "target:0.15"),
+        ("target:0.6:score=overlap", "target:0.2:score=overlap"),
+    ):
+        real = rows_by_probe(run, other)
+        for probe, row in rows_by_probe(run, own).items():
+            assert row["scores_rule"] == "top"
+            wanted = unpack_mask(real[probe]["kept_mask"], row["n_tokens"])
+            keep = Budget.ratio(float(other.split(":")[1]))
+            assert (replayed(row, keep, []) == wanted).all()
+    assert all(row["scores"] is None for row in rows_by_probe(run, "grid:0.3").values())
+
+
+def test_tiles_have_scores_of_their_own(config: Any) -> None:
+    run = audit(
+        config(
+            "internvl", arms=["target:0.5/tile", "target:0.2/tile"], image_options={"min_tiles": 2}, keep_scores=True
+        )
+    )
+    layouts = dict(zip(*(run.images.column(name).to_pylist() for name in ("image_key", "layout")), strict=True))
+    real, tiles = rows_by_probe(run, "target:0.2/tile"), 1
+    for probe, row in rows_by_probe(run, "target:0.5/tile").items():
+        layout = [tuple(block) for block in json.loads(layouts[row["image_key"]])]
+        tiles = max(tiles, len(layout))
+        wanted = unpack_mask(real[probe]["kept_mask"], row["n_tokens"])
+        assert (replayed(row, Budget.ratio(0.2, "tile"), layout) == wanted).all()
+    assert tiles > 1, "no image has tiles"
+
+
+def test_methods_with_another_rule_say_so(config: Any) -> None:
+    run = audit(config("llava", arms=["bottom:0.3", "target_grid:0.3"], limit=1, keep_scores=True))
+    assert {row["scores_rule"] for row in run.rows.to_pylist()} == {"other"}
+    assert all(len(scores(row)) == row["n_tokens"] for row in run.rows.to_pylist())
+
+
+def test_answers_do_not_depend_on_it_and_a_run_is_one_or_the_other(config: Any, tmp_path: Any) -> None:
+    plain = audit(config("llava", arms=["target:0.3"], limit=1))
+    kept = audit(config("llava", arms=["target:0.3"], limit=1, keep_scores=True, out=tmp_path / "kept"))
+    same = ["probe_id", "margin", "kept_mask", "ecr"]
+    assert plain.rows.select(same).equals(kept.rows.select(same))
+    assert plain.rows.column("scores").null_count == plain.rows.num_rows
+    with pytest.raises(SightlineError, match="with keep_scores true, this command has false"):
+        audit(config("llava", arms=["target:0.3"], limit=1, out=tmp_path / "kept"))
+
+
+class Backwards(Inline):
+    """The last task first, each arm by itself."""
+
+    name = "backwards"
+    handed_out: ClassVar[list[str]] = []
+
+    def run(self, folder: Any, tasks: Sequence[Task], boxes: Any) -> None:
+        for task in reversed(tasks):
+            for arm in reversed(task.arms):
+                self.handed_out.append(f"{task.shard.index} {arm.text}")
+                super().run(folder, [Task(task.shard, (arm,))], boxes)
+
+
+def test_rows_do_not_depend_on_the_launcher(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LAUNCHERS._entries, "backwards", Backwards)
+    settings = {
+        "arms": ["full", "target:0.3", "fastv:0.5"],
+        "interventions": ["occlusion"],
+        "limit": 3,
+        "shard_images": 2,
+    }
+    here = audit(config("llava", **settings, out=tmp_path / "here")).rows
+    there = audit(config("llava", **settings, out=tmp_path / "there", launcher="backwards")).rows
+    assert Backwards.handed_out[0].startswith("1 ")
+    assert len(set(Backwards.handed_out)) == len(Backwards.handed_out) == 2 * 9
+    assert there.drop_columns(list(TIME_COLUMNS)).equals(here.drop_columns(list(TIME_COLUMNS)))
+
+
+@pytest.mark.parametrize(("field", "known"), [("launcher", "inline"), ("scorer", "yes_no")])
+def test_an_unknown_one_is_refused_before_any_work(config: Any, field: str, known: str) -> None:
+    with pytest.raises(SightlineError, match=f"unknown {field} 'nonsense'.*{known}"):
+        audit(config("llava", **{field: "nonsense"}, model="nowhere"))
+
+
+def test_another_scorer_brings_its_own_columns(config: Any) -> None:
+    run = audit(config("llava", arms=["full", "target:0.3", "fastv:0.5"], scorer="generation", limit=2))
+    frame = run.frame()
+    assert list(frame.columns) == [*row_schema(Generation.columns).names, *TEXTS]
+    assert "margin" not in frame
+    assert all(isinstance(text, str) for text in frame["answer"])
+    assert (frame["answer_tokens"] <= 32).all()
+    assert (frame["correct"] == (frame["predicted"] == frame["label"])).all()
+    assert run.manifest["scorer"] == "generation"
+    with pytest.raises(SightlineError, match="holds a run with scorer generation, this command has yes_no"):
+        audit(config("llava", arms=["full"], limit=2))
+
+
+def test_generated_words_are_read_as_yes_or_no() -> None:
+    scorer = Generation()
+    probe: Any = type("Asked", (), {"label": "yes"})
+    said = {"Yes, it is.": "yes", '"no"': "no", "yesterday": "yesterday", "": ""}
+    for text, predicted in said.items():
+        judged = scorer.judge(probe, Utterance(text, 3, 0.5), "full")
+        assert judged["predicted"] == predicted
+        assert judged["correct"] == (predicted == "yes")
+
+
+def test_every_scorer_names_and_describes_its_columns() -> None:
+    for name in SCORERS:
+        kind = SCORERS.get(name)
+        assert kind.name == name
+        assert kind.__doc__
+        assert all(column.doc.endswith(".") for column in kind.columns)
+        assert "accuracy" in kind.metrics

@@ -22,7 +22,7 @@ from sightline.store.leases import FolderAccess
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import command
 from tests.object_store import Store
-from tests.warm_python import run_python
+from tests.warm_python import Popen, run_python
 
 ARMS = ["full", "target:0.3", "random:0.3"]
 PLAIN = "from sightline.cli import main; main()"
@@ -97,7 +97,7 @@ def test_killed_while_an_object_is_put_and_resumed_the_rows_are_those_of_an_undi
 ) -> None:
     settings = on_s3("llava", limit=3)
     object_store.hold("PUT", containing="/rows/", after=4)
-    process = subprocess.Popen([sys.executable, *words(settings)], stderr=subprocess.PIPE, text=True)
+    process = Popen([sys.executable, *words(settings)], stderr=subprocess.PIPE, text=True)
     object_store.wait_until_held(lambda: process.poll())
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
@@ -150,7 +150,7 @@ def test_processes_that_share_a_folder_in_a_store_have_the_rows_of_a_local_run(
     config: Any, on_s3: Any, tmp_path: Path
 ) -> None:
     settings = on_s3("llava", limit=4, launcher="queue")
-    workers = [subprocess.Popen([sys.executable, *words(settings)], stderr=subprocess.PIPE, text=True) for _ in "ab"]
+    workers = [Popen([sys.executable, *words(settings)], stderr=subprocess.PIPE, text=True) for _ in "ab"]
     said = [worker.communicate()[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], said
     run = load_run(settings.out)

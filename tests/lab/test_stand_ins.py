@@ -14,7 +14,7 @@ from PIL import Image, ImageChops
 from lab.stand_ins import PHOTOGRAPHS, StandIns, drawn_pages
 from sightline.checks.demo import asset
 from sightline.core.probe import Probe
-from sightline.paper.open_data import unpack
+from sightline.paper.data import unpack
 from sightline.probes.annotations import load_regions
 
 SLICES: dict[str, Callable[[Probe], object]] = {

@@ -1,10 +1,17 @@
-"""The documentation is code's: tables are current, and every Python block runs."""
+"""The documentation is code's: tables and pages are current, Python blocks run, the site builds without a network."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
+import inspect
 import os
 import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,9 +19,17 @@ from typing import Any
 import pytest
 import typer
 
+import sightline
+from sightline.answering.scorers import SCORERS
+from sightline.auditing.config import AuditConfig
 from sightline.backbones.signals import BLOCK_KINDS, HIDDEN_KINDS, LANGUAGE_KINDS, LAYERLESS_KINDS
+from sightline.cli import app
+from sightline.core.row import IMAGE_COLUMNS, ROW_COLUMNS
+from sightline.interventions import INTERVENTIONS
 from sightline.selectors import SELECTORS
+from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY
+from tests.unit.test_layers import layers
 from tests.warm_python import run_python
 
 DOCS = REPOSITORY / "docs"
@@ -80,3 +95,274 @@ def test_the_commands_of_the_tutorial_exist() -> None:
     group: Any = typer.main.get_command(bench.app)
     commands = set(group.list_commands(None))
     assert commands == {"answers", "prefill", "repeated", "ttft", "sweep", "select"}
+
+
+def selector_lines() -> list[str]:
+    return [f"- `{name}`: {(inspect.getdoc(SELECTORS.get(name)) or '').splitlines()[0]}" for name in SELECTORS]
+
+
+def test_the_readme_has_one_true_line_per_selector() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
+    listed = [line for line in readme if line.startswith("- `")]
+    assert listed == selector_lines()
+
+
+def test_other_peoples_methods_are_counted_apart_from_the_audits_own_and_from_controls() -> None:
+    for name in ("scope", "coin", "fastv", "visionzip_qwen"):
+        assert SELECTORS.get(name).published_by_others(), name
+    for name in ("full", "random", "target", "spatial_aware", "evidence_only", "resize", "masks"):
+        assert not SELECTORS.get(name).published_by_others(), name
+    published = [name for name, kind in SELECTORS.items() if kind.published_by_others()]
+    assert len(published) == 34
+    for page in ("README.md", "docs/methods.md", "docs/selectors.md"):
+        text = " ".join((REPOSITORY / page).read_text(encoding="utf-8").split())
+        counts = re.findall(r"(\d+) of the (\d+) selectors are methods that others published", text)
+        assert counts == [(str(len(published)), str(len(SELECTORS.names())))], page
+
+
+TEXT = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
+CODE = "\n".join(re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the page names, after its code has run there."""
+    folder = tmp_path_factory.mktemp("python-page")
+    (folder / "checkpoint").symlink_to(data / "tiny" / "qwen3vl")
+    (folder / "images").symlink_to(data / "mini_textocr")
+    (folder / "annotations.json").symlink_to(data / "mini_textocr" / "TextOCR_mini_val.json")
+    (folder / "probes.jsonl").symlink_to(data / "recorded_run" / "probes.jsonl")
+    done = run_python(["-c", CODE + "\nprint('read to the end')"], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("read to the end")
+    return folder
+
+
+def test_its_code_runs_top_to_bottom(place: Path) -> None:
+    assert (place / "runs" / "first" / "run.json").is_file()
+    assert (place / "picture.png").is_file()
+
+
+def test_its_command_writes_the_same_picture(place: Path) -> None:
+    (line,) = re.findall(r"^    (sightline show .*)$", TEXT, re.MULTILINE)
+    probe = sightline.load_run(place / "runs" / "first").probes[0]["id"]
+    before = (place / "picture.png").read_bytes()
+    (place / "picture.png").unlink()
+    words = line.replace("PROBE", probe).split()[1:]
+    done = run_python(["-m", "sightline", *words], cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert (place / "picture.png").read_bytes() == before
+
+
+OF_FILES = ("rows_of", "pieces", "owner", "image_pieces", "finished_shards")
+"""Methods by which Sightline itself finds a run's rows in its files."""
+
+
+def test_it_shows_every_public_name() -> None:
+    shown = {name for name in sightline.__all__ if re.search(rf"\bsightline\.{name}\b", CODE)}
+    told = {name for name in sightline.__all__ if f"`{name}`" in TEXT}
+    assert set(sightline.__all__) == shown | told
+    assert not set(sightline.__all__) - shown - {"LayerState"}, "a type that code does not name is told in words"
+    own = [name for name, value in vars(sightline.Run).items() if callable(value) and not name.startswith("_")]
+    methods = [name for name in own if name not in OF_FILES]
+    assert {"frame", "row", "masks", "cells", "picture"} <= set(methods)
+    assert all(f"run.{name}(" in CODE for name in methods)
+
+
+PAGE = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8")
+PROOFS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
+
+
+def test_every_line_of_the_table_has_a_proof() -> None:
+    lines = [line for line in PAGE.split("\n") if line.startswith("| ") and "| proof |" not in line]
+    assert len(lines) > 50
+    assert [line for line in lines if not re.search(r"\| `tests/[\w/]+\.py::test_\w+` \|$", line)] == []
+
+
+@pytest.mark.parametrize(("file", "name"), PROOFS, ids=[name for _, name in PROOFS])
+def test_a_proof_exists(file: str, name: str) -> None:
+    tree = ast.parse((REPOSITORY / file).read_text(encoding="utf-8"))
+    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        yield importlib.import_module("reference")
+
+
+@pytest.fixture(scope="module")
+def wording(reference: ModuleType) -> ModuleType:
+    return importlib.import_module("wording")
+
+
+def page(name: str) -> str:
+    return (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_every_page_is_current_and_none_is_left_over(tmp_path: Path) -> None:
+    """In a process of its own: other tests may have registered things."""
+    run_python([str(DOCS / "reference.py"), str(tmp_path)], cwd=REPOSITORY).check_returncode()
+    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert set(made) == {path.name for path in (DOCS / "reference").iterdir()}
+    for name, text in made.items():
+        assert (DOCS / "reference" / name).read_text(encoding="utf-8") == text, f"{name} is stale: run make reference"
+
+
+def test_every_column_has_a_sentence() -> None:
+    scored = [column for _, kind in SCORERS.items() for column in kind.columns]
+    for field in [*ROW_COLUMNS, *scored, *IMAGE_COLUMNS]:
+        assert re.search(rf"^\| `{field.name}` \| [\w ]+ \| .*\. \|$", page("rows"), re.MULTILINE), field.name
+
+
+def test_every_name_that_a_user_can_write_is_there() -> None:
+    for name in SELECTORS:
+        assert f"\n## `{name}`\n" in page("selectors")
+    for name in METRICS:
+        assert f"| `{name}` |" in page("metrics")
+    for name in INTERVENTIONS:
+        assert f"`+{name}" in page("interventions")
+    for name in AuditConfig.model_fields:
+        assert f"| `{name}` |" in page("config")
+    for name in sightline.__all__:
+        assert f"\n## `{name}`\n" in page("python")
+
+
+def test_every_command_stands_there_with_its_options() -> None:
+    text = page("commands")
+    for name, node in commands(typer.main.get_command(app), "sightline"):
+        section = text.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
+        for parameter in node.params:
+            assert parameter.hidden or parameter.opts[0] in section or parameter.metavar in section, parameter.name
+
+
+def commands(node: Any, name: str) -> Iterator[tuple[str, Any]]:
+    yield name, node
+    for below in node.list_commands(None) if hasattr(node, "list_commands") else ():
+        child = node.get_command(None, below)
+        if not child.hidden:
+            yield from commands(child, f"{name} {below}")
+
+
+def test_every_registry_is_found_once_and_has_its_section(reference: ModuleType) -> None:
+    homes = {home.registry: home for home in reference.homes()}
+    assert homes[SELECTORS].module == "sightline.selectors"
+    assert homes[INTERVENTIONS].variable == "INTERVENTIONS"
+    assert len(homes) == len(reference.homes()), "a registry is found in two places"
+    for registry in homes:
+        assert f"\n## {registry.kind}\n" in page("registries")
+
+
+def test_every_registered_thing_says_what_it_is() -> None:
+    lines = re.findall(r"^\| `[^`]+` \| .*$", page("registries"), re.MULTILINE)
+    assert len(lines) > len(SELECTORS.names())
+    assert [line for line in lines if line.endswith("|  |")] == []
+
+
+def test_every_entry_point_group_stands_in_the_architecture(reference: ModuleType) -> None:
+    listed = re.findall(
+        r"^\| `(sightline\.\w+)` \|", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    groups = {home.registry._group for home in reference.homes()} - {None}
+    assert groups <= set(listed)
+    assert len(listed) == len(set(listed))
+
+
+def test_contributing_says_how_to_add_to_every_registry(reference: ModuleType) -> None:
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for home in reference.homes():
+        line = next(line for line in page.splitlines() if f"| `{home.variable}`, `sightline." in line)
+        folder = re.search(r"`(src/sightline/[\w/]+)/`", line)
+        assert folder is not None
+        assert (REPOSITORY / folder[1]).is_dir(), line
+        assert home.registry._package in (None, folder[1].removeprefix("src/").replace("/", "."))
+        assert home.registry._group in (None, re.findall(r"`(sightline\.\w+)`", line)[0])
+
+
+def test_prose_keeps_code_spans_and_disarms_the_rest(wording: ModuleType) -> None:
+    assert wording.prose("a_i * <b>\n  ``x_y`` [0, 1]") == r"a\_i \* \<b\> ``x_y`` \[0, 1\]"
+
+
+def test_a_pipe_does_not_end_the_cell_of_a_table(wording: ModuleType) -> None:
+    assert wording.code("int | None") == "<code>int &#124; None</code>"
+    assert wording.code("int") == "`int`"
+
+
+def test_a_signature_reads_as_it_was_written(wording: ModuleType) -> None:
+    def example(self: object, a: int | None, *, b: str = "x") -> list[int]:
+        return []
+
+    assert wording.signature(example) == "(a: int | None, *, b: str = 'x') -> list[int]"
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--config-file",
+        str(config),
+        "--site-dir",
+        str(site),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(REPOSITORY / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_of_the_documentation_is_built(site: Path) -> None:
+    written = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
+    built = {path.relative_to(site) for path in site.rglob("*.html")}
+    assert built - written == {
+        Path(f"{name}.html") for name in ("404", "index", "changelog", "contributing", "security")
+    }
+    assert written <= built
+    assert not list(site.rglob("*.py")), "generators are no pages"
+
+
+def test_a_reader_needs_no_network(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        fetched = re.findall(
+            r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]*)", path.read_text()
+        )
+        assert fetched == [], path.name
+    for path in site.rglob("*.css"):
+        assert not re.search(r"url\(\"?(?:https?:)?//", path.read_text()), path.name
+
+
+def test_the_start_page_is_the_readme_with_links_that_work_here(site: Path) -> None:
+    text = (site / "index.html").read_text(encoding="utf-8")
+    assert "Audit visual-token pruning" in text
+    assert 'href="cost.html"' in text
+    assert 'href="contributing.html"' in text
+    assert 'src="pictures/unsupported.jpg"' in text
+
+
+def test_a_link_into_nothing_fails_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[gone](gone.md)\n")
+    ours = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+    without_pages = ours.split("nav:\n  - Start")[0].replace("hooks:\n  - docs/root_pages.py\n", "")
+    (tmp_path / "mkdocs.yml").write_text(without_pages)
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode != 0
+    assert "gone.md" in done.stderr
+
+
+def test_the_picture_of_the_layers_names_exactly_the_units_of_the_table() -> None:
+    drawn = ElementTree.parse(DOCS / "pictures" / "layers.svg").getroot()
+    rows = [element for element in drawn.iter(f"{SVG}text") if element.get("class") == "units"]
+    from_below = sorted(rows, key=lambda row: -float(row.attrib["y"]))
+    assert [(row.text or "").split() for row in from_below] == layers()

@@ -1,9 +1,10 @@
-"""The floor plan: every import points downwards. The layers stand once, in docs/architecture.md."""
+"""The floor plan in docs/architecture.md: every import points downwards; and no two public classes have one name."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,3 +68,18 @@ def test_imports_point_downwards(unit: str) -> None:
 def test_the_check_would_notice_an_upward_import() -> None:
     assert LEVEL["auditing"] > LEVEL["answering"] > LEVEL["core"]
     assert ("core") in {other for _, other in imports("answering")}
+
+
+def classes() -> Iterator[str]:
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name
+
+
+def twice(names: Iterator[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    assert twice(classes()) == []

@@ -1,4 +1,4 @@
-"""Files at the root of the repository agree with one another and with the package."""
+"""Files at the root of the repository agree with one another and with the package and its public names."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 import sightline
 from tests.conftest import REPOSITORY
+from tests.warm_python import run_python
 
 
 def text(name: str) -> str:
@@ -122,7 +123,7 @@ def test_everything_that_the_test_extra_installs_is_pinned() -> None:
             seen.add((name, extra))
             needs = map(Requirement, requires(name) or ())
             waiting += [each for each in needs if each.marker is None or each.marker.evaluate({"extra": extra})]
-    assert {"mkdocs-material", "pytest", "torch", "rapidocr"} <= {name for name, _ in seen}
+    assert {"mkdocs", "pytest", "torch", "rapidocr"} <= {name for name, _ in seen}
 
 
 def test_contributing_names_tests_that_exist() -> None:
@@ -151,3 +152,19 @@ def test_the_wheel_has_what_demonstrations_need_and_stays_small() -> None:
     assert shipped <= set(files)
     assert not [name for name in files if re.match(r"assets/(reader-llava|scenes/development)/|(reader|lab)/", name)]
     assert sum(len(zlib.compress(file.read_bytes())) for file in files.values()) < 34e6
+
+
+def test_a_name_stays_itself_when_its_home_has_been_imported() -> None:
+    code = (
+        "import sightline\n"
+        "first = {name: getattr(sightline, name) for name in sightline.__all__}\n"
+        "assert all(getattr(sightline, name) is value for name, value in first.items())\n"
+        "assert callable(sightline.audit)\n"
+    )
+    done = run_python(["-c", code])
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_names_are_listed() -> None:
+    assert {"audit", "load_run", "SELECTORS", "Selector", "AuditConfig"} <= set(dir(sightline))
+    assert sorted(sightline.__all__) == sorted(set(dir(sightline)) - {"__version__"})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.warm_python import run_python
+from tests.warm_python import Popen, run_python, warm_children
 
 SHOWS_ITSELF = """
 import dataclasses, os, sys
@@ -62,25 +62,43 @@ def test_an_error_is_shown_with_its_traceback() -> None:
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_a_fork_of_a_fork_comes_from_the_same_process() -> None:
-    asks = "import os; from tests.warm_python import run_python; print(os.environ['SIGHTLINE_TESTS_WARM_PYTHON'])\n"
-    script = f"{asks}print(run_python(['-c', {asks!r}], cwd={str(REPOSITORY)!r}).stdout)"
-    first, second = run_python(["-c", script], cwd=REPOSITORY).stdout.split()
-    assert first == second
+def test_a_fork_is_a_child_and_what_it_starts_are_forks_too(tmp_path: Path) -> None:
+    """All of one session, if the first is asked to lead one; a worker that is killed dies as any process does."""
+    (tmp_path / "inner.py").write_text("import os, sys; sys.stdin.read(); print('torch' in sys.modules, os.getsid(0))")
+    outer = (
+        "import os, subprocess, sys\n"
+        "made = [subprocess.Popen([sys.executable, '-m', 'inner'], stdin=-1, stdout=-1, text=True) for _ in 'ab']\n"
+        "print(os.getppid(), [open(f'/proc/{each.pid}/stat').read().split()[3] for each in made])\n"
+        "made[0].kill()\n"
+        "print(made[0].wait(), made[1].communicate()[0], made[1].returncode, os.getpid())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    asked = Popen(
+        [sys.executable, "-c", outer], stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    said = asked.communicate()[0]
+    me, pid = os.getpid(), asked.pid
+    assert said == f"{me} ['{pid}', '{pid}']\n-9 True {pid}\n 0 {pid}\n"
+    assert asked.returncode == 0
+
+
+def test_other_programs_and_other_starts_are_processes_as_ever() -> None:
+    with warm_children():
+        assert subprocess.run(["echo", "said"], capture_output=True, text=True, check=True).stdout == "said\n"
+        cold = [sys.executable, "-I", "-c", "import sys; print('torch' in sys.modules)"]
+        assert subprocess.run(cold, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux only")
 def test_the_process_that_forks_ends_with_whoever_started_it() -> None:
     script = (
         "import os, signal; from tests.warm_python import start\n"
-        "print(start(()), flush=True)\n"
+        "start(())\n"
+        "print('started', flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     # The process that forks holds standard output and error as well: both come to their end when it does.
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=False
     )
-    assert done.returncode == -signal.SIGKILL
-    socket = Path(done.stdout.strip())
-    assert socket.name == "socket"
-    assert not socket.parent.exists(), "nothing is left behind"
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "started\n")

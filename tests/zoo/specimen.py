@@ -1,11 +1,106 @@
-"""What has to be said of an architecture so that a tiny checkpoint of it can be written."""
+"""What has to be said of an architecture so that a tiny checkpoint of it can be written, its vocabulary included."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from tests.zoo.vocabulary import Vocabulary
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+# A small byte-level tokenizer with the special tokens of a published one.
+
+
+WORDS = """
+    yes no Yes No the word is visible in image this What does say Answer question with text Is there a an of and
+    user assistant User Assistant system You are helpful model read any where on sign receipt total date number
+"""
+"""Words that are one token after a space, and nearly all of them without it."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """``first`` have the ids from 0 on, then come bytes and words, then ``last``, as in the published tokenizer.
+
+    ``roles`` say which token is what: ``{"eos_token": "</s>", "image_token": "<image>"}``. ``opening`` is what the
+    tokenizer itself puts before every text.
+    """
+
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+    roles: dict[str, str] = field(default_factory=dict)
+    opening: str | None = None
+    tokenizer_class: str = "TokenizersBackend"
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        ids = {token: index for index, token in enumerate(self.first)}
+        for symbol in sorted(pre_tokenizers.ByteLevel.alphabet()):
+            ids.setdefault(symbol, len(ids))
+        merges: list[tuple[str, str]] = []
+        words = sorted(WORDS.split(), key=len, reverse=True)
+        # What is merged first wins: were "is" before "this", that one would never become whole.
+        for spelled in (*(f"Ġ{word}" for word in words), *words):
+            for end in range(2, len(spelled) + 1):
+                if spelled[:end] not in ids:
+                    ids[spelled[:end]] = len(ids)
+                    merges.append((spelled[: end - 1], spelled[end - 1]))
+        made = Tokenizer(models.BPE(vocab=ids, merges=merges))
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = decoders.ByteLevel()
+        made.add_special_tokens(
+            [AddedToken(token, special=True, normalized=False) for token in (*self.first, *self.last)]
+        )
+        if self.opening:
+            made.post_processor = processors.TemplateProcessing(
+                single=f"{self.opening} $A", special_tokens=[(self.opening, made.token_to_id(self.opening))]
+            )
+        return made
+
+    @property
+    def size(self) -> int:
+        return int(self.tokenizer.get_vocab_size())
+
+    def id(self, token: str) -> int:
+        found = self.tokenizer.token_to_id(token)
+        assert found is not None, f"the vocabulary lacks {token}"
+        return int(found)
+
+    def write(self, folder: Path, processor_class: str) -> None:
+        self.tokenizer.save(str(folder / "tokenizer.json"))
+        standard = {role: token for role, token in self.roles.items() if role in STANDARD}
+        extra = {role: token for role, token in self.roles.items() if role not in STANDARD}
+        settings: dict[str, Any] = {
+            **dict.fromkeys(STANDARD),
+            **standard,
+            **extra,
+            "extra_special_tokens": extra,
+            "added_tokens_decoder": {
+                str(self.id(token)): {
+                    "content": token,
+                    "lstrip": False,
+                    "normalized": False,
+                    "rstrip": False,
+                    "single_word": False,
+                    "special": True,
+                }
+                for token in (*self.first, *self.last)
+            },
+            "clean_up_tokenization_spaces": False,
+            "model_max_length": 8192,
+            "processor_class": processor_class,
+            "tokenizer_class": self.tokenizer_class,
+        }
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2), encoding="utf-8")
+
+
+STANDARD = ("bos_token", "eos_token", "pad_token", "unk_token")
+"""Roles that every tokenizer of transformers has an attribute for."""
+
+
+# What has to be said of an architecture so that a tiny checkpoint of it can be written.
 
 
 class Id(str):

@@ -1,1 +1,1 @@
-"""People in the loop: tasks for annotators, a journal of what they said, agreement, adjudication, signed decisions."""
+"""People in the loop: campaigns, a journal of what annotators said, agreement, adjudication, signed decisions."""

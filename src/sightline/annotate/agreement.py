@@ -11,11 +11,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from sightline.analysis.regions import DrawnTwice, drawn_twice, label_agreement, region_agreement, role_agreement
-from sightline.annotate.columns import typed_answer
-from sightline.annotate.items import BOXES, TaskKind
+from sightline.annotate.campaign import Campaign, Judgements, boxes_and_labels
+from sightline.annotate.files import typed_answer
+from sightline.annotate.items import BOXES, CampaignKind
 from sightline.annotate.journal import FIRST, SECOND
-from sightline.annotate.tasks import TaskFolder
-from sightline.annotate.work import ItemReadings, boxes_and_labels
 from sightline.auditing.loop import preview
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
@@ -34,9 +33,9 @@ VALIDITY, EVERY_FIELD, ALL = "valid or not", "all fields alike", "all"
 
 @dataclass(frozen=True)
 class AgreementReport:
-    """The tables of one task."""
+    """The tables of one campaign."""
 
-    kind: TaskKind
+    kind: CampaignKind
     people: tuple[tuple[str, ...], tuple[str, ...]]
     """Who read first, who second."""
     fields: pd.DataFrame
@@ -52,11 +51,13 @@ class AgreementReport:
         return {name: table for name, table in named.items() if not table.empty}
 
 
-def agreement_report(kind: TaskKind, readings: Sequence[ItemReadings], *, draws: int = DRAWS) -> AgreementReport:
+def agreement_report(kind: CampaignKind, judgements: Sequence[Judgements], *, draws: int = DRAWS) -> AgreementReport:
     """Over the items that two people read, as they left them."""
-    both = [each for each in readings if each.twice is not None]
+    both = [each for each in judgements if each.twice is not None]
     if not both:
-        raise SightlineError("no item has been read by two people yet; 'sightline annotate TASK --as NAME --second'")
+        raise SightlineError(
+            "no item has been read by two people yet; 'sightline annotate CAMPAIGN --as NAME --second'"
+        )
     first, second = (tuple(sorted({each.given[name].who for each in both})) for name in (FIRST, SECOND))
     drawn = [each for each in both if kind.draws_boxes]
     return AgreementReport(
@@ -70,7 +71,7 @@ def agreement_report(kind: TaskKind, readings: Sequence[ItemReadings], *, draws:
     )
 
 
-def _field_lines(kind: TaskKind, both: Sequence[ItemReadings], draws: int) -> list[dict[str, object]]:
+def _field_lines(kind: CampaignKind, both: Sequence[Judgements], draws: int) -> list[dict[str, object]]:
     answers = [each.twice for each in both if each.twice is not None]
     columns: dict[str, tuple[list[str], list[str]]] = {
         field.name: ([a[field.name] for a, _ in answers], [b[field.name] for _, b in answers]) for field in kind.fields
@@ -85,7 +86,7 @@ def _field_lines(kind: TaskKind, both: Sequence[ItemReadings], draws: int) -> li
     return [*lines, {"field": EVERY_FIELD, "n": len(both), **rate}]
 
 
-def _box_lines(drawn: Sequence[ItemReadings]) -> list[dict[str, object]]:
+def _box_lines(drawn: Sequence[Judgements]) -> list[dict[str, object]]:
     lines: list[dict[str, object]] = []
     for scope, own in _scopes(drawn).items():
         pairs = _pairs(own)
@@ -94,7 +95,7 @@ def _box_lines(drawn: Sequence[ItemReadings]) -> list[dict[str, object]]:
     return lines
 
 
-def _role_lines(drawn: Sequence[ItemReadings]) -> list[dict[str, object]]:
+def _role_lines(drawn: Sequence[Judgements]) -> list[dict[str, object]]:
     lines: list[dict[str, object]] = []
     for scope, own in _scopes(drawn).items():
         pairs = _pairs(own)
@@ -105,14 +106,14 @@ def _role_lines(drawn: Sequence[ItemReadings]) -> list[dict[str, object]]:
     return lines
 
 
-def _scopes(drawn: Sequence[ItemReadings]) -> dict[str, Sequence[ItemReadings]]:
+def _scopes(drawn: Sequence[Judgements]) -> dict[str, Sequence[Judgements]]:
     """All, and every benchmark of its own where there are several."""
     tasks = sorted({each.item.task for each in drawn})
     apart = {task: [each for each in drawn if each.item.task == task] for task in tasks} if len(tasks) > 1 else {}
     return {ALL: drawn, **apart}
 
 
-def _pairs(drawn: Sequence[ItemReadings]) -> list[DrawnTwice]:
+def _pairs(drawn: Sequence[Judgements]) -> list[DrawnTwice]:
     rows = [tuple(typed_answer(each.item, fields) for fields in each.twice) for each in drawn if each.twice is not None]
     return drawn_twice([row[0] for row in rows], [row[1] for row in rows])
 
@@ -128,23 +129,23 @@ PICTURE, LONGEST = 370, 56
 """Width of a picture, and how many letters of a question fit below it."""
 
 
-def write_agreement(out: Path, found: AgreementReport, task: TaskFolder, readings: Sequence[ItemReadings]) -> Path:
+def write_agreement(out: Path, found: AgreementReport, campaign: Campaign, judgements: Sequence[Judgements]) -> Path:
     """Writes agreement.html and tables/ and returns the page."""
     make_folder(out)
-    page = agreement_page(found, task, readings)
+    page = agreement_page(found, campaign, judgements)
     page.write_tables(out / "tables")
     write_whole(out / HTML, render(page).encode())
     return out / HTML
 
 
-def agreement_page(found: AgreementReport, task: TaskFolder, readings: Sequence[ItemReadings]) -> Page:
+def agreement_page(found: AgreementReport, campaign: Campaign, judgements: Sequence[Judgements]) -> Page:
     sections = [_fields_section(found)]
     if not found.boxes.empty:
-        sections.insert(0, _boxes_section(found, task, readings))
+        sections.insert(0, _boxes_section(found, campaign, judgements))
     people = [" and ".join(names) for names in found.people]
     twice = int(found.fields["n"].iloc[0])
     facts = [
-        ("task", found.kind.name),
+        ("campaign", found.kind.name),
         ("items read twice", str(twice)),
         ("first", people[0]),
         ("second", people[1]),
@@ -201,7 +202,7 @@ def whiskers(names: Sequence[str], frame: pd.DataFrame, key: str, title: str, lo
     return chart(WIDTH, height, title, description, *parts)
 
 
-def _boxes_section(found: AgreementReport, task: TaskFolder, readings: Sequence[ItemReadings]) -> Section:
+def _boxes_section(found: AgreementReport, campaign: Campaign, judgements: Sequence[Judgements]) -> Section:
     columns = {
         "same_count": ("As many boxes", "count"), "same_roles": ("Same roles", "count"),
         "all_matched": ("All matched", "count"), "matched_iou": ("Matched IoU", "score"),
@@ -229,16 +230,16 @@ def _boxes_section(found: AgreementReport, task: TaskFolder, readings: Sequence[
         found.roles.assign(role=[str(role).replace("_", " ") for role in found.roles["role"]]),
         repeated=("scope",),
     )  # fmt: skip
-    worst = sorted((each for each in readings if BOXES in each.differing), key=lambda each: each.boxes.union_iou)
-    pictures = [_picture(task, each) for each in worst[:SHOWN]]
+    worst = sorted((each for each in judgements if BOXES in each.differing), key=lambda each: each.boxes.union_iou)
+    pictures = [_picture(campaign, each) for each in worst[:SHOWN]]
     title = "Where they differ most: the first person's boxes solid, the second's dashed" if pictures else ""
     return Section("boxes", "Boxes", charts=[ChartGroup(title, pictures)] if pictures else [], tables=[boxes, roles])
 
 
-def _picture(task: TaskFolder, each: ItemReadings) -> Markup:
+def _picture(campaign: Campaign, each: Judgements) -> Markup:
     """The image with both people's boxes, and below it the question."""
     assert each.twice is not None
-    image = open_image(task.images, each.item.views[0].image)
+    image = open_image(campaign.images, each.item.views[0].image)
     data = base64.b64encode(preview(image)).decode()
     width, height = PICTURE, round(PICTURE * image.height / image.width)
     parts = [tag("image", href=f"data:image/jpeg;base64,{data}", width=width, height=height)]

@@ -1,13 +1,11 @@
-"""What people are asked: kinds of task with their questions, items, and the order in which one person meets them."""
+"""What people are asked: items, and kinds of campaign with their questions."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import zip_longest
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from sightline.probes.probe_file import canonical
 from sightline.probes.regions import ROLES, four_numbers
 from sightline.probes.typed_rows import ANNOTATED
 
-# The items of a task: what is shown of each, and what is known of it that annotators are not shown.
+# The items of a campaign: what is shown of each, and what is known of it that annotators are not shown.
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class PictureView:
     size: tuple[int, int]
     """Width and height in pixels."""
     digest: str
-    """Of the image file: annotators of one task see the same pixels."""
+    """Of the image file: annotators of one campaign see the same pixels."""
     regions: tuple[Box, ...] = ()
     """Outlined for the annotator; empty where they are to draw them."""
 
@@ -74,6 +72,10 @@ class WorkItem:
         }  # fmt: skip
 
 
+Answer = tuple[WorkItem, dict[str, Any], str]
+"""Item, fields, and who said so: a person, or where a final answer comes from."""
+
+
 def items_text(items: Iterable[WorkItem]) -> str:
     return "".join(json.dumps(asdict(item), ensure_ascii=False, allow_nan=False) + "\n" for item in items)
 
@@ -92,7 +94,7 @@ def read_items(path: Path) -> list[WorkItem]:
         try:
             item = _item(row)
         except (TypeError, KeyError, ValueError) as problem:
-            raise SightlineError(f"{path} line {number} is not an item of a task: {problem}") from None
+            raise SightlineError(f"{path} line {number} is not an item of a campaign: {problem}") from None
         if item.id in items:
             raise SightlineError(f"{path} line {number}: item {item.id!r} occurs twice")
         items[item.id] = item
@@ -121,7 +123,7 @@ def _size(value: Sequence[int]) -> tuple[int, int]:
     return int(width), int(height)
 
 
-# What people are asked: the fields of each kind of task, their answers, and what makes an item valid.
+# What people are asked: the fields of each kind of campaign, their answers, and what makes an item valid.
 #
 # Fields and answers are called as in the paper's artifact, so that its files and ours are read alike.
 
@@ -152,8 +154,8 @@ class AskedField:
 
 
 @dataclass(frozen=True)
-class TaskKind:
-    """A kind of task. ``decision`` is the field that says what becomes of the item."""
+class CampaignKind:
+    """A kind of campaign. ``decision`` is the field that says what becomes of the item."""
 
     name: str
     title: str
@@ -183,7 +185,9 @@ class TaskKind:
             raise SightlineError(f"an answer is an object of fields, not {type(fields).__name__}")
         unknown = sorted(set(fields) - set(self.names))
         if unknown:
-            raise SightlineError(f"unknown field {unknown[0]!r}; a task of this kind asks for {', '.join(self.names)}")
+            raise SightlineError(
+                f"unknown field {unknown[0]!r}; a campaign of this kind asks for {', '.join(self.names)}"
+            )
         for each in self.fields:
             answer = fields.get(each.name, "")
             if answer not in (*each.answers, ""):
@@ -246,7 +250,7 @@ def _checked_box(box: Any) -> dict[str, Any]:
 
 _REMARKS = (("invalid_reason", "Why it is not valid"), ("annotator_notes", "Notes"))
 
-HARD_NEGATIVES = TaskKind(
+HARD_NEGATIVES = CampaignKind(
     "hard-negatives",
     "Hard negatives",
     "A word stands in the image; the question asks for another one that looks almost alike. Is the other one absent?",
@@ -268,7 +272,7 @@ HARD_NEGATIVES = TaskKind(
     "qc_decision",
     _REMARKS,
 )
-TEXT_REPLACEMENT = TaskKind(
+TEXT_REPLACEMENT = CampaignKind(
     "text-replacement",
     "Text replacement",
     "One word of the picture was repainted: as another word, as itself, and not at all. Did all three work?",
@@ -294,7 +298,7 @@ TEXT_REPLACEMENT = TaskKind(
     "decision",
     _REMARKS,
 )  # fmt: skip
-EVIDENCE = TaskKind(
+EVIDENCE = CampaignKind(
     "evidence",
     "Evidence",
     "Draw a box around everything that has to be read to answer the question, and say what each is to it.",
@@ -311,92 +315,11 @@ EVIDENCE = TaskKind(
 KINDS = {kind.name: kind for kind in (HARD_NEGATIVES, TEXT_REPLACEMENT, EVIDENCE)}
 
 
-def kind_named(name: str) -> TaskKind:
+def kind_named(name: str) -> CampaignKind:
     if name not in KINDS:
-        raise SightlineError(f"unknown kind of task {name!r}; choose from {', '.join(KINDS)}")
+        raise SightlineError(f"unknown kind of campaign {name!r}; choose from {', '.join(KINDS)}")
     return KINDS[name]
-
-
-# In which order items come, which of them are taken, and which a second person sees too.
-#
-# The suspicious come first, the others from every stratum; a hash draws the second sample, so that nobody chooses it.
-
-BATCH = 100
-
-
-@dataclass(frozen=True)
-class SamplingRule:
-    """How a task is drawn."""
-
-    n: int | None = None
-    """How many items; None for all."""
-    second: float = 0.2
-    """Share of every batch that a second person annotates too."""
-    seed: str = "second-sample-v1"
-    """Enters the hash that draws the second sample."""
-    batch: int = BATCH
-
-    def __post_init__(self) -> None:
-        if self.n is not None and self.n < 1:
-            raise SightlineError(f"a task has at least one item, not {self.n}")
-        if not 0.0 <= self.second <= 1.0:
-            raise SightlineError(f"the share of the second sample is {self.second}, not between 0 and 1")
-        if self.batch < 1:
-            raise SightlineError(f"a batch has at least one item, not {self.batch}")
-
-
-def drawn_items(items: Sequence[WorkItem], rule: SamplingRule) -> list[WorkItem]:
-    """The items of a task: chosen, in batches, the second sample marked. ``items`` come in the order of their kind."""
-    chosen = first_items(items, len(items) if rule.n is None else rule.n)
-    batched = [replace(item, batch=place // rule.batch) for place, item in enumerate(chosen)]
-    second = second_sample(batched, rule.second, rule.seed)
-    return [replace(item, second=item.id in second) for item in batched]
-
-
-def first_items(items: Sequence[WorkItem], n: int) -> list[WorkItem]:
-    """Suspicious ones by id; then the rest as it comes or, if not all fit, one of each stratum in turn, by id."""
-    suspicious = sorted((item for item in items if item.suspicion), key=lambda item: item.id)
-    rest = [item for item in items if not item.suspicion]
-    if n < len(items):
-        strata = _grouped(sorted(rest, key=lambda item: item.id), lambda item: item.stratum)
-        turns = zip_longest(*(strata[name] for name in sorted(strata)))
-        rest = [item for turn in turns for item in turn if item is not None]
-    return [*suspicious, *rest][:n]
-
-
-def second_sample(items: Iterable[WorkItem], share: float, seed: str) -> frozenset[str]:
-    """Ids drawn from every batch, in proportion to its difficulties, within each by ``sha256(seed|id)``."""
-    chosen: set[str] = set()
-    for batch in _grouped(items, lambda item: str(item.batch)).values():
-        groups = _grouped(batch, lambda item: item.difficulty)
-        quota = apportioned({name: len(own) for name, own in groups.items()}, round_half_up(share * len(batch)))
-        for name, own in groups.items():
-            ids = sorted((item.id for item in own), key=lambda id_: hashed(seed, id_))
-            chosen.update(ids[: quota[name]])
-    return frozenset(chosen)
 
 
 def hashed(seed: str, item_id: str) -> str:
     return hashlib.sha256(f"{seed}|{item_id}".encode()).hexdigest()
-
-
-def apportioned(sizes: Mapping[str, int], total: int) -> dict[str, int]:
-    """``total`` seats in proportion to sizes, by largest remainder; ties go to the first name."""
-    whole = sum(sizes.values())
-    exact = {name: total * size / whole for name, size in sizes.items()}
-    seats = {name: int(share) for name, share in exact.items()}
-    left = total - sum(seats.values())
-    for name in sorted(sizes, key=lambda name: (seats[name] - exact[name], name))[:left]:
-        seats[name] += 1
-    return seats
-
-
-def round_half_up(value: float) -> int:
-    return int(value + 0.5)
-
-
-def _grouped(items: Iterable[WorkItem], name_of: Callable[[WorkItem], str]) -> dict[str, list[WorkItem]]:
-    groups: dict[str, list[WorkItem]] = defaultdict(list)
-    for item in items:
-        groups[name_of(item)].append(item)
-    return groups

@@ -21,7 +21,7 @@ from sightline.probes.probe_file import canonical
 
 FIRST, SECOND, ADJUDICATION = "first", "second", "adjudication"
 PASSES = (FIRST, SECOND, ADJUDICATION)
-LEASE = timedelta(minutes=10)
+OPEN_TIME = timedelta(minutes=10)
 """How long an item that is open before one person is not offered to another."""
 _WAIT = 20.0
 """Seconds to wait for another process that writes."""
@@ -75,7 +75,7 @@ class JournalEntry:
 
 
 class Journal:
-    """The journal of one task. Every call opens the file anew: several processes write, and any may be killed."""
+    """The journal of one campaign. Every call opens the file anew: several processes write, and any may be killed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -172,16 +172,16 @@ class Journal:
             digest.update(canonical(list(vars(entry).values())).encode() + b"\n")
         return f"sha256:{digest.hexdigest()}"
 
-    def lease(self, item: str, pass_: str, who: str) -> None:
+    def mark_open(self, item: str, pass_: str, who: str) -> None:
         """Notes that a person has an item open, so that others are offered another one."""
         with self._opened(writes=True) as database:
             database.execute(
                 "INSERT INTO leases VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET who = excluded.who, "
                 "until = excluded.until WHERE leases.who = excluded.who OR leases.until < ?",
-                (item, pass_, who, _now(LEASE), _now()),
+                (item, pass_, who, _now(OPEN_TIME), _now()),
             )
 
-    def leased_by_others(self, pass_: str, who: str) -> set[str]:
+    def open_elsewhere(self, pass_: str, who: str) -> set[str]:
         with self._opened() as database:
             found = database.execute(
                 "SELECT item FROM leases WHERE pass = ? AND who != ? AND until >= ?", (pass_, who, _now())

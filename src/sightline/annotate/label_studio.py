@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from sightline.annotate.columns import Answer
-from sightline.annotate.items import BOXES, REGION, ROLE, TEXT, TaskKind, WorkItem
+from sightline.annotate.campaign import Campaign, Judgements
+from sightline.annotate.items import BOXES, REGION, ROLE, TEXT, Answer, CampaignKind, WorkItem
 from sightline.annotate.journal import ADJUDICATION, FIRST, PASSES, SECOND, JournalEntry
-from sightline.annotate.tasks import TaskFolder
-from sightline.annotate.work import ItemReadings
 from sightline.errors import SightlineError
 from sightline.places import read_text
 from sightline.probes.regions import ROLES
@@ -30,7 +28,7 @@ def picture_name(number: int) -> str:
     return "image" if number == 0 else f"image_{number + 1}"
 
 
-def label_config(kind: TaskKind, views: int) -> str:
+def label_config(kind: CampaignKind, views: int) -> str:
     """The labelling configuration of a project for these tasks."""
     view = ElementTree.Element("View")
     ElementTree.SubElement(view, "Header", value="$question")
@@ -56,7 +54,7 @@ def label_config(kind: TaskKind, views: int) -> str:
     return ElementTree.tostring(view, encoding="unicode") + "\n"
 
 
-def label_studio_tasks(kind: TaskKind, readings: Iterable[ItemReadings]) -> list[dict[str, Any]]:
+def label_studio_tasks(kind: CampaignKind, judgements: Iterable[Judgements]) -> list[dict[str, Any]]:
     """Every item as a task, with the confirmed answers of all passes."""
     return [
         {
@@ -65,7 +63,7 @@ def label_studio_tasks(kind: TaskKind, readings: Iterable[ItemReadings]) -> list
             "annotations": [_annotation(kind, each.item, each.given[name]) for name in PASSES if name in each.given],
             "predictions": [],
         }
-        for number, each in enumerate(readings, start=1)
+        for number, each in enumerate(judgements, start=1)
     ]
 
 
@@ -75,7 +73,7 @@ def _data(item: WorkItem) -> dict[str, Any]:
     return {ITEM: item.id, **pictures, **{name: text for name, text in texts.items() if text}}
 
 
-def _annotation(kind: TaskKind, item: WorkItem, entry: JournalEntry) -> dict[str, Any]:
+def _annotation(kind: CampaignKind, item: WorkItem, entry: JournalEntry) -> dict[str, Any]:
     assert entry.fields is not None
     return {
         "id": entry.number,
@@ -87,7 +85,7 @@ def _annotation(kind: TaskKind, item: WorkItem, entry: JournalEntry) -> dict[str
     }
 
 
-def _results(kind: TaskKind, item: WorkItem, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _results(kind: CampaignKind, item: WorkItem, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     width, height = item.views[0].size
     whole = {"original_width": width, "original_height": height, "image_rotation": 0, "to_name": picture_name(0)}
     results: list[dict[str, Any]] = []
@@ -114,7 +112,7 @@ def _results(kind: TaskKind, item: WorkItem, fields: Mapping[str, Any]) -> list[
     return results
 
 
-def read_label_studio(task: TaskFolder, path: Path) -> dict[str, list[Answer]]:
+def read_label_studio(campaign: Campaign, path: Path) -> dict[str, list[Answer]]:
     """Answers by pass: ground truth is adjudication, of the others the first is the first pass, the next the second.
 
     All that an annotation says is carried, or it is refused by task, item and region: nothing is left out or bent.
@@ -129,11 +127,11 @@ def read_label_studio(task: TaskFolder, path: Path) -> dict[str, list[Answer]]:
     places: dict[str, int] = {}
     for number, each in enumerate(tasks, start=1):
         try:
-            item = task.item(str(each["data"][ITEM]))
+            item = campaign.item(str(each["data"][ITEM]))
             if item.id in places:
                 raise SightlineError(f"item {item.id!r} is that of task {places[item.id]} already")
             places[item.id] = number
-            _read_task(task.kind, item, each["annotations"], found)
+            _read_task(campaign.kind, item, each["annotations"], found)
         except SightlineError as problem:
             raise SightlineError(f"{path} task {number}: {problem}") from None
         except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError) as problem:
@@ -142,7 +140,7 @@ def read_label_studio(task: TaskFolder, path: Path) -> dict[str, list[Answer]]:
 
 
 def _read_task(
-    kind: TaskKind, item: WorkItem, annotations: Sequence[Mapping[str, Any]], found: dict[str, list[Answer]]
+    kind: CampaignKind, item: WorkItem, annotations: Sequence[Mapping[str, Any]], found: dict[str, list[Answer]]
 ) -> None:
     plain: list[Answer] = []
     for annotation in annotations:
@@ -155,7 +153,7 @@ def _read_task(
         answer = (item, fields, _completed_by(annotation.get("completed_by")))
         (found[ADJUDICATION] if annotation.get("ground_truth") else plain).append(answer)
     if len(plain) > 2:
-        raise SightlineError(f"item {item.id!r} has {len(plain)} annotations; a task has one of each of two people")
+        raise SightlineError(f"item {item.id!r} has {len(plain)} annotations; a campaign has one of each of two people")
     for name, answer in zip((FIRST, SECOND), plain, strict=False):
         found[name].append(answer)
 
@@ -167,7 +165,7 @@ def _completed_by(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _fields(kind: TaskKind, item: WorkItem, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _fields(kind: CampaignKind, item: WorkItem, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     boxes: dict[str, dict[str, Any]] = {}
     texts: dict[str, str] = {}
     fields: dict[str, Any] = {}
@@ -225,7 +223,7 @@ def _box(result: Mapping[str, Any], item: WorkItem, region: str) -> dict[str, An
     drawn = tuple(result.get(f"original_{side}", own) for side, own in zip(("width", "height"), size, strict=True))
     if drawn != size:
         raise SightlineError(
-            f"region {region!r} is on a picture of {drawn[0]} x {drawn[1]} pixels, the task's has {size[0]} x {size[1]}"
+            f"region {region!r} is on a picture of {drawn[0]} x {drawn[1]} pixels, the item's has {size[0]} x {size[1]}"
         )
     x, y, w, h = (float(value[name]) / PERCENT for name in ("x", "y", "width", "height"))
     sides = (x, y, x + w, y + h)

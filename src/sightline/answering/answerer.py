@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sightline.answering.arm_pass import ArmPass, Trace
-from sightline.answering.materialise import BeforePass, InsidePass, KeptTokens
+from sightline.answering.materialise import ArmPass, BeforePass, InsidePass, KeptTokens, Trace
 from sightline.answering.scorers import Reading, Scorer
 from sightline.answering.select_step import Selected, SelectStep
 from sightline.arms.arm import Arm

@@ -39,7 +39,7 @@ def plan_arms(
     is added when it is missing: what an occlusion does to the unpruned model is what its effect is compared with.
     """
     arms = parse_arms(texts, seed=seed, profile=profile, model_type=model_type)
-    named, known = list(arms), families()
+    named, known = list(arms), families() if interventions else {}
     added = matched_controls(arms, seed=seed, profile=profile, model_type=model_type) if controls else []
     arms += added
     for name in interventions:

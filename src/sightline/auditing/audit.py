@@ -36,8 +36,7 @@ from sightline.auditing.shards import (
 from sightline.auditing.sharing import is_known
 from sightline.auditing.worker import Worker, use_threads
 from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type
-from sightline.boxes.beside import BoxesBeside
-from sightline.boxes.sources import box_source, check_source, reads_boxes, refuse_other_rule, source_under
+from sightline.boxes.sources import BoxesBeside, box_source, check_source, source_under
 from sightline.core.registry import import_files, imported_digest
 from sightline.device.kernels import planless
 from sightline.device.memory import free_memory
@@ -101,7 +100,6 @@ def plan_audit(config: AuditConfig) -> Job:
         model_type=model_type(checkpoint_folder(config.model)) if config.profile == "artifact" else "",
     )
     check_source(config.box_source)
-    refuse_other_rule(config.box_source, recorded.get("boxes") or {}, config.out)
     launcher = LAUNCHERS.get(config.launcher)(config)
     launcher.refuse_unusable()
     if launcher.shares and is_remote(config.out):
@@ -302,7 +300,8 @@ def _write_ready(
             folder.record_bad_images(shard.index, prepared.bad, digests)
         if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
             folder.write_images(shard.index, shard.version, image_records(work))
-        billed = prepared.boxes_ms if reads_boxes(arm.selector) else None
+        # Finding boxes is part of a selector's cost if it reads them, or if nobody has said that it does not.
+        billed = None if arm.selector.reads_boxes is False else prepared.boxes_ms
         rows = row_records(arm, work, answers, worker.row_contract, billed)
         folder.write_rows(arm.text, shard.index, rows, worker.answerer.scorer.columns)
         tasks.wrote(work.task, arm)

@@ -26,12 +26,9 @@ from pydantic import (
 )
 
 from sightline.core import flags
-from sightline.core.flags import TAKES_URL, Flag
+from sightline.core.flags import OUTPUT, SPEED, TAKES_URL, WHAT, Flag
 from sightline.errors import SightlineError
 from sightline.places import Place, place, read_text
-
-WHAT, HOW, SPEED, OUTPUT = "What is audited", "How", "Speed", "Output"
-"""Panels of the help."""
 
 
 def _path_or_url(given: Any, as_path: ValidatorFunctionWrapHandler) -> Any:

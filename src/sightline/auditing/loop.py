@@ -9,6 +9,7 @@ it, and the host prepares the next shard.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -20,14 +21,13 @@ import torch
 from PIL import Image
 
 from sightline.answering.answerer import Answered, Answerer, Collect
-from sightline.answering.arm_pass import encode_all
 from sightline.answering.select_step import all_needs
 from sightline.arms.arm import Arm
 from sightline.auditing.shards import Shard, Task, image_key, region_geometries
-from sightline.backbones import Pixels
+from sightline.backbones import Backbone, Pixels
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Box
-from sightline.device.memory import memory_ran_out
+from sightline.device.memory import FEWER, halved, in_halves, memory_ran_out
 from sightline.device.transfer import one_ahead, prepared_ahead, setting_up
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
@@ -265,6 +265,52 @@ class ShardWork:
                     raise
                 self.prepared.files[name].unread(error)
             return []
+
+
+# Images through the vision tower in batches: alike shapes together, halved when memory runs out.
+
+
+def encode_all(
+    backbone: Backbone, pixels: Sequence[Pixels], needs: Iterable[str] = (), batch_images: int = 1
+) -> list[Encoded]:
+    """Every image once, in the order given.
+
+    One image per call (the default) makes an image's tokens independent of its neighbours to the last bit; batches
+    are faster on a GPU and differ by rounding. Only images of equal shape share a batch.
+    """
+    wanted = frozenset(needs)
+
+    def too_large(index: int) -> str:
+        size = "x".join(str(edge) for edge in pixels[index].size)
+        return f"a single image of {size} pixels; use a smaller image size or dtype{FEWER}"
+
+    def encode(group: list[int]) -> list[Encoded]:
+        return backbone.encode([pixels[i] for i in group], wanted)
+
+    def patches(group: list[int]) -> int:
+        return sum(math.prod(pixels[i].grid) for i in group)
+
+    groups = _alike(pixels, max(1, batch_images))
+    done = in_halves(groups, encode, too_large, patches, backbone.limits["patches"])
+    smaller = halved(groups, done)
+    encoded = {
+        index: replace(item, halved=True) if index in smaller else item
+        for group, items in done
+        for index, item in zip(group, items, strict=True)
+    }
+    return [encoded[i] for i in range(len(pixels))]
+
+
+def _alike(pixels: Sequence[Pixels], batch_images: int) -> list[list[int]]:
+    """Indices of images of equal shape to the tower, at most ``batch_images`` together, by first appearance."""
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for index, item in enumerate(pixels):
+        alike.setdefault(item.grid, []).append(index)
+    return [
+        members[first : first + batch_images]
+        for members in alike.values()
+        for first in range(0, len(members), batch_images)
+    ]
 
 
 def answer_shards(

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sightline.answering.arm_pass import encode_all, index_mask
+from sightline.answering.materialise import index_mask
 from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.config import AuditConfig
+from sightline.auditing.loop import encode_all
 from sightline.auditing.shards import Shard, image_key, make_shards
 from sightline.auditing.worker import Worker
 from sightline.core.prefix import Encoded

@@ -20,7 +20,6 @@ from sightline.auditing.shards import image_key
 from sightline.backbones import Backbone, ImageOptions, options_for
 from sightline.backbones.checkpoints import description_digests, subfolder_digests
 from sightline.backbones.loading import backbone_class, choose_device, choose_dtype, model_type
-from sightline.boxes.sources import reads_boxes
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.selection import NO_BOXES, arm_regime
@@ -153,7 +152,7 @@ def _budget(arm: Arm, image: Encoded, answered: Answered) -> dict[str, Any]:
 def boxes_read(arm: Arm, contract: Mapping[str, Any], detected: bool) -> dict[str, str]:
     """What the arm was shown, and which regime that makes it."""
     selector = arm.selector
-    source = contract["box_source"] if reads_boxes(selector) else NO_BOXES
+    source = NO_BOXES if selector.reads_boxes is False else contract["box_source"]
     return {"box_source": source, "regime": arm_regime(selector.role, selector.reads_boxes, detected)}
 
 
@@ -275,7 +274,7 @@ def manifest_settings(
         "batch_images": config.batch_images,
         "batch_tokens": config.batch_tokens,
         "longest_answer": config.longest_answer,
-        "image_options": options.as_recorded(recorded.get("image_options", {})),
+        "image_options": options.as_dict(),
         "keep_scores": config.keep_scores,
         "seed": config.seed,
         "images": str(config.images),

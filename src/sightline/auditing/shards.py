@@ -10,8 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from sightline.arms.arm import Arm
-from sightline.boxes.beside import BoxesBeside
-from sightline.boxes.sources import Shown
+from sightline.boxes.sources import BoxesBeside, Shown
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Box, Probe
 from sightline.core.row import cut_shards

@@ -23,7 +23,7 @@ from sightline.backbones.checkpoints import checkpoint_digests, description_dige
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import use_execution, use_vision_execution
 from sightline.backbones.loading import checkpoint_folder, served_by, snapshot_revision
-from sightline.boxes.beside import BoxesBeside
+from sightline.boxes.sources import BoxesBeside
 from sightline.core.selection import Budget
 from sightline.device import moved
 from sightline.errors import SightlineError

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import deepcopy
+from functools import lru_cache
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,12 +110,19 @@ def configuration(model_class: str, values: Mapping[str, Any]) -> Any:
 
     By the type transformers finds the tokenizer, and how weights of older files are called today. A checkpoint of
     another package's architecture has a type it does not know: weights that it misses would be left at random.
+
+    A copy for whoever asks: loading a model asks eight times, and transformers checks every field each time.
     """
+    return deepcopy(_checked_configuration(model_class, json.dumps(values)))
+
+
+@lru_cache(maxsize=8)
+def _checked_configuration(model_class: str, text: str) -> Any:
     import transformers
 
     kind = getattr(transformers, model_class).config_class
     try:
-        return kind.from_dict({**values, "model_type": kind.model_type})
+        return kind.from_dict({**json.loads(text), "model_type": kind.model_type})
     except Exception as error:  # transformers checks a configuration in many ways
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise SightlineError(f"config.json does not describe a {model_class} ({said[0]})") from error

@@ -62,14 +62,6 @@ class ImageOptions:
         """Those that change anything."""
         return {name: value for name, value in asdict(self).items() if value not in (None, False)}
 
-    def as_recorded(self, earlier: Mapping[str, Any]) -> dict[str, Any]:
-        """``as_dict`` for a run folder, or what it says already if that means the same.
-
-        The first release recorded options of every architecture; those of others never changed an image.
-        """
-        own = {name: value for name, value in earlier.items() if name in self.described()}
-        return dict(earlier) if own == self.as_dict() else self.as_dict()
-
 
 def _problem(declared: Field[Any], value: Any) -> str:
     least, most = declared.metadata["least"], declared.metadata["most"]

@@ -21,7 +21,7 @@ from sightline.boxes.detectors import Detector, FoundText, detector_named
 from sightline.core.cache import cache_folder, remember
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places import Place, place
 from sightline.probes.images import image_digest, image_files, open_image
 
 SAME = 1e-6
@@ -148,7 +148,7 @@ class _Worker:
         if not alone:
             environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sightline.boxes.detector_process", detector, str(root)],
+            [sys.executable, "-m", "sightline.boxes.detection", detector, str(root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -206,3 +206,23 @@ def _read(file: Path) -> Detected | None:
 
 def _write(file: Path, found: Detected) -> None:
     remember(file, json.dumps(asdict(found)).encode())
+
+
+def main(detector: str, root: Place) -> None:
+    """A worker process, ``python -m sightline.boxes.detection``: image names in, one line of JSON out for each."""
+    # Libraries print what they like: answers go to the real standard output, everything else to standard error.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    engine = None
+    for line in sys.stdin:
+        try:
+            engine = engine or detector_named(detector)()
+            answer = asdict(detect_one(engine, root, json.loads(line)))
+        except Exception as problem:  # the parent turns it into one line for the user
+            answer = {"error": str(problem).splitlines()[0] if str(problem) else type(problem).__name__}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], place(sys.argv[2]))

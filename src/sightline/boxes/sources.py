@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
+from threading import Thread
+from types import TracebackType
 from typing import Any, ClassVar
 
 from sightline.boxes.detection import Detected, detect
@@ -15,8 +19,10 @@ from sightline.boxes.quality import BoxQuality, best_ious
 from sightline.core.probe import Box, Probe
 from sightline.core.registry import Registry
 from sightline.core.selection import Method
+from sightline.device import moved
 from sightline.errors import SightlineError
 from sightline.places import Place
+from sightline.progress import Progress
 
 __all__ = [
     "BOX_SOURCES",
@@ -27,7 +33,6 @@ __all__ = [
     "check_source",
     "noise_probes",
     "reads_boxes",
-    "refuse_other_rule",
     "show_boxes",
     "source_names",
     "source_under",
@@ -131,11 +136,6 @@ class BoxSource(ABC):
     searches: ClassVar[bool] = False
     """Whether images are searched first. That takes time, and is part of the cost of every arm that reads boxes."""
 
-    @property
-    def rule(self) -> str:
-        """By what findings are chosen, where another release may have chosen otherwise; "" elsewhere."""
-        return ""
-
     def check(self) -> None:
         """Refuses, before any work is done, what cannot run here."""
         return
@@ -167,13 +167,6 @@ def source_under(profile: str, name: str) -> str:
     """
     least = getattr(DETECTORS.get(name), "ARTIFACT", None) if name in DETECTORS and profile == "artifact" else None
     return name if least is None else f"{name}:confidence={least:g}"
-
-
-def refuse_other_rule(name: str, recorded: Mapping[str, Any], out: Place) -> None:
-    """A run whose boxes were chosen by a rule of an earlier release is not gone on with by another."""
-    before, now = recorded.get("rule"), box_source(name).rule
-    if before and now and before != now:
-        raise SightlineError(f"{out} holds a run with boxes {before}; {name} now means {now}; choose another --out")
 
 
 def source_names() -> list[str]:
@@ -261,10 +254,6 @@ class DetectedBoxes(BoxSource):
     """Its name, with an option behind a colon where it takes one."""
     searches: ClassVar[bool] = True
 
-    @property
-    def rule(self) -> str:
-        return detector_named(self.detector).rule
-
     def check(self) -> None:
         detector_named(self.detector).require()
 
@@ -291,3 +280,76 @@ def adopt_detectors() -> None:
     for name in DETECTORS:
         if name not in BOX_SOURCES:
             BOX_SOURCES.add(name, DetectedBoxes(name))
+
+
+# Boxes beside an audit: detectors search images in processes of their own while earlier ones are scored.
+
+
+class _StoppedError(Exception):
+    """Nobody waits any more."""
+
+
+class BoxesBeside:
+    """The boxes of one source for the probes of an audit.
+
+    A source that searches starts at once and goes through the images in order; ``shown`` waits for those it is asked
+    about. Annotated and simulated boxes need no search. Leaving the context ends the search.
+
+    ``turn`` is what the search waits for, where several processes would do the same; it is told when nobody waits for
+    its result any more.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        images: Place,
+        probes: Sequence[Probe],
+        turn: Callable[[Callable[[], bool]], AbstractContextManager[None]] = lambda given_up: nullcontext(),
+    ) -> None:
+        self._turn = turn
+        self._source, self._images = box_source(source), images
+        self.detects = self._source.searches
+        names = dict.fromkeys(probe.image for probe in probes) if self.detects else {}
+        self._found: dict[str, Future[Detected]] = {name: Future() for name in names}
+        self._stopped = False
+        self._thread = Thread(target=self._search, daemon=True)
+
+    def __enter__(self) -> BoxesBeside:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped = True
+        self._thread.join()
+
+    def _search(self) -> None:
+        try:
+            if self._found:
+                with self._turn(lambda: self._stopped):
+                    if not self._stopped:
+                        self._source.search(self._images, self._found, self._tell)
+        except Exception as error:  # whoever waits for an image gets to hear it
+            for future in self._found.values():
+                if not future.done():
+                    future.set_exception(error)
+
+    def _tell(self, name: str, found: Detected) -> None:
+        if self._stopped:
+            raise _StoppedError
+        self._found[name].set_result(found)
+        moved()
+
+    def wait(self) -> None:
+        """Until every image has been searched."""
+        if self._found:
+            with Progress("finding boxes", len(self._found), "images") as progress:
+                for future in self._found.values():
+                    future.result()
+                    progress.advance()
+
+    def shown(self, probes: Sequence[Probe]) -> Shown:
+        """The probes with their boxes; waits for the search of their images, no others."""
+        names = dict.fromkeys(probe.image for probe in probes) if self.detects else {}
+        return self._source.show(probes, {name: self._found[name].result() for name in names})

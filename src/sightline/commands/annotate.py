@@ -1,4 +1,4 @@
-"""``sightline annotate``: tasks for people, pages to work on, agreement, adjudication, files in and out, sign-off."""
+"""``sightline annotate``: campaigns, pages to work on, agreement, adjudication, files in and out, sign-off."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sightline.annotate.work import WorkQueue
+    from sightline.annotate.campaign import WorkQueue
 
 SERVE = "serve"
 
 
-class TaskFirst(Commands):
-    """A group in which ``annotate TASK`` means ``annotate serve TASK``."""
+class CampaignFirst(Commands):
+    """A group in which ``annotate CAMPAIGN`` means ``annotate serve CAMPAIGN``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
@@ -30,12 +30,12 @@ class TaskFirst(Commands):
 
 
 app = typer.Typer(
-    cls=TaskFirst,
-    help="People in the loop: 'annotate TASK --as NAME' opens the pages of a task; the commands below do the rest.",
+    cls=CampaignFirst,
+    help="People in the loop: 'annotate CAMPAIGN --as NAME' opens its pages; the commands below do the rest.",
     no_args_is_help=True,
 )
 
-TaskArgument = Annotated[Path, typer.Argument(metavar="TASK", help="Folder of 'sightline annotate new'.")]
+CampaignArgument = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="Folder of 'sightline annotate new'.")]
 NameOption = Annotated[str, typer.Option("--as", metavar="NAME", help="Your name, as the journal shall have it.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")]
 HostOption = Annotated[str, typer.Option(help="Address of this machine to listen on.")]
@@ -45,7 +45,7 @@ DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws of kapp
 
 @app.command()
 def new(
-    task: Annotated[Path, typer.Argument(metavar="TASK", help="Folder to make.")],
+    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="Folder to make.")],
     kind: Annotated[
         Literal["hard-negatives", "text-replacement", "evidence"], typer.Option(help="What people are asked.")
     ],
@@ -66,37 +66,36 @@ def new(
     ] = None,
     image_prefix: PrefixOption = "",
 ) -> None:
-    """Make a task: the suspicious items first, the others from every stratum, a hashed second sample."""
-    from sightline.annotate.items import SamplingRule
-    from sightline.annotate.tasks import create_task, earlier_look
+    """Make a campaign: the suspicious items first, the others from every stratum, a hashed second sample."""
+    from sightline.annotate.make import SamplingRule, create_campaign, read_suspicions
     from sightline.probes import read_probes
 
     rule = SamplingRule(n, second, seed, batch)
-    look = earlier_look(kind, audit)
-    made = create_task(task, kind, read_probes(probes, image_prefix=image_prefix or None), images, rule, look)
+    look = read_suspicions(kind, audit)
+    made = create_campaign(campaign, kind, read_probes(probes, image_prefix=image_prefix or None), images, rule, look)
     items = made.items
-    typer.echo(f"task         {task}: {len(items)} items in {items[-1].batch + 1} batches")
+    typer.echo(f"campaign     {campaign}: {len(items)} items in {items[-1].batch + 1} batches")
     typer.echo(f"suspicious   {sum(bool(item.suspicion) for item in items)}, they come first")
     typer.echo(f"second       {sum(item.second for item in items)} items for a second person")
-    typer.echo(f"next         sightline annotate {task} --as NAME")
+    typer.echo(f"next         sightline annotate {campaign} --as NAME")
 
 
 @app.command(SERVE)
-def serve_task(
-    task: TaskArgument,
+def serve_campaign(
+    campaign: CampaignArgument,
     name: NameOption,
     second: Annotated[bool, typer.Option("--second", help="Annotate the second sample.")] = False,
     port: PortOption = 0,
     host: HostOption = "127.0.0.1",
     open_browser: BrowserOption = True,
 ) -> None:
-    """Open the pages of a task, as 'annotate TASK' does: one person, one pass, nobody else's work in sight."""
-    _serve(task, name, "second" if second else "first", port, host, open_browser)
+    """Open the pages of a campaign, as 'annotate CAMPAIGN' does: one person, one pass, nobody else's work in sight."""
+    _serve(campaign, name, "second" if second else "first", port, host, open_browser)
 
 
 @app.command()
 def adjudicate(
-    task: TaskArgument,
+    campaign: CampaignArgument,
     name: NameOption,
     allow_party: Annotated[
         bool, typer.Option("--allow-party", help="Let one of the two who differ decide, as the paper's artifact did.")
@@ -106,83 +105,78 @@ def adjudicate(
     open_browser: BrowserOption = True,
 ) -> None:
     """Decide, as a third person, the items on which two people differ."""
-    _serve(task, name, "adjudication", port, host, open_browser, allow_party=allow_party)
+    _serve(campaign, name, "adjudication", port, host, open_browser, allow_party=allow_party)
 
 
 def _serve(
-    task: Path, name: str, pass_: str, port: int, host: str, open_browser: bool, *, allow_party: bool = False
+    campaign: Path, name: str, pass_: str, port: int, host: str, open_browser: bool, *, allow_party: bool = False
 ) -> None:
-    from sightline.annotate.annotation_app import annotation_app
-    from sightline.annotate.tasks import open_task
-    from sightline.annotate.work import WorkQueue
+    from sightline.annotate.campaign import WorkQueue, open_campaign
+    from sightline.annotate.server import annotation_app
     from sightline.serving.server import serve
 
-    opened = open_task(task)
+    opened = open_campaign(campaign)
     opened.refuse_missing_pictures()
     queue = WorkQueue(opened, name, pass_, allow_party=allow_party)
     _refuse_empty(queue)
     done = queue.progress()
-    typer.echo(f"{queue.task.kind.title}, {pass_} pass, {name}: {done['done']} of {done['all']} done")
+    typer.echo(f"{queue.campaign.kind.title}, {pass_} pass, {name}: {done['done']} of {done['all']} done")
     serve(annotation_app(queue), port, open_browser, host=host, say=typer.echo)
 
 
 def _refuse_empty(queue: WorkQueue) -> None:
     if not queue.items():
         raise SightlineError(
-            f"{queue.task.path} has nothing for {queue.who} in the {queue.pass_} pass; see 'sightline annotate status'"
+            f"{queue.campaign.path} has nothing for {queue.who} in the {queue.pass_} pass; "
+            "see 'sightline annotate status'"
         )
 
 
 @app.command()
-def status(task: TaskArgument) -> None:
+def status(campaign: CampaignArgument) -> None:
     """How far everybody is, without a word of what they said."""
-    from sightline.annotate.tasks import open_task
-    from sightline.annotate.work import status_lines
+    from sightline.annotate.campaign import open_campaign, status_lines
 
-    for label, words in status_lines(open_task(task)):
+    for label, words in status_lines(open_campaign(campaign)):
         typer.echo(f"{label:<14} {words}")
 
 
 @app.command()
 def agreement(
-    task: TaskArgument,
+    campaign: CampaignArgument,
     out: Annotated[Path | None, typer.Option(help="Folder for agreement.html and the tables as CSV.")] = None,
     draws: DrawsOption = 10_000,
 ) -> None:
     """How far two people agree, before adjudication: fields with kappa, boxes by overlap, roles by F1."""
-    from rich.console import Console
-
     from sightline.annotate.agreement import agreement_report, write_agreement
-    from sightline.annotate.tasks import open_task
-    from sightline.annotate.work import all_readings
+    from sightline.annotate.campaign import open_campaign, read_judgements
 
-    opened = open_task(task)
-    readings = all_readings(opened)
-    found = agreement_report(opened.kind, readings, draws=draws)
+    opened = open_campaign(campaign)
+    judgements = read_judgements(opened)
+    found = agreement_report(opened.kind, judgements, draws=draws)
     for table in found.tables.values():
-        Console().print(_printed(table))
+        _print_frame(table)
     typer.echo(f"disagreements  {found.disputed}, of which {found.adjudicated} adjudicated")
     if out is not None:
-        typer.echo(f"page           {write_agreement(out, found, opened, readings)}")
+        typer.echo(f"page           {write_agreement(out, found, opened, judgements)}")
 
 
-def _printed(frame: pd.DataFrame) -> Any:
-    from rich.table import Table
+def _print_frame(frame: pd.DataFrame) -> None:
+    """Words to the left, numbers to the right; the columns' names are their titles."""
+    from sightline.core.table import Kind, Table, TableColumn
+    from sightline.progress import SafeConsole
 
-    table = Table(box=None, pad_edge=False)
-    for column in frame.columns:
-        words = frame[column].dtype == object
-        table.add_column(str(column).replace("_", "\n"), justify="left" if words else "right")
-    for line in frame.itertuples(index=False):
-        table.add_row(
-            *("-" if cell != cell else f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in line)
-        )
-    return table
+    kinds: dict[str, Kind] = {"f": "score", "i": "count", "u": "count"}
+    columns = [
+        TableColumn(str(name), str(name).replace("_", " "), kinds.get(frame[name].dtype.kind, "text"))
+        for name in frame.columns
+    ]
+    Table("agreement", "", "", columns, frame).terminal(SafeConsole())
 
 
 @app.command()
 def export(
-    task: TaskArgument,
+    campaign: CampaignArgument,
     out: Annotated[Path, file_option("File to write.")],
     file_format: Annotated[
         Literal["artifact", "label-studio", "decisions"],
@@ -197,16 +191,16 @@ def export(
     ] = "final",
 ) -> None:
     """Write answers to a file."""
-    from sightline.annotate.exchange import export_answers
-    from sightline.annotate.tasks import open_task
+    from sightline.annotate.campaign import open_campaign
+    from sightline.annotate.files import export_answers
 
-    for path, count in export_answers(open_task(task), file_format, out, whose):
+    for path, count in export_answers(open_campaign(campaign), file_format, out, whose):
         typer.echo(f"wrote        {path}: {count}")
 
 
 @app.command("import")
 def import_(
-    task: TaskArgument,
+    campaign: CampaignArgument,
     file: Annotated[Path, typer.Argument(help="What 'export' writes, or the artifact, or Label Studio's JSON.")],
     file_format: Annotated[
         Literal["artifact", "label-studio"], typer.Option("--format", help="How the file is written.")
@@ -217,12 +211,11 @@ def import_(
     second: Annotated[bool, typer.Option("--second", help="artifact: answers of the second pass.")] = False,
 ) -> None:
     """Take answers from a file into the journal: all of them, or none."""
-    from sightline.annotate.columns import read_artifact
-    from sightline.annotate.exchange import import_answers
+    from sightline.annotate.campaign import open_campaign
+    from sightline.annotate.files import import_answers, read_artifact
     from sightline.annotate.label_studio import read_label_studio
-    from sightline.annotate.tasks import open_task
 
-    opened = open_task(task)
+    opened = open_campaign(campaign)
     if file_format == "artifact":
         answers = {"second" if second else "first": read_artifact(opened, file)}
     else:
@@ -233,19 +226,39 @@ def import_(
 
 @app.command("sign-off")
 def sign_off(
-    task: TaskArgument,
+    campaign: CampaignArgument,
     name: NameOption,
     out: Annotated[
         Path | None,
-        file_option("Decision file to write; decisions.jsonl in the task if left out.", endings=(".jsonl",)),
+        file_option("Decision file to write; decisions.jsonl in the campaign if left out.", endings=(".jsonl",)),
     ] = None,
 ) -> None:
     """Write the signed decision file that 'report --only', 'controls build --decisions' and 'paper run' use."""
-    from sightline.annotate.exchange import sign_off as signed
-    from sightline.annotate.tasks import open_task
+    from sightline.annotate.campaign import open_campaign
+    from sightline.annotate.files import sign_off as signed
 
-    path = task / "decisions.jsonl" if out is None else out
-    counts = signed(open_task(task), name, path)
+    path = campaign / "decisions.jsonl" if out is None else out
+    counts = signed(open_campaign(campaign), name, path)
     typer.echo(f"signed       {path}: {sum(counts.values())} decisions by {name}")
     for decision, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
         typer.echo(f"{count:>12} {decision}")
+
+
+# ``sightline agreement``: two annotators' files, compared field by field, without a task.
+
+
+def compare_files(
+    first: Annotated[Path, typer.Argument(help="One annotator's file: CSV or JSON lines with a probe_id per row.")],
+    second: Annotated[Path, typer.Argument(help="The other's.")],
+    field: Annotated[list[str] | None, typer.Option(help="Compare this field alone. Repeatable.")] = None,
+    draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws of kappa's interval.")] = 10_000,
+    out: Annotated[Path | None, file_option("CSV to write as well.", endings=(".csv",))] = None,
+) -> None:
+    """Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals."""
+    from sightline.analysis.regions import agreement_table
+    from sightline.core.text import write_csv
+
+    found = agreement_table(first, second, fields=field or (), draws=draws)
+    _print_frame(found)
+    if out is not None:
+        write_csv(out, found)

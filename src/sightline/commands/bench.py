@@ -216,19 +216,15 @@ def _print_growth(timings: list[Timing]) -> None:
 
 
 def _write(timings: list[Timing], csv: Path | None, json: Path | None) -> None:
-    import csv as csv_format
-    import io
     import json as json_format
 
+    from sightline.core.text import write_csv
     from sightline.places.writing import write_whole
 
     records = [timing.record() for timing in timings]
     if json is not None:
         write_whole(json, json_format.dumps(records, indent=1).encode())
     if csv is not None:
-        buffer = io.StringIO()
-        columns = [name for name in records[0] if name != "samples"]
-        table = csv_format.DictWriter(buffer, columns, extrasaction="ignore", lineterminator="\n")
-        table.writeheader()
-        table.writerows(records)
-        write_whole(csv, buffer.getvalue().encode())
+        import pandas as pd
+
+        write_csv(csv, pd.DataFrame(records).drop(columns="samples"))

@@ -136,12 +136,13 @@ def text_replacement(
     image_prefix: PrefixOption = "",
 ) -> None:
     """The decoy painted where the word stood, a sham with the word repainted, and an erasure; images in OUT/images."""
-    from sightline.controls.screening import Screen, reviewed_images
     from sightline.controls.text_replacement import (
+        Screen,
         Skipped,
         edit_region_probe,
         font_files,
         replacements,
+        reviewed_images,
         save_versions,
         version_probes,
     )
@@ -214,9 +215,9 @@ def _write(
 def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     import pandas as pd
 
-    from sightline.core.text import without_formulas
-    from sightline.places.writing import make_folder, write_whole
+    from sightline.core.text import write_csv
+    from sightline.places.writing import make_folder
 
     make_folder(path.parent)
-    write_whole(path, without_formulas(pd.DataFrame(rows)).to_csv(index=False).encode())
+    write_csv(path, pd.DataFrame(rows))
     typer.echo(f"wrote        {path}: {len(rows)} rows")

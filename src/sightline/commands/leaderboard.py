@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -130,37 +130,29 @@ def image_options(given: list[str], models: Iterable[str]) -> dict[str, dict[str
 
 def _print(record: Record) -> None:
     """Mean ranks with those of each model behind them, what each model comes to, and who does not take part."""
-    from rich.table import Table
+    import pandas as pd
     from rich.text import Text
 
-    from sightline.core.table import format_value
+    from sightline.core.table import Table, TableColumn
     from sightline.leaderboard.page import headlines, notes
     from sightline.progress import SafeConsole
 
-    console, lines, models = SafeConsole(), record["overview"], record["models"]
-    longest = max(len(line["method"]) for line in lines)
-    for panel in dict.fromkeys(line["panel"] for line in lines):
-        shown = Table(box=None, pad_edge=False)
-        shown.add_column("method", min_width=longest)
-        for head in (
-            "mean rank",
-            "− Random",
-            *(f"{model['name']}\n{'/'.join(model['standings'])}" for model in models),
-        ):
-            shown.add_column(head, justify="right")
-        for line in (line for line in lines if line["panel"] == panel):
-            ranks = {(rank["model"], rank["budget"]): str(rank["rank"]) for rank in line["ranks"]}
-            shown.add_row(
-                Text(line["method"]),
-                format_value(line["mean_rank"], "number"),
-                format_value(line["gain"], "signed"),
-                *(
-                    "/".join(ranks.get((model["name"], budget), "-") for budget in model["standings"])
-                    for model in models
-                ),
-            )
-        console.print(Text(panel, style="italic"))
-        console.print(shown)
+    console, models = SafeConsole(), record["models"]
+    columns = [
+        TableColumn("method", "method"),
+        TableColumn("mean_rank", "mean rank", "number"),
+        TableColumn("gain", "− Random", "signed"),
+        *(TableColumn(f"ranks {model['name']}", f"{model['name']} {'/'.join(model['standings'])}") for model in models),
+    ]
+    lines = []
+    for line in record["overview"]:
+        ranks = {(rank["model"], rank["budget"]): str(rank["rank"]) for rank in line["ranks"]}
+        by_model = {
+            f"ranks {model['name']}": "/".join(ranks.get((model["name"], budget), "-") for budget in model["standings"])
+            for model in models
+        }
+        lines.append({**{key: line[key] for key in ("panel", "method", "mean_rank", "gain")}, **by_model})
+    Table("leaderboard", "", "", columns, pd.DataFrame(lines), panel="panel").terminal(console)
     for sentence in [*notes(record), *headlines(record)]:
         console.print(Text(sentence), soft_wrap=True)
     for model in models:
@@ -170,11 +162,6 @@ def _print(record: Record) -> None:
 
 
 # ``sightline demo``.
-
-WIDE = 120
-"""Columns of a terminal from which on a value and its interval fit beside each other."""
-LONG_ARM = 20
-"""Characters of an arm that folds on a narrow terminal."""
 
 
 def demo(
@@ -210,35 +197,20 @@ def _pictured(what: str, path: Path | None) -> str:
 
 def print_table(summary: pd.DataFrame, rows: pd.DataFrame) -> None:
     """One line per arm: each metric of the demo with its 95 % interval, by the panels of the report."""
-    from rich.table import Table
-
+    from sightline.core.table import Table, TableColumn
     from sightline.progress import SafeConsole
     from sightline.report.columns import heading, in_these_words, panel_of
     from sightline.statistics.metrics import METRICS
 
     metrics = [metric for metric in METRICS.values() if metric.name in summary]
-    console = SafeConsole()
-    between = " " if console.width >= WIDE else "\n"
+    columns = [
+        TableColumn("arm", "arm"),
+        *(TableColumn(metric.name, heading(metric, summary), "score", interval=True) for metric in metrics),
+    ]
     panels = rows.drop_duplicates("arm").set_index("arm")["regime"].map(panel_of)
-    for place, panel in enumerate(sorted(set(panels))):
-        table = Table(box=None, pad_edge=False, show_header=place == 0)
-        table.add_column("arm", overflow="fold", min_width=min(LONG_ARM, int(summary["arm"].str.len().max())))
-        for metric in metrics:
-            table.add_column(heading(metric, summary), justify="right", min_width=12)
-        for line in summary.to_dict("records"):
-            if panels[line["arm"]] == panel:
-                table.add_row(line["arm"], *(interval(line, metric.name, between) for metric in metrics))
-        console.print(panel, style="italic", markup=False, highlight=False)
-        console.print(table)
+    frame = summary.assign(panel=summary["arm"].map(panels)).sort_values("panel", kind="stable")
+    console = SafeConsole()
+    Table("demo", "", "", columns, frame, panel="panel").terminal(console)
     unsupported = METRICS["unsupported"]
     meaning = in_these_words(unsupported.definition, summary)
     console.print(f"95 % intervals over images. {unsupported.label}: {meaning}.")
-
-
-def interval(line: Mapping[Any, Any], name: str, between: str = " ") -> str:
-    value, low, high = line[name], line[f"{name}_low"], line[f"{name}_high"]
-    if value != value:
-        return "-"
-    if low != low:  # it holds by construction, or there is nothing to resample
-        return f"{value:.3f}"
-    return f"{value:.3f}{between}{low:.3f}..{high:.3f}"

@@ -1,11 +1,10 @@
-"""``sightline selectors`` and ``backbones``: what can be named, and where it runs."""
+"""``sightline selectors``, ``backbones`` and ``list``: what can be named, and where it runs."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,11 +32,11 @@ def selectors(
     """
     import inspect
 
-    from rich.table import Table
     from rich.text import Text
 
     from sightline.arms.arm import parameters
     from sightline.core.selection import PARITY_WORDS
+    from sightline.core.table import print_rows
     from sightline.progress import SafeConsole
     from sightline.selectors import SELECTORS
 
@@ -51,18 +50,11 @@ def selectors(
             console.print(f"runs on {model}: {reasons[name]}", markup=False, highlight=False, soft_wrap=True)
         console.print(f"\n{inspect.getdoc(kind) or ''}", markup=False)
         return
-    table = Table(box=None, pad_edge=False)
-    columns = ("idea", "parity", "arguments") if model is None else (f"runs on {model}",)
-    for column in ("selector", *columns):
-        table.add_column(column, overflow="fold")
-    for known, kind in SELECTORS.items():
-        if model is not None:
-            table.add_row(known, Text(reasons[known]))
-            continue
-        idea = (inspect.getdoc(kind) or "").partition("\n")[0]
-        table.add_row(known, idea, kind.parity, parameters(kind))
-    console.print(table)
-    if model is None:
+    if model is not None:
+        print_rows(console, ("selector", f"runs on {model}"), ((known, reasons[known]) for known in SELECTORS.names()))
+    else:
+        lines = ((known, idea_of(kind), kind.parity, parameters(kind)) for known, kind in SELECTORS.items())
+        print_rows(console, ("selector", "idea", "parity", "arguments"), lines)
         console.print(f"\npaper-algorithm: {PARITY_WORDS['paper-algorithm']}", highlight=False, soft_wrap=True)
     for reason in SELECTORS.broken().values():
         console.print(f"broken: {reason}", markup=False, highlight=False, soft_wrap=True)
@@ -72,10 +64,10 @@ def backbones(name: Annotated[str | None, typer.Argument(help="Show one architec
     """List the architectures: position policy, and what ``--image-option`` takes for each."""
     import inspect
 
-    from rich.table import Table
     from rich.text import Text
 
     from sightline.backbones import BACKBONES
+    from sightline.core.table import print_rows
     from sightline.progress import SafeConsole
 
     console = SafeConsole(highlight=False)
@@ -83,11 +75,10 @@ def backbones(name: Annotated[str | None, typer.Argument(help="Show one architec
         about = inspect.getdoc(inspect.getmodule(kind)) or inspect.getdoc(kind) or ""
         console.print(Text.assemble((known, "bold"), f"  positions: {kind.paper_positions}"))
         console.print(about.partition("\n")[0], markup=False)
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for option, sentence in kind.image_options.described().items():
-            published = kind.image_options.artifact.get(option)
-            table.add_row(option, sentence, "" if published is None else f"artifact: {json.dumps(published)}")
-        console.print(table)
+        described, published = kind.image_options.described(), kind.image_options.artifact
+        said = {option: f"artifact: {json.dumps(value)}" for option, value in published.items() if value is not None}
+        lines = ((f"  {option}", sentence, said.get(option, "")) for option, sentence in described.items())
+        print_rows(console, ("", "", ""), lines, header=False)
     for reason in BACKBONES.broken().values() if name is None else ():
         console.print(f"broken: {reason}", markup=False, soft_wrap=True)
 
@@ -154,8 +145,7 @@ KINDS = {
 
 def list_(kind: Annotated[str | None, typer.Argument(help="One kind alone, for example scorers.")] = None) -> None:
     """List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest."""
-    from rich.table import Table
-
+    from sightline.core.table import print_rows
     from sightline.progress import SafeConsole
 
     if kind is not None and kind not in KINDS:
@@ -163,12 +153,9 @@ def list_(kind: Annotated[str | None, typer.Argument(help="One kind alone, for e
     console = SafeConsole(highlight=False)
     for name in KINDS if kind is None else [kind]:
         registry = registry_of(name)
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True)
-        for known, entry in registry.items():
-            table.add_row(f"  {known}", idea_of(entry))
         console.print(name, style="bold")
-        console.print(table)
+        lines = ((f"  {known}", idea_of(entry)) for known, entry in registry.items())
+        print_rows(console, ("", ""), lines, header=False)
         for reason in registry.broken().values():
             console.print(f"  broken: {reason}", markup=False, soft_wrap=True)
 
@@ -185,16 +172,3 @@ def idea_of(entry: Any) -> str:
         if isinstance(getattr(entry, said, None), str):
             return str(getattr(entry, said))
     return (inspect.getdoc(entry) or "").partition("\n")[0]
-
-
-# ``sightline convert``: a checkpoint that has pickled weights alone, made usable.
-
-
-def convert(
-    model: Annotated[str, typer.Argument(help="Checkpoint folder or hub id with pytorch_model.bin.")],
-    out: Annotated[Path, typer.Option(help="New folder for the checkpoint with safetensors.")],
-) -> None:
-    """Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere."""
-    from sightline.backbones.loading import convert as convert_checkpoint
-
-    typer.echo(f"checkpoint: {convert_checkpoint(model, out)}")

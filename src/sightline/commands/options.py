@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import typer
 from typer.core import TyperGroup
 
-from sightline.core.flags import TAKES_URL, flag_of, least_of, mark_of, options_of
+from sightline.core.flags import SPEED, TAKES_URL, flag_of, least_of, mark_of, options_of
 from sightline.errors import SightlineError
 from sightline.places import Place, place
 from sightline.places.writing import STANDARD_OUTPUT, output_set_aside, refuse_other_ending, refuse_unusable_file
@@ -119,9 +119,8 @@ def flag_parameters(
             default = mark.usual if mark.read is not None else field.get_default(call_default_factory=True)
             default = inspect.Parameter.empty if field.is_required() else default
             how |= {"min": least_of(field) if mark.read is None else None, "show_default": mark.shown or True}
-        optional = over_file or default is None
-        option = typer.Option(flag, help=" ".join(filter(None, words)), **how)
-        annotation = Annotated[kind | None if optional else kind, option]
+        taken: Any = kind | None if over_file or default is None else kind
+        annotation = Annotated[taken, typer.Option(flag, help=" ".join(filter(None, words)), **how)]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -194,6 +193,7 @@ def file_option(help: str, *names: str, endings: tuple[str, ...] = (), **more: A
     return typer.Option(*names, help=f"{help} - is standard output.", callback=checked, **more)
 
 
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", rich_help_panel=SPEED)]
 RunArgument = Annotated[Place, place_argument("RUN", "Run folder: a path or a URL.")]
 
 

@@ -23,37 +23,28 @@ FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of a st
 @app.command("list")
 def list_(out: FolderOption = None) -> None:
     """List the tables: what each shows, what it needs, and how far it is measured in a study's folder."""
-    from rich.table import Table
-    from rich.text import Text
 
-    from sightline.paper.paper_table import PAPER_TABLES
-    from sightline.paper.preset import in_order
-    from sightline.paper.table_state import state_in
+    from sightline.core.table import print_rows
+    from sightline.paper.paper_table import PAPER_TABLES, in_order
+    from sightline.paper.run import state_in
     from sightline.progress import SafeConsole
 
-    shown = Table(box=None, pad_edge=False)
-    for head in ("table", "shows", "models", "needs", "state"):
-        shown.add_column(head, overflow="fold")
+    lines = []
     for number in in_order(PAPER_TABLES):
         table = PAPER_TABLES.get(number)
         extras = ", ".join(dict.fromkeys(block.requires for block in table.blocks if block.requires))
         runs = {need.folder for need in table.needs()}
         needs = f"{len(runs)} run{'s' if len(runs) != 1 else ''}" if runs else "no run"
         state = "not run" if out is None else state_in(out, table)
-        shown.add_row(
-            number,
-            Text(table.title),
-            ", ".join(table.models()) or "-",
-            "; ".join(filter(None, (needs, extras))),
-            Text(state),
-        )
-    SafeConsole().print(shown)
+        models = ", ".join(table.models()) or "-"
+        lines.append((number, table.title, models, "; ".join(filter(None, (needs, extras))), state))
+    print_rows(SafeConsole(), ("table", "shows", "models", "needs", "state"), lines)
 
 
 @app.command()
 def show(table: TableArgument) -> None:
     """What a table needs, the commands it stands for, and its published values."""
-    from sightline.paper.explained import explained
+    from sightline.paper.printed import explained
     from sightline.progress import SafeConsole
 
     for wanted in chosen(table):
@@ -76,21 +67,19 @@ def check(
 
     Nothing is fetched or loaded. Exits with 1 if something that was named does not fit.
     """
-    from rich.table import Table
     from rich.text import Text
 
-    from sightline.paper.checked import findings
+    from sightline.core.table import print_rows
+    from sightline.paper.check import findings
     from sightline.progress import SafeConsole
 
     _folders(textocr=textocr)
     open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench)
-    shown, wrong = Table(box=None, pad_edge=False, show_header=False), 0
-    for column in range(3):
-        shown.add_column(overflow="fold", no_wrap=column < 1)
-    for found in findings(textocr, open_data, models or [], clip):
-        shown.add_row(Text(found.state, "bold" if found.state == "wrong" else ""), Text(found.what), Text(found.words))
-        wrong += found.state == "wrong"
-    SafeConsole().print(shown)
+    found = list(findings(textocr, open_data, models or [], clip))
+    wrong = sum(each.state == "wrong" for each in found)
+    states = (Text(each.state, "bold" if each.state == "wrong" else "") for each in found)
+    lines = ((state, each.what, each.words) for state, each in zip(states, found, strict=True))
+    print_rows(SafeConsole(), ("", "", ""), lines, header=False)
     if wrong:
         say(f"{wrong} thing{'s' if wrong > 1 else ''} named do{'es' if wrong == 1 else ''} not fit")
         raise typer.Exit(1)
@@ -158,9 +147,8 @@ def run(
     execution: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
 ) -> None:
     """Measure a table. Kill it at any moment and run it again; tables of one folder share runs and amend them."""
-    from sightline.paper.preset import run_table, with_earlier
-    from sightline.paper.study import Study, StudyOptions
-    from sightline.paper.study_page import write_paper_page
+    from sightline.paper import Study, StudyOptions
+    from sightline.paper.run import run_table, with_earlier, write_paper_page
 
     further: dict[str, Any] = {"device": device, "dtype": dtype, "execution": execution}
     options = StudyOptions(
@@ -206,21 +194,20 @@ def _models(given: list[str], demo: bool, out: Path) -> dict[str, str]:
     found = named_models(given)
     if not demo:
         return found
-    from sightline.paper.demo_models import demo_models
+    from sightline.paper.models import demo_models
 
     return {**demo_models(out / "models", leave_out=found), **found}
 
 
-def chosen(text: str) -> list[type[PaperTable]]:
+def chosen(text: str) -> list[PaperTable]:
     """The tables that an argument names."""
-    from sightline.paper.paper_table import PAPER_TABLES
-    from sightline.paper.preset import in_order
+    from sightline.paper.paper_table import PAPER_TABLES, in_order
 
     if text.lower() == "all":
         return [PAPER_TABLES.get(number) for number in in_order(PAPER_TABLES)]
     number = text.upper().removeprefix("TABLE").strip()
     if number not in PAPER_TABLES:
-        raise SightlineError(f"no table '{text}' among the presets; choose one of {', '.join(in_order(PAPER_TABLES))}")
+        raise SightlineError(f"the paper has no table '{text}'; choose one of {', '.join(in_order(PAPER_TABLES))}")
     return [PAPER_TABLES.get(number)]
 
 

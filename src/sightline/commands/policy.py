@@ -7,30 +7,47 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel, Field
 
-from sightline.commands.options import file_option, place_argument
+from sightline.commands.options import file_option, place_argument, with_options
 from sightline.places import Place
 from sightline.progress import say
 
 if TYPE_CHECKING:
-    from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, PolicyVerdict, TunedPolicy
-    from sightline.core.selection import Budget
+    from sightline.analysis.policy_verdict import PolicyFigures, PolicyVerdict, TunedPolicy
     from sightline.rows import Run
 
 app = typer.Typer(help="Choose and judge policies: budgets that differ from sample to sample.", no_args_is_help=True)
 
-ReferenceOption = Annotated[
-    str | None, typer.Option(help="Fixed budget that scores are compared with; the highest level if none is named.")
-]
-ToleranceOption = Annotated[float, typer.Option(min=0.0, help="How much lower than the reference's a score may be.")]
-KeepOption = Annotated[float, typer.Option(min=0.0, help="Largest mean kept fraction that passes the gate.")]
-CostOption = Annotated[float, typer.Option(min=0.0, help="The cost of all passes must be below it.")]
-LeastOption = Annotated[int, typer.Option(min=1, help="Refuse a verdict over fewer held-out probes than this.")]
-DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws of the intervals.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
+
+class VerdictOptions(BaseModel):
+    """What a verdict is reached by."""
+
+    reference: str | None = Field(
+        None, description="Fixed budget that scores are compared with; the highest level if none is named."
+    )
+    tolerance: float = Field(0.01, ge=0.0, description="How much lower than the reference's a score may be.")
+    most_keep: float = Field(0.60, ge=0.0, description="Largest mean kept fraction that passes the gate.")
+    cost_below: float = Field(0.70, ge=0.0, description="The cost of all passes must be below it.")
+    least_n: int = Field(50, ge=1, description="Refuse a verdict over fewer held-out probes than this.")
+    draws: int = Field(10_000, ge=100, description="Bootstrap draws of the intervals.")
+    seed: int = Field(17, description="Seed of the draws.")
+
+    def arguments(self) -> dict[str, Any]:
+        """For ``tune`` and ``judge_run``."""
+        from sightline.analysis.policy_verdict import PolicyLimits
+        from sightline.arms.arm import parse_budget
+
+        text = self.reference
+        return {
+            "reference": None if text is None else parse_budget(text, f"--reference {text}", needed=True),
+            "limits": PolicyLimits(self.tolerance, self.most_keep, self.cost_below),
+            **self.model_dump(include={"least_n", "draws", "seed"}),
+        }
 
 
 @app.command()
+@with_options
 def fit(
     run: Annotated[Place, place_argument("RUN", "Run folder with the selector at every level: a path or a URL.")],
     policy: Annotated[str, typer.Option(help="Name of the policy; 'sightline list policies' has all.")],
@@ -51,13 +68,8 @@ def fit(
             "least_keep (fewest tokens near the reference's scores); each policy has its own."
         ),
     ] = None,
-    reference: ReferenceOption = None,
-    tolerance: ToleranceOption = 0.01,
-    most_keep: KeepOption = 0.60,
-    cost_below: CostOption = 0.70,
-    least_n: LeastOption = 50,
-    draws: DrawsOption = 10_000,
-    seed: SeedOption = 17,
+    *,
+    verdict_options: VerdictOptions,
 ) -> None:
     """Choose a policy's arguments on half of a run's probes and judge it on the others. No model is needed.
 
@@ -79,12 +91,8 @@ def fit(
             selector,
             parse_levels(levels, shown),
             given=_given(policy, argument or (), shown),
-            reference=_budget(reference),
             objective=cast(Any, objective),
-            limits=_limits(tolerance, most_keep, cost_below),
-            least_n=least_n,
-            draws=draws,
-            seed=seed,
+            **verdict_options.arguments(),
         )
         _say_joined(opened)
         arm = _write(out, run, tuned, selector, levels)
@@ -100,6 +108,7 @@ def fit(
 
 
 @app.command()
+@with_options
 def judge(
     run: Annotated[Place, place_argument("RUN", "Run folder with policy arms and their fixed levels.")],
     arm: Annotated[
@@ -109,13 +118,8 @@ def judge(
         bool,
         typer.Option("--all", help="Judge on all probes: right where the arguments were chosen on other data."),
     ] = False,
-    reference: ReferenceOption = None,
-    tolerance: ToleranceOption = 0.01,
-    most_keep: KeepOption = 0.60,
-    cost_below: CostOption = 0.70,
-    least_n: LeastOption = 50,
-    draws: DrawsOption = 10_000,
-    seed: SeedOption = 17,
+    *,
+    verdict_options: VerdictOptions,
 ) -> None:
     """Judge the policy arms of a run on its held-out half. Exit code 0: go for each; 1: not; 2: error."""
     from sightline.analysis.policy_verdict import judge_run
@@ -128,11 +132,7 @@ def judge(
             opened,
             arm or (),
             everything=everything,
-            reference=_budget(reference),
-            limits=_limits(tolerance, most_keep, cost_below),
-            least_n=least_n,
-            draws=draws,
-            seed=seed,
+            **verdict_options.arguments(),
         )
         _say_joined(opened)
         for verdict in verdicts:
@@ -144,18 +144,6 @@ def judge(
 def _say_joined(run: Run) -> None:
     if run.joined:
         say(f"note: {run.joined}", err=True)
-
-
-def _limits(tolerance: float, keep: float, cost: float) -> PolicyLimits:
-    from sightline.analysis.policy_verdict import PolicyLimits
-
-    return PolicyLimits(tolerance, keep, cost)
-
-
-def _budget(text: str | None) -> Budget | None:
-    from sightline.arms.arm import parse_budget
-
-    return None if text is None else parse_budget(text, f"--reference {text}", needed=True)
 
 
 def _given(policy: str, pairs: Sequence[str], shown: str) -> dict[str, Any]:
@@ -218,32 +206,26 @@ def _finite(value: Any) -> Any:
 
 def _print(verdict: PolicyVerdict, probes: str) -> None:
     """Every fixed budget and the policy on the same probes, then the gate."""
-    from rich.table import Table
-    from rich.text import Text
-
+    from sightline.core.table import TableColumn, print_rows
     from sightline.progress import SafeConsole
 
     tasks = list(verdict.policy.scores)
     with_alarms = verdict.policy.hfpr == verdict.policy.hfpr
-    table = Table(title=Text(f"{verdict.policy.n} {probes}"), title_justify="left")
-    table.add_column("", overflow="fold")
     headings = [*("Score" if len(tasks) == 1 else task for task in tasks), *(["hFPR"] if with_alarms else [])]
-    for heading in (*headings, "Keep", "Cost", f"Score - {verdict.reference}"):
-        table.add_column(heading, justify="right")
+    numbers = (*headings, "Keep", "Cost", f"Score - {verdict.reference}")
 
-    def row(line: PolicyFigures, difference: str) -> None:
+    def row(line: PolicyFigures, difference: str) -> list[str]:
         alarms = [f"{line.hfpr:.3f}"] if with_alarms else []
         scores = (f"{line.scores[task]:.3f}" for task in tasks)
-        table.add_row(Text(line.name), *scores, *alarms, f"{line.keep:.3f}", f"{line.cost:.3f}", difference)
+        return [line.name, *scores, *alarms, f"{line.keep:.3f}", f"{line.cost:.3f}", difference]
 
-    for each in verdict.fixed:
-        row(each, "")
     said = []
     for task, found in verdict.differences.items():
         interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.low == found.low else ""
         said.append(f"{found.value:+.3f}{interval}{'' if len(tasks) == 1 else f' {task}'}")
-    row(verdict.policy, "\n".join(said))
-    SafeConsole().print(table)
+    lines = [*(row(each, "") for each in verdict.fixed), row(verdict.policy, "\n".join(said))]
+    columns = [TableColumn("", ""), *(TableColumn(heading, heading, "score") for heading in numbers)]
+    print_rows(SafeConsole(), columns, lines, title=f"{verdict.policy.n} {probes}")
     if not verdict.refused:
         idle = f"{', '.join(verdict.no_worse)} scores as much at no more cost"
         say(f"fixed       {idle if verdict.no_worse else 'no fixed budget scores as much at no more cost'}")

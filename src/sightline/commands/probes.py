@@ -111,7 +111,7 @@ def build(
     from dataclasses import replace
 
     from sightline.probes import HardPairRules, write_probes
-    from sightline.probes.images import check_image_sizes
+    from sightline.probes.annotations import check_image_sizes
     from sightline.probes.probe_file import read_image_ids
 
     rules = HardPairRules(
@@ -297,8 +297,7 @@ def audit(
     image_prefix: PrefixOption = "",
 ) -> None:
     """Audit the wording of the negatives: does a decoy stand in its image, or elsewhere in the data?"""
-    from rich.table import Table
-
+    from sightline.core.table import print_rows
     from sightline.probes import audit_negatives, read_probes
     from sightline.probes.lexical_audit import headline, write_audit
 
@@ -306,10 +305,7 @@ def audit(
     ingest = reading.read(regions)
     result = audit_negatives(found.probes, ingest.records)
     console = _console()
-    table = Table("negatives", str(len(result.findings)), title="Lexical audit")
-    for label, value in headline(result):
-        table.add_row(label, value)
-    console.print(table)
+    print_rows(console, ("negatives", str(len(result.findings))), headline(result), title="Lexical audit")
     for finding in result.suspicious[:10]:
         words = f"{_printable(finding.probe.source_text)} -> {_printable(finding.probe.target_text)}"
         _say(console, "look at", f"{finding.probe.id}  {words}  ({', '.join(finding.reasons)})")

@@ -191,30 +191,26 @@ def gate(
 
 
 def _print_gated(run: GatedRun) -> None:
-    from rich.table import Table
     from rich.text import Text
 
+    from sightline.core.table import TableColumn, print_rows
     from sightline.gate.decisions import interval_words, value_words
     from sightline.progress import SafeConsole
 
-    table = Table(title=Text(f"Gate on {run.name}"), title_justify="left")
-    table.add_column("")
-    table.add_column("Rule", overflow="fold")
-    table.add_column("n", justify="right")
-    table.add_column("Value", justify="right")
-    table.add_column("95% interval", justify="right")
-    table.add_column("Why", overflow="fold")
+    numbers = (TableColumn(title, title, "score") for title in ("n", "Value", "95% interval"))
     colours = {"passed": "green", "failed": "red", "undecided": "yellow", "refused": "yellow"}
-    for outcome in run.outcomes:
-        table.add_row(
+    lines = (
+        (
             Text(outcome.verdict, style=colours[outcome.verdict]),
-            Text(outcome.rule.text),
+            outcome.rule.text,
             str(outcome.n),
             value_words(outcome),
             interval_words(outcome),
-            Text(outcome.words),
+            outcome.words,
         )
-    SafeConsole().print(table)
+        for outcome in run.outcomes
+    )
+    print_rows(SafeConsole(), ("", "Rule", *numbers, "Why"), lines, title=f"Gate on {run.name}")
 
 
 @contextmanager
@@ -261,7 +257,7 @@ def view(
     """
     from sightline.serving.server import listen, serve
     from sightline.view.runs import viewed_runs
-    from sightline.view.server import AnswersToPages, viewer
+    from sightline.view.server import PageData, viewer
 
     if bundle is None:
         listen(host, port).close()  # a port that is taken is said before rows are read
@@ -269,7 +265,7 @@ def view(
         viewed = viewed_runs(runs, images)
         for run in viewed:
             run.numbers()
-    answers = AnswersToPages(viewed)
+    answers = PageData(viewed)
     try:
         if bundle is not None:
             from sightline.view.bundle import write_bundle

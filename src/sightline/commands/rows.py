@@ -1,20 +1,33 @@
-"""``sightline rows``: the rows of a run as one table, streamed."""
+"""``sightline rows``, ``verify``, ``compact``, ``show``, ``masks``: what a run folder holds, and if it is whole."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
-from sightline.commands.options import AsOneOption, as_one_run, file_option, place_argument
+from sightline.commands.options import (
+    AsOneOption,
+    DeviceOption,
+    RunArgument,
+    as_one_run,
+    file_option,
+    place_argument,
+    place_option,
+)
 from sightline.errors import SightlineError
 from sightline.places import Place, place
 from sightline.places.writing import STANDARD_OUTPUT, is_replaced, refuse_binary_on_terminal, whole_file
+from sightline.progress import say
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
+
+    from sightline.rows.run import Run
 
 
 def rows(
@@ -109,9 +122,11 @@ def verify(
         typer.Option("--repair", help="Set damaged files aside (.damaged), so that the next run computes them again."),
     ] = False,
 ) -> None:
-    """Read all of a run and say what is wrong with it: a flipped bit, a file that is cut off, missing, there twice or
-    of another run, rows that do not fit the probes, images without a record, a manifest or probe file that was changed.
-    Rows that were not all computed alike (other batches, devices, versions) are named in a note.
+    """Read all of a run and say what is wrong with it.
+
+    That is a flipped bit, a file that is cut off, missing, there twice or of another run, rows that do not fit the
+    probes, images without a record, a manifest or probe file that was changed. Rows that were not all computed alike
+    (other batches, devices, versions) are named in a note.
 
     Exit code 0: nothing; 1: something, in a line each; 2: error.
     """
@@ -169,3 +184,220 @@ def compact(
         f"{out or run}: {done.files_before} files of {done.bytes_before / 1e6:.1f} MB are now "
         f"{done.files_after} of {done.bytes_after / 1e6:.1f} MB"
     )
+
+
+# ``sightline show``: one probe, what every arm answered, and a picture of what each kept.
+
+
+def show(
+    folder: RunArgument,
+    probe: Annotated[str, typer.Argument(metavar="PROBE", help="Identifier of a probe, as the rows have it.")],
+    arm: Annotated[
+        list[str] | None, typer.Option(help="Show this arm alone, as run.json spells it. Repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None, file_option("Picture to write, for example picture.png: the arms side by side.")
+    ] = None,
+    images: Annotated[
+        Place | None,
+        place_option("Folder that image names are relative to: the picture is then as sharp as the file."),
+    ] = None,
+    view: Annotated[
+        str | None, typer.Option(help="View of the image, where the probe set asks about several; the original.")
+    ] = None,
+) -> None:
+    """Show one probe: question, regions, every arm's answer with its coverage, and what the arms kept as a picture.
+
+    Of an open question also the accepted answers, what each region is to it, and the score of what every arm said.
+
+    Without --arm the table has all arms and the picture those without an intervention.
+    """
+    from sightline.rows.run import load_run
+
+    if out is not None:
+        _refuse_unknown_kind(out)
+    run = load_run(folder)
+    rows = _rows(run, probe, arm or [], view)
+    _print_probe(run, rows)
+    _print_arms(rows)
+    if run.unfinished:
+        say(f"note: {folder}: {run.unfinished}", err=True)
+    if out is not None:
+        _write_picture(run, probe, arm or [], images, view, out)
+
+
+def _refuse_unknown_kind(out: Path) -> None:
+    from PIL import Image
+
+    from sightline.places.writing import refuse_binary_on_terminal
+
+    refuse_binary_on_terminal(out, "a picture")
+    if _ending(out) not in Image.registered_extensions() or Image.EXTENSION[_ending(out)] not in Image.SAVE:
+        raise SightlineError(f"--out {out}: no kind of picture ends in '{out.suffix}'; write .png or .jpg")
+
+
+def _ending(out: Path) -> str:
+    """By which a picture's format is known; what has no ending, such as standard output, gets PNG."""
+    return out.suffix.lower() or ".png"
+
+
+def _rows(run: Run, probe: str, arms: list[str], view: str | None) -> pd.DataFrame:
+    """The probe's rows in the order of the run's arms, or of those that are named."""
+    import pandas as pd
+
+    if arms:
+        return pd.DataFrame([run.row(probe, arm, view) for arm in arms])
+    frame = run.frame(texts=False)
+    rows: pd.DataFrame = frame[frame["probe_id"] == probe]
+    if view is not None:
+        rows = rows[rows["view"] == view]
+    if rows.empty:
+        run.row(probe, run.arms[0], view)  # says what is wrong, and what was meant
+    return rows
+
+
+def _print_probe(run: Run, rows: pd.DataFrame) -> None:
+    from sightline.core.table import print_rows
+    from sightline.geometry.marks import marks_of
+    from sightline.progress import SafeConsole
+    from sightline.rows.run import image_of, probe_of
+
+    first = rows.iloc[0]
+    probe, record = probe_of(run, first), image_of(run, first)
+    lines = {
+        "probe": f"{first['probe_id']}{f' ({kind})' if (kind := first['kind']) else ''}",
+        "question": probe["question"],
+        **(_accepted(probe) if probe.get("answers") else _asked_for(probe, first["label"])),
+        "image": f"{record['image']}, {record['width']} x {record['height']} pixels, {first['n_tokens']} tokens",
+    }
+    rows_of_words = [(name, str(text)) for name, text in lines.items()]
+    regions = probe.get("regions") or ()
+    for number, (box, mark) in enumerate(zip(regions, marks_of(probe.get("roles") or (), len(regions)), strict=True)):
+        role = f"{mark.letter} {mark.words}: " if mark.letter else ""
+        rows_of_words.append(("regions" if number == 0 else "", role + _box_words(box, record)))
+    print_rows(SafeConsole(), ("", ""), rows_of_words, header=False)
+
+
+def _asked_for(probe: dict[str, Any], label: str) -> dict[str, str]:
+    return {"label": label, "target": probe["target_text"], "in the regions": probe["source_text"]}
+
+
+def _accepted(probe: dict[str, Any]) -> dict[str, str]:
+    """The accepted answers of an open question, with how many people gave each where several did."""
+    counts = Counter(probe["answers"])
+    said = ", ".join(f"{answer} ({n} times)" if n > 1 else answer for answer, n in counts.items())
+    return {"accepted": said, **({"task": probe["task"]} if probe.get("task") else {})}
+
+
+def _box_words(box: list[float], record: dict[str, Any]) -> str:
+    """A box as the probe file has it, and in pixels."""
+    x1, y1, x2, y2 = (round(v * side) for v, side in zip(box, (record["width"], record["height"]) * 2, strict=True))
+    fractions = ", ".join(f"{value:.4f}" for value in box)
+    return f"{fractions}: {x2 - x1} x {y2 - y1} pixels at {x1}, {y1}"
+
+
+def _print_arms(rows: pd.DataFrame) -> None:
+    from sightline.core.table import Table, TableColumn
+    from sightline.progress import SafeConsole
+
+    in_words = "score" in rows
+    several_views = bool(rows.duplicated("arm").any())
+    surest = [TableColumn("score", "score", "score"), TableColumn("answer_loss", "loss", "score")]
+    columns = [
+        TableColumn("arm", "arm"),
+        *([TableColumn("view", "view")] if several_views else []),
+        TableColumn("predicted", "answer"),
+        TableColumn("verdict", ""),
+        *(surest if in_words else [TableColumn("margin", "margin", "signed")]),
+        TableColumn("k_tokens", "tokens", "count"),
+        TableColumn("ecr", "coverage", "score"),
+        TableColumn("visible", "visible", "score"),
+        TableColumn("legibility", "legibility px", "number"),
+    ]
+    frame = rows.assign(verdict=rows["correct"].map({True: "right", False: "wrong"}))
+    Table("arms", "", "", columns, frame).terminal(SafeConsole())
+
+
+def _write_picture(run: Run, probe: str, arms: list[str], images: Place | None, view: str | None, out: Path) -> None:
+    import io
+
+    from PIL import Image
+
+    from sightline.places.writing import write_whole
+
+    picture = run.picture(probe, *arms, images=images, view=view)
+    sources = picture.info["sources"]
+    buffer = io.BytesIO()
+    picture.save(buffer, format=Image.registered_extensions()[_ending(out)])
+    write_whole(out, buffer.getvalue())
+    blurred = sources.count("preview")
+    origin = (
+        "the image file"
+        if not blurred
+        else "the stored preview"
+        if blurred == len(sources)
+        else "the image file and, where an arm saw something else, the stored preview"
+    )
+    say(f"wrote {out}: {picture.width} x {picture.height} pixels, from {origin}")
+    if images is None:
+        say("note: --images FOLDER draws it as sharp as the image file", err=True)
+
+
+# ``sightline masks``: which tokens an arm kept, as a file that can be replayed.
+
+AGAIN = "For an arm that merges, which is computed again"
+"""Panel of the help."""
+
+masks = typer.Typer(help="Masks of a run: which visual tokens an arm kept or merged.", no_args_is_help=True)
+
+
+@masks.callback()
+def _masks() -> None:
+    """Masks of a run: which visual tokens an arm kept or merged."""
+
+
+@masks.command()
+def export(
+    folder: RunArgument,
+    arm: Annotated[str, typer.Option(help="Arm of the run, as run.json spells it.")],
+    out: Annotated[
+        Path, file_option("File to write: JSON lines, gzipped if its name ends in .gz.", endings=(".jsonl",))
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="The run's checkpoint: folder or hub id.", rich_help_panel=AGAIN)
+    ] = None,
+    images: Annotated[
+        Place | None, place_option("Folder that image names are relative to.", rich_help_panel=AGAIN)
+    ] = None,
+    device: DeviceOption = "auto",
+    clip: Annotated[
+        str | None, typer.Option(help="CLIP checkpoint, for selectors that need one.", rich_help_panel=AGAIN)
+    ] = None,
+) -> None:
+    """Write an arm's masks as a file for the arm masks:file=FILE.
+
+    A line has the probe's id, the number of tokens and their layout, against which a replay is checked, and the kept
+    indices: 0 is the first token of the first block, row by row. A run keeps no weights of merges, so they are computed
+    again with --model and --images, and refused if they are not those of the run.
+    """
+    import gzip
+    import json
+
+    from sightline.places.writing import write_whole
+    from sightline.rows.run import load_run
+
+    run = load_run(folder)
+    if (model is None) != (images is None):
+        raise SightlineError("--model and --images go together: both are needed to compute merges again")
+    from sightline.auditing.mask_export import config_of, exported_masks, exported_merges
+
+    if model is None or images is None:
+        lines = exported_masks(run, arm)
+    else:
+        lines = exported_merges(run, arm, config_of(run, model, images, device=device, clip=clip))
+    text = [json.dumps(line, ensure_ascii=False) + "\n" for line in lines]
+    data = "".join(text).encode()
+    write_whole(out, gzip.compress(data, mtime=0) if out.suffix == ".gz" else data)
+    say(f"wrote {out}: {len(text)} masks of {arm}")
+    if run.unfinished:
+        say(f"note: {folder}: {run.unfinished}", err=True)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
+WHAT, HOW, SPEED, OUTPUT = "What is audited", "How", "Speed", "Output"
+"""Panels of the help that several commands have."""
 TAKES_URL = "path or URL"
 """Beside the type of a field: its value may be a URL, so that nothing reads it as a path too early."""
 

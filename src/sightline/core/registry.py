@@ -44,7 +44,7 @@ class Registry(Generic[T]):
     kind: what the entries are, for messages ("selector").
     group: entry-point group searched on first lookup, or None.
     package: a package whose modules register themselves by decorator; imported on first lookup.
-    adopt: makes an entry of today's kind from what packages written for an earlier release register.
+    base: what entries that are classes derive from; another class is refused when it is registered or loaded.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Registry(Generic[T]):
         *,
         group: str | None = None,
         package: str | None = None,
-        adopt: Callable[[Any], T] | None = None,
+        base: tuple[type, ...] = (),
     ) -> None:
         self.kind = kind
         self._group = group
         self._package = package
-        self._adopt = adopt if adopt is not None else lambda entry: entry
+        self._base = base
         self._entries: dict[str, T | _Lazy] = {}
         self._refused: dict[str, str] = {}
         self._shadowing: dict[str, str] = {}
@@ -67,7 +67,7 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[T], T]:
         def decorate(entry: T) -> T:
             self.add(name, entry)
-            return cast(T, self._entries[name])
+            return entry
 
         return decorate
 
@@ -77,7 +77,7 @@ class Registry(Generic[T]):
         same = known is entry or (isinstance(known, _Lazy) and known.path == _path(entry))
         if known is not None and not same:
             raise SightlineError(f"{self.kind} '{name}' is registered twice; rename one of the two")
-        self._entries[name] = _Lazy(entry) if isinstance(entry, str) else self._adopt(entry)
+        self._entries[name] = _Lazy(entry) if isinstance(entry, str) else self._checked(entry)
 
     def get(self, name: str) -> T:
         self._load()
@@ -128,10 +128,16 @@ class Registry(Generic[T]):
             return f"; did you mean {' or '.join(repr(c) for c in close)}?"
         return f"; known: {', '.join(sorted(self._entries))}"
 
+    def _checked(self, entry: Any) -> T:
+        if self._base and not (isinstance(entry, type) and issubclass(entry, self._base)):
+            names = " or ".join(kind.__name__ for kind in self._base)
+            raise SightlineError(f"{getattr(entry, '__qualname__', entry)} is no {self.kind}: derive it from {names}")
+        return cast(T, entry)
+
     def _import(self, name: str, lazy: _Lazy) -> T:
         module, _, attribute = lazy.path.partition(":")
         try:
-            return self._adopt(cast(T, getattr(importlib.import_module(module), attribute)))
+            return self._checked(getattr(importlib.import_module(module), attribute))
         except (Exception, SystemExit) as error:  # whatever somebody else's module does when it is imported
             said = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__

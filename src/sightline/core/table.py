@@ -24,6 +24,7 @@ Kind = Literal["text", "count", "score", "signed", "percent", "number", "ratio",
 NUMERIC: frozenset[Kind] = frozenset({"count", "score", "signed", "percent", "number", "ratio", "p"})
 MISSING = "–"
 MINUS = "−"
+_ASCII = str.maketrans({MISSING: "-", MINUS: "-", "\u202f": "", "×": "x"})
 ARM_COLUMNS = ("arm", "left", "right", "against")
 """Columns that hold arms as the report calls them."""
 WIDE = 120
@@ -209,13 +210,12 @@ class Table:
         _print_panels(console, self.columns, panels, title=self.title, header=True, gap=gap)
 
     def markdown(self) -> str:
-        rule = ["---:" if column.kind in NUMERIC else "---" for column in self.columns]
-        lines = [[column.title for column in self.columns], rule]
+        lines: list[list[str]] = []
         for panel in self.panels():
             if panel.heading:
                 lines.append([f"**{_markdown_escape(panel.heading)}**", *[""] * (len(self.columns) - 1)])
             lines += [["" if cell.again else _markdown_escape(_joined(cell)) for cell in row] for row in panel.rows]
-        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        body = "\n".join(markdown_rows(self.columns, lines))
         said = f"{_markdown_escape(self.reading)}\n\n" if self.reading else ""
         return f"### {self.title}\n\n{said}{self.caption}\n\n{body}\n"
 
@@ -255,6 +255,13 @@ class Table:
             write_whole(folder / f"{self.name}.{suffix}", text.encode())
 
 
+def markdown_rows(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table, numbers to the right; cells are Markdown already."""
+    rule = ["---:" if column.kind in NUMERIC else "---" for column in columns]
+    lines = [[column.title for column in columns], rule, *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
 def print_rows(
     console: Console,
     columns: Sequence[TableColumn | str],
@@ -290,6 +297,8 @@ def _print_panels(
     def lines(cell: Any) -> list[str]:
         return str(cell).split("\n")
 
+    if not console.encoding.startswith("utf"):  # a terminal of few characters
+        panels = [(heading, [[_plain(cell) for cell in row] for row in own]) for heading, own in panels]
     rows = [row for _, own in panels for row in own]
     widths = [max((len(line) for row in rows for line in lines(row[i])), default=0) for i in range(len(columns))]
     if title:
@@ -311,6 +320,11 @@ def _print_panels(
         if heading:
             console.print(Text(heading, style="italic"))
         console.print(shown)
+
+
+def _plain(cell: Any) -> Any:
+    """The signs of ``format_value`` in ASCII."""
+    return cell.translate(_ASCII) if isinstance(cell, str) else cell
 
 
 def format_value(value: Any, kind: Kind, digits: int = 3) -> str:

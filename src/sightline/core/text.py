@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from sightline.places.writing import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +57,11 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     texts = [name for name in frame.columns if frame[name].dtype == object or str(frame[name].dtype).startswith("str")]
     cleaned = frame.assign(**{str(name): frame[name].map(as_text, na_action="ignore") for name in texts})
     return cleaned.rename(columns=as_text)
+
+
+def write_csv(path: Path, frame: pd.DataFrame) -> None:
+    """Writes the frame as a CSV file that a spreadsheet opens as it is."""
+    write_whole(path, without_formulas(frame).to_csv(index=False, lineterminator="\n").encode())
 
 
 def _is_formula(text: str) -> bool:

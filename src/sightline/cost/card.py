@@ -256,8 +256,10 @@ def _all_columns(lines: Sequence[dict[str, Any]]) -> list[Quantity]:
 
 
 def _table(lines: Sequence[Mapping[str, Any]], columns: Sequence[Quantity]) -> list[str]:
-    table = ["| " + " | ".join(column.key for column in columns) + " |", "|" + " --- |" * len(columns)]
-    return table + ["| " + " | ".join(_cell(column, line) for column in columns) + " |" for line in lines]
+    from sightline.core.table import TableColumn, markdown_rows
+
+    told = [TableColumn(column.key, column.key, column.unit) for column in columns]
+    return markdown_rows(told, ([_cell(column, line) for column in columns] for line in lines))
 
 
 def _cell(column: Quantity, line: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ them. (The published artifact even calls the processor twice, for the prompt and
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,50 +18,16 @@ from torch.nn.functional import cross_entropy
 
 from sightline.answering.scorers.yes_no import LikelihoodScorer
 from sightline.arms.arm import Arm
-from sightline.backbones.base import Backbone, processor_inputs
+from sightline.backbones.base import Backbone
 from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.images import Pixels
 from sightline.backbones.language import Likelihood
 from sightline.backbones.towered import Towered
 from sightline.core.prefix import Encoded, Prefix
 from sightline.core.probe import Probe
-from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
 
 ANSWERS = (" yes", " no")
-
-
-@torch.inference_mode()
-def time_one_sample(request: SweepRequest, subject: Subject, arms: Sequence[Arm]) -> dict[str, list[float]]:
-    """Milliseconds per row from the image in memory on, and what of them is preprocessing.
-
-    Arms take turns so that every arm weighs the same. Warm-up goes through all of them: libraries prepare kernels for
-    every new shape, and that is no part of a row.
-    """
-    backbone = subject.backbone
-    image = subject.image(0)
-    pixels = {arm.image_budget: backbone.preprocess(image, budget=arm.image_budget) for arm in arms}
-    samples: dict[str, list[float]] = {"one_sample": [], "one_sample_preprocess": []}
-    for row in range(-_rounds(request.warm_up, arms), _rounds(request.one_sample_rows, arms)):
-        arm, probe = arms[row % len(arms)], subject.probe(0, row % request.probes)
-        seen = pixels[arm.image_budget]
-        backbone.synchronise()
-        started, preprocessing = time.perf_counter(), 0.0
-        for answer in ANSWERS:
-            begun = time.perf_counter()
-            values = processor_inputs(backbone.under(seen.options), image)["pixel_values"]
-            backbone.synchronise()
-            preprocessing += time.perf_counter() - begun
-            one_loss(subject, arm, probe, seen, values, answer)
-        if row >= 0:
-            samples["one_sample"].append((time.perf_counter() - started) * 1e3)
-            samples["one_sample_preprocess"].append(preprocessing * 1e3)
-    return samples
-
-
-def _rounds(rows: int, arms: Sequence[Arm]) -> int:
-    """At least that many rows, every arm equally often."""
-    return -(-rows // len(arms)) * len(arms)
 
 
 @torch.inference_mode()

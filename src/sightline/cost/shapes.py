@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,27 +129,13 @@ class ModelShape:
     """(width, height) of the image that costs are measured on unless another is asked for."""
 
 
-def _qwen_text(
-    width: int, layers: int, heads: int, shared: int, inner: int, head: int, vocabulary: int
-) -> dict[str, Any]:
-    return {
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": shared,
-        "head_dim": head,
-        "intermediate_size": inner,
-        "vocab_size": vocabulary,
-        "max_position_embeddings": 40960,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 5_000_000.0,
-    }
+QWEN_TEXT = {"max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 5_000_000.0}
 
 
-def _qwen3_vl(text: dict[str, Any], sections: list[int], vision: dict[str, Any], image: tuple[int, int]) -> ModelShape:
+def _qwen3_vl(text: dict[str, Any], sections: list[int], vision: dict[str, Any], image: list[int]) -> ModelShape:
     rope = {"rope_type": "default", "mrope_interleaved": True, "mrope_section": sections}
     config = {
-        "text_config": {**text, "rope_scaling": rope},
+        "text_config": {**QWEN_TEXT, **text, "rope_scaling": rope},
         "vision_config": {
             "patch_size": 16,
             "spatial_merge_size": 2,
@@ -170,10 +157,10 @@ def _qwen3_vl(text: dict[str, Any], sections: list[int], vision: dict[str, Any],
         "image_mean": [0.5] * 3,
         "image_std": [0.5] * 3,
     }
-    return ModelShape("qwen3_vl", config, processor, image)
+    return ModelShape("qwen3_vl", config, processor, (image[0], image[1]))
 
 
-def _llava(text: dict[str, Any], vision: dict[str, Any]) -> ModelShape:
+def _llava(text: dict[str, Any], vision: dict[str, Any], image: list[int]) -> ModelShape:
     config = {
         "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, **text},
         "vision_config": {"model_type": "clip_vision_model", "projection_dim": 768, **vision},
@@ -182,15 +169,14 @@ def _llava(text: dict[str, Any], vision: dict[str, Any]) -> ModelShape:
         "vision_feature_select_strategy": "default",
     }
     edge = vision["image_size"]
-    return ModelShape(
-        "llava", config, {"size": {"shortest_edge": edge}, "crop_size": {"height": edge, "width": edge}}, (640, 480)
-    )
+    processor = {"size": {"shortest_edge": edge}, "crop_size": {"height": edge, "width": edge}}
+    return ModelShape("llava", config, processor, (image[0], image[1]))
 
 
-def _internvl(text: dict[str, Any], vision: dict[str, Any], image: tuple[int, int]) -> ModelShape:
+def _internvl(text: dict[str, Any], vision: dict[str, Any], image: list[int]) -> ModelShape:
     edge = vision["image_size"][0]
     config = {
-        "text_config": {"model_type": "qwen3", **text},
+        "text_config": {"model_type": "qwen3", **QWEN_TEXT, **text},
         "vision_config": {
             "model_type": "internvl_vision",
             "use_absolute_position_embeddings": True,
@@ -204,97 +190,17 @@ def _internvl(text: dict[str, Any], vision: dict[str, Any], image: tuple[int, in
         "tie_word_embeddings": False,
     }
     processor = {"size": {"height": edge, "width": edge}, "crop_to_patches": True, "min_patches": 1, "max_patches": 12}
-    return ModelShape("internvl", config, processor, image)
+    return ModelShape("internvl", config, processor, (image[0], image[1]))
 
 
-SHAPES: dict[str, ModelShape] = {
-    "qwen3-vl-8b": _qwen3_vl(
-        _qwen_text(4096, 36, 32, 8, 12288, 128, 151936),
-        [24, 20, 20],
-        {
-            "hidden_size": 1152,
-            "depth": 27,
-            "num_heads": 16,
-            "intermediate_size": 4304,
-            "num_position_embeddings": 2304,
-            "deepstack_visual_indexes": [8, 16, 24],
-        },
-        (896, 896),
-    ),
-    "llava-1.5-7b": _llava(
-        {
-            "hidden_size": 4096,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 32,
-            "intermediate_size": 11008,
-            "vocab_size": 32064,
-        },
-        {
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-            "image_size": 336,
-            "patch_size": 14,
-        },
-    ),
-    "internvl3.5-8b": _internvl(
-        _qwen_text(4096, 36, 32, 8, 12288, 128, 151936),
-        {
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-            "image_size": [448, 448],
-            "patch_size": [14, 14],
-        },
-        (1024, 768),
-    ),
-    "tiny-qwen3-vl": _qwen3_vl(
-        _qwen_text(64, 3, 4, 2, 128, 16, 512),
-        [4, 2, 2],
-        {
-            "hidden_size": 32,
-            "depth": 3,
-            "num_heads": 2,
-            "intermediate_size": 64,
-            "num_position_embeddings": 64,
-            "deepstack_visual_indexes": [0, 1],
-        },
-        (256, 256),
-    ),
-    "tiny-llava": _llava(
-        {
-            "hidden_size": 64,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 4,
-            "intermediate_size": 128,
-            "vocab_size": 512,
-        },
-        {
-            "hidden_size": 32,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 2,
-            "intermediate_size": 64,
-            "image_size": 112,
-            "patch_size": 14,
-        },
-    ),
-    "tiny-internvl": _internvl(
-        _qwen_text(64, 3, 4, 2, 128, 16, 512),
-        {
-            "hidden_size": 32,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 2,
-            "intermediate_size": 64,
-            "image_size": [112, 112],
-            "patch_size": [14, 14],
-        },
-        (224, 224),
-    ),
-}
+def _read_shapes() -> dict[str, ModelShape]:
+    """The published shapes in ``shapes.toml``, each through the function of its family."""
+    families: dict[str, Callable[..., ModelShape]] = {"qwen3_vl": _qwen3_vl, "llava": _llava, "internvl": _internvl}
+    read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return {name: families[given.pop("family")](**given) for name, given in read.items()}
+
+
+SHAPES = _read_shapes()
 """By the name that ``--shape`` takes; the tiny ones exercise the same code on a CPU."""
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import ArmPass
+from sightline.answering.materialise import ArmPass
 from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.spoken import Generation
 from sightline.answering.select_step import SelectStep

@@ -12,7 +12,7 @@ from sightline.core.table import Kind, Table, TableColumn, format_range, format_
 from sightline.leaderboard.standings import COVERAGE, Record, record_text
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.charts import NARROW, FrontierPoint, frontier
-from sightline.report.columns import BOX_FREE, heading, in_these_words, listed, panel_of
+from sightline.report.columns import BOX_FREE, heading, in_these_words, listed, panel_of, table_column, table_columns
 from sightline.report.page import Page, render
 from sightline.report.sections import Section
 from sightline.report.sections.base import ChartGroup, Part
@@ -31,17 +31,14 @@ def overview_table(record: Record) -> Table:
         partly = "" if line["cells"] == len(cells) else f" · ranked in {line['cells']} of {len(cells)} columns"
         lines.append({**line, **ranks, "panel": line["panel"] + partly})
     by = METRICS[record["ranked_by"]].label
-    columns = [
-        TableColumn("method", "Method"),
-        TableColumn("place", "Place", "count", help="By mean rank, within the panel."),
-        TableColumn("role", "Role"),
-        TableColumn("mean_rank", "Mean rank", "number"),
-        TableColumn("gain", f"{by} − Random", "signed", interval=True, help="Mean over the columns to the right."),
+    columns = table_columns(
+        "method place role mean_rank",
+        table_column("gain", title=f"{by} − Random", help="Mean over the columns to the right."),
         *(
             TableColumn(f"{model} {budget}", f"{model} at {budget}" if several else f"at {budget}", "count")
             for model, budget in cells
         ),
-    ]
+    )
     caption = (
         f"Ranks by {by} within a panel, per model and budget, and their mean. Means over different columns do not "
         "compare: methods that some model cannot serve stand in panels of their own. A rank is no verdict: the tables "
@@ -57,23 +54,20 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
     by = METRICS[record["ranked_by"]]
     told = [METRICS[name] for name in record["metrics"] if any(line.get(name) != line[by.name] for line in lines)]
     values = pd.DataFrame(lines)
-    columns = [
-        TableColumn("called", "Method"),
-        TableColumn("rank", "Rank", "count"),
+    columns = table_columns(
+        "called rank",
         TableColumn(by.name, by.label, "score", interval=True, help=by.help),
-        TableColumn("gain", "− Random", "signed", interval=True, help="Paired difference to Random at this budget."),
-        TableColumn("lead", "Lead", "signed", interval=True, help="Paired difference to the line below."),
-        TableColumn("tie", "Tied with", help="Not separable: the interval of the paired difference holds zero."),
-        *(_metric_column(metric, values) for metric in told if values[metric.name].notna().any()),
-        TableColumn("keep_over_layers", "Kept", "score", help="Share of visual tokens, averaged over language layers."),
-        TableColumn(
-            "selection_ms",
-            "Selection ms",
-            "number",
-            help="Median milliseconds per probe for signals and selection, on the device below.",
+        table_column("gain", help="Paired difference to Random at this budget."),
+        "lead",
+        table_column(
+            "tie",
+            title="Tied with",
+            kind="text",
+            help="Not separable: the interval of the paired difference holds zero.",
         ),
-        TableColumn("frontier", "Frontier", help="No other of its panel has more right answers and more coverage."),
-    ]
+        *(_metric_column(metric, values) for metric in told if values[metric.name].notna().any()),
+        "keep_over_layers selection_ms frontier",
+    )
     caption = (
         f"{record['probes']} probes on {record['pages']} images; small print is the 95% interval when images are "
         "resampled. Ranks count within a panel, equal values share one. Lead is the difference to the line below; tied "
@@ -93,7 +87,7 @@ def refused_table(model: Record) -> Table | None:
     """Who does not take part on a model, and why; None where everybody does."""
     if not model["refused"]:
         return None
-    columns = [TableColumn("method", "Method"), TableColumn("budget", "Budget"), TableColumn("reason", "Why", "words")]
+    columns = table_columns("method", "budget", "reason")
     lines = [{**line, "budget": line["budget"] or "any"} for line in model["refused"]]
     caption = f"Methods that {model['name']} cannot serve, in the words with which a run refuses them."
     title = f"Not on {model['name']}"

@@ -4,9 +4,14 @@ A *study* is one folder in which they are measured. Tables ask for rows (``Need`
 once for all of them, and a table prints the published value beside the measured one in the paper's own arrangement.
 """
 
+from sightline.paper.claims import Claim
+from sightline.paper.lines import Line
 from sightline.paper.models import MODELS, PaperModel
-from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Block, Claim, Line, PaperTable
+from sightline.paper.needs import Need, StudyOptions
+from sightline.paper.paper_table import PAPER_TABLES, Block, PaperTable, read_table
 from sightline.paper.study import Study
 
-__all__ = ["MODELS", "PAPER_TABLES", "Block", "Claim", "Line", "Need", "PaperModel", "PaperTable", "Study"]
+__all__ = [
+    "MODELS", "PAPER_TABLES", "Block", "Claim", "Line", "Need", "PaperModel", "PaperTable", "Study", "StudyOptions",
+    "read_table",
+]  # fmt: skip

@@ -8,18 +8,15 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sightline.core.probe import Probe
-from sightline.paper.open_data import BENCHMARKS, Part, needs_files, open_files
-from sightline.paper.probe_sets import Built, NothingToAskError, probe_set
+from sightline.paper.data import BENCHMARKS, Part
+from sightline.paper.study import Built, NothingToAskError, Study, probe_set
 from sightline.probes import HardPairRules
 from sightline.probes.annotations import read_annotations
 from sightline.probes.questions import add_decoys, sample_questions, take_questions
 from sightline.probes.regions import Ingest
-
-if TYPE_CHECKING:
-    from sightline.paper.study import Study
 
 TEXTVQA, DOCVQA, OCRBENCH = "textvqa", "docvqa", "ocrbench"
 TEXTVQA_LITE, DOCVQA_LITE = "textvqa-lite", "docvqa-lite"
@@ -39,7 +36,7 @@ def questions_of(study: Study, task: str, part: Part = "whole") -> tuple[Ingest,
     options: dict[str, Any] = {}
     if study.options.profile == "artifact":
         options = {"jpeg": JPEG_QUALITY} if task == OCRBENCH else {"id_prefix": f"{task}_val{_ending(part)}"}
-    files = open_files(study, task, part)
+    files = study.questions.files(task, part)
     ingest = read_annotations(files, options, file_format=task)
     if ingest.packed is not None:
         return ingest, study.out / "probes" / f"{task}-images"
@@ -77,7 +74,8 @@ def _all_questions(study: Study, task: str, part: Part = "whole") -> Built:
     "--out probes/textvqa.jsonl",
     scorer="open",
     images="--images textvqa-images",
-    lacks=needs_files("textvqa"),
+    lacks=lambda study: study.questions.lacks("textvqa"),
+    lite=TEXTVQA_LITE,
 )
 def textvqa(study: Study) -> Built:
     return _all_questions(study, TEXTVQA)
@@ -90,7 +88,7 @@ def textvqa(study: Study) -> Built:
     "--out probes/textvqa-lite.jsonl",
     scorer="open",
     images="--images textvqa-images",
-    lacks=needs_files("textvqa", "lite"),
+    lacks=lambda study: study.questions.lacks("textvqa", "lite"),
 )
 def textvqa_lite(study: Study) -> Built:
     return _all_questions(study, TEXTVQA, "lite")
@@ -103,7 +101,8 @@ def textvqa_lite(study: Study) -> Built:
     "--out probes/docvqa.jsonl",
     scorer="open",
     images="--images docvqa-images",
-    lacks=needs_files("docvqa"),
+    lacks=lambda study: study.questions.lacks("docvqa"),
+    lite=DOCVQA_LITE,
 )
 def docvqa(study: Study) -> Built:
     return _all_questions(study, DOCVQA)
@@ -116,7 +115,7 @@ def docvqa(study: Study) -> Built:
     "--out probes/docvqa-lite.jsonl",
     scorer="open",
     images="--images docvqa-images",
-    lacks=needs_files("docvqa", "lite"),
+    lacks=lambda study: study.questions.lacks("docvqa", "lite"),
 )
 def docvqa_lite(study: Study) -> Built:
     return _all_questions(study, DOCVQA, "lite")
@@ -129,7 +128,7 @@ def docvqa_lite(study: Study) -> Built:
     "--out probes/ocrbench.jsonl",
     scorer="open",
     images="--images ocrbench-images",
-    lacks=needs_files("ocrbench"),
+    lacks=lambda study: study.questions.lacks("ocrbench"),
 )
 def ocrbench(study: Study) -> Built:
     ingest, images = questions_of(study, OCRBENCH)

@@ -1,81 +1,61 @@
-"""What a table of the paper is: blocks of printed lines with published values, a way to measure each, and claims.
+"""A table of the paper: blocks of printed lines with published values, a way to measure each, and claims.
 
-    @PAPER_TABLES.register("S5")
-    class CorrectPositives(PaperTable):
-        number = "S5"
-        title = "Correct positives and their evidence"
-        about = "Confirmation positives answered yes."
-        blocks = (Block(("Method",), COLUMNS, LINES, measure=provenance),)
+One file per table says all of it; ``sightline/paper/tables`` has the paper's own, and ``read_table`` reads any other:
 
-is all that a new one needs. Another package names such a class in its entry-point group ``sightline.paper_tables``.
+    number: S0
+    title: Accuracy of one method
+    about: Confirmation set at t = 0.
+    populations:
+      qwen: {model: qwen, probes: confirmation}     # and threshold, box_source, scorer where they are not the usual
+    blocks:
+    - words: [Model, Method]                        # heads of the text columns
+      columns: [n, keep, accuracy]                  # metrics, or [key, title, kind, interval]; n counts probes
+      lines:
+      - of: qwen
+        words: [Qwen]                               # what all rows begin with
+        rows:                                       # arm, further words, published cells: [value, low, high], ~ a dash
+        - [full, Full, 1000, 1.000, 0.783]
+        - [target:0.3, Target (30%), 1000, 0.301, 0.786]
+    claims:
+    - says: Target answers as well as Full within 0.02.
+      of: qwen
+      rule: equal(accuracy(target:0.3), accuracy(full), 0.02)
+
+A row begins with what ``fields`` names, usually the arm alone, and may end early: the rest is blank. A panel goes on
+until the next one is named. Columns that are not metrics need a ``measure``, a function of ``measures``,
+``open_measures``, ``cost_cards`` or ``package.module:function`` that is given the study and the line; ``needs`` are the
+rows that it looks at where they are not those of the line's arm. A rule may name populations in front of its arms,
+``accuracy(qwen · full)``; a claim about a printed interval names its ``column`` (and ``block``, ``line``), and any
+other a function, ``decide``.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any
 
-import pandas as pd
-from scipy.stats import norm
+import yaml
 
 from sightline.core.registry import Registry
-from sightline.core.table import MINUS, TableColumn
+from sightline.core.table import TableColumn
 from sightline.errors import SightlineError
-from sightline.paper.cut import AT_ZERO, SHARED, Cut, judged
-from sightline.paper.models import INTERNVL, MODELS
-from sightline.paper.needs import Need, merged
-from sightline.paper.probe_sets import DEVELOPMENT
+from sightline.gate.rules import Term, parse_rule
+from sightline.paper import cost_cards, measures, open_measures
+from sightline.paper.cases import NEEDS as CASES
+from sightline.paper.claims import Claim, Judgement, cell_claim, rule_claim
+from sightline.paper.lines import AT_ZERO, Line, Measured, Threshold, cells, summary_of, usual_needs
+from sightline.paper.models import MODELS
+from sightline.paper.needs import Need
+from sightline.paper.study import Study
 from sightline.report.columns import column_of
-from sightline.statistics.arm_rows import plain_rows
-from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.paired import equivalence, holm
-from sightline.statistics.readable_answers import nothing_to_read
-from sightline.statistics.summaries import paired_differences
 
-if TYPE_CHECKING:
-    from sightline.paper.study import Study
-
-PAPER_TABLES: Registry[type[PaperTable]] = Registry(
-    "table of the paper", group="sightline.paper_tables", package="sightline.paper.tables"
-)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One measured cell: a number with its interval if it has one, or words."""
-
-    value: float | str | None
-    low: float = math.nan
-    high: float = math.nan
-
-
-NOTHING = Measured(None)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One printed line: its words, its published cells, and what it is about."""
-
-    words: tuple[str, ...]
-    """Cells of the text columns."""
-    published: tuple[float | str | Measured | None, ...]
-    """Cells of the other columns as the paper prints them, some with an interval; None for a dash."""
-    model: str = ""
-    probes: str = ""
-    arm: str = ""
-    panel: str = ""
-    box_source: str = "annotation"
-    cut: Cut = AT_ZERO
-    scorer: str = ""
-    """What an answer is, where it is not what the probe set is usually asked for."""
-    about: Any = None
-    """Whatever else the block's ``measure`` wants to know of the line."""
-
-
-Measure = Callable[["Study", Line], Sequence[Measured]]
+Measure = Callable[[Study, Line], Sequence[Measured]]
 
 
 @dataclass(frozen=True)
@@ -89,217 +69,321 @@ class Block:
     lines: tuple[Line, ...]
     measure: Measure
     """Cells of a line, one per measured column."""
-    needs: Callable[[Line], Iterable[Need]] | None = None
-    """Rows that a line asks for; without it the rows of its arm, and those its threshold is chosen on."""
+    needs: Callable[[Line], Iterable[Need]] = usual_needs
+    """Rows that a line asks for."""
     title: str = ""
     requires: str = ""
     """What the block needs beyond rows, in words: a GPU, people's decisions."""
-    prepare: Callable[[Study], None] | None = None
-    """Makes what is needed beyond rows, once, before any line is measured: cost cards."""
-
-    def needed(self, line: Line) -> list[Need]:
-        return list(self.needs(line)) if self.needs is not None else usual_needs(line)
-
-
-def usual_needs(line: Line) -> list[Need]:
-    """The rows of the line's arm, and those that its threshold is chosen on."""
-    if not line.model:
-        return []
-    found = [Need(line.model, line.probes, (line.arm,), line.box_source, line.scorer)]
-    if line.cut.rule:
-        plain = line.arm.partition("+")[0]
-        where = DEVELOPMENT if line.model == INTERNVL else line.cut.probes
-        found.append(Need(line.model, where, line.cut.arms or (plain,)))
-    return found
-
-
-Outcome = Literal["holds", "fails", "open", "not judged", "not measured"]
-Side = Literal["above", "below", "equal"]
-"""What a sentence says of a difference: above zero, below it, or within a margin of it."""
-ALPHA = 0.05
-EQUIVALENT: dict[str, Outcome] = {"equal": "holds", "different": "fails", "open": "open"}
-MARGINS = {"hfpr": 0.05, "rho": 0.2}
-MARGIN = 0.02
-"""How far apart two numbers may be that are called equal. The paper states no margin: these are ours."""
+    prepare: Callable[[Study, tuple[Line, ...]], None] | None = None
+    """Makes what its lines need beyond rows, once, before any is measured: cost cards."""
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What became of a claim, in a sentence."""
-
-    outcome: Outcome
-    words: str
-    p: float = math.nan
-    """Of the test behind it; not a number where something was counted rather than tested."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper about a table, and how rows decide it."""
-
-    sentence: str
-    decide: Callable[[Study], Judgement]
-    needs: tuple[Need, ...] = ()
-    answers: bool = True
-    """Whether it is about what models say; masks and times can be judged whatever is answered."""
-
-    def judge(self, study: Study, models: Iterable[str] = ()) -> Judgement:
-        """``models`` are those of its table, for a claim that names none."""
-        try:
-            found = self.decide(study)
-        except SightlineError as error:
-            return Judgement("not measured", str(error))
-        concerned = dict.fromkeys(need.model for need in self.needs) or dict.fromkeys(models)
-        strange = [f"{name} for {MODELS[model].title}" for model in concerned if (name := study.stand_in(model))]
-        if strange or study.options.demo:
-            reason = ", ".join(strange) or "drawn pages"
-            return Judgement("not judged", f"{found.words} ({reason}: a stand-in decides nothing)")
-        silent = (silence(study, need) for need in self.needs) if self.answers else ()
-        reason = next(filter(None, silent), "")
-        return Judgement("open", f"{found.words}; {reason}") if reason else found
-
-
-def silence(study: Study, need: Need) -> str:
-    """Why nothing can be read from a model's answers, InternVL's at Full's threshold; nothing where something can."""
-
-    def make() -> str:
-        cut = SHARED if need.model == INTERNVL and need.probes.startswith(DEVELOPMENT) else AT_ZERO
-        try:
-            rows = plain_rows(judged(study, need.model, need.probes, cut, need.box_source, need.scorer))
-        except SightlineError:  # rows of another set decided the claim
-            return ""
-        return nothing_to_read(rows, draws=study.options.draws)
-
-    found: str = study.remembered(("silence", need.run), make)
-    return found
-
-
-def corrected(found: Sequence[Judgement], alpha: float = ALPHA) -> list[Judgement]:
-    """Holm's correction for the number of tests of one table: what does not survive it is open."""
-    tested = [place for place, each in enumerate(found) if not math.isnan(each.p)]
-    adjusted = dict(zip(tested, holm([found[place].p for place in tested]), strict=True))
-    return [
-        replace(each, outcome="open", words=f"{each.words} (p = {each.p:.2g}, with Holm {adjusted[place]:.2g})")
-        if each.outcome in ("holds", "fails") and adjusted.get(place, 0.0) > alpha
-        else each
-        for place, each in enumerate(found)
-    ]
-
-
 class PaperTable:
     """One numbered table."""
 
-    number: ClassVar[str]
+    number: str
     """``1``, ``2``, ``S1`` ..."""
-    title: ClassVar[str]
-    about: ClassVar[str]
+    title: str
+    about: str
     """What it shows and how its cells are made, in our words."""
-    blocks: ClassVar[tuple[Block, ...]]
-    claims: ClassVar[tuple[Claim, ...]] = ()
+    blocks: tuple[Block, ...]
+    claims: tuple[Claim, ...] = ()
 
-    @classmethod
-    def needs(cls) -> list[Need]:
-        lines = [need for block in cls.blocks for line in block.lines for need in block.needed(line)]
-        return [*lines, *(need for claim in cls.claims for need in claim.needs)]
+    def needs(self) -> list[Need]:
+        lines = [need for block in self.blocks for line in block.lines for need in block.needs(line)]
+        return [*lines, *(need for claim in self.claims for need in claim.needs)]
 
-    @classmethod
-    def models(cls) -> list[str]:
+    def models(self) -> list[str]:
         """The paper's names of the models that its lines are about."""
-        found = {need.model for need in cls.needs()} | {line.model for block in cls.blocks for line in block.lines}
+        found = {need.model for need in self.needs()} | {line.model for block in self.blocks for line in block.lines}
         return [name for name in MODELS if name in found]
 
 
-# Columns and claims that many tables share.
+PAPER_TABLES: Registry[PaperTable] = Registry(
+    "table of the paper", group="sightline.paper_tables", package="sightline.paper.tables"
+)
 
 
-def metric_heads(*names: str) -> tuple[TableColumn, ...]:
-    """Columns of metrics, each with its interval."""
-    return tuple(column_of(METRICS[name]) for name in names)
+def in_order(numbers: Iterable[str]) -> list[str]:
+    """Main tables first, then the supplement's, each by number; then those of other papers, by name."""
+
+    def rank(number: str) -> tuple[int, int, str]:
+        plain = re.fullmatch(r"(S?)(\d+)", number)
+        return (2, 0, number) if plain is None else (len(plain[1]), int(plain[2]), number)
+
+    return sorted(numbers, key=rank)
 
 
-def paired(study: Study, line: Line, minus: str | Line, metric: str, level: float = LEVEL) -> Measured:
-    """The line's arm minus another in one metric, with its paired image-cluster interval."""
-    other = minus if isinstance(minus, Line) else replace(line, arm=minus)
-    parts = []
-    for side, name in ((line, "this"), (other, "that")):
-        rows = judged(study, side.model, side.probes, side.cut, side.box_source, side.scorer)
-        own = rows[rows["arm"] == study.arm(side.model, side.arm)]
-        if own.empty:
-            raise SightlineError(f"{line.arm} and {other.arm} have not both been measured")
-        parts.append(own.assign(arm=name, plain_arm=name))
-    return paired_rows(study, pd.concat(parts, ignore_index=True), "that", metric, level)
+# The file of a table.
+
+COUNT = TableColumn("n", "n", "count")
+APART = " · "
+"""Between a population and an arm in a rule, as reports of several runs name their arms."""
 
 
-def paired_rows(study: Study, rows: pd.DataFrame, minus: str, metric: str, level: float = LEVEL) -> Measured:
-    """The one other arm of these rows minus the named one."""
-    found = paired_differences(rows, minus, metrics=[metric], draws=study.options.draws, level=level).iloc[0]
-    return Measured(float(found["diff"]), float(found["low"]), float(found["high"]))
+def read_table(path: Path) -> PaperTable:
+    """A table from its file; what cannot be read is said with the file and where it stands."""
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return _TableFile(**found).table()
+    except (OSError, yaml.YAMLError) as error:
+        raise SightlineError(f"{path} cannot be read as the file of a table: {error}") from None
+    except SightlineError as error:
+        raise SightlineError(f"{path}: {error}") from None
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        said = f"'{error.args[0]}' is not there" if isinstance(error, KeyError) else str(error)
+        raise SightlineError(f"{path} is not the file of a table: {said}") from error
 
 
-def judgement(
-    found: Measured,
-    words: str,
-    expects: Side = "above",
-    margin: float = MARGIN,
-    narrow: Measured | None = None,
-) -> Judgement:
-    """What an interval says of a claim that a number lies above zero, below it, or within a margin of it.
-
-    Equal is two one-sided tests, and asks for the 90% interval, ``narrow``. Tests read the error back from the 95% one:
-    (value - low) / 1.96 towards the lower side, (high - value) / 1.96 towards the upper.
-    """
-    value, low, high = found.value, found.low, found.high
-    if not isinstance(value, float | int) or not low < high:
-        return Judgement("open", f"{words}; no interval", 1.0)
-    error_down, error_up = ((end or math.inf) / norm.ppf(0.5 + LEVEL / 2) for end in (value - low, high - value))
-
-    def above(bound: float) -> float:
-        return float(norm.sf((value - bound) / error_down))
-
-    def below(bound: float) -> float:
-        return float(norm.cdf((value - bound) / error_up))
-
-    if expects == "equal":
-        once = norm.ppf(EQUIVALENCE_LEVEL / 2 + 0.5)
-        narrow = narrow or Measured(value, value - once * error_down, value + once * error_up)
-        outcome: Outcome = EQUIVALENT[equivalence(narrow.low, narrow.high, margin)]
-        p = min(above(margin), below(-margin)) if outcome == "fails" else max(above(-margin), below(margin))
-        return Judgement(outcome, f"{words} (90% within ±{margin:g}?)", p)
-    p = min(1.0, 2.0 * min(above(0.0), below(0.0)))
-    if low <= 0.0 <= high:
-        return Judgement("open", words, p)
-    return Judgement("holds" if (low > 0.0) == (expects == "above") else "fails", words, p)
+def _known(name: str, keys: Iterable[str], allowed: Iterable[str]) -> None:
+    if unknown := sorted(set(keys) - set(allowed)):
+        raise SightlineError(f"{name} has unknown keys: {', '.join(unknown)}")
 
 
-def interval_words(found: Measured) -> str:
-    """``+0.050 [+0.010, +0.090]``"""
-    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]".replace("-", MINUS)
+@dataclass(frozen=True)
+class _TableFile:
+    """What the file of a table says."""
+
+    number: str
+    title: str
+    about: str
+    blocks: list[dict[str, Any]]
+    populations: Mapping[str, Mapping[str, str]] | None = None
+    claims: Sequence[Mapping[str, Any]] = ()
+
+    def table(self) -> PaperTable:
+        blocks = tuple(self._block(number, **found) for number, found in enumerate(self.blocks, 1))
+        claims = tuple(self._claim(blocks, **found) for found in self.claims)
+        return PaperTable(self.number, self.title, self.about, blocks, claims)
+
+    def _population(self, name: str | None) -> dict[str, Any]:
+        """What lines of a population have in common."""
+        if name is None:
+            return {}
+        if name not in (self.populations or {}):
+            raise SightlineError(f"there is no population '{name}'")
+        found: dict[str, Any] = dict((self.populations or {})[name])
+        _known(f"population '{name}'", found, ("model", "probes", "threshold", "box_source", "scorer"))
+        return {**found, "threshold": _threshold(found.get("threshold", ""))}
+
+    def _line(self, words: Sequence[str], published: Sequence[Any], fields: Mapping[str, Any]) -> Line:
+        """``fields``: a population (``of``), arm and panel; all others are what the line is further about."""
+        about = {name: value for name, value in fields.items() if name not in ("of", "arm", "panel")}
+        own = {name: fields[name] for name in ("arm", "panel") if name in fields}
+        stated = tuple(Measured(*cell) if isinstance(cell, list) else cell for cell in published)
+        return Line(tuple(words), stated, **self._population(fields.get("of")), **own, about=about)
+
+    def _block(
+        self,
+        number: int,
+        *,
+        words: list[str],
+        columns: list[Any],
+        lines: list[dict[str, Any]],
+        measure: str = "",
+        fields: Sequence[str] = ("arm",),
+        options: Mapping[str, Any] | None = None,
+        needs: list[Any] | None = None,
+        title: str = "",
+        requires: str = "",
+        prepare: str = "",
+    ) -> Block:
+        own = [_Column.read(column) for column in columns]
+        found = tuple(self._lines(number, lines, words, len(columns), fields, options or {}))
+        asked = _needs_of(needs) if needs is not None else _needs_at(own)
+        return Block(
+            tuple(words),
+            tuple(column.column for column in own),
+            found,
+            _function(measure) if measure else _metrics(own),
+            asked,
+            title,
+            requires,
+            _function(prepare) if prepare else None,
+        )
+
+    def _lines(
+        self,
+        block: int,
+        groups: list[dict[str, Any]],
+        heads: list[str],
+        columns: int,
+        fields: Sequence[str],
+        options: Mapping[str, Any],
+    ) -> Iterator[Line]:
+        panel = ""
+        for group in groups:
+            shared = {name: value for name, value in group.items() if name not in ("words", "rows")}
+            panel = shared.setdefault("panel", panel)
+            first = group.get("words", [])
+            for number, row in enumerate(group["rows"], 1):
+                texts = len(heads) - len(first)
+                if len(row) > len(fields) + texts + columns:
+                    raise SightlineError(
+                        f"block {block}, row {number} of {group.get('of', 'its lines')} has {len(row)} entries; there "
+                        f"are {len(fields)} fields, {texts} words and {columns} columns"
+                    )
+                values, rest = row[: len(fields)], row[len(fields) :]
+                words, published = rest[:texts], rest[texts:]
+                yield self._line(
+                    [*first, *words, *[""] * (texts - len(words))],
+                    [*published, *[None] * (columns - len(published))],
+                    {**options, **shared, **dict(zip(fields, values, strict=True))},
+                )
+
+    def _claim(
+        self,
+        blocks: Sequence[Block],
+        *,
+        says: str,
+        rule: str = "",
+        column: str = "",
+        decide: str = "",
+        block: int | None = None,
+        line: str = "",
+        needs: list[Any] | None = None,
+        answers: bool = True,
+        words: str = "",
+        expects: Any = "above",
+        margin: float = math.nan,
+        otherwise: str = "",
+        **fields: Any,
+    ) -> Claim:
+        if rule:
+            found = parse_rule(rule)
+            sides = [self._side(term, fields.get("of")) for term in found.terms]
+            return rule_claim(says, found, sides[0], sides[-1])
+        own = blocks[(block or 1) - 1]
+        if column:
+            about = self._printed(own, line) if line else self._line((), (), fields)
+            place = [each.key for each in own.columns].index(column)
+            return cell_claim(
+                says,
+                lambda study: own.measure(study, about)[place],
+                own.needs(about),
+                words=words,
+                expects=expects,
+                margin=margin,
+                otherwise=otherwise,
+            )
+        about = self._line((), (), {**fields, "lines": own.lines})
+        judge: Callable[[Study, Line], Judgement] = _function(decide)
+        if needs is not None:
+            asked = _needs_of(needs)(about)
+        elif block is not None:
+            asked = [need for each in own.lines for need in own.needs(each)]
+        else:
+            asked = usual_needs(about) if about.arm else []
+        return Claim(says, lambda study: judge(study, about), tuple(asked), answers)
+
+    def _side(self, term: Term, of: str | None) -> Line:
+        """One side of a rule: ``arm`` of the claim's population, or ``population · arm``."""
+        population, apart, arm = term.arm.rpartition(APART)
+        return self._line((), (), {"of": population if apart else of, "arm": arm})
+
+    def _printed(self, block: Block, words: str) -> Line:
+        found = [each for each in block.lines if words in (each.words[0], APART.join(each.words))]
+        if len(found) != 1:
+            raise SightlineError(f"'{words}' is not the one line of a claim: {len(found)} lines are called so")
+        return found[0]
 
 
-def difference(
-    sentence: str,
-    *,
-    model: str,
-    probes: str,
-    arm: str,
-    minus: str | Line,
-    metric: str,
-    expects: Side,
-    cut: Cut = AT_ZERO,
-    box_source: str = "annotation",
-) -> Claim:
-    """A claim about a paired difference between two arms; ``minus`` may be a line of another run."""
-    line = Line((), (), model, probes, arm, cut=cut, box_source=box_source)
-    other = minus if isinstance(minus, Line) else replace(line, arm=minus)
-    margin = MARGINS.get(metric, MARGIN)
+@dataclass(frozen=True)
+class _Column:
+    """A column, and the metric and threshold that its cells are of where no function measures them."""
 
-    def decide(study: Study) -> Judgement:
-        found = paired(study, line, other, metric)
-        narrow = paired(study, line, other, metric, EQUIVALENCE_LEVEL) if expects == "equal" else None
-        same = other.box_source == box_source
-        names = (arm, other.arm) if same else (f"{arm} with {box_source}", f"{other.arm} with {other.box_source}")
-        words = f"{METRICS[metric].label} of {names[0]} minus {names[1]}: {interval_words(found)}"
-        return judgement(found, words, expects, margin, narrow)
+    column: TableColumn
+    metric: str = ""
+    threshold: Threshold | None = None
+    """None: that of the line."""
 
-    needs = tuple(merged([*usual_needs(line), *usual_needs(other)]))
-    return Claim(sentence, decide, needs, METRICS[metric].reads_answers)
+    @classmethod
+    def read(cls, found: str | list[Any] | dict[str, Any]) -> _Column:
+        """``n``, a metric, ``[key, title, kind, interval]``, or a mapping of these and of metric and threshold.
+
+        Under a title of its own a metric has no help: its definition is that of its usual label.
+        """
+        if found == COUNT.key:
+            return cls(COUNT)
+        if isinstance(found, str):
+            return cls(column_of(METRICS[found]), found)
+        if isinstance(found, list):
+            key, title, kind, *interval = found
+            return cls(TableColumn(key, title, kind, interval=bool(interval)), key)
+        given = dict(found)
+        metric, threshold = given.pop("metric", ""), given.pop("threshold", None)
+        usual = replace(column_of(METRICS[metric]), help="") if metric else TableColumn("", "")
+        if metric and "title" not in given:
+            usual = column_of(METRICS[metric])
+        return cls(replace(usual, **given), metric, None if threshold is None else _threshold(threshold))
+
+
+def _threshold(rule: str) -> Threshold:
+    return AT_ZERO if rule in ("", "zero") else Threshold(rule)
+
+
+def _metrics(columns: Sequence[_Column]) -> Measure:
+    """The metrics of the line's arm at its threshold or at those of the columns, and how many probes it has."""
+
+    names = tuple(dict.fromkeys(column.metric for column in columns if column.metric))
+
+    def measure(study: Study, line: Line) -> list[Measured]:
+        found: list[Measured] = []
+        for column in columns:
+            at = line if column.threshold is None else replace(line, threshold=column.threshold)
+            own = summary_of(study, at, names)
+            found += cells(own, [column.metric]) if column.metric else [Measured(float(own["n_probes"]))]
+        return found
+
+    return measure
+
+
+def _needs_at(columns: Sequence[_Column]) -> Callable[[Line], list[Need]]:
+    """The usual needs of a line at every threshold of its columns."""
+    thresholds = dict.fromkeys(column.threshold for column in columns)
+
+    def needs(line: Line) -> list[Need]:
+        at = [line if each is None else replace(line, threshold=each) for each in thresholds]
+        return [need for each in at for need in usual_needs(each)]
+
+    return needs
+
+
+def _needs_of(templates: list[Any]) -> Callable[[Line], list[Need]]:
+    """Rows by name (``cases``: those that open cases are chosen from), or as the line fills in ``{arm}`` and others."""
+
+    def needs(line: Line) -> list[Need]:
+        found: list[Need] = []
+        for template in templates:
+            if template == "cases":
+                found += CASES
+                continue
+            _known("a need", template, ("model", "probes", "arms", "box_source", "scorer"))
+            given = {name: getattr(line, name) for name in ("model", "probes", "box_source", "scorer")} | template
+            arms = [arm for text in given.pop("arms") for arm in _filled(text, line)]
+            found.append(Need(arms=tuple(arms), **{name: _filled(text, line)[0] for name, text in given.items()}))
+        return found
+
+    return needs
+
+
+def _filled(text: str, line: Line) -> list[str]:
+    """``{name}`` is what the line says of it, which may be nothing or a list; inside a longer text it is one word."""
+    fields = {"arm": line.arm, **line.about}
+    whole = re.fullmatch(r"\{(\w+)\}", text)
+    if whole is None:
+        return [text.format(**fields)]
+    value = fields[whole[1]]
+    return list(value) if isinstance(value, list) else [] if value is None else [value]
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """A function of ``measures``, ``open_measures`` or ``cost_cards``, or ``package.module:function``."""
+    module, colon, attribute = name.partition(":")
+    places = [importlib.import_module(module)] if colon else [measures, open_measures, cost_cards]
+    for place in places:
+        found: Callable[..., Any] | None = getattr(place, attribute or name, None)
+        if found is not None:
+            return found
+    raise SightlineError(f"there is no function '{name}' to measure or to decide with")

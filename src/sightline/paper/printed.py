@@ -1,4 +1,4 @@
-"""A measured table as it is printed: in the paper's arrangement, the published value beside the measured one."""
+"""A table as it is printed: measured, the published value beside each in the paper's arrangement; or in words alone."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from pathlib import Path
 
 from sightline.core.table import MISSING, TableColumn, fitted_tabular, format_range, format_value, latex_escape
 from sightline.errors import SightlineError
+from sightline.paper.claims import Claim, Judgement, corrected
+from sightline.paper.lines import NOTHING, Line, Measured
 from sightline.paper.models import MODELS
-from sightline.paper.paper_table import NOTHING, Block, Claim, Judgement, Line, Measured, PaperTable, corrected
-from sightline.paper.study import DETECTOR, Study
+from sightline.paper.needs import Need, merged
+from sightline.paper.paper_table import Block, PaperTable
+from sightline.paper.study import DETECTOR, PROBE_SETS, Study, scorer_of
 from sightline.places.writing import write_whole
 
 
@@ -64,7 +67,7 @@ class PrintedBlock:
 class PrintedTable:
     """One table of the paper, measured as far as the study allows."""
 
-    table: type[PaperTable]
+    table: PaperTable
     blocks: tuple[PrintedBlock, ...]
     judgements: tuple[tuple[Claim, Judgement], ...]
     demo: bool = False
@@ -217,7 +220,7 @@ def _latex_lines(words: Sequence[str], cells: Sequence[PrintedCell]) -> list[str
     return [" & ".join(row) + r" \\" for row in rows]
 
 
-def measured(study: Study, table: type[PaperTable], said: Iterable[str] = ()) -> PrintedTable:
+def measured(study: Study, table: PaperTable, said: Iterable[str] = ()) -> PrintedTable:
     """Every line of a table from the rows that the study has; what it lacks is a dash with its reason.
 
     ``said`` was noted while its rows were computed.
@@ -274,3 +277,67 @@ def published_text(value: float | str | Measured | None, column: TableColumn) ->
 def notes_below(table: PrintedTable) -> Sequence[str]:
     """What a terminal is told beside the table itself."""
     return [*filter(None, [table.family]), *table.missing, *table.notes]
+
+
+# A table in words: what it needs, the commands it stands for, its published values and its claims.
+
+
+def explained(table: PaperTable) -> str:
+    return "\n".join(_explained(table))
+
+
+def _explained(table: PaperTable) -> Iterator[str]:
+    yield f"Table {table.number}. {table.title}"
+    yield table.about
+    needs = merged(table.needs())
+    if needs:
+        yield "\nProbe sets"
+        for name in dict.fromkeys(need.probes for need in needs):
+            yield f"  {name}: {PROBE_SETS[name].about}"
+            yield f"    {PROBE_SETS[name].command}"
+        yield "\nRuns (shared with other tables; arms are added to what is there)"
+        for need in needs:
+            yield f"  {command(need)}"
+    for requires in dict.fromkeys(block.requires for block in table.blocks if block.requires):
+        yield f"\nAlso needs {requires}"
+    for block in table.blocks:
+        yield f"\nPublished{f': {block.title}' if block.title else ''}"
+        yield from _published(block)
+    if table.claims:
+        yield "\nClaims"
+        yield from (f"  {claim.sentence}" for claim in table.claims)
+    yield ""
+
+
+def command(need: Need) -> str:
+    """The ``sightline run`` that a need stands for."""
+    model = MODELS[need.model]
+    parts = [
+        "sightline run",
+        f"--model {model.checkpoint}",
+        f"--probes {PROBE_SETS[need.probes].file}",
+        PROBE_SETS[need.probes].images,
+        f"--dtype {model.dtype(need.probes)}",
+        "--no-matched-controls",
+        *(f"--image-option {name}={value}" for name, value in model.images(scorer_of(need)).items()),
+        *([] if need.box_source == "annotation" else [f"--box-source {need.box_source}"]),
+        *([f"--scorer {need.scorer}"] if need.scorer else []),
+        *(f"--arm {arm}" for arm in need.arms),
+        f"--out runs/{need.folder}",
+    ]
+    return " ".join(parts)
+
+
+def _published(block: Block) -> Iterator[str]:
+    heads = [*block.words, *(column.title for column in block.columns)]
+    rows = [heads]
+    for line in block.lines:
+        cells = [published_text(value, column) for column, value in zip(block.columns, line.published, strict=True)]
+        rows.append([*line.words, *cells])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
+    panel = ""
+    for number, row in enumerate(rows):
+        if number and block.lines[number - 1].panel != panel:
+            panel = block.lines[number - 1].panel
+            yield f"  {panel}"
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

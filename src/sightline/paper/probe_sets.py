@@ -1,31 +1,20 @@
-"""The probe sets that tables ask for, each built once per study, locked, and verified when it is used again.
-
-``@probe_set("name", "one line", "the command it stands for")`` above a function that returns the probes, and where
-their images are, is all that a new one needs.
-"""
+"""The yes/no probe sets that tables ask for: hard pairs on TextOCR, their controls, and GSR-Bench's relations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sightline.controls.text_replacement import Replaced, Skipped, edit_region_probe, version_probes
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.paper.needs import Need
-from sightline.probes import HardPairRules, build_hard_pairs, lock_probes, read_probes, verify_lock, write_probes
-from sightline.probes.probe_file import ProbeSet, lock_path
-
-if TYPE_CHECKING:
-    from sightline.paper.study import Study
+from sightline.paper.study import Built, NothingToAskError, Study, built_probes, built_set, probe_set
+from sightline.probes import HardPairRules, build_hard_pairs
 
 DEVELOPMENT, CONFIRMATION = "development", "confirmation"
 REPLACEMENT, EDIT_REGION = "replacement", "edit-region"
 GSR, GSR_SLICE = "gsr", "gsr-slice"
-REVIEWED = (REPLACEMENT, EDIT_REGION)
-"""What people should look at before it is asked about."""
 PAPER_RULES: dict[str, dict[str, Any]] = {
     DEVELOPMENT: {"version": "development-v1", "seed": 17},
     CONFIRMATION: {"version": "confirmation-v2", "seed": 20_260_720, "shuffle_images": True},
@@ -33,100 +22,9 @@ PAPER_RULES: dict[str, dict[str, Any]] = {
 IMAGES = 500
 OCCLUDED = {"qwen": "development-first-100", "llava": "development-first-50", "internvl": "development-first-50"}
 """Images whose evidence is grayed: the first of the development set."""
-
-
-class NothingToAskError(SightlineError):
-    """A set that depends on answers came out empty: its runs are left out, and the study goes on."""
-
-
-@dataclass(frozen=True)
-class Built:
-    """Probes, how they came about, and the folder their image names are relative to."""
-
-    probes: Sequence[Probe]
-    construction: dict[str, Any]
-    images: Path | None
-    """None for TextOCR's, which are looked for when somebody wants to see one."""
-    source: Mapping[str, Any] | None = None
-    """What they were built from, for the header of the file; None for TextOCR's words."""
-
-
-@dataclass(frozen=True)
-class ProbeSetRecipe:
-    name: str
-    about: str
-    command: str
-    """What a user would type for it."""
-    build: Callable[[Study], Built]
-    scorer: str = "yes_no"
-    """What an answer is, where a table says nothing else."""
-    file: str = ""
-    """Where that command puts it."""
-    images: str = ""
-    """Options of ``sightline run`` that say where its images are."""
-    lacks: Callable[[Study], str] | None = None
-    """Why a study cannot build it, in words, or nothing; without it what is missing stops the whole study."""
-
-
-PROBE_SETS: dict[str, ProbeSetRecipe] = {}
 TEXTOCR = "textocr/TextOCR_0.1_val.json"
 TEXTOCR_IMAGES = "--images textocr/train_images --image-prefix train"
 """As the archive unpacks: the file says ``train/ID.jpg``."""
-
-
-def probe_set(
-    name: str,
-    about: str,
-    command: str,
-    *,
-    scorer: str = "yes_no",
-    file: str = "",
-    images: str = TEXTOCR_IMAGES,
-    lacks: Callable[[Study], str] | None = None,
-) -> Callable[[Callable[[Study], Built]], Callable[[Study], Built]]:
-    def decorate(build: Callable[[Study], Built]) -> Callable[[Study], Built]:
-        PROBE_SETS[name] = ProbeSetRecipe(
-            name, about, command, build, scorer, file or f"probes/{name}.jsonl", images, lacks
-        )
-        return build
-
-    return decorate
-
-
-def scorer_of(need: Need) -> str:
-    """What an answer is in the rows of a need."""
-    return need.scorer or PROBE_SETS[need.probes].scorer
-
-
-def built_set(study: Study, name: str) -> tuple[Path, ProbeSet, Path]:
-    """(file, probes, image folder) of a set, built and locked on first use."""
-    file, found = built_probes(study, name)
-    root = file.with_suffix(".images")
-    if not root.exists():
-        root.write_text(f"{study.source.images}\n", encoding="utf-8")
-    return file, found, Path(root.read_text(encoding="utf-8").strip())
-
-
-def built_probes(study: Study, name: str) -> tuple[Path, ProbeSet]:
-    """(file, probes) of a set, for those who do not look at images."""
-    file = study.out / "probes" / f"{name}.jsonl"
-    if lock_path(file).exists():
-        found = read_probes(file)
-        verify_lock(file, found)
-        if study.options.decisions is not None and found.construction.get("reviewed") is False:
-            raise SightlineError(
-                f"{file} was built before people's decisions were given; take another --out, or remove the file, its "
-                "lock and the runs that were made from it"
-            )
-        return file, found
-    made = PROBE_SETS[name].build(study)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    source = study.source.ingest.source if made.source is None else made.source
-    found = write_probes(file, made.probes, construction=made.construction, source=source)
-    if made.images is not None:
-        file.with_suffix(".images").write_text(f"{made.images}\n", encoding="utf-8")
-    lock_probes(file, found, replace=True)
-    return file, found
 
 
 def _hard_pairs(study: Study, rules: dict[str, Any], exclude: Iterable[str] = ()) -> Built:
@@ -147,6 +45,7 @@ def _hard_pairs(study: Study, rules: dict[str, Any], exclude: Iterable[str] = ()
     DEVELOPMENT,
     "TextOCR-Hard development: 500 images in annotation order, construction v1, seed 17",
     f"sightline probes build {TEXTOCR} --version development-v1 --seed 17 --out probes/development.jsonl",
+    images=TEXTOCR_IMAGES,
 )
 def development(study: Study) -> Built:
     return _hard_pairs(study, PAPER_RULES[DEVELOPMENT])
@@ -157,6 +56,7 @@ def development(study: Study) -> Built:
     "TextOCR-Hard confirmation: 500 other images, shuffled, construction v2, seed 20260720, locked",
     f"sightline probes build {TEXTOCR} --seed 20260720 --shuffle-images --exclude probes/development.jsonl "
     "--out probes/confirmation.jsonl",
+    images=TEXTOCR_IMAGES,
 )
 def confirmation(study: Study) -> Built:
     _, seen = built_probes(study, DEVELOPMENT)
@@ -174,6 +74,7 @@ def _first(study: Study, images: int) -> Built:
     "the first 100 images of the development set",
     "the development set, of which the run takes 100 images",
     file="probes/development.jsonl --limit 100",
+    images=TEXTOCR_IMAGES,
 )
 def first_hundred(study: Study) -> Built:
     return _first(study, 100)
@@ -184,6 +85,7 @@ def first_hundred(study: Study) -> Built:
     "the first 50 images of the development set",
     "the development set, of which the run takes 50 images",
     file="probes/development.jsonl --limit 50",
+    images=TEXTOCR_IMAGES,
 )
 def first_fifty(study: Study) -> Built:
     return _first(study, 50)
@@ -203,6 +105,7 @@ def _image_free(study: Study, of: str) -> Built:
     f"sightline controls build image-free probes/confirmation.jsonl --annotations {TEXTOCR} "
     "--out probes/confirmation-image-free",
     file="probes/confirmation-image-free/image_free.jsonl",
+    images=TEXTOCR_IMAGES,
 )
 def confirmation_image_free(study: Study) -> Built:
     return _image_free(study, CONFIRMATION)
@@ -214,6 +117,7 @@ def confirmation_image_free(study: Study) -> Built:
     f"sightline controls build image-free probes/development.jsonl --annotations {TEXTOCR} "
     "--out probes/development-image-free",
     file="probes/development-image-free/image_free.jsonl",
+    images=TEXTOCR_IMAGES,
 )
 def development_image_free(study: Study) -> Built:
     return _image_free(study, DEVELOPMENT)
@@ -221,8 +125,7 @@ def development_image_free(study: Study) -> Built:
 
 def _replaced(study: Study) -> tuple[list[Replaced], Path]:
     """Confirmation images with their word repainted, screened by an OCR engine and, where given, by people."""
-    from sightline.controls.screening import Screen, reviewed_images
-    from sightline.controls.text_replacement import replacements, save_versions
+    from sightline.controls.text_replacement import Screen, replacements, reviewed_images, save_versions
 
     _, found, root = built_set(study, CONFIRMATION)
     probes: Sequence[Probe] = found.probes
@@ -247,6 +150,7 @@ def _replaced(study: Study) -> tuple[list[Replaced], Path]:
     "--out replaced",
     file="replaced/text_replacement.jsonl",
     images="--images replaced/images",
+    reviewed=True,
 )
 def replacement(study: Study) -> Built:
     made, images = study.remembered("replaced words", lambda: _replaced(study))
@@ -261,6 +165,7 @@ def replacement(study: Study) -> Built:
     "--out replaced",
     file="replaced/edit_region.jsonl",
     images="--images replaced/images",
+    reviewed=True,
 )
 def edit_region(study: Study) -> Built:
     made, images = study.remembered("replaced words", lambda: _replaced(study))

@@ -1,4 +1,9 @@
-"""A study: one folder with the probe sets, runs and tables of the paper, shared by all tables and resumable."""
+"""A study: one folder with the probe sets, runs and tables of the paper, shared by all tables and resumable.
+
+``@probe_set("name", "one line", "the command it stands for")`` above a function that returns the probes, and where
+their images are, is all that a new probe set needs. Each is built once per study, locked, and verified when it is used
+again.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +15,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from sightline.arms.arm import parse_arm
 from sightline.backbones.clip import clip_trouble
 from sightline.boxes.sources import check_source
+from sightline.core.probe import Probe
 from sightline.errors import SightlineError
+from sightline.paper.data import OpenData, SourceImages, drawn_scenes, textocr
 from sightline.paper.models import MODELS, stand_in
-from sightline.paper.needs import Need, merged
-from sightline.paper.open_sets import LITE
-from sightline.paper.probe_sets import PROBE_SETS, REVIEWED, NothingToAskError, built_set, scorer_of
-from sightline.paper.source_images import SourceImages, drawn_scenes, textocr
-from sightline.paper.visible_rows import of_visible_evidence
+from sightline.paper.needs import Need, StudyOptions, merged, needs_clip, with_recorded
 from sightline.places.writing import write_whole
+from sightline.probes import lock_probes, read_probes, verify_lock, write_probes
+from sightline.probes.probe_file import ProbeSet, lock_path
 from sightline.rows import Run, load_run
-from sightline.statistics.bootstrap import DRAWS
-from sightline.statistics.paired import EXAMPLE_DRAWS
 from sightline.statistics.summaries import arm_summary
 
 RECORD = "study.json"
@@ -36,58 +40,73 @@ STAND_INS = ("rapidocr", "tesseract")
 """Detectors that stand in for it where it is not installed, and are said to."""
 
 
+# Probe sets.
+
+
+class NothingToAskError(SightlineError):
+    """A set that depends on answers came out empty: its runs are left out, and the study goes on."""
+
+
 @dataclass(frozen=True)
-class StudyOptions:
-    """How a study is run; what is None is as the paper has it."""
+class Built:
+    """Probes, how they came about, and the folder their image names are relative to."""
 
-    demo: bool = False
-    """The embedded reader and tiny random models on drawn pages, in minutes on a CPU: shows that everything runs."""
-    profile: str = "paper"
-    limit: int | None = None
-    """Images per probe set instead of 500; of open questions, instead of all."""
-    lite: bool = False
-    """The 500-question parts of TextVQA and DocVQA instead of full validation."""
-    clip: str | None = None
-    decisions: Path | None = None
-    """A reviewed screening.csv of text replacements."""
-    valid: Path | None = None
-    """Image ids, one per line, that people found valid."""
-    annotations: Path | None = None
-    """Rows of regions that people drew for open questions."""
-    second_annotations: Path | None = None
-    """The same questions by a second person."""
-    draws: int = DRAWS
-    example_draws: int = EXAMPLE_DRAWS
-    """Of intervals over open questions."""
-    run: Mapping[str, Any] = field(default_factory=dict)
-    """Further options of ``sightline run``: device, dtype, execution, batch_tokens, ..."""
-
-    @property
-    def judgements(self) -> dict[str, Path | None]:
-        """Files that people filled in, by option."""
-        return {
-            "decisions": self.decisions,
-            "valid": self.valid,
-            "annotations": self.annotations,
-            "second_annotations": self.second_annotations,
-        }
+    probes: Sequence[Probe]
+    construction: dict[str, Any]
+    images: Path | None
+    """None for TextOCR's, which are looked for when somebody wants to see one."""
+    source: Mapping[str, Any] | None = None
+    """What they were built from, for the header of the file; None for TextOCR's words."""
 
 
-def _with_recorded(options: StudyOptions, recorded: Mapping[str, Any]) -> StudyOptions:
-    """Options with what an earlier command named: its tables are measured again beside each new one."""
-    for name, path in options.judgements.items():
-        if path is not None and not path.is_file():
-            raise SightlineError(f"--{name.replace('_', '-')}: there is no file {path}")
-    files: dict[str, Any] = {
-        name: Path(recorded[name])
-        for name, path in options.judgements.items()
-        if path is None and recorded.get(name) is not None
-    }
-    return replace(options, clip=options.clip or recorded.get("clip"), **files)
+@dataclass(frozen=True)
+class ProbeSetRecipe:
+    name: str
+    about: str
+    command: str
+    """What a user would type for it."""
+    build: Callable[[Study], Built]
+    scorer: str = "yes_no"
+    """What an answer is, where a table says nothing else."""
+    file: str = ""
+    """Where that command puts it."""
+    images: str = ""
+    """Options of ``sightline run`` that say where its images are."""
+    lacks: Callable[[Study], str] | None = None
+    """Why a study cannot build it, in words, or nothing; without it what is missing stops the whole study."""
+    lite: str = ""
+    """The set that is asked in its place under ``--lite``."""
+    reviewed: bool = False
+    """Whether people should look at it before it is asked about."""
 
 
-def needs_clip(arm: str) -> bool:
-    return any(name.startswith("clip.") for name in parse_arm(arm).selector.needs)
+PROBE_SETS: dict[str, ProbeSetRecipe] = {}
+
+
+def probe_set(
+    name: str,
+    about: str,
+    command: str,
+    *,
+    scorer: str = "yes_no",
+    file: str = "",
+    images: str = "",
+    lacks: Callable[[Study], str] | None = None,
+    lite: str = "",
+    reviewed: bool = False,
+) -> Callable[[Callable[[Study], Built]], Callable[[Study], Built]]:
+    def decorate(build: Callable[[Study], Built]) -> Callable[[Study], Built]:
+        PROBE_SETS[name] = ProbeSetRecipe(
+            name, about, command, build, scorer, file or f"probes/{name}.jsonl", images, lacks, lite, reviewed
+        )
+        return build
+
+    return decorate
+
+
+def scorer_of(need: Need) -> str:
+    """What an answer is in the rows of a need."""
+    return need.scorer or PROBE_SETS[need.probes].scorer
 
 
 @dataclass
@@ -120,7 +139,7 @@ class Study:
             **{task: Path(path) for task, path in recorded.get("open_data", {}).items()},
             **self.open_data,
         }
-        self.options = _with_recorded(self.options, recorded)
+        self.options = with_recorded(self.options, recorded)
 
     def recorded(self) -> dict[str, Any]:
         """What the folder says of itself; empty for a new one."""
@@ -149,6 +168,11 @@ class Study:
             raise SightlineError("the paper's probes come from TextOCR: give its folder with --textocr, or try --demo")
         return textocr(self.textocr, self.options.profile)
 
+    @property
+    def questions(self) -> OpenData:
+        """Open questions; those of a demonstration are drawn below its folder."""
+        return OpenData(self.open_data, self.out / "stand-ins" if self.options.demo else None)
+
     def record(self, tables: Sequence[str] = ()) -> None:
         """Writes what the folder was begun with, before anything is computed, and the tables that were run in it."""
         self.out.mkdir(parents=True, exist_ok=True)
@@ -174,7 +198,7 @@ class Study:
         for need in filter(None, here):
             if self._lacks_questions(need.probes):
                 continue
-            if need.probes in REVIEWED and self.options.decisions is None and not self.options.demo:
+            if PROBE_SETS[need.probes].reviewed and self.options.decisions is None and not self.options.demo:
                 self.note("replaced words were screened by an OCR engine alone: give --decisions with people's review")
             # Two spellings of one arm, such as a default that is written out, are one column.
             arms = {self.arm(need.model, arm): arm for arm in need.arms if not self._lacks(need.model, arm)}
@@ -184,13 +208,14 @@ class Study:
 
     def standing_for(self, probes: str) -> str:
         """The probe set that is asked where a table names this one: under ``lite`` a 500-question part, and noted."""
-        if not self.options.lite or probes not in LITE:
+        lite = PROBE_SETS[probes].lite
+        if not self.options.lite or not lite:
             return probes
         self.note(
             "TextVQA and DocVQA were asked their 500-question parts (--lite): figures published for full validation "
             "are those of other questions"
         )
-        return LITE[probes]
+        return lite
 
     def _lacks_questions(self, probes: str) -> str:
         """Why a probe set cannot be built here, in words; nothing where it can."""
@@ -362,3 +387,58 @@ class Study:
             return arm_summary(own, metrics=list(metrics), draws=self.options.draws).iloc[0]
 
         return self.remembered((key, arm, tuple(metrics)), make)
+
+
+def built_set(study: Study, name: str) -> tuple[Path, ProbeSet, Path]:
+    """(file, probes, image folder) of a set, built and locked on first use."""
+    file, found = built_probes(study, name)
+    root = file.with_suffix(".images")
+    if not root.exists():
+        root.write_text(f"{study.source.images}\n", encoding="utf-8")
+    return file, found, Path(root.read_text(encoding="utf-8").strip())
+
+
+def built_probes(study: Study, name: str) -> tuple[Path, ProbeSet]:
+    """(file, probes) of a set, for those who do not look at images."""
+    file = study.out / "probes" / f"{name}.jsonl"
+    if lock_path(file).exists():
+        found = read_probes(file)
+        verify_lock(file, found)
+        if study.options.decisions is not None and found.construction.get("reviewed") is False:
+            raise SightlineError(
+                f"{file} was built before people's decisions were given; take another --out, or remove the file, its "
+                "lock and the runs that were made from it"
+            )
+        return file, found
+    made = PROBE_SETS[name].build(study)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    source = study.source.ingest.source if made.source is None else made.source
+    found = write_probes(file, made.probes, construction=made.construction, source=source)
+    if made.images is not None:
+        file.with_suffix(".images").write_text(f"{made.images}\n", encoding="utf-8")
+    lock_probes(file, found, replace=True)
+    return file, found
+
+
+# Coverage as the paper counts it: of the part of the evidence that the vision tower sees at all.
+#
+# Its boxes are those of the processed image, so Full covers everything. A tower that crops, such as LLaVA's, never sees
+# some of the annotated words; rows count them as uncovered, the paper's tables do not count them.
+
+COVERAGES = {"ecr": ("lpp", "geo_f1"), "anchor_ecr": ("anchor_lpp", "anchor_geo_f1")}
+"""Coverage -> (precision, harmonic mean of both)."""
+
+
+def of_visible_evidence(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with ecr := ecr / visible and Geo-F1 to match; no coverage where nothing of the evidence is visible."""
+    if "visible" not in rows or not (rows["visible"].astype(float) < 1.0).any():
+        return rows
+    visible = rows["visible"].astype(float).where(rows["visible"].astype(float) > 0.0)
+    changed: dict[str, pd.Series[float]] = {}
+    for coverage, (precision, both) in COVERAGES.items():
+        relative = rows[coverage].astype(float) / visible
+        local = rows[precision].astype(float)
+        total = (relative + local).replace(0.0, np.nan)
+        changed[coverage] = relative
+        changed[both] = (2.0 * relative * local / total).fillna(0.0).where(relative.notna())
+    return rows.assign(**changed)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
+from sightline.places import Place
 from sightline.probes.data_rows import file_digest, start_of
 from sightline.probes.formats.base import FORMATS, START, Profile, configured, options_of
-from sightline.probes.regions import Ingest
+from sightline.probes.regions import ImageRegions, Ingest
 
 
 def detect_format(path: str | Path) -> str:
@@ -120,3 +121,24 @@ def _digest(files: list[Path], paths: list[Path]) -> str:
     names = (file.name if folder is None else file.relative_to(folder).as_posix() for file in files)
     lines = (f"{file_digest(file)}  {name}\n" for file, name in zip(files, names, strict=True))
     return f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
+
+
+def check_image_sizes(
+    root: str | Place,
+    records: Iterable[ImageRegions],
+    *,
+    progress: Callable[[Iterable[ImageRegions]], Iterable[ImageRegions]] = iter,
+) -> None:
+    """Refuses a record whose image is missing, unreadable, or of another size than its annotation says."""
+    from sightline.probes.images import size_from_header
+
+    for record in progress(records):
+        size = size_from_header(root, record.image)
+        stated = (record.width, record.height)
+        if None in stated or size == stated:
+            continue
+        hint = " (sides swapped: was the image rotated?)" if size == stated[::-1] else ""
+        raise SightlineError(
+            f"image {record.image!r} is {size[0]} x {size[1]} pixels, "
+            f"its annotation says {stated[0]} x {stated[1]}{hint}; mend one of the two or pass --no-check-images"
+        )

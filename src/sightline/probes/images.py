@@ -28,11 +28,9 @@ from sightline.probes.fetched_images import (
     resolve_image,
     strip_image_prefix,
 )
-from sightline.probes.regions import ImageRegions
 
 __all__ = [
     "check_image_name",
-    "check_image_sizes",
     "image_digest",
     "image_digests",
     "image_size",
@@ -297,25 +295,6 @@ def occlude_boxes(image: Image.Image, boxes: Iterable[Box]) -> Image.Image:
     for box in boxes:
         draw.rectangle(pixel_box(box, *filled.size), fill=GRAY)
     return filled
-
-
-def check_image_sizes(
-    root: str | Place,
-    records: Iterable[ImageRegions],
-    *,
-    progress: Callable[[Iterable[ImageRegions]], Iterable[ImageRegions]] = iter,
-) -> None:
-    """Refuses a record whose image is missing, unreadable, or of another size than its annotation says."""
-    for record in progress(records):
-        size = size_from_header(root, record.image)
-        stated = (record.width, record.height)
-        if None in stated or size == stated:
-            continue
-        hint = " (sides swapped: was the image rotated?)" if size == stated[::-1] else ""
-        raise SightlineError(
-            f"image {record.image!r} is {size[0]} x {size[1]} pixels, "
-            f"its annotation says {stated[0]} x {stated[1]}{hint}; mend one of the two or pass --no-check-images"
-        )
 
 
 def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.Image:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,12 +93,14 @@ def in_report(audited: Audited, names: pd.Series[str]) -> pd.Series[str]:
     return f"{audited.name} · " + names.astype(str) if audited.name else names
 
 
-def has_intervention(*names: str) -> Callable[[pd.DataFrame], bool]:
-    return lambda rows: bool(rows["intervention"].isin(names).any())
+def has(column: str, *values: str) -> Callable[[pd.DataFrame], bool]:
+    """Whether some row has one of these values in a column."""
+    return lambda rows: bool(rows[column].isin(values).any())
 
 
-def has_kind(*kinds: str) -> Callable[[pd.DataFrame], bool]:
-    return lambda rows: bool(rows["kind"].isin(kinds).any())
+def has_other(column: str, *values: str) -> Callable[[pd.DataFrame], bool]:
+    """Whether some row has another value than these in a column."""
+    return lambda rows: not set(rows[column].dropna().unique()) <= set(values)
 
 
 def has_selectors(*names: str) -> Callable[[pd.DataFrame], bool]:
@@ -154,9 +159,12 @@ def metric_columns(group: DisplayGroup, arms: pd.DataFrame | None = None) -> lis
     """One column per metric of a table, with definition and interval; given arms, those that say something of them."""
     if arms is None:
         return [column_of(metric) for metric in metrics_shown_in(group)]
+    told, in_words = metrics_told(group, arms), "yes or no" not in answers_given(arms)
     return [
-        replace(column_of(metric), title=heading(metric, arms), help=in_these_words(metric.help, arms))
-        for metric in metrics_told(group, arms)
+        replace(
+            column_of(metric), title=_label(metric, in_words), help=of_words(metric.help) if in_words else metric.help
+        )
+        for metric in told
     ]
 
 
@@ -173,13 +181,23 @@ def metrics_told(group: DisplayGroup, arms: pd.DataFrame) -> list[Metric]:
 
 def answers_given(arms: pd.DataFrame) -> set[AnswerKind]:
     """What answers the metrics of these arms are about; yes or no where nothing speaks for words."""
-    valued = {metric.answers for metric in METRICS.values() if metric.name in arms and arms[metric.name].notna().any()}
+    columns = set(arms.columns[arms.notna().any()])
+    valued = {metric.answers for metric in METRICS.values() if metric.name in columns}
     return valued | {"any"} if "words" in valued else {"any", "yes or no"}
 
 
 def heading(metric: Metric, arms: pd.DataFrame) -> str:
     """What a metric is called in a table about these arms."""
+    return headings([metric], arms)[metric.name]
+
+
+def headings(metrics: Iterable[Metric], arms: pd.DataFrame) -> dict[str, str]:
+    """What metrics are called in a table about these arms, by name; the arms are looked at once for all of them."""
     in_words = "yes or no" not in answers_given(arms)
+    return {metric.name: _label(metric, in_words) for metric in metrics}
+
+
+def _label(metric: Metric, in_words: bool) -> str:
     return metric.label_of_words if in_words and metric.label_of_words else metric.label
 
 
@@ -213,9 +231,25 @@ def column_of(metric: Metric) -> TableColumn:
     return TableColumn(metric.name, metric.label, "score", interval=metric.with_interval, help=metric.help)
 
 
-def metric_column(name: str, key: str = "") -> TableColumn:
-    """A metric among the columns of another table, under its one label; ``key`` where the frame calls it otherwise."""
-    return TableColumn(key or name, METRICS[name].label, "score")
+@cache
+def vocabulary() -> Mapping[str, TableColumn]:
+    """Key -> its column: ``columns.toml``, where every key has one title, kind and explanation."""
+    told = tomllib.loads((Path(__file__).parent / "columns.toml").read_text(encoding="utf-8"))
+    return {key: TableColumn(key, **entry) for key, entry in told.items()}
+
+
+def table_column(key: str, **changes: Any) -> TableColumn:
+    """The column of a key as the vocabulary has it, or of a metric, with whatever this table says otherwise."""
+    known = vocabulary().get(key) or TableColumn(key, METRICS[key].label, "score")
+    return replace(known, **changes)
+
+
+def table_columns(*named: str | TableColumn) -> list[TableColumn]:
+    """Columns by their keys: ``table_columns("arm n hfpr", table_column("change", interval=True))``."""
+    found: list[TableColumn] = []
+    for each in named:
+        found += [each] if isinstance(each, TableColumn) else map(table_column, each.split())
+    return found
 
 
 def typographic(words: pd.Series[str]) -> pd.Series[str]:
@@ -294,30 +328,13 @@ def in_panels(frame: pd.DataFrame, facts: pd.DataFrame, *, by_run: bool = True) 
     return found.iloc[sorted(range(len(found)), key=lambda i: place[i])].reset_index(drop=True)
 
 
-# Columns of tables that compare target support on two sides.
-
 SUPPORT = (
     "Target support is the margin on positives and its negative on negatives: larger is always nearer to the right "
     "answer. Differences are first minus second, paired by probe."
 )
 
-
-def support_columns() -> list[TableColumn]:
-    return [
-        TableColumn("support_diff", "Overall", "signed", interval=True, help="Difference in target support."),
-        TableColumn(
-            "pos_support_diff", "Positives", "signed", interval=True, help="Difference in target support, yes."
-        ),
-        TableColumn("neg_support_diff", "Negatives", "signed", interval=True, help="Difference in target support, no."),
-        TableColumn(
-            "share_left_larger", "First larger", "percent", help="Probes on which the first side has more support."
-        ),
-        _count("only_left_correct", "Only first correct", "Probes that only the first side answers right."),
-        _count("only_right_correct", "Only second correct", "Probes that only the second side answers right."),
-        _count("only_left_false_alarm", "Only first false alarm", "Negatives that only the first side calls yes."),
-        _count("only_right_false_alarm", "Only second false alarm", "Negatives that only the second side calls yes."),
-    ]
-
-
-def _count(key: str, title: str, meaning: str) -> TableColumn:
-    return TableColumn(key, title, "count", help=meaning)
+SUPPORT_COLUMNS = (
+    "support_diff pos_support_diff neg_support_diff share_left_larger only_left_correct only_right_correct "
+    "only_left_false_alarm only_right_false_alarm"
+)
+"""Keys of the columns that compare target support on two sides."""

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from sightline.core.table import Table, TableColumn, format_range, format_value
+from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.report.build import CASES, Progress, pack_pictures
@@ -23,6 +23,8 @@ from sightline.report.columns import (
     listed,
     panel_of,
     share,
+    table_column,
+    table_columns,
     typographic,
 )
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
@@ -221,18 +223,14 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
     frame["words"] = typographic(frame["words"])
     frame["panel"] = frame["arm"].map(_regimes(source)).map(panel_of)
     frame = frame.sort_values("panel", kind="stable", ignore_index=True)
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("label", "Metric"),
-        TableColumn("reference_value", "A", "score"),
-        TableColumn("value", "B", "score"),
-        TableColumn("diff", "B − A", "signed", interval=True),
-        TableColumn("words", "B in words", "words"),
-        TableColumn("win", "Images better", "count", help="Images on which B is better."),
-        TableColumn("loss", "Images worse", "count", help="Images on which B is worse."),
-        TableColumn("tie", "Images equal", "count"),
-        TableColumn("mcnemar_p", "McNemar p", "p"),
-    ]
+    columns = table_columns(
+        "arm label",
+        table_column("reference_value", title="A"),
+        table_column("value", title="B"),
+        table_column("diff", title="B − A"),
+        table_column("words", title="B in words"),
+        "win loss tie mcnemar_p",
+    )
     caption = "Paired by probe, resampled by image. “Not distinguishable” bounds the change; it is not proof of none."
     caption += source.answers_at
     return Table("between_runs", "Differences between the runs", caption, columns, frame, filter="label", panel="panel")
@@ -283,16 +281,7 @@ def sameness_table(source: Source, arms: list[str]) -> Table:
                 "same_answer": float((a["predicted"].to_numpy() == b["predicted"].to_numpy()).mean()),
             }
         )
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("probes", "Probes", "count"),
-        TableColumn("same_cells", "Same kept cells", "percent"),
-        TableColumn("jaccard", "Overlap of kept cells", "score", help="Mean intersection over union of the two masks."),
-        TableColumn("same_margin", "Same margin", "percent"),
-        TableColumn("mean_change", "Mean |change|", "score"),
-        TableColumn("max_change", "Largest |change|", "score"),
-        TableColumn("same_answer", "Same answer", "percent"),
-    ]
+    columns = table_columns("arm probes same_cells jaccard same_margin mean_change max_change same_answer")
     caption = "Equal means equal to the last bit. Overlap is over probes whose number of visual tokens agrees."
     frame = pd.DataFrame(records)
     return Table("sameness", "How much is the same", caption, fitting_columns(source, columns, frame), frame)
@@ -315,7 +304,7 @@ def manifest_table(source: Source) -> Table:
     fields = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
     records = [{"field": key, "a": a.get(key, "–"), "b": b.get(key, "–")} for key in fields]
     records = records or [{"field": "none", "a": "", "b": ""}]
-    columns = [TableColumn("field", "Field"), TableColumn("a", "A"), TableColumn("b", "B")]
+    columns = table_columns("field", "a", "b")
     caption = "A comparison says something about a field only if it is the only one that differs."
     return Table("run_differences", "Fields in which the runs differ", caption, columns, pd.DataFrame(records))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.core.table import Table, TableColumn, format_range, format_value
+from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import (
     about_given_answers,
@@ -18,11 +18,13 @@ from sightline.report.columns import (
     arm_facts,
     family,
     heading,
+    headings,
     in_panels,
     listed,
     metric_columns,
     metrics_told,
     share,
+    table_columns,
     top,
 )
 from sightline.rows.source import Audited, Source
@@ -261,7 +263,7 @@ def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
 
     ``by_run`` gives the runs of a report panels of their own.
     """
-    columns = [TableColumn("arm_name", "Arm"), *metric_columns("main", summary.arms)]
+    columns = table_columns("arm_name", *metric_columns("main", summary.arms))
     coverage = heading(METRICS["pos_ecr"], summary.arms)
     caption = (
         f"Small print is the 95% interval when images are resampled. {coverage} counts the cells of all merged "
@@ -277,10 +279,11 @@ def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
 def few_differ_words(arms: pd.DataFrame) -> str:
     """A sentence for a caption: which of the printed intervals allow for an unseen image; "" where none does."""
     marked: dict[str, list[str]] = {}
+    titles = headings(metrics_told("main", arms), arms)
     for arm, names in zip(arms["arm"], arms["few_differ"].str.split(", "), strict=True):
-        for metric in metrics_told("main", arms):
-            if metric.name in names:
-                marked.setdefault(heading(metric, arms), []).append(str(arm))
+        for name, title in titles.items():
+            if name in names:
+                marked.setdefault(title, []).append(str(arm))
     found = "; ".join(
         label if len(own) == len(arms) > 1 else f"{label} of {', '.join(own)}" for label, own in marked.items()
     )

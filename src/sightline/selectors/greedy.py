@@ -8,13 +8,14 @@ token is never picked again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sightline.errors import SightlineError
-from sightline.selectors import kernels
-from sightline.selectors.scores import NORM_FLOOR
+from sightline.selectors.scores import NORM_FLOOR, kernels_run, power_of_two
 
 TAKEN = float("-inf")
 DEPENDENT = 1e-8
@@ -103,8 +104,8 @@ def residual_greedy(
     residual = start.double().clone()
     noise = residual.clamp_min(0.0) * DEPENDENT
     handicap = bias.double().clone()
-    if kernels.usable(products, n):
-        return kernels.residual(products, residual, noise, handicap, scale, rooted, first, k)
+    if kernels_run(products, n):
+        return launch_residual(products, residual, noise, handicap, scale, rooted, first, k)
     rows = products.reshape(images * n, n)
     first_row = torch.arange(images, device=rows.device) * n
     factor = residual.new_zeros(images, k, n)
@@ -138,8 +139,8 @@ def farthest_greedy(
     """
     images, n, _ = similarity.shape
     weight = weight.to(similarity.dtype)
-    if kernels.usable(similarity, n) and ceiling in (1.0, 2.0):
-        return kernels.farthest(similarity, weight, seeds, seed_count, ceiling, k)
+    if kernels_run(similarity, n) and ceiling in (1.0, 2.0):
+        return launch_farthest(similarity, weight, seeds, seed_count, ceiling, k)
     rows = similarity.reshape(images * n, n)
     first_row = torch.arange(images, device=rows.device) * n
     nearest = torch.full_like(weight, ceiling)
@@ -166,8 +167,8 @@ def cover_greedy(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor
     weight, bias = weight.to(covers.dtype), bias.to(covers.dtype)
     if covers.device.type == "cpu":
         return torch.stack([_cover_lazily(*image, k) for image in zip(covers, weight, bias, strict=True)])
-    if kernels.usable(covers, covers.shape[1]):
-        return kernels.cover(covers, weight.double(), bias.double(), k)
+    if kernels_run(covers, covers.shape[1]):
+        return launch_cover(covers, weight.double(), bias.double(), k)
     return _cover_fully(covers, weight, bias, k)
 
 
@@ -219,3 +220,130 @@ def _cover_lazily(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tenso
         torch.maximum(covered, covers[best], out=covered)
         fresh = set()
     return torch.tensor(picks, device=covers.device)
+
+
+# The same loops as one launch of a kernel each, for all images of a batch.
+
+SMALLEST_COVER, SMALLEST_RESIDUAL = 8, 16
+"""Tokens per program when an image has the GPU to itself: enough programs to hide latency, few enough to meet fast."""
+TILE, LARGE_TILE = 2048, 8192
+"""Numbers that a program holds of a matrix at once; many where it has to read much at every step."""
+
+
+def spread(n: int, images: int, smallest: int, processors: int) -> tuple[int, int]:
+    """(programs per image, tokens per program, a power of two) such that all programs of a batch run at once.
+
+    Programs of one image wait for each other at every step, so none may be left waiting for a free multiprocessor.
+    """
+    programs = max(1, min(-(-n // smallest), processors // images))
+    block = max(smallest, power_of_two(-(-n // programs)))
+    return -(-n // block), block
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
+
+
+def _together(programs: int) -> dict[str, Any]:
+    """Programs that wait for one another must all be running: the driver refuses a launch that cannot promise it."""
+    return {"launch_cooperative_grid": True} if programs > 1 else {}
+
+
+def launch_farthest(
+    similarity: Tensor, weight: Tensor, seeds: Tensor, seed_count: Tensor, ceiling: float, k: int
+) -> Tensor:
+    """See ``farthest_greedy``. ``ceiling`` is 1 or 2."""
+    from sightline.selectors.kernels import greedy_programs as kernel
+
+    images, n, _ = similarity.shape
+    picks = torch.empty(images, k, dtype=torch.int64, device=similarity.device)
+    width = power_of_two(n)
+    kernel.farthest[(images,)](
+        similarity.contiguous(),
+        weight.contiguous(),
+        seeds.contiguous(),
+        seed_count.contiguous(),
+        picks,
+        n,
+        k,
+        seeds.shape[1],
+        twice=ceiling == 2.0,
+        width=width,
+        num_warps=4 if width <= 1024 else 8,
+    )
+    return picks
+
+
+def launch_residual(
+    products: Tensor,
+    start: Tensor,
+    noise: Tensor,
+    bias: Tensor,
+    scale: float,
+    rooted: bool,
+    first: Tensor | None,
+    k: int,
+    smallest: int = SMALLEST_RESIDUAL,
+) -> Tensor:
+    """See ``residual_greedy``; start, noise and bias (B, N) are float64."""
+    from sightline.selectors.kernels import greedy_programs as kernel
+
+    images, n, _ = products.shape
+    device = products.device
+    programs, block = spread(n, images, smallest, _processors(device))
+    picks = torch.empty(images, k, dtype=torch.int64, device=device)
+    kernel.residual[(programs, images)](
+        products.contiguous(),
+        start.contiguous(),
+        noise.contiguous(),
+        bias.contiguous(),
+        start.new_full((1,), scale),
+        picks if first is None else first.contiguous(),
+        picks,
+        start.new_empty(images, k, n),
+        start.new_empty(images, 2, n),
+        start.new_empty(images, 2, n),
+        torch.zeros(images, dtype=torch.int32, device=device),
+        n,
+        k,
+        rooted=rooted,
+        forced=first is not None,
+        programs=programs,
+        block=block,
+        width=power_of_two(n),
+        chunk=max(1, TILE // block),
+        num_warps=4,
+        **_together(programs),
+    )
+    return picks
+
+
+def launch_cover(covers: Tensor, weight: Tensor, bias: Tensor, k: int, smallest: int = SMALLEST_COVER) -> Tensor:
+    """See ``cover_greedy``; weight and bias (B, N) are float64."""
+    from sightline.selectors.kernels import greedy_programs as kernel
+
+    images, n, items = covers.shape
+    device = covers.device
+    programs, block = spread(n, images, smallest, _processors(device))
+    picks = torch.empty(images, k, dtype=torch.int64, device=device)
+    tile = TILE if block == SMALLEST_COVER else LARGE_TILE
+    kernel.cover[(programs, images)](
+        covers.contiguous(),
+        weight.contiguous(),
+        bias.contiguous(),
+        picks,
+        covers.new_zeros(images, programs, items),
+        weight.new_empty(images, 2, n),
+        torch.zeros(images, dtype=torch.int32, device=device),
+        n,
+        items,
+        k,
+        programs=programs,
+        block=block,
+        width=power_of_two(n),
+        chunk=max(16, min(tile // block, power_of_two(items))),
+        num_warps=4 if tile == TILE else 8,
+        **_together(programs),
+    )
+    return picks

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
 from sightline.errors import SightlineError
-from sightline.selectors import SELECTORS, kernels
-from sightline.selectors.greedy import TAKEN, gram, stack, unit
+from sightline.selectors import SELECTORS
+from sightline.selectors.greedy import TAKEN, gram, launch_cover, stack, unit
+from sightline.selectors.scores import kernels_run
 
 REFRESHED = 32
 """Stale bounds renewed at once by the lazy greedy loop; changes its speed, never its picks."""
@@ -44,10 +45,10 @@ def cover_greedy(covers: Tensor, k: int, excluded: Tensor | None = None) -> Tens
     cannot show.
     """
     images, n, items = covers.shape
-    if kernels.usable(covers, n):
+    if kernels_run(covers, n):
         alike = covers.new_ones(images, n, dtype=torch.float64)
         barred = torch.zeros_like(alike) if excluded is None else torch.zeros_like(alike).masked_fill_(excluded, TAKEN)
-        return kernels.cover(covers, alike, barred, k)
+        return launch_cover(covers, alike, barred, k)
     rows = covers.reshape(images * n, items)
     first_row = torch.arange(images, device=covers.device) * n
     covered = covers.new_zeros(images, 1, items)

@@ -35,31 +35,6 @@ def class_attention(query: Tensor, class_key: Tensor, keys: Tensor) -> Tensor:
     return torch.softmax(logits / math.sqrt(query.shape[-1]), dim=-1)[:, 1:]
 
 
-def outlier_fraction(attention: Tensor) -> Tensor:
-    """Adaptive ratio of the paper: the fraction of patches with a > Q3 + 1.5 (Q3 - Q1), (B, N) -> (B,) float64."""
-    quartiles = torch.quantile(attention, attention.new_tensor([0.25, 0.75]), dim=-1, keepdim=True)
-    outlying = attention > quartiles[1] + 1.5 * (quartiles[1] - quartiles[0])
-    return outlying.sum(dim=-1).double() / attention.shape[-1]
-
-
-def spatial_ladder(n: int, ratio: float) -> Tensor:
-    """The published raster ladder of PruMerge+: 0, s, 2s, ... < n - 1 with s = floor(floor(1 / ratio) / 3)."""
-    step = int(int(1 / ratio) / 3) if ratio > 0.0 else 0
-    if step < 1:
-        raise SightlineError(f"PruMerge+ has no spatial ladder at ratio {ratio:.3f}; use a ratio in (0, 1/3]")
-    return torch.arange(0, n - 1, step)
-
-
-def official_centres(attention: Tensor, ratio: float, plus: bool) -> Tensor:
-    """(N,) attention -> centres as published: floor(N * ratio) by attention, then for Plus the ladder without them."""
-    n = attention.shape[0]
-    centres = rank(attention)[: int(n * ratio)]
-    if not plus:
-        return centres
-    ladder = spatial_ladder(n, ratio).to(centres.device)
-    return torch.cat([centres, ladder[~torch.isin(ladder, centres)]])
-
-
 def merge_weights(attention: Tensor, keys: Tensor, centres: Tensor, neighbours: int = 32) -> Tensor:
     """attention (B, N), keys (B, N, C), centres (B, U) -> mix (B, U + 1, N) over hidden states.
 
@@ -123,7 +98,7 @@ class PruMerge(_PruMerge):
     Reference: "LLaVA-PruMerge: Adaptive Token Reduction for Efficient Large Multimodal Models" (2024).
     Needs: keys, class key and class query of the last vision layer; the penultimate hidden states are what is merged.
     Parity: exact-index for the fixed-ratio form. K outputs are K - 1 centres plus the extra token, that is the
-    published method at ratio (K - 1) / N; the published adaptive ratio (``outlier_fraction``) chooses its own K.
+    published method at ratio (K - 1) / N; the published adaptive ratio chooses its own K.
     Acts: merges vision hidden states before the projector. The extra token has no anchor (-1).
     Degenerate inputs: zero-norm keys have cosine 0; with fewer than 33 patches a centre absorbs all others; K = 1
     leaves the extra token alone; K = N changes nothing. Ties go to the lower index.

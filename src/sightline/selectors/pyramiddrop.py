@@ -5,23 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
 from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastv import attention_score
 from sightline.selectors.scores import top
-
-
-def last_token_attention(query: Tensor, keys: Tensor) -> Tensor:
-    """The attention row of the last token, which may look at every position: softmax(q . k / sqrt(d)) in float32.
-
-    query (..., H, d), keys (..., H, L, d) -> (..., H, L).
-    """
-    logits = (keys.float() @ query.float().unsqueeze(-1)).squeeze(-1)
-    return torch.softmax(logits / query.shape[-1] ** 0.5, dim=-1)
 
 
 @SELECTORS.register("pyramiddrop")

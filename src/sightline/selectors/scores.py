@@ -12,6 +12,8 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
 from typing import ClassVar, Literal
 
 import torch
@@ -19,7 +21,6 @@ from torch import Tensor
 
 from sightline.core.selection import Parity, QuerySpan, Ranges, Selection, Selector, TokenView
 from sightline.device.transfer import on_device
-from sightline.selectors import kernels
 
 NORM_FLOOR = 1e-12
 """Vectors shorter than this count as zero; their cosine with anything is 0."""
@@ -66,8 +67,8 @@ def relevance(tokens: Tensor, query: Tensor, weight: float = 0.85, top: int = 2)
     tokens (..., N, D), query (..., T, D) with T >= 1:
     r_i = mean of the ``top`` largest cos(z_i, q_t) over t;  a = w * minmax(r) + (1 - w) * minmax(|z|).
     """
-    if tokens.dim() == 2 and kernels.usable(tokens, tokens.shape[0]) and kernels.alignment_fits(query, top):
-        return _blend(kernels.alignment(tokens, query, top, NORM_FLOOR), weight)
+    if tokens.dim() == 2 and kernels_run(tokens, tokens.shape[0]) and _alignment_fits(query, top):
+        return _blend(_launch_alignment(tokens, query, top, NORM_FLOOR), weight)
     tokens, query = tokens.float(), query.float()
     norms = torch.linalg.vector_norm(tokens, dim=-1)
     directions = torch.nn.functional.normalize(query, dim=-1, eps=NORM_FLOOR)
@@ -150,6 +151,64 @@ def overlap_score(cells: Tensor, boxes: Tensor) -> Tensor:
     for fraction in overlap_fraction(cells, boxes):  # box by box: floating-point addition in the order of the boxes
         total = total + fraction
     return total if bool((total > 0.0).any()) else centre_prior(cells)
+
+
+# Kernels in Triton's language, where a GPU runs them: one pass over the tokens compares every one with the query.
+
+MOST_TOKENS = 8192
+"""Each program looks at one number per token at once; beyond this they no longer fit its registers."""
+MOST_WORDS = 128
+FEW_WORDS = 8
+"""Up to this many a matrix product, which wants sixteen tokens a program, would leave most of the GPU idle."""
+
+
+@cache
+def _triton_for_cuda() -> bool:
+    return torch.version.cuda is not None and find_spec("triton") is not None
+
+
+def kernels_run(tensor: Tensor, n: int) -> bool:
+    """Whether a kernel may run on this tensor's device for n tokens."""
+    return tensor.is_cuda and n <= MOST_TOKENS and _triton_for_cuda()
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _alignment_fits(query: Tensor, top: int) -> bool:
+    """Whether the kernel covers this case: no more words than fit a program, and the best one or two of them."""
+    return query.dim() == 2 and 1 <= query.shape[0] <= MOST_WORDS and top in (1, 2)
+
+
+def _launch_alignment(tokens: Tensor, query: Tensor, top: int, floor: float) -> Tensor:
+    """(2, N) float32: the mean of the ``top`` largest cosines with the query rows, and the token lengths.
+
+    tokens (N, D), query (T, D) on one device; a length below ``floor`` counts as that.
+    """
+    from sightline.selectors.kernels import greedy_programs as kernel
+
+    n, depth = tokens.shape
+    both = torch.empty(2, n, dtype=torch.float32, device=tokens.device)
+    dotted = query.shape[0] > FEW_WORDS
+    block = 16 if dotted else 4
+    kernel.alignment[(-(-n // block),)](
+        tokens.contiguous(),
+        query.contiguous(),
+        both,
+        n,
+        query.shape[0],
+        depth,
+        floor,
+        pair=min(top, query.shape[0]),
+        dotted=dotted,
+        block=block,
+        words=power_of_two(query.shape[0]) if dotted else FEW_WORDS,
+        chunk=64 if dotted else 256,
+        num_warps=4,
+    )
+    return both
 
 
 # The words of an open question that say what to look for.

@@ -46,7 +46,7 @@ SAFE = ("GET", "HEAD")
 
 
 @dataclass(frozen=True)
-class Door:
+class Address:
     """One address with its token."""
 
     port: int
@@ -54,7 +54,7 @@ class Door:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
 
     @property
-    def address(self) -> str:
+    def url(self) -> str:
         """What a person opens first."""
         return f"http://{self.host}:{self.port}/?{urlencode({TOKEN: self.token})}"
 
@@ -140,10 +140,10 @@ HEADERS = {
 
 
 class Guard:
-    """An application behind a door."""
+    """An application that answers under one address, to whoever knows its token."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self.app, self.door = app, door
+    def __init__(self, app: ASGIApp, address: Address) -> None:
+        self.app, self.address = app, address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # nothing else is served
@@ -157,18 +157,18 @@ class Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        refusal = self.door.refusal(scope)
+        refusal = self.address.refusal(scope)
         if refusal:
             await PlainTextResponse(f"Refused: {refusal}.\n", 403)(scope, receive, send_marked)
-        elif scope["method"] in SAFE and self.door.given_token(scope):
+        elif scope["method"] in SAFE and self.address.given_token(scope):
             await self._let_in(scope, receive, send_marked)
         else:
             await self.app(scope, receive, send_marked)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Takes the token out of the address; with a stale one and a good cookie too."""
-        headers = {"set-cookie": self.door.cookie_header}
-        await RedirectResponse(self.door.without_token(scope), 303, headers)(scope, receive, send)
+        headers = {"set-cookie": self.address.cookie_header}
+        await RedirectResponse(self.address.without_token(scope), 303, headers)(scope, receive, send)
 
 
 # Serving until Ctrl-C: a free port first, one line with the address, one line at the end.
@@ -201,20 +201,20 @@ def serve(
     host: str = LOOPBACK[0],
     say: Callable[[str], None] = print,
 ) -> None:
-    """Serves an application behind a door of its own until Ctrl-C; ``port`` 0 takes any that is free.
+    """Serves an application under an address of its own until Ctrl-C; ``port`` 0 takes any that is free.
 
     ``say`` gets the address, a warning where other machines reach it, and that it has stopped.
     """
     with listen(host, port) as listener:
-        door = Door(listener.getsockname()[1], host)
+        address = Address(listener.getsockname()[1], host)
         if host not in LOOPBACK:
             say(f"warning: other machines reach {host}, and what they exchange with it is not encrypted")
-        say(f"open {door.address}")
+        say(f"open {address.url}")
         say("stop with Ctrl-C")
         if open_browser:
-            webbrowser.open(door.address)
+            webbrowser.open(address.url)
         config = uvicorn.Config(
-            Guard(app, door),
+            Guard(app, address),
             lifespan="off",
             log_level="error",
             access_log=False,

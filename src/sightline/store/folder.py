@@ -18,10 +18,10 @@ from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, place, read_whole
-from sightline.places.holders import here
 from sightline.places.listing import TRIAL, remove
 from sightline.places.writing import (
     entries,
+    here,
     make_folder,
     make_within,
     refuse_unusable_place,

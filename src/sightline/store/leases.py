@@ -29,9 +29,8 @@ from types import TracebackType
 from sightline.device import last_move, moved
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, is_remote, read_whole
-from sightline.places.holders import Holder, here, holder_of
 from sightline.places.listing import remove
-from sightline.places.writing import create_new, gone, make_folder, make_within, write_whole
+from sightline.places.writing import Holder, create_new, gone, here, holder_of, make_folder, make_within, write_whole
 
 LEASES = "leases"
 DRIVER, MEMBER, OPENING, BOXES = "driver", "member-", "opening", "boxes"

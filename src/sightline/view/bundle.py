@@ -18,9 +18,9 @@ from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.page import embed_json
 from sightline.serving.server import LOOK
-from sightline.view.intervals_beside import measured
+from sightline.view.intervals import measured
 from sightline.view.runs import OUTCOMES, ViewedRun
-from sightline.view.server import PAGES, AnswersToPages
+from sightline.view.server import PAGES, PageData
 
 PAGE = "index.html"
 SUFFIXES = {"image/jpeg": ".jpg", "image/png": ".png", "image/webp": ".webp", "image/gif": ".gif"}
@@ -30,7 +30,7 @@ MOST_ARMS = 60
 """Arms whose masks go into a bundle, per run."""
 
 
-def write_bundle(answers: AnswersToPages, folder: Path, query: str, most: int) -> Path:
+def write_bundle(answers: PageData, folder: Path, query: str, most: int) -> Path:
     """Writes the site into a new or empty folder and returns its page."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SightlineError(f"{folder} exists and is not empty; name a new folder for the bundle")
@@ -63,7 +63,7 @@ def _words(query: str, most: int, chosen: list[_Chosen]) -> str:
 class _Chosen:
     """The cases of one run that go into a bundle."""
 
-    def __init__(self, answers: AnswersToPages, number: int, run: ViewedRun, query: str, most: int) -> None:
+    def __init__(self, answers: PageData, number: int, run: ViewedRun, query: str, most: int) -> None:
         self.answers, self.number, self.run = answers, number, run
         asked = run.asked()
         places = asked.listed(query, "", False, True)
@@ -130,7 +130,7 @@ def _overview(run: ViewedRun) -> dict[str, Any]:
     return {**run.numbers(), "headline": [], **measured(str(run.folder)), "version": 0}
 
 
-def _compared(answers: AnswersToPages, chosen: list[_Chosen]) -> Iterator[dict[str, Any]]:
+def _compared(answers: PageData, chosen: list[_Chosen]) -> Iterator[dict[str, Any]]:
     """Every arm of every run with the same arm of every other, and with Full of its own, over the chosen cases."""
     for first, one in enumerate(chosen):
         for second, two in enumerate(chosen):

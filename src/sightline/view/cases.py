@@ -20,7 +20,7 @@ from sightline.probes.images import image_digest
 from sightline.serving.server import file_inside, picture_bytes
 from sightline.store.folder import RunFolder
 from sightline.store.shard_files import ShardFile, ShardPiece
-from sightline.view.row_index import HEAVY, ProbeBook, Rows, layout_of
+from sightline.view.rows import HEAVY, ProbeBook, Rows, layout_of
 
 KEPT_TABLES = 96
 """Files whose masks stay in memory: the next case is mostly of the same shard."""

@@ -21,7 +21,7 @@ from sightline.rows.usable import finite_in_every_arm, paired
 from sightline.statistics.arm_rows import are_in_words, is_plain
 from sightline.statistics.metrics import METRICS, ZERO_COVERAGE
 from sightline.statistics.summaries import arm_points
-from sightline.view.row_index import Rows
+from sightline.view.rows import Rows
 
 POSITIVE = 'label == "yes"'
 YES_OR_NO: dict[str, tuple[str, str, bool]] = {

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from sightline.errors import SightlineError
 from sightline.rows import load_run
 from sightline.view.cases import CaseReader
-from sightline.view.intervals_beside import IntervalsBeside
+from sightline.view.intervals import BackgroundIntervals
 from sightline.view.overview import first_numbers
-from sightline.view.queries import AskedRows
-from sightline.view.row_index import ProbeBook, RowIndex
+from sightline.view.query import AskedRows
+from sightline.view.rows import ProbeBook, RowIndex
 
 LOOK_EVERY_S = 2.0
 """How often a folder is looked at for new files, at most, while pages ask."""
@@ -32,7 +32,7 @@ class ViewedRun:
     images: Path | None
     index: RowIndex = field(init=False)
     reader: CaseReader = field(init=False)
-    intervals: IntervalsBeside = field(init=False)
+    intervals: BackgroundIntervals = field(init=False)
     _asked: AskedRows = field(init=False)
     _numbers: tuple[int, dict[str, Any]] | None = field(init=False, default=None)
     _joined: tuple[int, dict[str, str]] | None = field(init=False, default=None)
@@ -42,7 +42,7 @@ class ViewedRun:
     def __post_init__(self) -> None:
         self.index = RowIndex(self.folder)
         self.reader = CaseReader(self.folder, ProbeBook(self.folder))
-        self.intervals = IntervalsBeside(self.folder)
+        self.intervals = BackgroundIntervals(self.folder)
         self._asked = AskedRows(self.index.rows, self.reader.probes)
         self._looked = monotonic()
         self.reader.probes.text("", "question")  # read now, not while somebody waits for the first case

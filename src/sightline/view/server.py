@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from sightline.core.text import BEGINNINGS, MARK
+from sightline.core.text import as_text
 from sightline.errors import SightlineError
 from sightline.serving.server import application, html_page
 from sightline.version import __version__
 from sightline.view.cases import CaseReader, shown_bytes, shown_source
-from sightline.view.queries import AskedRows
+from sightline.view.query import AskedRows
 from sightline.view.runs import ViewedRun, compared
 
 # Rows as something to take along: CSV, a list of probes, tasks of Label Studio.
@@ -30,7 +30,7 @@ MOST = 100_000
 FORMATS = {"csv": "text/csv", "probes": "text/plain", "label-studio": "application/json"}
 
 
-def taken_along(rows: AskedRows, reader: CaseReader, places: NDArray[Any], format: str, columns: Sequence[str]) -> str:
+def rows_as_text(rows: AskedRows, reader: CaseReader, places: NDArray[Any], format: str, columns: Sequence[str]) -> str:
     """The rows at these places in one of ``FORMATS``."""
     if len(places) > MOST:
         raise SightlineError(
@@ -52,13 +52,8 @@ def _csv(rows: AskedRows, places: NDArray[Any], columns: Sequence[str]) -> str:
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(columns)
     for record in rows.records(places, list(columns)):
-        writer.writerow([_cell(value) for value in record.values()])
+        writer.writerow([as_text(value) for value in record.values()])
     return sink.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe in front."""
-    return f"{MARK}{value}" if isinstance(value, str) and value.startswith(BEGINNINGS) else value
 
 
 def label_studio_task(rows: AskedRows, reader: CaseReader, probe: str, view: str) -> dict[str, Any]:
@@ -108,7 +103,7 @@ TABLE = ("arm", "probe_id", "view", "label", "predicted", "correct", "margin", "
 Parameters = Mapping[str, str]
 
 
-class AnswersToPages:
+class PageData:
     """The runs of one viewer."""
 
     def __init__(self, runs: Sequence[ViewedRun]) -> None:
@@ -194,7 +189,7 @@ class AnswersToPages:
         else:
             places = asked.listed(given.get("query", ""), given.get("sort", ""), given.get("down") == "1", False)
         columns = [name for name in (given.get("columns") or ",".join(TABLE)).split(",") if name in asked.names]
-        return taken_along(asked, run.reader, places, given.get("format", "csv"), columns)
+        return rows_as_text(asked, run.reader, places, given.get("format", "csv"), columns)
 
     def image(self, given: Parameters) -> tuple[bytes, str]:
         """An image, or with ``detail`` one of the sharp parts that the run keeps of it."""
@@ -236,7 +231,7 @@ KEPT = {"cache-control": "private, max-age=3600"}
 """Pictures of a case do not change while it is looked at."""
 
 
-def viewer(answers: AnswersToPages) -> Starlette:
+def viewer(answers: PageData) -> Starlette:
     """An application over some runs; only ``GET`` is answered."""
 
     def in_json(name: str) -> Callable[[Request], Response]:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from sightline.analysis.regions import agreement_table
-from sightline.controls.screening import reviewed_images
+from sightline.controls.text_replacement import reviewed_images
 from sightline.probes.annotations import detect_format, read_annotations
 from sightline.probes.formats import FORMATS
 from sightline.probes.formats.gsr import read_instances

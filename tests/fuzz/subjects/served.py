@@ -9,18 +9,17 @@ from random import Random
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from sightline.annotate.annotation_app import annotation_app
-from sightline.annotate.exchange import import_answers
+from sightline.annotate.campaign import JOURNAL, Campaign, WorkQueue, read_judgements
+from sightline.annotate.files import import_answers
 from sightline.annotate.journal import FIRST
 from sightline.annotate.label_studio import label_studio_tasks, read_label_studio
-from sightline.annotate.tasks import JOURNAL, TaskFolder
-from sightline.annotate.work import WorkQueue, all_readings
+from sightline.annotate.server import annotation_app
 from sightline.errors import SightlineError
 from sightline.view.runs import viewed_runs
-from sightline.view.server import AnswersToPages, viewer
+from sightline.view.server import PageData, viewer
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
-from tests.unit.annotate.sample_task import EVIDENCE, HARD_NEGATIVES, said, sample_task
+from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, said, sample_task
 from tests.unit.view.viewed_folder import viewed_folder
 
 with warnings.catch_warnings():
@@ -36,14 +35,14 @@ class LabelStudio(FileSubject):
     file_name = "export.json"
 
     def prepare(self) -> None:
-        self.tasks: list[tuple[TaskFolder, list[dict[str, Any]]]] = []
+        self.tasks: list[tuple[Campaign, list[dict[str, Any]]]] = []
         for kind in (EVIDENCE, HARD_NEGATIVES):
             (self.folder / kind.name / "done").mkdir(parents=True)
             done = sample_task(self.folder / kind.name / "done" / "task", 3, kind)
             done.journal.append_all([(FIRST, "ann", item.id, said(kind)) for item in done.items])
             task = sample_task(self.folder / kind.name / "task", 3, kind)
             shutil.copy(task.path / JOURNAL, task.path / "unused")
-            self.tasks.append((task, label_studio_tasks(kind, all_readings(done))))
+            self.tasks.append((task, label_studio_tasks(kind, read_judgements(done))))
 
     def content(self, random: Random) -> bytes:
         self.task, tasks = random.choice(self.tasks)
@@ -81,7 +80,7 @@ class Viewed(_Asked):
 
     def prepare(self) -> None:
         viewed_folder(self.folder / "run", images=4)
-        answers = AnswersToPages(viewed_runs([self.folder / "run"], None))
+        answers = PageData(viewed_runs([self.folder / "run"], None))
         self.names = [*(name for name in answers.names if name != "overview"), "take", "image"]
         self.client = TestClient(viewer(answers))
         rows = answers.rows({"limit": "1", "columns": "probe_id,image_key,arm"})["rows"][0]
@@ -120,7 +119,7 @@ class Annotated(_Asked):
         place = random.randrange(2)
         self.client = self.clients[place]
         if random.random() < 0.2:
-            where = random.choice(("/item/0", "/picture/0/0", "/picture/1/7", "/next", "/task", "/undo"))
+            where = random.choice(("/item/0", "/picture/0/0", "/picture/1/7", "/next", "/campaign", "/undo"))
             return "GET", "/" + quote(mutations.text_like(where, random).lstrip("/"), safe="/", errors="replace"), None
         fields = said(self.kinds[place], **{self.kinds[place].remarks[-1][0]: "a note"})
         answer = {"number": 0, "fields": fields, "confirmed": random.random() < 0.5, "supersedes": None}

@@ -13,7 +13,7 @@ from typing import Any
 
 from sightline.annotate.label_studio import read_label_studio
 from sightline.auditing.config import read_config
-from sightline.controls.screening import reviewed_images
+from sightline.controls.text_replacement import reviewed_images
 from sightline.cost.card import CostCard
 from sightline.gate.rules import read_rules
 from sightline.places.writing import append, refuse_unusable_file, write_whole
@@ -27,7 +27,7 @@ from sightline.selectors.masks import read_masks
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import Subject
 from tests.fuzz.subjects.probe_files import PROBES
-from tests.unit.annotate.sample_task import EVIDENCE, sample_task
+from tests.unit.annotate.sample_campaign import EVIDENCE, sample_task
 
 KINDS = (
     "file", "absent", "zeros", "nothing", "full", "pipe", "socket", "folder", "link", "loop", "nowhere", "odd", "long",

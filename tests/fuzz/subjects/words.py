@@ -114,7 +114,6 @@ class GateRules(FileSubject):
         rules = gate_rules.read_rules(self.file)
         for rule in rules:
             gate_rules.parse_rule(rule)
-        gate_rules.renamings(rules)
 
 
 class Thresholds(Subject):

@@ -10,19 +10,17 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from sightline.annotate.columns import answers_of, artifact_text, read_artifact
-from sightline.annotate.exchange import export_answers, import_answers
-from sightline.annotate.items import KINDS, TaskKind
+from sightline.annotate.campaign import ITEMS, Campaign, open_campaign, read_judgements
+from sightline.annotate.files import answers_of, artifact_text, export_answers, import_answers, read_artifact
+from sightline.annotate.items import KINDS, CampaignKind
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.tasks import ITEMS, TaskFolder, open_task
-from sightline.annotate.work import all_readings
 from sightline.cli import app
 from sightline.controls.text_replacement import ERASE, LABELS, ORIGINAL, REPLACEMENT, SHAM
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import write_probes
 from sightline.probes.typed_rows import read_decision_file, read_typed_rows
-from tests.unit.annotate.sample_task import EVIDENCE, HARD_NEGATIVES, said, sample_task
+from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, said, sample_task
 
 BOX = (0.2, 0.2, 0.6, 0.4)
 
@@ -61,7 +59,7 @@ def pairs(tmp_path: Path) -> Path:
 def test_hard_negatives_are_the_negatives_and_speak_for_their_image(pairs: Path, images: Path, tmp_path: Path) -> None:
     lines = sightline("new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images)
     assert lines[0].endswith("3 items in 1 batches")
-    task = open_task(tmp_path / "task")
+    task = open_campaign(tmp_path / "task")
     assert [item.id for item in task.items] == ["c-no", "b-no", "a-no"], "suspicious, then by difficulty"
     assert task.items[0].suspicion == ("source_target_same",)
     assert task.by_id["a-no"].probes == ("a-yes", "a-no")
@@ -77,7 +75,7 @@ def test_the_lexical_audit_says_what_is_suspicious(pairs: Path, images: Path, tm
     sightline(
         "new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images, "--audit", audit
     )  # fmt: skip
-    item = open_task(tmp_path / "task").items[0]
+    item = open_campaign(tmp_path / "task").items[0]
     assert (item.id, item.suspicion, item.facts[matches]) == ("a-no", ("x", "y"), "3")
 
 
@@ -108,7 +106,7 @@ def test_text_replacement_shows_the_four_versions(images: Path, tmp_path: Path) 
         "new", tmp_path / "task", "--kind", "text-replacement", "--probes", tmp_path / "replaced.jsonl",
         "--images", images, "--audit", screening,
     )  # fmt: skip
-    (item,) = open_task(tmp_path / "task").items
+    (item,) = open_campaign(tmp_path / "task").items
     assert [view.image for view in item.views] == [f"r-{v}.png" for v in (ORIGINAL, SHAM, REPLACEMENT, ERASE)]
     assert (item.source_text, item.target_text, item.suspicion) == ("word", "ward", ("not_read_as_intended",))
     assert len(item.probes) == 8
@@ -120,7 +118,7 @@ def test_evidence_does_not_show_the_regions_that_are_known(images: Path, tmp_pat
     sightline(
         "new", tmp_path / "task", "--kind", "evidence", "--probes", tmp_path / "open.jsonl", "--images", images
     )  # fmt: skip
-    (item,) = open_task(tmp_path / "task").items
+    (item,) = open_campaign(tmp_path / "task").items
     assert (item.views[0].regions, item.answers) == ((), ("1999",))
 
 
@@ -151,15 +149,15 @@ def test_a_task_is_never_begun_anew(pairs: Path, images: Path, tmp_path: Path) -
 def test_changed_items_and_pictures_are_noticed(tmp_path: Path) -> None:
     task = sample_task(tmp_path / "task")
     Image.new("RGB", (120, 80), "black").save(tmp_path / "pictures" / "page.png")
-    with pytest.raises(SightlineError, match=r"page\.png was changed after the task was made"):
+    with pytest.raises(SightlineError, match=r"page\.png was changed after the campaign was made"):
         task.picture("item-000", 0)
     file = tmp_path / "task" / ITEMS
     file.write_text(file.read_text().replace("ward", "word"), encoding="utf-8")
-    with pytest.raises(SightlineError, match="changed after the task was made"):
-        open_task(tmp_path / "task")
+    with pytest.raises(SightlineError, match="changed after the campaign was made"):
+        open_campaign(tmp_path / "task")
 
 
-def answered(task: TaskFolder, *, differ: bool = True) -> TaskFolder:
+def answered(task: Campaign, *, differ: bool = True) -> Campaign:
     """All read once, half of it twice, the last of those differently; a third person decides."""
     twice = [item.id for item in task.items if item.second]
     worst = task.kind.field(task.kind.decision).answers[-1]
@@ -171,12 +169,12 @@ def answered(task: TaskFolder, *, differ: bool = True) -> TaskFolder:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_the_artifacts_columns_come_back_as_they_went(kind: TaskKind, tmp_path: Path) -> None:
+def test_the_artifacts_columns_come_back_as_they_went(kind: CampaignKind, tmp_path: Path) -> None:
     task = answered(sample_task(tmp_path / "task", kind=kind))
     file = tmp_path / ("rows.jsonl" if kind.draws_boxes else "rows.csv")
-    file.write_text(artifact_text(kind, answers_of(all_readings(task), FIRST)), encoding="utf-8")
+    file.write_text(artifact_text(kind, answers_of(read_judgements(task), FIRST)), encoding="utf-8")
     back = [(item.id, fields) for item, fields, _ in read_artifact(task, file)]
-    sent = [(item.id, fields) for item, fields, _ in answers_of(all_readings(task), FIRST)]
+    sent = [(item.id, fields) for item, fields, _ in answers_of(read_judgements(task), FIRST)]
     assert [name for name, _ in back] == [name for name, _ in sent]
     for (_, one), (_, two) in zip(back, sent, strict=True):
         assert {name: value for name, value in one.items() if value and name != "boxes"} == {
@@ -256,7 +254,7 @@ def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path) -> None:
     answered(task)
     with pytest.raises(SightlineError, match=r"1 open disagreements .* third person"):
         sightline("sign-off", task.path, "--as", "dora")
-    (disputed,) = [each.item.id for each in all_readings(task) if each.disputed]
+    (disputed,) = [each.item.id for each in read_judgements(task) if each.disputed]
     task.journal.append_all([(ADJUDICATION, "carol", disputed, said(HARD_NEGATIVES, "invalid_bad_box"))])
     lines = sightline("sign-off", task.path, "--as", "dora")
     assert lines[1:] == ["           5 valid_negative", "           1 invalid_bad_box"]
@@ -277,7 +275,7 @@ def test_decisions_can_be_written_without_a_signature(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [HARD_NEGATIVES, EVIDENCE], ids=lambda kind: kind.name)
-def test_agreement_is_printed_and_written(kind: TaskKind, tmp_path: Path) -> None:
+def test_agreement_is_printed_and_written(kind: CampaignKind, tmp_path: Path) -> None:
     task = sample_task(tmp_path / "task", kind=kind)
     with pytest.raises(SightlineError, match="no item has been read by two people yet"):
         sightline("agreement", task.path)
@@ -291,7 +289,7 @@ def test_agreement_is_printed_and_written(kind: TaskKind, tmp_path: Path) -> Non
 
 
 def test_a_folder_name_means_its_pages(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="is no task; make one with 'sightline annotate new'"):
+    with pytest.raises(SightlineError, match="is no campaign; make one with 'sightline annotate new'"):
         sightline(tmp_path / "nothing", "--as", "ann")
 
 

@@ -16,15 +16,14 @@ from typing import Any
 
 import pytest
 
-from sightline.annotate.exchange import export_answers, import_answers
-from sightline.annotate.items import KINDS, TaskKind
+from sightline.annotate.campaign import Campaign, read_judgements
+from sightline.annotate.files import export_answers, import_answers
+from sightline.annotate.items import KINDS, CampaignKind
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.label_studio import label_config, label_studio_tasks, read_label_studio
-from sightline.annotate.tasks import TaskFolder
-from sightline.annotate.work import all_readings
 from sightline.errors import SightlineError
 from sightline.probes.regions import ROLES
-from tests.unit.annotate.sample_task import EVIDENCE, HARD_NEGATIVES, SIZE, VIEWS, said, sample_task
+from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, SIZE, VIEWS, said, sample_task
 
 COUNT = 100
 
@@ -44,7 +43,7 @@ def sdk() -> Any:
     )
 
 
-def answered(path: Path, kind: TaskKind) -> TaskFolder:
+def answered(path: Path, kind: CampaignKind) -> Campaign:
     """A hundred annotations in all: of a first and a second person, and of a third about what they differ in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     task = sample_task(path, 60, kind, second=0.5)
@@ -56,15 +55,15 @@ def answered(path: Path, kind: TaskKind) -> TaskFolder:
         if pass_ == FIRST or item.second
     ]
     task.journal.append_all(answers)
-    differing = [each.item.id for each in all_readings(task) if each.disputed]
+    differing = [each.item.id for each in read_judgements(task) if each.disputed]
     task.journal.append_all(
         (ADJUDICATION, "carol", name, _answer(kind, rng)) for name in differing[: COUNT - len(answers)]
     )
-    assert sum(len(each.given) for each in all_readings(task)) == COUNT
+    assert sum(len(each.given) for each in read_judgements(task)) == COUNT
     return task
 
 
-def _answer(kind: TaskKind, rng: random.Random) -> dict[str, Any]:
+def _answer(kind: CampaignKind, rng: random.Random) -> dict[str, Any]:
     decision = rng.choice(["", *kind.field(kind.decision).answers[1:]])
     answer = said(kind, decision, **{name: rng.choice(["", "ä “quoted” <note>\n2"]) for name, _ in kind.remarks})
     if kind.draws_boxes:
@@ -77,7 +76,7 @@ def _answer(kind: TaskKind, rng: random.Random) -> dict[str, Any]:
     return kind.check(answer, confirmed=True)
 
 
-def spoken(task: TaskFolder) -> dict[tuple[str, str], tuple[str, dict[str, Any]]]:
+def spoken(task: Campaign) -> dict[tuple[str, str], tuple[str, dict[str, Any]]]:
     """Who said what, without free texts that were left empty."""
     return {
         (entry.pass_, entry.item): (entry.who, {name: value for name, value in (entry.fields or {}).items() if value})
@@ -97,7 +96,7 @@ def same(one: Any, two: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_a_hundred_annotations_come_back_as_they_went(kind: TaskKind, tmp_path: Path) -> None:
+def test_a_hundred_annotations_come_back_as_they_went(kind: CampaignKind, tmp_path: Path) -> None:
     task = answered(tmp_path / "one" / "task", kind)
     export_answers(task, "label-studio", tmp_path / "out.json", "final")
     (tmp_path / "two").mkdir()
@@ -110,10 +109,10 @@ def test_a_hundred_annotations_come_back_as_they_went(kind: TaskKind, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_label_studio_accepts_configuration_tasks_and_annotations(kind: TaskKind, sdk: Any, tmp_path: Path) -> None:
+def test_label_studio_accepts_configuration_tasks_and_annotations(kind: CampaignKind, sdk: Any, tmp_path: Path) -> None:
     interface = sdk.LabelInterface(label_config(kind, VIEWS.get(kind.name, 1)))
     interface.validate()
-    tasks = label_studio_tasks(kind, all_readings(answered(tmp_path / "task", kind)))
+    tasks = label_studio_tasks(kind, read_judgements(answered(tmp_path / "task", kind)))
     assert len(tasks) == 60
     for task in tasks:
         assert interface.validate_task({"data": task["data"]})
@@ -122,7 +121,7 @@ def test_label_studio_accepts_configuration_tasks_and_annotations(kind: TaskKind
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_what_label_studios_converter_writes_comes_back(kind: TaskKind, sdk: Any, tmp_path: Path) -> None:
+def test_what_label_studios_converter_writes_comes_back(kind: CampaignKind, sdk: Any, tmp_path: Path) -> None:
     task = answered(tmp_path / "one" / "task", kind)
     export_answers(task, "label-studio", tmp_path / "out.json", "final")
     converter = sdk.Converter(str(tmp_path / "out.xml"), None)
@@ -170,10 +169,10 @@ def test_label_studios_short_form_has_our_decisions(sdk: Any, tmp_path: Path) ->
     assert theirs == ours
 
 
-def _exported(tmp_path: Path) -> tuple[TaskFolder, list[dict[str, Any]]]:
+def _exported(tmp_path: Path) -> tuple[Campaign, list[dict[str, Any]]]:
     task = sample_task(tmp_path / "task", 2, EVIDENCE, second=0.0)
     task.journal.append_all([(FIRST, "ann", task.items[0].id, said(EVIDENCE))])
-    return task, label_studio_tasks(EVIDENCE, all_readings(task))
+    return task, label_studio_tasks(EVIDENCE, read_judgements(task))
 
 
 def test_numbers_stand_for_people_where_label_studio_gives_no_more(tmp_path: Path) -> None:
@@ -225,7 +224,7 @@ def _with(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[
         (_with(lambda all: all.append({**all[0], "id": "p", "type": "polygonlabels"})), "'p' is of the type 'polygon"),
         (_with(lambda all: all.append({"type": "relation"})), "is of the type 'relation'"),
         (_with(lambda all: all[0].update(image_rotation=90)), "'box-0' is on the page turned by 90"),
-        (_with(lambda all: all[0].update(original_width=640)), "picture of 640 x 80 pixels, the task's has 120 x 80"),
+        (_with(lambda all: all[0].update(original_width=640)), "picture of 640 x 80 pixels, the item's has 120 x 80"),
         (_with(lambda all: all[0].update(to_name="image_2")), "'box-0' is on image_2"),
         (_with(lambda all: all[0]["value"]["rectanglelabels"].append("question")), "'box-0' has 2 labels; keep one"),
         (_with(lambda all: all.append(all[0])), "region 'box-0' is there twice"),

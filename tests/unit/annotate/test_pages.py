@@ -17,26 +17,24 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from sightline.annotate.annotation_app import LONGEST_BODY, annotation_app
+from sightline.annotate.campaign import Campaign, WorkQueue, open_campaign, read_judgements
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.tasks import TaskFolder, open_task
-from sightline.annotate.work import WorkQueue, all_readings
-from sightline.serving.server import Door, Guard
-from tests.unit.annotate.sample_task import EVIDENCE, said, sample_task, turned_task
-from tests.unit.annotate.served_task import served
+from sightline.annotate.server import LONGEST_BODY, annotation_app
+from sightline.serving.server import Address, Guard
+from tests.unit.annotate.sample_campaign import EVIDENCE, said, sample_task, served, turned_task
 
 ORIGIN = "http://127.0.0.1:8000"
 TOKEN = "the-token"
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> TaskFolder:
+def task(tmp_path: Path) -> Campaign:
     return sample_task(tmp_path / "task")
 
 
-def client(task: TaskFolder, who: str = "ann", pass_: str = FIRST, **headers: str) -> TestClient:
+def client(task: Campaign, who: str = "ann", pass_: str = FIRST, **headers: str) -> TestClient:
     """A browser that has come in by the printed address."""
-    door = Door(8000, token=TOKEN)
+    door = Address(8000, token=TOKEN)
     usual = {"origin": ORIGIN, "cookie": f"{door.cookie}={TOKEN}"}
     guarded = Guard(annotation_app(WorkQueue(task, who, pass_)), door)
     return TestClient(guarded, base_url=ORIGIN, headers=usual | headers, follow_redirects=False)
@@ -48,7 +46,7 @@ def save(page: TestClient, number: int, fields: Any, supersedes: int | None = No
     )
 
 
-def test_an_item_is_shown_saved_and_confirmed(task: TaskFolder) -> None:
+def test_an_item_is_shown_saved_and_confirmed(task: Campaign) -> None:
     page = client(task)
     assert page.get("/next").json() == {"number": 0}
     shown = page.get("/item/0").json()
@@ -61,15 +59,15 @@ def test_an_item_is_shown_saved_and_confirmed(task: TaskFolder) -> None:
     assert page.get("/next").json() == {"number": 1}
 
 
-def test_undo_names_the_item_that_it_changed(task: TaskFolder) -> None:
+def test_undo_names_the_item_that_it_changed(task: Campaign) -> None:
     page = client(task)
     assert page.post("/undo").json() == {"number": None}
     save(page, 3, said())
     assert page.post("/undo").json() == {"number": 3}
-    assert page.get("/task").json()["progress"]["done"] == 0
+    assert page.get("/campaign").json()["progress"]["done"] == 0
 
 
-def test_pictures_are_the_files_of_the_task_and_nothing_else(task: TaskFolder) -> None:
+def test_pictures_are_the_files_of_the_task_and_nothing_else(task: Campaign) -> None:
     page = client(task)
     assert page.get("/picture/0/0").content == (task.path.parent / "pictures" / "page.png").read_bytes()
     assert page.get("/picture/0/1").status_code == 400
@@ -84,7 +82,7 @@ def test_pictures_are_the_files_of_the_task_and_nothing_else(task: TaskFolder) -
         "/annotate//etc/passwd", "/picture/-1/0", "/item/-1", "/look/../report.py",
     ],
 )  # fmt: skip
-def test_no_path_leads_out(task: TaskFolder, path: str) -> None:
+def test_no_path_leads_out(task: Campaign, path: str) -> None:
     response = client(task).get(path)
     assert response.status_code in (400, 404)
     assert "sightline_task" not in response.text
@@ -100,7 +98,7 @@ def test_no_path_leads_out(task: TaskFolder, path: str) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize(("method", "path"), [("GET", "/item/0"), ("POST", "/save"), ("POST", "/undo")])
 def test_strangers_are_refused_and_nothing_is_written(
-    task: TaskFolder, headers: dict[str, str], method: str, path: str
+    task: Campaign, headers: dict[str, str], method: str, path: str
 ) -> None:
     body = {"number": 0, "fields": said(), "confirmed": True, "supersedes": None}
     response = client(task, **headers).request(method, path, json=body if method == "POST" else None)
@@ -118,37 +116,37 @@ def test_strangers_are_refused_and_nothing_is_written(
         b'{"number": 0, "fields": {"qc_decision": {}}}', b"\xff\xfe",
     ],
 )  # fmt: skip
-def test_what_is_no_answer_is_refused_in_words(task: TaskFolder, body: bytes) -> None:
+def test_what_is_no_answer_is_refused_in_words(task: Campaign, body: bytes) -> None:
     response = client(task).post("/save", content=body)
     assert response.status_code == 400
     assert response.json()["error"]
     assert task.journal.entries() == []
 
 
-def test_an_endless_answer_is_cut_off(task: TaskFolder) -> None:
+def test_an_endless_answer_is_cut_off(task: Campaign) -> None:
     assert client(task).post("/save", content=b" " * (LONGEST_BODY + 1)).status_code == 413
 
 
-def test_two_windows_do_not_overwrite_each_other(task: TaskFolder) -> None:
+def test_two_windows_do_not_overwrite_each_other(task: Campaign) -> None:
     one, two = client(task), client(task)
     first = save(one, 0, {"qc_decision": "unclear"}, confirmed=False).json()["entry"]["number"]
     assert save(two, 0, said(), first).status_code == 200
     late = save(one, 0, {"qc_decision": "invalid_bad_box"}, first, confirmed=False)
     assert (late.status_code, "nothing was saved" in late.json()["error"]) == (409, True)
-    assert all_readings(task)[0].fields(FIRST) == said()
+    assert read_judgements(task)[0].fields(FIRST) == said()
 
 
-def test_nobody_sees_what_another_said(task: TaskFolder) -> None:
+def test_nobody_sees_what_another_said(task: Campaign) -> None:
     number = next(number for number, item in enumerate(task.items) if item.second)
     save(client(task), number, said(annotator_notes="SECRET", qc_decision="unclear"))
     other = client(task, "bob", SECOND)
-    seen = "".join(other.get(path).text for path in ("/task", "/next", f"/item/{number}", "/"))
+    seen = "".join(other.get(path).text for path in ("/campaign", "/next", f"/item/{number}", "/"))
     assert "SECRET" not in seen
     assert "ann" not in other.get(f"/item/{number}").json().values()
     assert client(task, "eve").get(f"/item/{number}").status_code == 400, "taken by another person in this pass"
 
 
-def test_the_adjudicator_sees_both_answers_without_names(task: TaskFolder) -> None:
+def test_the_adjudicator_sees_both_answers_without_names(task: Campaign) -> None:
     number = next(number for number, item in enumerate(task.items) if item.second)
     save(client(task), number, said())
     save(client(task, "bob", SECOND), number, said(qc_decision="unclear"))
@@ -159,7 +157,7 @@ def test_the_adjudicator_sees_both_answers_without_names(task: TaskFolder) -> No
 
 
 def test_roles_come_with_their_marks(tmp_path: Path) -> None:
-    roles = client(sample_task(tmp_path / "evidence", kind=EVIDENCE)).get("/task").json()["roles"]
+    roles = client(sample_task(tmp_path / "evidence", kind=EVIDENCE)).get("/campaign").json()["roles"]
     assert [mark["letter"] for mark in roles.values()] == ["V", "L", "R", "C", "A", "X"]
 
 
@@ -202,7 +200,7 @@ def test_nothing_that_was_confirmed_is_lost_when_the_server_is_killed(tmp_path: 
                 assert answer.status_code == 200
                 heads[number], promised[number] = answer.json()["entry"]["number"], note
     assert len(promised) > 5
-    kept = {each.item.id: each.fields(FIRST) for each in all_readings(open_task(task.path))}
+    kept = {each.item.id: each.fields(FIRST) for each in read_judgements(open_campaign(task.path))}
     for number, note in promised.items():
         fields = kept[task.items[number].id]
         assert fields is not None
@@ -217,7 +215,7 @@ def test_two_people_work_at_the_same_time_in_processes_of_their_own(tmp_path: Pa
             assert browser.get(f"/item/{number}").status_code == 200
             assert save(browser, number, said()).status_code == 200  # type: ignore[arg-type]
         assert ann.get("/next").json() == bob.get("/next").json() == {"number": None}
-    people = [each.given[FIRST].who for each in all_readings(task)]
+    people = [each.given[FIRST].who for each in read_judgements(task)]
     assert people == ["ann", "bob"] * 4
 
 
@@ -244,7 +242,7 @@ def test_a_photograph_that_asks_to_be_turned_is_shown_as_it_is_stored(tmp_path: 
         b'{"number": 1e400, "fields": {}, "supersedes": null}',
     ],
 )
-def test_an_answer_that_is_none_gets_one_line_and_no_failure(task: TaskFolder, body: bytes) -> None:
+def test_an_answer_that_is_none_gets_one_line_and_no_failure(task: Campaign, body: bytes) -> None:
     answer = client(task).post("/save", content=body)
     assert answer.status_code == 400
     assert "\n" not in answer.json()["error"]
@@ -257,11 +255,11 @@ def test_a_role_of_any_kind_is_refused_in_words(tmp_path: Path, region: Any) -> 
     assert answer.status_code == 400
 
 
-def test_a_number_that_is_too_long_names_no_item(task: TaskFolder) -> None:
+def test_a_number_that_is_too_long_names_no_item(task: Campaign) -> None:
     assert client(task).get("/item/" + "9" * 5000).status_code == 404
 
 
-def test_a_contradiction_names_the_question_to_look_at(task: TaskFolder) -> None:
+def test_a_contradiction_names_the_question_to_look_at(task: Campaign) -> None:
     refused = save(client(task), 0, said(source_bbox_matches_source_text="no"))
     assert refused.status_code == 400
     assert refused.json()["field"] == "source_bbox_matches_source_text"

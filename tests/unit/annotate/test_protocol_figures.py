@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from sightline.annotate.agreement import EVERY_FIELD, VALIDITY, AgreementReport, agreement_report
-from sightline.annotate.exchange import sign_off
+from sightline.annotate.campaign import Campaign, read_judgements
+from sightline.annotate.files import sign_off
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.tasks import TaskFolder
-from sightline.annotate.work import all_readings
 from sightline.probes.regions import ROLES
 from sightline.probes.typed_rows import read_decision_file
-from tests.unit.annotate.sample_task import EVIDENCE, boxed, said, sample_task
+from tests.unit.annotate.sample_campaign import EVIDENCE, boxed, said, sample_task
 
 NOT_VISIBLE, PRESENT, UNCLEAR = "invalid_source_not_visible", "invalid_target_present", "unclear"
 
@@ -39,7 +38,7 @@ def by_field(report: AgreementReport) -> dict[str, dict[str, Any]]:
     return {str(row["field"]): {str(k): v for k, v in row.items()} for row in report.fields.to_dict("records")}
 
 
-def read_twice(task: TaskFolder, first: dict[str, str], second: dict[str, str]) -> None:
+def read_twice(task: Campaign, first: dict[str, str], second: dict[str, str]) -> None:
     """Ann reads all, Bob the second sample; the given decisions, else valid."""
     named = {FIRST: ("ann", first), SECOND: ("bob", second)}
     task.journal.append_all(
@@ -51,7 +50,7 @@ def read_twice(task: TaskFolder, first: dict[str, str], second: dict[str, str]) 
 
 
 @pytest.fixture(scope="module")
-def confirmation(tmp_path_factory: pytest.TempPathFactory) -> TaskFolder:
+def confirmation(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     """500 items, 100 of them twice: five that both reject, six that Ann alone does, four that Bob alone does.
 
     These are the only counts that print an agreement of 0.900 and a kappa of 0.445 with both binary.
@@ -63,7 +62,7 @@ def confirmation(tmp_path_factory: pytest.TempPathFactory) -> TaskFolder:
     ann = dict.fromkeys(twice[:11], NOT_VISIBLE) | dict.fromkeys(once[:25], NOT_VISIBLE) | {once[25]: PRESENT}
     bob = dict.fromkeys([*twice[:5], *twice[11:15]], NOT_VISIBLE)
     read_twice(task, ann, bob)
-    disputed = [each.item.id for each in all_readings(task) if each.disputed]
+    disputed = [each.item.id for each in read_judgements(task) if each.disputed]
     assert len(disputed) == 10
     task.journal.append_all(
         (ADJUDICATION, "carol", name, said(task.kind, NOT_VISIBLE if place < 4 else ""))
@@ -73,9 +72,9 @@ def confirmation(tmp_path_factory: pytest.TempPathFactory) -> TaskFolder:
 
 
 @pytest.mark.usefixtures("plain_percentiles")  # published as such; ours are wider where few items differ
-def test_fields_agree_as_published(confirmation: TaskFolder, published: Path) -> None:
+def test_fields_agree_as_published(confirmation: Campaign, published: Path) -> None:
     printed = values(published / "pre_adjudication_agreement_summary.csv", "field")
-    found = by_field(agreement_report(confirmation.kind, all_readings(confirmation)))
+    found = by_field(agreement_report(confirmation.kind, read_judgements(confirmation)))
     for field in ("human_source_text_visible", "source_bbox_matches_source_text", "qc_decision"):
         line = found[field]
         assert line["n"] == int(printed[field, "n"])
@@ -87,9 +86,9 @@ def test_fields_agree_as_published(confirmation: TaskFolder, published: Path) ->
         assert line["kappa_high"] == pytest.approx(float(printed[field, "kappa_ci95_high"]), abs=0.02)
 
 
-def test_validity_and_exact_agreement_are_as_published(confirmation: TaskFolder, published: Path) -> None:
+def test_validity_and_exact_agreement_are_as_published(confirmation: Campaign, published: Path) -> None:
     printed = values(published / "locked_confirmation_human_qc_summary.csv")
-    found = agreement_report(confirmation.kind, all_readings(confirmation), draws=100)
+    found = agreement_report(confirmation.kind, read_judgements(confirmation), draws=100)
     lines = by_field(found)
     scope = "secondary_100_pre_adjudication"
     assert f"{lines[VALIDITY]['agreement']:.3f}" == printed[scope, "validity_binary_agreement"]
@@ -99,7 +98,7 @@ def test_validity_and_exact_agreement_are_as_published(confirmation: TaskFolder,
 
 
 def test_final_decisions_and_where_they_come_from_are_as_published(
-    confirmation: TaskFolder, published: Path, tmp_path: Path
+    confirmation: Campaign, published: Path, tmp_path: Path
 ) -> None:
     printed = values(published / "adjudication_summary.csv")
     counts = sign_off(confirmation, "dora", tmp_path / "decisions.jsonl")
@@ -126,7 +125,7 @@ def test_development_agrees_as_published(published: Path, tmp_path: Path) -> Non
         | dict.fromkeys(twice[13:22], UNCLEAR)
     )
     read_twice(task, ann, bob)
-    lines = by_field(agreement_report(task.kind, all_readings(task), draws=100))
+    lines = by_field(agreement_report(task.kind, read_judgements(task), draws=100))
     scope = "secondary_100_pre_adjudication"
     assert f"{lines[VALIDITY]['agreement']:.3f}" == printed[scope, "validity_binary_agreement"]
     assert f"{lines[VALIDITY]['kappa']:.3f}" == printed[scope, "validity_binary_cohen_kappa"]
@@ -147,7 +146,7 @@ def test_roles_agree_as_published(published: Path, tmp_path: Path) -> None:
             boxes = [(role, (0.1 * place, 0.1, 0.1 * place + 0.05, 0.2)) for place, role in enumerate(used)]
             answers.append((pass_, who, item.id, boxed(*(boxes or [("context", (0.9, 0.9, 1.0, 1.0))]))))
         task.journal.append_all(answers)
-    found = agreement_report(task.kind, all_readings(task), draws=100).roles
+    found = agreement_report(task.kind, read_judgements(task), draws=100).roles
     lines = found[found["scope"] == "all"].set_index("role")
     for role, row in printed.items():
         if role != "context":  # it stands in where a question has no other role

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from sightline.answering.answerer import LaunchedBatches, batches, launch_batches
-from sightline.answering.arm_pass import ArmPass, Trace, encode_all
-from sightline.answering.materialise import materialise
+from sightline.answering.materialise import ArmPass, Trace, materialise
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
+from sightline.auditing.loop import encode_all
 from sightline.backbones.base import Backbone
 from sightline.backbones.language import Likelihood
 from sightline.core.prefix import Prefix

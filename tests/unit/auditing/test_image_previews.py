@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from sightline.answering.answerer import Answered
-from sightline.answering.arm_pass import Trace
+from sightline.answering.materialise import Trace
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import DETAIL_SIDE, PREVIEW_SIDE, details, preview
 from sightline.auditing.records import CONTRACT, row_records

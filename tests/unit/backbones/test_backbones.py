@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import Trace
 from sightline.answering.ask import ask
-from sightline.answering.materialise import materialise
+from sightline.answering.materialise import Trace, materialise
 from sightline.answering.scorers.spoken import Generation
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm

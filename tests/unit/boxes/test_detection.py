@@ -1,8 +1,12 @@
+"""Detectors beside an audit: results in time for whoever needs them, errors to whoever waits, no search for nobody."""
+
 from __future__ import annotations
 
 import json
 import math
 import sys
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +15,11 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from sightline.boxes import detection
-from sightline.boxes.detection import boxes_of, detect
+from sightline.boxes import sources as detected
+from sightline.boxes.detection import Detected, boxes_of, detect
 from sightline.boxes.detectors import DETECTORS, EasyOcr, FoundText, RapidOcr, Tesseract, detector_named, words_of_tsv
 from sightline.boxes.quality import iou
-from sightline.boxes.sources import (
-    check_source,
-    noise_probes,
-    refuse_other_rule,
-    show_boxes,
-    source_names,
-    source_under,
-)
+from sightline.boxes.sources import BoxesBeside, check_source, noise_probes, show_boxes, source_names, source_under
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.places import place
@@ -231,15 +229,6 @@ def test_the_artifact_profile_drops_what_easyocr_is_less_sure_of() -> None:
     assert source_under("artifact", "annotation") == "annotation"
 
 
-def test_boxes_of_another_rule_are_not_gone_on_with(tmp_path: Path) -> None:
-    before = {"rule": "detected and read, confidence of at least 0.20"}
-    with pytest.raises(SightlineError, match=r"confidence of at least 0\.20; easyocr now means .* at least 0; choose"):
-        refuse_other_rule("easyocr", before, tmp_path)
-    refuse_other_rule("easyocr", {"rule": EasyOcr.rule}, tmp_path)
-    refuse_other_rule("missing", before, tmp_path)
-    refuse_other_rule("easyocr", {}, tmp_path)
-
-
 def test_absent_detectors_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SightlineError, match="tesseract is not installed; install"):
@@ -295,3 +284,79 @@ def test_control_sets_with_simulated_boxes_are_the_reference_files(data: Path, t
 def test_a_remembered_result_that_no_detector_wrote_is_forgotten(tmp_path: Path, content: str) -> None:
     (tmp_path / "found.json").write_text(content)
     assert detection._read(tmp_path / "found.json") is None
+
+
+BOX = (0.1, 0.1, 0.3, 0.2)
+
+
+def asked(image: str) -> Probe:
+    return Probe(
+        id=image, image=image, image_id=image, question="q", label="yes", target_text="T", source_text="T",
+        regions=(BOX,),
+    )  # fmt: skip
+
+
+PROBES = [asked("first.png"), asked("second.png"), asked("third.png")]
+
+
+def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], object]) -> None:
+    """A detector that asks ``step`` before it tells of each image."""
+
+    def detect(_: str, __: Path, names: Iterable[str], *, tell: Callable[[str, Detected], Any]) -> None:
+        for name in names:
+            step(name)
+            tell(name, Detected((BOX,), 7.0, 0))
+
+    monkeypatch.setattr(detected, "detect", detect)
+
+
+def test_a_image_is_shown_while_later_ones_are_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    searching(monkeypatch, lambda name: None if name == "first.png" else go_on.wait(10))
+    with BoxesBeside("rapidocr", Path("."), PROBES) as boxes:
+        shown = boxes.shown(PROBES[:1])
+        assert not go_on.is_set()
+        assert shown.probes[0].boxes == (BOX,)
+        assert shown.ms == {"first.png": 7.0}
+        go_on.set()
+        boxes.wait()
+        whole = boxes.shown(PROBES)
+    assert [p.boxes for p in whole.probes] == [(BOX,)] * 3
+    assert whole.facts["mean_ms"] == 7.0
+
+
+def test_what_goes_wrong_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(name: str) -> None:
+        if name == "second.png":
+            raise SightlineError("image 'second.png': cannot be read")
+
+    searching(monkeypatch, step)
+    with BoxesBeside("rapidocr", Path("."), PROBES) as boxes:
+        assert boxes.shown(PROBES[:1]).probes[0].boxes == (BOX,)
+        with pytest.raises(SightlineError, match=r"second\.png"):
+            boxes.shown(PROBES[1:2])
+        with pytest.raises(SightlineError, match=r"second\.png"):
+            boxes.wait()
+
+
+def test_leaving_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    go_on = threading.Event()
+
+    def step(name: str) -> None:
+        searched.append(name)
+        go_on.wait(10)
+
+    searching(monkeypatch, step)
+    threading.Timer(0.2, go_on.set).start()
+    with pytest.raises(ValueError, match="audit failed"), BoxesBeside("rapidocr", Path("."), PROBES):
+        raise ValueError("audit failed")
+    assert searched == ["first.png"]
+
+
+def test_annotated_and_simulated_boxes_need_no_search() -> None:
+    for source in ("annotation", "missing"):
+        with BoxesBeside(source, Path("."), PROBES) as boxes:
+            assert not boxes.detects
+            boxes.wait()
+            assert len(boxes.shown(PROBES).probes) == 3

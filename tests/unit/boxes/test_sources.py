@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sightline.answering.select_step import SelectStep
+from sightline.arms.arm import parse_arm
 from sightline.boxes import detectors
-from sightline.boxes.beside import BoxesBeside
 from sightline.boxes.detection import Detected
 from sightline.boxes.detectors import DETECTORS, FindsByReading, FoundText
+from sightline.boxes.quality import (
+    AUDIT_SEED,
+    AUDIT_VARIANTS,
+    BoxQuality,
+    adjusted_coverage,
+    best_ious,
+    iou,
+    noisy_regions,
+)
 from sightline.boxes.sources import (
     BOX_SOURCES,
     SEED,
     VARIANTS,
+    BoxesBeside,
     BoxSource,
     Shown,
     check_source,
     show_boxes,
+    simulate,
     source_names,
 )
 from sightline.core.probe import Box, Probe
+from sightline.core.selection import Selection, Selector, TokenView
+from sightline.cost.subject import Subject
 from sightline.errors import SightlineError
 
 REGION: Box = (0.1, 0.1, 0.3, 0.2)
@@ -123,3 +143,223 @@ def test_a_detector_that_reads_finds_what_it_is_sure_enough_of() -> None:
     assert [finding.confidence for finding in found] == [0.5, 0.9]
     assert issubclass(detectors.EasyOcr, FindsByReading)
     assert issubclass(detectors.Tesseract, FindsByReading)
+
+
+REGION: Box = (0.1, 0.1, 0.3, 0.2)
+SHOWN: Box = (0.5, 0.5, 0.6, 0.6)
+OPEN = Probe(
+    "t:1", "a.png", "a", "Who sold it?", "open", "", "", (REGION,), answers=("Mill",), roles=("answer_value",), task="t"
+)
+BINARY = Probe("p", "a.png", "a", "Mill?", "yes", "Mill", "Mill", (REGION,))
+
+
+@dataclass(frozen=True)
+class Watching(Selector):
+    """Keeps the first tokens, and every view that it was given."""
+
+    seen: list[TokenView] = field(default_factory=list)
+
+    name: ClassVar[str] = "watching"
+    reads_boxes: ClassVar[bool | None] = True
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        self.seen.append(view)
+        return Selection(torch.arange(k))
+
+
+def seen_by_a_selector(subject: Subject, probes: Sequence[Probe]) -> list[TokenView]:
+    backbone = subject.backbone
+    (encoded,) = backbone.encode([backbone.preprocess(subject.image(0))])
+    watching = Watching()
+    arm = replace(parse_arm("random:0.5"), selector=watching)
+    for probe in probes:
+        SelectStep(backbone)(encoded, backbone.prompt(probe.question, "sold"), probe, arm)
+    return watching.seen
+
+
+def test_a_selector_sees_regions_of_yes_no_probes_and_none_of_open_questions(subject: Subject) -> None:
+    binary, asked = seen_by_a_selector(subject, [BINARY, OPEN])
+    assert binary.boxes.tolist() == [list(REGION)]
+    assert asked.boxes.tolist() == []
+
+
+def test_answers_decoys_roles_and_regions_change_nothing_that_a_selector_sees(subject: Subject) -> None:
+    other = replace(OPEN, answers=("Lane", "Road"), decoy="Mill", roles=("context",), regions=(SHOWN,))
+    one, same = seen_by_a_selector(subject, [OPEN, other])
+    for name in ("tokens", "cells", "query", "boxes"):
+        assert torch.equal(getattr(one, name), getattr(same, name)), name
+    assert (one.key, one.probe_id, one.layout) == (same.key, same.probe_id, same.layout)
+
+
+def test_boxes_that_the_file_gives_are_seen() -> None:
+    assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
+    assert OPEN.visible_boxes == ()
+    assert BINARY.visible_boxes == (REGION,)
+
+
+@pytest.mark.parametrize(("source", "boxes"), [("annotation", ()), ("gt", (REGION,)), ("missing", ())])
+def test_only_a_source_that_is_an_oracle_shows_the_regions(source: str, boxes: tuple[Box, ...]) -> None:
+    (shown,) = show_boxes([OPEN], source, Path()).probes
+    assert shown.visible_boxes == boxes
+    assert shown.regions == (REGION,)
+
+
+ORACLE: tuple[Box, ...] = ((0.41, 0.305, 0.47, 0.333),)
+
+
+def rows(data: Path, variant: str) -> list[dict[str, Any]]:
+    file = data / "golden_e2e" / "inputs" / "box_robustness" / f"{variant}.jsonl.gz"
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def boxes(values: list[list[float]]) -> tuple[Box, ...]:
+    return tuple((a, b, c, d) for a, b, c, d in values)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_golden_vector(data: Path, variant: str) -> None:
+    misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
+    assert simulate(ORACLE, "textocr-a:hard-small-pos", variant).boxes == boxes(misc["box_sources"][variant])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_row_of_the_reference_to_the_last_bit(data: Path, variant: str) -> None:
+    recorded = rows(data, variant)
+    for row in recorded:
+        oracle = boxes(row["oracle_evidence_regions"])
+        found = simulate(oracle, row["sample_id"], variant)
+        assert found.boxes == boxes(row["evidence_regions"])
+        assert found.found == row["box_detector_kept_oracle_count"]
+        best = best_ious(oracle, found.boxes)
+        assert sum(best) / len(best) == pytest.approx(row["box_detector_mean_best_iou"], abs=1e-15)
+    assert len(recorded) == 104
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_quality_over_a_probe_set(data: Path, variant: str) -> None:
+    summary = json.loads((data / "golden_e2e" / "inputs" / "box_robustness" / "summary.json").read_text())
+    expected = next(entry for entry in summary if entry["variant"] == variant)
+    probes = [
+        Probe(
+            id=row["sample_id"], image="a.jpg", image_id="a", question="q", label="yes", target_text="", source_text="",
+            regions=boxes(row["oracle_evidence_regions"]), boxes=boxes(row["evidence_regions"]),
+        )
+        for row in rows(data, variant)
+    ]  # fmt: skip
+    quality = BoxQuality.of(probes)
+    assert quality.boxes_per_probe == pytest.approx(expected["mean_observed_boxes"])
+    assert quality.best_iou == pytest.approx(expected["mean_best_iou"], abs=1e-12)
+    assert quality.empty_rate == expected["missing_box_rate"]
+
+
+def test_iou_of_disjoint_equal_and_half_overlapping_boxes() -> None:
+    left: Box = (0.0, 0.0, 0.5, 1.0)
+    assert iou(left, left) == 1.0
+    assert iou(left, (0.5, 0.0, 1.0, 1.0)) == 0.0
+    assert iou(left, (0.25, 0.0, 0.75, 1.0)) == pytest.approx(1 / 3)
+
+
+corner = st.floats(0.0, 0.98)
+
+
+@given(st.lists(st.tuples(corner, corner, st.floats(0.001, 1.0), st.floats(0.001, 1.0)), max_size=4), st.text())
+def test_simulated_boxes_stay_in_the_image_and_depend_on_nothing_but_their_key(
+    places: list[tuple[float, float, float, float]], probe_id: str
+) -> None:
+    oracle = tuple((x, y, min(1.0, x + w), min(1.0, y + h)) for x, y, w, h in places)
+    for variant, noise in VARIANTS.items():
+        found = simulate(oracle, probe_id, variant)
+        assert found == simulate(oracle, probe_id, variant)
+        assert len(found.boxes) == found.found + noise.spurious
+        assert all(0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0 for x1, y1, x2, y2 in found.boxes)
+
+
+WIDTH, HEIGHT = 1000, 800
+
+
+def in_fractions(x: float, y: float, w: float, h: float) -> Box:
+    return (x / WIDTH, y / HEIGHT, (x + w) / WIDTH, (y + h) / HEIGHT)
+
+
+PIXELS = [[(100.5, 80.25, 60.0, 20.0), (940.0, 700.0, 60.0, 100.0)], [], [(10.0, 10.0, 0.5, 30.0)]]
+ROLES = [("answer_value", "field_label"), (), ()]
+PROBES = [
+    Probe(
+        f"t:{number}", f"{number}.png", str(number), "?", "open", "", "", tuple(in_fractions(*box) for box in boxes),
+        answers=("x",), roles=roles, task="odd" if number % 2 else "even",
+    )
+    for number, (boxes, roles) in enumerate(zip(PIXELS, ROLES, strict=True))
+]  # fmt: skip
+
+
+def noisy(variant: str) -> tuple[Probe, ...]:
+    return noisy_regions(PROBES, variant, lambda image: (WIDTH, HEIGHT))
+
+
+@pytest.mark.parametrize("place", range(len(AUDIT_VARIANTS)))
+def test_draws_come_in_their_order_from_a_generator_of_the_variant(place: int) -> None:
+    name = list(AUDIT_VARIANTS)[place]
+    noise = AUDIT_VARIANTS[name]
+    # Written out once more, in pixels, call by call.
+    rng = random.Random(20260717 + place)
+    expected: list[list[Box]] = []
+    for boxes in PIXELS:
+        kept: list[Box] = []
+        for x, y, w, h in boxes:
+            if rng.random() < noise.drop:
+                continue
+            centre_x = x + w / 2 + rng.uniform(-noise.jitter, noise.jitter) * w
+            centre_y = y + h / 2 + rng.uniform(-noise.jitter, noise.jitter) * h
+            half_w, half_h = max(1.0, w * noise.scale) / 2, max(1.0, h * noise.scale) / 2
+            left, right = max(0.0, centre_x - half_w), min(float(WIDTH), centre_x + half_w)
+            top, bottom = max(0.0, centre_y - half_h), min(float(HEIGHT), centre_y + half_h)
+            kept.append(in_fractions(round(left, 2), round(top, 2), round(right - left, 2), round(bottom - top, 2)))
+        expected.append(kept)
+    found = [probe.regions for probe in noisy(name)]
+    assert [len(regions) for regions in found] == [len(regions) for regions in expected]
+    for regions, others in zip(found, expected, strict=True):
+        for region, other in zip(regions, others, strict=True):
+            assert region == pytest.approx(other, abs=1e-12)
+
+
+def test_the_variants_are_the_papers() -> None:
+    assert AUDIT_SEED == 20260717
+    assert [(v.jitter, v.drop, v.scale) for v in AUDIT_VARIANTS.values()] == [
+        (0, 0, 1), (0.1, 0, 1), (0.25, 0, 1), (0, 0, 0.8), (0, 0, 1.2), (0, 0.2, 1), (0, 0.4, 1), (0.1, 0.2, 1),
+        (0.25, 0.4, 1),
+    ]  # fmt: skip
+
+
+def test_regions_stay_in_their_image_and_keep_their_roles() -> None:
+    for variant in AUDIT_VARIANTS:
+        for probe, original in zip(noisy(variant), PROBES, strict=True):
+            assert len(probe.roles) in (0, len(probe.regions))
+            assert set(probe.roles) <= set(original.roles)
+            assert all(0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 for x1, y1, x2, y2 in probe.regions)
+            assert probe.visible_boxes == ()
+
+
+def test_clean_regions_are_the_annotated_ones() -> None:
+    assert noisy("clean")[0].regions[0] == pytest.approx(PROBES[0].regions[0], abs=1e-12)
+    assert noisy("clean")[0].extra["region_noise"] == {"variant": "clean", "kept": 2, "of": 2}
+    assert noisy("clean")[1] == PROBES[1]
+
+
+def test_adjusted_coverage_counts_lost_regions_as_uncovered() -> None:
+    probes = [
+        Probe(
+            f"t:{number}", "a.png", "a", "?", "open", "", "", regions, answers=("x",), task="t",
+            extra={"region_noise": {"variant": "drop_40pct", "kept": len(regions), "of": 2}},
+        )
+        for number, regions in enumerate([((0, 0, 1, 1), (0, 0, 1, 0.5)), ((0, 0, 1, 1),), ()])
+    ]  # fmt: skip
+    found = adjusted_coverage(probes, {"t:0": 0.9, "t:1": 0.5})["t"]
+    assert (found.probes, found.with_regions, found.retention) == (3, pytest.approx(2 / 3), pytest.approx(0.5))
+    assert found.coverage == pytest.approx(0.7)
+    assert found.adjusted == pytest.approx(0.35)
+
+
+def test_an_unknown_variant_is_refused() -> None:
+    with pytest.raises(SightlineError, match="unknown noise variant 'drop'; choose from clean, jitter_10pct"):
+        noisy("drop")

@@ -1,10 +1,30 @@
-"""The demo end to end on four images, and again without work left."""
+"""The demonstration, of yes-no and of open questions."""
 
+from __future__ import annotations
+
+import json
 import time
+from pathlib import Path
 
-from sightline.checks.demo import ARMS, run_demo
-from sightline.commands.leaderboard import interval, print_table
+import pytest
+
+from sightline.checks import demo as open_demo
+from sightline.checks.demo import (
+    ARMS,
+    METRICS,
+    OPEN_ARMS,
+    answers_without_evidence,
+    asset,
+    coverage_of_answers,
+    run_demo,
+    run_open_demo,
+)
+from sightline.commands.leaderboard import print_table
+from sightline.rows import load_run
 from sightline.statistics.metrics import metrics_shown_in
+from tests.unit.report.fake_open_run import make_open_run
+
+# The demo end to end on four images, and again without work left.
 
 
 def test_demo_runs_reports_and_resumes(tmp_path, capsys):
@@ -30,7 +50,93 @@ def test_the_demo_shows_answers_risk_evidence_and_what_is_unsupported():
     assert [metric.name for metric in metrics_shown_in("demo")] == ["accuracy", "hfpr", "pos_ecr", "unsupported"]
 
 
-def test_interval_words():
-    line = {"accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}
-    assert interval(line, "accuracy") == "0.500 0.400..0.600"
-    assert interval({**line, "accuracy": float("nan")}, "accuracy") == "-"
+# The demo's open questions: audited, reported, and two answers chosen for a picture by rule.
+
+
+REGION = [[0.7254, 0.7723, 0.8147, 0.7969], [0.1, 0.1, 0.3, 0.15]]
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Assets with open questions about the first shipped scenes."""
+    scenes = tmp_path / "assets" / "scenes" / "confirmation"
+    scenes.mkdir(parents=True)
+    (scenes / "open_images").symlink_to(asset("scenes", "confirmation", "images"))
+    questions = [
+        {
+            "id": f"open-{i}",
+            "image": f"confirmation-000{i}.jpg",
+            "image_id": f"confirmation-000{i}",
+            "question": 'What is the text right of "Credit"?',
+            "label": "open",
+            "target_text": "Credit",
+            "source_text": "46.33",
+            "regions": REGION,
+            "answers": ["46.33"],
+            "roles": ["answer_value", "field_label"],
+            "task": "scenes",
+        }
+        for i in range(3)
+    ]
+    lines = [json.dumps(line) for line in ({"sightline_probes": 1}, *questions)]
+    (scenes / "open_probes.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def found(*parts: str) -> Path:
+        return asset(*parts) if parts[0] == "reader" else tmp_path.joinpath("assets", *parts)
+
+    monkeypatch.setattr(open_demo, "asset", found)
+    return tmp_path
+
+
+def test_the_demo_audits_open_questions_and_reports_them(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = run_open_demo(shipped / "out", limit=3, draws=50, cases=2)
+    assert done is not None
+    assert list(done.summary["arm"]) == list(OPEN_ARMS)
+    assert len(done.run.frame()) == 3 * len(OPEN_ARMS)
+    page = done.report.read_text(encoding="utf-8")
+    assert "Answers side by side" in page
+    assert "cannot be made" not in page
+    oracle = done.run.frame().set_index("arm").loc["anti_evidence:0.3"]
+    assert (oracle["ecr"] == 0).all(), "the oracle sees the regions that it avoids"
+    for picture in (done.lost, done.survived):
+        assert picture is None or picture.is_file()
+    print_table(done.summary, done.run.frame())
+    shown = capsys.readouterr().out
+    assert "Worst region" in shown
+    assert "PosECR" not in shown
+    assert "share of right answers with no evidence" in " ".join(shown.split())
+
+
+def test_without_shipped_open_questions_there_is_nothing_to_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_demo, "asset", lambda *parts: tmp_path)
+    assert run_open_demo(tmp_path / "out") is None
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_pictured_answers_have_no_cell_of_their_answer_and_are_chosen_by_loss(tmp_path: Path) -> None:
+    run = load_run(make_open_run(tmp_path / "run", images=12))
+    rows = run.frame().assign(left=coverage_of_answers(run))
+    right = rows[(rows["arm"] == "full") & rows["correct"]].set_index("probe_id")["answer_loss"]
+    gone = rows[(rows["left"] == 0) & rows["probe_id"].isin(right.index) & (rows["regime"] != "oracle")]
+    lost, survived = answers_without_evidence(run)
+    rise = gone["answer_loss"] - gone["probe_id"].map(right)
+    assert lost is not None
+    assert survived is not None
+    assert lost.name == rise[~gone["correct"]].idxmax()
+    assert survived.name == gone.loc[gone["correct"], "answer_loss"].idxmin()
+    assert not lost["correct"]
+    assert survived["correct"]
+
+
+def test_a_run_that_lost_nothing_has_no_picture_and_removes_the_one_before(tmp_path: Path) -> None:
+    run = load_run(make_open_run(tmp_path / "run", images=2, arms=("full",)))
+    assert answers_without_evidence(run) == (None, None)
+    (tmp_path / "old.png").write_bytes(b"of another run")
+    assert open_demo.save_pair(run, None, tmp_path, tmp_path / "old.png") is None
+    assert not (tmp_path / "old.png").exists()
+
+
+def test_the_demo_names_metrics_of_words() -> None:
+    assert METRICS == ("score", "pos_ecr", "worst_region", "unsupported")

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -228,9 +229,9 @@ def test_every_option_that_names_a_file_to_write_says_what_a_dash_is() -> None:
     writes = re.compile(r"\b(to write|Write|Append|[Ff]ile for|Cost card: JSON|Table with|with every sample)\b")
     forgotten = []
 
-    def look(command: object, path: str) -> None:
-        for name, child in getattr(command, "commands", {}).items():
-            look(child, f"{path} {name}")
+    def look(command: Any, path: str) -> None:
+        for name in command.list_commands(None) if hasattr(command, "commands") else ():
+            look(command.get_command(None, name), f"{path} {name}")
         for option in getattr(command, "params", ()):
             says = getattr(option, "help", None) or ""
             if (

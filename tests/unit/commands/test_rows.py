@@ -1,18 +1,25 @@
+"""sightline rows, show, verify and compact: what a run folder holds, and whether it is whole."""
+
 from __future__ import annotations
 
 import csv
 import io
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from PIL import Image
+from typer.testing import CliRunner, Result
 
-from sightline.cli import app
+from sightline.cli import app, main
 from sightline.errors import SightlineError
 from sightline.rows import load_run
+from sightline.store import RunFolder
+from sightline.store.leases import locked
 from tests.unit.report.fake_run import make_run
 
 
@@ -63,3 +70,145 @@ def test_several_folders_are_one_run_only_if_that_is_said(run: Path) -> None:
     with pytest.raises(SightlineError, match="2 run folders given where one is taken; --as-one joins"):
         printed(str(run), str(run))
     assert printed(str(run), str(run), "--as-one") == printed(str(run))
+
+
+PROBE = "textocr-f0af1d791168279c:hard-small-pos"
+
+
+@pytest.fixture
+def show(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """``show(...)`` -> exit code, standard output and standard error of ``sightline show RUN ...``."""
+
+    def call(*arguments: object, run: Path = data / "recorded_run") -> tuple[int, str, str]:
+        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setattr(sys, "argv", ["sightline", "show", str(run), *map(str, arguments)])
+        try:
+            main()
+            code: object = 0
+        except SystemExit as end:
+            code = end.code
+        said = capsys.readouterr()
+        return int(code or 0), said.out, said.err  # type: ignore[call-overload]
+
+    return call
+
+
+def test_it_prints_the_question_the_region_and_every_arm(show) -> None:
+    code, said, _ = show(PROBE)
+    assert code == 0
+    lines = [line.split() for line in said.splitlines()]
+    assert ["probe", PROBE, "(small_positive)"] in lines
+    assert ["label", "yes"] in lines
+    assert any(line[:4] == ["question", "Does", "the", "image"] for line in lines)
+    assert any(line[0] == "regions" and "pixels" in line for line in lines if line)
+    arms = [line[0] for line in lines if line and line[0] in ("full", "target:0.3", "full+blank", "fastv:0.5")]
+    assert arms == ["full", "target:0.3", "fastv:0.5", "full+blank"], "in the order of the run, interventions too"
+
+
+def test_an_arm_is_shown_with_its_answer_margin_tokens_and_coverage(show, data: Path) -> None:
+    from sightline.rows.run import load_run
+
+    row = load_run(data / "recorded_run").row(PROBE, "target:0.3")
+    _, said, _ = show(PROBE, "--arm", "target:0.3")
+    (line,) = (line.split() for line in said.splitlines() if line.startswith("target:0.3"))
+    answer = [row["predicted"], "right" if row["correct"] else "wrong", f"{row['margin']:+.3f}".replace("-", "−")]
+    assert line[1:6] == [*answer, str(row["k_tokens"]), f"{row['ecr']:.3f}"]
+    assert "full " not in said
+
+
+def test_it_writes_the_named_arms_side_by_side_as_sharp_as_the_file(show, data: Path, tmp_path: Path) -> None:
+    arms = ("--arm", "full", "--arm", "target:0.3")
+    code, said, noted = show(PROBE, *arms, "--out", tmp_path / "p.png", "--images", data / "mini_textocr")
+    assert code == 0
+    image = Image.open(data / "mini_textocr" / "train" / "f0af1d791168279c.jpg")
+    picture = Image.open(tmp_path / "p.png")
+    assert picture.width > 2 * image.width
+    assert picture.height > image.height
+    assert f"{picture.width} x {picture.height} pixels, from the image file" in said
+    assert not noted
+
+
+def test_without_the_images_it_says_that_the_picture_is_the_preview(show, tmp_path: Path) -> None:
+    code, said, noted = show(PROBE, "--arm", "full", "--out", tmp_path / "p.jpg")
+    assert code == 0
+    assert "from the stored preview" in said
+    assert "--images" in noted
+    assert Image.open(tmp_path / "p.jpg").format == "JPEG"
+
+
+def test_what_cannot_be_shown_is_one_line(show, tmp_path: Path) -> None:
+    for arguments, sentence in (
+        (("nobody",), "has no probe 'nobody'"),
+        ((PROBE, "--arm", "taget:0.3"), "did you mean target:0.3?"),
+        ((PROBE, "--out", tmp_path / "p.xyz"), "no kind of picture ends in '.xyz'; write .png or .jpg"),
+    ):
+        code, _, said = show(*arguments)
+        assert code == 2
+        assert said.startswith("error: ")
+        assert sentence in said
+        assert len(said.splitlines()) == 1
+
+
+def test_an_unfinished_run_is_said_to_be_one(show, data: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(data / "recorded_run", tmp_path / "run"))
+    next(path for path in sorted(run.rglob("rows/*/00000.parquet")) if "grid" in path.parent.name).unlink()
+    code, _, noted = show(PROBE, "--arm", "full", run=run)
+    assert code == 0
+    assert "the run is not finished" in noted
+
+
+def called(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+
+@pytest.fixture
+def small_run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run", images=3, arms=("full", "target:0.3"))
+
+
+def test_verify_says_that_nothing_is_wrong(small_run: Path) -> None:
+    # This run's probes are written without the first line's digest, and it has one shard.
+    result = called("verify", str(small_run))
+    assert (result.exit_code, result.stdout.strip()) == (0, f"{small_run}: 3 files, 12 rows, nothing wrong")
+
+
+def test_verify_names_what_is_wrong_and_sets_it_aside(small_run: Path) -> None:
+    file = RunFolder(small_run).rows_file("full", 0)
+    file.write_bytes(file.read_bytes()[:-1])
+    result = called("verify", str(small_run), str(small_run))
+    assert result.exit_code == 1
+    assert result.stdout.count("00000.parquet is damaged") == 2
+    assert file.exists(), "nothing is touched without --repair"
+    result = called("verify", str(small_run), "--repair")
+    assert result.exit_code == 1
+    assert "; set aside as 00000.parquet.damaged" in result.stdout
+    assert "run the same `sightline run` again" in result.stdout
+    assert not file.exists()
+    assert load_run(small_run).missing == 1
+
+
+def test_what_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
+    result = called("verify", str(tmp_path))
+    assert result.exit_code == 1
+    assert "is not a run folder: it has no run.json" in result.stdout
+
+
+def test_compact_says_what_became_of_the_files(small_run: Path, tmp_path: Path) -> None:
+    before = load_run(small_run).rows
+    result = called("compact", str(small_run))
+    assert result.exit_code == 0
+    assert f"{small_run}: 3 files of" in result.stdout
+    result = called("compact", str(small_run), "--out", str(tmp_path / "copy"))
+    assert f"{tmp_path / 'copy'}: 3 files" in result.stdout
+    assert load_run(tmp_path / "copy").rows.equals(before)
+
+
+def test_a_folder_that_somebody_writes_to_is_neither_compacted_nor_repaired(small_run: Path) -> None:
+    before = sorted(file.name for file in small_run.rglob("*.parquet"))
+    with locked(small_run):
+        for words in (["compact", str(small_run)], ["verify", str(small_run), "--repair"]):
+            with pytest.raises(SightlineError, match="is being written by"):
+                called(*words)
+        assert called("verify", str(small_run)).exit_code == 0
+    assert sorted(file.name for file in small_run.rglob("*.parquet")) == before
+    assert called("compact", str(small_run)).exit_code == 0

@@ -7,22 +7,25 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from sightline.controls.screening import Screen, Screened, folded, padded
 from sightline.controls.text_replacement import (
     DARK,
     LABELS,
     LIGHT,
     Replaced,
+    Screen,
+    Screened,
     Skipped,
     can_draw,
     common_lettering,
     edit_region_probe,
     erased,
+    folded,
     font_files,
     glyph_box,
     ink_colour,
     lettered,
     outer_pixels,
+    padded,
     replaced,
     replacements,
     save_versions,

@@ -131,9 +131,12 @@ def test_a_class_may_be_an_entry_point_and_decorated_too(monkeypatch: pytest.Mon
     assert late.get("path") is Path
 
 
-def test_entries_of_an_earlier_kind_are_adopted_however_they_come() -> None:
-    registry: Registry[Any] = Registry("thing", adopt=lambda entry: (entry,))
-    assert registry.register("one")(1) == (1,)
-    assert registry.get("one") == (1,)
+def test_a_class_of_another_base_is_refused_however_it_comes() -> None:
+    registry: Registry[Any] = Registry("path", base=(Path,))
     registry.add("path", "pathlib:Path")
-    assert registry.get("path") == (Path,)
+    assert registry.get("path") is Path
+    with pytest.raises(SightlineError, match="int is no path: derive it from Path"):
+        registry.register("one")(int)
+    registry.add("pure", "pathlib:PurePath")
+    with pytest.raises(SightlineError, match="PurePath is no path: derive it from Path"):
+        registry.get("pure")

@@ -1,40 +1,33 @@
-"""The cost card: ratios under equal conditions only, every sample on disk, conditions in words."""
+"""The cost card: ratios under equal conditions only, every sample on disk; totals; what is published beside it."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from sightline.cost.benchmarks.prefill import PrefillRequest
+from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.card import CostCard
+from sightline.cost.measuring_process import measure_here
+from sightline.cost.published import (
+    EFFICIENCY,
+    FURTHER,
+    PREFILL_BATCH,
+    REPEATED,
+    TOTAL,
+    TOTAL_WITH_DETECTOR,
+    published_key,
+)
 from sightline.cost.request import Measurement
 from sightline.errors import SightlineError
-
-GIB = 2**30
-
-
-def result(execution: str, arm: str, samples: list[float], incremental: int = GIB, batch: int = 32) -> dict[str, Any]:
-    """What a GPU worker would hand back."""
-    request = PrefillRequest("prefill", config="qwen3-vl-8b", arms=(arm,), execution=execution, batch=batch)
-    memory = {
-        "allocated_peak": 20 * GIB, "reserved_peak": 22 * GIB,
-        "allocated_incremental": incremental, "reserved_incremental": 2 * incremental,
-    }  # fmt: skip
-    point = Measurement(arm, batch, 784, 157, 202, {"prefill": samples}, {"prefill": 4e14}, memory, [1500.0])
-    clock = {"clocks.sm": 1980.0}
-    return {
-        "request": request.as_dict(), "machine": {
-            "device": "cuda", "name": "NVIDIA H200", "threads": 8, "torch": "2", "transformers": "5", "python": "3.12",
-        },
-        "dtype": "bfloat16", "kernels": {"attention": "sdpa", "execution": execution, "scaled_dot_product": {}},
-        "note": "", "positions": "preserve", "box_source": "annotation", "weights": "random", "picture": [896, 896],
-        "inside_timer": {"prefill": "all language layers"}, "ceiling_tflops": 800.0,
-        "ceiling": {"before": {"side": 8192}}, "clocks": {"before": clock, "after": clock},
-        "points": [point.as_dict()],
-    }  # fmt: skip
+from sightline.report.sections.cost import further_tables
+from tests.conftest import REPOSITORY
+from tests.unit.cost.subjects import GIB, result
 
 
 @pytest.fixture
@@ -100,3 +93,202 @@ def test_bad_cards_are_refused(tmp_path: Path) -> None:
     (tmp_path / "y.json").write_text(json.dumps({"format": 0}), encoding="utf-8")
     with pytest.raises(SightlineError, match="not a cost card of format 1"):
         CostCard.read(tmp_path / "y.json")
+
+
+def timed(
+    arm: str,
+    first: float,
+    decode: dict[int, float],
+    *,
+    model: str = "qwen3-vl-8b",
+    detector_ms: float = 0.0,
+    source: str = "annotation",
+    **stages: float,
+) -> dict[str, Any]:
+    """What a GPU machine would hand back for one arm."""
+    request = TtftRequest("ttft", config=model, arms=(arm,), box_source=source, detector_ms=detector_ms)
+    samples = {**stages, "total": first, **{f"decode_{count}": ms for count, ms in decode.items()}}
+    point = Measurement(arm, 1, 784, 157, 202, {stage: [ms] for stage, ms in samples.items()})
+    point.extra["reads_boxes"] = arm.startswith(("protected", "soft"))
+    return {
+        **result("eager", arm, [1.0]),
+        "request": request.as_dict(),
+        "box_source": source,
+        "points": [point.as_dict()],
+    }
+
+
+def test_a_total_is_the_first_token_and_n_times_the_token_of_the_longest_decoding() -> None:
+    card = CostCard([timed("full", 100.0, {1: 9.0, 32: 640.0}), timed("target:0.2", 60.0, {1: 9.0, 32: 608.0})])
+    (table,) = card.further_tables()
+    (line,) = table.lines
+    assert table.name == "total_speedup"
+    assert (line["first_token_ms"], line["token_ms"]) == (60.0, 19.0)
+    assert {f"n_{n}" for n in FURTHER} <= set(line)
+    assert line["n_0"] == pytest.approx(100 / 60)
+    for n in FURTHER:
+        assert line[f"n_{n}"] == pytest.approx((100 + 20 * n) / (60 + 19 * n))
+    assert line["published"] == "1.065 at 32, 1.018 at 128"
+    assert "| eager | target:0.2 | 60 | 19 | 1.667 |" in card.markdown()
+    assert "detector" not in card.markdown().split("Speed-up over")[1].split("Stages:")[0].split("\n\n")[1]
+
+
+def test_a_detector_that_ran_is_in_the_first_token_already() -> None:
+    full = timed("full", 60.0, {32: 640.0}, model="llava-1.5-7b", source="easyocr")
+    arm = timed("protected:0.4", 300.0, {32: 640.0}, model="llava-1.5-7b", source="easyocr", detector=254.4)
+    ((line,),) = (table.lines for table in CostCard([full, arm]).further_tables())
+    assert line["first_token_ms"] == 300.0
+    assert line["detector_ms"] == 254.4
+    assert line["n_32"] == pytest.approx(700 / 940)
+    assert line["published"] == "0.830 at 32"
+
+
+def test_a_detector_timed_elsewhere_is_added_to_arms_that_read_boxes_alone() -> None:
+    given: dict[str, Any] = {"model": "internvl3.5-8b", "detector_ms": 254.4}
+    card = CostCard(
+        [
+            timed("full", 100.0, {32: 320.0}, **given),
+            timed("soft_evidence:0.5", 60.0, {32: 320.0}, **given),
+            timed("target:0.5", 60.0, {32: 320.0}, **given),
+        ]
+    )
+    ((boxed, free),) = (table.lines for table in card.further_tables())
+    assert boxed["first_token_ms"] == pytest.approx(314.4)
+    assert boxed["n_0"] == pytest.approx(100 / 314.4)
+    assert boxed["published"] == "0.907 at 32"
+    assert free["n_0"] == pytest.approx(100 / 60)
+    assert "detector_ms" not in free
+    assert card.records()[1]["speedup"] == pytest.approx(100 / 60)  # the measured table is not touched
+
+
+def test_no_total_without_decoding_or_without_the_full_prefix() -> None:
+    assert not CostCard([timed("full", 100.0, {}), timed("target:0.2", 60.0, {})]).further_tables()
+    assert not CostCard([timed("target:0.2", 60.0, {32: 640.0})]).further_tables()
+
+
+def test_the_page_has_the_table_too() -> None:
+    card = CostCard([timed("full", 100.0, {32: 640.0}), timed("target:0.2", 60.0, {32: 640.0})])
+    (table,) = further_tables(card, "realised_ttft")
+    assert table.name == "realised_ttft_total_speedup"
+    assert "1.667" in table.markdown()
+    assert "n = 128" in table.latex()
+    assert "1.065 at 32" in table.csv()
+
+
+def test_a_detector_is_timed_or_given_not_both() -> None:
+    with pytest.raises(SightlineError, match="--box-source easyocr is timed here: drop --detector-ms"):
+        TtftRequest("ttft", config="tiny-llava", box_source="easyocr", detector_ms=1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "arm", "key"),
+    [
+        ("Qwen3-VL-8B-Instruct", "target:0.20", ("qwen3-vl-8b", ("target", 0.2))),
+        ("InternVL3_5-8B-HF", "soft_evidence:0.5", ("internvl3.5-8b", ("soft_evidence", 0.5))),
+        ("llava-1.5-7b-hf", "full", ("llava-1.5-7b", ("full", 1.0))),
+        ("llava-1.5-7b-hf", "protected:0.4:score=prompt", None),
+        ("tiny-llava", "full", None),
+    ],
+)
+def test_checkpoints_are_known_by_the_beginning_of_their_names(model: str, arm: str, key: object) -> None:
+    assert published_key(model, arm) == key
+
+
+ROOT = Path(__file__).parents[3]
+CARDS = sorted((ROOT / "benchmarks" / "cards" / "h200").glob("*.json"))
+README_ROWS = {
+    "Qwen3-VL-8B": [("ttft-qwen", "target:0.2")],
+    "LLaVA-1.5-7B": [("ttft-llava", "target:0.4"), ("ttft-llava", "scope:0.4")],
+    "InternVL3.5-8B": [("ttft-internvl", "target:0.5")],
+}
+
+
+def record(card: str, execution: str, arm: str) -> dict[str, Any]:
+    found = CostCard.read(ROOT / "benchmarks" / "cards" / "h200" / f"{card}.json").records()
+    return next(line for line in found if (line["execution"], line["arm"]) == (execution, arm))
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_a_published_card_was_measured_on_a_gpu(path: Path) -> None:
+    card = CostCard.read(path)
+    assert {result["machine"]["device"] for result in card.results} == {"cuda"}
+    assert all(result["ceiling_tflops"] > 700 for result in card.results)
+    assert all(line["out_of_memory"] or line["ms"] > 0 for line in card.records())
+
+
+@pytest.mark.parametrize(("model", "card", "arm"), [(m, *row) for m, rows in README_ROWS.items() for row in rows])
+def test_the_readme_quotes_it(model: str, card: str, arm: str) -> None:
+    full, pruned = record(card, "graph", "full"), record(card, "graph", arm)
+    line = f"| {model} | `{arm}` | {full['ms']:.3g} ms | {pruned['ms']:.3g} ms | {full['ms'] / pruned['ms']:.2f} |"
+    assert line in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_the_cost_page_quotes_every_ratio(path: Path) -> None:
+    """But not those of a batch that grows: one sample each."""
+    page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+    for line in CostCard.read(path).records():
+        for ratio in ("speedup", "than_stock", "throughput_ratio", "ratio_to_model_alone"):
+            if ratio in line and line["batching"] == "fixed" and (line["execution"] != "eager" or ratio == "speedup"):
+                assert f"{line[ratio]:.2f}" in page, (path.stem, line["execution"], line["arm"], ratio)
+
+
+def test_the_cost_page_says_where_memory_ends() -> None:
+    page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+    lines = CostCard.read(ROOT / "benchmarks" / "cards" / "h200" / "prefill-max.json").records()
+    (failed,) = [line for line in lines if line["out_of_memory"]]
+    assert (failed["arm"], failed["batch"]) == ("full", 2048)
+    for arm in ("full", "target:0.2"):
+        largest = max((line for line in lines if line["arm"] == arm and "ms" in line), key=lambda line: line["batch"])
+        assert f"{largest['batch']:,} prefixes ({largest['incremental_gib']:.0f} GiB)" in page
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module that measures in this process, on a few small images."""
+    spec = importlib.util.spec_from_file_location("paper_cost", REPOSITORY / "benchmarks" / "paper_cost.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "paper_cost", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "measure", measure_here)
+    monkeypatch.setattr(module, "SIZE", (160, 128))
+    return module
+
+
+def test_every_published_number_is_measured(script: ModuleType) -> None:
+    asked: dict[str, set[object]] = {}
+    for part in script.parts({"probe_file": "probes.jsonl", "image_folder": "images"}):
+        for request in part.requests:
+            keys = {published_key(request.config, arm) for arm in request.arms}
+            asked.setdefault(part.name.split("-")[0], set()).update(keys)
+            assert request.kind != "prefill" or request.batch == PREFILL_BATCH[request.config]
+    assert set(REPEATED) <= asked["s17"]
+    assert set(EFFICIENCY) <= asked["prefill"]
+    assert set(EFFICIENCY) <= asked["single"] | asked["s17"]
+    assert {*TOTAL, *TOTAL_WITH_DETECTOR} <= asked["total"]
+
+
+def test_it_runs_from_drawing_to_the_last_table(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script, "S17", ("full", "target:0.4"))
+    monkeypatch.setattr(sys, "argv", ["paper_cost.py", "--tiny", "--minutes", "1000", "--out", str(tmp_path)])
+    script.main()
+    said = capsys.readouterr().out
+    assert len(list(tmp_path.glob("*.json"))) == 9
+    assert "left out" not in said
+    assert len(CostCard.read(tmp_path / "s17-llava.json").results) == 3
+    assert all(arm in said for arm in script.S17)
+    assert said.count("Speed-up over first token and n further tokens:") == 3
+    assert "Table 2, measured and published:" in said
+
+
+def test_what_no_time_is_left_for_is_named(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script, "measure", lambda _: pytest.fail("there was no time"))
+    monkeypatch.setattr(sys, "argv", ["paper_cost.py", "--tiny", "--minutes", "0"])
+    script.main()
+    assert capsys.readouterr().out.count("left out") == 9

@@ -1,15 +1,20 @@
-"""Measurements keep every sample, run in processes of their own, and say what they are."""
+"""Measurements keep every sample, run in processes of their own that end with whoever asked, and say what they are."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from sightline.cost import measure as measuring
 from sightline.cost import measuring_process as worker
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.sweep import SweepRequest
@@ -21,6 +26,7 @@ from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.spread import Spread
 from sightline.errors import SightlineError
+from tests.warm_python import run_python
 
 HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
 
@@ -188,16 +194,13 @@ def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch) 
         measure(PrefillRequest("prefill", config="tiny-llava", arms=("nonsense:0.2",), **HERE))
 
 
-def test_measuring_needs_nothing_beyond_torch_and_transformers() -> None:
-    """A GPU machine may lack what the rest of the project needs to read configurations and write run folders."""
-    import subprocess
-    import sys
-
+def test_measuring_needs_no_tables_and_no_command_line() -> None:
+    """A GPU machine may lack what the rest of the project needs to write run folders and pages."""
     code = (
         "import sys; sys.modules.update({name: None for name in ('pyarrow', 'pandas', 'typer', 'yaml')});"
         "import sightline.cost.measuring_process, sightline.cost.measure, sightline.cost.card"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ}, check=False)
+    done = run_python(["-c", code])
     assert done.returncode == 0, done.stderr
 
 
@@ -218,8 +221,6 @@ def test_a_checkpoint_can_be_measured_too(data: Path) -> None:
 
 
 def test_no_gpu_figures_without_a_gpu() -> None:
-    import torch
-
     assert clocks(torch.device("cpu")) is None
     assert PeakMemory(torch.device("cpu")).read() is None
     assert ceiling(torch.device("cpu"), torch.float32)["side"] == 768
@@ -254,3 +255,98 @@ def test_a_profile_sums_kernels_by_kind() -> None:
 )
 def test_kernels_are_told_apart_by_name(kernel: str, kind: str) -> None:
     assert kind_of(kernel) == kind
+
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+ENDLESS = "--shape tiny-llava --random-weights --device cpu --arm full --batch 1 --execution eager --repeats 100000000"
+PATIENCE = 60.0
+
+
+def children(process: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def running(process: int) -> bool:
+    """Whether it still does anything: one that ended and waits to be collected does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def measures(process: int) -> bool:
+    """Whether the process has come as far as loading its libraries."""
+    return "libtorch" in Path(f"/proc/{process}/maps").read_text()
+
+
+@LINUX
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda how: how.name)
+def test_a_measuring_process_ends_with_whoever_asked_for_it(how: signal.Signals) -> None:
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "sightline", "bench", "prefill", *ENDLESS.split()],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    measured: list[int] = []
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not (measured and measures(measured[0])):
+            assert time.monotonic() < deadline, "no measuring process was started"
+            assert asking.poll() is None, "the command ended by itself"
+            time.sleep(0.1)
+            measured = children(asking.pid)
+        asking.send_signal(how)
+        asking.wait(PATIENCE)
+        while running(measured[0]):
+            assert time.monotonic() < deadline, "the measuring process outlived the command"
+            time.sleep(0.1)
+    finally:
+        asking.kill()
+        asking.wait()
+        for process in measured:
+            if running(process):
+                os.kill(process, signal.SIGKILL)
+
+
+def test_without_help_of_the_system_the_end_of_the_pipe_ends_it() -> None:
+    """As on a system that cannot be asked to kill a child: the reading thread alone."""
+    watching = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time; from sightline.cost.measure import end_with_parent; sys.platform = 'elsewhere';"
+            "end_with_parent(0); print('watching', flush=True); time.sleep(600)",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdin is not None
+    assert watching.stdout is not None
+    try:
+        assert watching.stdout.readline() == "watching\n"
+        time.sleep(0.5)
+        assert watching.poll() is None
+        watching.stdin.close()
+        assert watching.wait(PATIENCE) == 1
+    finally:
+        watching.kill()
+        watching.wait()
+        watching.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("SIGKILL", "killed from outside, most likely because memory ran out; use a smaller model, dtype"),
+        ("SIGSEGV", "the measuring process was ended by SIGSEGV"),
+    ],
+)
+def test_a_process_that_is_killed_is_one_sentence(how: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = measuring._run
+    kills_itself = f"import os, signal; os.kill(os.getpid(), signal.{how})"
+    monkeypatch.setattr(measuring, "_run", lambda _: run([sys.executable, "-c", kills_itself]))
+    with pytest.raises(SightlineError, match=words) as refused:
+        measuring.measure(PrefillRequest("prefill", config="tiny-llava"))
+    assert "\n" not in str(refused.value)

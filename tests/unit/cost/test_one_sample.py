@@ -10,8 +10,8 @@ import torch
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
 from sightline.backbones.base import processor_inputs
-from sightline.cost.benchmarks.sweep import SweepRequest, evenly
-from sightline.cost.one_sample import ANSWERS, OneAnswer, one_loss, time_one_sample
+from sightline.cost.benchmarks.sweep import SweepRequest, evenly, time_one_sample
+from sightline.cost.one_sample import ANSWERS, OneAnswer, one_loss
 from sightline.cost.subject import Subject
 from sightline.errors import SightlineError
 from tests.answers import score_arm

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from sightline.commands.bench import app
 from sightline.cost.selection import Inputs, Timing, chooser, devices, growth, time_method, timed_methods
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
+from tests.warm_python import run_python
 
 
 def timing(n: int, *samples: float) -> Timing:
@@ -110,6 +109,6 @@ def test_timing_needs_neither_pydantic_nor_typer() -> None:
         "import sys; sys.modules['pydantic'] = sys.modules['typer'] = sys.modules['transformers'] = None\n"
         "import sightline.cost.selection as bench; print(len(bench.timed_methods()))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = run_python(["-c", script])
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 30

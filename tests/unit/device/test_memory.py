@@ -1,4 +1,4 @@
-"""Memory that really runs out, in a process that may have only so much."""
+"""Memory that runs out is met with halves, and growth is measured."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from sightline.device.memory import in_halves
+from sightline.device import memory as memory_growth
+from sightline.device.memory import MemoryGrowth, in_halves
 from sightline.errors import SightlineError
+
+# Memory that really runs out, in a process that may have only so much.
+
 
 PROGRAM = """
 import resource, torch
@@ -41,3 +46,30 @@ def test_other_errors_are_not_taken_for_it() -> None:
 
 def _fails(_: list[int]) -> None:
     raise MemoryError
+
+
+# Memory that a piece of work needed at its peak.
+
+
+CPU = torch.device("cpu")
+MIB = 2**20
+
+
+def test_what_was_held_for_a_moment_is_seen() -> None:
+    if not memory_growth._peak_forgotten():
+        pytest.skip("this kernel does not count the peak anew")
+    with MemoryGrowth(CPU) as still:
+        pass
+    with MemoryGrowth(CPU) as held:
+        assert torch.ones(96 * MIB, dtype=torch.uint8)[-1] == 1
+    assert still.grown is not None
+    assert held.grown is not None
+    assert still.grown < 16 * MIB
+    assert held.grown > 80 * MIB
+
+
+def test_a_system_that_does_not_tell_is_not_guessed_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_growth, "FORGET", memory_growth.FORGET / "nowhere")
+    with MemoryGrowth(CPU) as growth:
+        pass
+    assert growth.grown is None

@@ -17,8 +17,7 @@ from sightline.rows.run import load_run
 from sightline.store.folder import RunFolder
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import make_run
-from tests.unit.report.test_overview import says_no
+from tests.unit.report.fake_run import make_run, says_no
 
 FEW = 10
 """A least n that the 20 images of the fixture meet: one positive and one negative each."""

@@ -1,19 +1,37 @@
+"""Cells of tokens: grids, tiles, stitched tiles, blocks read from cells, patches of a token."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
+from torch.nn.functional import interpolate
+from transformers.image_processing_utils import get_patch_output_size, select_best_resolution
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.llava_next.modeling_llava_next import unpad_image
 
 from sightline.errors import SightlineError
 from sightline.geometry.cells import (
+    AxisReads,
+    Canvas,
+    best_canvas,
     crop_window,
     cropped_cells,
+    fitted,
     grid_cells,
+    merged_patches,
     placed_in,
+    split_tiles,
     tile_arrangement,
     tile_cells,
     tiled_canvas,
+    token_blocks,
+    window_places,
+    within_image,
+    without_padding,
 )
 
 
@@ -84,3 +102,173 @@ def test_a_patch_count_that_fits_no_canvas_is_an_error() -> None:
     assert tile_arrangement((2, 2), 6, strict=False) == (6, 1, False)
     assert tile_arrangement((1, 1), 2, strict=False) == (2, 1, False)
     assert tile_arrangement((4, 3), 1) == (1, 1, False)
+
+
+# Stitched tiles by arithmetic, against what transformers does to tensors.
+
+
+NEXT = [(336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)]
+ONEVISION = [(384 * wide, 384 * high) for wide in range(1, 7) for high in range(1, 7)]
+SIZES = st.tuples(st.integers(1, 3000), st.integers(1, 3000))
+
+
+@settings(max_examples=200, deadline=None)
+@given(size=SIZES, canvases=st.sampled_from([NEXT, ONEVISION]))
+def test_the_canvas_and_the_size_on_it_are_those_of_the_processor(
+    size: tuple[int, int], canvases: list[tuple[int, int]]
+) -> None:
+    canvas = best_canvas(size, canvases)
+    assert canvas == select_best_resolution(size[::-1], [each[::-1] for each in canvases])[::-1]
+    picture = np.zeros((3, size[1], size[0]), dtype=np.bool_)
+    assert fitted(size, canvas) == get_patch_output_size(picture, canvas[::-1], "channels_first")[::-1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(size=SIZES, grid=st.tuples(st.integers(1, 60), st.integers(1, 60)))
+def test_what_is_left_without_padding_is_what_the_model_keeps(size: tuple[int, int], grid: tuple[int, int]) -> None:
+    places = torch.arange(grid[0] * grid[1]).view(1, grid[1], grid[0])
+    columns, rows = without_padding(size, grid)
+    assert torch.equal(unpad_image(places, size[::-1]), places[:, rows.start : rows.stop, columns.start : columns.stop])
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(8, 5), (8, 4), (9, 3), (81, 74), (12, 11), (7, 7), (3, 1)])
+def test_a_shrunken_axis_reads_as_interpolation_weighs(inputs: int, outputs: int) -> None:
+    reading = AxisReads.shrunken(range(2, 2 + inputs), outputs)
+    mixed = torch.zeros(outputs, inputs, dtype=torch.float64)
+    for i in range(outputs):
+        mixed[i, reading.first[i] - 2] += 1 - reading.share[i]
+        mixed[i, reading.second[i] - 2] += reading.share[i]
+    square = torch.eye(inputs, dtype=torch.float64)[:, None, :, None].expand(-1, -1, -1, 2)
+    theirs = interpolate(square, size=(outputs, 2), mode="bilinear")[:, 0, :, 0].T
+    torch.testing.assert_close(mixed, theirs)
+    assert ((reading.second == reading.first) == (reading.share == 0)).all()
+
+
+def test_cells_of_an_image_that_fills_its_canvas_are_a_plain_grid() -> None:
+    canvas = Canvas((200, 100), (112, 56), 56, 14)
+    columns, rows = canvas.kept()
+    assert (columns, rows) == (range(8), range(4))
+    np.testing.assert_allclose(canvas.cells(AxisReads.each(columns), AxisReads.each(rows)), grid_cells(4, 8))
+
+
+def test_margins_that_patches_leave_in_a_tile_lie_in_no_cell() -> None:
+    """Tiles of 60 pixels hold four patches of 14: four pixels of each are read by nobody."""
+    canvas = Canvas((120, 60), (120, 60), 60, 14)
+    cells = canvas.cells(AxisReads.each(range(8)), AxisReads.each(range(4)))
+    np.testing.assert_allclose(cells[3], [42 / 120, 0, 56 / 120, 14 / 60])
+    np.testing.assert_allclose(cells[4], [60 / 120, 0, 74 / 120, 14 / 60])
+
+
+def test_padding_is_outside_of_the_image_and_an_odd_pixel_of_it_lies_behind() -> None:
+    canvas = Canvas((560, 85), (560, 112), 56, 14)
+    columns, rows = canvas.kept()
+    assert rows == range(1, 7)
+    y = canvas.cells(AxisReads.each(columns), AxisReads.each(rows))[:: len(columns), 1::2]
+    np.testing.assert_allclose(y, [[(14 * row - 13) / 85, (14 * row + 1) / 85] for row in range(1, 7)])
+
+
+def test_places_of_the_stitched_grid_are_patches_of_tiles() -> None:
+    canvas = Canvas((200, 100), (112, 56), 56, 14)
+    tiles = np.arange(32).reshape(2, 4, 4)
+    stitched = np.concatenate(list(tiles), axis=1)
+    down, across = (places.flatten() for places in np.indices((4, 8)))
+    tile, patch = canvas.patches(across, down)
+    np.testing.assert_array_equal(tile * 16 + patch, stitched.flatten())
+
+
+def test_cells_that_see_padding_alone_are_empty_beside_the_cell_before_them() -> None:
+    cells = np.array([[-0.5, 0, 0, 1], [-0.1, 0, 0.4, 1.2], [1.0, 0, 1.5, 1], [0.4, 0.2, 1.5, 0.8]])
+    np.testing.assert_array_equal(
+        within_image(cells), [[0, 0, 0, 0], [0, 0, 0.4, 1], [0.4, 1, 0.4, 1], [0.4, 0.2, 1, 0.8]]
+    )
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1), (3, 4), (24, 24)])
+def test_a_grid_is_one_block(shape: tuple[int, int]) -> None:
+    assert token_blocks(grid_cells(*shape)) == (shape,)
+
+
+def test_a_crop_that_reaches_beyond_the_image_is_one_block() -> None:
+    cells = cropped_cells(6, 6, (640, 480), 336, (336, 336))
+    assert token_blocks(np.clip(cells, 0, 1)) == ((6, 6),)
+
+
+def test_tiles_and_their_thumbnail_are_blocks_of_their_own() -> None:
+    assert token_blocks(tile_cells((3, 2), 7, 4, 5)) == ((4, 5),) * 7
+
+
+def test_a_base_image_and_a_stitched_grid_are_two_blocks() -> None:
+    assert token_blocks(np.concatenate([grid_cells(4, 4), grid_cells(6, 9)])) == ((4, 4), (6, 9))
+
+
+def test_tiles_below_each_other_are_told_from_one_tall_grid_by_their_number() -> None:
+    cells = tile_cells((1, 2), 3, 4, 4)
+    assert token_blocks(cells) == ((8, 4), (4, 4))
+    assert token_blocks(cells, np.repeat([0, 1, 2], 16)) == ((4, 4),) * 3
+
+
+def test_a_stitched_grid_of_several_tiles_stays_one_block() -> None:
+    tiles = np.array([[0, 0, 1, 1]] * 2 + [[2, 2, 3, 3]] * 2).flatten()
+    assert token_blocks(grid_cells(4, 4), tiles) == ((4, 4),)
+
+
+def test_cells_that_overlap_are_a_block_all_the_same() -> None:
+    cells = grid_cells(5, 5) + np.array([-0.05, -0.05, 0.05, 0.05])
+    assert token_blocks(np.clip(cells, 0, 1)) == ((5, 5),)
+
+
+def test_padding_to_the_right_and_below_fits_in() -> None:
+    cells = grid_cells(4, 4)
+    cells[3::4] = 0.75
+    cells[12:] = 0.5
+    assert token_blocks(cells) == ((4, 4),)
+
+
+@pytest.mark.parametrize("seen", [np.s_[2:6, :], np.s_[:, 3:5], np.s_[2:6, 1:7]])
+def test_padding_all_around_fits_in(seen: tuple[slice, slice]) -> None:
+    cells = grid_cells(8, 8).reshape(8, 8, 4)
+    padded = np.zeros_like(cells)
+    padded[seen] = cells[seen]
+    assert token_blocks(padded.reshape(-1, 4)) == ((8, 8),)
+
+
+def test_padding_alone_is_no_arrangement() -> None:
+    assert token_blocks(np.zeros((16, 4))) == ((1, 16),)
+
+
+def test_cells_that_reach_far_over_their_neighbours_are_a_block() -> None:
+    """Wide filters: the first rows and columns all begin at the border of the image."""
+    cells = grid_cells(6, 6) + np.array([-0.2, -0.2, 0.2, 0.2])
+    assert token_blocks(np.clip(cells, 0, 1)) == ((6, 6),)
+
+
+def test_cells_in_disorder_are_no_arrangement() -> None:
+    shuffled = np.random.default_rng(0).permutation(36)
+    assert token_blocks(grid_cells(6, 6)[shuffled]) == ((1, 36),)
+
+
+def test_a_tile_whose_tokens_lie_in_several_blocks_is_counted() -> None:
+    tiles = np.repeat([0, 1], 4)
+    assert split_tiles(((2, 2), (2, 2)), tiles) == 0
+    assert split_tiles(((4, 2),), tiles) == 0, "stitched together"
+    assert split_tiles(((1, 2), (1, 2), (2, 2)), tiles) == 1
+    assert split_tiles(((1, 3), (1, 3), (1, 2)), tiles) == 2
+
+
+def test_a_token_is_made_from_a_square_of_patches() -> None:
+    assert merged_patches(2, 3, 2).tolist() == [
+        [0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11], [12, 13, 18, 19], [14, 15, 20, 21], [16, 17, 22, 23]
+    ]  # fmt: skip
+    assert merged_patches(2, 3, 1).tolist() == [[0], [1], [2], [3], [4], [5]]
+
+
+def test_windows_lie_one_behind_the_other_and_are_smaller_at_the_edges() -> None:
+    """3 x 5 tokens in windows of 2 x 2: their order, and thus the place of each."""
+    order = [0, 1, 5, 6, 2, 3, 7, 8, 4, 9, 10, 11, 12, 13, 14]
+    places = window_places(3, 5, 2)
+    assert places[order].tolist() == list(range(15))
+
+
+@pytest.mark.parametrize("side", [5, 8])
+def test_one_window_over_all_changes_no_order(side: int) -> None:
+    assert np.array_equal(window_places(5, 4, side), np.arange(20))

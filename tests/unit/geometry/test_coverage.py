@@ -1,12 +1,19 @@
+"""Coverage of evidence, its areas and marks, and how legible it reaches the model."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
 
 from sightline.errors import SightlineError
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
-from sightline.geometry.coverage import RegionGeometry
+from sightline.geometry.coverage import RegionGeometry, Sampling, region_areas
+from sightline.geometry.marks import MARKS, UNTYPED, marks_of, overlay
+from sightline.probes.regions import ROLES
 
 QUARTERS = grid_cells(2, 2)
 
@@ -131,3 +138,191 @@ def test_a_token_that_does_not_exist_is_an_error() -> None:
         plane.measure([4])
     with pytest.raises(SightlineError, match="mask of 5 tokens does not fit the 4 cells"):
         plane.measure(np.ones(5, dtype=bool))
+
+
+# Areas of many questions at once are to the bit those of each question alone.
+
+
+def raster(rows: int, columns: int) -> np.ndarray:
+    y, x = np.divmod(np.arange(rows * columns), columns)
+    edges = np.stack([x / columns, y / rows, (x + 1) / columns, (y + 1) / rows], axis=1)
+    return edges.astype(np.float32).astype(np.float64)
+
+
+CELLS = {
+    "raster": raster(15, 20),
+    "one row": raster(1, 7),
+    "cropped": 0.1 + 0.8 * raster(24, 24),
+    "raster and thumbnail": np.concatenate([raster(5, 5), raster(3, 3)]),
+    "a cell missing": raster(4, 4)[1:],
+}
+place = st.one_of(st.floats(0.0, 1.0, width=32), st.integers(0, 20).map(lambda line: line / 20))
+box = st.tuples(place, place, place, place).map(
+    lambda ends: (min(ends[0], ends[2]), min(ends[1], ends[3]), max(ends[0], ends[2]), max(ends[1], ends[3]))
+)
+questions = st.lists(st.lists(box, min_size=1, max_size=3), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@settings(max_examples=40, deadline=None)
+@given(asked=questions)
+def test_areas_are_those_of_region_geometry(kind: str, asked: list[list[tuple[float, ...]]]) -> None:
+    cells = CELLS[kind]
+    expected = [RegionGeometry(cells, regions).area for regions in asked]
+    assert region_areas(cells, asked).tolist() == expected
+
+
+def test_no_question_has_no_area() -> None:
+    assert region_areas(raster(2, 2), []).tolist() == []
+
+
+# Legibility by hand: pixels of character height, times the root of how densely the region is sampled.
+
+
+WORD = [0.25, 0.5, 0.75, 0.55]
+"""Half of the width, a twentieth of the height."""
+PAGE = (400, 400)
+
+
+def legibility(
+    cells: np.ndarray, sampling: Sampling, kept: np.ndarray | None = None, shares: np.ndarray | None = None
+) -> float:
+    plane = RegionGeometry(cells, [WORD], sampling=sampling)
+    found = plane.measure(np.arange(len(cells)) if kept is None else kept, shares=shares).legibility
+    assert found is not None
+    return found
+
+
+def test_a_page_read_pixel_by_pixel_has_its_own_character_height() -> None:
+    assert legibility(grid_cells(20, 20), Sampling(PAGE, 20 * 20)) == pytest.approx(20.0)
+
+
+def test_a_shrunken_page_covers_everything_and_loses_its_scale() -> None:
+    for side in (10, 5):
+        plane = RegionGeometry(grid_cells(side, side), [WORD], sampling=Sampling(PAGE, 20 * 20))
+        found = plane.measure(np.arange(side * side))
+        assert found.ecr == 1.0
+        assert found.legibility == pytest.approx(20.0 * side / 20)
+
+
+def test_an_enlarged_page_gains_nothing() -> None:
+    assert legibility(grid_cells(40, 40), Sampling(PAGE, 20 * 20)) == pytest.approx(20.0)
+
+
+def test_shrinking_before_or_in_the_processor_is_the_same() -> None:
+    """The size is that of the image handed over; whoever shrank it, as many samples fall on a character."""
+    cells = grid_cells(10, 10)
+    assert legibility(cells, Sampling(PAGE, 400)) == pytest.approx(legibility(cells, Sampling((200, 200), 400)))
+
+
+def test_deletion_leaves_the_root_of_what_is_covered() -> None:
+    cells = grid_cells(20, 20)
+    plane = RegionGeometry(cells, [WORD], sampling=Sampling(PAGE, 400))
+    kept = np.flatnonzero(plane.evidence)[:3]
+    found = plane.measure(kept)
+    assert 0.0 < found.ecr < 1.0
+    assert found.legibility == pytest.approx(20.0 * found.ecr**0.5)
+    assert plane.measure([0]).legibility == 0.0
+
+
+def test_merging_loses_more_the_more_is_merged() -> None:
+    cells = grid_cells(20, 20)
+    everything = np.ones(len(cells), dtype=bool)
+    alone, pairs, sixteen = (
+        legibility(cells, Sampling(PAGE, 400), everything, np.full(len(cells), 1 / m)) for m in (1, 2, 16)
+    )
+    assert (alone, pairs, sixteen) == pytest.approx((20.0, 20.0 / 2**0.5, 5.0))
+
+
+def test_a_thumbnail_adds_nothing_to_a_tile_and_stands_in_for_a_missing_one() -> None:
+    cells = tile_cells((2, 2), 5, 10, 10)  # four tiles of 100 tokens, then the thumbnail
+    sampling = Sampling(PAGE, 20 * 20)
+    tiles, thumbnail = np.arange(400), np.arange(400, 500)
+    assert legibility(cells, sampling) == legibility(cells, sampling, tiles) == pytest.approx(20.0)
+    assert legibility(cells, sampling, thumbnail) == pytest.approx(10.0)
+
+
+def test_what_the_crop_cut_away_is_not_read() -> None:
+    cells = cropped_cells(20, 20, (800, 400), 400, (400, 400))  # the middle half of the width
+    plane = RegionGeometry(cells, [[0.0, 0.5, 0.5, 0.55]], sampling=Sampling((800, 400), 400))
+    found = plane.measure(np.arange(len(cells)))
+    assert plane.visible == found.visible == found.ecr == pytest.approx(0.5)
+    assert found.legibility == pytest.approx(20.0 * 0.5**0.5)
+
+
+def test_visible_is_what_full_covers_to_the_last_bit() -> None:
+    rng = np.random.default_rng(3)
+    for size in ((1024, 683), (500, 751)):
+        cells = cropped_cells(24, 24, size, 336, (336, 336))
+        for _ in range(50):
+            x, y = rng.uniform(0.0, 0.8, 2)
+            plane = RegionGeometry(cells, [[x, y, x + 0.17, y + 0.03], [y, x, y + 0.1, x + 0.1]])
+            assert plane.measure(np.arange(len(cells))).ecr == plane.visible
+
+
+def test_the_least_legible_region_decides_and_text_set_vertically_has_its_shorter_side() -> None:
+    sampling = Sampling(PAGE, 400)
+    upright, small = [0.1, 0.1, 0.15, 0.6], [0.5, 0.5, 0.6, 0.52]
+    cells = grid_cells(20, 20)
+    everything = np.arange(len(cells))
+    assert RegionGeometry(cells, [upright], sampling=sampling).measure(everything).legibility == pytest.approx(20.0)
+    both = RegionGeometry(cells, [upright, small], sampling=sampling)
+    assert both.measure(everything).legibility == pytest.approx(8.0)
+
+
+def test_nothing_is_said_where_the_sampling_is_unknown() -> None:
+    plane = RegionGeometry(grid_cells(4, 4), [WORD])
+    assert plane.measure([0]).legibility is None
+    assert RegionGeometry(grid_cells(4, 4), [], sampling=Sampling(PAGE, 4)).measure([0]).legibility is None
+
+
+def test_a_mask_gets_the_same_number_alone_and_in_a_batch() -> None:
+    rng = np.random.default_rng(5)
+    cells = tile_cells((3, 2), 7, 8, 8)
+    plane = RegionGeometry(cells, [WORD, [0.1, 0.1, 0.4, 0.2]], sampling=Sampling((700, 500), 28 * 28))
+    masks = rng.random((40, len(cells))) < 0.4
+    shares = masks * rng.random(masks.shape)
+    together = plane.measure_many(masks, shares=shares)
+    assert [plane.measure(mask, shares=share) for mask, share in zip(masks, shares, strict=True)] == together
+
+
+# Regions in a picture are told apart by what they are to the question, with and without colours.
+
+
+EVERYTHING = np.array([[0.0, 0.0, 1.0, 1.0]])
+REGIONS = [(0.2, 0.4, 0.4, 0.5), (0.6, 0.4, 0.8, 0.5)]
+
+
+def drawn(roles: tuple[str, ...]) -> np.ndarray:
+    image = Image.new("RGB", (320, 240), "white")
+    return np.asarray(overlay(image, EVERYTHING, np.array([True]), REGIONS, roles=roles))
+
+
+def test_every_role_that_a_probe_may_have_is_marked_by_a_letter_and_a_colour_of_its_own() -> None:
+    assert set(MARKS) == set(ROLES)
+    assert len({mark.letter for mark in MARKS.values()}) == len(MARKS)
+    assert len({mark.colour for mark in MARKS.values()}) == len(MARKS)
+
+
+def test_regions_of_which_nobody_said_what_they_are_have_no_letter() -> None:
+    assert marks_of((), 2) == [UNTYPED, UNTYPED]
+    assert marks_of(("side_note",), 1)[0].letter == "S"
+    assert marks_of(("side_note",), 1)[0].words == "side note"
+
+
+def test_a_picture_shows_roles_above_their_regions_and_nothing_there_without_them() -> None:
+    plain, typed = drawn(()), drawn(("answer_value", "field_label"))
+    above = np.s_[80:92, 60:90]
+    assert (plain[above] == 255).all()
+    assert (typed[above] != 255).any()
+    assert (typed[96:120, 64:128] == plain[96:120, 64:128]).all(), "nothing covers the evidence itself"
+    blue = (typed == (0x3B, 0x9E, 0xDE)).all(axis=2)
+    assert blue[:, 180:270].any()
+    assert not blue[:, :160].any()
+
+
+def test_a_letter_without_room_above_stands_below_its_region() -> None:
+    image = Image.new("RGB", (320, 240), "white")
+    top = [(0.2, 0.0, 0.4, 0.1)]
+    typed = np.asarray(overlay(image, EVERYTHING, np.array([True]), top, roles=("context",)))
+    assert (typed[28:40, 60:76] != 255).any()

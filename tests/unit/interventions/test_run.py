@@ -13,7 +13,7 @@ import pytest
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.backbones.base import Backbone
-from sightline.boxes.beside import BoxesBeside
+from sightline.boxes.sources import BoxesBeside
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, write_probes
 from sightline.rows import Run, load_run

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from sightline.paper import cost_cards
-from sightline.paper.needs import Need
-from sightline.paper.paper_table import PAPER_TABLES, Claim, Judgement, Measured, corrected, judgement
-from sightline.paper.preset import run_table
+from sightline.paper import PAPER_TABLES, Claim, Need, Study, StudyOptions, cost_cards
+from sightline.paper.claims import Judgement, corrected, judgement
+from sightline.paper.lines import Measured
+from sightline.paper.models import demo_models
 from sightline.paper.printed import measured, notes_below
-from sightline.paper.study import Study, StudyOptions
-from tests.unit.paper.test_study import pilot
+from sightline.paper.run import run_table
+from tests.unit.paper.conftest import Pilot
 
 SILENT = ("2", "S2", "S6", "S7", "S9", "S10", "S11", "S15", "S18")
 
@@ -82,8 +82,6 @@ def test_anchorprune_is_part_of_the_sentence_about_time() -> None:
 
 
 def test_a_stand_in_is_called_one_in_its_row_and_no_claim_is_judged_on_it(tmp_path: Path) -> None:
-    from sightline.paper.demo_models import demo_models
-
     study = Study(tmp_path, {}, options=StudyOptions(demo=True, limit=4, draws=100))
     study.models.update(demo_models(tmp_path / "models", leave_out=("internvl",)))
     printed = run_table(study, PAPER_TABLES.get("S5"))
@@ -95,8 +93,8 @@ def test_a_stand_in_is_called_one_in_its_row_and_no_claim_is_judged_on_it(tmp_pa
     assert all("random weights for LLaVA" in text for text in texts)
 
 
-def test_a_checkpoint_of_another_size_is_a_stand_in_too(data: Path, tmp_path: Path) -> None:
-    study = pilot(data, tmp_path / "study")
+def test_a_checkpoint_of_another_size_is_a_stand_in_too(pilot: Pilot) -> None:
+    study = pilot()
     assert study.stand_in("qwen") == "qwen3vl"
     printed = measured(study, PAPER_TABLES.get("S14"))
     assert printed.blocks[0].lines[1].words == ("Target (30%) (qwen3vl for Qwen)",)
@@ -106,10 +104,10 @@ def test_a_checkpoint_of_another_size_is_a_stand_in_too(data: Path, tmp_path: Pa
 
 
 def test_answers_at_chance_leave_a_claim_open_and_masks_can_be_judged(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pilot: Pilot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Study, "stand_in", lambda self, model: "")
-    study = pilot(data, tmp_path / "study", limit=12)
+    study = pilot(limit=12)
     study.compute([Need("qwen", "confirmation", ("full", "target:0.3", "grid:0.3"))])
     needs = (Need("qwen", "confirmation", ("full",)),)
     held = Judgement("holds", "0.5", 0.001)
@@ -128,11 +126,11 @@ def test_answers_at_chance_leave_a_claim_open_and_masks_can_be_judged(
     ("internvl", "bfloat16", {"min_tiles": 1, "max_tiles": 12}),
 ])  # fmt: skip
 def test_cost_is_measured_at_the_papers_image_options_and_precision(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, dtype: str, options: dict[str, Any]
+    pilot: Pilot, data: Path, monkeypatch: pytest.MonkeyPatch, model: str, dtype: str, options: dict[str, Any]
 ) -> None:
     asked = []
     monkeypatch.setattr(cost_cards, "_measure", lambda study, name, requests: asked.extend(requests))
-    study = pilot(data, tmp_path / "study", run={"device": "cpu"})
+    study = pilot(run={"device": "cpu"})
     study.models["internvl"] = str(data / "tiny/internvl")
     study.record()
     cost_cards.batch_prefill(study, "prefill", model, ("full", "target:0.3"))
@@ -178,8 +176,6 @@ def test_results_of_the_text_are_measured_in_a_demonstration(
 
 @pytest.fixture(scope="module")
 def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    from sightline.paper.demo_models import demo_models
-
     out = tmp_path_factory.mktemp("demo")
     study = Study(out, {}, options=StudyOptions(demo=True, limit=12, draws=100))
     study.models.update(demo_models(out / "models"))
@@ -189,8 +185,6 @@ def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Study:
 def test_checkpoints_of_a_demonstration_are_written_in_silence(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from sightline.paper.demo_models import demo_models
-
     demo_models(tmp_path)
     assert "Writing" not in "".join(capfd.readouterr())
 

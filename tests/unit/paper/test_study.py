@@ -6,28 +6,23 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from sightline.cli import app
 from sightline.errors import SightlineError
+from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions
+from sightline.paper.measures import valid_images
 from sightline.paper.models import named_models
-from sightline.paper.needs import Need, merged
-from sightline.paper.paper_table import PAPER_TABLES
-from sightline.paper.preset import run_table, with_earlier
+from sightline.paper.needs import merged
 from sightline.paper.printed import measured
-from sightline.paper.study import Study, StudyOptions
-from sightline.rows import load_run
-
-
-def pilot(data: Path, out: Path, **options: Any) -> Study:
-    """A study of the tiny models on a few images of the mini set, by the way that TextOCR itself goes."""
-    models = {"qwen": str(data / "tiny/qwen3vl"), "llava": str(data / "tiny/llava")}
-    run = {"device": "cpu", "dtype": "float32", "image_options": {}}
-    settings = {"limit": 4, "draws": 200, "clip": str(data / "tiny/clip"), "run": run, **options}
-    return Study(out, models, data / "mini_textocr", StudyOptions(**settings))
+from sightline.paper.run import run_table, with_earlier
+from sightline.paper.study import built_set, of_visible_evidence
+from sightline.probes.typed_rows import SignedDecision, write_decisions
+from sightline.rows.run import load_run
+from tests.unit.paper.conftest import Pilot
 
 
 def test_needs_of_several_tables_become_one_run_with_all_arms() -> None:
@@ -37,8 +32,8 @@ def test_needs_of_several_tables_become_one_run_with_all_arms() -> None:
     assert merged([first, second, other]) == [Need("qwen", "confirmation", ("full", "target:0.3", "grid:0.3")), other]
 
 
-def test_a_second_table_amends_the_run_of_the_first(data: Path, tmp_path: Path) -> None:
-    study = pilot(data, tmp_path / "study")
+def test_a_second_table_amends_the_run_of_the_first(pilot: Pilot, tmp_path: Path) -> None:
+    study = pilot()
     study.models.pop("llava")
     run_table(study, PAPER_TABLES.get("S5"))
     folder = tmp_path / "study/runs/qwen-confirmation"
@@ -51,10 +46,8 @@ def test_a_second_table_amends_the_run_of_the_first(data: Path, tmp_path: Path) 
     assert any("no checkpoint of LLaVA" in line for line in printed.missing)
 
 
-def test_confirmation_has_none_of_the_development_images(data: Path, tmp_path: Path) -> None:
-    from sightline.paper.probe_sets import built_set
-
-    study = pilot(data, tmp_path / "study")
+def test_confirmation_has_none_of_the_development_images(pilot: Pilot) -> None:
+    study = pilot()
     study.record()
     (_, development, _), (_, confirmation, _) = (built_set(study, name) for name in ("development", "confirmation"))
     assert not set(development.image_ids) & set(confirmation.image_ids)
@@ -62,10 +55,8 @@ def test_confirmation_has_none_of_the_development_images(data: Path, tmp_path: P
     assert (confirmation.construction["version"], confirmation.construction["seed"]) == ("confirmation-v2", 20260720)
 
 
-def test_a_changed_probe_set_is_refused(data: Path, tmp_path: Path) -> None:
-    from sightline.paper.probe_sets import built_set
-
-    study = pilot(data, tmp_path / "study")
+def test_a_changed_probe_set_is_refused(pilot: Pilot) -> None:
+    study = pilot()
     study.record()
     file, _, _ = built_set(study, "development")
     text = file.read_text(encoding="utf-8")
@@ -74,12 +65,12 @@ def test_a_changed_probe_set_is_refused(data: Path, tmp_path: Path) -> None:
         built_set(study, "development")
 
 
-def test_a_demonstration_and_a_measurement_do_not_share_a_folder(data: Path, tmp_path: Path) -> None:
-    pilot(data, tmp_path / "study").record()
+def test_a_demonstration_and_a_measurement_do_not_share_a_folder(pilot: Pilot, tmp_path: Path) -> None:
+    pilot().record()
     with pytest.raises(SightlineError, match="was begun with demo=False"):
         Study(tmp_path / "study", {}, options=StudyOptions(demo=True, limit=4))
     with pytest.raises(SightlineError, match="was begun with limit=4"):
-        pilot(data, tmp_path / "study", limit=5)
+        pilot(limit=5)
 
 
 def test_checkpoints_are_told_by_their_architecture_or_by_name(data: Path) -> None:
@@ -119,9 +110,9 @@ def wide_clip(data: Path, folder: Path) -> Path:
 
 @pytest.mark.parametrize(("make", "reason"), [(pickled_clip, "sightline convert"), (wide_clip, "48-wide")])
 def test_a_clip_that_cannot_serve_leaves_its_lines_out_and_stops_nothing(
-    data: Path, tmp_path: Path, make: Callable[[Path, Path], Path], reason: str
+    pilot: Pilot, data: Path, tmp_path: Path, make: Callable[[Path, Path], Path], reason: str
 ) -> None:
-    study = pilot(data, tmp_path / "study", clip=str(make(data, tmp_path / "clip")))
+    study = pilot(clip=str(make(data, tmp_path / "clip")))
     needs = [Need("qwen", "confirmation", ("full",)), Need("llava", "confirmation", ("full", "anchorprune:0.4"))]
     study.compute(needs)
     assert [study.arm("llava", "full")] == load_run(tmp_path / "study/runs/llava-confirmation").arms
@@ -146,8 +137,8 @@ def test_a_mistyped_folder_is_refused_before_anything_is_done(tmp_path: Path) ->
     assert not (tmp_path / "study").exists()
 
 
-def test_a_note_stands_under_the_table_that_it_is_about(data: Path, tmp_path: Path) -> None:
-    study = pilot(data, tmp_path / "study", clip=None)
+def test_a_note_stands_under_the_table_that_it_is_about(pilot: Pilot) -> None:
+    study = pilot(clip=None)
     study.models.pop("qwen")
     with_clip = run_table(study, PAPER_TABLES.get("S7"))
     assert any("anchorprune" in note for note in with_clip.notes)
@@ -157,9 +148,9 @@ def test_a_note_stands_under_the_table_that_it_is_about(data: Path, tmp_path: Pa
     assert earlier == {"S6": (), "S7": with_clip.notes}
 
 
-def test_a_row_names_the_detector_that_measured_it(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_names_the_detector_that_measured_it(pilot: Pilot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Study, "detector", "rapidocr")
-    printed = measured(pilot(data, tmp_path / "study"), PAPER_TABLES.get("S18"))
+    printed = measured(pilot(), PAPER_TABLES.get("S18"))
     names = [" · ".join(line.words) for line in printed.blocks[0].lines if line.line.box_source == "easyocr"]
     assert len(names) == 2
     assert all("rapidocr for EasyOCR" in name for name in names)
@@ -167,18 +158,14 @@ def test_a_row_names_the_detector_that_measured_it(data: Path, tmp_path: Path, m
     assert "rapidocr for EasyOCR" in printed.latex()
 
 
-def test_what_needs_clip_is_left_out_with_its_reason(data: Path, tmp_path: Path) -> None:
-    study = pilot(data, tmp_path / "study", clip=None)
+def test_what_needs_clip_is_left_out_with_its_reason(pilot: Pilot) -> None:
+    study = pilot(clip=None)
     (found,) = study.servable([Need("llava", "confirmation", ("full", "anchorprune:0.4"))])
     assert found.arms == ("full",)
     assert "give --clip" in study.notes[0]
 
 
 def test_coverage_counts_what_the_tower_sees() -> None:
-    import pandas as pd
-
-    from sightline.paper.visible_rows import of_visible_evidence
-
     rows = pd.DataFrame(
         {
             "visible": [1.0, 0.5, 0.0], "ecr": [0.4, 0.25, 0.0], "anchor_ecr": [0.4, 0.5, 0.0], "lpp": [0.5, 0.5, 0.0],
@@ -192,14 +179,16 @@ def test_coverage_counts_what_the_tower_sees() -> None:
     assert found.loc[2, ["ecr", "anchor_ecr", "geo_f1"]].isna().all()
 
 
-def test_what_people_said_and_clip_are_remembered_when_another_table_is_run(data: Path, tmp_path: Path) -> None:
+def test_what_people_said_and_clip_are_remembered_when_another_table_is_run(
+    pilot: Pilot, data: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "study"
-    first = pilot(data, out)
+    first = pilot()
     first.models.pop("llava")
     run_table(first, PAPER_TABLES.get("S5"))
     valid = tmp_path / "valid.txt"
     valid.write_text("".join(f"{image}\n" for image in first.rows("qwen", "confirmation")["image_id"].unique()))
-    run_table(pilot(data, out, valid=valid), PAPER_TABLES.get("S7"))
+    run_table(pilot(valid=valid), PAPER_TABLES.get("S7"))
     later = Study(out, {}, options=StudyOptions(limit=4, draws=200))
     assert (later.options.valid, later.options.clip) == (valid, str(data / "tiny/clip"))
     (again,) = (printed for printed in with_earlier(later, []) if printed.table.number == "S7")
@@ -207,28 +196,23 @@ def test_what_people_said_and_clip_are_remembered_when_another_table_is_run(data
     assert again.blocks[1].measured_lines, again.missing
 
 
-def test_signed_decisions_stand_for_a_list_of_valid_images(data: Path, tmp_path: Path) -> None:
-    from sightline.paper.tables.table_s07 import valid_images
-    from sightline.probes.typed_rows import SignedDecision, write_decisions
-
+def test_signed_decisions_stand_for_a_list_of_valid_images(pilot: Pilot, tmp_path: Path) -> None:
     signed = tmp_path / "decisions.jsonl"
     decisions = [SignedDecision(name, name, (name,), "", name == "a", "agreement") for name in ("a", "b")]
     write_decisions(signed, {"signed_by": "dora"}, decisions)
-    assert valid_images(pilot(data, tmp_path / "study", valid=signed)) == {"a"}
+    assert valid_images(pilot(valid=signed)) == {"a"}
 
 
 @pytest.mark.parametrize("name", ["valid", "decisions"])
 def test_a_file_of_peoples_judgements_that_is_not_there_is_refused_at_once(
-    data: Path, tmp_path: Path, name: str
+    pilot: Pilot, tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(SightlineError, match=rf"--{name}: there is no file .*people\.txt"):
-        pilot(data, tmp_path / "study", **{name: tmp_path / "people.txt"})
+        pilot(**{name: tmp_path / "people.txt"})
     assert not (tmp_path / "study").exists()
 
 
 def test_decisions_that_come_after_the_set_was_built_are_refused(tmp_path: Path) -> None:
-    from sightline.paper.probe_sets import built_set
-
     study = Study(tmp_path / "study", {}, options=StudyOptions(demo=True, limit=6))
     study.record()
     _, found, _ = built_set(study, "replacement")

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.core.probe import Box, Probe
+from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 from sightline.probes import (
     HardPairRules,
@@ -45,7 +46,6 @@ from sightline.probes.lexical_audit import (
     NORMALISERS,
     TABLES,
     changed_char_class,
-    edit_distance,
     edit_type,
     nfkc_casefold,
     write_audit,

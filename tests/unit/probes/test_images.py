@@ -16,8 +16,8 @@ from PIL import ExifTags, Image, ImageDraw
 from sightline.auditing.shards import check_image
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word
+from sightline.probes.annotations import check_image_sizes
 from sightline.probes.images import (
-    check_image_sizes,
     image_digest,
     image_size,
     occlude_boxes,

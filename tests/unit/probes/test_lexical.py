@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.controls.screening import reviewed_images
+from sightline.controls.text_replacement import reviewed_images
 from sightline.core.probe import Probe
+from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word, audit_negatives
-from sightline.probes.lexical_audit import difficulty_bucket, edit_distance, edit_type, rank_bucket, shape
+from sightline.probes.lexical_audit import difficulty_bucket, edit_type, rank_bucket, shape
 from sightline.probes.typed_rows import SignedDecision, is_decision_file, read_decision_file, write_decisions
 from sightline.rows.usable import read_probe_list
 

@@ -345,3 +345,18 @@ def make_run(
             edit_row(rows[-1])
         folder.write_rows(arm, 0, rows, scorer_columns)
     return path
+
+
+def break_margin(probe: str, arm: str | None, value: float = float("nan")) -> Any:
+    def edit(row: dict[str, Any]) -> None:
+        if row["probe_id"].startswith(probe) and arm in (None, row["arm"]):
+            row["margin"] = value
+
+    return edit
+
+
+def says_no(row: dict[str, Any]) -> None:
+    """A model that says no to everything, whatever it is shown, with margins that know nothing of the label."""
+    margin = -1.0 - sum(map(ord, row["image_id"])) % 7
+    row |= {"margin": margin, "loss_no": 1.0, "loss_yes": 1.0 - margin, "predicted": "no"}
+    row["correct"] = row["label"] == "no"

@@ -5,7 +5,6 @@ import io
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from sightline.core.text import BEGINNINGS
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.store.folder import RunFolder
-from tests.unit.report.conftest import DRAWS
-from tests.unit.report.fake_run import HOSTILE, make_run
+from tests.unit.report.conftest import DRAWS, notes, outline
+from tests.unit.report.fake_run import HOSTILE, break_margin, make_run
 
 TABLES = (
     "main",
@@ -33,54 +32,6 @@ TABLES = (
     "association",
     "cost",
 )
-
-
-class Outline(HTMLParser):
-    """Checks that elements nest, and collects ids, headings and text outside scripts and styles."""
-
-    VOID = frozenset({"meta", "br", "link", "img", "input"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stack: list[str] = []
-        self.ids: list[str] = []
-        self.references: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        if found.get("id"):
-            self.ids.append(str(found["id"]))
-        self.references += [str(found[k]) for k in ("src", "href", "action", "data") if found.get(k)]
-        if tag not in self.VOID:
-            self.stack.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.stack.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.stack or self.stack[-1] not in ("script", "style"):
-            self.text.append(data)
-
-
-def outline(page: Path) -> Outline:
-    parser = Outline()
-    parser.feed(page.read_text(encoding="utf-8"))
-    parser.close()
-    assert parser.stack == []
-    return parser
-
-
-def notes(page: Path) -> str:
-    return " ".join(re.findall(r'<p class="note" role="note">(.*?)</p>', page.read_text(encoding="utf-8")))
-
-
-def break_margin(probe: str, arm: str | None, value: float = float("nan")) -> Any:
-    def edit(row: dict[str, Any]) -> None:
-        if row["probe_id"].startswith(probe) and arm in (None, row["arm"]):
-            row["margin"] = value
-
-    return edit
 
 
 def test_every_table_is_there_in_three_formats(report: Path) -> None:

@@ -17,9 +17,8 @@ from sightline.report.columns import signed
 from sightline.report.sections.replaced_text import text_replacement_table
 from sightline.rows import load_run
 from sightline.rows.source import Audited, Source
-from tests.unit.report.conftest import DRAWS
-from tests.unit.report.fake_run import EDITED, PLAIN, make_run
-from tests.unit.report.test_build import break_margin, notes, outline
+from tests.unit.report.conftest import DRAWS, notes, outline
+from tests.unit.report.fake_run import EDITED, PLAIN, break_margin, make_run
 
 MADE = {
     "deletion": ("deletion", "logit_drop"),

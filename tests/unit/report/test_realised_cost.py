@@ -31,8 +31,7 @@ from sightline.report.sections.cost import (
     stage_bars,
 )
 from tests.unit.cost.test_card import GIB, result
-from tests.unit.report.conftest import DRAWS
-from tests.unit.report.test_build import notes, outline
+from tests.unit.report.conftest import DRAWS, notes, outline
 
 Cards = dict[str, Path]
 

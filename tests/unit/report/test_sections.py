@@ -1,4 +1,4 @@
-"""Sections are registered classes: in their places, from other packages too, and no failure takes the page with it."""
+"""Sections: others may add some, one that fails says so; geometry, what the model sees, legibility."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from sightline.commands.run import print_summary
 from sightline.core.table import Table, TableColumn, format_range
 from sightline.errors import SightlineError
+from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
 from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
 from sightline.report.sections.contract import runs_table
+from sightline.report.sections.geometry import geometry_table, strata_table
+from sightline.report.summary import main_table, summarise
+from sightline.rows.run import load_run
 from sightline.rows.source import read_source
 from tests.unit.report.conftest import DRAWS
-from tests.unit.report.fake_run import EDITED, make_run
+from tests.unit.report.fake_run import COLUMNS, EDITED, ROWS, make_run
 
 
 def headings(page: Path) -> list[str]:
@@ -204,3 +209,98 @@ def test_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path: Path
     only = make_run(tmp_path / "only", images=6, arms=("full", "target:0.3", "shuffled:0.3"), labels=("yes",))
     page = build_report([only], tmp_path / "one-label", draws=DRAWS).read_text(encoding="utf-8")
     assert "there is no P/N average to compare" in page
+
+
+def test_thirds_hold_the_same_number_of_probes(run: Path) -> None:
+    source = read_source([run])
+    sizes = source.runs[0].scales
+    assert len(sizes) == 40
+    assert sizes["median_cell_area"].to_numpy() == pytest.approx(1 / (ROWS * COLUMNS), rel=1e-4)
+    frame = strata_table(source).frame
+    one = frame[(frame["arm"] == "full") & (frame["by"] == "evidence area")]
+    assert one["probes"].sum() == 20
+    assert one["probes"].max() - one["probes"].min() <= 1
+    assert one["stratum"].tolist() == ["smallest third", "middle third", "largest third"]
+    assert "median cell area" not in set(frame["by"]), "a fixed raster has nothing to split by cell size"
+
+
+RELATIVE = {"relative_pos_ecr", "relative_anchor_ecr", "relative_neg_src", "unsupported_by_pruning"}
+WARNING = "5 of 20 positives (25%) lie wholly outside what the model sees"
+
+
+def cropped(row: dict[str, Any]) -> None:
+    """A processor that leaves out every fourth image's evidence."""
+    if int(row["image_id"][-2:]) % 4 == 0:
+        row |= {"visible": 0.0, "ecr": 0.0, "anchor_ecr": 0.0, "legibility": 0.0}
+
+
+@pytest.fixture(scope="module")
+def crop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    arms = ("full", "target:0.3", "random:0.3", "visionzip:0.3")
+    return make_run(tmp_path_factory.mktemp("runs") / "crop", arms=arms, edit_row=cropped)
+
+
+def shown_columns(run: Path) -> set[str]:
+    summary = summarise(read_source([run]), DRAWS)
+    return {column.key for table in (main_table(summary), geometry_table(summary)) for column in table.columns}
+
+
+def test_relative_coverage_has_columns_only_where_it_says_something(run: Path, crop: Path) -> None:
+    assert not shown_columns(run) & RELATIVE
+    assert shown_columns(crop) >= RELATIVE
+
+
+def test_full_covers_all_of_what_is_visible(crop: Path) -> None:
+    full = summarise(read_source([crop]), DRAWS).arms.set_index("arm").loc["full"]
+    assert (full["pos_ecr"], full["visible_evidence"]) == (0.75, 0.75)
+    assert full["relative_pos_ecr"] == 1.0
+    assert full["unsupported"] > full["unsupported_by_pruning"] == 0.0
+
+
+def test_report_and_run_warn_in_one_line(
+    run: Path, crop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    for folder, warns in ((run, False), (crop, True)):
+        assert any(WARNING in note for note in read_source([folder]).notes) == warns
+        print_summary(load_run(folder))
+        printed = capsys.readouterr().out
+        assert (WARNING in printed) == ("Relative" in printed.split(WARNING)[0]) == warns
+    page = build_report([crop], tmp_path, draws=DRAWS).read_text(encoding="utf-8")
+    assert WARNING in page
+
+
+def test_a_gate_may_ask_for_coverage_of_what_is_visible_and_for_legibility(crop: Path) -> None:
+    rules = ["relative_pos_ecr(full) >= 1", "illegible(full) <= 0.1", "legibility(full) >= 3", "pos_ecr(full) >= 0.9"]
+    results, _ = run_gate(crop, rules, least_n=1, draws=DRAWS)
+    assert [result.passed for result in results] == [True, False, True, False]
+
+
+def test_the_legibility_section_has_a_line_per_arm_and_says_which_measure_orders(crop: Path, tmp_path: Path) -> None:
+    page = build_report([crop], tmp_path, draws=DRAWS).read_text(encoding="utf-8")
+    assert 'id="legibility"' in page
+    table = pd.read_csv(tmp_path / "tables" / "legibility.csv").set_index("arm")
+    assert table.index.tolist() == ["full", "target:0.3", "random:0.3", "visionzip:0.3"]
+    assert {"accuracy", "pos_ecr", "legibility", "illegible", "changed"} <= set(table.columns)
+    assert table["changed"].isna().tolist() == [True, False, False, False]
+    legibility = table["legibility"].to_dict()
+    assert legibility["full"] > legibility["random:0.3"]
+    ordering = pd.read_csv(tmp_path / "tables" / "legibility_ordering.csv")
+    assert list(zip(ordering["over"], ordering["change"], strict=True)) == [
+        ("arms", "answer changed"),
+        ("answers", "answer changed"),
+        ("arms", "margin moved"),
+        ("answers", "margin moved"),
+    ]
+    said = (tmp_path / "tables" / "legibility_ordering.md").read_text(encoding="utf-8")
+    assert "Over 3 arms" in said
+    assert "coverage has rho = " in said
+
+
+def test_rows_without_legibility_have_no_such_section(tmp_path: Path) -> None:
+    def earlier(row: dict[str, Any]) -> None:
+        row["legibility"] = None
+
+    run = make_run(tmp_path / "run", images=6, arms=("full", "target:0.3"), edit_row=earlier)
+    page = build_report([run], tmp_path / "out", draws=DRAWS).read_text(encoding="utf-8")
+    assert 'id="legibility"' not in page

@@ -27,9 +27,8 @@ from sightline.rows import load_run
 from sightline.rows.source import read_source
 from sightline.rows.thresholds import on_development_side
 from sightline.statistics.thresholds import accuracy_optimal, evaluate, risk_constrained
-from tests.unit.report.conftest import DRAWS
+from tests.unit.report.conftest import DRAWS, notes
 from tests.unit.report.fake_run import EDITED, PLAIN, make_run
-from tests.unit.report.test_build import notes
 
 MOVED = 2.0
 ARMS = ("full", "target:0.3", "random:0.3")

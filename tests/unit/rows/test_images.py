@@ -14,7 +14,7 @@ import pytest
 from sightline.analysis.policy_replay import AskedProbes
 from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
-from sightline.paper.cut import OWN, _judged
+from sightline.paper.lines import Threshold, rows_at
 from sightline.rows import load_run
 from sightline.rows.images import image_cells, image_records, same_images
 from sightline.rows.source import read_source
@@ -141,8 +141,8 @@ def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_
         )
 
     with pytest.raises(SightlineError, match=refusal):
-        _judged(study(there), "qwen", "confirmation", OWN, "annotation", "")
-    assert len(_judged(study(apart), "qwen", "confirmation", OWN, "annotation", ""))
+        rows_at(study(there), "qwen", "confirmation", Threshold("own"))
+    assert len(rows_at(study(apart), "qwen", "confirmation", Threshold("own")))
 
 
 def test_ids_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> None:

@@ -44,7 +44,7 @@ from sightline.selectors.spatial_aware import SpatialAware
 from sightline.selectors.spreading import farthest, nearest
 from sightline.selectors.target import FullPrompt, Target
 from sightline.selectors.unpruned import Full
-from tests.golden_e2e.artifact_names import from_artifact
+from tests.golden_e2e.reference import from_artifact
 
 SELECTORS: list[Any] = [
     Random(),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
 from sightline.answering.answer_scores import AnswerScores
-from sightline.commands.run_summary import summary
+from sightline.commands.run import summary
 from sightline.contract.plugins import check_metric
 from sightline.core.row import Column
 from sightline.errors import SightlineError

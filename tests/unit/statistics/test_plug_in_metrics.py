@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.commands.run_summary import summary
+from sightline.commands.run import summary
 from sightline.gate.decisions import run_gate
 from sightline.report.columns import metric_columns
 from sightline.report.summary import main_table, summarise

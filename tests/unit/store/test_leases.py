@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.places.holders import Holder, here, of_a_dead_process
-from sightline.places.writing import create_new, remove_leftovers, write_whole
+from sightline.places.writing import Holder, create_new, here, of_a_dead_process, remove_leftovers, write_whole
 from sightline.store.leases import LEASES, Leases
 
 TIMEOUT = 60.0

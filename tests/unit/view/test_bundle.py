@@ -12,7 +12,7 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.view.bundle import IMPORT, joined_script, write_bundle
 from sightline.view.runs import viewed_runs
-from sightline.view.server import PAGES, AnswersToPages
+from sightline.view.server import PAGES, PageData
 from tests.unit.view.viewed_folder import viewed_folder
 
 
@@ -41,7 +41,7 @@ def test_the_page_asks_for_all_modules_at_once() -> None:
 
 def test_a_bundle_holds_what_was_chosen_and_no_more(tmp_path: Path) -> None:
     viewed_folder(tmp_path / "run", images=5)
-    answers = AnswersToPages(viewed_runs([tmp_path / "run"], None))
+    answers = PageData(viewed_runs([tmp_path / "run"], None))
     page = write_bundle(answers, tmp_path / "site", 'label == "no" and arm == "full"', 3)
     text = page.read_text(encoding="utf-8")
     held = json.loads(re.search(r'id="bundle">(.*?)</script>', text)[1])  # type: ignore[index]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
 from sightline.rows import load_run
-from sightline.view.queries import AskedRows
-from sightline.view.row_index import ProbeBook, RowIndex
+from sightline.view.query import AskedRows
+from sightline.view.rows import ProbeBook, RowIndex
 from tests.unit.view.viewed_folder import viewed_folder
 
 

@@ -15,9 +15,9 @@ from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.rows import load_run
 from sightline.view import runs as viewed_run
-from sightline.view.intervals_beside import measured
+from sightline.view.intervals import measured
 from sightline.view.runs import viewed_runs
-from sightline.view.server import AnswersToPages
+from sightline.view.server import PageData
 from tests.unit.view.viewed_folder import SHARP, viewed_folder
 
 
@@ -30,11 +30,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answers(home: Path) -> AnswersToPages:
-    return AnswersToPages(viewed_runs([home / "first", home / "second"], None))
+def answers(home: Path) -> PageData:
+    return PageData(viewed_runs([home / "first", home / "second"], None))
 
 
-def test_the_first_numbers_are_the_reports(home: Path, answers: AnswersToPages, tmp_path: Path) -> None:
+def test_the_first_numbers_are_the_reports(home: Path, answers: PageData, tmp_path: Path) -> None:
     build_report([home / "first"], tmp_path, draws=100, cases=1)
     written = (tmp_path / "tables" / "main.md").read_text().splitlines()
     table = answers.runs[0].numbers()["table"]
@@ -43,7 +43,7 @@ def test_the_first_numbers_are_the_reports(home: Path, answers: AnswersToPages, 
         assert [cell.split(" ")[0] for cell in line.strip("| ").split(" | ")] == [cell["text"] for cell in row]
 
 
-def test_every_number_opens_rows_that_exist(answers: AnswersToPages) -> None:
+def test_every_number_opens_rows_that_exist(answers: PageData) -> None:
     rows = answers.runs[0].asked()
     for panel in answers.runs[0].numbers()["table"]["panels"]:
         for row in panel["rows"]:
@@ -52,7 +52,7 @@ def test_every_number_opens_rows_that_exist(answers: AnswersToPages) -> None:
                 assert {record["arm"] for record in rows.records(found, ["arm"])} <= {row[0]["text"]}
 
 
-def test_the_rows_behind_a_share_are_those_it_counts(answers: AnswersToPages) -> None:
+def test_the_rows_behind_a_share_are_those_it_counts(answers: PageData) -> None:
     table, rows = answers.runs[0].numbers()["table"], answers.runs[0].asked()
     keys = [column["key"] for column in table["columns"]]
     for row in table["panels"][0]["rows"]:
@@ -63,7 +63,7 @@ def test_the_rows_behind_a_share_are_those_it_counts(answers: AnswersToPages) ->
         assert float(row[keys.index("hfpr")]["text"]) == pytest.approx(2 * len(alarms) / len(own), abs=5e-4)
 
 
-def test_a_case_holds_the_stored_bits(home: Path, answers: AnswersToPages) -> None:
+def test_a_case_holds_the_stored_bits(home: Path, answers: PageData) -> None:
     run = load_run(home / "first")
     case = answers.case({"probe": "img0002:yes", "arms": "target:0.3|visionzip:0.3"})
     assert [panel["arm"] for panel in case["panels"]] == ["target:0.3", "visionzip:0.3"]
@@ -77,14 +77,14 @@ def test_a_case_holds_the_stored_bits(home: Path, answers: AnswersToPages) -> No
     assert case["regions"][0]["words"] == "region with the evidence"
 
 
-def test_all_arms_that_keep_a_token(home: Path, answers: AnswersToPages) -> None:
+def test_all_arms_that_keep_a_token(home: Path, answers: PageData) -> None:
     run = load_run(home / "first")
     found = answers.keepers({"probe": "img0001:no", "key": "img0001.jpg@orig"})["arms"]
     assert [one["arm"] for one in found] == run.arms
     assert all(base64.b64decode(one["kept_mask"]) == run.row("img0001:no", one["arm"])["kept_mask"] for one in found)
 
 
-def test_two_runs_are_compared_probe_by_probe(home: Path, answers: AnswersToPages) -> None:
+def test_two_runs_are_compared_probe_by_probe(home: Path, answers: PageData) -> None:
     both = [
         load_run(home / name).frame().query("arm == 'target:0.3'").set_index("probe_id") for name in ("first", "second")
     ]
@@ -101,7 +101,7 @@ def test_two_runs_are_compared_probe_by_probe(home: Path, answers: AnswersToPage
         answers.compare({**asked, "arm": "targt"})
 
 
-def test_rows_go_along_as_csv_probe_list_and_tasks(answers: AnswersToPages) -> None:
+def test_rows_go_along_as_csv_probe_list_and_tasks(answers: PageData) -> None:
     asked = {"query": 'arm == "full" and label == "yes"'}
     lines = answers.take({**asked, "format": "csv", "columns": "probe_id,question,margin"}).splitlines()
     assert lines[0] == "probe_id,question,margin"
@@ -123,12 +123,12 @@ def test_a_text_that_a_spreadsheet_would_compute_is_made_harmless(tmp_path: Path
     from tests.unit.report.fake_run import make_run
 
     (run,) = viewed_runs([make_run(tmp_path / "run", images=2, edit_row=hostile)], None)
-    assert "'=cmd()" in AnswersToPages([run]).take({"format": "csv"})
+    assert "'=cmd()" in PageData([run]).take({"format": "csv"})
 
 
 def test_a_file_is_shown_where_it_is_the_one_that_was_audited(tmp_path: Path) -> None:
     viewed_folder(tmp_path / "run", images=2, image_files=tmp_path / "images")
-    answers = AnswersToPages(viewed_runs([tmp_path / "run"], tmp_path / "images"))
+    answers = PageData(viewed_runs([tmp_path / "run"], tmp_path / "images"))
     case = answers.case({"probe": "img0000:yes", "arms": "full"})
     assert case["images"]["img0000.jpg@orig"] | {"cells": "", "layout": ""} == {
         "image": "img0000.jpg", "width": SHARP[0], "height": SHARP[1], "layout": "", "cells": "", "details": [],
@@ -145,7 +145,7 @@ def test_a_link_out_of_the_image_folder_is_never_followed(tmp_path: Path) -> Non
     viewed_folder(tmp_path / "run", images=2, image_files=tmp_path / "images")
     (tmp_path / "images" / "img0000.jpg").rename(tmp_path / "elsewhere.jpg")
     (tmp_path / "images" / "img0000.jpg").symlink_to(tmp_path / "elsewhere.jpg")
-    answers = AnswersToPages(viewed_runs([tmp_path / "run"], tmp_path / "images"))
+    answers = PageData(viewed_runs([tmp_path / "run"], tmp_path / "images"))
     content, _ = answers.image({"key": "img0000.jpg@orig", "source": "file"})
     assert content != (tmp_path / "elsewhere.jpg").read_bytes()
 
@@ -184,11 +184,11 @@ def test_a_recorded_run_is_viewed(data: Path) -> None:
     stored = load_run(data / "recorded_run")
     assert run.facts()["rows"] == stored.rows.num_rows
     probe = stored.rows.column("probe_id")[0].as_py()
-    case = AnswersToPages([run]).case({"probe": probe, "arms": stored.arms[0]})
+    case = PageData([run]).case({"probe": probe, "arms": stored.arms[0]})
     assert case["panels"][0]["kept_mask"]
 
 
-def test_looking_writes_nothing(home: Path, answers: AnswersToPages) -> None:
+def test_looking_writes_nothing(home: Path, answers: PageData) -> None:
     before = {file: file.stat().st_mtime_ns for file in home.rglob("*")}
     for _ in range(2):  # the second time intervals are begun
         assert answers.overview({})["state"] == "computing"
@@ -203,14 +203,14 @@ def test_the_overview_opens_with_what_cannot_be_read(home: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", ["question", "margin_full", "question,target_text", "no_such_column"])
-def test_rows_may_be_asked_for_columns_that_no_file_has(answers: AnswersToPages, columns: str) -> None:
+def test_rows_may_be_asked_for_columns_that_no_file_has(answers: PageData, columns: str) -> None:
     found = answers.rows({"columns": columns, "limit": "3"})
     assert len(found["rows"]) == 3
     assert all(list(row) == found["columns"] for row in found["rows"])
 
 
 @pytest.mark.parametrize("name", ["offset", "limit", "run", "near"])
-def test_a_number_of_any_length_is_an_answer_or_one_line(answers: AnswersToPages, name: str) -> None:
+def test_a_number_of_any_length_is_an_answer_or_one_line(answers: PageData, name: str) -> None:
     for digits in (20, 400, 5000):
         with suppress(SightlineError):
             answers.rows({name: "9" * digits})

@@ -12,7 +12,7 @@ from sightline.backbones.checkpoints import processor_of
 from sightline.errors import SightlineError
 from tests.unit.zoo.checkpoints import features_of, inputs_of, photograph, placeholders
 from tests.zoo import build
-from tests.zoo.shrinking import shrunk
+from tests.zoo.wild import shrunk
 
 
 @torch.no_grad()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.zoo.specimen import Id, Species
-from tests.zoo.vocabulary import Vocabulary
+from tests.zoo.specimen import Id, Species, Vocabulary
 
 TILES = tuple(f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.zoo.specimen import Id, Species
-from tests.zoo.vocabulary import Vocabulary
+from tests.zoo.specimen import Id, Species, Vocabulary
 
 TEMPLATE = """\
 {%- for turn in messages -%}

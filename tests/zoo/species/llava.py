@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.zoo.specimen import Id, Species
-from tests.zoo.vocabulary import Vocabulary
+from tests.zoo.specimen import Id, Species, Vocabulary
 
 LANGUAGE = {
     "hidden_size": 64,

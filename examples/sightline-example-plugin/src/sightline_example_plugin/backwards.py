@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from sightline.auditing.launchers.here import Inline
 from sightline.auditing.shards import Task
-from sightline.boxes.beside import BoxesBeside
+from sightline.boxes.sources import BoxesBeside
 from sightline.store import RunFolder
 
 

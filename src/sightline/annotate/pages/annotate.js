@@ -1,4 +1,4 @@
-// One person's work on one task: shows an item, saves every change, confirms, goes on.
+// One person's work on one campaign: shows an item, saves every change, confirms, goes on.
 
 import { Boxes } from "/annotate/boxes.js";
 import { Form } from "/annotate/form.js";
@@ -12,13 +12,13 @@ const message = (words, failed = false) => {
 };
 const PAUSE = 350; // milliseconds after the last letter of a text before it is saved
 
-const task = await get("/task");
+const campaign = await get("/campaign");
 let item, saver, fields, boxes, pictures, confirmed, waiting, outlined, magnified, busy;
 
-document.title = `${task.title} – Sightline annotate`;
-place("title").textContent = task.title;
-place("facts").textContent = `${task.who}, ${task.pass === "adjudication" ? task.pass : `${task.pass} pass`}`;
-const form = new Form(task, { fields: place("fields"), remarks: place("remarks") }, changed);
+document.title = `${campaign.title} – Sightline annotate`;
+place("title").textContent = campaign.title;
+place("facts").textContent = `${campaign.who}, ${campaign.pass === "adjudication" ? campaign.pass : `${campaign.pass} pass`}`;
+const form = new Form(campaign, { fields: place("fields"), remarks: place("remarks") }, changed);
 
 function changed(typing = false) {
   if (busy) return; // on the way to another item: this one is settled
@@ -82,10 +82,10 @@ async function show(number) {
 
 // What two people agreed on stands; the third person answers the rest.
 function beginning() {
-  const empty = task.roles ? { boxes: [] } : {};
+  const empty = campaign.roles ? { boxes: [] } : {};
   if (!item.disagreement) return empty;
   const { readings, differing } = item.disagreement;
-  const agreed = task.fields.filter(({ name }) => !differing.includes(name)).map(({ name }) => [name, readings[0][name]]);
+  const agreed = campaign.fields.filter(({ name }) => !differing.includes(name)).map(({ name }) => [name, readings[0][name]]);
   return { ...empty, ...Object.fromEntries(agreed) };
 }
 
@@ -105,7 +105,7 @@ function showWords() {
     rows.push(line);
   };
   if (item.source_text) {
-    const fixed = task.kind === "text-replacement";
+    const fixed = campaign.kind === "text-replacement";
     row(fixed ? "old word" : "the word", item.source_text, item.target_text);
     row(fixed ? "new word" : "asked word", item.target_text, item.source_text);
   }
@@ -128,10 +128,10 @@ function showPictures() {
   magnified = item.views.length > 1;
   const holder = place("pictures");
   pictures = item.views.map((view, index) => new Picture(`/picture/${item.number}/${index}`, view, view.caption));
-  pictures.forEach((picture) => picture.onbroken(() => message("A picture cannot be shown: it is gone, or was changed after the task was made.", true)));
+  pictures.forEach((picture) => picture.onbroken(() => message("A picture cannot be shown: it is gone, or was changed after the campaign was made.", true)));
   const figures = pictures.map((picture, index) => figure(picture, item.views[index].caption));
   boxes = undefined;
-  if (task.roles) drawn();
+  if (campaign.roles) drawn();
   else pictures.forEach((picture) => picture.draggable());
   const single = pictures.length === 1 && item.views[0].regions.length;
   if (single) {
@@ -157,7 +157,7 @@ function figure(picture, words) {
 
 function drawn() {
   place("drawing").hidden = false;
-  boxes = new Boxes(pictures[0], place("boxes"), task.roles, fields.boxes, (typing) => {
+  boxes = new Boxes(pictures[0], place("boxes"), campaign.roles, fields.boxes, (typing) => {
     showRoles();
     changed(typing);
   });
@@ -193,7 +193,7 @@ function take(side) {
 }
 
 function showRoles() {
-  place("roles").replaceChildren(...Object.entries(task.roles).map(([role, { letter, colour, words }]) => {
+  place("roles").replaceChildren(...Object.entries(campaign.roles).map(([role, { letter, colour, words }]) => {
     const button = document.createElement("button");
     Object.assign(button, { type: "button", className: "do", title: words });
     button.setAttribute("aria-pressed", boxes.role === role);
@@ -222,7 +222,7 @@ function look() {
 
 async function confirm() {
   await flush();
-  if (task.roles && !fields.status && fields.boxes.length) fields.status = "annotated";
+  if (campaign.roles && !fields.status && fields.boxes.length) fields.status = "annotated";
   clearTimeout(waiting);
   waiting = undefined;
   try {
@@ -243,7 +243,7 @@ async function goOn() {
 async function finished() {
   place("work").hidden = true;
   place("done").hidden = false;
-  const { progress } = await get("/task");
+  const { progress } = await get("/campaign");
   count(progress);
   place("done-words").textContent = `All ${progress.all} of your items are confirmed and saved. You can close this page, or look through your answers and change them.`;
 }
@@ -279,10 +279,10 @@ async function again(act) {
 
 const KEYS = [
   ["1 2 3 …", "the first, second, third answer to the marked question"],
-  ...(task.roles
+  ...(campaign.roles
     ? [
         ["drag", "draw a box; drag a box to move it, its corner to size it"],
-        [Object.values(task.roles).map(({ letter }) => letter).join(" "), "role of the chosen box, or of the next"],
+        [Object.values(campaign.roles).map(({ letter }) => letter).join(" "), "role of the chosen box, or of the next"],
         ["D", "a box in the middle, without a pointer"],
         ["arrows", "move the chosen box; with Shift, size it"],
         ["Tab", "the next box, while no text is being typed"],
@@ -301,10 +301,10 @@ const KEYS = [
   ["+ − 0", "closer, further away, the whole picture; the wheel does so too"],
   ["Z", "magnify the place, and back"],
   ["B", "hide and show the outline"],
-  ...(task.pass === "adjudication" && task.roles ? [["F G", "take one person’s boxes, or the other’s"]] : []),
+  ...(campaign.pass === "adjudication" && campaign.roles ? [["F G", "take one person’s boxes, or the other’s"]] : []),
   ["Esc", "leave a text field"],
 ];
-place("help-about").textContent = task.about;
+place("help-about").textContent = campaign.about;
 place("help-list").replaceChildren(...KEYS.flatMap(([keys, says]) => {
   const [name, about] = [document.createElement("dt"), document.createElement("dd")];
   const shown = document.createElement("kbd");
@@ -336,7 +336,7 @@ function pressed(event) {
 }
 
 function act(key, event) {
-  const role = boxes && Object.entries(task.roles).find(([, { letter }]) => letter.toLowerCase() === key);
+  const role = boxes && Object.entries(campaign.roles).find(([, { letter }]) => letter.toLowerCase() === key);
   if (role) return setRole(role[0]), true;
   if (ARROWS[key] && boxes) return boxes.move(...ARROWS[key], event.shiftKey);
   if (key === "ArrowUp" || key === "ArrowDown") return form.go(form.now + ARROWS[key][1]), true;
@@ -381,7 +381,7 @@ place("undo").addEventListener("click", () => again(undo));
 place("before").addEventListener("click", () => again(() => step(item.before)));
 place("after").addEventListener("click", () => again(() => step(item.after)));
 place("keys").addEventListener("click", () => place("help").showModal());
-place("look-back").addEventListener("click", () => again(() => show(task.first)));
+place("look-back").addEventListener("click", () => again(() => show(campaign.first)));
 addEventListener("resize", () => boxes?.draw());
 
 const asked = location.hash.slice(1);

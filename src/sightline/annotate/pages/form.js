@@ -3,12 +3,12 @@
 const words = (name) => name.replaceAll("_", " ");
 
 export class Form {
-  constructor(task, places, changed) {
-    this.task = task;
+  constructor(campaign, places, changed) {
+    this.campaign = campaign;
     this.changed = changed;
     this.now = 0;
-    this.asked = task.fields.map((field, index) => this.question(field, index));
-    this.remarks = task.remarks.map(([name, says]) => this.remark(name, says));
+    this.asked = campaign.fields.map((field, index) => this.question(field, index));
+    this.remarks = campaign.remarks.map(([name, says]) => this.remark(name, says));
     places.fields.replaceChildren(...this.asked.map((each) => each.element));
     places.remarks.replaceChildren(...this.remarks.map((each) => each.element));
   }

@@ -12,7 +12,7 @@ from sightline.auditing.audit import Here, compute_rows
 from sightline.auditing.launchers.base import LAUNCHERS
 from sightline.auditing.shards import Task, longest_first
 from sightline.auditing.sharing import PAUSE, SharedTasks
-from sightline.boxes.beside import BoxesBeside
+from sightline.boxes.sources import BoxesBeside
 from sightline.device import moved
 from sightline.progress import Progress
 from sightline.store import RunFolder

@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -15,9 +16,9 @@ from typing import Any, ClassVar
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import CrewMember, Ended, drive
 from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher
-from sightline.auditing.launchers.local import threads_for, usable_cores
+from sightline.auditing.launchers.local import TO_END, threads_for, usable_cores
 from sightline.errors import SightlineError
-from sightline.places.holders import holder_of
+from sightline.places.writing import Holder, holder_of
 from sightline.store.leases import Leases
 
 USAGE = "RAY_USAGE_STATS_ENABLED"
@@ -99,8 +100,10 @@ class _Actor(CrewMember):
         self._actor = ray.remote(RemoteMember).options(max_restarts=0, **wanted).remote()
         self._who = self._actor.who.remote()
         self._answer = self._actor.work.remote(config.model_dump(mode="json"), os.getcwd())
+        self._holder: Holder | None = None
 
     def ended(self) -> Ended | None:
+        self._look_up_holder()
         ready, _ = self._ray.wait([self._answer], timeout=0)
         if not ready:
             return None
@@ -115,22 +118,31 @@ class _Actor(CrewMember):
         self._ray.kill(self._actor, no_restart=True)
 
     def kill(self) -> None:
+        self._look_up_holder()
+        ends = time.monotonic() + TO_END
+        while self._holder is not None and self._holder.lives() and time.monotonic() < ends:
+            time.sleep(0.05)  # Ray kills in its own time, and until then the actor may claim something
         self._forget()
+
+    def _look_up_holder(self) -> None:
+        """Which process the actor is, once it runs; a cluster that ends with its driver can be asked no more."""
+        if self._holder is None:
+            with suppress(Exception):
+                ready, _ = self._ray.wait([self._who], timeout=0)
+                self._holder = holder_of(self._ray.get(ready[0])) if ready else None
 
     def _forget(self) -> None:
         """An actor has no time to give back what it had begun, so that is done for it."""
         with suppress(Exception):
-            ready, _ = self._ray.wait([self._who], timeout=0)
-            holder = holder_of(self._ray.get(ready[0])) if ready else None
-            if holder is not None:
-                self._leases.remove_of(holder)
+            if self._holder is not None:
+                self._leases.remove_of(self._holder)
 
 
 class RemoteMember:
     """What runs in an actor."""
 
     def who(self) -> dict[str, Any]:
-        from sightline.places.holders import here
+        from sightline.places.writing import here
 
         return here().as_record()
 

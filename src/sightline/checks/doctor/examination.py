@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.arm_pass import ArmPass
+from sightline.answering.materialise import ArmPass
 from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.spoken import Generation
 from sightline.arms import parse_arm

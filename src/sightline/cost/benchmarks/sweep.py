@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode
 from sightline.cost.request import Measurement, Request
 from sightline.cost.spread import ESTIMATED, OF_CEILING, SET_UP, Line, Quantity, Say
 
@@ -79,7 +79,6 @@ class Sweep(Benchmark[SweepRequest]):
     def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory
-        from sightline.cost.one_sample import time_one_sample
         from sightline.device.kernels import planless
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
@@ -290,3 +289,39 @@ def preparing(subject: Subject, count: int) -> Callable[[Shard], Prepared]:
         return Prepared(shard, [subject.backbone.preprocess(image, budget=shard.image_budget) for image in images])
 
     return prepare
+
+
+@in_inference_mode
+def time_one_sample(request: SweepRequest, subject: Subject, arms: Sequence[Arm]) -> dict[str, list[float]]:
+    """Milliseconds per row from the image in memory on, and what of them is preprocessing.
+
+    Arms take turns so that every arm weighs the same. Warm-up goes through all of them: libraries prepare kernels for
+    every new shape, and that is no part of a row.
+    """
+    from sightline.backbones.base import processor_inputs
+    from sightline.cost.one_sample import ANSWERS, one_loss
+
+    backbone = subject.backbone
+    image = subject.image(0)
+    pixels = {arm.image_budget: backbone.preprocess(image, budget=arm.image_budget) for arm in arms}
+    samples: dict[str, list[float]] = {"one_sample": [], "one_sample_preprocess": []}
+    for row in range(-_rounds(request.warm_up, arms), _rounds(request.one_sample_rows, arms)):
+        arm, probe = arms[row % len(arms)], subject.probe(0, row % request.probes)
+        seen = pixels[arm.image_budget]
+        backbone.synchronise()
+        started, preprocessing = time.perf_counter(), 0.0
+        for answer in ANSWERS:
+            begun = time.perf_counter()
+            values = processor_inputs(backbone.under(seen.options), image)["pixel_values"]
+            backbone.synchronise()
+            preprocessing += time.perf_counter() - begun
+            one_loss(subject, arm, probe, seen, values, answer)
+        if row >= 0:
+            samples["one_sample"].append((time.perf_counter() - started) * 1e3)
+            samples["one_sample_preprocess"].append(preprocessing * 1e3)
+    return samples
+
+
+def _rounds(rows: int, arms: Sequence[Arm]) -> int:
+    """At least that many rows, every arm equally often."""
+    return -(-rows // len(arms)) * len(arms)

@@ -34,7 +34,7 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     from PIL import Image
 
-    from sightline.answering.arm_pass import ArmPass
+    from sightline.answering.materialise import ArmPass
     from sightline.arms.arm import Arm
     from sightline.backbones.execution import CapturedVision, Execution
     from sightline.core.prefix import Encoded, Prefix

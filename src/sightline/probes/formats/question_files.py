@@ -119,7 +119,9 @@ class QuestionFiles(Format):
     def asked(self, row: DataRow) -> AskedRow:
         """What a row asks. What it lacks is left empty: the row is then passed over."""
         found = {part: first_of(row.cells, *names.split()) for part, names in {**self.parts, **self.further}.items()}
-        values = {name: text_of(cell) for name, cell in row.cells.items() if not isinstance(cell, dict | bytes)}
+        values: dict[str, str | int] = {
+            name: text_of(cell) for name, cell in row.cells.items() if not isinstance(cell, dict | bytes)
+        }
         values |= {"number": row.number, "question_id": text_of(found.get("question_id")) or str(row.number)}
         values["image_id"] = next((made for pattern in self.image_ids if (made := _filled(pattern, values))), "")
         answers = texts_of(found["answers"])

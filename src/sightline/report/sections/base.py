@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import pandas as pd
 from markupsafe import Markup
 
 from sightline.core.registry import Registry
@@ -150,6 +151,20 @@ class Section:
             self.tables.append(table)
 
 
+Needs = Callable[[Source], bool]
+"""Whether the runs of a report hold something."""
+
+
+def some_run(wanted: Callable[[pd.DataFrame], bool]) -> Needs:
+    """Whether the rows of some run, plain ones and those under interventions, have what is wanted."""
+    return lambda source: any(wanted(audited.rows) for audited in (*source.runs, *source.controls))
+
+
+def answers_in_words(source: Source) -> bool:
+    """Whether some run has answers that are texts with a score."""
+    return bool(source.in_words)
+
+
 class SectionMaker:
     """Makes one section; override ``fill``, or ``make`` where a section comes from elsewhere as a whole."""
 
@@ -162,11 +177,15 @@ class SectionMaker:
     """One sentence under the heading."""
     in_overview: ClassVar[bool] = False
     """Whether the sentence of its first table also stands at the top of the page."""
+    needs: ClassVar[tuple[Needs, ...]] = ()
+    """What a report must hold for it, one of these; a section without any is asked for in every report."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Columns of rows that it looks at although reports leave them out otherwise (``rows.source.UNREAD``)."""
 
     def make(self, context: Context) -> Section | None:
         """The section, or None where the runs hold nothing for it."""
+        if self.needs and not any(need(context.source) for need in self.needs):
+            return None
         section = Section(self.id, self.title, self.lead, in_overview=self.in_overview)
         self.fill(section, context)
         filled = section.notes or section.charts or section.tables or section.pictures or section.parts

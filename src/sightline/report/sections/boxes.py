@@ -14,10 +14,10 @@ from sightline.analysis.comparison import (
     rates,
 )
 from sightline.core.selection import NO_BOXES
-from sightline.core.table import Table, TableColumn, format_value
+from sightline.core.table import Table, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import fitting_columns, metric_column, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.columns import fitting_columns, has_other, table_columns, top
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.metrics import METRICS
@@ -32,6 +32,7 @@ class Boxes(SectionMaker):
     title = "Box sources"
     order = 160
     lead = "What selectors that look at boxes do when nobody hands them the annotation."
+    needs = (some_run(has_other("box_source", *PLAIN)),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: box_source_table(context.source))
@@ -77,16 +78,9 @@ def box_source_table(source: Source) -> Table | None:
     several = frame.groupby("arm")["box_source"].transform("nunique") > 1
     frame = frame[several] if several.any() else frame
     frame = frame.sort_values("arm", key=lambda arms: arms.map(order), kind="stable", ignore_index=True)
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("box_source", "Boxes"),
-        TableColumn("n", "Probes", "count"),
-        *map(metric_column, ("accuracy", "hfpr", "pos_ecr", "neg_src")),
-        TableColumn("missing_rate", "Missing", "percent", help="Regions that no shown box touches."),
-        TableColumn("best_iou", "Best IoU", "score", help="Mean over regions of the IoU with the box that fits best."),
-        TableColumn("boxes_per_probe", "Boxes a probe", "number"),
-        TableColumn("boxes_ms", "Detector ms", "number", help="Per image, for arms that read detected boxes."),
-    ]
+    columns = table_columns(
+        "arm box_source n accuracy hfpr pos_ecr neg_src missing_rate best_iou boxes_per_probe boxes_ms",
+    )
     caption = (
         "Coverage is that of the annotated regions, whatever boxes the selector saw. Arms that read no boxes, or saw a "
         "single source, are left out where others saw more."

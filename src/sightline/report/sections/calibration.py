@@ -13,7 +13,7 @@ from scipy.special import expit
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.charts import reliability
-from sightline.report.columns import metric_column, metric_columns
+from sightline.report.columns import metric_columns, table_columns
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source
@@ -66,7 +66,7 @@ def reliability_charts(source: Source) -> list[Markup]:
 
 
 def calibration_table(source: Source, summary: ReportSummary) -> Table:
-    columns = [TableColumn("arm", "Arm"), *metric_columns("calibration")]
+    columns = table_columns("arm", *metric_columns("calibration"))
     caption = (
         "p(yes) = sigmoid(margin), the margin as recorded: ECE over 15 equal bins of confidence, Brier and NLL are at "
         "t = 0 whatever the threshold of the answers. Resampling adds noise to every bin, so an ECE interval lies "
@@ -87,22 +87,14 @@ def thresholds_in_force_table(source: Source) -> Table | None:
             parts.append(chosen.assign(arm=chosen["arm"].map(names), rule=audited.rule.title))
     if not parts:
         return None
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("rule", "Threshold"),
-        TableColumn("threshold", "t", "signed"),
-    ]
+    columns = table_columns("arm", "rule", "threshold")
     caption = (
         "Every table and picture of this page reads answers at these thresholds; an arm under an intervention has its "
         "plain arm's. Margins, AUROC, reliability, ECE, Brier and NLL are those of the recorded likelihoods."
     )
     frame = pd.concat(parts, ignore_index=True)
     if frame["dev_probes"].notna().any():
-        columns += [
-            TableColumn("dev_probes", "Chosen on", "count", help="Development probes of the arm."),
-            TableColumn("dev_accuracy", "Accuracy there", "score"),
-            TableColumn("dev_hfpr", "hFPR there", "score"),
-        ]
+        columns += table_columns("dev_probes", "dev_accuracy", "dev_hfpr")
     return Table("thresholds_in_force", "Thresholds of this page", caption, columns, frame)
 
 
@@ -119,16 +111,9 @@ def thresholds_table(source: Source) -> Table:
             problems.append(f"{audited.name}: {error}" if audited.name else str(error))
     if not records:
         raise SightlineError("; ".join(problems))
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("rule", "Threshold"),
-        TableColumn("threshold", "t", "signed"),
-        *map(metric_column, ("accuracy", "hfpr", "positive_accuracy", "yes_rate")),
-        TableColumn("no_to_yes", "no → yes", "count", help="Answers that the threshold turns from no to yes."),
-        TableColumn("yes_to_no", "yes → no", "count", help="Answers that the threshold turns from yes to no."),
-        TableColumn("dev", "Chosen on", "count"),
-        TableColumn("test", "Judged on", "count"),
-    ]
+    columns = table_columns(
+        "arm rule threshold accuracy hfpr positive_accuracy yes_rate no_to_yes yes_to_no dev test",
+    )
     caption = _whence(source) + (
         "Full's t is the accuracy-optimal threshold of Full for all arms; own t is each arm's, one t for all that of "
         "all arms' rows together. "
@@ -243,15 +228,5 @@ def flip_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
 
 def flip_columns(*, directions: bool = True) -> list[TableColumn]:
     """``directions`` count what turned from no to yes and back."""
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("probes", "Probes", "count"),
-        TableColumn("flips", "Flips", "count"),
-        TableColumn("share", "Share", "percent"),
-        TableColumn("no_to_yes", "no → yes", "count"),
-        TableColumn("yes_to_no", "yes → no", "count"),
-        TableColumn("gained", "wrong → right", "count"),
-        TableColumn("lost", "right → wrong", "count"),
-        TableColumn("p", "McNemar p", "p"),
-    ]
+    columns = table_columns("arm", "probes", "flips", "share", "no_to_yes", "yes_to_no", "gained", "lost", "p")
     return [column for column in columns if directions or column.key not in ("no_to_yes", "yes_to_no")]

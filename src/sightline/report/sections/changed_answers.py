@@ -10,8 +10,8 @@ import pandas as pd
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.cases import CHANGES, EVIDENCE, KEPT, LOST, NONE, OTHERWISE, UNTRACED, with_changes
-from sightline.report.columns import arm_facts, in_panels, share, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.columns import arm_facts, in_panels, share, table_column, table_columns, top
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, answers_in_words
 from sightline.rows.source import Source
 
 
@@ -21,10 +21,10 @@ class ChangedAnswers(SectionMaker):
     title = "What changed"
     order = 45
     lead = "Answers beside Full's on the same question, by what was left of their evidence."
+    needs = (answers_in_words,)
 
     def fill(self, section: Section, context: Context) -> None:
-        if context.source.in_words:
-            section.add(lambda: changes_table(context.source))
+        section.add(lambda: changes_table(context.source))
 
 
 def changes_table(source: Source) -> Table:
@@ -50,12 +50,12 @@ def changes_table(source: Source) -> Table:
     frame = frame[(frame["change"] != OTHERWISE) | (frame["all"] > 0)].reset_index(drop=True)
     frame["change"] = frame["change"].map(CHANGES)
     shown = [kind for kind in EVIDENCE if kind != UNTRACED or frame[kind].any()]
-    columns = [
-        TableColumn("arm_name", "Arm"),
-        TableColumn("change", "Answer"),
+    columns = table_columns(
+        "arm_name",
+        table_column("change", title="Answer", kind="text"),
         *(TableColumn(kind, EVIDENCE[kind].capitalize(), "count", link=f"{kind}_cases") for kind in shown),
-        TableColumn("all", "All", "count", link="all_cases"),
-    ]
+        table_column("all", link="all_cases"),
+    )
     caption = (
         "Questions by what became of Full's answer (case, punctuation and blanks aside; right is a score of at least "
         "0.5) and by evidence: kept if every region is at least half covered, none if not a single cell of it is left. "

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.core.table import Table, TableColumn
-from sightline.report.columns import arm_facts, in_panels
+from sightline.core.table import Table
+from sightline.report.columns import arm_facts, in_panels, table_column, table_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.rows.source import Source
 from sightline.statistics.summaries import arm_points
@@ -58,27 +58,11 @@ def contract_table(source: Source) -> Table:
                     "probes": len(rows),
                 }
             )
-    columns = [
-        TableColumn("arm_name", "Arm"),
-        TableColumn("selector", "Selector"),
-        TableColumn("regime", "Regime", help="What it may be ranked with: it follows from what the arm reads."),
-        TableColumn("arguments", "Arguments"),
-        TableColumn(
-            "budget",
-            "Budget",
-            help="As asked for: a kept fraction, or a count such as 192t; /tile: of each tile.",
-        ),
-        TableColumn("keep", "Keep", "score", help="Realised kept fraction, measured on the tensor that was run."),
-        TableColumn("tokens", "N", help="Visual tokens of the full prefix."),
-        TableColumn("kept", "K", help="Visual tokens of the pruned prefix."),
-        TableColumn("positions", "Positions"),
-        TableColumn("box_source", "Boxes", help="Where the boxes that the selector read came from."),
-        TableColumn("profile", "Profile"),
-        TableColumn("device", "Device"),
-        TableColumn("dtype", "Dtype"),
-        TableColumn("attention", "Attention"),
-        TableColumn("probes", "Probes", "count"),
-    ]
+    columns = table_columns(
+        "arm_name selector regime arguments budget",
+        table_column("keep", help="Realised kept fraction, measured on the tensor that was run."),
+        "tokens kept positions box_source profile device dtype attention probes",
+    )
     caption = "Numbers are comparable only between rows that agree here, except in the part that is being compared."
     frame = in_panels(pd.DataFrame(records), arm_facts(source)).assign(
         regime=lambda lines: lines["regime"].fillna("not known")
@@ -105,21 +89,7 @@ def runs_table(source: Source) -> Table:
                 "created": str(manifest.get("created")),
             }
         )
-    columns = [
-        TableColumn("run", "Run"),
-        TableColumn("model", "Model"),
-        TableColumn(
-            "served_by",
-            "Served by",
-            help="The class that encodes images; the loop over language layers, or the model's own decoder and why.",
-        ),
-        TableColumn("weights", "Weights", help="First digits of the SHA-256 over the weight files."),
-        TableColumn("probe_set", "Probe set", help="First digits of the digest of the probes' content."),
-        TableColumn("device", "Device"),
-        TableColumn("seed", "Seed"),
-        TableColumn("versions", "Versions"),
-        TableColumn("created", "Created"),
-    ]
+    columns = table_columns("run model served_by weights probe_set device seed versions created")
     caption = "Digests are of content, never of paths."
     return Table("runs", "Runs", caption, columns, pd.DataFrame(records))
 

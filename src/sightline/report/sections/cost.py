@@ -16,25 +16,17 @@ from sightline.cost.card import CostCard
 from sightline.cost.spread import CONDITIONS, BatchCurves, StageBars
 from sightline.errors import SightlineError
 from sightline.report.charts import Curve, labelled_lines
+from sightline.report.columns import table_column, table_columns
 from sightline.report.sections.base import SECTIONS, Card, ChartGroup, Context, Part, Section, SectionMaker
 from sightline.report.svg import CHARACTER, QUALITATIVE, Scale, axes, chart, round_step, tag, tick
 from sightline.rows.source import Source
 from sightline.statistics.summaries import arm_points
 
-STAGES = {
-    "preprocess_ms": "Preprocess",
-    "vision_ms": "Vision",
-    "boxes_ms": "Boxes",
-    "signal_ms": "Signals",
-    "select_ms": "Select",
-    "materialise_ms": "Materialise",
-    "language_ms": "Language",
-}
+STAGES = ("preprocess_ms", "vision_ms", "boxes_ms", "signal_ms", "select_ms", "materialise_ms", "language_ms")
 READ = (
     "arm", "sequence_full", "sequence_pruned", "device", "keep", "probe_id", "image_id", "label", "correct", *STAGES
 )  # fmt: skip
 """Columns that the table is made from."""
-HELP = {"boxes_ms": "Text detector, once per image; a dash for arms that read no detected boxes."}
 
 
 @SECTIONS.register("cost")
@@ -68,19 +60,11 @@ def stage_times_table(source: Source) -> Table:
     frame = pd.DataFrame(records)
     if frame[list(STAGES)].isna().all(axis=None):
         raise SightlineError("the run recorded no stage times")
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("keep", "Keep", "score"),
-        TableColumn("sequence_full", "Prompt, full", "number", help="Mean tokens of the unpruned prompt."),
-        TableColumn("sequence_pruned", "Prompt, pruned", "number", help="Mean tokens of the prompt that was run."),
-        *(
-            TableColumn(key, title, "number", help=HELP.get(key, ""))
-            for key, title in STAGES.items()
-            if key != "boxes_ms" or frame[key].notna().any()
-        ),
-        TableColumn("total", "Total", "number"),
-        TableColumn("device", "Device"),
-    ]
+    columns = table_columns(
+        "arm keep sequence_full sequence_pruned",
+        *(stage for stage in STAGES if stage != "boxes_ms" or frame[stage].notna().any()),
+        "total device",
+    )
     devices = ", ".join(sorted(set(frame["device"])))
     caption = (
         f"Mean milliseconds per probe on {devices}, as recorded while auditing: preprocessing, vision and detecting "
@@ -109,12 +93,7 @@ def cost_table(card: CostCard, name: str, frame: pd.DataFrame) -> Table:
     benchmark = card.benchmark
     frame = frame.assign(remark=["out of memory" if gone else "" for gone in frame["out_of_memory"]])
     apart = [name for name in varying(frame) if name != "execution"]
-    titles = {"box_source": "Boxes", "batching": "Batching"}
-    first = [
-        TableColumn("arm", "Arm"),
-        TableColumn("execution", "Execution"),
-        *(TableColumn(name, titles.get(name, name.capitalize())) for name in apart),
-    ]
+    first = table_columns("arm execution", *apart)
     shown = [
         TableColumn(quantity.key, quantity.title, quantity.unit, quantity.interval, quantity.help)
         for quantity in benchmark.columns(card.results)
@@ -122,7 +101,7 @@ def cost_table(card: CostCard, name: str, frame: pd.DataFrame) -> Table:
     ]
     columns = first + [
         column
-        for column in (*shown, TableColumn("remark", "Remark"))
+        for column in (*shown, table_column("remark"))
         if column.key in frame and (column.key == "ms" or frame[column.key].replace("", None).notna().any())
     ]
     return Table(

@@ -19,23 +19,24 @@ from sightline.analysis.comparison import (
     views_of,
 )
 from sightline.core.probe import ORIGINAL
-from sightline.core.table import Table, TableColumn
+from sightline.core.table import Table
 from sightline.interventions import families
 from sightline.report.columns import (
     SUPPORT,
+    SUPPORT_COLUMNS,
     amount,
     collect,
     first_choice,
     fitting_columns,
-    has_intervention,
+    has,
     has_selectors,
-    metric_column,
     share,
     signed,
-    support_columns,
+    table_column,
+    table_columns,
     top,
 )
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED, plain_rows
 from sightline.statistics.bootstrap import DRAWS
@@ -51,6 +52,10 @@ class Deletion(SectionMaker):
     order = 110
     in_overview = True
     lead = "Tokens of the evidence taken out of the prefix and put back: does the answer follow?"
+    needs = (
+        some_run(has("intervention", "remove_evidence")),
+        some_run(has_selectors("evidence_only", "anti_evidence")),
+    )
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: deletion_table(context.source, context.draws))
@@ -98,21 +103,17 @@ def deletion_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
 
 def deletion_table(source: Source, draws: int) -> Table | None:
     """What removing the evidence from a mask costs, and how much of that each restoration brings back."""
-    found = collect(source, has_intervention("remove_evidence"), lambda run: deletion_frame(run.rows, draws=draws))
+    found = collect(source, has("intervention", "remove_evidence"), lambda run: deletion_frame(run.rows, draws=draws))
     if found is None:
         return None
     frame, left_out = found
     reading = _deletion_reading(frame)
     frame["variant"] = frame["variant"].map(_variant)
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("variant", "Mask"),
-        TableColumn("n", "Probes", "count"),
-        *map(metric_column, ("keep", "accuracy")),
-        TableColumn("change", "Change from selected", "signed", interval=True),
-        TableColumn("recovery", "Recovery", "percent", help="(accuracy − removed) / (selected − removed)"),
-        *map(metric_column, ("hfpr", "pos_ecr", "neg_src")),
-    ]
+    columns = table_columns(
+        "arm variant n keep accuracy",
+        table_column("change", interval=True, help="Accuracy minus that of the mask as selected."),
+        "recovery hfpr pos_ecr neg_src",
+    )
     caption = (
         "Every kept token that touches the evidence is dropped, then a share of them comes back, or as many others. "
         "Recovery is a dash where removal left accuracy as it was; where removal helped, 100% is the lower accuracy."
@@ -209,13 +210,7 @@ def logit_drop_table(source: Source, draws: int) -> Table | None:
         f"At budget {line['budget']}, keeping the evidence instead of removing it changes target support by "
         f"{signed(line, 'pos_support_diff')} on positives and {signed(line, 'neg_support_diff')} on negatives."
     )
-    columns = [
-        TableColumn("left", "First"),
-        TableColumn("right", "Second"),
-        TableColumn("budget", "Budget"),
-        TableColumn("n", "Probes", "count"),
-        *support_columns(),
-    ]
+    columns = table_columns("left", "right", "budget", "n", SUPPORT_COLUMNS)
     return Table("logit_drop", "Evidence kept and removed", SUPPORT + left_out, columns, frame, reading=reading)
 
 
@@ -226,6 +221,7 @@ class Occlusion(SectionMaker):
     order = 120
     in_overview = True
     lead = "The evidence grayed in the image itself, against as large a box elsewhere."
+    needs = (some_run(has("view", "evidence_masked", "random_masked")),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: occlusion_table(context.source, context.draws))
@@ -272,12 +268,7 @@ def occlusion_table(source: Source, draws: int) -> Table | None:
         f"{amount(taken, 'pos_support_diff')}, which leaves it {amount(beyond, 'pos_support_diff')} {ends} than "
         "graying another box does."
     )
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("compared", "First − second"),
-        TableColumn("n", "Probes", "count"),
-        *support_columns(),
-    ]
+    columns = table_columns("arm", "compared", "n", SUPPORT_COLUMNS)
     frame["compared"] = frame["left"] + " − " + frame["right"]
     caption = f"The image is grayed before it is encoded; the mask is chosen anew. {SUPPORT}"
     return Table(

@@ -21,11 +21,11 @@ from sightline.report.columns import (
     arm_facts,
     collect,
     has_selectors,
-    heading,
+    headings,
     in_panels,
-    metric_column,
     metrics_told,
     signed,
+    table_columns,
     top,
     typographic,
 )
@@ -63,24 +63,12 @@ def differences_table(summary: ReportSummary) -> Table:
     if summary.differences.empty:
         raise SightlineError(summary.notes[0] if summary.notes else "no arm can be compared with Full")
     frame = summary.differences.copy()
-    frame["label"] = frame["metric"].map(lambda name: heading(METRICS[name], summary.arms))
+    frame["label"] = frame["metric"].map(headings(map(METRICS.get, frame["metric"].unique()), summary.arms))
     frame = frame.rename(columns={"low": "diff_low", "high": "diff_high"})
     frame["words"] = frame["words"].where(frame["reason"].isin(["", None]) | frame["diff_low"].notna(), frame["reason"])
     frame["words"] = typographic(frame["words"])
     frame = in_panels(frame, summary.facts)
-    columns = [
-        TableColumn("arm_name", "Arm"),
-        TableColumn("against", "Against"),
-        TableColumn("label", "Metric"),
-        TableColumn("value", "Value", "score"),
-        TableColumn("reference_value", "Reference", "score"),
-        TableColumn("diff", "Difference", "signed", interval=True),
-        TableColumn("words", "In words", "words"),
-        TableColumn("win", "Images better", "count", help="Images on which the arm is better."),
-        TableColumn("loss", "Images worse", "count", help="Images on which the arm is worse."),
-        TableColumn("tie", "Images equal", "count"),
-        TableColumn("mcnemar_p", "McNemar p", "p", help="Exact, two-sided; takes probes as independent."),
-    ]
+    columns = table_columns("arm_name against label value reference_value diff words win loss tie mcnemar_p")
     caption = (
         "Paired by probe, resampled by image; better, worse and equal count images, McNemar's p counts probes. “Not "
         "distinguishable” bounds what may have been lost; it is not proof of equality."
@@ -153,14 +141,11 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
             f"Shuffling the scores changes coverage most under {line['arm']}: P/N average "
             f"{signed(line, 'delta_pn_average')}, accuracy {signed(line, 'delta_accuracy')}."
         )
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("control", "Control"),
-        TableColumn("n", "Probes", "count"),
-        *map(metric_column, ("keep", "accuracy", "hfpr", "pn_average")),
+    columns = table_columns(
+        "arm control n keep accuracy hfpr pn_average",
         *(TableColumn(f"control_{name}", f"{METRICS[name].label}, shuffled", "score") for name in DELTAS),
         *(TableColumn(f"delta_{name}", f"Δ {METRICS[name].label}", "signed", interval=True) for name in DELTAS),
-    ]
+    )
     caption = (
         "The same scores given to other tokens, at the same budget: what an arm owes to the place of its scores. Δ is "
         "shuffled minus arm, paired by probe and resampled by image."
@@ -257,13 +242,10 @@ def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
     for name in RANGED:
         ends = zip(frame[f"{name}_low"], frame[f"{name}_high"], strict=True)
         frame[f"{name}_range"] = [format_range(low, high, "score") for low, high in ends]
-    columns = [
-        TableColumn("family", "Selector"),
-        TableColumn("factor", "Setting"),
-        TableColumn("settings", "Values"),
-        TableColumn("frozen", "In use", help="The value of the arm that names none."),
+    columns = table_columns(
+        "family factor settings frozen",
         *(TableColumn(f"{name}_range", f"{METRICS[name].label}, range") for name in RANGED),
-    ]
+    )
     caption = (
         "Arms that differ in one argument alone: the smallest and the largest value over all settings, a range and not "
         "an interval."
@@ -286,7 +268,7 @@ def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
         records.append(record)
     if not records:
         return None
-    columns = [TableColumn("family", "Selector"), TableColumn("seeds", "Seeds", "count")]
+    columns = table_columns("family", "seeds")
     for metric in metrics:
         columns.append(TableColumn(metric.name, metric.label, "score", interval=True))
         columns.append(TableColumn(f"{metric.name}_sd", "SD", "score"))
@@ -319,14 +301,7 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
     frame = pd.DataFrame(records)
     frame["words"] = typographic(frame["words"])
     frame = in_panels(frame, arm_facts(source))
-    columns = [
-        TableColumn("arm_name", "Arm"),
-        TableColumn("against", "Against all seeds of"),
-        TableColumn("seeds", "Seeds", "count"),
-        TableColumn("label", "Metric"),
-        TableColumn("diff", "Difference", "signed", interval=True),
-        TableColumn("words", "In words", "words"),
-    ]
+    columns = table_columns("arm_name", "against", "seeds", "label", "diff", "words")
     caption = (
         "Arm minus the mean over seeds. Seeds and, crossed with them, images are resampled, so an interval covers "
         f"another choice of masks as well as another choice of images: {draws:,} draws."

@@ -15,8 +15,20 @@ from sightline.analysis.comparison import ALL_TASKS, ArmPair, rows_in_words, sco
 from sightline.arms.plan import MATCHED
 from sightline.core.table import Table, TableColumn
 from sightline.report.charts import NARROW, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
-from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, family, heading, in_panels, panel_of
-from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
+from sightline.report.columns import (
+    ASSISTED,
+    BOX_FREE,
+    ORACLES,
+    UNKNOWN,
+    column_of,
+    family,
+    heading,
+    in_panels,
+    panel_of,
+    table_column,
+    table_columns,
+)
+from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker, answers_in_words
 from sightline.rows.source import Audited
 from sightline.rows.usable import cut_off
 from sightline.statistics.metrics import METRICS
@@ -127,6 +139,7 @@ class ScoreOverBudgets(SectionMaker):
         "How much of the score each budget keeps, and whether a method keeps more than dropping tokens blindly, "
         "evenly, or showing the whole image smaller."
     )
+    needs = (answers_in_words,)
 
     def fill(self, section: Section, context: Context) -> None:
         parts = []
@@ -220,14 +233,14 @@ def scores_table(lines: pd.DataFrame, context: Context) -> Table:
     frame = in_panels(lines.drop(columns=["arm_name", "regime"], errors="ignore"), context.summary.facts)
     told = [f"to_{rival}" for rival in ("full", *CONTROLS) if f"to_{rival}" in frame]
     several = frame["task"].nunique() > 1
-    columns = [
-        TableColumn("arm_name", "Arm"),
-        *([TableColumn("task", "Task")] if several else []),
-        TableColumn("n_probes", "Questions", "count"),
-        TableColumn("keep", METRICS["keep"].label, "score"),
-        TableColumn("score", METRICS["score"].label, "score", interval=True, help=METRICS["score"].help),
+    columns = table_columns(
+        "arm_name",
+        *(["task"] if several else []),
+        table_column("n_probes", title="Questions"),
+        "keep",
+        column_of(METRICS["score"]),
         *(TableColumn(name, f"− {_title(name)}", "signed", interval=True, help=_meaning(name)) for name in told),
-    ]
+    )
     caption = (
         "Score is each task's own: soft accuracy for textvqa, ANLS for docvqa, OCRBench's rule for ocrbench, exact "
         "match for every other. Differences are paired by question, intervals resample images; a control is the "

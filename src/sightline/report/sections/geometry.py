@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sightline.core.table import Table, TableColumn
+from sightline.core.table import Table
 from sightline.errors import SightlineError
-from sightline.report.columns import fitting_columns, metric_column, metric_columns
+from sightline.report.columns import fitting_columns, metric_columns, table_column, table_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Source
@@ -39,7 +39,7 @@ class GeometrySection(SectionMaker):
 def geometry_table(summary: ReportSummary) -> Table:
     if summary.arms["pos_ecr"].isna().all():
         raise SightlineError("no positive probe has a region: there is no geometry to validate")
-    columns = [TableColumn("arm", "Arm"), *metric_columns("geometry", summary.arms)]
+    columns = table_columns("arm", *metric_columns("geometry", summary.arms))
     caption = (
         "Coverage is recall: coarse cells inflate it. LPP is the share of touching kept cells that lies inside the "
         "regions; Geo-F1 is the mean harmonic mean of both."
@@ -91,13 +91,12 @@ def strata_table(source: Source) -> Table:
     order = {arm: i for i, arm in enumerate(source.frame["arm"].unique())}
     frame = frame.sort_values(["arm", "by", "third"], key=lambda c: c.map(order) if c.name == "arm" else c)
     asked = "Positives" if source.yes_or_no else "Questions"
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("by", "Split by"),
-        TableColumn("stratum", "Third"),
-        TableColumn("probes", asked, "count"),
-        *map(metric_column, (*(["score"] if source.in_words else []), "accuracy", "pos_ecr", "lpp")),
-    ]
+    columns = table_columns(
+        "arm by stratum",
+        table_column("probes", title=asked),
+        *(["score"] if source.in_words else []),
+        "accuracy pos_ecr lpp",
+    )
     caption = (
         f"{asked} in thirds of equal count. Coverage that rises with cell size alone is inflation by coarse cells; "
         "precision (LPP) falls with it."

@@ -22,9 +22,17 @@ from sightline.analysis.comparison import (
 )
 from sightline.analysis.outcomes import lexically_plausible
 from sightline.core.probe import ORIGINAL
-from sightline.core.table import Table, TableColumn, format_range, format_value
-from sightline.report.columns import collect, first_choice, fitting_columns, metric_column, signed
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.core.table import Table, format_range, format_value
+from sightline.report.columns import (
+    collect,
+    first_choice,
+    fitting_columns,
+    has_other,
+    signed,
+    table_column,
+    table_columns,
+)
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Audited, Source
 from sightline.statistics.bootstrap import DRAWS, metric_interval
 from sightline.statistics.metrics import METRICS, point, why_not
@@ -41,6 +49,7 @@ class ImageDependence(SectionMaker):
     order = 130
     in_overview = True
     lead = "The same questions about a gray image or somebody else's: what was never read off the image?"
+    needs = (some_run(has_other("view", ORIGINAL)),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: image_dependence_table(context.source, context.draws))
@@ -150,22 +159,13 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
     reading = _image_reading(source, frame)
     frame["condition"] = frame["condition"].map(_condition)
     narrow = "stratum" if frame["stratum"].nunique() > 1 else ""
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("stratum", "Images"),
-        TableColumn("condition", "Shown"),
-        TableColumn("n", "Probes", "count"),
-        metric_column("accuracy"),
-        TableColumn(
-            "delta_accuracy", "Change", "signed", interval=True, help="Accuracy minus that on the matching image."
-        ),
-        *map(metric_column, ("positive_accuracy", "hfpr", "yes_rate")),
-        TableColumn("auroc", "AUROC", "score", interval=True),
-        TableColumn(
-            "margin_gap", "Margin gap", "signed", help="Mean margin of the yes probe minus that of the no probe."
-        ),
-        TableColumn("margin_win_rate", "Gap > 0", "percent", help="Images whose yes probe has the larger margin."),
-    ]
+    columns = table_columns(
+        "arm",
+        table_column("stratum", title="Images"),
+        "condition n accuracy delta_accuracy positive_accuracy hfpr yes_rate",
+        table_column("auroc", interval=True),
+        "margin_gap margin_win_rate",
+    )
     caption = (
         f"Questions and labels stay, the image changes; all {source.at}. What stays right without the matching image "
         "was never read off it. Wrong images show none of the words asked for; their mean is over seeds. A decoy "

@@ -6,9 +6,10 @@ import math
 
 import pandas as pd
 
-from sightline.core.table import Table, TableColumn
-from sightline.report.columns import FEWER_DRAWS, fitting_columns, metric_columns
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.core.probe import ORIGINAL
+from sightline.core.table import Table
+from sightline.report.columns import FEWER_DRAWS, fitting_columns, has_other, metric_columns, table_columns
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED
 from sightline.statistics.metrics import metrics_shown_in
@@ -21,6 +22,7 @@ class AllInterventions(SectionMaker):
     title = "All interventions"
     order = 170
     lead = "Every arm under an intervention and every other view of the image, beside the plain arm."
+    needs = (some_run(has_other("intervention", UNCHANGED)), some_run(has_other("view", ORIGINAL)))
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: interventions_table(context.source, context.draws, context.seed))
@@ -53,14 +55,9 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
     if not lines:
         return None
     frame = pd.concat(lines, ignore_index=True)
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("intervention", "Intervention"),
-        TableColumn("n_probes", "Probes", "count"),
-        *metric_columns("interventions", frame),
-        TableColumn("margin_yes", "Δ margin, yes", "signed", help="On positives."),
-        TableColumn("margin_no", "Δ margin, no", "signed", help="On negatives."),
-    ]
+    columns = table_columns(
+        "arm intervention n_probes", *metric_columns("interventions", frame), "margin_yes margin_no"
+    )
     caption = (
         "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images. Intervals "
         f"from {fewer} draws of images.{source.answers_at}"

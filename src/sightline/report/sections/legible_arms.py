@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from sightline.analysis.comparison import Record
 from sightline.core.table import Kind, Table, TableColumn, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import collect, excludes_zero, fitting_columns, signed
+from sightline.report.columns import collect, excludes_zero, fitting_columns, signed, table_column, table_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source
@@ -187,11 +187,11 @@ def legibility_table(source: Source, summary: ReportSummary) -> Table:
             continue  # without Full nothing has changed; the other columns stand
         changed |= {str(arm): float(share) for arm, share in rows.groupby("arm")["changed"].mean().items()}
     frame = summary.arms.assign(changed=summary.arms["arm"].map(changed))
-    columns = [
-        TableColumn("arm", "Arm"),
+    columns = table_columns(
+        "arm",
         *(_explained(name) for name in METRICS_SHOWN if METRICS[name].answers != "words" or source.in_words),
-        TableColumn("changed", "Changed", "score", help="Share of answers other than Full's, on probes with regions."),
-    ]
+        "changed",
+    )
     caption = (
         "Legibility is the height of a character in source pixels times the root of the samples per source pixel that "
         "reach the model: it falls where cells are dropped, where the image is shrunk, and where tokens are mixed. It "
@@ -222,23 +222,23 @@ def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | 
     frame, left_out = found
     reading = " ".join(_reading(part) for _, part in frame.groupby("run", sort=False))
     frame["change"] = frame["change"].map(CHANGE_WORDS)
-    columns = [
-        *([TableColumn("run", "Run")] if len(source.runs) > 1 else []),
-        TableColumn("over", "Over"),
-        TableColumn("change", "Change from Full"),
-        TableColumn("n", "n", "count"),
-        TableColumn("ecr", "Coverage", "signed", interval=True, help="Spearman of ECR with the change; -1 is best."),
-        TableColumn(
+    columns = table_columns(
+        *(["run"] if len(source.runs) > 1 else []),
+        "over",
+        table_column("change", kind="text", help="From Full to the arm."),
+        table_column("n", title="n"),
+        table_column(
+            "ecr", title="Coverage", kind="signed", interval=True, help="Spearman of ECR with the change; -1 is best."
+        ),
+        table_column(
             "legibility",
-            "Legibility",
-            "signed",
+            title="Legibility",
+            kind="signed",
             interval=True,
             help="Spearman of legibility with the change; -1 is best.",
         ),
-        TableColumn(
-            "advantage", "Coverage − legibility", "signed", interval=True, help="Positive: legibility orders better."
-        ),
-    ]
+        table_column("advantage", title="Coverage − legibility", help="Positive: legibility orders better."),
+    )
     caption = (
         "Spearman of what is left of the evidence with what changes, over arms (means over probes with regions) and "
         "over single answers of all arms but Full; near −1 the measure orders changes well. Intervals resample images "

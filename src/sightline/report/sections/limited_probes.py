@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from sightline.core.table import Table, TableColumn, format_value
+from sightline.core.table import Table, format_value
 from sightline.errors import SightlineError
+from sightline.report.columns import table_column, table_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.rows.source import Source
 from sightline.statistics.metrics import METRICS, metrics_shown_in, point
@@ -73,13 +74,12 @@ def limit_table(source: Source) -> Table:
         f"{most['title']} of {most['arm']} changes most, by {format_value(float(most['change']), 'signed')}: "
         f"{format_value(float(most['all']), 'score')} on all probes, {format_value(float(most['kept']), 'score')} here."
     )
-    columns = [
-        *([TableColumn("run", "Run")] if len(source.runs) > 1 else []),
-        TableColumn("title", "Metric"),
-        TableColumn("arm", "Arm that changes most"),
-        TableColumn("all", "All probes", "score"),
-        TableColumn("kept", "These probes", "score"),
-        TableColumn("change", "Change", "signed"),
-    ]
+    columns = table_columns(
+        *(["run"] if len(source.runs) > 1 else []),
+        "title arm",
+        table_column("all", title="All probes", kind="score"),
+        table_column("kept", title="These probes", kind="score"),
+        "change",
+    )
     caption = "Of every metric the arm whose value differs most, up or down, from its value on all audited probes."
     return Table("limited", "Largest change of every metric", caption, columns, frame, reading=reading)

@@ -14,10 +14,10 @@ from sightline.analysis.comparison import (
     table_of,
 )
 from sightline.core.probe import ORIGINAL
-from sightline.core.table import Table, TableColumn
+from sightline.core.table import Table
 from sightline.probes.probe_file import hash_side
-from sightline.report.columns import collect, has_intervention, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.columns import collect, has, table_columns, top
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Source, with_masks
 from sightline.statistics.arm_rows import UNCHANGED
 from sightline.statistics.metrics import auroc
@@ -32,6 +32,7 @@ class Positions(SectionMaker):
     title = "Positions"
     order = 150
     lead = "The same tokens with renumbered and with original positions."
+    needs = (some_run(has("intervention", "swap_positions")),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: positions_table(context.source))
@@ -114,7 +115,7 @@ def positions_table(source: Source) -> Table | None:
     """The same masks under both position policies."""
     found = collect(
         source,
-        has_intervention("swap_positions"),
+        has("intervention", "swap_positions"),
         lambda run: positions_frame(with_masks(run, run.rows), development=source.development_rows(run)),
     )
     if found is None:
@@ -132,22 +133,10 @@ def positions_table(source: Source) -> Table | None:
     different = int(raw["mask_mismatches"].sum())
     if different:
         reading += f" {different} of the masks differ between the policies: their rows compare more than positions."
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("comparison", "At t"),
-        TableColumn("n", "Probes", "count"),
-        TableColumn("flips", "Flips", "count"),
-        TableColumn("no_to_yes", "no → yes", "count", help="From compact to preserve."),
-        TableColumn("yes_to_no", "yes → no", "count", help="From compact to preserve."),
-        TableColumn("accuracy_compact", "Acc. comp.", "score", help="Accuracy with compact positions."),
-        TableColumn("accuracy_preserve", "Acc. pres.", "score", help="Accuracy with preserved positions."),
-        TableColumn("hfpr_compact", "hFPR comp.", "score"),
-        TableColumn("hfpr_preserve", "hFPR pres.", "score"),
-        TableColumn("auroc_compact", "AUROC comp.", "score"),
-        TableColumn("auroc_preserve", "AUROC pres.", "score"),
-        TableColumn("margin_change_abs", "|Δ margin|", "score", help="Mean over probes."),
-        TableColumn("mask_mismatches", "Other masks", "count", help="Probes whose masks differ between the policies."),
-    ]
+    columns = table_columns(
+        "arm comparison n flips no_to_yes yes_to_no accuracy_compact accuracy_preserve hfpr_compact "
+        "hfpr_preserve auroc_compact auroc_preserve margin_change_abs mask_mismatches",
+    )
     caption = (
         "A number is the threshold of all answers on this page, judged on all its probes. Each policy's own t, and "
         "compact's t for both, are chosen on development images and judged on others: those of a development run, or "

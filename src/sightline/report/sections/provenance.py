@@ -8,7 +8,7 @@ import pandas as pd
 
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
-from sightline.report.columns import arm_facts, in_panels, of_words
+from sightline.report.columns import arm_facts, in_panels, of_words, table_column, table_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.rows.source import Source
 from sightline.statistics.correct_positives import correct_positive_provenance
@@ -60,12 +60,12 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         asked, coverage, among = "Positives", METRICS["pos_ecr"].label, "positives answered yes"
     else:
         asked, coverage, among = "Questions", METRICS["pos_ecr"].label_of_words, "right answers"
-    columns = [
-        TableColumn("arm_name", "Arm"),
-        TableColumn("positives", asked, "count", help="Those with regions."),
-        TableColumn("correct", "Correct", "count"),
-        TableColumn("mean_ecr", coverage, "score", help=f"Of the {among}."),
-        TableColumn("mean_anchor_ecr", "AnchorECR", "score", help=f"Of the {among}."),
+    columns = table_columns(
+        "arm_name",
+        table_column("positives", title=asked),
+        "correct",
+        table_column("mean_ecr", title=coverage, help=f"Of the {among}."),
+        table_column("mean_anchor_ecr", help=f"Of the {among}."),
         *(
             column
             for metric in map(METRICS.get, SHARES)
@@ -74,7 +74,7 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
                 TableColumn(metric.name, metric.label, "percent", interval=True, help=meaning(metric.help)),
             )
         ),
-    ]
+    )
     caption = (
         f"Among {among}: coverage of their evidence by lineage, with the main table's 95% intervals; the "
         "CSV has Wilson's over probes too. Under an unsupported answer no token from the evidence itself was read: it "

@@ -19,8 +19,17 @@ from sightline.analysis.comparison import (
 )
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
-from sightline.report.columns import collect, column_of, excludes_zero, in_panels, of_words, signed
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.columns import (
+    collect,
+    column_of,
+    excludes_zero,
+    in_panels,
+    of_words,
+    signed,
+    table_column,
+    table_columns,
+)
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, answers_in_words
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import looked_up, numbered
@@ -41,6 +50,7 @@ class SeveralRegions(SectionMaker):
     title = "Several regions"
     order = 47
     lead = "An answer may rest on more than one place: all of them have to be kept, not most of their area."
+    needs = (answers_in_words,)
 
     def fill(self, section: Section, context: Context) -> None:
         runs = context.source.in_words
@@ -62,12 +72,12 @@ def regions_table(source: Source, summary: ReportSummary, draws: int, seed: int)
     if not parts:
         raise SightlineError("no question has more than one region: what is said of coverage elsewhere is all there is")
     frame = in_panels(pd.concat(parts, ignore_index=True), summary.facts)
-    columns = [
-        TableColumn("arm_name", "Arm"),
-        TableColumn("n_probes", "Questions", "count", help="Those with more than one region."),
-        TableColumn("regions", "Regions each", "number", help="Mean over these questions."),
+    columns = table_columns(
+        "arm_name",
+        table_column("n_probes", title="Questions", help="Those with more than one region."),
+        "regions",
         *map(_column, SHOWN),
-    ]
+    )
     caption = (
         "Questions with more than one region. Union is the covered share of their common area; the worst region is the "
         "least covered one of a question. Large regions outweigh small ones in the union, not in the worst."
@@ -147,17 +157,13 @@ def coverage_table(source: Source, draws: int) -> Table | None:
         return None
     frame, left_out = found
     reading = _reading(frame)
-    columns = [
-        *([TableColumn("run", "Run")] if len(source.in_words) > 1 else []),
-        TableColumn("selector", "Selector"),
-        TableColumn("coverage", "Coverage"),
-        TableColumn("samples", "Questions", "count"),
-        TableColumn("n", "Answers", "count", help="Questions times budgets."),
-        TableColumn("rho", "Spearman", "signed", interval=True, help="Of coverage with score minus Full's."),
-        TableColumn(
-            "advantage", "Worst − union", "signed", interval=True, help="Positive: the worst region says more."
-        ),
-    ]
+    columns = table_columns(
+        *(["run"] if len(source.in_words) > 1 else []),
+        "selector coverage samples",
+        table_column("n", title="Answers", help="Questions times budgets."),
+        "rho",
+        table_column("advantage", title="Worst − union", help="Positive: the worst region says more."),
+    )
     caption = (
         "Rank correlation of coverage with the change of the score against Full, over all budgets of a selector "
         f"together; {draws:,} draws resample questions with all their budgets. An association, not a cause: what is "

@@ -21,19 +21,22 @@ from sightline.analysis.comparison import (
     threshold_of,
 )
 from sightline.analysis.outcomes import extra
-from sightline.core.table import Table, TableColumn, format_range, format_value
+from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import collect, has_kind, metric_column, signed, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.columns import collect, has, signed, table_column, table_columns, top
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.picture import stored_geometry
 from sightline.rows.run import Run
 from sightline.rows.source import Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence
 from sightline.statistics.intervals import wilson
+from sightline.statistics.metrics import METRICS
 from sightline.statistics.paired import mcnemar
 
 PAINTED = tuple(f"{version}_{asked}" for version in ("replacement", "sham", "erase") for asked in ("source", "target"))
+EDIT_REGION = "edit_region"
+"""The kind of a probe whose only region is the substituted character."""
 
 
 @SECTIONS.register("text-replacement")
@@ -42,6 +45,7 @@ class TextEdits(SectionMaker):
     title = "Text replacement"
     order = 140
     lead = "Another word painted where the evidence stood: does the answer change with it?"
+    needs = (some_run(has("kind", *PAINTED, EDIT_REGION)),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: text_replacement_table(context.source))
@@ -119,7 +123,7 @@ def _passed(frame: pd.DataFrame, threshold: Thresholds) -> Iterator[tuple[str, s
 
 def text_replacement_table(source: Source) -> Table | None:
     """Both questions answered right on the original, the replacement, the sham and the erasure."""
-    found = collect(source, has_kind(*PAINTED), lambda run: text_replacement_frame(run.rows))
+    found = collect(source, has("kind", *PAINTED), lambda run: text_replacement_frame(run.rows))
     if found is None:
         return None
     frame, left_out = found
@@ -130,16 +134,7 @@ def text_replacement_table(source: Source) -> Table | None:
         f"{format_value(line['all_controls'], 'percent')} ({interval}) of {line['images']} images, and "
         f"switches with it on {format_value(line['semantic_switch'], 'percent')}."
     )
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("images", "Images", "count"),
-        TableColumn("original", "Original", "percent", help="Word confirmed and decoy denied."),
-        TableColumn("replacement", "Replacement", "percent", help="Decoy confirmed and word denied."),
-        TableColumn("sham", "Sham", "percent", help="As on the original, after painting the same word again."),
-        TableColumn("erase", "Erasure", "percent", help="Both denied."),
-        TableColumn("semantic_switch", "Switch", "percent", help="Original and replacement both right."),
-        TableColumn("all_controls", "All four", "percent", interval=True, help="Wilson's interval."),
-    ]
+    columns = table_columns("arm images original replacement sham erase semantic_switch all_controls")
     caption = f"Share of images on which both questions are answered right, {source.at}, for each version of the image."
     return Table("text_replacement", "Text replacement", caption + left_out, columns, frame, reading=reading)
 
@@ -149,7 +144,7 @@ def models_table(source: Source) -> Table | None:
     asked = [
         run.rows.assign(model=run.name)[run.rows["kind"].isin(KINDS)]
         for run in source.runs
-        if has_kind(*PAINTED)(run.rows)
+        if has("kind", *PAINTED)(run.rows)
     ]
     if len(asked) < 2 or not source.same_probes:
         return None
@@ -162,23 +157,10 @@ def models_table(source: Source) -> Table | None:
         f"{format_value(better, 'percent')} against {format_value(worse, 'percent')} pass all four "
         f"(exact McNemar p = {format_value(line['mcnemar_p'], 'p')})."
     )
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("first", "First"),
-        TableColumn("second", "Second"),
-        TableColumn("images", "Images", "count"),
-        TableColumn("first_rate", "All four, first", "percent"),
-        TableColumn("second_rate", "All four, second", "percent"),
-        TableColumn("only_first", "Only first", "count", help="Images that only the first model passes."),
-        TableColumn("only_second", "Only second", "count", help="Images that only the second model passes."),
-        TableColumn("mcnemar_p", "McNemar p", "p", help="Exact, two-sided; takes images as independent."),
-    ]
+    columns = table_columns("arm first second images first_rate second_rate only_first only_second mcnemar_p")
     caption = "The strict rate, all four versions right, of two models on the same images."
     return Table("text_replacement_models", "Text replacement between models", caption, columns, frame, reading=reading)
 
-
-EDIT_REGION = "edit_region"
-"""The kind of a probe whose only region is the substituted character."""
 
 EDIT_DRAWS = 20_000
 USUAL = ("random", "grid")
@@ -269,7 +251,7 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
     """Coverage of the one substituted character and of its word, and the gain over Random and Grid."""
     found = collect(
         source,
-        has_kind(EDIT_REGION),
+        has("kind", EDIT_REGION),
         lambda run: edit_region_frame(run.rows, word_coverage(run.run), draws=draws),
         ("arm", "against"),
     )
@@ -287,20 +269,15 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
             f"{line['arm']} keeps {format_value(line['ecr'], 'percent')} of the substituted character: "
             f"{signed(line, 'ecr_gain')} against {line['against']}."
         )
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("n", "Probes", "count"),
-        *map(metric_column, ("keep",)),
-        metric_column("positive_accuracy", "accuracy"),
-        TableColumn("word_ecr", "Word ECR", "score", help="Coverage of the whole word by the same mask."),
-        TableColumn("ecr", "Edit ECR", "score", help="Coverage of the substituted character."),
-        TableColumn("edit_gone", "Edit ECR = 0", "percent"),
-        TableColumn("word_kept_edit_lost", "Word ≥ 0.5, edit < 0.5", "percent"),
-        TableColumn("center_recall", "Centre kept", "score"),
-        TableColumn("against", "Against"),
-        TableColumn("accuracy_gain", "Accuracy gain", "signed", interval=True),
-        TableColumn("ecr_gain", "Edit ECR gain", "signed", interval=True),
-    ]
+    columns = table_columns(
+        "arm n keep",
+        table_column("accuracy", title=METRICS["positive_accuracy"].label),
+        "word_ecr",
+        table_column("ecr", title="Edit ECR", help="Coverage of the substituted character."),
+        "edit_gone word_kept_edit_lost",
+        table_column("center_recall", title="Centre kept"),
+        "against accuracy_gain ecr_gain",
+    )
     caption = (
         "The only region is the character that was substituted; selectors never see it. Every probe asks for the "
         f"painted word, so all are positives. Gains are paired by image, intervals from {draws:,} draws."

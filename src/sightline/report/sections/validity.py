@@ -15,7 +15,7 @@ from sightline.analysis.comparison import Record, by_model, clustered_means, int
 from sightline.analysis.outcomes import COVERAGE, OUTCOMES, STRATA, samples, tertiles
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import collect, excludes_zero, signed, top
+from sightline.report.columns import collect, excludes_zero, signed, table_column, table_columns, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.rows.images import SCALES
 from sightline.rows.source import Audited, Source
@@ -156,15 +156,9 @@ def construct_table(source: Source, draws: int) -> Table | None:
     frame, left_out = found
     reading = _construct_reading(frame)
     frame["outcome"], frame["predictor"] = frame["outcome"].map(OUTCOME_WORDS), frame["predictor"].map(COVERAGE_WORDS)
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("outcome", "Margin drop or gain"),
-        TableColumn("predictor", "Coverage"),
-        TableColumn("n", "Positives", "count"),
-        TableColumn("spearman", "Spearman", "signed", interval=True),
-        TableColumn("partial_spearman", "Partial Spearman", "signed", interval=True),
-        TableColumn("pearson", "Pearson", "signed"),
-    ]
+    columns = table_columns(
+        "arm outcome predictor", table_column("n", title="Positives"), "spearman partial_spearman pearson"
+    )
     caption = (
         "Positives only. The partial correlation holds log evidence area, log median cell area and Full's margin "
         f"fixed; its intervals rank and regress anew in each of {draws:,} draws of images."
@@ -242,14 +236,12 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
     reading = _strata_reading(frame)
     frame["scale"] = frame["scale"].map(SCALE_WORDS)
     measured = [outcome for outcome in OUTCOMES if outcome in frame]
-    columns = [
-        TableColumn("arm", "Arm"),
-        TableColumn("scale", "Split by"),
-        TableColumn("stratum", "Third"),
-        TableColumn("n", "Positives", "count"),
+    columns = table_columns(
+        "arm scale stratum",
+        table_column("n", title="Positives"),
         *(TableColumn(key, COVERAGE_WORDS[key], "score", interval=True) for key in ("ecr", "lpp")),
         *(TableColumn(key, OUTCOME_WORDS[key].capitalize(), "signed", interval=True) for key in measured),
-    ]
+    )
     caption = (
         "Positives of arms under interventions in thirds; coverage, then mean margin drops and gains. Coverage that "
         "grows with cell size while precision falls is coarse geometry, not evidence. Intervals from "
@@ -440,16 +432,11 @@ def association_table(source: Source, draws: int) -> Table | None:
         if math.isfinite(line["r"])
         else f"At budget {line['budget']} coverage does not vary once image and arm are held fixed."
     )
-    columns = [
-        TableColumn("budget", "Budget"),
-        TableColumn("scope", "Arms"),
-        TableColumn("arms", "Number", "count"),
-        TableColumn("specification", "Held fixed"),
-        TableColumn("predictor", "Coverage"),
-        TableColumn("coverage", "Merged tokens by"),
-        TableColumn("images", "Images", "count"),
-        TableColumn("r", "Spearman r", "signed", interval=True),
-    ]
+    columns = table_columns(
+        "budget scope arms specification predictor",
+        table_column("coverage", title="Merged tokens by"),
+        "images r",
+    )
     caption = (
         "Positives of the arms at one budget together, without oracles and with one seed of each drawn arm: rank "
         "correlation of coverage with the margin change from Full, image-cluster intervals. Merged tokens count by "

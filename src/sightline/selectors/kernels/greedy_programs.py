@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The kernels' own code, in Triton's language; ``loops`` and ``relevance`` launch it.
+"""The kernels' own code, in Triton's language; ``sightline.selectors.greedy`` and ``scores`` launch it.
 
 Where several programs share an image they exchange one value per token through global memory and meet once a step. Two
 buffers take turns, so a program that is ahead never overwrites what one behind still reads. What another program wrote

@@ -1,0 +1,107 @@
+"""``sightline doctor``, ``ask`` and ``convert``: what is done with one checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sightline.auditing.config import AuditConfig
+from sightline.commands.options import PAIR, DeviceOption, file_option, pairs
+from sightline.core.flags import SPEED
+from sightline.progress import say, waiting_for
+
+ModelOption = Annotated[str, typer.Option(help="Checkpoint folder or hub id.")]
+DtypeOption = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"],
+    typer.Option(help="Precision of the weights; auto is the one the checkpoint was saved in.", rich_help_panel=SPEED),
+]
+
+ImageOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar=PAIR, help=f"{AuditConfig.model_fields['image_options'].description} Repeatable."),
+]
+
+
+def doctor(
+    model: ModelOption,
+    image: Annotated[Path | None, typer.Option(help="Image to check with; a drawn one if left out.")] = None,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "auto",
+    attention: Annotated[
+        Literal["sdpa", "eager"],
+        typer.Option(help="Attention kernel: PyTorch's fused one, or plain matrix products.", rich_help_panel=SPEED),
+    ] = "sdpa",
+    image_option: ImageOption = None,
+    methods: Annotated[
+        bool, typer.Option(help="Run every method that is listed as yes once, on a small image.")
+    ] = True,
+    json_file: Annotated[
+        Path | None, file_option("File for everything found, as JSON.", "--json", endings=(".json",))
+    ] = None,
+    page: Annotated[
+        Path | None, file_option("File for one HTML page with the cells drawn over the image.", endings=(".html",))
+    ] = None,
+) -> None:
+    """Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.
+
+    Exit code 1 says that a check failed, 2 that the model cannot be served, with the reason in one line.
+    """
+    from sightline.progress import SafeConsole
+
+    with waiting_for("starting", logged=False):
+        from sightline.checks.doctor import examine
+        from sightline.checks.doctor.page import print_examination, render
+        from sightline.places.writing import write_whole
+
+    found = examine(
+        model,
+        image,
+        dtype=dtype,
+        device=device,
+        attention=attention,
+        image_options=pairs(image_option, "--image-option"),
+        methods=methods,
+    )
+    print_examination(found, SafeConsole(highlight=False))
+    if json_file is not None:
+        content = json.dumps(found.as_dict(), indent=2, ensure_ascii=False) + "\n"
+        write_whole(json_file, content.encode(), make_parent=True)
+    if page is not None:
+        write_whole(page, render(found).encode(), make_parent=True)
+    if found.failed:
+        raise typer.Exit(1)
+
+
+def ask(
+    question: Annotated[str, typer.Argument(help="Question about the image.")],
+    model: ModelOption,
+    image: Annotated[Path, typer.Option(help="Image.")],
+    arm: Annotated[str, typer.Option(help="Selector, budget and arguments: full, target:0.3.")] = "full",
+    target: Annotated[str, typer.Option(help="String whose tokens are the target span.")] = "",
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 32,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
+    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for selectors that need one.")] = None,
+) -> None:
+    """Answer an open question from a pruned prefix, greedily."""
+    with waiting_for("starting", logged=False):
+        from sightline.answering.ask import ask as answer
+
+    reply = answer(
+        model, image, question, arm, target=target, max_new_tokens=max_new_tokens, dtype=dtype, device=device, clip=clip
+    )
+    say(reply.text)
+    say(f"({reply.kept} of {reply.full} visual tokens kept by {arm})", err=True)
+
+
+def convert(
+    model: Annotated[str, typer.Argument(help="Checkpoint folder or hub id with pytorch_model.bin.")],
+    out: Annotated[Path, typer.Option(help="New folder for the checkpoint with safetensors.")],
+) -> None:
+    """Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere."""
+    from sightline.backbones.loading import convert as convert_checkpoint
+
+    typer.echo(f"checkpoint: {convert_checkpoint(model, out)}")

@@ -1,0 +1,280 @@
+"""The open questions that tables S22 to S24 look at closely: 48 of TextVQA's and 48 of DocVQA's 500, in two choices.
+
+The paper's 96 cases were chosen by outcome: Full answers every one of them, and most lost their answer to pruning.
+Their scores are therefore facts about the choice. ``cases-by-outcome`` repeats the rule from this study's own rows,
+``cases-by-lot`` is a stratified sample of the same size, which is what the same benchmarks say when nobody looked at
+the answers first. Both are ordinary probe sets, with their images as people see them who draw regions: RGB, no side
+above 1600 pixels, JPEG.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+import pandas as pd
+
+from sightline.analysis.regions import stress_tags
+from sightline.core.probe import Probe
+from sightline.errors import SightlineError
+from sightline.paper.lines import by_rule
+from sightline.paper.models import QWEN
+from sightline.paper.needs import Need
+from sightline.paper.open_sets import DOCVQA, LITE, TEXTVQA
+from sightline.paper.study import Built, NothingToAskError, Study, built_set, probe_set
+from sightline.probes.typed_rows import JPEG_QUALITY, shown_size
+from sightline.rows.run import Run
+
+CASES = 48
+"""Of each task, from 500 questions."""
+ANSWERED = 0.80
+"""Full's score from which on a question may become a case."""
+LARGE_DROP, SMALL_DROP = 0.50, 0.20
+STRATIFIED_SEED = 20_260_728
+_ROUNDING = 1e-9
+"""Scores are means of a few tenths: 0.9 - 0.4 is a drop of a half."""
+
+
+@dataclass(frozen=True)
+class OpenCase:
+    """A question, what pruning did to its answer, and what makes it hard."""
+
+    id: str
+    task: str
+    full: float
+    """Score with all tokens."""
+    drops: tuple[float, float, float]
+    """Score lost at 30, 50 and 70 % of them; negative where pruning helped."""
+    tags: tuple[str, ...] = ()
+    """Stress tags of the question."""
+
+    @property
+    def low(self) -> bool:
+        return self.drops[0] >= LARGE_DROP - _ROUNDING
+
+    @property
+    def mid(self) -> bool:
+        return self.drops[1] >= LARGE_DROP - _ROUNDING
+
+    @property
+    def persistent(self) -> bool:
+        return self.drops[2] >= LARGE_DROP - _ROUNDING
+
+    @property
+    def recovered(self) -> bool:
+        """Lost at 30 %, and back at 70 %."""
+        return self.low and self.drops[2] <= SMALL_DROP + _ROUNDING
+
+    @property
+    def control(self) -> bool:
+        """A hard question whose answer survived 30 %."""
+        return bool(self.tags) and self.drops[0] <= SMALL_DROP + _ROUNDING
+
+    @property
+    def candidate(self) -> bool:
+        kinds = self.low, self.mid, self.persistent, self.recovered, self.control
+        return self.full >= ANSWERED - _ROUNDING and any(kinds)
+
+    @property
+    def place(self) -> tuple[float, int, str]:
+        """What cases are sorted by: the greatest drop first, then the most tags, then the id."""
+        return -max(self.drops), -len(self.tags), self.id
+
+
+QUOTAS: tuple[Callable[[OpenCase], bool], ...] = (
+    lambda case: case.persistent,
+    lambda case: case.mid,
+    lambda case: case.recovered,
+    lambda case: case.control,
+)
+"""A quarter of a task's cases each, in this order; whoever was taken for one is not taken for the next."""
+
+
+def cases_of(rows: pd.DataFrame, arms: Sequence[str], tags: Mapping[str, Sequence[str]]) -> list[OpenCase]:
+    """One case per question that has a score under all four arms, by id.
+
+    Parameters
+    ----------
+    rows: columns ``probe_id``, ``task``, ``arm``, ``score``.
+    arms: Full, then 30, 50 and 70 %, as the column names them.
+    tags: by question id.
+    """
+    if len(arms) != 4:
+        raise SightlineError(f"cases are chosen by Full and three budgets, got {', '.join(arms) or 'none'}")
+    own = rows[rows["arm"].isin(arms)]
+    scores = own.pivot(index="probe_id", columns="arm", values="score").reindex(columns=list(arms)).dropna()
+    tasks = own.drop_duplicates("probe_id").set_index("probe_id")["task"]
+    found = []
+    for probe, *line in scores.sort_index().itertuples(name=None):
+        low, mid, high = (float(line[0] - score) for score in line[1:])
+        found.append(
+            OpenCase(str(probe), str(tasks[probe]), float(line[0]), (low, mid, high), tuple(tags.get(probe, ())))
+        )
+    return found
+
+
+def case_count(questions: int) -> int:
+    """How many cases a task with so many questions gives: 48, or half of a small set."""
+    return min(CASES, questions // 2)
+
+
+def chosen_by_outcome(cases: Iterable[OpenCase], *, fill: bool = False) -> list[OpenCase]:
+    """The paper's rule: a quarter each persistent, mid, recovered and control, topped up with other candidates.
+
+    ``fill`` goes on with questions that are no candidates where those do not suffice, for demonstrations alone.
+    """
+    found: list[OpenCase] = []
+    for own in _by_task(cases).values():
+        wanted = case_count(len(own))
+        ordered = sorted((case for case in own if case.candidate), key=lambda case: case.place)
+        chosen: dict[str, OpenCase] = {}
+        for quota in QUOTAS:
+            free = [case for case in ordered if case.id not in chosen and quota(case)]
+            chosen |= {case.id: case for case in free[: wanted // len(QUOTAS)]}
+        rest = [case for case in ordered if case.id not in chosen]
+        if fill:
+            rest += sorted((case for case in own if not case.candidate), key=lambda case: case.place)
+        chosen |= {case.id: case for case in rest[: wanted - len(chosen)]}
+        found += chosen.values()
+    return found
+
+
+def stratified_sample(cases: Iterable[OpenCase], *, seed: int = STRATIFIED_SEED) -> list[OpenCase]:
+    """As many cases of each task by lot, every set of stress tags in its share; answers are not looked at.
+
+    A stratum gets the whole part of its share; what is left goes to the largest remainders, ties by name. One
+    generator draws from the strata in the order of their names.
+    """
+    rng = random.Random(seed)
+    found: list[OpenCase] = []
+    for _, own in sorted(_by_task(cases).items()):
+        wanted = case_count(len(own))
+        strata: dict[tuple[str, ...], list[OpenCase]] = {}
+        for case in sorted(own, key=lambda case: case.id):
+            strata.setdefault(case.tags, []).append(case)
+        shares = {tags: wanted * len(members) / len(own) for tags, members in strata.items()}
+        counts = {tags: int(share) for tags, share in shares.items()}
+        left = wanted - sum(counts.values())
+        for tags in sorted(shares, key=lambda tags: (counts[tags] - shares[tags], tags))[:left]:
+            counts[tags] += 1
+        found += [case for tags in sorted(strata) for case in rng.sample(strata[tags], counts[tags])]
+    return found
+
+
+def _by_task(cases: Iterable[OpenCase]) -> dict[str, list[OpenCase]]:
+    found: dict[str, list[OpenCase]] = {}
+    for case in cases:
+        found.setdefault(case.task, []).append(case)
+    return found
+
+
+# The two choices as probe sets.
+
+OUTCOME, LOT = "cases-by-outcome", "cases-by-lot"
+UNQUALIFIED = "unqualified"
+"""Key of a set's construction: cases that a demonstration filled up with."""
+TASKS = (TEXTVQA, DOCVQA)
+FULL = "full"
+KEPT = {"30%": "target_grid:0.3", "50%": "target_grid:0.5", "70%": "target_grid:0.7"}
+"""The arms whose answers and masks are looked at."""
+NEEDS = tuple(Need(QWEN, LITE[task], (FULL, *KEPT.values())) for task in TASKS)
+"""The rows that cases are chosen from, and whose masks are audited."""
+
+
+def open_runs(study: Study) -> dict[str, Run]:
+    """The runs of both 500-question parts, by task."""
+    found: dict[str, Run] = study.remembered("open runs", lambda: {task: study.run(QWEN, LITE[task]) for task in TASKS})
+    return found
+
+
+def open_rows(study: Study) -> pd.DataFrame:
+    """Their rows of Full and the three budgets, each with its task and score; other tables' arms are left out."""
+
+    def make() -> pd.DataFrame:
+        rows = pd.concat([by_rule(study, QWEN, LITE[task]) for task in TASKS], ignore_index=True)
+        return rows[rows["arm"].isin([study.arm(QWEN, arm) for arm in (FULL, *KEPT.values())])]
+
+    found: pd.DataFrame = study.remembered("open rows", make)
+    return found
+
+
+def case_ids(study: Study, how: str) -> list[str]:
+    """The questions of one choice, which is made once per study and locked."""
+    found = built_set(study, how)[1]
+    if others := found.construction.get(UNQUALIFIED):
+        study.note(f"{others} of the cases chosen by outcome do not qualify: a demonstration has too few that do")
+    return [probe.id for probe in found.probes]
+
+
+def _lacks(study: Study) -> str:
+    """Why no case can be chosen: the files of a 500-question part are missing."""
+    return next(filter(None, (study.questions.lacks(task, "lite") for task in TASKS)), "")
+
+
+@probe_set(
+    OUTCOME,
+    "48 questions each of TextVQA-500 and DocVQA-500, chosen as in the paper by what pruning did to their answers",
+    "sightline paper run S22",
+    scorer="open",
+    images=f"--images probes/{OUTCOME}-images",
+    lacks=_lacks,
+)
+def by_outcome(study: Study) -> Built:
+    chosen = chosen_by_outcome(_cases(study), fill=study.options.demo)
+    if not chosen:
+        raise NothingToAskError(
+            "Full answers no question of TextVQA-500 and DocVQA-500, so none can be chosen by outcome"
+        )
+    return _built(study, chosen, OUTCOME, {UNQUALIFIED: sum(not case.candidate for case in chosen)})
+
+
+@probe_set(
+    LOT,
+    f"as many of each by lot, in the shares of their stress tags, seed {STRATIFIED_SEED}",
+    "sightline paper run S22",
+    scorer="open",
+    images=f"--images probes/{LOT}-images",
+    lacks=_lacks,
+)
+def by_lot(study: Study) -> Built:
+    chosen = stratified_sample(_cases(study))
+    if not chosen:
+        raise NothingToAskError("TextVQA-500 and DocVQA-500 have no two questions to draw one from")
+    return _built(study, chosen, LOT, {"seed": STRATIFIED_SEED})
+
+
+def _cases(study: Study) -> list[OpenCase]:
+    tags = {
+        str(probe["id"]): stress_tags(str(probe["question"]), probe["answers"])
+        for run in open_runs(study).values()
+        for probe in run.probes
+    }
+    return cases_of(open_rows(study), [study.arm(QWEN, arm) for arm in (FULL, *KEPT.values())], tags)
+
+
+def _built(study: Study, cases: Sequence[OpenCase], how: str, rule: dict[str, int]) -> Built:
+    """The cases in the order of their choice, about images as annotators see them."""
+    images = study.out / "probes" / f"{how}-images"
+    asked = {
+        probe.id: _shown(probe, task, root, images)
+        for task in TASKS
+        for _, found, root in [built_set(study, LITE[task])]
+        for probe in found.probes
+        if probe.id in {case.id for case in cases}
+    }
+    digests = {LITE[task]: built_set(study, LITE[task])[1].digest for task in TASKS}
+    construction = {"name": how, "of": digests, **rule}
+    return Built([asked[case.id] for case in cases], construction, images, {"format": how})
+
+
+def _shown(probe: Probe, task: str, root: Path, images: Path) -> Probe:
+    from sightline.probes.images import open_image
+
+    name = str(PurePosixPath(task) / PurePosixPath(probe.image).with_suffix(".jpg"))
+    target = images / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    image = open_image(root, probe.image)
+    image.resize(shown_size(*image.size)).save(target, format="JPEG", quality=JPEG_QUALITY)
+    return replace(probe, image=name)

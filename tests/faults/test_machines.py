@@ -1,0 +1,183 @@
+"""Machines that fail: clocks that jump, disks that are full, memory that runs out, two drivers at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sightline.auditing.config import AuditConfig
+from sightline.rows import load_run
+from tests.faults.conftest import Disk
+from tests.faults.killing import SLOW, each_launcher, killed_in_the_middle, settings_files, started
+from tests.faults.processes import row_files, until
+
+JUMPING = """
+import itertools, time
+
+plain, years = time.time, itertools.cycle([0, 10, -10, 3])
+time.time = lambda: plain() + next(years) * 365 * 86400
+time.time_ns = lambda: int(time.time() * 1e9)
+"""
+AHEAD, BEHIND = (
+    f"""
+import time
+
+plain = time.time
+time.time = lambda: plain() + {years} * 365 * 86400
+time.time_ns = lambda: int(time.time() * 1e9)
+"""
+    for years in (5, -5)
+)
+
+
+@each_launcher
+def test_a_clock_that_jumps_changes_no_row(
+    launcher: str, small: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+) -> None:
+    killed_in_the_middle(small, launcher)
+    assert started(small, launcher, fault=JUMPING).done().returncode == 0
+    assert equals_undisturbed(small)
+
+
+def test_machines_whose_clocks_are_ten_years_apart_share_a_folder(
+    small: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+) -> None:
+    """Nobody takes a living process for dead, which would be work done twice and a note about a lost worker."""
+    ahead, behind = (started(small, "queue", fault=clock + SLOW) for clock in (AHEAD, BEHIND))
+    until(lambda: row_files(small) >= 2, "the first rows")
+    for command in (ahead, behind):
+        done = command.done()
+        assert done.returncode == 0, done.stderr
+    assert not list(small.out.glob("notes/failed*")), "nobody was given up"
+    assert equals_undisturbed(small)
+
+
+Equal = Callable[[AuditConfig], bool]
+
+
+@each_launcher
+def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(
+    launcher: str, small: AuditConfig, disk: Disk, equals_undisturbed: Equal
+) -> None:
+    settings = small.model_copy(update={"out": disk.path / "run"})
+    killed_in_the_middle(settings, launcher)
+    before = row_files(settings)
+    disk.resize(disk.used + 60)
+    done = started(settings, launcher, place=small.out.parent).done()
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr, done.stderr
+    assert before <= row_files(settings) < settings_files(settings)
+    assert not list(settings.out.glob("rows/*/.*.tmp")), "what did not fit is not left half-written"
+
+    disk.resize(64 * 1024)
+    assert started(settings, launcher, place=small.out.parent).done().returncode == 0
+    assert equals_undisturbed(settings)
+
+
+@each_launcher
+def test_a_folder_that_became_read_only_is_refused_in_one_line(
+    launcher: str, small: AuditConfig, disk: Disk, equals_undisturbed: Equal
+) -> None:
+    settings = small.model_copy(update={"out": disk.path / "run"})
+    killed_in_the_middle(settings, launcher)
+    disk.make_read_only()
+    done = started(settings, launcher, place=small.out.parent).done()
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert "Read-only file system" in done.stderr or "not writable" in done.stderr, done.stderr
+
+    disk.resize(64 * 1024)
+    assert started(settings, launcher, place=small.out.parent).done().returncode == 0
+    assert equals_undisturbed(settings)
+
+
+GREEDY = """
+import os
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from sightline import Selection, Selector
+from sightline.selectors import SELECTORS
+
+
+@SELECTORS.register("greedy")
+@dataclass(frozen=True)
+class Greedy(Selector):
+    "Asks for a hundred gigabytes, which need not be there, before it keeps the first tokens."
+
+    name: ClassVar[str] = "greedy"
+
+    def select(self, view, k):
+        if not os.path.exists(os.environ["SIGHTLINE_TESTS_ROOM"]):
+            torch.empty(100 * 2**30, dtype=torch.uint8)
+        return Selection(torch.arange(k))
+"""
+LIMITED = """
+import os, resource
+
+os.environ["SIGHTLINE_TESTS_ROOM"] = {room!r}
+resource.setrlimit(resource.RLIMIT_AS, (64 * 2**30, 64 * 2**30))
+"""
+
+
+@each_launcher
+def test_memory_that_runs_out_costs_the_work_that_needs_it(
+    launcher: str, small: AuditConfig, tmp_path: Path, equals_undisturbed: Callable[[AuditConfig], bool]
+) -> None:
+    selector, room = tmp_path / "greedy.py", tmp_path / "room"
+    selector.write_text(GREEDY, encoding="utf-8")
+    settings = small.model_copy(update={"arms": [*small.arms, "greedy:0.3"], "imports": [selector]})
+    fault = LIMITED.format(room=str(room))
+    done = started(settings, launcher, fault=fault).done()
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert "greedy" in done.stderr
+    assert "memory" in done.stderr
+    if launcher != "inline":  # there an arm that fails ends the command
+        run = load_run(settings.out)
+        assert set(run.frame()["arm"]) == set(small.arms), "all else was computed"
+
+    room.touch()
+    assert started(settings, launcher, fault=fault).done().returncode == 0
+    frame = load_run(settings.out).frame()
+    assert (frame["arm"] == "greedy:0.3").sum() == (frame["arm"] == "full").sum()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("inline", "inline"), ("inline", "local"), ("local", "inline"), ("queue", "inline")]
+)
+def test_a_driver_is_refused_while_another_writes(
+    first: str, second: str, small: AuditConfig, equals_undisturbed: Equal
+) -> None:
+    begun = started(small, first, fault=SLOW)
+    until(lambda: row_files(small) >= 1 or not begun.runs, "the first rows")
+    refused = started(small, second).done()
+    assert refused.returncode == 2
+    (line,) = (line for line in refused.stderr.splitlines() if "is being written by" in line)
+    assert re.search(r"process \d+ on \S+, since .*--launcher queue", line), line
+    assert begun.done().returncode == 0
+    assert equals_undisturbed(small)
+
+
+def test_of_two_that_begin_at_the_same_moment_one_writes(small: AuditConfig, equals_undisturbed: Equal) -> None:
+    both = [started(small, "inline", fault=SLOW) for _ in range(2)]
+    codes = sorted(command.done().returncode for command in both)
+    assert codes in ([0, 2], [0, 0]), [
+        command.done().stderr for command in both
+    ]  # the second may come when all is done
+    assert equals_undisturbed(small)
+
+
+def test_one_that_comes_after_a_kill_goes_on_at_once(small: AuditConfig, equals_undisturbed: Equal) -> None:
+    begun = started(small, "inline", fault=SLOW)
+    until(lambda: row_files(small) >= 1 or not begun.runs, "the first rows")
+    begun.signal(9)
+    begun.done()
+    assert started(small, "inline").done().returncode == 0
+    assert equals_undisturbed(small)

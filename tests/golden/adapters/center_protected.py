@@ -1,3 +1,0 @@
-from tests.golden.adapters.audit_rules import run
-
-__all__ = ["run"]

@@ -1,0 +1,165 @@
+"""How the artifact's own rules, scores, tiles and metrics are answered: its dispatcher on explicit scores, and more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.backbones.towered import sequential_positions
+from sightline.core.selection import Budget, Selection, TokenView
+from sightline.core.selection_rules import lineage_mask
+from sightline.geometry.cells import tile_arrangement, tile_cells, tiled_canvas
+from sightline.geometry.coverage import RegionGeometry
+from sightline.selectors import SELECTORS
+from sightline.selectors.controls import Random
+from sightline.selectors.coverage_greedy import coverage_greedy
+from sightline.selectors.rise import rise
+from sightline.selectors.scores import Scored, focus_terms, uniqueness
+from sightline.selectors.target import Target
+from tests.golden.harness import Case, answers
+from tests.golden_e2e.reference import from_artifact
+
+
+def view_of(cells: Any, boxes: Any = (), key: str = "") -> TokenView:
+    cells = torch.as_tensor(np.asarray(cells), dtype=torch.float64)
+    boxes = torch.as_tensor(np.asarray(boxes), dtype=torch.float64).reshape(-1, 4)
+    n = cells.shape[0]
+    return TokenView(
+        tokens=torch.zeros(n, 1), cells=cells, layout=((1, n),), query=torch.zeros(0, 1), boxes=boxes, key=key
+    )
+
+
+def kept(rule: str, scores: Any, uniqueness: Any, view: TokenView, k: int, **settings: Any) -> Tensor:
+    """Ascending indices of the artifact's ``rule`` when the scores are given instead of computed."""
+    # An explicit score stands where the target score would.
+    name, arguments = from_artifact(f"target_embed_{rule}", **settings)
+    selector = cast(Any, SELECTORS.get(name))(**arguments)
+    n = view.cells.shape[0]
+    if k >= n or not isinstance(selector, Scored):
+        return cast(Tensor, selector.select(view, k).anchors)
+    scores = torch.as_tensor(np.asarray(scores), dtype=torch.float64)
+    if name in ("rise", "coverage_greedy"):
+        given = torch.as_tensor(np.asarray(uniqueness), dtype=torch.float64)
+        if name == "rise":
+            return rise(scores, given, view.cells, k).sort().values
+        return coverage_greedy(scores, given, view.cells, view.boxes, k, arguments["boost"]).sort().values
+    return selector.choose(scores, view, k).sort().values
+
+
+@answers(
+    "audit_extra_selectors", "center_protected", "grid", "protected", "soft_evidence", "spatial_aware", "target_grid"
+)
+def audit_rule(case: Case) -> dict[str, Any]:
+    params = case.params
+    n = len(case.inputs["token_boxes_f64"])
+    view = view_of(case.inputs["token_boxes_f64"], case.inputs.get("evidence_f64", np.zeros((0, 4))))
+    answer = kept(
+        params["selector"],
+        case.inputs.get("relevance_f64", np.zeros(n)),
+        case.inputs.get("uniqueness_f64", np.zeros(n)),
+        view,
+        params["K"],
+        hybrid_core_ratio=params["hybrid_core_ratio"],
+        hybrid_context_ratio=params["hybrid_context_ratio"],
+        evidence_boost=params["evidence_boost"],
+    )
+    return {"kept": answer}
+
+
+@answers("random")
+def random(case: Case) -> dict[str, Any]:
+    view = view_of(np.zeros((case.params["N"], 4)), key=case.params["salt"])
+    return {"kept": Random(seed=case.params["seed"]).select(view, case.params["K"]).anchors}
+
+
+@answers("shuffled")
+def shuffled(case: Case) -> dict[str, Any]:
+    view = view_of(np.zeros((case.params["N"], 4)), key=case.params["salt"])
+    scores = case.inputs["scores_f64"]
+    return {"kept": kept("shuffled_topk", scores, None, view, case.params["K"], seed=case.params["seed"])}
+
+
+@answers("target")
+def target(case: Case) -> dict[str, Any]:
+    tokens = case.tensors["visual"]
+    rows, columns = case.params["rows"], case.params["cols"]
+    view = TokenView(
+        tokens=tokens,
+        cells=torch.zeros(len(tokens), 4, dtype=torch.float64),
+        layout=((rows, columns),),
+        query=case.tensors["text"],
+        boxes=torch.zeros(0, 4, dtype=torch.float64),
+    )
+    selector = Target(weight=case.params["relevance_weight"], top=case.params["query_topk"])
+    return {
+        "kept": selector.select(view, case.params["K"]).anchors,
+        "score": selector.scores(view),
+        "uniqueness": uniqueness(tokens, view.layout),
+    }
+
+
+@answers("contract")
+def contract(case: Case) -> dict[str, Any]:
+    if case.name == "keep_count":
+        pairs = zip(case.inputs["N"].tolist(), case.inputs["keep_ratio_f64"].tolist(), strict=True)
+        return {"K": [Budget.ratio(keep).resolve(n) for n, keep in pairs]}
+    if case.name == "position_ids":
+        return positions(case)
+    if case.name == "focus_terms":
+        return {"terms_json": [json.dumps(focus_terms(question)) for question in case.inputs["question"].tolist()]}
+    if case.name == "focus_single_word_kept":
+        # A word survives iff it is a term of its own beside another one.
+        return {"is_kept": [word in focus_terms(f"{word} zebra") for word in case.inputs["word"].tolist()]}
+    return tiles(case)
+
+
+def positions(case: Case) -> dict[str, Any]:
+    keep = case.inputs["keep_sequence"]
+    anchors = torch.from_numpy(np.flatnonzero(keep))
+    return {policy: sequential_positions(len(keep), anchors, 0, policy)[0][0] for policy in ("compact", "preserve")}
+
+
+def tiles(case: Case) -> dict[str, Any]:
+    params = case.params
+    tile = (params["tile_size"], params["tile_size"])
+    canvas = tiled_canvas((params["width"], params["height"]), tile, params["min_patches"], params["max_patches"])
+    count, grid = params["num_image_patches"], (params["patch_grid_h"], params["patch_grid_w"])
+    columns, rows, thumbnail = tile_arrangement(canvas, count, strict=False)
+    return {
+        "token_boxes_f64": tile_cells(canvas, count, *grid, strict=False),
+        "tile_cols": [columns],
+        "tile_rows": [rows],
+        "has_thumbnail": [thumbnail],
+    }
+
+
+@answers("provenance_metrics")
+def provenance_metrics(case: Case) -> dict[str, Any]:
+    if "anchor" in case.inputs:
+        return {"lineage": lineage(case)}
+    plane = RegionGeometry(case.inputs["token_boxes_f64"], case.inputs["evidence_f64"], union="sum_above_5000")
+    found = plane.measure(case.inputs["kept"])
+    return {
+        "coverage_f64": [found.ecr],
+        "center_recall_f64": [found.center_recall],
+        "patch_recall_f64": [found.patch_recall],
+        "lpp_f64": [found.lpp],
+        "geo_f1_f64": [found.geo_f1],
+        "evidence_area_f64": [plane.area],
+    }
+
+
+def lineage(case: Case) -> Any:
+    """A merge into contextual tokens leaves no source out; without them an output comes from its anchor alone."""
+    n = case.params["N"]
+    anchors = case.tensors["anchor"]
+    anchors = anchors[anchors < n]
+    mix = torch.zeros(len(anchors), n)
+    mix[torch.arange(len(anchors)), anchors] = 1.0
+    if case.params["contextual_tokens"] > 0:
+        mix = torch.cat([mix, torch.ones(1, n)])
+    return torch.nonzero(lineage_mask(Selection(anchors, mix), n)).squeeze(-1)

@@ -1,0 +1,194 @@
+"""How methods that prune between language layers answer golden cases; each only renames tensors."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.core.selection import LayerState
+from sightline.selectors.dart import Dart
+from sightline.selectors.fastv import FastV
+from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
+from sightline.selectors.ivcprune import IVCPrune
+from sightline.selectors.pyramiddrop import PyramidDrop
+from sightline.selectors.sparsevlm import (
+    PUBLISHED_BUDGETS,
+    PUBLISHED_LAYERS,
+    cluster_count,
+    keep_and_recycle,
+    rated,
+    raters,
+    recycled_count,
+)
+from sightline.selectors.tokencarve import TokenCarve
+from sightline.selectors.v2drop import V2Drop
+from sightline.selectors.vlmpruner import VLMPruner
+from tests.golden.harness import Case, answers
+
+
+def state_of(length: int, image_start: int, n: int, *, hidden: Tensor | None = None, **signals: Tensor) -> LayerState:
+    """A prompt of ``length`` positions whose n visual tokens stand in one block."""
+    return LayerState(
+        layer=0,
+        hidden=torch.zeros(length, 1) if hidden is None else hidden,
+        image=torch.arange(image_start, image_start + n),
+        source=torch.arange(n),
+        layout=((1, n),),
+        signals={f"lm.{name}": value for name, value in signals.items()},
+    )
+
+
+def keep_sequence(state: LayerState, anchors: Tensor) -> Tensor:
+    """Absolute positions that survive a deletion: all text, and the visual tokens ``anchors`` names."""
+    survives = torch.ones(state.hidden.shape[0], dtype=torch.bool)
+    survives[state.image] = False
+    survives[state.image[anchors]] = True
+    return torch.nonzero(survives).squeeze(1)
+
+
+@answers("fastv")
+def fastv(case: Case) -> dict[str, Any]:
+    """The last attention row goes through the cut; the sequence is every text position and the kept visual ones."""
+    row = case.tensors["last_row"]
+    state = state_of(row.shape[1], case.params["image_start"], case.params["N"], attention_last=row)
+    kept = FastV(fastv_k=case.params["fastv_k"]).cut(state, case.params["K"]).anchors
+    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("pyramiddrop")
+def pyramiddrop(case: Case) -> dict[str, Any]:
+    """The recorded layer has an identity norm and no rotation, so its projections give the attention row."""
+    features, wq, wk = (case.tensors[name] for name in ("features", "wq", "wk"))
+    heads, ratios, stage = (case.params[name] for name in ("heads", "ratio_list", "stage"))
+    query = (features[-1] @ wq.T).view(heads, -1)
+    keys = (features @ wk.T).view(len(features), heads, -1).transpose(0, 1)
+    state = state_of(
+        len(features),
+        case.params["image_start"],
+        case.params["image_tokens_now"],
+        next_attention_last=last_token_attention(query, keys),
+    )
+    kept = PyramidDrop().cut(state, int(case.params["N"] * ratios[stage + 1])).anchors
+    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("dart")
+def dart(case: Case) -> dict[str, Any]:
+    """The public count, image pivots + t per pivot, is the budget."""
+    hidden, keys = case.tensors["hidden"], case.tensors["keys"]
+    n, image_pivots, text_pivots = (case.params[name] for name in ("N", "pivot_image_token", "pivot_text_token"))
+    wanted = case.params["max_num_trunction"]
+    wanted = n * (1 - case.params["reduction_ratio"]) if wanted is None else wanted
+    pivots = image_pivots + text_pivots
+    state = state_of(len(hidden), case.params["image_start"], n, normed=hidden, key=keys)
+    selector = Dart(image_pivots=image_pivots, text_pivots=text_pivots)
+    return {"kept": selector.cut(state, image_pivots + pivots * int(wanted / pivots)).anchors}
+
+
+def deleted(reduction: int) -> list[int]:
+    left = [REFERENCE_TOKENS]
+    schedule = FitPrune().schedule(REFERENCE_TOKENS, REFERENCE_TOKENS - sum(DELETED_PER_LAYER[reduction]), 32)
+    for layer in range(32):
+        left.append(schedule.get(layer, left[-1]))
+    return [before - after for before, after in itertools.pairwise(left)]
+
+
+@answers("fitprune")
+def fitprune(case: Case) -> dict[str, Any]:
+    """Recorded attention onto the visual keys, padded to a square; the published schedule read back from K."""
+    if "reduction_ratio" in case.inputs:
+        return {"deleted_per_layer": [deleted(int(ratio)) for ratio in case.inputs["reduction_ratio"]]}
+    attention = case.tensors["attn"]
+    length, n = attention.shape[1], attention.shape[2]
+    state = state_of(length, 0, n, attention=torch.nn.functional.pad(attention, (0, length - n)))
+    return {"kept": FitPrune().cut(state, n - case.params["delete"]).anchors}
+
+
+@answers("ivcprune")
+def ivcprune(case: Case) -> dict[str, Any]:
+    """The public code fixes shares of N, not K, so its K and its coordinates' share of it are read off."""
+    values, rotary = (case.tensors[name] for name in ("values", "rotary"))
+    n, k, start = (int(case.params[name]) for name in ("N", "K", "image_start"))
+    image, source = torch.arange(start, start + n), torch.arange(n)
+    state = LayerState(0, values[0], image, source, ((1, n),), {"lm.value": values, "lm.rotary": rotary})
+    return {"kept": IVCPrune(coordinates=2 * case.params["each"] / k).cut(state, k).anchors}
+
+
+@answers("sparsevlm")
+def sparsevlm(case: Case) -> dict[str, Any]:
+    """One stage with the published budget and the recorded density noise."""
+    inputs = case.tensors
+    start, n = case.params["image_start"], case.params["N"]
+    visual, text = slice(start, start + n), slice(start + n, None)
+    chosen = raters(inputs["embeds"], visual, text)
+    score = rated(inputs["attn_text_vis"], chosen, torch.arange(n))
+    budget = PUBLISHED_BUDGETS[case.params["retain"]][PUBLISHED_LAYERS.index(case.params["layer"])]
+    kept = min(budget, n - 1)
+    noise = inputs["density_noise"]
+    assert recycled_count(n, kept) == len(noise)
+    hidden, clusters = inputs["layer_out"][visual], cluster_count(n, kept)
+    stay, recycled, _, mix = keep_and_recycle(score, hidden, kept, clusters, noise)
+    return {
+        "raters": chosen,
+        "score": score,
+        "kept": stay,
+        "recycled": recycled,
+        "cluster_num": [clusters],
+        "vis_tokens_out": mix @ hidden,
+    }
+
+
+@answers("tokencarve")
+def tokencarve(case: Case) -> dict[str, Any]:
+    """Mode 0, 1, 2 are the rankings both, information, attention."""
+    hidden, row = case.tensors["layer_out"], case.tensors["last_row"]
+    state = state_of(len(hidden), case.params["image_start"], case.params["N"], hidden=hidden, attention_last=row)
+    selector = TokenCarve(
+        ranking=("both", "information", "attention")[case.params["mode"]], weight=case.params["weight"]
+    )
+    kept, source, target = selector.carve(state, case.params["budget"])
+    selection = selector.cut(state, case.params["budget"])
+    assert selection.mix is not None
+    assert torch.equal(selection.anchors, kept)
+    tokens = selection.mix @ hidden[state.image]
+    return {"kept": kept, "merge_source": source, "merge_target": target, "tokens": tokens}
+
+
+@answers("vlmpruner")
+def vlmpruner(case: Case) -> dict[str, Any]:
+    """The public grid is 24 columns wide whatever the number of tokens, and a missed budget stays missed."""
+    hidden, keys = case.tensors["hidden"], case.tensors["keys"]
+    state = state_of(len(hidden), case.params["image_start"], case.params["N"], hidden=hidden, key=keys)
+    selector = VLMPruner(
+        pivots=case.params["pivots"], threshold=case.params["threshold"], batch=case.params["token_batch"]
+    )
+    state = replace(state, layout=((24, 24),) * math.ceil(case.params["N"] / 576))
+    selection = selector.cut(state, case.params["requested"], fill=False)
+    assert selection.mix is not None
+    tokens = selection.mix @ hidden[state.image]
+    return {"kept": selection.anchors, "tokens": tokens[:, : case.outputs["tokens"].shape[1]]}
+
+
+@answers("v2drop")
+def v2drop(case: Case) -> dict[str, Any]:
+    given, hidden = (case.tensors[name] for name in ("given", "hidden"))
+    params, n = case.params, int(case.params["N"])
+    layer = params["layers_run"] - 1
+    assert layer in V2Drop().schedule(n, 1, params["depth"])
+    image, source = torch.arange(params["image_start"], params["image_start"] + n), torch.arange(n)
+    state = LayerState(layer, hidden, image, source, ((1, n),), {"lm.input": given})
+    return {"kept": V2Drop().cut(state, params["K"]).anchors}
+
+
+def last_token_attention(query: Tensor, keys: Tensor) -> Tensor:
+    """The attention row of the last token, which may look at every position: softmax(q . k / sqrt(d)) in float32.
+
+    query (..., H, d), keys (..., H, L, d) -> (..., H, L).
+    """
+    logits = (keys.float() @ query.float().unsqueeze(-1)).squeeze(-1)
+    return torch.softmax(logits / query.shape[-1] ** 0.5, dim=-1)

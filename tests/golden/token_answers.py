@@ -1,0 +1,363 @@
+"""How methods that prune before the language model answer golden cases; each only renames tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.core.selection import TokenView
+from sightline.errors import SightlineError
+from sightline.selectors.anchorprune import AnchorPrune, AnchorPruneQwen, anchorprune_order
+from sightline.selectors.apet import compressed, farthest_points
+from sightline.selectors.cdpruner import cdpruner_order, conditional_relevance, text_dissimilarity
+from sightline.selectors.coin import coin_order
+from sightline.selectors.divprune import divprune_order
+from sightline.selectors.duet import local_merge
+from sightline.selectors.fastervlm import head_mean
+from sightline.selectors.gprune import flow_scores
+from sightline.selectors.greedy import gram
+from sightline.selectors.hiprune import cross_neighbours, hiprune_kept
+from sightline.selectors.holov import holov_order
+from sightline.selectors.mmtok import coverage, mmtok_kept
+from sightline.selectors.nuwa import plane, regional_anchors, spatial_weights
+from sightline.selectors.pixelprune import PixelPrune
+from sightline.selectors.prumerge import class_attention, merge_weights
+from sightline.selectors.scope import scope_order
+from sightline.selectors.scores import rank, top
+from sightline.selectors.tome import match, mean_weights
+from sightline.selectors.visionzip import VisionZipQwen, merge_plan, received_salience, split_budget, with_class_token
+from sightline.selectors.vispruner import vispruner_kept
+from sightline.selectors.vscan import VScan
+from tests.golden.harness import Case, answers
+from tests.unit.selectors.views import view
+
+
+@answers("anchorprune")
+def anchorprune(case: Case) -> dict[str, Any]:
+    """Kept tokens and the relevance-ranked anchor they start with."""
+    inputs = {name: torch.from_numpy(value)[None] for name, value in case.inputs.items()}
+    features, params = inputs["features"], case.params
+    order, anchor_length = anchorprune_order(
+        inputs["relevance"],
+        features,
+        inputs["importance"],
+        inputs.get("expansion_features", features),
+        params["K"],
+        params["k_min"],
+        params["kmax_ratio"],
+        params["tau"],
+        params["patience"],
+    )
+    return {"kept": order[0].sort().values, "anchor_order": order[0, : int(anchor_length)]}
+
+
+@answers("anchorprune_llava")
+def anchorprune_llava(case: Case) -> dict[str, Any]:
+    """The selector itself, fed with the tower's tensors."""
+    inputs, params = case.tensors, case.params
+    selector = AnchorPrune(params["k_min"], params["kmax_ratio"], params["tau"], params["patience"])
+    signals = {
+        "clip.image": inputs["clip_patch"],
+        "clip.text": inputs["text_embeds"],
+        "vision.hidden@-2": inputs["hidden"][1:],
+        "vision.cls_attention@-2": inputs["cls_attn_heads"],
+    }
+    return {"kept": selector.select(view(inputs["hidden"][1:], signals=signals), params["K"]).anchors}
+
+
+@answers("anchorprune_qwen")
+def anchorprune_qwen(case: Case) -> dict[str, Any]:
+    """Attention received by raw patches is grouped and re-ordered as the backbone does it."""
+    inputs, params = case.tensors, case.params
+    received = inputs["received_mass"].view(-1, 4).mean(dim=1)[inputs["window_index"].argsort()]
+    selector = AnchorPruneQwen(
+        params["k_min"], params["kmax_ratio"], params["tau"], params["patience"], aggregate=params["agg"]
+    )
+    question = view(inputs["visual"], query=inputs["text"], signals={"vision.received@-1": received})
+    relevance, visual = selector.relevance(question)[None], inputs["visual"][None]
+    _, anchor_length = anchorprune_order(
+        relevance, visual, received[None], visual, params["K"], params["k_min"], tau=params["tau"]
+    )
+    return {"kept": selector.select(question, params["K"]).anchors, "anchor_size": anchor_length}
+
+
+@answers("apet")
+def apet(case: Case) -> dict[str, Any]:
+    hidden, params = case.tensors["hidden"], case.params
+    products = gram(hidden.double().unsqueeze(0))[0]
+    basis = farthest_points(products, torch.tensor([params["first"]]), params["basis"])
+    anchors, mix = compressed(products, basis, params["K"])
+    anchors, by_place = anchors.sort()
+    return {
+        "order": basis,
+        "passed": (mix.sum(dim=0) == 0).nonzero().flatten(),
+        "anchor": anchors,
+        "tokens": mix[by_place] @ hidden,
+    }
+
+
+@answers("cdpruner")
+def cdpruner(case: Case) -> dict[str, Any]:
+    """The greedy determinantal subset; the published code rescales relevance over its whole batch."""
+    features, patches, texts = (case.tensors[n] for n in ("features", "image_embeds", "text_embeds"))
+    batched = bool(case.params.get("batched"))
+    if not batched:
+        features, patches = features[None], patches[None]
+    relevance = conditional_relevance(text_dissimilarity(patches, texts), across_batch=True)
+    kept = cdpruner_order(features, relevance, case.params["K"]).sort(dim=1).values
+    if batched:
+        return {"mask": torch.zeros(features.shape[:2], dtype=torch.bool).scatter_(1, kept, True)}
+    return {"kept": kept[0]}
+
+
+@answers("coin")
+def coin(case: Case) -> dict[str, Any]:
+    """Pick order from projected tokens and prompt embeddings."""
+    visual, text = case.tensors["visual"], case.tensors["text"]
+    params = case.params
+    order = coin_order(visual[None], text.mean(dim=0)[None], params["K"], params["alpha"], params["beta"])[0]
+    return {"order": order, "kept": order.sort().values}
+
+
+@answers("divprune")
+def divprune(case: Case) -> dict[str, Any]:
+    """Pick order from projected tokens."""
+    order = divprune_order(case.tensors["features"][None], case.params["K"])[0]
+    return {"order": order, "kept": order.sort().values}
+
+
+@answers("duet")
+def duet(case: Case) -> dict[str, Any]:
+    inputs = case.tensors
+    counts = (case.params[name] for name in ("dominant", "contextual", "width"))
+    anchors, mix = local_merge(inputs["received"], inputs["metric"], *counts)
+    kept, by_place = anchors.sort()
+    return {"kept": kept, "tokens": mix[by_place] @ inputs["projected"]}
+
+
+@answers("fastervlm")
+def fastervlm(case: Case) -> dict[str, Any]:
+    score = head_mean(case.tensors["cls_attn_heads"])
+    return {"kept": top(score, case.params["K"]), "score": score}
+
+
+BASE = 576
+
+
+@answers("gprune")
+def gprune(case: Case) -> dict[str, Any]:
+    features, params = case.tensors["features"], case.params
+
+    def prune(tokens: Tensor) -> tuple[Tensor, Tensor]:
+        graph = (params["similarity"], params["temperature"], params["iterations"])
+        score = flow_scores(tokens[None], *graph)[0]
+        return score, top(score, int(params["keep_ratio"] * len(tokens)))
+
+    if "rows" not in params:
+        return {"kept": prune(features)[1]}
+    # The LLaVA-NeXT sequence: base grid, then tile rows that each end in a token which is always kept.
+    places = torch.arange(BASE, len(features)).view(params["rows"], params["cols"] + 1)
+    inner, row_ends = places[:, :-1].flatten(), places[:, -1]
+    score_base, base = prune(features[:BASE])
+    score_tiles, tiles = prune(features[inner])
+    kept = torch.cat([base, inner[tiles], row_ends]).sort().values
+    return {"kept": kept, "score_base": score_base, "score_tiles": score_tiles}
+
+
+@answers("hiprune")
+def hiprune(case: Case) -> dict[str, Any]:
+    shallow, deep = (case.tensors[name][None, 1:] for name in ("shallow_attn", "deep_attn"))
+    neighbours = cross_neighbours(((24, 24),), wrap=True)
+    return {"kept": hiprune_kept(shallow, deep, neighbours, case.params["K"], case.params["alpha"])[0]}
+
+
+@answers("holov")
+def holov(case: Case) -> dict[str, Any]:
+    features, attention = (case.tensors[name][None] for name in ("features", "cls_attn"))
+    params = case.params
+    order, unfilled = holov_order(features, attention, params["K"], params["num_patches"], params["alpha"])
+    # The published code emits zero vectors, source -1, where Sightline falls back to attention.
+    filled = params["K"] - int(unfilled)
+    return {"order": torch.cat([order[0, :filled], order.new_full((int(unfilled),), -1)])}
+
+
+@answers("mmtok")
+def mmtok(case: Case) -> dict[str, Any]:
+    tokens, features, text = (case.tensors[name] for name in ("visual", "visual_clip", "text"))
+    params = case.params
+    covers = coverage(tokens, features, text, params["alpha"], params["tv_temp"], params["vv_temp"])
+    excluded = torch.zeros(1, len(tokens), dtype=torch.bool)
+    excluded[:, params["padding"] or []] = True
+    return {"kept": mmtok_kept([covers], params["K"], excluded)[0]}
+
+
+STAGE_ONE = {64: 112, 128: 224, 192: 336}
+"""Final token count of the published LLaVA setting -> anchors of its first stage."""
+
+
+@answers("nuwa")
+def nuwa(case: Case) -> dict[str, Any]:
+    params, inputs = case.params, case.tensors
+    if "matain_token" in params:
+        states = inputs["hidden16_24"][:, 1:]
+        features, hidden = states.mean(dim=0), states[-2]
+        importance = inputs["cls_attn_heads"].sum(dim=0)
+        where, k, per_region = plane(((24, 24),)), STAGE_ONE[params["matain_token"]], 1
+        reach = math.sqrt(params["distance"])
+    else:
+        features, hidden, importance = inputs["sim"], inputs["hidden"], inputs["cls_attn"]
+        where, k, per_region = plane(((params["H"], params["W"]),)), params["K"], params["top_n_per_region"]
+        reach = params["distance_threshold"]
+    anchors = regional_anchors(importance[None], where.regions, k, per_region)
+    mix = spatial_weights(features[None], importance[None], anchors, where, reach, params["percentile"])[0]
+    return {"anchor": anchors[0], "mix": mix, "tokens": mix @ hidden}
+
+
+@answers("pixelprune")
+def pixelprune(case: Case) -> dict[str, Any]:
+    pixels, nothing = case.tensors["pixels"], torch.zeros(0, 4, dtype=torch.float64)
+    layout = ((case.params["rows"], case.params["columns"]),)
+    view = TokenView(pixels, nothing, layout, pixels[:0], nothing, {"image.pixels": pixels})
+    return {"kept": PixelPrune(tolerance=case.params["tolerance"]).select(view, case.params["K"]).anchors}
+
+
+@answers("prumerge")
+def prumerge(case: Case) -> dict[str, Any]:
+    q, k, hidden = (case.tensors[name] for name in ("q", "k", "hidden"))
+    keys = k[None, 1:]
+    attention = class_attention(q[None, 0], k[None, 0], keys)
+    ratio = float(outlier_fraction(attention)) if case.params["adaptive"] else case.params["reduction_ratio"]
+    centres = official_centres(attention[0], ratio, case.params["plus"])
+    mix = merge_weights(attention, keys, centres[None])[0]
+    return {"anchor": centres, "mix": mix, "n_out": [len(mix)], "tokens": mix @ hidden[1:]}
+
+
+@answers("scope")
+def scope(case: Case) -> dict[str, Any]:
+    """Pick order from hidden states and head-summed class attention."""
+    batched = bool(case.params.get("batched"))
+    features = case.tensors["features"]
+    attention = case.tensors["cls_attn"] if "cls_attn" in case.inputs else torch.ones(features.shape[:-1])
+    if not batched:
+        features, attention = features[None], attention[None]
+    saliency = attention ** case.params["alpha"]
+    order = scope_order(features, saliency, case.params["K"], case.params["combined"])
+    order = order if batched else order[0]
+    return {"order": order, "kept": order.sort(dim=-1).values}
+
+
+@answers("tome")
+def tome(case: Case) -> dict[str, Any]:
+    inputs = case.tensors
+    metric, tokens = inputs["metric"], inputs["x"]
+    size = inputs["size"][:, 0] if "size" in inputs else torch.ones(len(metric))
+    slot, representative = match(metric[None], case.params["r"], protect_first=case.params["class_token"])
+    mix, total = mean_weights(slot, representative.shape[1], size[None])
+    return {"assign": slot[0], "size_out": total[0, :, None], "tokens": mix[0] @ tokens}
+
+
+@answers("visionzip")
+def visionzip(case: Case) -> dict[str, Any]:
+    """Golden sources number the class token 0 and patches from 1; ours put it behind the patches."""
+    inputs, params = case.tensors, case.params
+    salience, metric = inputs["cls_attn_heads"].sum(dim=0)[None], inputs["metric"][1:][None]
+    dominant, contextual = params["dominant"] - 1, params["contextual"]
+    anchors, mix = (part[0] for part in with_class_token(*merge_plan(salience, metric, dominant, contextual)))
+    ranked, _ = merge_plan(salience, metric, dominant, contextual, ranked=True)
+    mix = mix.roll(1, dims=1)
+    return {
+        "assign": mix.argmax(dim=0),
+        "weight": mix.sum(dim=0),
+        "tokens": mix @ inputs["hidden"],
+        "dominant_sorted": anchors[: dominant + 1] + 1,
+        "topk_order": torch.cat([torch.zeros(1, dtype=torch.int64), ranked[0, :dominant] + 1]),
+    }
+
+
+@answers("visionzip_qwen3")
+def visionzip_qwen3(case: Case) -> dict[str, Any]:
+    """The selector's merge plan on tokens and DeepStack maps, its signals, and the budget split."""
+    inputs = case.tensors
+    if "attn" in inputs:
+        return visionzip_signals(inputs["attn"], inputs["key"], case.params["spatial_merge_unit"])
+    if "K" in inputs:
+        llava = [split_budget(k, class_token=True) for k in inputs["K"].tolist()]
+        qwen = [split_budget(k, class_token=False) for k in inputs["K"].tolist()]
+        return {
+            "llava_dominant": [dominant for dominant, _ in llava],
+            "llava_contextual": [contextual for _, contextual in llava],
+            "qwen_dominant": [dominant for dominant, _ in qwen],
+            "qwen_contextual": [contextual for _, contextual in qwen],
+        }
+    k, tokens = case.params["K"], inputs["image_embeds"]
+    signals = {"vision.received@-1": inputs["salience"], "vision.key@-1": inputs["metric"][None]}
+    selection = VisionZipQwen().select(view(tokens, signals=signals), k)
+    mix = selection.mix if selection.mix is not None else torch.eye(len(tokens))[selection.anchors]
+    dominant, contextual = split_budget(k, class_token=False) if selection.mix is not None else (k, 0)
+    return {
+        "anchor": selection.anchors,
+        "assign": mix.argmax(dim=0),  # a source that flows nowhere counts as slot 0 there
+        "tokens": mix @ tokens,
+        "deepstack0_out": mix @ inputs["deepstack0"],
+        "contextual": [contextual],
+        "dominant": [dominant],
+    }
+
+
+def visionzip_signals(attention: torch.Tensor, key: torch.Tensor, group: int) -> dict[str, Any]:
+    """As the backbone provides them: received attention and keys, averaged over the raw patches of a merged token."""
+    received = attention.mean(dim=(0, 1)).view(-1, group).mean(dim=1)
+    keys = key.unflatten(1, (-1, group)).mean(dim=2)
+    salience, metric = received_salience(received[None], keys[None])
+    return {"salience": salience[0], "metric": metric[0]}
+
+
+@answers("vispruner")
+def vispruner(case: Case) -> dict[str, Any]:
+    features, heads = (case.tensors[name][None] for name in ("features", "cls_attn_heads"))
+    k = case.params["K"]
+    return {"kept": vispruner_kept(features, head_mean(heads), k, int(k * case.params["important_ratio"]))[0]}
+
+
+@answers("vscan")
+def vscan(case: Case) -> dict[str, Any]:
+    inputs = case.tensors
+    signals = {
+        "vision.cls_attention@5": inputs["cls_attn_heads_5"],
+        "vision.cls_attention@-2": inputs["cls_attn_heads"],
+    }
+    tokens, nothing = inputs["projected"], torch.zeros(0, 4, dtype=torch.float64)
+    chosen = VScan(side=case.params["side"]).select(
+        TokenView(tokens, nothing, ((24, 24),), tokens[:0], nothing, signals), case.params["K"]
+    )
+    assert chosen.mix is not None
+    assert chosen.merge_at == "tokens"
+    return {"kept": chosen.anchors, "tokens": chosen.mix @ tokens}
+
+
+def outlier_fraction(attention: Tensor) -> Tensor:
+    """Adaptive ratio of the paper: the fraction of patches with a > Q3 + 1.5 (Q3 - Q1), (B, N) -> (B,) float64."""
+    quartiles = torch.quantile(attention, attention.new_tensor([0.25, 0.75]), dim=-1, keepdim=True)
+    outlying = attention > quartiles[1] + 1.5 * (quartiles[1] - quartiles[0])
+    return outlying.sum(dim=-1).double() / attention.shape[-1]
+
+
+def spatial_ladder(n: int, ratio: float) -> Tensor:
+    """The published raster ladder of PruMerge+: 0, s, 2s, ... < n - 1 with s = floor(floor(1 / ratio) / 3)."""
+    step = int(int(1 / ratio) / 3) if ratio > 0.0 else 0
+    if step < 1:
+        raise SightlineError(f"PruMerge+ has no spatial ladder at ratio {ratio:.3f}; use a ratio in (0, 1/3]")
+    return torch.arange(0, n - 1, step)
+
+
+def official_centres(attention: Tensor, ratio: float, plus: bool) -> Tensor:
+    """(N,) attention -> centres as published: floor(N * ratio) by attention, then for Plus the ladder without them."""
+    n = attention.shape[0]
+    centres = rank(attention)[: int(n * ratio)]
+    if not plus:
+        return centres
+    ladder = spatial_ladder(n, ratio).to(centres.device)
+    return torch.cat([centres, ladder[~torch.isin(ladder, centres)]])

@@ -1,0 +1,378 @@
+"""Held-out scenes: drawn the same every time, disjoint from training, shipped as locked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lab.reader.open_card import OPEN_DATA
+from lab.reader.questions import everyday_neighbours, near_miss
+from lab.scenes.compose import DrawnWord, LabelledValue, Scene, font_files, inside
+from lab.scenes.lexicon import Lexicon, random_edit, split_of, vocabulary
+from lab.scenes.open_questions import (
+    CLEARLY_LARGER,
+    COMPARISONS,
+    LONGEST_ANSWER,
+    TEMPLATES,
+    amount,
+    choose,
+    open_questions,
+)
+from lab.scenes.open_set import WRONG_VIEW, annotate, open_set, write_open_set, write_scenes, wrong_images
+from lab.scenes.page_designs import DESIGNS
+from lab.scenes.paired_designs import BILL_WORDS, OPEN_DESIGNS, PAIRED_DESIGNS, compose_open
+from sightline.checks.demo import asset
+from sightline.errors import SightlineError
+from sightline.probes import build_hard_pairs, load_regions, read_probes, verify_lock
+from sightline.probes.hard_pairs import HardPairRules, normalise_word
+from sightline.probes.images import image_digests
+
+SPLITS = ("development", "confirmation")
+IMAGES = 200
+
+
+def digest(document):
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def shipped(split):
+    return asset("scenes", split)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_drawing_again_gives_the_shipped_annotations(split):
+    document = json.loads((shipped(split) / "annotations.json").read_text(encoding="utf-8"))
+    assert len(document["imgs"]) == IMAGES
+    assert {info["kind"] for info in document["imgs"].values()} == set(DESIGNS)
+    first = annotate(split, 7)
+    assert digest(first) == digest(annotate(split, 7))
+    assert all(document["anns"][name] == annotation for name, annotation in first["anns"].items())
+    assert all(document["imgToAnns"][name] == words for name, words in first["imgToAnns"].items())
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_shipped_set_is_as_locked_and_as_built(split):
+    path = shipped(split) / "probes.jsonl"
+    found = read_probes(path)
+    images = image_digests(shipped(split) / "images", found.images)
+    assert len(verify_lock(path, found, images=images).images) == IMAGES
+    regions = load_regions(shipped(split) / "annotations.json").records
+    rules = HardPairRules(seed=17, limit_images=None, min_area=1e-3, max_area=8e-3)
+    assert build_hard_pairs(regions, rules).probes == found.probes
+
+
+def test_sets_share_nothing():
+    sets = [read_probes(shipped(split) / "probes.jsonl") for split in SPLITS]
+    assert not set(sets[0].image_ids) & set(sets[1].image_ids)
+    sources = [{split_of(probe.source_text) for probe in found.probes} for found in sets]
+    assert sources == [{"development"}, {"confirmation"}]
+    fonts = [set(font_files(role)) for role in ("train", *SPLITS)]
+    words = [set(vocabulary(role)) for role in ("train", *SPLITS)]
+    for groups in (fonts, words):
+        assert sum(map(len, groups)) == len(set().union(*groups))
+
+
+def test_written_images_show_the_words(tmp_path):
+    document = write_scenes("development", 2, tmp_path)
+    assert json.loads((tmp_path / "annotations.json").read_text(encoding="utf-8")) == document
+    for image_id, info in document["imgs"].items():
+        image = np.asarray(Image.open(tmp_path / "images" / info["file_name"]).convert("L"), dtype=float)
+        assert image.shape == (info["height"], info["width"])
+        contrast = []
+        for name in document["imgToAnns"][image_id]:
+            x, y, width, height = document["anns"][name]["bbox"]
+            contrast.append(np.ptp(image[int(y) : int(y + height) + 1, int(x) : int(x + width) + 1]))
+        assert np.median(contrast) > 80
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SightlineError, match="cannot write scenes"):
+        write_scenes("development", 1, tmp_path / "file")
+
+
+SIZES = {"development": 90, "confirmation": 150}
+
+
+def shipped_open(split, name="open_probes.jsonl"):
+    return read_probes(asset("scenes", split) / name)
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_shipped_questions_are_as_locked_and_as_drawn(split):
+    found = shipped_open(split)
+    images = image_digests(asset("scenes", split) / "open_images", found.images)
+    assert len(verify_lock(asset("scenes", split) / "open_probes.jsonl", found, images=images).images) == SIZES[split]
+    scenes, probes = open_set(split, SIZES[split])
+    assert tuple(probes) == found.probes
+    assert tuple(wrong_images(scenes, probes)) == shipped_open(split, "open_wrong_images.jsonl").probes
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_every_kind_is_well_represented_and_answers_are_the_splits_own(split):
+    found = shipped_open(split).probes
+    kinds = Counter(probe.kind for probe in found)
+    assert set(kinds) == set(TEMPLATES)
+    assert min(kinds.values()) >= len(found) / 8
+    assert {split_of(probe.answers[0]) for probe in found} == {split}
+    assert len(set(Counter(probe.image_id for probe in found).values())) == 1
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_wrong_images_are_other_ones_of_the_set(split):
+    right = {probe.id: probe for probe in shipped_open(split).probes}
+    for probe in shipped_open(split, "open_wrong_images.jsonl").probes:
+        assert probe.view == WRONG_VIEW
+        assert probe.image != right[probe.id].image
+        assert probe.image in {other.image for other in right.values()}
+        assert probe.question == right[probe.id].question
+
+
+def test_new_files_stay_small():
+    files = [file for split in SIZES for file in asset("scenes", split).rglob("*") if "open_" in str(file)]
+    assert sum(file.stat().st_size for file in files if file.is_file()) < 6e6
+
+
+def test_the_first_scenes_of_a_set_stay_the_same(tmp_path):
+    written = write_open_set("development", 3, tmp_path)
+    assert written.probes == shipped_open("development").probes[:6]
+    assert sorted(file.name for file in (tmp_path / "open_images").iterdir()) == sorted(written.images)
+    alone = write_open_set("development", 1, tmp_path / "alone")
+    assert len(alone.probes) == 2
+    assert not (tmp_path / "alone" / "open_wrong_images.jsonl").exists()
+
+
+def test_open_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SightlineError, match="cannot write scenes"):
+        write_open_set("development", 1, tmp_path / "file")
+
+
+def test_the_card_names_every_word_that_the_splits_share():
+    assert {word for word in BILL_WORDS if f"`{word}`" in OPEN_DATA} == BILL_WORDS
+
+
+SEEDS = range(6)
+BLACK = (0, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """(scene, its questions) of every design."""
+    scenes = [compose_open(seed, "train", design) for design in OPEN_DESIGNS for seed in SEEDS]
+    return [(scene, open_questions(scene, random.Random(number))) for number, scene in enumerate(scenes)]
+
+
+def own(word):
+    """A word like ``word`` that belongs to the training split, as what is asked about in these pages has to."""
+    return next(text for text in (word + "a" * count for count in range(30)) if split_of(text) == "train")
+
+
+ANCHOR, RIGHT, LOWER, FAR, SECOND = (own(word) for word in ("anchor", "right", "lower", "far", "second"))
+
+
+def page(*places, angle=0.0):
+    """A scene with words at (text, x, y), all in one font."""
+    scene = Scene("page", "train", (255, 255, 255), angle=angle)
+    scene.words += [DrawnWord(text, 0, 2, x, y, BLACK) for text, x, y in places]
+    return scene
+
+
+def answers(scene, kind):
+    found = open_questions(scene, random.Random(0))
+    return {question.text: question.answer for question in found if question.kind == kind}
+
+
+def about(kind, *words):
+    return TEMPLATES[kind].format(*words)
+
+
+def test_every_kind_of_question_is_asked(asked):
+    found = Counter(question.kind for _, questions in asked for question in questions)
+    assert set(found) == set(TEMPLATES)
+    assert min(found.values()) >= len(SEEDS)
+
+
+def test_what_is_named_occurs_once_and_the_answer_is_on_the_page(asked):
+    for scene, questions in asked:
+        texts = Counter(normalise_word(word.text).casefold() for word in scene.words)
+        for question in questions:
+            assert texts[question.answer.casefold()] >= 1
+            assert 1 <= len(question.answer) <= LONGEST_ANSWER
+            assert question.answer.isascii()
+            assert question.answer.isprintable()
+            assert question.target in question.text
+            for name in question.text.split('"')[1::2] or ["total"]:
+                assert texts[name.casefold()] == 1, question.text
+            assert question.answer not in question.text.split('"')[1::2]
+            assert question.decoy.casefold() != question.answer.casefold()
+
+
+def test_regions_are_where_answer_and_labels_stand(asked):
+    for scene, questions in asked:
+        boxes = defaultdict(list)
+        for word in scene.words:
+            boxes[normalise_word(word.text)].append(scene.box(word))
+        for question in questions:
+            assert len(question.regions) == len(question.roles)
+            assert all(inside(box) for box in question.regions)
+            assert question.roles[0] == "answer_value"
+            assert question.regions[0] in boxes[question.answer]
+            names = question.text.split('"')[1::2]
+            assert [box for name in names for box in boxes[name]] == question.boxes("field_label")[: len(names)]
+
+
+def test_comparisons_are_of_clearly_different_values_and_answered_with_the_larger(asked):
+    checked = 0
+    for scene, questions in asked:
+        values = {normalise_word(pair.label.text): normalise_word(pair.value.text) for pair in scene.pairs}
+        comparisons = [question for question in questions if question.kind == "larger_of"]
+        assert len(comparisons) <= COMPARISONS
+        for question in comparisons:
+            both = [values[name] for name in question.text.split('"')[1::2]]
+            small, large = sorted(value for text in both if (value := amount(text)) is not None)
+            assert large >= CLEARLY_LARGER * small > 0
+            assert amount(question.answer) == large
+            assert {question.answer, question.decoy} == set(both)
+            assert question.roles == ("answer_value", "comparison_anchor", "field_label", "field_label")
+            checked += 1
+    assert checked > 20
+
+
+def test_values_and_totals_are_those_of_their_line(asked):
+    checked = 0
+    for _, questions in asked:
+        for question in questions:
+            if question.kind not in ("value_beside", "total"):
+                continue
+            (label,), value = question.boxes("field_label"), question.regions[0]
+            assert value[0] > label[2]
+            assert abs((value[1] + value[3]) / 2 - (label[1] + label[3]) / 2) < 32
+            checked += 1
+    assert checked > 50
+
+
+@pytest.mark.parametrize("split", ["development", "confirmation"])
+def test_held_out_questions_name_and_ask_for_strings_of_their_split(split):
+    for seed in SEEDS:
+        for design in PAIRED_DESIGNS:
+            scene = compose_open(seed, split, design)
+            for question in open_questions(scene, random.Random(seed)):
+                texts = [question.answer, *question.text.split('"')[1::2]]
+                assert {split_of(text) for text in texts} == {split}
+            strays = {normalise_word(word.text).lower() for word in scene.words if split_of(word.text) != split}
+            assert strays <= BILL_WORDS
+
+
+def test_neighbours_are_told_in_the_line_of_the_page_however_it_is_turned():
+    words = [(ANCHOR, 20, 200), (RIGHT, 380, 200), (LOWER, 20, 220), (FAR, 380, 220)]
+    for angle in (0.0, 3.0, -3.0):
+        scene = page(*words, angle=angle)
+        assert answers(scene, "right_of")[about("right_of", ANCHOR)] == RIGHT
+        assert answers(scene, "left_of")[about("left_of", FAR)] == LOWER
+        assert answers(scene, "below")[about("below", ANCHOR)] == LOWER
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param([(SECOND, 170, 208)], id="two lines beside one word"),
+        pytest.param([(ANCHOR.upper(), 40, 400)], id="the word occurs twice, once in capitals"),
+    ],
+)
+def test_what_could_be_meant_otherwise_is_not_asked(more):
+    plain = [(ANCHOR, 20, 200), (RIGHT, 170, 196)]
+    assert about("right_of", ANCHOR) in answers(page(*plain), "right_of")
+    assert about("right_of", ANCHOR) not in answers(page(*plain, *more), "right_of")
+
+
+def test_what_stands_far_below_is_not_below():
+    assert about("below", ANCHOR) in answers(page((ANCHOR, 20, 100), (LOWER, 20, 125)), "below")
+    assert not answers(page((ANCHOR, 20, 100), (LOWER, 20, 180)), "below")
+
+
+def test_values_that_are_nearly_equal_are_not_compared():
+    def compared(one, other):
+        scene = page((ANCHOR, 20, 100), (one, 200, 100), (SECOND, 20, 150), (other, 200, 150))
+        first, value, second, another = scene.words
+        scene.pairs += [LabelledValue(first, value), LabelledValue(second, another)]
+        return list(answers(scene, "larger_of").values())
+
+    values = [text for text in map(str, range(2000, 9000)) if split_of(text) == "train"]
+    assert compared(values[0], values[-1]) == [values[-1]]
+    assert compared(values[0], values[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("$1,234.50", 1234.5),
+        ("12", 12.0),
+        ("0.91", 0.91),
+        ("007", None),
+        ("-3.20", None),
+        ("12%", None),
+        ("555-1234", None),
+    ],
+)
+def test_amounts_are_prices_and_plain_numbers(text, value):
+    assert amount(text) == value
+
+
+def test_chosen_questions_take_kinds_in_turn(asked):
+    scene, questions = next((scene, found) for scene, found in asked if scene.kind == "bill" and scene.total)
+    kinds = {question.kind for question in questions}
+    chosen = choose(questions, random.Random(3), len(kinds))
+    assert {question.kind for question in chosen} == kinds
+    assert len(choose(questions, random.Random(3), 1000)) == len(questions)
+    assert scene.pairs
+
+
+@pytest.mark.parametrize("split", ["train", "development", "confirmation"])
+def test_strings_stay_in_their_split(split):
+    rng, lexicon = random.Random(3), Lexicon(split)
+    assert {split_of(lexicon.any(rng)) for _ in range(300)} == {split}
+
+
+def test_only_training_misspells():
+    everyday = set(vocabulary("train"))
+    rng, lexicon = random.Random(5), Lexicon("train")
+    words = [lexicon.word(rng).lower() for _ in range(2000)]
+    assert 0.15 < sum(word in everyday for word in words) / len(words) < 0.3
+    rng, held_out = random.Random(5), Lexicon("development")
+    known = set(vocabulary("development"))
+    share = sum(held_out.word(rng).lower() in known for _ in range(1000)) / 1000
+    assert share > 0.35
+
+
+def test_random_edit_is_one_slip():
+    rng = random.Random(1)
+    for _ in range(300):
+        edited = random_edit("Word-7", rng)
+        assert abs(len(edited) - 6) <= 1
+        assert all(character.isascii() for character in edited)
+
+
+def test_everyday_neighbours_are_one_edit_away_and_keep_the_case():
+    word = next(word for word in vocabulary("train") if len(word) == 6)
+    misspelt = word[:2] + "q" + word[3:]
+    assert word in everyday_neighbours(misspelt)
+    assert word.upper() in everyday_neighbours(misspelt.upper())
+    assert word.capitalize() in everyday_neighbours(misspelt.capitalize())
+    assert word not in everyday_neighbours(word)
+    assert word in everyday_neighbours(word[:-1])
+
+
+def test_near_misses_belong_to_training_and_are_not_there():
+    rng = random.Random(7)
+    taken = Counter(["table", "tables"])
+    found = {text for _ in range(300) if (text := near_miss("table", rng, taken)) is not None}
+    assert len(found) > 10
+    assert {split_of(text) for text in found} == {"train"}
+    assert not {text.casefold() for text in found} & set(taken)

@@ -1,0 +1,270 @@
+"""Does coverage measure what it should: correlations, strata, arms at one budget, and what orders answer changes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import rankdata, spearmanr
+
+from sightline.analysis.outcomes import OUTCOMES, samples
+from sightline.errors import SightlineError
+from sightline.report.sections.legible_arms import answer_changes, ordering_frame
+from sightline.report.sections.validity import PREDICTORS, association_frame, correlations, pooled_arms, strata
+from sightline.rows.images import probe_scales
+from sightline.rows.run import load_run
+from sightline.statistics.correlation import spearman_interval
+from tests.unit.report.fake_run import make_run
+
+DRAWS = 200
+IMAGES = 30
+FOUR = ["target:0.3", "random:0.3", "grid:0.3", "visionzip:0.3"]
+
+
+def rows_of(arm: str, rng: np.random.Generator, *, role: str = "method", seed: int | None = None) -> pd.DataFrame:
+    """One positive per image under one arm; VisionZip merges, so that its lineage covers everything."""
+    selector, _, rest = arm.partition(":")
+    covered, precise = rng.random(IMAGES), rng.random(IMAGES)
+    merges = selector == "visionzip"
+    own = {"anchor_ecr": covered, "anchor_lpp": precise, "anchor_geo_f1": 2 * covered * precise / (covered + precise)}
+    lineage = {"ecr": np.ones(IMAGES), "lpp": np.full(IMAGES, 0.2), "geo_f1": np.full(IMAGES, 1 / 3)}
+    return pd.DataFrame(
+        {
+            "model": "m", "arm": arm, "plain_arm": arm, "selector": selector, "role": role,
+            "arguments": "{}" if seed is None else f'{{"seed": {seed}}}', "budget": rest.partition(":")[0] or "1.0",
+            "intervention": "none", "view": "orig", "label": "yes", "correct": True,
+            "probe_id": [f"p{i}" for i in range(IMAGES)], "image_id": [f"i{i}" for i in range(IMAGES)],
+            "margin": rng.normal(size=IMAGES) + covered, **own,
+            **(lineage if merges else {name.removeprefix("anchor_"): values for name, values in own.items()}),
+            "lineage_mask": [b"all" if merges else None] * IMAGES,
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture
+def rows() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.concat(
+        [
+            rows_of("full", rng, role="reference"),
+            rows_of("target:0.3", rng),
+            rows_of("random:0.3", rng, role="control", seed=17),
+            rows_of("random:0.3:seed=101", rng, role="control", seed=101),
+            rows_of("grid:0.3", rng, role="control"),
+            rows_of("visionzip:0.3", rng),
+            rows_of("evidence_only:0.3", rng, role="oracle"),
+            rows_of("target:0.5", rng),
+        ],
+        ignore_index=True,
+    )
+
+
+@pytest.fixture
+def scales() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    sizes = {name: rng.random(IMAGES) for name in ("evidence_area", "median_cell_area", "box_cell_ratio")}
+    return pd.DataFrame(sizes, index=pd.Index([f"p{i}" for i in range(IMAGES)], name="probe_id"))
+
+
+def by_hand(rows: pd.DataFrame, scales: pd.DataFrame, arms: list[str], column: str) -> float:
+    """Measured controls and arm indicators, spelled out with least squares."""
+    full = rows[rows["arm"] == "full"].set_index("probe_id")["margin"]
+    chosen = rows[rows["arm"].isin(arms)]
+    held = [np.log(chosen["probe_id"].map(scales[name])) for name in ("evidence_area", "median_cell_area")]
+    before = chosen["probe_id"].map(full)
+    dummies = [(chosen["arm"] == arm).to_numpy(dtype=float) for arm in arms[1:]]
+    design = np.column_stack([np.ones(len(chosen)), *(rankdata(column) for column in (*held, before)), *dummies])
+    left, right = (
+        rankdata(values) - design @ np.linalg.lstsq(design, rankdata(values), rcond=None)[0]
+        for values in (chosen[column], chosen["margin"] - before)
+    )
+    return float(np.corrcoef(left, right)[0, 1])
+
+
+def estimate(found: pd.DataFrame, predictor: str = "ecr", scope: str = "all") -> Any:
+    lines = found[
+        (found["predictor"] == predictor)
+        & (found["scope"] == scope)
+        & found["specification"].str.startswith("measured")
+        & (found["budget"] == "0.3")
+    ]
+    assert len(lines) == 1
+    return lines.iloc[0]
+
+
+def test_oracles_and_further_seeds_are_left_out_by_default(rows: pd.DataFrame, scales: pd.DataFrame) -> None:
+    assert pooled_arms(rows) == ["full", *FOUR, "target:0.5"]
+    found = association_frame(rows, scales, draws=DRAWS)
+    assert set(found["budget"]) == {"0.3"}, "one arm alone has nobody to be compared with"
+    assert estimate(found)["arms"] == 4
+    assert estimate(found)["estimate"] == pytest.approx(by_hand(rows, scales, FOUR, "anchor_ecr"), abs=1e-12)
+
+
+def test_arms_can_be_chosen(rows: pd.DataFrame, scales: pd.DataFrame) -> None:
+    chosen = ["target:0.3", "random:0.3:seed=101", "evidence_only:0.3"]
+    found = association_frame(rows, scales, arms=chosen, draws=DRAWS)
+    assert estimate(found)["arms"] == 3
+    assert estimate(found)["estimate"] == pytest.approx(by_hand(rows, scales, chosen, "anchor_ecr"), abs=1e-12)
+    with pytest.raises(SightlineError, match=r"no arm 'targt:0.3' to pool; did you mean 'target:0.3'"):
+        association_frame(rows, scales, arms=["targt:0.3"], draws=DRAWS)
+
+
+@pytest.mark.parametrize("predictor", PREDICTORS)
+def test_merged_tokens_count_by_anchor_in_every_predictor_or_by_lineage(
+    rows: pd.DataFrame, scales: pd.DataFrame, predictor: str
+) -> None:
+    anchor = association_frame(rows, scales, draws=DRAWS)
+    lineage = association_frame(rows, scales, coverage="lineage", draws=DRAWS)
+    for found, column in ((anchor, f"anchor_{predictor}"), (lineage, predictor)):
+        assert estimate(found, predictor)["estimate"] == pytest.approx(by_hand(rows, scales, FOUR, column), abs=1e-12)
+        deletion = estimate(found, predictor, "deletion_only")
+        assert deletion["arms"] == 3
+        assert deletion["estimate"] == pytest.approx(by_hand(rows, scales, FOUR[:3], column), abs=1e-12)
+    assert estimate(anchor, predictor)["estimate"] != pytest.approx(estimate(lineage, predictor)["estimate"], abs=1e-3)
+    with pytest.raises(SightlineError, match="counted by anchor or lineage"):
+        association_frame(rows, scales, coverage=cast(Any, "cells"), draws=DRAWS)
+
+
+@pytest.fixture
+def joined(scales: pd.DataFrame) -> pd.DataFrame:
+    """Samples with occlusion on the first half alone, as a run has them that occluded some of its probes."""
+    rng = np.random.default_rng(2)
+    columns = {name: rng.normal(size=IMAGES) for name in (*PREDICTORS, *OUTCOMES, "full_margin")}
+    found = pd.DataFrame({"model": "m", "arm": "target:0.3", "image_id": [f"i{i}" for i in range(IMAGES)], **columns})
+    found.loc[IMAGES // 2 :, ["occlusion_drop", "occlusion_specific_drop"]] = math.nan
+    return found.join(scales.reset_index(drop=True))
+
+
+def test_correlations_made_together_are_those_made_one_by_one(joined: pd.DataFrame) -> None:
+    found = correlations(joined, draws=DRAWS)
+    assert list(found["outcome"].unique()) == list(OUTCOMES)
+    for _, line in found[found["correlation"] != "pearson"].iterrows():
+        rows = joined.dropna(subset=[line["outcome"]])
+        partial = line["correlation"] == "partial_spearman"
+        held = [np.log(rows["evidence_area"]), np.log(rows["median_cell_area"]), rows["full_margin"]] if partial else []
+        alone = spearman_interval(rows[line["predictor"]], rows[line["outcome"]], held, rows["image_id"], draws=DRAWS)
+        assert line["n"] == len(rows)
+        assert (line["estimate"], line["estimate_low"], line["estimate_high"]) == pytest.approx(
+            (alone.value, alone.low, alone.high), abs=1e-12
+        )
+    assert len(found) == 3 * len(OUTCOMES) * len(PREDICTORS)
+
+
+@pytest.mark.usefixtures("plain_percentiles")
+def test_strata_made_together_have_the_means_of_their_rows(joined: pd.DataFrame) -> None:
+    found = strata(joined, draws=DRAWS)
+    for _, line in found.iterrows():
+        inside = joined[line["scale"]].between(line["from"], line["to"])
+        values = joined.loc[inside, line["metric"]].dropna()
+        assert line["n"] == len(values)
+        assert line["mean"] == pytest.approx(values.mean())
+        assert line["mean_low"] < line["mean"] < line["mean_high"]
+    assert list(found["metric"].unique()) == [*PREDICTORS, *OUTCOMES]
+
+
+LOSSES = {"resize:0.4": (1.0, 6.0), "resize:0.25": (1.0, 3.0), "grid:0.5": (0.6, 9.0), "grid:0.3": (0.4, 8.0)}
+"""Arm -> coverage and legibility; answers change with what is illegible."""
+
+
+def frame(images: int = 40, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    difficulty = rng.permutation(np.linspace(-2.5, 2.5, images))
+    parts = []
+    for arm, (ecr, legible) in {"full": (1.0, 12.0), **LOSSES}.items():
+        margin = 2.6 - difficulty - 0.4 * (12.0 - legible)
+        parts.append(
+            pd.DataFrame(
+                {
+                    "arm": arm,
+                    "selector": arm.partition(":")[0],
+                    "probe_id": [f"p{i}" for i in range(images)],
+                    "image_id": [f"im{i // 2}" for i in range(images)],
+                    "label": "yes",
+                    "margin": margin,
+                    "predicted": np.where(margin >= 0, "yes", "no"),
+                    "ecr": np.clip(ecr + 0.02 * rng.normal(size=images), 0, 1),
+                    "legibility": legible + 0.1 * rng.normal(size=images),
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def line(table: pd.DataFrame, over: str, change: str) -> pd.Series:
+    return table[(table["over"] == over) & (table["change"] == change)].iloc[0]
+
+
+def test_the_measure_that_the_answers_follow_orders_the_arms() -> None:
+    table = ordering_frame(frame(), draws=DRAWS)
+    arms = line(table, "arms", "changed")
+    assert arms["n"] == len(LOSSES)
+    assert arms["legibility"] == pytest.approx(-1.0)
+    assert arms["ecr"] > 0.0, "shrunken pages cover most and change most"
+    assert arms["advantage"] == pytest.approx(arms["ecr"] - arms["legibility"])
+    assert arms["advantage_low"] > 0.0
+
+
+def test_over_answers_it_is_spearmans_rho_of_all_rows_but_fulls() -> None:
+    rows = frame()
+    table = ordering_frame(rows, draws=DRAWS)
+    changes = answer_changes(rows)
+    assert len(changes) == len(LOSSES) * 40
+    for measure in ("ecr", "legibility"):
+        for change in ("changed", "margin_change"):
+            found = line(table, "answers", change)
+            assert found[measure] == pytest.approx(spearmanr(changes[measure], changes[change]).statistic)
+            assert found[f"{measure}_low"] <= found[measure] <= found[f"{measure}_high"]
+
+
+def test_nobody_is_ahead_where_both_measures_say_the_same() -> None:
+    rows = frame().assign(ecr=lambda each: each["legibility"] / 12.0)
+    found = ordering_frame(rows, draws=DRAWS)
+    assert found["advantage"].abs().max() < 1e-12
+    assert found["advantage_low"].isna().all(), "no image differs, which is no proof that none would"
+
+
+def test_arms_that_cover_alike_have_no_order_by_coverage() -> None:
+    found = line(ordering_frame(frame().assign(ecr=1.0), draws=DRAWS), "arms", "changed")
+    assert math.isnan(found["ecr"])
+    assert found["legibility"] == pytest.approx(-1.0)
+
+
+def test_two_arms_are_compared_by_their_answers_alone() -> None:
+    rows = frame()
+    table = ordering_frame(rows[rows["arm"].isin(["full", "grid:0.5", "grid:0.3"])], draws=DRAWS)
+    assert set(table["over"]) == {"answers"}
+
+
+def test_answers_without_margins_change_or_not() -> None:
+    table = ordering_frame(frame().drop(columns="margin"), draws=DRAWS)
+    assert set(table["change"]) == {"changed"}
+
+
+def test_one_image_gives_values_without_intervals() -> None:
+    table = ordering_frame(frame().assign(image_id="the only one"), draws=DRAWS)
+    assert table["legibility"].notna().all()
+    assert table["legibility_low"].isna().all()
+
+
+def test_what_is_missing_is_named() -> None:
+    rows = frame()
+    with pytest.raises(SightlineError, match="--arm full"):
+        ordering_frame(rows[rows["arm"] != "full"])
+    for lacking in (rows.drop(columns="legibility"), rows.assign(legibility=np.nan)):
+        with pytest.raises(SightlineError, match="no pruned row with a region has a legibility"):
+            ordering_frame(lacking)
+
+
+@pytest.mark.parametrize("first", ["full", "full+remove_evidence", "full+swap_positions"])
+def test_the_full_margin_is_the_plain_one_whichever_arm_was_named_first(tmp_path: Path, first: str) -> None:
+    arms = [*dict.fromkeys([first, "full", "full+remove_evidence", "full+swap_positions", "full+occlude_evidence"])]
+    run = load_run(make_run(tmp_path / "run", images=6, arms=[*arms, "target:0.3"]))
+    plain = run.frame().query("arm == 'full'").set_index("probe_id")["margin"]
+    found = samples(run.frame(), probe_scales(run)).set_index("probe_id")
+    assert found["full_margin"].to_dict() == plain[found.index].to_dict()
+    grayed = run.frame().query("arm == 'full+occlude_evidence'").set_index("probe_id")["margin"]
+    assert found["occlusion_drop"].tolist() == pytest.approx((plain - grayed)[found.index].tolist())

@@ -1,0 +1,391 @@
+"""Who is offered what: blind, never twice, a third person for what two differ about."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightline.annotate.campaign import Campaign, WorkQueue, read_judgements, status_lines
+from sightline.annotate.items import hashed
+from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND, Journal, OutdatedError
+from sightline.annotate.make import SamplingRule, apportioned, drawn_items, first_items, second_sample
+from sightline.errors import SightlineError
+from tests.unit.annotate.sample_campaign import EVIDENCE, boxed, said, sample_items, sample_task
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Campaign:
+    return sample_task(tmp_path / "task")
+
+
+def answer_all(task: Campaign, who: str, pass_: str, **changes: str) -> None:
+    """Everything that is offered; ``item_001=decision`` for another decision."""
+    queue = WorkQueue(task, who, pass_)
+    for item in queue.items():
+        queue.save(
+            item.id, said(task.kind, changes.get(item.id.replace("-", "_"), "")), confirmed=True, supersedes=None
+        )
+
+
+def test_the_first_pass_offers_all_and_the_second_its_sample(task: Campaign) -> None:
+    assert len(WorkQueue(task, "ann").items()) == 6
+    second = WorkQueue(task, "bob", SECOND).items()
+    assert [item.id for item in second] == [item.id for item in task.items if item.second]
+    assert len(second) == 3
+
+
+def test_one_person_never_reads_an_item_twice(task: Campaign) -> None:
+    twice = next(item.id for item in task.items if item.second)
+    WorkQueue(task, "ann").save(twice, said(), confirmed=True, supersedes=None)
+    assert twice not in [item.id for item in WorkQueue(task, "ann", SECOND).items()]
+    with pytest.raises(SightlineError, match="is not one of ann's in the second pass"):
+        WorkQueue(task, "ann", SECOND).save(twice, said(), confirmed=True, supersedes=None)
+
+
+def test_several_people_share_one_pass_without_colliding(task: Campaign) -> None:
+    ann, bob = WorkQueue(task, "ann"), WorkQueue(task, "bob")
+    seen = []
+    for queue in (ann, bob) * 3:
+        item = queue.next_item()
+        assert item is not None
+        task.journal.mark_open(item.id, FIRST, queue.who)
+        queue.save(item.id, said(), confirmed=True, supersedes=None)
+        seen.append(item.id)
+    assert sorted(seen) == sorted(item.id for item in task.items)
+    assert ann.next_item() is None
+    assert ann.progress() == {"done": 3, "all": 3}
+
+
+def test_an_open_item_is_skipped_by_others_until_it_is_answered(task: Campaign) -> None:
+    opened = WorkQueue(task, "ann").next_item()
+    assert opened is not None
+    task.journal.mark_open(opened.id, FIRST, "ann")
+    other = WorkQueue(task, "bob").next_item()
+    assert other is not None
+    assert other.id != opened.id
+
+
+def test_a_draft_is_not_an_answer(task: Campaign) -> None:
+    queue = WorkQueue(task, "ann")
+    first = task.items[0].id
+    entry = queue.save(first, {"qc_decision": "unclear"}, confirmed=False, supersedes=None)
+    assert queue.progress()["done"] == 0
+    with pytest.raises(SightlineError, match=r"'Can you read the word in the picture.' is not answered yet"):
+        queue.save(first, {"qc_decision": "unclear"}, confirmed=True, supersedes=entry.number)
+    queue.save(first, said(), confirmed=True, supersedes=entry.number)
+    assert queue.progress()["done"] == 1
+
+
+def test_a_valid_decision_stands_on_valid_answers(task: Campaign) -> None:
+    with pytest.raises(
+        SightlineError,
+        match=r"you decided 'valid negative', but answered 'no' to 'Does the box enclose the word.'; change one",
+    ):
+        task.kind.check(said(source_bbox_matches_source_text="no"), confirmed=True)
+    assert task.kind.check(said(source_bbox_matches_source_text="no"), confirmed=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"qc_decision": "maybe"}, "'What is this item.' is 'maybe', not one of valid_negative"),
+        ({"verdict": "yes"}, "unknown field 'verdict'"),
+        ({"annotator_notes": 7}, "'Notes' is not a text"),
+        ({"annotator_notes": "a\x00b"}, r"'Notes' holds a character that is not to be seen, U\+0000"),
+        ({"invalid_reason": "\u202eodd"}, r"'Why it is not valid' holds .*, U\+202E"),
+        ([], "an answer is an object"),
+    ],
+)
+def test_what_nobody_may_say_is_refused(task: Campaign, wrong: object, words: str) -> None:
+    with pytest.raises(SightlineError, match=words):
+        task.kind.check(wrong, confirmed=False)
+
+
+@pytest.mark.parametrize(
+    ("box", "words"),
+    [
+        ({"region": [0.5, 0.1, 0.4, 0.2], "role": "context"}, "is not x1 < x2"),
+        ({"region": [0.1, 0.1, 1.4, 0.2], "role": "context"}, "within the image"),
+        ({"region": [0.1, 0.1, 0.4, 0.2], "role": "title"}, "role 'title' is not one of answer_value"),
+        ({"region": ["a", 0, 1, 1], "role": "context"}, "region of four numbers"),
+        (7, "region of four numbers"),
+    ],
+)
+def test_what_is_no_box_is_refused(box: object, words: str) -> None:
+    with pytest.raises(SightlineError, match=words):
+        EVIDENCE.check({"boxes": [box]}, confirmed=False)
+
+
+def test_evidence_without_a_box_is_no_evidence() -> None:
+    with pytest.raises(SightlineError, match="annotated without a box"):
+        EVIDENCE.check(boxed(), confirmed=True)
+    assert EVIDENCE.check(boxed(status="not_visible"), confirmed=True)["boxes"] == []
+
+
+def test_only_what_two_people_differ_about_goes_to_the_third(task: Campaign) -> None:
+    twice = [item.id for item in task.items if item.second]
+    answer_all(task, "ann", FIRST)
+    answer_all(task, "bob", SECOND, **{twice[1].replace("-", "_"): "unclear"})
+    queue = WorkQueue(task, "carol", ADJUDICATION)
+    assert [item.id for item in queue.items()] == [twice[1]]
+    shown = queue.both_judgements(twice[1])
+    assert shown is not None
+    assert {reading["qc_decision"] for reading in shown["readings"]} == {"valid_negative", "unclear"}
+    assert "ann" not in str(shown)
+    assert "bob" not in str(shown)
+    queue.save(twice[1], said(), confirmed=True, supersedes=None)
+    final = {each.item.id: each.final for each in read_judgements(task)}
+    assert final[twice[1]] == (said(), "adjudicated")
+    assert {provenance for _, provenance in filter(None, final.values())} == {"adjudicated", "agreement", "first_only"}
+
+
+@pytest.mark.parametrize("party", ["ann", "bob"])
+def test_neither_of_the_two_decides_unless_told(task: Campaign, party: str) -> None:
+    twice = next(item.id for item in task.items if item.second)
+    answer_all(task, "ann", FIRST)
+    answer_all(task, "bob", SECOND, **{twice.replace("-", "_"): "unclear"})
+    with pytest.raises(SightlineError, match=f"{party} is one of the two who differ .* third person"):
+        WorkQueue(task, party, ADJUDICATION)
+    assert [item.id for item in WorkQueue(task, party, ADJUDICATION, allow_party=True).items()] == [twice]
+
+
+def test_annotators_get_no_readings_of_others(task: Campaign) -> None:
+    answer_all(task, "ann", FIRST)
+    assert WorkQueue(task, "bob", SECOND).both_judgements(task.items[0].id) is None
+    assert WorkQueue(task, "bob", SECOND).own() == {}
+
+
+def test_what_is_shown_says_nothing_about_why_it_was_chosen(task: Campaign) -> None:
+    shown = task.items[0].shown
+    assert set(shown) == {"id", "question", "source_text", "target_text", "answers", "views"}
+
+
+@pytest.mark.parametrize("name", ["", " ann", "a\nb", "x" * 81])
+def test_a_name_is_a_name(task: Campaign, name: str) -> None:
+    with pytest.raises(SightlineError, match="is not a name"):
+        WorkQueue(task, name)
+
+
+def test_boxes_that_overlap_well_with_the_same_roles_agree(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "evidence", 2, EVIDENCE, second=1.0)
+    near, far = (0.1, 0.1, 0.5, 0.5), (0.6, 0.6, 0.9, 0.9)
+    for who, pass_, boxes in (("ann", FIRST, (near, near)), ("bob", SECOND, ((0.1, 0.1, 0.5, 0.48), far))):
+        queue = WorkQueue(task, who, pass_)
+        for item, box in zip(task.items, boxes, strict=True):
+            queue.save(item.id, boxed(("context", box)), confirmed=True, supersedes=None)
+    assert [each.differing for each in read_judgements(task)] == [(), ("boxes",)]
+
+
+def test_the_status_counts_and_tells_nothing_else(task: Campaign) -> None:
+    answer_all(task, "ann", FIRST)
+    WorkQueue(task, "bob", SECOND).save(
+        next(item.id for item in task.items if item.second),
+        {"qc_decision": "unclear"},
+        confirmed=False,
+        supersedes=None,
+    )
+    lines = dict(status_lines(task))
+    assert lines["first pass"] == "6 of 6 done, 0 begun (ann 6)"
+    assert lines["second pass"] == "0 of 3 done, 1 begun"
+    assert lines["final"] == "3 of 6"
+    assert "valid_negative" not in str(lines)
+
+
+def test_the_suspicious_come_first_by_id_and_the_rest_as_it_came(tmp_path: Path) -> None:
+    items = sample_items(tmp_path, 6)[::-1]
+    items = [replace(item, suspicion=("odd",)) if item.id in ("item-004", "item-001") else item for item in items]
+    drawn = [item.id for item in drawn_items(items, SamplingRule())]
+    assert drawn == ["item-001", "item-004", "item-005", "item-003", "item-002", "item-000"]
+
+
+def test_a_sample_takes_one_of_each_stratum_in_turn(tmp_path: Path) -> None:
+    items = sample_items(tmp_path, 40)
+    chosen = first_items(items, 14)
+    assert Counter(item.stratum for item in chosen) == dict.fromkeys((f"stratum {n}" for n in range(7)), 2)
+    assert [item.id for item in chosen[:7]] == [f"item-{n:03d}" for n in range(7)]
+
+
+def test_five_batches_of_a_hundred_give_twenty_each_in_proportion(tmp_path: Path) -> None:
+    drawn = drawn_items(sample_items(tmp_path, 500), SamplingRule(second=0.2, seed="any"))
+    assert Counter(item.batch for item in drawn if item.second) == dict.fromkeys(range(5), 20)
+    for batch in range(5):
+        own = [item for item in drawn if item.batch == batch]
+        assert set(Counter(item.difficulty for item in own if item.second).values()) == {5}
+
+
+def test_within_a_difficulty_the_smallest_hashes_are_taken(tmp_path: Path) -> None:
+    items = sample_items(tmp_path, 40)
+    chosen = second_sample(items, 0.2, "seed")
+    for name in {item.difficulty for item in items}:
+        own = sorted((item.id for item in items if item.difficulty == name), key=lambda id_: hashed("seed", id_))
+        assert chosen & set(own) == set(own[:2])
+    assert chosen != second_sample(items, 0.2, "another seed")
+
+
+@pytest.mark.parametrize(("items", "twice"), [(2, 0), (3, 1), (5, 1), (12, 2), (13, 3)])
+def test_the_share_of_a_batch_is_rounded_to_the_nearest(tmp_path: Path, items: int, twice: int) -> None:
+    assert len(second_sample(sample_items(tmp_path, items), 0.2, "seed")) == twice
+
+
+def test_the_hash_is_that_of_the_protocol() -> None:
+    # printf '%s' 'hard-negative-secondary-100-v1|a' | sha256sum
+    assert hashed("hard-negative-secondary-100-v1", "a").startswith("05779fecf2901991")
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 60), min_size=1, max_size=6), st.data())
+def test_seats_are_shared_out_exactly_and_nearly_in_proportion(sizes: dict[str, int], data: st.DataObject) -> None:
+    total = data.draw(st.integers(0, sum(sizes.values())))
+    seats = apportioned(sizes, total)
+    assert sum(seats.values()) == total
+    for name, size in sizes.items():
+        assert abs(seats[name] - total * size / sum(sizes.values())) < 1
+        assert seats[name] <= size
+
+
+def test_ties_go_to_the_first_name() -> None:
+    assert apportioned({"b": 1, "a": 1, "c": 1}, 1) == {"b": 0, "a": 1, "c": 0}
+
+
+@pytest.mark.parametrize("wrong", [{"n": 0}, {"second": 1.5}, {"batch": 0}])
+def test_rules_that_draw_nothing_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(SightlineError):
+        SamplingRule(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal.create(tmp_path / "journal.sqlite")
+
+
+def say(journal: Journal, item: str, value: str, supersedes: int | None = None, who: str = "ann") -> int:
+    return journal.append(
+        who, FIRST, item, {"a": value}, confirmed=False, supersedes=supersedes
+    ).number  # fmt: skip
+
+
+def now(journal: Journal, item: str) -> object:
+    return next(entry.fields for entry in journal.current() if entry.item == item)
+
+
+def test_it_writes_ahead_and_waits_for_the_disk(journal: Journal) -> None:
+    with sqlite3.connect(journal.path) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    with journal._opened() as own:
+        assert own.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
+
+
+@pytest.mark.parametrize("change", ["UPDATE entries SET who = 'eve'", "DELETE FROM entries"])
+def test_nothing_can_be_changed_or_taken_out(journal: Journal, change: str) -> None:
+    say(journal, "x", "1")
+    with sqlite3.connect(journal.path) as database, pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        database.execute(change)
+    assert now(journal, "x") == {"a": "1"}
+
+
+def test_undo_goes_back_step_by_step_and_each_step_is_an_entry(journal: Journal) -> None:
+    first = say(journal, "x", "1")
+    second = say(journal, "x", "2", first)
+    say(journal, "x", "3", second)
+    assert [journal.undo("ann", FIRST) is not None and now(journal, "x") for _ in range(3)] == [
+        {"a": "2"},
+        {"a": "1"},
+        None,
+    ]
+    assert journal.undo("ann", FIRST) is None
+    assert [entry.number for entry in journal.entries()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_undo_after_undo_and_a_new_change_goes_back_through_the_new_one(journal: Journal) -> None:
+    say(journal, "x", "2", say(journal, "x", "1"))
+    undone = journal.undo("ann", FIRST)
+    assert undone is not None
+    say(journal, "x", "4", undone.number)
+    journal.undo("ann", FIRST)
+    assert now(journal, "x") == {"a": "1"}
+    journal.undo("ann", FIRST)
+    assert now(journal, "x") is None
+
+
+def test_undo_takes_the_latest_change_on_whichever_item(journal: Journal) -> None:
+    say(journal, "x", "1")
+    say(journal, "y", "1")
+    assert [entry.item for _ in range(2) if (entry := journal.undo("ann", FIRST))] == ["y", "x"]
+
+
+def test_undo_brings_a_confirmation_back_too(journal: Journal) -> None:
+    done = journal.append("ann", FIRST, "x", {"a": "1"}, confirmed=True, supersedes=None)
+    say(journal, "x", "2", done.number)
+    restored = journal.undo("ann", FIRST)
+    assert restored is not None
+    assert (restored.confirmed, restored.fields, restored.restores) == (True, {"a": "1"}, done.number)
+
+
+def test_undo_is_of_ones_own_changes(journal: Journal) -> None:
+    say(journal, "x", "1", who="bob")
+    assert journal.undo("ann", FIRST) is None
+
+
+def test_two_windows_cannot_both_go_on_from_one_state(journal: Journal) -> None:
+    first = say(journal, "x", "1")
+    say(journal, "x", "2", first)
+    with pytest.raises(OutdatedError, match="changed elsewhere"):
+        say(journal, "x", "3", first)
+    assert now(journal, "x") == {"a": "2"}
+
+
+def test_two_people_cannot_begin_one_item_in_one_pass(journal: Journal) -> None:
+    say(journal, "x", "1")
+    with pytest.raises(OutdatedError):
+        say(journal, "x", "1", who="bob")
+
+
+def test_the_first_reader_cannot_be_the_second(journal: Journal) -> None:
+    say(journal, "x", "1")
+    with pytest.raises(OutdatedError, match="first annotator"):
+        journal.append("ann", SECOND, "x", {"a": "1"}, confirmed=True, supersedes=None)
+    assert journal.append("bob", SECOND, "x", {"a": "1"}, confirmed=True, supersedes=None).number == 2
+
+
+def test_an_entry_supersedes_one_of_its_own_line_alone(journal: Journal) -> None:
+    other = say(journal, "x", "1")
+    with pytest.raises(SightlineError, match="is not an entry of ann about 'y'"):
+        say(journal, "y", "1", other)
+
+
+def test_many_answers_are_written_all_or_none(journal: Journal) -> None:
+    say(journal, "z", "1")
+    answers = [(FIRST, "bob", name, {"a": "1"}) for name in ("x", "y", "z")]
+    with pytest.raises(OutdatedError):
+        journal.append_all(answers)
+    assert [entry.item for entry in journal.entries()] == ["z"]
+
+
+def test_the_digest_is_of_what_was_said(journal: Journal) -> None:
+    empty = journal.digest()
+    say(journal, "x", "1")
+    once = journal.digest()
+    assert once != empty
+    assert journal.digest() == once
+    journal.undo("ann", FIRST)
+    assert journal.digest() not in (empty, once)
+
+
+def test_an_open_item_is_not_offered_to_others(journal: Journal) -> None:
+    journal.mark_open("x", FIRST, "ann")
+    journal.mark_open("x", FIRST, "bob")
+    assert journal.open_elsewhere(FIRST, "bob") == {"x"}
+    assert journal.open_elsewhere(FIRST, "ann") == set()
+    assert journal.open_elsewhere(SECOND, "bob") == set()
+
+
+def test_a_damaged_file_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(b"no database at all, but long enough to have a header" * 40)
+    with pytest.raises(SightlineError, match="cannot be used: file is not a database"):
+        Journal(path).current()

@@ -1,0 +1,208 @@
+"""Images on their way to the model: options of every architecture, bytes resized as Pillow and torch do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor
+
+from sightline.backbones import BACKBONES, load_backbone, options_for
+from sightline.backbones import images as resampling
+from sightline.backbones.images import Size, by_tensors, on_host, resizer, rows_first, taps
+from sightline.backbones.internvl import InternVLOptions
+from sightline.backbones.qwen3_vl import Qwen3VLOptions
+from sightline.errors import SightlineError
+from tests.conftest import REPOSITORY
+from tests.warm_python import run_python
+
+# Image options belong to an architecture: its own are taken and checked, those of others refused in one line.
+
+
+ARCHITECTURES = ("internvl", "llava", "qwen3_vl")
+
+
+def test_every_option_says_in_a_sentence_what_it_does() -> None:
+    assert set(ARCHITECTURES) <= set(BACKBONES)
+    for name in BACKBONES:
+        for option, sentence in BACKBONES.get(name).image_options.described().items():
+            assert sentence.endswith("."), f"{name}: {option}"
+
+
+@pytest.mark.parametrize("name", list(BACKBONES))
+def test_nothing_is_changed_unless_asked_for(name: str) -> None:
+    assert options_for(name).as_dict() == {}
+
+
+def test_the_artifact_profile_sets_what_published_numbers_were_made_with() -> None:
+    published = {"min_pixels": 802816, "max_pixels": 802816, "jpeg_quality": 85, "first_resize_factor": 28}
+    assert options_for("qwen3_vl", "artifact").as_dict() == published
+    assert options_for("llava", "artifact").as_dict() == {"crop_blind": True}
+    assert options_for("internvl", "artifact").as_dict() == {}
+
+
+def test_options_that_are_given_win_over_the_profile() -> None:
+    given = options_for("qwen3_vl", "artifact", {"min_pixels": 200704, "max_pixels": 200704, "jpeg_quality": None})
+    assert given.as_dict() == {"min_pixels": 200704, "max_pixels": 200704, "first_resize_factor": 28}
+    assert options_for("llava", "artifact", {"crop_blind": False}).as_dict() == {}
+
+
+@pytest.mark.parametrize(("name", "given", "line"), [
+    ("llava", {"max_pixels": 100352}, "llava has no image option 'max_pixels'; it has crop_blind"),
+    ("internvl", {"max_pixel": 3}, "internvl has no image option 'max_pixel'; it has min_tiles, max_tiles, tensor_"),
+    ("qwen3_vl", {"max_pixels": 0}, "image option max_pixels=0: must be at least 1"),
+    ("qwen3_vl", {"max_pixels": "many"}, "image option max_pixels=many: is a whole number"),
+    ("internvl", {"min_tiles": 4, "max_tiles": 2}, "min_tiles = 4 is above max_tiles = 2"),
+    ("qwen9_vl", {}, "has no image-text type 'qwen9_vl'; a newer one may know it"),
+])  # fmt: skip
+def test_what_cannot_be_honoured_is_refused_in_one_line(name: str, given: dict[str, Any], line: str) -> None:
+    with pytest.raises(SightlineError) as caught:
+        options_for(name, given=given)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_limit_that_contradicts_the_profile_says_what_the_profile_sets() -> None:
+    with pytest.raises(SightlineError, match=r"min_pixels = 802816 is above max_pixels = 9 \(the profile sets min_pix"):
+        options_for("qwen3_vl", "artifact", {"max_pixels": 9})
+
+
+def test_options_of_another_architecture_are_not_taken() -> None:
+    assert options_for("internvl", given=InternVLOptions(max_tiles=2)) == InternVLOptions(max_tiles=2)
+    with pytest.raises(SightlineError, match="internvl takes InternVLOptions, not Qwen3VLOptions"):
+        options_for("internvl", given=Qwen3VLOptions())
+
+
+def test_options_are_checked_before_weights_are_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava"}))
+    assert options_for(tmp_path, "artifact").as_dict() == {"crop_blind": True}
+    with pytest.raises(SightlineError, match="llava has no image option 'max_pixels'"):
+        load_backbone(str(tmp_path), options={"max_pixels": 100352})
+
+
+def test_another_packages_architecture_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    """Installed means: its metadata lies on the path."""
+    (tmp_path / "elsewhere.py").write_text(
+        "from sightline.backbones.llava import Llava\n\n\nclass Elsewhere(Llava):\n    paper_positions = 'preserve'\n"
+    )
+    metadata = tmp_path / "elsewhere-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[sightline.backbones]\nelse_where = elsewhere:Elsewhere\n")
+    script = (
+        "from sightline.backbones import BACKBONES, options_for\n"
+        "print(*BACKBONES, BACKBONES.get('else_where').paper_positions, *options_for('else_where').described())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "OMP_NUM_THREADS": "1"}
+    done = run_python(["-c", script], env=environment)
+    assert done.stdout.split() == [*sorted(["else_where", *BACKBONES]), "preserve", "crop_blind"], done.stderr
+
+
+DOCUMENTED = """
+from pathlib import Path
+import numpy as np, torch
+from sightline.backbones import BACKBONES
+BACKBONES.register("aya_vision")(AyaVision)
+model = load_backbone("tiny-aya", device="cpu", options={"max_tiles": 6})
+assert type(model) is AyaVision
+for size in ((640, 480), (333, 777), (57, 40), (112, 112)):
+    found, declared = model.found_cells(size), model.plan(size)
+    assert np.abs((found.cells - declared.cells) * np.tile(size, 2)).max() < 1, size
+    options = model.fitting(size, 80)
+    assert model.under(options).token_count(size) <= 80
+refused = [name for name in ("vision.received@-1", "vision.cls@-1", "lm.attention") if model.serves(name) is not None]
+print(*refused, *options.described(), model.token_pixels)
+"""
+
+
+def test_the_architecture_of_the_documentation_is_what_its_page_says(tmp_path: Path) -> None:
+    """In a process of its own: it registers an architecture. The page's commands are executed by tests/docs."""
+    text = (REPOSITORY / "docs" / "add-a-backbone.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    wanted = ("write_checkpoint(", "found = load_backbone", "class AyaVision(")
+    script = "\n".join(block for word in wanted for block in blocks if word in block)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SIGHTLINE_CACHE": str(tmp_path / "cache")}
+    done = run_python(["-c", script + DOCUMENTED], env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    # Cohere's sliding windows are read by the model's own decoder, which no method can cut into.
+    assert done.stdout.splitlines()[-1] == "vision.cls@-1 lm.attention max_tiles 784"
+
+
+# The tensor resize gives Pillow's bytes, and torch's own bytes in torch's arithmetic, whatever the sizes.
+
+
+HOST = torch.device("cpu")
+BICUBIC, BILINEAR = int(Image.Resampling.BICUBIC), int(Image.Resampling.BILINEAR)
+EDGES = st.one_of(st.integers(1, 6), st.integers(1, 300))
+SIZES = st.tuples(EDGES, EDGES)
+
+
+def noise(size: Size, seed: int, harsh: bool) -> Tensor:
+    """Bytes that leave no weight unseen; black and white ones overshoot, so that clipping shows."""
+    drawn = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+    return torch.from_numpy(np.where(drawn > 127, 255, 0).astype(np.uint8) if harsh else drawn)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SIZES, SIZES, st.sampled_from([BICUBIC, BILINEAR]), st.integers(0, 99), st.booleans())
+@example((1, 1), (300, 300), BICUBIC, 0, False)
+@example((300, 300), (1, 1), BICUBIC, 0, False)
+@example((1, 300), (300, 1), BICUBIC, 0, True)
+@example((300, 1), (1, 300), BICUBIC, 0, True)
+@example((200, 1), (64, 32), BICUBIC, 0, True)
+@example((100, 100), (50, 75), BICUBIC, 0, True)
+@example((100, 100), (50, 76), BICUBIC, 0, True)
+@example((64, 64), (64, 64), BILINEAR, 0, False)
+def test_bytes_are_pillows(source: Size, target: Size, kind: int, seed: int, harsh: bool) -> None:
+    image = noise(source, seed, harsh)
+    ours = by_tensors(source, target, kind, HOST, "pillow")(image)
+    expected = Image.fromarray(image.numpy()).resize(target[::-1], Image.Resampling(kind))
+    assert ours.dtype == torch.uint8
+    assert torch.equal(ours, torch.from_numpy(np.array(expected)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, SIZES, st.integers(0, 99), st.booleans())
+def test_bytes_are_torchs_in_torchs_arithmetic(source: Size, target: Size, seed: int, harsh: bool) -> None:
+    image = noise(source, seed, harsh)
+    ours = by_tensors(source, target, BICUBIC, HOST, "torch")(image)
+    assert torch.equal(ours, on_host(target, BICUBIC, "torch")(image))
+
+
+def test_a_host_image_is_resized_by_pillow_itself() -> None:
+    image = noise((40, 70), 1, False)
+    assert torch.equal(
+        resizer((40, 70), (31, 20), int(Image.Resampling.LANCZOS), HOST)(image),
+        torch.from_numpy(np.array(Image.fromarray(image.numpy()).resize((20, 31), Image.Resampling.LANCZOS))),
+    )
+
+
+def test_the_order_of_passes_depends_on_what_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resampling, "_pillow_orders_passes", lambda: True)
+    assert rows_first((100, 100), (50, 76), "pillow")
+    assert not rows_first((100, 100), (50, 75), "pillow")
+    assert not rows_first((100, 100), (101, 400), "pillow")
+    assert not rows_first((100, 100), (50, 76), "torch")
+    monkeypatch.setattr(resampling, "_pillow_orders_passes", lambda: False)
+    assert not rows_first((100, 100), (50, 76), "pillow")
+
+
+def test_tables_are_made_once_and_weights_sum_to_one() -> None:
+    table = taps(640, 448, BICUBIC, "pillow", HOST)
+    assert taps(640, 448, BICUBIC, "pillow", HOST) is table
+    assert (table.weight.sum(0) - (1 << table.bits)).abs().max() <= len(table.weight)
+
+
+def test_an_unknown_filter_is_refused_in_one_line() -> None:
+    with pytest.raises(SightlineError, match=r"filter 4.*--device cpu"):
+        by_tensors((8, 8), (4, 4), int(Image.Resampling.BOX), HOST, "pillow")

@@ -1,0 +1,340 @@
+"""Architectures that declare for the general route what it would find: cells, and signals of their towers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import avg_pool2d, interpolate
+from transformers.models.llava_next.modeling_llava_next import unpad_image
+
+from sightline.backbones.general import General
+from sightline.backbones.idefics3 import Idefics3, scaled
+from sightline.backbones.images import Pixels
+from sightline.backbones.llava_next import StitchedTiles
+from sightline.backbones.loading import Served, methods_that_run
+from sightline.backbones.mistral3 import Mistral3
+from sightline.backbones.prompting import Layout
+from sightline.core.selection import Budget
+from sightline.errors import SightlineError
+from sightline.geometry.cells import token_blocks
+from tests.unit.backbones.named import TYPES, general, photograph
+from tests.zoo import NAMED
+from tests.zoo.building import write
+
+# What architectures declare about their tokens is what ramps find, and counts are those of their own processors.
+
+
+SIZES = [(200, 150), (57, 40), (120, 600), (620, 110), (900, 701), (56, 56)]
+"""Ordinary, tiny, tall, wide, large, exactly one tile."""
+
+
+@pytest.fixture(scope="module", params=TYPES)
+def backbone(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> General:
+    return general(zoo(request.param))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_declared_cells_are_the_found_ones(backbone: General, size: tuple[int, int]) -> None:
+    check(backbone, size)
+
+
+def check(backbone: General, size: tuple[int, int]) -> None:
+    found = backbone.found_cells(size)
+    cells, sourced, layout = backbone.cells(size, backbone.image_inputs(Image.new("RGB", size)))
+    np.testing.assert_array_equal(sourced, found.sourced)
+    assert cells.shape == (int(sourced.sum()), 4)
+    difference = np.abs(np.clip(cells, 0, 1) - found.cells[found.sourced]) * np.tile(size, 2)
+    assert difference.max() < 1, "in source pixels"
+    blocks = token_blocks(found.cells[found.sourced], found.tiles[found.sourced])
+    assert layout == (joined(blocks, len(layout)) if isinstance(backbone, StitchedTiles) else blocks)
+
+
+def joined(blocks: Layout, count: int) -> Layout:
+    """Cells do not tell stitched tiles that lie one below the other from separate ones; the model stitches both."""
+    base, *tiles = blocks
+    if len(blocks) == count:
+        return blocks
+    assert len({columns for _, columns in tiles}) == 1
+    return base, (sum(rows for rows, _ in tiles), tiles[0][1])
+
+
+@pytest.fixture(scope="module")
+def with_margins(tmp_path_factory: pytest.TempPathFactory) -> General:
+    """OneVision whose patches do not fill a tile, as in the published one: 4 x 14 of 60 pixels (27 x 14 of 384)."""
+    species = NAMED["llava_onevision"]
+    pinpoints = [[60 * high, 60 * wide] for high in range(1, 7) for wide in range(1, 7)]
+    vision = {**species.config["vision_config"], "image_size": 60}
+    changed = replace(
+        species,
+        config={**species.config, "vision_config": vision, "image_grid_pinpoints": pinpoints},
+        image_processor={
+            **species.image_processor,
+            "image_grid_pinpoints": pinpoints,
+            "size": {"height": 60, "width": 60},
+        },
+    )
+    return general(write(changed, tmp_path_factory.mktemp("margins")))
+
+
+@pytest.mark.parametrize("size", [(200, 150), (620, 110)])
+def test_margins_of_tiles_are_in_no_cell(with_margins: General, size: tuple[int, int]) -> None:
+    check(with_margins, size)
+
+
+@settings(max_examples=25, deadline=None)
+@given(size=st.tuples(st.integers(8, 700), st.integers(8, 700)))
+def test_there_are_as_many_cells_as_placeholders_whatever_the_size(backbone: General, size: tuple[int, int]) -> None:
+    """Working out the plan compares the two."""
+    if isinstance(backbone, Mistral3) and np.prod(backbone.grid(size)) == 1:
+        with pytest.raises(SightlineError, match="a single visual token"):
+            backbone.plan(size)
+        return
+    plan = backbone.plan(size)
+    assert plan.n == len(plan.cells) == sum(rows * columns for rows, columns in plan.layout)
+    assert len(backbone.token_rows(size)) == plan.n
+
+
+# ---------------------------------------------------------------------- the image shown smaller
+
+
+@pytest.fixture(params=[name for name in TYPES if name in ("idefics3", "smolvlm", "mistral3")])
+def sized(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> General:
+    return general(zoo(request.param))
+
+
+@pytest.mark.parametrize("size", SIZES[:4])
+@pytest.mark.parametrize("share", [0.8, 0.5, 0.35])
+def test_a_smaller_image_makes_at_most_the_budget(sized: General, size: tuple[int, int], share: float) -> None:
+    budget = Budget.ratio(share)
+    fit = sized.fit(size, budget)
+    fewer = sized.under(fit.options)
+    assert fewer.token_count(size) <= budget.resolve(fit.usual_n) < fit.usual_n
+    assert fit.usual_slots == len(sized.span_ids(size)) > fit.usual_n
+    assert np.prod(fewer.shown_size(size)) < np.prod(sized.shown_size(size))
+    found = fewer.found_cells(size)
+    difference = np.abs(found.cells[found.sourced] - fewer.plan(size).cells) * np.tile(size, 2)
+    # Idefics3 resizes twice. Near the border a ramp bends by less than a pixel of the smaller picture in between.
+    between = fewer.shown_size(size)
+    if isinstance(fewer, Idefics3):
+        assert fewer.options.longest_edge is not None
+        between = scaled(size, fewer.options.longest_edge)
+    assert (difference < np.tile(np.maximum(1, np.divide(size, between)), 2)).all()
+
+
+def test_a_budget_below_one_tile_is_refused(zoo: Callable[[str], Path]) -> None:
+    backbone = general(zoo("smolvlm"))
+    assert isinstance(backbone, Idefics3)
+    with pytest.raises(SightlineError, match="makes 4 visual tokens on SmolVLM when it is a single tile"):
+        backbone.fitting((200, 150), 3)
+
+
+def test_a_single_token_is_refused_where_the_model_cannot_read_one(zoo: Callable[[str], Path]) -> None:
+    with pytest.raises(SightlineError, match="as 2 to 3 visual tokens"):
+        general(zoo("mistral3")).fitting((200, 200), 3)
+
+
+def test_pan_and_scan_is_refused(zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = general(zoo("gemma3"))
+    asked = {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 16}
+    monkeypatch.setattr(backbone, "processor_arguments", lambda: asked)
+    with pytest.raises(SightlineError, match="pans and scans"):
+        backbone.plan((400, 100))
+
+
+# Signals per token, against attention and hidden states that the model itself returns, laid out by its own steps.
+
+
+SIGNAL_SIZES = [(200, 130), (90, 300)]
+SHRUNKEN = [(520, 490)]
+"""So many tiles of OneVision that their grid is interpolated."""
+Laid = Callable[[Tensor, General, tuple[int, int]], Tensor]
+"""(T, R, C) values of every row of every tile -> (N, C) of every token, by tensor operations as the model's."""
+
+
+def stitched(values: Tensor, backbone: General, size: tuple[int, int]) -> Tensor:
+    config, lead = backbone.model.config, int(backbone.class_token)
+    side = config.vision_config.image_size // config.vision_config.patch_size
+    width, height = backbone.canvas(size).tiles  # type: ignore[attr-defined]
+    maps = values[1:, lead:].view(height, width, side, side, -1)
+    grid = unpad_image(maps.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3), size[::-1])
+    ratio = (grid.shape[1] * grid.shape[2] / (9 * side**2)) ** 0.5
+    if hasattr(config, "vision_aspect_ratio") and ratio > 1.1:
+        shape = [int(grid.shape[1] // ratio), int(grid.shape[2] // ratio)]
+        grid = interpolate(grid[None], shape, mode="bilinear")[0]
+    return torch.cat([values[0, lead:], grid.flatten(1).T])
+
+
+def pooled(values: Tensor, backbone: General, size: tuple[int, int]) -> Tensor:
+    """Squares of patches, tile by tile, averaged."""
+    ((rows, columns), *others) = backbone.plan(size).layout
+    merge = round((values.shape[1] / (rows * columns)) ** 0.5)
+    maps = values.transpose(1, 2).unflatten(2, (rows * merge, columns * merge))
+    assert len(maps) == 1 + len(others)
+    return avg_pool2d(maps, merge).flatten(2).transpose(1, 2).flatten(0, 1)
+
+
+LAID: dict[str, Laid] = {
+    "llava_next": stitched,
+    "granite_vision": stitched,
+    "llava_onevision": stitched,
+    "idefics3": pooled,
+    "smolvlm": pooled,
+    "gemma3": pooled,
+    "paligemma": pooled,
+    "mistral3": pooled,
+}
+CASES = [(name, size) for name in LAID for size in SIGNAL_SIZES + SHRUNKEN * (name == "llava_onevision")]
+
+
+@pytest.fixture(scope="module")
+def eager(zoo: Callable[[str], Path]) -> Callable[[str], General]:
+    known: dict[str, General] = {}
+    return lambda name: known.setdefault(name, general(zoo(name), "eager"))
+
+
+def own(backbone: General, pixels: Pixels) -> Any:
+    """What the model's own code says of its vision tower."""
+    inputs = {"pixel_values": pixels.data, **pixels.inputs}
+    taken = {name: value for name, value in inputs.items() if name in backbone._feature_arguments}
+    with torch.inference_mode():
+        return backbone.body.get_image_features(
+            **taken, output_attentions=True, output_hidden_states=True, return_dict=True
+        )
+
+
+@pytest.mark.parametrize(("name", "size"), CASES)
+def test_signals_are_what_the_tower_computes(eager: Callable[[str], General], name: str, size: tuple[int, int]) -> None:
+    backbone, lay = eager(name), LAID[name]
+    needs = ["vision.received@-1", "vision.received@1", "vision.hidden@-2", "vision.hidden@1", "vision.key@2"]
+    needs += ["vision.cls_attention@-2", "vision.cls@-2"] if backbone.class_token else []
+    pixels = backbone.preprocess(photograph(*size))
+    (encoded,) = backbone.encode([pixels], needs)
+    theirs = own(backbone, pixels)
+
+    def compare(signal: str, values: Tensor) -> None:
+        """(T, R, C) expected, channels last."""
+        expected = lay(values, backbone, size)
+        found = backbone.vision_signal(signal, encoded)
+        assert len(expected) == encoded.n
+        torch.testing.assert_close(found.reshape(encoded.n, -1), expected, atol=1e-5, rtol=1e-4)
+        assert expected.std() > 0
+
+    for block in (-1, 1):
+        received = theirs.attentions[block].mean(dim=1).mean(dim=1)
+        compare(f"vision.received@{block}", received[..., None])
+    for layer in (-2, 1):
+        compare(f"vision.hidden@{layer}", theirs.hidden_states[layer])
+    assert backbone.vision_signal("vision.key@2", encoded).shape[1] == encoded.n
+    if backbone.class_token:
+        attention = theirs.attentions[-2][:, :, 0].transpose(1, 2)
+        found = backbone.vision_signal("vision.cls_attention@-2", encoded)
+        torch.testing.assert_close(found.T, lay(attention, backbone, size), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(backbone.vision_signal("vision.cls@-2", encoded), theirs.hidden_states[-2][0, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [(name, part) for name in LAID for part in ("key", "value") if (name, part) != ("mistral3", "key")],
+)
+def test_keys_and_values_are_projections_of_hidden_states(
+    eager: Callable[[str], General], name: str, part: str
+) -> None:
+    """But for Pixtral's keys, which are rotated in between."""
+    backbone, size = eager(name), SIGNAL_SIZES[0]
+    (encoded,) = backbone.encode([backbone.preprocess(photograph(*size))], [f"vision.{part}@2", "vision.hidden@2"])
+    block = backbone.vision_blocks[2]
+    attention = block.attention if name == "mistral3" else block.self_attn
+    norm = block.attention_norm if name == "mistral3" else block.layer_norm1
+    with torch.inference_mode():
+        projected = getattr(attention, f"{part[0]}_proj")(norm(encoded.captured["hidden:2"]))
+    tiles = len(encoded.captured["bounds:2"])
+    expected = LAID[name](projected.view(tiles, -1, projected.shape[-1]), backbone, size)
+    found = backbone.vision_signal(f"vision.{part}@2", encoded)
+    torch.testing.assert_close(found.transpose(0, 1).flatten(1), expected, atol=1e-5, rtol=1e-4)
+    if backbone.class_token:
+        first = projected.view(tiles, -1, projected.shape[-1])[0, 0]
+        torch.testing.assert_close(backbone.vision_signal(f"vision.cls_{part}@2", encoded).flatten(), first)
+
+
+@pytest.mark.parametrize("name", LAID)
+def test_signals_and_tokens_do_not_depend_on_images_beside(eager: Callable[[str], General], name: str) -> None:
+    backbone = eager(name)
+    needs = ["vision.received@-1", "vision.hidden@-2"]
+    pixels = [backbone.preprocess(photograph(200, 130, seed)) for seed in (3, 4, 5)]
+    together = backbone.encode(pixels, needs)
+    for item, beside in zip(pixels, together, strict=True):
+        (alone,) = backbone.encode([item], needs)
+        torch.testing.assert_close(beside.tokens, alone.tokens, atol=1e-4, rtol=1e-4)
+        for signal in needs:
+            torch.testing.assert_close(
+                backbone.vision_signal(signal, beside), backbone.vision_signal(signal, alone), atol=1e-5, rtol=1e-4
+            )
+
+
+@pytest.mark.parametrize("name", LAID)
+def test_asking_for_signals_changes_no_token(zoo: Callable[[str], Path], name: str) -> None:
+    backbone = general(zoo(name))
+    pixels = backbone.preprocess(photograph())
+    (plain,), (asked,) = backbone.encode([pixels]), backbone.encode([pixels], ["vision.received@-1"])
+    assert torch.equal(plain.tokens, asked.tokens)
+    assert not plain.captured
+
+
+def test_merging_before_projection_is_projecting_what_was_merged(eager: Callable[[str], General]) -> None:
+    """One token alone, merged with nobody, is the token that the model makes of it."""
+    backbone = eager("llava_next")
+    pixels = backbone.preprocess(photograph())
+    (encoded,) = backbone.encode([pixels], ["vision.hidden@-2"])
+    with torch.inference_mode():
+        sources = backbone.merge_sources(encoded)
+        assert len(sources) == encoded.n + 1
+        torch.testing.assert_close(backbone.project(sources[:-1]), encoded.tokens, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sources[-1], own(backbone, pixels).hidden_states[-2][0, 0])
+
+
+def test_a_tower_without_class_token_behind_llava_next_serves_no_method_that_reads_one(
+    eager: Callable[[str], General], zoo: Callable[[str], Path], tmp_path: Path
+) -> None:
+    backbone = eager("granite_vision")
+    methods = methods_that_run(Served.by(backbone))
+    for name in ("fastervlm", "vispruner", "holov", "scope", "visionzip"):
+        assert "its vision tower has no class token" in methods[name], name
+    assert methods["visionzip_qwen"] == methods["tome"] == "yes", "they read keys and attention of the patches"
+    assert methods == methods_that_run(Served.by_description(zoo("granite_vision"))), "told before anything is loaded"
+    assert eager("llava_next").class_token
+
+
+@pytest.mark.parametrize(("layers", "said"), [([-2, -3], "hidden states -2, -3"), (-1, "hidden state -1")])
+def test_states_are_merged_only_where_the_projector_reads_those_that_methods_merge(
+    layers: Any, said: str, zoo: Callable[[str], Path], data: Path, tmp_path: Path
+) -> None:
+    species = NAMED["llava_next"]
+    folder = write(replace(species, config={**species.config, "vision_feature_layer": layers}), tmp_path / "next")
+    llava = tmp_path / "llava"
+    llava.mkdir()
+    config = json.loads((data / "tiny" / "llava" / "config.json").read_text())
+    (llava / "config.json").write_text(json.dumps({**config, "vision_feature_layer": layers}))
+    for served in (Served.by(general(folder)), Served.by_description(folder), Served.by_description(llava)):
+        methods = methods_that_run(served)
+        for name in ("visionzip", "prumerge", "prumerge_plus"):
+            assert f"no: it merges states -2 of the vision tower, and the projector reads {said}" in methods[name]
+        assert methods["fastervlm"] == "yes"
+
+
+@pytest.mark.parametrize("name", [name for name in LAID if name not in ("llava_next", "granite_vision")])
+def test_architectures_that_cannot_merge_before_projection_say_so(eager: Callable[[str], General], name: str) -> None:
+    backbone = eager(name)
+    (encoded,) = backbone.encode([backbone.preprocess(photograph())], ["vision.hidden@-2"])
+    with pytest.raises(SightlineError, match="cannot merge vision states before projection"):
+        backbone.merge_sources(encoded)

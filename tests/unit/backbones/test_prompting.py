@@ -1,0 +1,256 @@
+"""Prompts: where a string stands in them, and prefixes of architectures that declare their spans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from sightline.answering.answerer import Answerer
+from sightline.answering.materialise import materialise
+from sightline.answering.scorers.spoken import Generation
+from sightline.arms.arm import parse_arm
+from sightline.backbones import Backbone, load_backbone
+from sightline.backbones.base import model_inputs, model_logits
+from sightline.backbones.general import General
+from sightline.backbones.prompting import occurrences, target_span
+from sightline.core.prefix import Encoded, Prefix, Prompt
+from sightline.core.probe import Probe
+from sightline.core.selection import PositionPolicy, Selection
+from sightline.core.span import KeptSpan
+from tests.unit.backbones.named import QUESTION, TARGET, TYPES, general, photograph
+
+
+@pytest.fixture(scope="module")
+def backbone(data: Path) -> Backbone:
+    return load_backbone(str(data / "tiny" / "llava"), device="cpu")
+
+
+def words(backbone: Backbone, question: str, target: str) -> str:
+    prompt = backbone.prompt(question, target)
+    ids = [*prompt.head, *prompt.tail]
+    return "".join(backbone.tokenizer.decode([ids[i]]) for i in prompt.spans["target"])
+
+
+def test_the_queried_word_is_found_inside_its_quotes(backbone: Backbone) -> None:
+    assert "Total42" in words(backbone, 'Does the image contain the exact text "Total42"? Answer yes or no.', "Total42")
+
+
+def test_an_absent_target_falls_back_to_the_whole_prompt(backbone: Backbone) -> None:
+    prompt = backbone.prompt("Is it there?", "zzzqqq")
+    assert prompt.spans["target"] == prompt.spans["prompt"] == tuple(range(len(prompt.head) + len(prompt.tail)))
+
+
+def test_case_is_ignored_only_when_nothing_matches_exactly(backbone: Backbone) -> None:
+    assert words(backbone, "Is Word or WORD there?", "WORD").strip() == "WORD"
+
+
+def test_question_span_covers_the_question_alone(backbone: Backbone) -> None:
+    prompt = backbone.prompt("What is the total?", "")
+    ids = [*prompt.head, *prompt.tail]
+    text = "".join(backbone.tokenizer.decode([ids[i]]) for i in prompt.spans["question"])
+    assert "What is the total?" in text
+    assert "ASSISTANT" not in text
+
+
+def test_overlapping_occurrences_all_count() -> None:
+    assert occurrences([1, 1, 1, 2], [1, 1]) == [0, 1]
+    assert occurrences([1, 2], []) == []
+
+
+def test_an_empty_target_has_no_span(backbone: Backbone) -> None:
+    assert target_span(backbone.tokenizer, [1, 2, 3], "  ") == ()
+
+
+def test_the_focus_of_a_question_is_its_telling_words(backbone: Backbone) -> None:
+    question = "What is the total of the invoice?"
+    prompt = backbone.prompt(question)
+    ids = [*prompt.head, *prompt.tail]
+    words = backbone.tokenizer.decode([ids[i] for i in prompt.spans["focus"]]).replace("▁", " ").split()
+    assert "".join(words) == "totalinvoice"
+    assert set(prompt.spans["focus"]) < set(prompt.spans["question"]) < set(prompt.spans["prompt"])
+    assert backbone.prompt("Is it?").spans["focus"] == backbone.prompt("Is it?").spans["question"]
+
+
+@pytest.mark.parametrize("role", ["USER", "ASSISTANT", "user", "assistant"])
+def test_a_target_is_looked_for_in_the_question_alone(backbone: Backbone, role: str) -> None:
+    prompt = backbone.prompt(f'Is "{role}" there?', role)
+    assert set(prompt.spans["target"]) < set(prompt.spans["question"])
+    assert role in words(backbone, f'Is "{role}" there?', role)
+    absent = backbone.prompt("Is it there?", role)
+    assert absent.spans["target"] == absent.spans["prompt"], "the template's own words are not what was asked about"
+
+
+def test_a_prompt_says_which_spans_fell_back_to_all_of_it(backbone: Backbone) -> None:
+    there, absent = backbone.prompt('Is "Total42" there?', "Total42"), backbone.prompt("Is it there?", "zzzqqq")
+    assert there.found("target") is True
+    assert absent.found("target") is False
+    assert absent.found("question") is absent.found("focus") is True
+    assert absent.found("prompt") is absent.found("none") is None, "nothing was looked for"
+
+
+# The general route with declared cells: the model's own logits and words, pruned spans, separators, batches.
+
+
+POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")
+PROBE = Probe("p", "x.png", "x", QUESTION, "yes", TARGET, TARGET, ((0.1, 0.1, 0.3, 0.2),))
+YES_NO = ("yes", "no")
+
+
+@pytest.fixture(scope="module", params=TYPES)
+def declared(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> General:
+    return general(zoo(request.param))
+
+
+@pytest.fixture(scope="module")
+def encoded(declared: General) -> Encoded:
+    return declared.encode([declared.preprocess(photograph())])[0]
+
+
+def kept_span(encoded: Encoded, anchors: Tensor) -> KeptSpan | None:
+    return None if encoded.separators is None else KeptSpan.of(encoded.separators, anchors, encoded.n)
+
+
+def prefix_of(
+    declared: General,
+    encoded: Encoded,
+    prompt: Prompt,
+    anchors: Tensor,
+    policy: PositionPolicy = "preserve",
+) -> Prefix:
+    return materialise(declared, encoded, prompt, Selection(anchors), policy, kept_span(encoded, anchors))
+
+
+def test_a_named_architecture_is_no_longer_the_general_one(declared: General) -> None:
+    assert type(declared) is not General
+    assert declared.title == type(declared).__name__
+    assert type(declared).cells is not General.cells
+    assert declared.serves("vision.received@-1") is None
+
+
+@pytest.mark.parametrize("size", [(200, 130), (60, 250), (430, 400)])
+def test_keep_one_gives_the_models_own_logits_under_both_policies(declared: General, size: tuple[int, int]) -> None:
+    image = photograph(*size)
+    (encoded,) = declared.encode([declared.preprocess(image)])
+    prompt = declared.prompt(QUESTION, TARGET)
+    theirs = model_logits(declared, image, (*prompt.head, *prompt.tail), len(prompt.head))
+    for policy in POLICIES:
+        ours = declared.language.prefix_logits(prefix_of(declared, encoded, prompt, torch.arange(encoded.n), policy))
+        assert (ours - theirs).abs().max() <= 1e-4
+
+
+def test_the_prompt_is_what_the_processor_itself_writes(declared: General) -> None:
+    """Of image and question together, in one call."""
+    processor, image = declared.processor, photograph()
+    prompt = declared.prompt(QUESTION, TARGET)
+    text = declared.processor_text(QUESTION)
+    doubled = declared.tokenizer.bos_token is not None and text.startswith(declared.tokenizer.bos_token)
+    inputs = processor(text=[text], images=[image], return_tensors="pt", add_special_tokens=not doubled)
+    ids = (*prompt.head, *declared.span_ids(image.size), *prompt.tail)
+    assert inputs["input_ids"][0].tolist() == list(ids)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_pruned_prefix_is_shorter_and_its_ids_are_as_stated(
+    declared: General, encoded: Encoded, policy: PositionPolicy
+) -> None:
+    prompt, anchors = declared.prompt(QUESTION, TARGET), torch.arange(0, encoded.n, 3)
+    whole = prefix_of(declared, encoded, prompt, torch.arange(encoded.n), policy)
+    pruned = prefix_of(declared, encoded, prompt, anchors, policy)
+    assert len(pruned.embeds) < len(whole.embeds)
+    assert pruned.k == len(anchors)
+    assert pruned.full_length == len(whole.embeds)
+    assert declared.language.prefix_logits(pruned).isfinite().all()
+    span = slice(pruned.start, pruned.start + pruned.span)
+    kept = kept_span(encoded, anchors)
+    slots = anchors if kept is None else kept.slots
+    if policy == "preserve":
+        assert torch.equal(pruned.positions[:, span], whole.positions[:, pruned.start + slots])
+        assert torch.equal(pruned.positions[:, span.stop :], whole.positions[:, whole.start + whole.span :])
+    elif declared.axes == 1:
+        assert torch.equal(pruned.positions[0], torch.arange(len(pruned.embeds)))
+    torch.testing.assert_close(pruned.embeds[span], whole.embeds[whole.start + slots])
+
+
+def test_rows_alone_and_in_a_padded_batch_agree(declared: General, encoded: Encoded) -> None:
+    prompt = declared.prompt(QUESTION, TARGET, YES_NO)
+    prefixes = [prefix_of(declared, encoded, prompt, torch.arange(0, encoded.n, stride)) for stride in (1, 2, 5)]
+    for prefix, batched in zip(prefixes, declared.language.score(prefixes), strict=True):
+        (alone,) = declared.language.score([prefix])
+        for mine, other in zip(alone, batched, strict=True):
+            assert mine.loss == pytest.approx(other.loss, abs=1e-4)
+
+
+def test_words_are_those_that_the_model_generates(declared: General, encoded: Encoded) -> None:
+    passed = Answerer(declared, Generation()).over(parse_arm("full"), [PROBE], [encoded])
+    prefix = passed.prefix(0)
+    ours = declared.language.generate(prefix, 8, declared.stop_ids, passed.cutter([0], [prefix]))
+    prompt = Generation().prompt(declared, PROBE)
+    inputs = model_inputs(declared, photograph(), (*prompt.head, *prompt.tail), len(prompt.head))
+    with torch.inference_mode():
+        complete = declared.model.generate(**inputs, max_new_tokens=8, do_sample=False, num_beams=1)
+    theirs = complete[0, inputs["input_ids"].shape[1] :].tolist()
+    stop = next((place for place, token in enumerate(theirs) if token in declared.stop_ids), len(theirs))
+    assert ours == theirs[:stop]
+    assert ours
+
+
+@pytest.mark.parametrize("name", ["idefics3", "smolvlm", "mistral3"])
+def test_a_smaller_image_is_what_the_model_makes_of_it(zoo: Callable[[str], Path], name: str) -> None:
+    """When its own processor is asked for as few pixels."""
+    declared, image, arm = general(zoo(name)), photograph(), parse_arm("resize:0.5")
+    pixels = declared.preprocess(image, budget=arm.image_budget)
+    (encoded,) = declared.encode([pixels])
+    prompt = declared.prompt(QUESTION, TARGET)
+    smaller = declared.under(pixels.options)
+    theirs = model_logits(smaller, image, (*prompt.head, *prompt.tail), len(prompt.head))
+    prefix = prefix_of(smaller, encoded, prompt, torch.arange(encoded.n))
+    assert (declared.language.prefix_logits(prefix) - theirs).abs().max() <= 1e-4
+    assert encoded.n < encoded.full_n
+    assert prefix.full_length == len(prompt.head) + len(declared.span_ids(image.size)) + len(prompt.tail)
+
+
+# ---------------------------------------------------------------------- separators
+
+
+@pytest.mark.parametrize("name", ["llava_next", "llava_onevision", "mistral3"])
+def test_what_ends_a_row_stays_with_it(zoo: Callable[[str], Path], name: str) -> None:
+    declared = general(zoo(name))
+    (encoded,) = declared.encode([declared.preprocess(photograph())])
+    separators = encoded.separators
+    assert separators is not None
+    *before, (rows, columns) = encoded.layout
+    first = sum(high * wide for high, wide in before)
+    assert len(separators.slots) == rows
+    third = torch.tensor([first + 2 * columns + 1])
+    assert separators.staying(third, encoded.n).tolist() == [2] + [rows - 1] * (name == "mistral3")
+    everything = torch.arange(encoded.n)
+    assert separators.staying(everything, encoded.n).tolist() == list(range(rows))
+    if before:
+        assert separators.staying(torch.arange(first), encoded.n).tolist() == []
+
+
+@pytest.mark.parametrize("name", ["idefics3", "smolvlm"])
+def test_what_announces_a_tile_stays_with_it(zoo: Callable[[str], Path], name: str) -> None:
+    declared, image = general(zoo(name)), photograph()
+    (encoded,) = declared.encode([declared.preprocess(image)])
+    separators, ids = encoded.separators, torch.tensor(declared.span_ids(image.size))
+    assert separators is not None
+
+    def written(anchors: Tensor) -> str:
+        kept = KeptSpan.of(separators, anchors, encoded.n)
+        return str(declared.tokenizer.decode(ids[kept.slots], clean_up_tokenization_spaces=False))
+
+    columns, rows = declared.tiles(image.size)  # type: ignore[attr-defined]
+    assert (columns, rows) == (4, 3)
+    fake, token = "<fake_token_around_image>", "<image>"
+    assert written(torch.tensor([4, 6])) == f"{fake}<row_1_col_2>{token * 2}{fake}"
+    last = encoded.n - 1
+    assert written(torch.tensor([last])).endswith(f"{fake}<global-img>{token}{fake}")
+    both = written(torch.tensor([0, last]))
+    assert both.startswith(f"{fake}<row_1_col_1>{token}")
+    assert both.count("col") == 1
+    assert written(torch.arange(encoded.n)) == declared.tokenizer.decode(ids, clean_up_tokenization_spaces=False)

@@ -1,0 +1,81 @@
+"""``bench prefill|ttft|sweep`` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sightline.commands.bench import app
+from sightline.cost import measure as measuring
+from sightline.cost.benchmarks.prefill import batch_sizes
+from sightline.cost.card import CostCard
+from sightline.cost.measuring_process import measure_here
+from sightline.errors import SightlineError
+from tests.warm_python import warm_children
+
+
+@warm_children()
+def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
+    out = tmp_path / "card.json"
+    done = CliRunner().invoke(
+        app,
+        "prefill --shape tiny-llava --random-weights --device cpu --arm full --arm target:0.2 --batch 2 "
+        f"--execution eager --repeats 2 --warm-up 1 --share-process --out {out}".split(),
+    )
+    assert done.exit_code == 0, done.output
+    assert "no GPU was used" in done.output
+    assert done.output == out.with_suffix(".md").read_text(encoding="utf-8")
+    (result,) = json.loads(out.read_text(encoding="utf-8"))["results"]
+    assert [point["arm"] for point in result["points"]] == ["full", "target:0.2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("prefill", "name what to measure"),
+        ("prefill --shape tiny-llava", "add --random-weights"),
+        ("prefill --shape tiny-llava --random-weights --batch 0", "--batch 0: give positive whole numbers"),
+        ("prefill --shape tiny-llava --random-weights --batch many", "give positive whole numbers"),
+        ("ttft --shape tiny-llava --random-weights --image-size large", "write WIDTHxHEIGHT"),
+        ("ttft --shape tiny-llava --random-weights --decode x", "--decode x: give positive"),
+        ("ttft --shape tiny-llava --random-weights --arm fastv:0.5", "fastv prunes between layers"),
+        ("sweep --shape tiny-llava --random-weights --arm tarxet:0.5", "unknown selector 'tarxet'"),
+        (
+            "sweep --shape tiny-llava --random-weights --execution grahp",
+            "unknown execution 'grahp'; sweep runs",
+        ),
+        ("prefill --shape tiny-llava --random-weights --execution stock", "prefill runs eager, compiled, graph"),
+    ],
+)
+def test_bad_options_are_one_clear_line_before_any_process_starts(
+    arguments: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
+    done = CliRunner().invoke(app, arguments.split())
+    assert isinstance(done.exception, SightlineError)
+    assert words in str(done.exception)
+
+
+def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "measure", measure_here)
+    out = tmp_path / "card.json"
+    done = CliRunner().invoke(
+        app,
+        "ttft --shape tiny-llava --random-weights --device cpu --arm target:0.2 --execution stock,graph --decode "
+        f"1 --repeats 2 --warm-up 1 --profile --out {out}".split(),
+    )
+    assert done.exit_code == 0, done.output
+    stock, pruned = CostCard.read(out).records()
+    assert (stock["execution"], stock["arm"]) == ("stock", "full")
+    assert pruned["than_stock"] == pytest.approx(stock["ms"] / pruned["ms"])
+    assert "Where the time goes" in done.output
+
+
+def test_batch_sizes_may_grow() -> None:
+    assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
+    assert batch_sizes("max") == [{"batch": 1, "grow": True}]

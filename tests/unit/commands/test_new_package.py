@@ -1,0 +1,118 @@
+"""``sightline new-selector`` and ``new-backbone``: what they write runs, and they never overwrite or hide anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sightline.cli import app
+from sightline.commands.new_package import write_backbone, write_selector
+from sightline.errors import SightlineError
+from tests.contract.installed import install, run_with
+from tests.warm_python import run_python
+
+Write = Callable[[str, Path], list[Path]]
+BACKBONE = "sightline_far_sighted_2_5"
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir"]
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "files"),
+    [
+        (write_selector, "very_long_tokens", ["very_long_tokens.py", "test_very_long_tokens.py", "pyproject.toml"]),
+        (
+            write_backbone,
+            "far_sighted-2.5",
+            [f"{BACKBONE}.py", f"test_{BACKBONE}.py", "pyproject.toml", "README.md"],
+        ),
+    ],
+)
+def test_the_generated_test_passes(tmp_path: Path, write: Write, name: str, files: list[str]) -> None:
+    folder = tmp_path / "mine"
+    assert [path.name for path in write(name, folder)] == files
+    done = run_python([*PYTEST, str(folder), str(folder)], cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_the_generated_test_fails_where_the_class_is_wrong(tmp_path: Path) -> None:
+    write_backbone("mine_vl", tmp_path)
+    module = tmp_path / "sightline_mine_vl.py"
+    text = module.read_text(encoding="utf-8")
+    changed = text.replace("if self.options.whole:\n            cells", "if True:\n            cells")
+    assert changed != text
+    module.write_text(changed, encoding="utf-8")
+    done = run_python([*PYTEST, str(tmp_path)], cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 failed, 1 passed" in done.stdout
+    assert "pixels away" in done.stdout
+
+
+FOUND = """
+from sightline.backbones import BACKBONES, options_for
+kind = BACKBONES.get("mine_vl")
+print(kind.__module__, kind.__name__, *options_for("mine_vl").described())
+"""
+
+
+def test_installed_it_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    write_backbone("mine_vl", tmp_path / "source")
+    install(tmp_path / "source", tmp_path / "site")
+    assert run_with(tmp_path / "site", FOUND) == "sightline_mine_vl MineVl whole"
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (write_selector, ["check", "--select", "E,F,W,I,B,UP"]),
+        (write_backbone, ["check", "--select", "E,F,W,I,B,UP"]),
+        (write_backbone, ["format", "--check"]),
+    ],
+)
+def test_the_generated_code_is_clean(tmp_path: Path, write: Write, words: list[str]) -> None:
+    write("mine_vl", tmp_path)
+    ruff = [sys.executable, "-m", "ruff", *words, "--line-length", "120", "."]
+    done = subprocess.run(ruff, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "then"),
+    [("new-selector", "longest", "--arm longest:0.3"), ("new-backbone", "mine_vl", "sightline doctor --model")],
+)
+def test_the_command_says_what_comes_next(tmp_path: Path, command: str, name: str, then: str) -> None:
+    result = CliRunner().invoke(app, [command, name, "--out", str(tmp_path / "here")])
+    assert result.exit_code == 0
+    assert "pip install -e" in result.output
+    assert then in result.output
+
+
+@pytest.mark.parametrize(
+    ("write", "names", "reason"),
+    [
+        (write_selector, ["Target2", "2nd", "with-dash", "a__b", "class", "../up", ""], "cannot name a selector"),
+        (write_selector, ["target"], "exists already"),
+        (write_selector, ["json"], "would be hidden"),
+        (write_backbone, ["Mine", "2nd", "a__b", "../up", "a b", ""], "cannot be a model_type"),
+        (write_backbone, ["qwen3_vl"], "'qwen3_vl' has a class already"),
+    ],
+)
+def test_impossible_and_taken_names_are_refused(tmp_path: Path, write: Write, names: list[str], reason: str) -> None:
+    for name in names:
+        with pytest.raises(SightlineError, match=reason):
+            write(name, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("write", "file"), [(write_selector, "mine_vl.py"), (write_backbone, "README.md")])
+def test_nothing_is_overwritten(tmp_path: Path, write: Write, file: str) -> None:
+    (tmp_path / file).write_text("precious", encoding="utf-8")
+    with pytest.raises(SightlineError, match="exists already"):
+        write("mine_vl", tmp_path)
+    assert (tmp_path / file).read_text(encoding="utf-8") == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == [file]

@@ -1,0 +1,121 @@
+"""Options: flags from the fields of models, one page of help for every command, a sentence for every option."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+import typer
+from pydantic import BaseModel, Field
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from sightline.cli import COMMANDS, app
+from sightline.commands.options import with_options
+from sightline.core.flags import Flag
+from tests.warm_python import run_python
+
+
+class Size(BaseModel):
+    width: Annotated[int, Flag(name="--wide")] = Field(description="In pixels.")
+    height: int | None = Field(None, description="In pixels.")
+
+
+drawing = typer.Typer()
+seen: list[tuple[Any, ...]] = []
+
+
+@drawing.command()
+@with_options
+def draw(name: Annotated[str, typer.Argument()], size: Size, bold: bool = False) -> None:
+    """Draws a name."""
+    seen.append((name, size, bold))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen_yet() -> None:
+    seen.clear()
+
+
+def test_a_command_gets_the_object_with_its_other_parameters() -> None:
+    assert CliRunner().invoke(drawing, ["a", "--wide", "3", "--bold"]).exit_code == 0
+    assert CliRunner().invoke(drawing, ["b", "--height", "4", "--wide", "3"]).exit_code == 0
+    assert seen == [("a", Size(width=3), True), ("b", Size(width=3, height=4), False)]
+
+
+def test_a_field_without_default_is_required_and_types_are_checked() -> None:
+    for arguments in (["a"], ["a", "--wide", "x"], ["a", "--size", "3"]):
+        assert CliRunner().invoke(drawing, arguments).exit_code == 2
+    assert seen == []
+
+
+def test_help_and_name_are_those_of_the_command() -> None:
+    text = CliRunner().invoke(drawing, ["--help"]).output
+    assert "Draws a name." in text
+    assert "--wide" in text
+    assert "--size" not in text
+    assert draw.__name__ == "draw"
+
+
+def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that call it."""
+
+    def below(words: tuple[str, ...], node: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+        if not hasattr(node, "commands"):
+            yield words, node
+            return
+        for name in node.list_commands(None):
+            yield from below((*words, name), node.get_command(None, name))
+
+    yield from below((), get_command(app))
+
+
+ALL = dict(commands())
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_no_page_shows_a_type_behind_a_flag_or_the_python_name_of_a_list(words: tuple[str, ...]) -> None:
+    page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output
+    assert "Show this message and exit." in page
+    options = page.partition("─ Options")[2]
+    assert "<bool>" not in page
+    assert "<list[" not in options
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_option_that_is_shown_has_a_sentence(words: tuple[str, ...]) -> None:
+    for option in ALL[words].params:
+        if option.param_type_name == "option" and not option.hidden:
+            assert option.help, option.opts
+
+
+def test_the_page_of_all_commands_has_their_first_sentences() -> None:
+    tree: Any = get_command(app)
+    assert tree.list_commands(None) == list(COMMANDS)
+    for name, sentence in COMMANDS.items():
+        said = tree.get_command(None, name).help
+        assert " ".join(said.split("\n\n")[0].split()) == sentence
+
+
+def test_only_the_module_of_the_command_asked_for_is_imported() -> None:
+    code = (
+        "import sys; from sightline.cli import app; app(WORDS, standalone_mode=False)\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('sightline.commands.')))"
+    )
+    for words, modules in ((["--help"], []), (["rows", "--help"], ["rows"])):
+        done = run_python(["-c", code.replace("WORDS", repr(words))])
+        assert done.returncode == 0, done.stderr
+        known = {f"sightline.commands.{name}" for name in ("options", *modules)}
+        assert set(done.stdout.splitlines()[-1].split()) == known
+
+
+def test_many_options_stand_in_panels() -> None:
+    for words in (("run",), ("doctor",), ("ask",), ("bench", "select"), ("bench", "ttft")):
+        page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "120"}).output
+        assert page.count("╭─") >= 2, words
+
+
+def test_the_gate_says_where_metrics_are_listed() -> None:
+    page = CliRunner().invoke(app, ["gate", "--help"], env={"COLUMNS": "200"}).output
+    assert "sightline list metrics" in page

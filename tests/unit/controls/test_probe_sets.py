@@ -1,0 +1,268 @@
+"""None"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from typer.testing import CliRunner
+
+from sightline.commands.controls import app
+from sightline.controls.image_free import (
+    SEEDS,
+    allowed_targets,
+    blank_probes,
+    derangement,
+    mismatch_mapping,
+    mismatched_probes,
+    pairs_by_image,
+)
+from sightline.core.probe import Label, Probe
+from sightline.errors import SightlineError
+from sightline.probes import (
+    HardPairRules,
+    ImageRegions,
+    Word,
+    build_hard_pairs,
+    load_regions,
+    read_probes,
+    write_probes,
+)
+from sightline.probes.fetched_images import resolve_image
+
+
+def pair(image_id: str, word: str, decoy: str) -> tuple[Probe, Probe]:
+    def probe(label: Label, text: str) -> Probe:
+        return Probe(
+            id=f"{image_id}:{label}", image=f"{image_id}.jpg", image_id=image_id, question=f"{text}?", label=label,
+            target_text=text, source_text=word, regions=((0.1, 0.1, 0.2, 0.2),),
+        )  # fmt: skip
+
+    return probe("yes", word), probe("no", decoy)
+
+
+def regions(words: dict[str, list[str]]) -> list[ImageRegions]:
+    box = (0.1, 0.1, 0.2, 0.2)
+    return [ImageRegions(i, f"{i}.jpg", tuple(Word(text, box) for text in texts)) for i, texts in words.items()]
+
+
+def test_the_golden_derangements(data: Path) -> None:
+    case = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())["derangement"]
+    pairs = {f"img{i}": pair(f"img{i}", word, f"{word[:-1]}X") for i, word in enumerate(case["words"])}
+    allowed = allowed_targets(pairs, case["image_tokens"])
+    for seed, expected in case["maps"].items():
+        assert derangement(allowed, int(seed)) == expected
+
+
+@pytest.mark.parametrize(("name", "file"), [("conf", "probes_conf.jsonl"), ("dev", "probes_dev.jsonl")])
+def test_the_reference_mappings_and_files(data: Path, tmp_path: Path, name: str, file: str) -> None:
+    inputs = data / "golden_e2e" / "inputs"
+    records = load_regions(inputs / "regions.jsonl.gz").records
+    probes = read_probes(inputs / file, image_prefix="mini_textocr").probes
+    with open(inputs / f"image_free_{name}" / "image_mismatch_mapping.csv", newline="") as lines:
+        expected: dict[int, dict[str, str]] = {}
+        for row in csv.DictReader(lines):
+            expected.setdefault(int(row["seed"]), {})[row["source_image_id"]] = row["control_image_id"]
+    for seed in SEEDS:
+        mapping = mismatch_mapping(probes, records, seed)
+        assert mapping == expected[seed]
+        if name == "conf":
+            control = mismatched_probes(probes, mapping, seed, as_view=False)
+            write_probes(tmp_path / "control.jsonl", control, layout="artifact", image_prefix="mini_textocr")
+            recorded = (inputs / "image_free_conf" / f"image_mismatch_seed{seed}.jsonl.gz").read_bytes()
+            assert (tmp_path / "control.jsonl").read_bytes() == gzip.decompress(recorded)
+
+
+def test_blank_rows_have_the_reference_content(data: Path) -> None:
+    inputs = data / "golden_e2e" / "inputs"
+    probes = read_probes(inputs / "probes_conf.jsonl", image_prefix="mini_textocr").probes
+    recorded = read_probes(inputs / "image_free_conf" / "blank.jsonl.gz", image_prefix=None).probes
+    stripped = [_without_folder(probe) for probe in blank_probes(probes, as_view=False)]
+    assert stripped == [_without_folder(probe) for probe in recorded]
+
+
+def _without_folder(probe: Probe) -> dict[str, Any]:
+    image = str(probe.extra["original_image"]).removeprefix("mini_textocr/")
+    return {**vars(probe), "image": image, "extra": {**probe.extra, "original_image": image}}
+
+
+@given(st.integers(2, 12), st.integers(0, 5))
+def test_nobody_keeps_an_image_or_gets_one_that_shows_the_word(count: int, seed: int) -> None:
+    words = {f"i{i}": [f"word{i}", "common"] for i in range(count)}
+    probes = [probe for i in range(count) for probe in pair(f"i{i}", f"word{i}", f"w0rd{i}")]
+    mapping = mismatch_mapping(probes, regions(words), seed)
+    assert sorted(mapping) == sorted(mapping.values()) == sorted(words)
+    assert all(source != target for source, target in mapping.items())
+    control = mismatched_probes(probes, mapping, seed)
+    assert [a.image for a in control[::2]] == [b.image for b in control[1::2]]
+    assert {probe.image_id for probe in control} == set(words)
+
+
+def test_an_impossible_derangement_names_the_pair_that_collides() -> None:
+    probes = [*pair("a", "open", "0pen"), *pair("b", "shut", "5hut")]
+    with pytest.raises(SightlineError, match=r"'a' asks for '(OPEN|open)', which 'b' shows"):
+        mismatch_mapping(probes, regions({"a": ["open"], "b": ["shut", "OPEN"]}), 101)
+    with pytest.raises(SightlineError, match="'b' can stand in for no image; it has no annotated words"):
+        mismatch_mapping([*probes, *pair("c", "exit", "ex1t")], regions({"a": ["open"], "b": [], "c": ["exit"]}), 101)
+
+
+def test_images_that_compete_for_one_stand_in_are_refused() -> None:
+    probes = [probe for i in "abcd" for probe in pair(i, f"word{i}", f"w0rd{i}")]
+    words = {"a": ["worda", "wordb"], "b": ["wordb", "worda"], "c": ["wordc", "worda", "wordb"], "d": ["wordd"]}
+    with pytest.raises(SightlineError, match=r"may only be shown as d, which others need too; .* shows"):
+        mismatch_mapping(probes, regions(words), 101)
+
+
+def test_a_missing_pair_region_record_or_second_image_is_refused() -> None:
+    yes, no = pair("a", "open", "0pen")
+    with pytest.raises(SightlineError, match="exactly one yes and one no per image"):
+        pairs_by_image([yes])
+    with pytest.raises(SightlineError, match="no region record"):
+        mismatch_mapping([yes, no], [], 101)
+    with pytest.raises(SightlineError, match="at least two images"):
+        mismatch_mapping([yes, no], regions({"a": ["open"]}), 101)
+
+
+PREFIX = ["--image-prefix", "mini_textocr"]
+
+
+def build(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["build", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_image_free_controls_in_one_file(data: Path, tmp_path: Path) -> None:
+    inputs = data / "golden_e2e" / "inputs"
+    build(
+        "image-free",
+        inputs / "probes_conf.jsonl",
+        "--annotations",
+        inputs / "regions.jsonl.gz",
+        "--out",
+        tmp_path,
+        *PREFIX,
+    )
+    probes = read_probes(tmp_path / "image_free.jsonl").probes
+    views = {"orig", "blank", "image_mismatch_seed101", "image_mismatch_seed202", "image_mismatch_seed303"}
+    assert {probe.view for probe in probes} == views
+    assert len(probes) == 5 * 100
+    for probe in probes:
+        resolve_image(data / "mini_textocr", probe.image)
+    with (
+        open(tmp_path / "image_mismatch_mapping.csv", newline="") as found,
+        open(inputs / "image_free_conf" / "image_mismatch_mapping.csv", newline="") as expected,
+    ):
+        key = ("seed", "source_image_id", "control_image_id")
+        ours, theirs = ([tuple(row[k] for k in key) for row in csv.DictReader(lines)] for lines in (found, expected))
+    assert ours == theirs
+
+
+def test_artifact_layout_writes_the_reference_files(data: Path, tmp_path: Path) -> None:
+    inputs = data / "golden_e2e" / "inputs"
+    build(
+        "image-free", inputs / "probes_conf.jsonl", "--annotations", inputs / "regions.jsonl.gz", "--out", tmp_path,
+        *PREFIX, "--layout", "artifact",
+    )  # fmt: skip
+    build("boxes", inputs / "probes_dev.jsonl", "--out", tmp_path, *PREFIX, "--layout", "artifact")
+    for folder, name in (("image_free_conf", "image_mismatch_seed202"), ("box_robustness", "detected_like")):
+        recorded = gzip.decompress((inputs / folder / f"{name}.jsonl.gz").read_bytes())
+        assert (tmp_path / f"{name}.jsonl").read_bytes() == recorded
+
+
+def test_occlusion_sets_hold_three_views(data: Path, tmp_path: Path) -> None:
+    build("occlusion", data / "golden_e2e" / "inputs" / "probes_dev.jsonl", "--out", tmp_path, "--limit", 4, *PREFIX)
+    probes = read_probes(tmp_path / "occlusion.jsonl").probes
+    assert [probe.view for probe in probes] == ["orig", "evidence_masked", "random_masked"] * 4
+
+
+def test_text_replacement_brings_its_images(data: Path, tmp_path: Path) -> None:
+    probes = data / "golden_e2e" / "inputs" / "probes_dev.jsonl"
+    arguments = ("text-replacement", probes, "--images", data / "mini_textocr", "--out", tmp_path / "out", *PREFIX)
+    said = build(*arguments, "--screen", "none", "--limit", 2)
+    assert "replaced     2 images" in said
+    found = read_probes(tmp_path / "out" / "text_replacement.jsonl").probes
+    assert len(found) == 16
+    for probe in found:
+        with Image.open(tmp_path / "out" / "images" / probe.image) as image:
+            assert image.size == Image.open(data / "mini_textocr" / str(probe.extra["original_image"])).size
+    glyphs = read_probes(tmp_path / "out" / "edit_region.jsonl").probes
+    assert all(probe.kind == "edit_region" and probe.label == "yes" for probe in glyphs)
+
+    review = tmp_path / "review.csv"
+    kept = found[0].image_id
+    review.write_text(f"image_id,decision\n{kept},valid_semantic_edit\n{found[-1].image_id},invalid\n")
+    build(*arguments, "--screen", "none", "--decisions", review)
+    again = read_probes(tmp_path / "out" / "text_replacement.jsonl").probes
+    assert {probe.image_id for probe in again} == {kept}
+
+
+def test_bad_arguments_are_one_line(data: Path, tmp_path: Path) -> None:
+    probes = data / "golden_e2e" / "inputs" / "probes_dev.jsonl"
+    with pytest.raises(SightlineError, match="unknown noise variant 'jiter'"):
+        build("boxes", probes, "--out", tmp_path, "--variant", "jiter", *PREFIX)
+    review = tmp_path / "review.csv"
+    review.write_text("image_id,decision\na,\n")
+    arguments = ("text-replacement", probes, "--images", data / "mini_textocr", "--out", tmp_path, *PREFIX)
+    with pytest.raises(SightlineError, match="has no decision 'valid_semantic_edit'"):
+        build(*arguments, "--decisions", review)
+    review.write_text("image\na\n")
+    with pytest.raises(SightlineError, match="needs columns image_id and decision"):
+        build(*arguments, "--decisions", review)
+    with pytest.raises(SightlineError, match="unknown text detector 'rapidcr'; did you mean 'rapidocr'"):
+        build(*arguments, "--screen", "rapidcr")
+
+
+BOX = (0.1, 0.1, 0.5, 0.3)
+
+
+@pytest.fixture
+def probes(tmp_path: Path) -> Path:
+    """A pair of probes on each of two pages, and the pages."""
+    records = []
+    for name, word in (("a", "Total"), ("b", "Change")):
+        Image.new("RGB", (400, 200), "white").save(tmp_path / f"{name}.png")
+        records.append(ImageRegions(name, f"{name}.png", (Word(word, BOX),), 400, 200))
+    write_probes(tmp_path / "probes.jsonl", build_hard_pairs(records, HardPairRules(max_area=1.0)).probes)
+    return tmp_path / "probes.jsonl"
+
+
+def test_the_readings_are_written_also_where_no_image_passes(
+    probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sightline.controls.text_replacement.Screen.read", lambda self, image, box: "something else")
+    with pytest.raises(SightlineError, match="no image allows a text replacement: 2 not readable as intended"):
+        build("text-replacement", probes, "--images", tmp_path, "--out", tmp_path / "out")
+    with open(tmp_path / "out" / "screening.csv", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["image_id"] for row in rows] == ["a", "b"]
+    assert [row["passed"] for row in rows] == ["False", "False"]
+    assert [row["read_sham"] for row in rows] == ["something else"] * 2
+    assert not (tmp_path / "out" / "text_replacement.jsonl").exists()
+
+
+def test_image_free_controls_take_the_options_of_the_annotation_format(probes: Path, tmp_path: Path) -> None:
+    rows = [
+        {"image_id": name, "image": f"{name}.png", "words": [{"text": word, "box": [0.1, 0.1, 0.4, 0.2]}]}
+        for name, word in (("a", "Total"), ("b", "Change"))
+    ]
+    (tmp_path / "regions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    arguments = ("image-free", probes, "--annotations", tmp_path / "regions.jsonl", "--out", tmp_path, "--seed", 1)
+    with pytest.raises(SightlineError, match="not declared"):
+        build(*arguments)
+    build(*arguments, "--boxes", "xywh", "--units", "normalised")
+    assert {probe.view for probe in read_probes(tmp_path / "image_free.jsonl").probes} == {
+        "orig", "blank", "image_mismatch_seed1",
+    }  # fmt: skip
+    build(*arguments, "--boxes", "xywh", "--units", "normalised", "--profile", "artifact")
+    assert (tmp_path / "blank.jsonl").is_file()
+    assert (tmp_path / "image_mismatch_seed1.jsonl").is_file()

@@ -1,0 +1,144 @@
+"""Budgets, selections and their checks, regimes of arms, and the cut of probes into shards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightline.arms.arm import parse_arm
+from sightline.auditing.records import boxes_read
+from sightline.core.row import cut_shards
+from sightline.core.selection import Budget, Regime, Selection, arm_regime
+from sightline.core.selection_rules import contributing, in_native_order, largest_shares, lineage_mask, output_parts
+
+# What holds of every budget and selection; how much of an output comes from a source, which legibility divides by.
+
+
+@pytest.mark.parametrize(
+    ("budget", "n", "k"),
+    [
+        (Budget.ratio(0.3), 7, 3),
+        (Budget.ratio(0.3), 10, 3),
+        (Budget.ratio(1.0), 7, 7),
+        (Budget.ratio(0.01), 7, 1),
+        (Budget.tokens(5), 7, 5),
+        (Budget.tokens(9), 7, 7),
+        (Budget(keep=0.0), 7, 1),
+    ],
+)
+def test_a_budget_is_rounded_up_and_keeps_a_token_at_least_and_no_more_than_there_are(
+    budget: Budget, n: int, k: int
+) -> None:
+    assert budget.resolve(n) == k
+
+
+def test_a_budget_of_every_tile_is_rounded_up_in_each_of_them() -> None:
+    tiles = ((2, 2), (2, 2), (1, 3))
+    assert Budget.ratio(0.3).total(tiles) == 4
+    assert Budget.ratio(0.3, per="tile").total(tiles) == 2 + 2 + 1
+
+
+def test_outputs_stand_in_the_order_of_their_anchors_and_keep_their_own_mix() -> None:
+    mix = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    ordered = in_native_order(Selection(torch.tensor([2, -1, 1]), mix))
+    assert ordered.anchors.tolist() == [-1, 1, 2]
+    assert ordered.mix is not None
+    assert torch.equal(ordered.mix, mix[[1, 2, 0]])
+
+
+def test_a_source_that_is_subtracted_is_of_the_lineage_too() -> None:
+    mix = torch.tensor([[1.0, -0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    assert lineage_mask(Selection(torch.tensor([0, -1]), mix), 3).tolist() == [True, True, False]
+
+
+def test_an_even_mix_of_m_sources_gives_each_one_mth_whatever_the_weights_add_up_to() -> None:
+    mix = torch.tensor([[3.0, 3.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.25]])
+    assert output_parts(mix).tolist() == [pytest.approx([1 / 3] * 3 + [0.0]), [0.0, 0.0, 0.0, 1.0]]
+
+
+def test_the_output_that_holds_most_of_a_source_counts() -> None:
+    mix = torch.tensor([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0]])
+    assert largest_shares(mix, 3).tolist() == pytest.approx([0.9, 0.75, 0.0])
+
+
+def test_weights_that_subtract_take_their_part_too() -> None:
+    assert largest_shares(torch.tensor([[1.0, -1.0]]), 2).tolist() == [0.5, 0.5]
+
+
+def test_the_class_token_takes_its_part_and_has_no_cell() -> None:
+    assert largest_shares(torch.tensor([[1.0, 1.0, 2.0]]), 2).tolist() == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_every_source_with_a_weight_has_a_share_and_no_other(dtype: torch.dtype) -> None:
+    mix = torch.tensor([[1e4, 1e-7, 0.0, 0.0], [0.0, 1e-7, 0.0, 1.0]], dtype=dtype)
+    assert torch.equal(largest_shares(mix, 4) > 0, contributing(mix, 4))
+    denormal = torch.tensor([[1e10, 1e-45]])
+    assert torch.equal(largest_shares(denormal, 2) > 0, contributing(denormal, 2))
+
+
+def test_an_output_made_of_nothing_has_no_parts() -> None:
+    assert output_parts(torch.zeros(2, 3)).tolist() == [[0.0] * 3] * 2
+
+
+DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}
+
+
+@pytest.mark.parametrize(
+    ("arm", "regime", "with_detector"),
+    [
+        ("full", "full", "full"),
+        ("target:0.3", "box-free method", "box-free method"),
+        ("random:0.3", "box-free control", "box-free control"),
+        ("protected:0.3", "oracle", "detector-assisted"),
+        ("evidence_only:0.3", "oracle", "detector-assisted"),
+        ("target:0.3:score=overlap", "oracle", "detector-assisted"),
+        ("shuffled:0.3:score=overlap", "oracle", "detector-assisted"),
+        ("masks:file=masks.jsonl", "replay", "replay"),
+    ],
+)
+def test_the_regime_follows_from_what_an_arm_reads(arm: str, regime: Regime, with_detector: Regime) -> None:
+    parsed = parse_arm(arm)
+    reads = regime == "oracle"
+    found = boxes_read(parsed, ANNOTATED, detected=False)
+    assert found == {"box_source": "annotation" if reads else "none", "regime": regime}
+    found = boxes_read(parsed, DETECTED, detected=True)
+    assert found == {"box_source": "rapidocr" if reads else "none", "regime": with_detector}
+
+
+def test_an_intervention_changes_nothing_about_the_regime() -> None:
+    assert boxes_read(parse_arm("target:0.3+remove_evidence"), ANNOTATED, detected=False)["regime"] == "box-free method"
+
+
+def test_who_does_not_say_whether_it_reads_boxes_is_taken_to_read_them() -> None:
+    assert arm_regime("method", None, detected=False) == "oracle"
+    assert arm_regime("method", None, detected=True) == "detector-assisted"
+
+
+def test_an_oracle_that_reads_no_boxes_is_one_all_the_same() -> None:
+    assert arm_regime("oracle", False, detected=False) == arm_regime("oracle", False, detected=True) == "oracle"
+
+
+def test_images_bound_a_shard_as_they_always_did() -> None:
+    cuts = list(cut_shards([3, 1, 2, 5, 1], images=2, probes=None))
+    assert [[part.image for part in cut] for cut in cuts] == [[0, 1], [2, 3], [4]]
+    assert all(part.start == 0 for cut in cuts for part in cut)
+
+
+def test_an_image_with_more_probes_than_a_shard_fills_several() -> None:
+    cuts = [[tuple(part) for part in cut] for cut in cut_shards([2, 10, 1, 1, 1], images=8, probes=4)]
+    assert cuts == [[(0, 0, 2)], [(1, 0, 4)], [(1, 4, 8)], [(1, 8, 10), (2, 0, 1), (3, 0, 1)], [(4, 0, 1)]]
+
+
+@given(st.lists(st.integers(1, 40)), st.integers(1, 5), st.none() | st.integers(1, 12))
+def test_every_probe_is_in_one_shard_and_none_is_too_large(sizes: list[int], images: int, probes: int | None) -> None:
+    cuts = list(cut_shards(sizes, images, probes))
+    found = [(part.image, place) for cut in cuts for part in cut for place in range(part.start, part.stop)]
+    assert found == [(image, place) for image, size in enumerate(sizes) for place in range(size)]
+    assert all(0 < len(cut) <= images for cut in cuts)
+    if probes is not None:
+        assert all(sum(part.stop - part.start for part in cut) <= probes for cut in cuts)
+        divided = {part.image for cut in cuts for part in cut if part.stop - part.start < sizes[part.image]}
+        assert all(sizes[image] > probes for image in divided)

@@ -1,0 +1,365 @@
+"""Cases of the open-answer tables: two choices, regions from several sources, masks measured as they were stored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from sightline.errors import SightlineError
+from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions
+from sightline.paper.cases import (
+    KEPT,
+    LOT,
+    NEEDS,
+    OUTCOME,
+    OpenCase,
+    case_count,
+    case_ids,
+    cases_of,
+    chosen_by_outcome,
+    open_rows,
+    open_runs,
+    stratified_sample,
+)
+from sightline.paper.printed import measured
+from sightline.paper.regions import (
+    answer_words,
+    audited,
+    boxes_of,
+    cases_of_task,
+    external_boxes,
+    line_context,
+    several_regions,
+)
+from sightline.paper.study import built_set
+
+pytestmark = pytest.mark.xdist_group("open cases")
+ARMS = ("full", "target_grid:0.3", "target_grid:0.5", "target_grid:0.7")
+TAGS = ("numeric answer",)
+
+
+def frame(scores: dict[str, tuple[float | None, ...]], task: str = "docvqa") -> pd.DataFrame:
+    """Scores of questions under the four arms; None: no row."""
+    return pd.DataFrame(
+        [
+            {"probe_id": probe, "task": task, "arm": arm, "score": score}
+            for probe, line in scores.items()
+            for arm, score in zip(ARMS, line, strict=True)
+            if score is not None
+        ]
+    )
+
+
+def case(name: str, *drops: float, full: float = 1.0, tags: tuple[str, ...] = (), task: str = "docvqa") -> OpenCase:
+    low, mid, high = drops
+    return OpenCase(name, task, full, (low, mid, high), tags)
+
+
+def test_cases_are_questions_with_all_four_answers_and_hold_what_each_budget_lost() -> None:
+    rows = frame({"b": (0.9, 0.4, 0.6, 1.0), "a": (1.0, 1.0, None, 1.0)})
+    (found,) = cases_of(rows, ARMS, {"b": TAGS})
+    assert (found.id, found.task, found.full, found.tags) == ("b", "docvqa", 0.9, TAGS)
+    assert found.drops == pytest.approx((0.5, 0.3, -0.1))
+    with pytest.raises(SightlineError, match="three budgets"):
+        cases_of(rows, ARMS[:2], {})
+
+
+def test_a_drop_of_exactly_a_half_is_large_and_of_exactly_a_fifth_small() -> None:
+    (found,) = cases_of(frame({"a": (0.9, 0.4, 0.9, 0.7)}), ARMS, {})
+    assert found.low
+    assert found.recovered
+    assert not found.mid
+    assert not found.persistent
+
+
+@pytest.mark.parametrize(
+    ("drops", "tags", "kinds"),
+    [
+        ((1.0, 1.0, 1.0), (), {"low", "mid", "persistent"}),
+        ((1.0, 0.0, 0.0), (), {"low", "recovered"}),
+        ((1.0, 0.0, 0.3), (), {"low"}),
+        ((0.0, 0.6, 0.0), (), {"mid"}),
+        ((0.0, 0.0, 0.0), TAGS, {"control"}),
+        ((0.0, 0.0, 0.0), (), set()),
+        ((0.3, 0.3, 0.3), TAGS, set()),
+    ],
+)
+def test_kinds_of_a_case_follow_from_its_drops_and_tags(
+    drops: tuple[float, ...], tags: tuple[str, ...], kinds: set[str]
+) -> None:
+    found = case("a", *drops, tags=tags)
+    names = ("low", "mid", "persistent", "recovered", "control")
+    assert {name for name in names if getattr(found, name)} == kinds
+    assert found.candidate == bool(kinds)
+
+
+def test_what_full_could_not_answer_is_no_candidate() -> None:
+    assert case("a", 0.8, 0.8, 0.8, full=0.8).candidate
+    assert not case("a", 0.7, 0.7, 0.7, full=0.79).candidate
+
+
+def many(task: str = "docvqa") -> list[OpenCase]:
+    """100 questions: 20 persistent, 15 lost at 50 %, 30 recovered by 70 %, 15 controls, 20 that are nothing."""
+    kinds = {
+        "persistent": (20, (1.0, 1.0, 1.0), ()),
+        "mid": (15, (0.9, 0.9, 0.4), ()),
+        "recovered": (30, (0.8, 0.3, 0.1), ()),
+        "control": (15, (0.1, 0.0, 0.0), TAGS),
+        "nothing": (20, (0.1, 0.0, 0.0), ()),
+    }
+    return [
+        case(f"{task}:{name}-{number:02d}", *drops, tags=tags, task=task)
+        for name, (count, drops, tags) in kinds.items()
+        for number in range(count)
+    ]
+
+
+def kinds(chosen: list[OpenCase]) -> Counter[str]:
+    return Counter(found.id.partition(":")[2].partition("-")[0] for found in chosen)
+
+
+def test_a_quarter_of_the_cases_each_is_persistent_mid_recovered_and_control() -> None:
+    chosen = chosen_by_outcome([*many(), *many("textvqa")])
+    assert Counter(found.task for found in chosen) == {"docvqa": 48, "textvqa": 48}
+    own = [found for found in chosen if found.task == "docvqa"]
+    # Whoever is persistent dropped at 50 % too: the 8 that the first quota left over come first in the second.
+    assert kinds(own) == {"persistent": 20, "mid": 4, "recovered": 12, "control": 12}
+    assert len({found.id for found in chosen}) == 96
+
+
+def test_what_the_quotas_leave_open_is_topped_up_with_other_candidates() -> None:
+    short = [found for found in many() if "-0" in found.id or "nothing" in found.id or "recovered" in found.id]
+    chosen = chosen_by_outcome([*short, *(case(f"docvqa:nothing-{n}", 0.0, 0.0, 0.0) for n in range(20, 60))])
+    # 10 persistent, 10 mid and 10 controls are all there are; 12 recovered and 6 more of them to make 48.
+    assert kinds(chosen) == {"persistent": 10, "mid": 10, "recovered": 18, "control": 10}
+
+
+def test_the_greatest_drop_comes_first_then_the_most_tags_then_the_id() -> None:
+    cases = [
+        case("d", 0.6, 0.6, 0.6), case("c", 0.9, 0.6, 0.6), case("b", 0.6, 0.6, 0.6, tags=TAGS),
+        case("a", 0.6, 0.6, 0.6), *(case(f"x{n}", 0.0, 0.0, 0.0) for n in range(4)),
+    ]  # fmt: skip
+    assert case_count(len(cases)) == 4
+    assert [found.id for found in chosen_by_outcome(cases)] == ["c", "b", "a", "d"]
+
+
+def test_too_few_candidates_stay_few_unless_a_demonstration_fills_them_up() -> None:
+    cases = [case("a", 1.0, 1.0, 1.0), *(case(f"x{n}", 0.0, 0.0, 0.0) for n in range(9))]
+    assert [found.id for found in chosen_by_outcome(cases)] == ["a"]
+    assert [found.id for found in chosen_by_outcome(cases, fill=True)] == ["a", "x0", "x1", "x2", "x3"]
+
+
+def test_a_small_set_gives_half_of_its_questions() -> None:
+    assert [case_count(questions) for questions in (500, 96, 95, 12, 1)] == [48, 48, 47, 6, 0]
+
+
+def test_the_stratified_sample_has_every_set_of_tags_in_its_share_of_each_task() -> None:
+    cases = [*many(), *(replace(found, id=f"t{found.id}") for found in many("textvqa"))]
+    chosen = stratified_sample(cases)
+    for task in ("docvqa", "textvqa"):
+        own = [found for found in chosen if found.task == task]
+        assert len(own) == 48
+        # 15 of 100 questions are tagged: 7.2 of 48, and 40.8 are not, whose remainder is the larger.
+        assert sum(found.tags == TAGS for found in own) == 7
+    assert len({found.id for found in chosen}) == 96
+
+
+def test_the_stratified_sample_does_not_look_at_answers() -> None:
+    cases = many()
+    blind = [replace(found, full=0.0, drops=(0.0, 0.0, 0.0)) for found in cases]
+    assert [found.id for found in stratified_sample(cases)] == [found.id for found in stratified_sample(blind)]
+    shuffled = stratified_sample(reversed(cases))
+    assert [found.id for found in shuffled] == [found.id for found in stratified_sample(cases)]
+    assert stratified_sample(cases, seed=1) != stratified_sample(cases, seed=2)
+
+
+# The two choices of a study, and what their masks leave.
+
+IMAGES = 6
+
+
+@pytest.fixture(scope="module")
+def answered(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A demonstration in which a tiny model has answered the questions of both benchmarks; no case is chosen yet."""
+    out = tmp_path_factory.mktemp("cases") / "study"
+    begun(out, data).compute(NEEDS)
+    return out
+
+
+def begun(out: Path, data: Path, **options: Any) -> Study:
+    settings = {"demo": True, "limit": IMAGES, "draws": 200, "example_draws": 200, "run": {"device": "cpu"}}
+    return Study(out, {"qwen": str(data / "tiny/qwen3vl")}, options=StudyOptions(**{**settings, **options}))
+
+
+def copied(answered: Path, data: Path, out: Path, **options: Any) -> Study:
+    """A study of its own with the same answers."""
+    shutil.copytree(answered, out)
+    return begun(out, data, **options)
+
+
+def with_scores(study: Study, scores: dict[str, tuple[float, ...]]) -> None:
+    """Gives questions these scores under Full and the three budgets; all others are never answered."""
+    rows = open_rows(study)
+    arms = {study.arm("qwen", arm): place for place, arm in enumerate(("full", *KEPT.values()))}
+    own = [
+        scores.get(probe, (0.0,) * len(arms))[arms[arm]]
+        for probe, arm in zip(rows["probe_id"], rows["arm"], strict=True)
+    ]
+    study._made["open rows"] = rows.assign(score=own)
+
+
+def test_cases_by_lot_are_half_of_a_small_set_of_each_task_about_images_as_annotators_see_them(
+    answered: Path, data: Path, tmp_path: Path
+) -> None:
+    study = copied(answered, data, tmp_path / "study")
+    file, found, images = built_set(study, LOT)
+    assert sorted(probe.task for probe in found.probes) == ["docvqa"] * 3 + ["textvqa"] * 3
+    assert found.construction["seed"] == 20_260_728
+    for probe in found.probes:
+        assert not probe.regions
+        assert probe.visible_boxes == ()
+        with Image.open(images / probe.image) as image:
+            assert (image.format, image.mode) == ("JPEG", "RGB")
+            assert max(image.size) <= 1600
+    assert Path(f"{file}.lock.json").is_file()
+
+
+def test_cases_by_outcome_are_those_that_full_answers_and_pruning_loses(
+    answered: Path, data: Path, tmp_path: Path
+) -> None:
+    study = copied(answered, data, tmp_path / "study")
+    questions = {task: sorted(probe["id"] for probe in run.probes) for task, run in open_runs(study).items()}
+    scores: dict[str, tuple[float, ...]] = {
+        questions["textvqa"][3]: (1.0, 0.0, 0.0, 0.0),
+        questions["docvqa"][5]: (0.9, 0.2, 0.9, 0.9),
+        questions["docvqa"][2]: (0.7, 0.0, 0.0, 0.0),
+    }
+    with_scores(study, scores)
+    chosen = case_ids(study, OUTCOME)
+    # A demonstration fills up with questions that do not qualify, behind those that do, and says so.
+    assert chosen[0] == questions["docvqa"][5]
+    assert chosen[3] == questions["textvqa"][3]
+    assert len(chosen) == 6
+    assert "4 of the cases chosen by outcome do not qualify" in "\n".join(study.notes)
+
+
+def test_a_choice_is_made_once_and_kept(answered: Path, data: Path, tmp_path: Path) -> None:
+    study = copied(answered, data, tmp_path / "study")
+    before = case_ids(study, LOT)
+    assert case_ids(begun(tmp_path / "study", data), LOT) == before
+
+
+def test_where_nothing_is_answered_the_choice_by_outcome_is_left_out_and_the_study_goes_on(
+    answered: Path, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "study"
+    shutil.copytree(answered, out)
+    record = json.loads((out / "study.json").read_text())
+    folders = {task: str(out / "stand-ins" / task) for task in ("textvqa", "docvqa")}
+    (out / "study.json").write_text(json.dumps({**record, "demo": False, "open_data": folders}))
+    study = begun(out, data, demo=False, run={"device": "cpu", "dtype": "float32", "image_options": {}})
+    study.__dict__["detector"] = "missing"  # a source of no boxes instead of an engine that must be installed
+    # Rows that were read before an arm was added: cases must be chosen from those that are there by then.
+    study._made["open rows"] = open_rows(study).query("selector == 'full'")
+    table = PAPER_TABLES.get("S24")
+    study.compute([Need("qwen", "textvqa-lite", ("random:0.7",)), *table.needs()])
+    assert any(note.startswith("cases-by-outcome is left out: Full answers no question") for note in study.notes)
+    outcome, lot = measured(study, table).blocks
+    assert {line.why_not for line in outcome.lines} == {
+        "Full answers no question of TextVQA-500 and DocVQA-500, so none can be chosen by outcome"
+    }
+    by_words = {line.line.words[0]: line for line in lot.lines}
+    assert by_words["All"].cells[0].value == 6.0
+    assert by_words["All"].cells[-1].value == 0.0
+    # The arm that another table asked for is none of those that cases are audited under.
+    assert set(open_rows(study)["arm"]) == {study.arm("qwen", arm) for arm in ("full", *KEPT.values())}
+    assert by_words["Rows with boxes"].why_not == "the detector found no box on any case"
+
+
+def test_masks_are_measured_against_whatever_regions_are_named(answered: Path, data: Path, tmp_path: Path) -> None:
+    study = copied(answered, data, tmp_path / "study")
+    ids = case_ids(study, LOT)
+    rows = audited(study, {probe: [(0.0, 0.0, 1.0, 1.0)] for probe in ids})
+    assert set(rows["probe_id"]) == set(ids)
+    assert len(rows) == len(ids) * 4
+    np.testing.assert_allclose(rows["ecr"], rows["keep"], atol=1e-6)
+    np.testing.assert_allclose(rows["worst_region"], rows["keep"], atol=1e-6)
+    clear = rows[(rows["keep"] - 0.5).abs() > 1e-6]
+    assert (clear["all_half"] == (clear["keep"] > 0.5)).all()
+    with pytest.raises(SightlineError, match="none of the cases has a region"):
+        audited(study, {})
+
+
+def test_regions_come_from_boxes_and_ocr_of_the_benchmarks_unless_people_drew_some(
+    answered: Path, data: Path, tmp_path: Path
+) -> None:
+    study = copied(answered, data, tmp_path / "study")
+    texts, pages = (cases_of_task(study, LOT, task) for task in ("textvqa", "docvqa"))
+    given, words, lines = external_boxes(study, texts), answer_words(study, pages), line_context(study, pages)
+    assert set(given) == {probe.id for probe in texts}
+    assert {len(found.regions) for found in given.values()} == {1}
+    assert set(words) == set(lines) == {probe.id for probe in pages}
+    for probe, found in lines.items():
+        assert words[probe].regions == found.regions[: len(words[probe].regions)]
+    assert any(len(lines[probe].regions) > len(words[probe].regions) for probe in lines)
+    assert several_regions(study, LOT) == {**given, **lines}
+    assert "nobody drew regions (--annotations), so 6 of 6 cases" in study.notes[-1]
+
+
+def test_rows_that_people_drew_are_taken_by_the_number_of_the_question(
+    answered: Path, data: Path, tmp_path: Path
+) -> None:
+    chosen = case_ids(copied(answered, data, tmp_path / "study"), LOT)
+    rows = [
+        json.loads(line)
+        for task in ("textvqa", "docvqa")
+        for line in (answered / "stand-ins" / task / "annotations.jsonl").read_text().splitlines()
+    ]
+    own = [row for row in rows if row["sample_id"] in chosen][:-2]
+    other = next(row for row in rows if row["sample_id"] not in chosen)
+    for row in own:
+        row["sample_id"] = f"{row['task']}_val_lite:{row['question_id']}"
+        row["task"] = f"{row['task']}_val_lite"
+    own[0]["status"] = "uncertain"
+    file = tmp_path / "annotations.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*own, other]))
+    study = begun(tmp_path / "study", data, annotations=file)
+    found = several_regions(study, LOT)
+    assert set(found) == {row["sample_id"].replace("_val_lite", "") for row in own[1:]}
+    assert {role for each in found.values() for role in each.roles} <= {"answer_value", "field_label"}
+    assert study.notes[-1].startswith("cases-by-lot: 3 of 6 cases have regions that people drew")
+    drawn = {row["sample_id"].replace("_val_lite", ""): len(row["boxes"]) for row in own[1:]}
+    assert {probe: len(boxes) for probe, boxes in boxes_of(found).items()} == drawn
+
+
+def test_what_a_benchmark_lacks_for_regions_is_said(answered: Path, data: Path, tmp_path: Path) -> None:
+    study = copied(answered, data, tmp_path / "study")
+    cases = {task: cases_of_task(study, LOT, task) for task in ("textvqa", "docvqa")}
+    shutil.rmtree(study.out / "stand-ins" / "docvqa" / "ocr_results")
+    for file in (study.out / "stand-ins" / "textvqa").glob("boxes-*"):
+        file.unlink()
+    with pytest.raises(SightlineError, match="has no boxes of TextVQA's answers"):
+        external_boxes(study, cases["textvqa"])
+    with pytest.raises(SightlineError, match="has no OCR of these pages: ocr_results or spdocvqa_ocr"):
+        line_context(study, cases["docvqa"])
+
+
+def test_no_selector_saw_the_regions_of_a_case(answered: Path, data: Path) -> None:
+    for run in open_runs(begun(answered, data)).values():
+        assert all(not probe["regions"] and not probe.get("boxes") for probe in run.probes)
+        assert set(run.frame()["box_source"]) == {"none"}
+
+
+@pytest.mark.parametrize("option", ["annotations", "second_annotations"])
+def test_rows_of_people_that_are_not_there_are_refused_at_once(data: Path, tmp_path: Path, option: str) -> None:
+    with pytest.raises(SightlineError, match=rf"--{option.replace('_', '-')}: there is no file"):
+        begun(tmp_path / "study", data, **{option: tmp_path / "nobody.jsonl"})

@@ -1,0 +1,298 @@
+"""Data as their publishers ship them: found as archives unpack, asked as tables want it, and checked beforehand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from lab.stand_ins import StandIns
+from sightline.cli import app
+from sightline.cost.shapes import weight_bytes
+from sightline.errors import SightlineError
+from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions, check
+from sightline.paper.data import unpack
+from sightline.paper.printed import explained, measured
+from sightline.paper.run import opened, run_table
+from sightline.paper.study import NothingToAskError, built_set
+from sightline.probes import read_probes
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.xdist_group("paper's data")
+
+
+def unpacked_textocr(data: Path, folder: Path, images: str | None) -> Path:
+    """The mini set as TextOCR is downloaded: ``train/ID.jpg`` in the file, ``images/ID.jpg`` on disk."""
+    folder.mkdir(parents=True)
+    (source,) = (data / "mini_textocr").glob("TextOCR_*val.json")
+    shutil.copyfile(source, folder / "TextOCR_0.1_val.json")
+    if images is not None:
+        shutil.copytree(data / "mini_textocr/train", folder / images)
+    return folder
+
+
+def unpacked_docvqa(published: StandIns, folder: Path, *, images: bool = True) -> Path:
+    """SP-DocVQA as its site ships it: questions, images and OCR in three folders."""
+    (folder / "spdocvqa_qas").mkdir(parents=True)
+    shutil.copyfile(published.file("docvqa/val_v1.0_withQT.json"), folder / "spdocvqa_qas/val_v1.0_withQT.json")
+    if images:
+        shutil.copytree(published.file("docvqa/documents"), folder / "spdocvqa_images")
+    shutil.copytree(published.file("docvqa/ocr_results"), folder / "spdocvqa_ocr")
+    return folder
+
+
+@pytest.mark.parametrize("images", ["train_images", "train_val_images/train_images", "train", "images/train"])
+def test_textocr_is_taken_as_its_archive_unpacks(data: Path, tmp_path: Path, images: str) -> None:
+    source = json.loads(next((data / "mini_textocr").glob("*.json")).read_text())
+    assert all(image["file_name"].startswith("train/") for image in source["imgs"].values())
+    folder = unpacked_textocr(data, tmp_path / "textocr", images)
+    study = Study(tmp_path / "study", {}, folder, StudyOptions(limit=4))
+    study.record()
+    _, found, root = built_set(study, "development")
+    assert all((root / probe.image).is_file() for probe in found.probes)
+
+
+def test_the_audit_of_the_negatives_needs_no_image_and_runs_later_find_them(data: Path, tmp_path: Path) -> None:
+    folder = unpacked_textocr(data, tmp_path / "textocr", None)
+    study = Study(tmp_path / "study", {}, folder, StudyOptions(limit=4))
+    printed = run_table(study, PAPER_TABLES.get("S6"))
+    assert printed.state == "9 of 9 lines measured", printed.missing
+    with pytest.raises(Exception, match=r"not its images: .* was looked for in .*train_images"):
+        built_set(study, "confirmation")
+    shutil.copytree(data / "mini_textocr/train", folder / "train_images")
+    _, found, root = built_set(Study(tmp_path / "study", {}, folder, StudyOptions(limit=4)), "confirmation")
+    assert all((root / probe.image).is_file() for probe in found.probes)
+
+
+def test_docvqa_is_taken_as_its_site_ships_it(published: StandIns, tmp_path: Path) -> None:
+    folder = unpacked_docvqa(published, tmp_path / "sp")
+    study = Study(tmp_path / "study", {}, options=StudyOptions(limit=4), open_data={"docvqa": folder})
+    study.record()
+    _, found, root = built_set(study, "docvqa")
+    assert all((root / probe.image).is_file() for probe in found.probes)
+
+
+def test_docvqa_without_its_images_says_where_they_were_looked_for(published: StandIns, tmp_path: Path) -> None:
+    folder = unpacked_docvqa(published, tmp_path / "sp", images=False)
+    study = Study(tmp_path / "study", {}, options=StudyOptions(limit=4), open_data={"docvqa": folder})
+    study.record()
+    with pytest.raises(NothingToAskError, match=r"val_v1\.0_withQT\.json .* not its images: .*\.png .*spdocvqa_images"):
+        built_set(study, "docvqa")
+
+
+def test_one_folder_of_lmms_eval_lite_serves_both_benchmarks(published: StandIns, tmp_path: Path) -> None:
+    lite = tmp_path / "LMMs-Eval-Lite"
+    for task in ("textvqa", "docvqa"):
+        (lite / f"{task}_val").mkdir(parents=True)
+        for shard in published.shards(f"{task}/lite-*.parquet"):
+            shutil.copyfile(shard, lite / f"{task}_val" / shard.name)
+    folders = {"textvqa": lite, "docvqa": lite}
+    study = Study(tmp_path / "study", {}, options=StudyOptions(limit=4, lite=True), open_data=folders)
+    study.record()
+    assert len(built_set(study, "textvqa-lite")[1].probes) == len(built_set(study, "docvqa-lite")[1].probes) == 4
+
+
+# Open questions.
+
+
+def study(published: StandIns, out: Path, *tasks: str, **options: Any) -> Study:
+    folders = {task: published.file(task) for task in tasks or ("textvqa", "docvqa", "ocrbench")}
+    made = Study(out, {"qwen": "nowhere"}, options=StudyOptions(**options), open_data=folders)
+    made.record()
+    return made
+
+
+def test_all_questions_of_a_benchmark_are_asked_with_all_their_answers(published: StandIns, tmp_path: Path) -> None:
+    made = study(published, tmp_path / "study")
+    file, found, images = built_set(made, "textvqa")
+    assert len(found.probes) == 24
+    assert {len(probe.answers) for probe in found.probes} == {10}
+    assert all((images / probe.image).is_file() for probe in found.probes), "images inside parquet were unpacked"
+    assert read_probes(file).source["format"] == "textvqa"
+    assert not any(probe.decoy for probe in found.probes)
+
+
+def test_the_500_question_part_is_part_of_the_whole(published: StandIns, tmp_path: Path) -> None:
+    made = study(published, tmp_path / "study")
+    whole, part = ({probe.id for probe in built_set(made, name)[1].probes} for name in ("docvqa", "docvqa-lite"))
+    assert part < whole
+
+
+def test_the_authors_json_serves_where_there_is_no_parquet(published: StandIns, tmp_path: Path) -> None:
+    folder = tmp_path / "textvqa"
+    shutil.copytree(published.file("textvqa"), folder, ignore=shutil.ignore_patterns("*.parquet"))
+    made = Study(tmp_path / "study", {}, open_data={"textvqa": folder})
+    made.record()
+    _, found, images = built_set(made, "textvqa")
+    assert images == folder
+    _, packed, _ = built_set(study(published, tmp_path / "other"), "textvqa")
+    assert [probe.id for probe in found.probes] == [probe.id for probe in packed.probes]
+
+
+def test_ocrbench_is_drawn_as_the_command_draws_it(published: StandIns, tmp_path: Path) -> None:
+    _, found, _ = built_set(study(published, tmp_path / "study", limit=4), "ocrbench")
+    assert len(found.probes) == 10, "one question of each type"
+    (shard,) = published.shards("ocrbench/test-*.parquet")
+    images, own = str(tmp_path / "images"), str(tmp_path / "own.jsonl")
+    built = ["--sample", "1", "--seed", "29", "--images", images, "--out", own]
+    done = CliRunner().invoke(app, ["probes", "build", str(shard), *built], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert read_probes(tmp_path / "own.jsonl").digest == found.digest
+    assert all(probe.decoy for probe in found.probes)
+
+
+def test_the_artifact_profile_has_the_artifacts_ids_and_jpegs(published: StandIns, tmp_path: Path) -> None:
+    made = study(published, tmp_path / "study", profile="artifact", limit=4)
+    ids = {name: built_set(made, name)[1].probes[0].id for name in ("textvqa", "docvqa-lite")}
+    assert ids["textvqa"].startswith("textvqa_val:")
+    assert ids["docvqa-lite"].startswith("docvqa_val_lite:")
+    assert {Path(probe.image).suffix for probe in built_set(made, "ocrbench")[1].probes} == {".jpg"}
+
+
+def test_lines_about_a_benchmark_that_was_not_given_say_so(published: StandIns, tmp_path: Path) -> None:
+    made = study(published, tmp_path / "study", "textvqa")
+    needs = made.servable(PAPER_TABLES.get("S20").needs())
+    assert {need.probes for need in needs} == {"textvqa", "textvqa-lite"}
+    missing = measured(made, PAPER_TABLES.get("S20")).missing
+    assert any("DocVQA was not given: name its folder with --docvqa" in line for line in missing)
+
+
+def test_a_folder_without_the_files_is_answered_with_their_names(tmp_path: Path) -> None:
+    made = Study(tmp_path / "study", {}, open_data={"ocrbench": tmp_path})
+    with pytest.raises(
+        SightlineError, match=r"has none of test-\*\.parquet, .*OCRBench\.json; --ocrbench is the folder"
+    ):
+        made.questions.files("ocrbench")
+
+
+def test_a_demonstration_unpacks_its_questions_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[Path] = []
+    monkeypatch.setattr("sightline.paper.data.unpack", lambda archive, to: (unpacked.append(to), unpack(archive, to)))
+    made = Study(tmp_path / "study", {}, options=StudyOptions(demo=True))
+    file = tmp_path / "study/stand-ins/ocrbench/test-00000-of-00001.parquet"
+    assert [made.questions.files("ocrbench") for _ in range(2)] == [[file]] * 2
+    assert len(unpacked) == 1
+    given = Study(
+        tmp_path / "other", {"qwen": "nowhere"}, options=StudyOptions(demo=True), open_data={"ocrbench": tmp_path}
+    )
+    assert not given.servable([Need("qwen", "ocrbench", ("full",))]), "a folder that was named is looked into"
+
+
+def test_lite_asks_the_500_question_parts_and_says_so(published: StandIns, tmp_path: Path) -> None:
+    made = study(published, tmp_path / "study", lite=True)
+    whole, part = Need("qwen", "textvqa", ("full",)), Need("qwen", "textvqa-lite", ("target_grid:0.3",))
+    assert made.servable([whole, part]) == [Need("qwen", "textvqa-lite", ("full", "target_grid:0.3"))]
+    assert "(--lite)" in made.notes[0]
+    with pytest.raises(SightlineError, match="was begun with lite=True, not False"):
+        study(published, tmp_path / "study")
+
+
+def test_folders_of_open_questions_are_remembered(published: StandIns, tmp_path: Path) -> None:
+    study(published, tmp_path / "study", "docvqa", lite=True)
+    again = opened(tmp_path / "study")
+    assert again.open_data == {"docvqa": published.file("docvqa")}
+    assert again.options.lite
+
+
+def test_a_study_begun_before_there_were_open_questions_goes_on(published: StandIns, tmp_path: Path) -> None:
+    study(published, tmp_path / "study")
+    record = tmp_path / "study/study.json"
+    former = {
+        name: value for name, value in json.loads(record.read_text()).items() if name not in ("lite", "open_data")
+    }
+    record.write_text(json.dumps(former))
+    assert Study(tmp_path / "study", {}).open_data == {}
+
+
+# paper check
+
+
+def checked(*options: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["paper", "check", *map(str, options)], env={"COLUMNS": "240"})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def test_check_names_what_is_missing_and_how_to_get_it() -> None:
+    code, said = checked()
+    assert code == 0, "nothing was named, so nothing is wrong"
+    for word in ("TextOCR_0.1_val.json", "lmms-lab/textvqa", "echo840/OCRBench", "b234b804b114", "sightline convert"):
+        assert word in said
+    assert "on an H200" in said
+
+
+def test_check_on_stand_ins_as_the_archives_unpack(data: Path, published: StandIns, tmp_path: Path) -> None:
+    folder = unpacked_textocr(data, tmp_path / "textocr", "train_images")
+    sp = unpacked_docvqa(published, tmp_path / "sp")
+    started = time.perf_counter()
+    code, said = checked(
+        "--textocr", folder, "--docvqa", sp, "--models", data / "tiny/llava", "--clip", data / "tiny/clip"
+    )
+    assert time.perf_counter() - started < 20
+    lines = {line.split("  ")[0].strip() + "|" + line: line for line in said.splitlines()}
+    assert code == 1, "a few images are not the paper's set"
+    assert any("TextOCR images" in line and "train_images" in line and line.startswith("ok") for line in lines.values())
+    assert "not the whole part" in said
+    assert "24 of 5,349 questions" in said
+    assert "spdocvqa_images" in said
+    assert "llava stands in for it" in said
+    assert any(line.startswith("ok") and "CLIP" in line for line in lines.values())
+    assert "the paper's is b234b804b114d9e37bb655e11cbbb5f5e971b7a9" in said
+
+
+def test_check_knows_the_papers_development_set(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many images as the mini set has, and its own ids in place of the published ones."""
+    folder = unpacked_textocr(data, tmp_path / "textocr", "train_images")
+    monkeypatch.setattr(check, "IMAGES", 4)
+    study = Study(tmp_path / "study", {}, folder, StudyOptions(limit=4))
+    ids = tmp_path / "ids.txt"
+    ids.write_text("\n".join(built_set(study, "development")[1].image_ids))
+    monkeypatch.setattr(check, "DEVELOPMENT_IDS", ids)
+    code, said = checked("--textocr", folder)
+    assert code == 0
+    assert "the paper's 500 images, in its order" in said
+    assert "published counts" in said
+    ids.write_text("\n".join(reversed(ids.read_text().split())))
+    code, said = checked("--textocr", folder)
+    assert code == 1
+    assert "not the annotations that it was built from" in said
+
+
+def test_checks_constants_are_those_of_the_cards_and_the_published_ids() -> None:
+    masks = (REPOSITORY / "tests/data/protocol/paper_evidence/sample_ids.txt").read_text().split()
+    ids = list(dict.fromkeys(name.split(":")[0].removeprefix("textocr-") for name in masks))
+    assert check.DEVELOPMENT_IDS.read_text().split() == ids
+    cards = {
+        name: json.loads((REPOSITORY / f"benchmarks/cards/h200/{name}.json").read_text())
+        for name in ("sweep-qwen", "answers-qwen")
+    }
+    points = {name: [point for result in card["results"] for point in result["points"]] for name, card in cards.items()}
+    assert points["sweep-qwen"][0]["extra"]["engine_rows_per_s"] == pytest.approx(check.ROWS_PER_S, abs=0.05)
+    slowest = min(point["extra"]["answers_per_s"] for point in points["answers-qwen"])
+    assert slowest == pytest.approx(check.ANSWERS_PER_S, abs=0.05)
+    assert points["sweep-qwen"][0]["memory"]["allocated_incremental"] == check.WORKING_BYTES["yes_no"]
+    most = max(point["memory"]["allocated_incremental"] for point in points["answers-qwen"])
+    assert most == check.WORKING_BYTES["open"]
+    shapes = {"qwen": "qwen3-vl-8b", "llava": "llava-1.5-7b", "internvl": "internvl3.5-8b"}
+    assert {name: weight_bytes(shape, torch.bfloat16) for name, shape in shapes.items()} == check.BYTES
+
+
+@pytest.mark.parametrize("number", ["1", "S13", "S20"])
+def test_shown_commands_are_complete(number: str) -> None:
+    """Every run names its images, every build its annotations and the file it writes."""
+    lines = [line.strip() for line in explained(PAPER_TABLES.get(number)).splitlines()]
+    runs = [line for line in lines if line.startswith("sightline run ")]
+    builds = [line for line in lines if line.startswith(("sightline probes build", "sightline controls build"))]
+    assert runs
+    assert builds
+    for line in runs:
+        assert " --images " in line, line
+    for line in builds:
+        assert " --out " in line, line
+        assert not line.split("build ")[1].startswith("-"), line

@@ -1,0 +1,105 @@
+"""One vocabulary: a key has one title, kind and explanation; what an arm, an oracle and a panel are called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sightline.core.selection import NO_BOXES
+from sightline.errors import SightlineError
+from sightline.report.columns import (
+    ASSISTED,
+    BOX_FREE,
+    ORACLES,
+    UNKNOWN,
+    family,
+    panel_of,
+    table_column,
+    table_columns,
+    vocabulary,
+)
+from sightline.rows.usable import oracle_words
+from sightline.statistics.metrics import METRICS
+from tests.conftest import REPOSITORY
+
+SOURCE = REPOSITORY / "src" / "sightline"
+OTHER_TITLES = {
+    ("compare", "reference_value"), ("compare", "value"), ("compare", "diff"), ("compare", "words"),
+    ("changed_answers", "change"), ("frontier", "n_probes"), ("image_dependence", "stratum"), ("legible_arms", "n"),
+    ("legible_arms", "ecr"), ("legible_arms", "legibility"), ("legible_arms", "advantage"), ("limited_probes", "all"),
+    ("limited_probes", "kept"), ("region_coverage", "n_probes"), ("region_coverage", "n"),
+    ("region_coverage", "advantage"), ("replaced_text", "ecr"), ("replaced_text", "center_recall"), ("validity", "n"),
+    ("validity", "coverage"), ("page", "tie"),
+}  # fmt: skip
+"""(module, key) of the few columns that a table calls otherwise than the vocabulary: each one is spelled out."""
+
+
+def calls(name: str) -> Iterator[tuple[Path, ast.Call]]:
+    """Every call of a function in the packages whose tables name their columns by key."""
+    for package in ("report", "leaderboard"):
+        for file in (SOURCE / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+                    yield file, node
+
+
+def test_the_vocabulary_is_in_order_and_leaves_metrics_their_own_names() -> None:
+    keys = list(vocabulary())
+    assert keys == sorted(keys)
+    assert not set(keys) & set(METRICS)
+    assert all(column.title for column in vocabulary().values())
+
+
+def test_a_key_has_one_title() -> None:
+    written = [
+        f"{file.name}: {ast.unparse(call)}"
+        for file, call in calls("TableColumn")
+        if all(isinstance(argument, ast.Constant) for argument in call.args[:2])
+    ]
+    assert written == [], "name the column by its key: table_columns('arm n'), or put it into columns.toml"
+    renamed = {
+        (file.stem, str(call.args[0].value))
+        for file, call in calls("table_column")
+        if isinstance(call.args[0], ast.Constant)
+        and any(word.arg == "title" and isinstance(word.value, ast.Constant) for word in call.keywords)
+    }
+    assert renamed == OTHER_TITLES
+
+
+def test_columns_are_named_by_key_and_changed_where_a_table_says_otherwise() -> None:
+    arm, accuracy, change = table_columns("arm accuracy", table_column("change", interval=True))
+    assert (arm.title, arm.kind) == ("Arm", "text")
+    assert (accuracy.title, accuracy.kind) == (METRICS["accuracy"].label, "score")
+    assert (change.title, change.interval) == ("Change", True)
+    with pytest.raises(SightlineError, match="no_such_column"):
+        table_columns("arm no_such_column")
+
+
+@pytest.mark.parametrize(
+    ("arm", "without_budget"),
+    [
+        ("scope:0.4:alpha=0", "scope:alpha=0"),
+        ("target:192t", "target"),
+        ("target:0.3/tile", "target/tile"),
+        ("scope:64t/tile:alpha=0", "scope/tile:alpha=0"),
+        ("full", "full"),
+        ("masks:file=0.3/tile", "masks:file=0.3/tile"),
+    ],
+)
+def test_a_family_is_an_arm_without_its_size_but_with_what_it_counts(arm: str, without_budget: str) -> None:
+    assert family(arm) == without_budget
+
+
+def test_every_regime_has_its_panel() -> None:
+    assert {panel_of(regime) for regime in ("full", "box-free method", "box-free control")} == {BOX_FREE}
+    assert (panel_of("detector-assisted"), panel_of("oracle")) == (ASSISTED, ORACLES)
+    assert panel_of("replay") == panel_of(None) == panel_of(float("nan")) == UNKNOWN
+
+
+def test_words_follow_from_what_the_oracle_reads() -> None:
+    assert oracle_words("annotation") == "(oracle: reads the annotated boxes)"
+    assert oracle_words("heavy_jitter") == "(oracle: reads boxes made from the annotation)"
+    assert oracle_words(NO_BOXES) == "(oracle: knows what no deployed method could)"

@@ -1,0 +1,271 @@
+"""Which cases a report shows, how they are packed, and what is drawn over an image."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from sightline.errors import SightlineError
+from sightline.report.case_packing import LARGEST_SIDE, pack_cases, small_jpeg, touching
+from sightline.report.cases import NEARLY_ALIKE, choose_cases, mark_rows, standing
+from sightline.report.hero import DROPPED, MERGED, OUTSIDE, cell_path, make_hero, overlay
+from sightline.report.page import embed_json
+from sightline.rows.run import load_run
+from sightline.rows.source import Source, read_source
+from sightline.store.folder import RunFolder
+from tests.unit.report.fake_run import HOSTILE, grid_cells, make_run
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def source(run: Path) -> Source:
+    return read_source([run])
+
+
+def test_the_first_case_is_correct_without_evidence(source: Source) -> None:
+    first = choose_cases(source, 5)[0]
+    row = row_of(source, first.probe_id, first.featured)
+    assert row["label"] == "yes"
+    assert row["correct"]
+    assert row["ecr"] <= 1e-12
+
+
+def row_of(source: Source, probe: str, arm: str) -> pd.Series[Any]:
+    return source.frame[(source.frame["arm"] == arm) & (source.frame["probe_id"] == probe)].iloc[0]
+
+
+def test_the_first_case_is_a_method_beside_a_control_that_answers_alike_without_the_evidence(source: Source) -> None:
+    first = choose_cases(source, 1)[0]
+    kept, gone = (row_of(source, first.probe_id, arm) for arm in (first.beside, first.featured))
+    assert (kept["regime"], gone["regime"]) == ("box-free method", "box-free control")
+    assert kept["correct"]
+    assert gone["correct"]
+    assert kept["anchor_ecr"] >= 0.5
+    assert gone["ecr"] <= 1e-12
+
+
+def test_of_several_such_pairs_one_with_nearly_equal_margins_is_shown(tmp_path: Path) -> None:
+    source = read_source([make_run(tmp_path / "run", images=60, arms=("full", "target:0.3", "random:0.3"))])
+    first = choose_cases(source, 1)[0]
+    kept, gone = (row_of(source, first.probe_id, arm)["margin"] for arm in (first.beside, first.featured))
+    assert abs(kept - gone) <= NEARLY_ALIKE * min(kept, gone)
+
+
+def test_a_shuffled_arm_is_the_story_only_when_there_is_no_other(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "shuffled:0.3", "random:0.3")
+    source = read_source([make_run(tmp_path / "run", arms=arms)])
+    assert choose_cases(source, 1)[0].featured == "random:0.3"
+    alone = read_source([make_run(tmp_path / "alone", arms=arms[:3])])
+    assert choose_cases(alone, 1)[0].featured in ("shuffled:0.3", "target:0.3")
+
+
+def test_an_oracle_is_never_the_story(tmp_path: Path) -> None:
+    arms = ("full", "protected:0.3", "random:0.3")
+    first = choose_cases(read_source([make_run(tmp_path / "run", arms=arms)]), 1)[0]
+    assert (first.featured, first.beside) == ("random:0.3", "")
+
+
+def test_evidence_lost_to_a_crop_does_not_lead(tmp_path: Path) -> None:
+    """What the processor cut away before pruning says nothing about the selector."""
+
+    def crop(row: dict[str, Any]) -> None:
+        if row["image_id"] < "img0010":
+            row["ecr"] = row["anchor_ecr"] = 0.0
+
+    source = read_source([make_run(tmp_path / "run", edit_row=crop)])
+    first = choose_cases(source, 3)[0]
+    assert first.probe_id >= "img0010"
+    gone = source.frame[(source.frame["label"] == "yes") & source.frame["correct"] & (source.frame["ecr"] == 0)]
+    strongest = gone.sort_values("margin").iloc[-1]
+    assert strongest["image_id"] < "img0010", "the largest margin is among the cropped ones"
+
+
+def test_cases_are_bounded_unique_and_never_about_full(source: Source) -> None:
+    cases = choose_cases(source, 12)
+    assert len(cases) == 12
+    assert len({case.probe_id for case in cases}) == 12
+    assert "full" not in {case.featured for case in cases}
+    assert len({case.featured for case in cases}) > 4, "arms take turns"
+    assert choose_cases(source, 0) == []
+
+
+def test_marks_follow_their_definitions(source: Source) -> None:
+    rows = mark_rows(source.runs[0])
+    assert (rows["unsupported"] == ((rows["label"] == "yes") & rows["correct"] & (rows["ecr"] <= 1e-12))).all()
+    full = rows[rows["arm"] == "full"].set_index("probe_id")["predicted"]
+    assert (rows["flip"] == (rows["predicted"] != rows["probe_id"].map(full))).all()
+    assert not rows.loc[rows["arm"] == "full", "flip"].any()
+
+
+def test_every_image_and_cell_set_is_stored_once(source: Source) -> None:
+    packed = pack_cases(source, choose_cases(source, 40))
+    assert len(packed["cases"]) == 40
+    assert len(packed["images"]) == 20, "two probes of an image share its picture"
+    assert len(packed["cells"]) == 1
+    assert {len(case["panels"]) for case in packed["cases"]} == {8}
+
+
+def test_masks_survive_packing(source: Source) -> None:
+    case = choose_cases(source, 1)[0]
+    packed = pack_cases(source, [case])
+    panel = next(p for p in packed["cases"][0]["panels"] if p["arm"] == packed["cases"][0]["featured"])
+    kept = np.unpackbits(np.frombuffer(base64.b64decode(panel["kept"]), np.uint8), count=len(grid_cells()))
+    assert kept.mean() == pytest.approx(panel["keep"], abs=1e-5)
+    assert panel["evidence_kept"] == 0
+    assert panel["evidence_cells"] > 0
+    cells = np.frombuffer(base64.b64decode(packed["cells"][0]), "<u2").reshape(-1, 4) / 65535
+    assert np.allclose(cells, grid_cells(), atol=1e-5)
+
+
+def test_the_hero_takes_its_image_out_of_the_data(source: Source) -> None:
+    packed = pack_cases(source, choose_cases(source, 3))
+    jpeg = packed["images"][0]["jpeg"]
+    hero = make_hero(packed)
+    assert packed["images"][0]["jpeg"] is None
+    assert str(hero.panels).count(jpeg) == 1, "the second picture uses the first one's image"
+    assert hero.headline == "The same answer, with and without the evidence."
+    assert "is unsupported" in hero.words
+    assert "0 of" in hero.panels[1].words
+
+
+def test_the_evidence_is_shown_undimmed_beside_what_each_arm_was_left_with(source: Source) -> None:
+    hero = make_hero(pack_cases(source, choose_cases(source, 3)))
+    assert len(hero.panels) == 2
+    assert 'href="#hero-image"' in hero.undimmed
+    assert "mask" not in hero.undimmed
+    for place, panel in enumerate(hero.panels):
+        assert f'href="#hero-seen-{place}"' in panel.inset
+        assert f'mask="url(#hero-seen-{place}-mask)"' in panel.picture
+
+
+def test_frames_stand_around_the_evidence_and_cover_none_of_it(source: Source) -> None:
+    packed = pack_cases(source, choose_cases(source, 1))
+    image = packed["images"][0]
+    size = [image["w"], image["h"]]
+    x1, y1, x2, y2 = np.array(packed["cases"][0]["regions"][0]) * [*size, *size]
+    hero = make_hero(packed)
+    for drawing, least in ((hero.panels[0].picture, 2.0), (hero.undimmed, 0.5)):
+        root = ElementTree.fromstring(str(drawing))
+        frames = [rect for rect in root.iter(f"{SVG}rect") if rect.get("stroke")]
+        assert len(frames) == 2
+        for frame in frames:
+            left, top, width, height = (float(frame.get(key, "0")) for key in ("x", "y", "width", "height"))
+            assert left <= x1 - least
+            assert top <= y1 - least
+            assert left + width >= x2 + least
+            assert top + height >= y2 + least
+
+
+def test_magnified_evidence_is_as_sharp_as_the_run_kept_it(source: Source, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3", "random:0.3"))
+    records = load_run(folder).images.to_pylist()
+    sharp = io.BytesIO()
+    Image.effect_noise((480, 160), 60).convert("RGB").save(sharp, "JPEG")
+    for record in records:
+        record |= {"details": [sharp.getvalue()], "detail_boxes": [[0.25, 0.5, 0.5, 0.75]]}
+    RunFolder(folder).images_file(0, "orig").unlink()  # records that are there stay
+    RunFolder(folder).write_images(0, "orig", records)
+    detailed = read_source([folder])
+    packed = pack_cases(detailed, choose_cases(detailed, 2))
+    jpeg = base64.b64encode(sharp.getvalue()).decode()
+    assert packed["images"][0]["details"] == [{"box": [0.25, 0.5, 0.5, 0.75], "jpeg": jpeg}]
+    width, height = packed["images"][0]["w"], packed["images"][0]["h"]
+    assert f'x="{width / 4:g}" y="{height / 2:g}" width="{width / 4:g}" height="{height / 4:g}"' in str(
+        make_hero(packed).panels[0].picture
+    )
+    assert pack_cases(source, choose_cases(source, 1))["images"][0]["details"] == [], "runs that kept none have none"
+
+
+def test_embedded_json_cannot_close_its_element(source: Source) -> None:
+    text = str(embed_json(pack_cases(source, choose_cases(source, 40))))
+    assert "</" not in text
+    assert "<" not in text
+    assert HOSTILE in {case["target"] for case in json.loads(text)["cases"]}
+    assert json.loads(str(embed_json("\u2028&>"))) == "\u2028&>"
+
+
+def test_touching_needs_an_area() -> None:
+    cells = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
+    assert touching(cells, [[0.5, 0.1, 0.6, 0.2]]).tolist() == [False, True]
+    assert touching(cells, []).tolist() == [False, False]
+
+
+def test_previews_shrink_and_never_grow() -> None:
+    sink = io.BytesIO()
+    Image.effect_noise((1600, 800), 60).convert("RGB").save(sink, "JPEG", quality=95)
+    data, width, height = small_jpeg(sink.getvalue(), "x")
+    assert (width, height) == (LARGEST_SIDE, LARGEST_SIDE // 2)
+    assert len(data) < len(sink.getvalue())
+    tiny = io.BytesIO()
+    Image.effect_noise((300, 200), 60).convert("RGB").save(tiny, "JPEG", quality=20)
+    assert small_jpeg(tiny.getvalue(), "x")[0] == tiny.getvalue()
+    with pytest.raises(SightlineError, match="preview of x"):
+        small_jpeg(b"not a picture", "x")
+
+
+def test_runs_over_the_same_probes_share_their_cases(run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", arms=("full", "target:0.3"), shift=0.3)
+    packed = pack_cases(read_source([run, other]), choose_cases(read_source([run, other]), 4))
+    labels = [arm["label"] for arm in packed["arms"]]
+    shown = [labels[panel["arm"]] for panel in packed["cases"][0]["panels"]]
+    assert shown[:2] == ["run · full", "other · full"]
+    assert len(shown) == 10
+
+
+def test_methods_lead_over_controls_and_an_unknown_selector_is_taken_for_a_method() -> None:
+    assert standing("box-free method", "target") == standing("detector-assisted", "protected") == 0
+    assert standing(None, "somebody_elses_method") == 0
+    assert standing("box-free control", "random") == standing("box-free control", "grid") == 1
+    assert standing("box-free control", "shuffled") == standing("box-free control", "bottom") == 2
+    assert standing("oracle", "protected") == standing("replay", "masks") == standing("full", "full") == 3
+
+
+HALVES = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
+
+
+def shade(picture: Image.Image, x: int, y: int = 5) -> float:
+    return picture.getpixel((x, y))[0] / 200  # type: ignore[index]
+
+
+def test_kept_cells_are_lit_and_dropped_cells_dimmed() -> None:
+    image = Image.new("RGB", (100, 60), (200, 200, 200))
+    picture = overlay(image, HALVES, np.array([True, False]), [(0.6, 0.4, 0.9, 0.6)])
+    assert shade(picture, 10) == 1.0
+    assert abs(shade(picture, 55) - (1 - DROPPED)) < 0.02
+    assert picture.getpixel((75, 22))[0] > picture.getpixel((75, 22))[2]  # type: ignore[index]
+    assert image.getpixel((55, 5)) == (200, 200, 200)
+
+
+def test_a_pixel_under_any_kept_cell_is_lit() -> None:
+    """A thumbnail cell over dropped tiles: the model still holds something of that place."""
+    cells = np.vstack([HALVES, [[0, 0, 1, 1]]])
+    image = Image.new("RGB", (100, 60), (200, 200, 200))
+    picture = overlay(image, cells, np.array([False, False, True]), [])
+    assert shade(picture, 10) == shade(picture, 90) == 1.0
+
+
+def test_merged_cells_lie_between_and_the_crop_is_darkest() -> None:
+    cells = np.array([[0, 0, 0.25, 1], [0.25, 0, 0.5, 1], [0.5, 0, 0.75, 1]])
+    image = Image.new("RGB", (100, 60), (200, 200, 200))
+    picture = overlay(image, cells, np.array([1, 0, 0]), [], lineage=np.array([1, 1, 0]))
+    shades = [shade(picture, x) for x in (10, 35, 60, 90)]
+    wanted = [1.0, 1 - MERGED, 1 - DROPPED, 1 - OUTSIDE]
+    assert np.allclose(shades, wanted, atol=0.02)
+
+
+def test_paths_join_neighbours_and_only_neighbours() -> None:
+    cells = np.array([[0, 0, 0.25, 0.5], [0.25, 0, 0.5, 0.5], [0.75, 0, 1, 0.5], [0, 0.5, 0.25, 1]])
+    everything = np.ones(4, dtype=bool)
+    assert cell_path(cells, everything, 100, 100) == "M0 0H50V50H0ZM75 0H100V50H75ZM0 50H25V100H0Z"
+    assert cell_path(cells, everything, 100, 100, join=False).count("M") == 4
+    assert cell_path(cells, ~everything, 100, 100) == ""

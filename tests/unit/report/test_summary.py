@@ -1,0 +1,313 @@
+"""The top of the page: the first sentence, one interval for one share, a model that only guesses, arms under panels."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightline.core.selection import NO_BOXES
+from sightline.gate.decisions import gate_runs, markdown, run_gate
+from sightline.report.build import build_report
+from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN
+from sightline.report.compare import compare_runs
+from sightline.report.sections.provenance import provenance_table
+from sightline.report.summary import headlines, main_table, summarise, verdicts
+from sightline.rows.source import read_source
+from sightline.statistics.bootstrap import SEED
+from tests.unit.report.conftest import DRAWS
+from tests.unit.report.fake_open_run import make_open_run
+from tests.unit.report.fake_run import EDITED, make_run, says_no
+
+
+@pytest.mark.parametrize("name", ["weakly_supported", "unsupported"])
+def test_a_share_has_one_interval_in_the_main_table_and_in_provenance(run: Path, name: str) -> None:
+    source = read_source([run])
+    arms = summarise(source, DRAWS).arms.set_index("arm")
+    provenance = provenance_table(source, DRAWS, SEED).frame.set_index("arm")
+    bounds = [f"{name}_low", f"{name}_high"]
+    assert arms[bounds].equals(provenance[bounds])
+    assert (arms[bounds[1]] > arms[bounds[0]]).all(), "not even a share of 0 is known exactly"
+
+
+def test_the_caption_says_which_intervals_allow_for_an_unseen_image(run: Path) -> None:
+    summary = summarise(read_source([run]), DRAWS)
+    caption = main_table(summary).caption
+    unvaried = [str(arm) for arm in summary.arms.loc[summary.arms["unsupported"].isin([0.0, 1.0]), "arm"]]
+    assert "full" in unvaried
+    assert "Unsupported" in caption.partition("an image that was not seen: ")[2]
+    varied = summary.arms.assign(few_differ="")
+    assert "not seen" not in main_table(type(summary)(varied, summary.differences, [])).caption
+
+
+@pytest.fixture(scope="module")
+def guessing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "guessing"
+    return make_run(folder, arms=("full", "target:0.3", "grid:0.3"), edit_row=says_no)
+
+
+AT_CHANCE = "The model answers at chance: nothing about pruning can be read from its answers; "
+
+
+def test_verdicts_of_a_model_at_chance_compare_no_answers(guessing: Path, run: Path) -> None:
+    source = read_source([guessing, run], names=["guessing", "reading"])
+    summary = summarise(source, DRAWS)
+    assert list(summary.says_nothing) == ["guessing"]
+    said = summary.says_nothing["guessing"]
+    assert said.startswith(f"guessing: {AT_CHANCE}Balanced accuracy of Full is 0.500 (")
+    silent, reading = list[str](), list[str]()
+    for verdict in verdicts(source, summary):
+        (silent if verdict.panel.startswith("guessing") else reading).append(verdict.words)
+    assert len(silent) == 3
+    for words in silent:
+        assert "chance" not in words, "it is said once, at the head"
+        assert not any(claim in words for claim in ("Full:", "unsupported", "identical", "than"))
+    assert sum("% of the evidence survives" in words for words in silent) == 2, "coverage asks for no answer"
+    assert any("not distinguishable from Full" in words for words in reading)
+
+
+def test_a_share_of_right_answers_carries_its_n(run: Path) -> None:
+    source = read_source([run])
+    right = source.frame[(source.frame["label"] == "yes") & source.frame["correct"]].groupby("arm").size()
+    words = {verdict.arm: verdict.words for verdict in verdicts(source, summarise(source, DRAWS))}
+    assert f" of {right['grid:0.3']} correct yes answers are unsupported" in words["grid:0.3"]
+
+
+def test_an_accuracy_above_chance_is_not_enough_when_one_label_is_rare(tmp_path: Path) -> None:
+    """80 % right because of 80 % negatives: the answers follow the label's share, not the image."""
+
+    def mostly_negative(row: dict[str, Any]) -> None:
+        says_no(row)
+        if row["image_id"] > "img0007" and row["label"] == "yes":
+            row["label"], row["correct"] = "no", True
+
+    run = make_run(tmp_path / "run", arms=("full", "grid:0.3"), edit_row=mostly_negative)
+    summary = summarise(read_source([run]), DRAWS)
+    assert summary.arms.iloc[0]["accuracy_low"] > 0.5
+    assert summary.says_nothing[""].startswith(f"{AT_CHANCE}Balanced accuracy of Full is 0.500 (")
+
+
+def test_a_page_says_once_at_its_head_that_nothing_can_be_read(guessing: Path, tmp_path: Path) -> None:
+    report = build_report([guessing], tmp_path / "report", draws=DRAWS, cases=4).read_text(encoding="utf-8")
+    assert report.count("nothing about pruning can be read") == 1
+    assert report.index(AT_CHANCE) < report.index('<section id="overview"')
+    assert '<p class="headline">' not in report
+    assert "<strong>A case.</strong>" in report
+    assert "The answer flips" not in report.split("<script")[0]
+    comparison = compare_runs(guessing, guessing, tmp_path / "comparison", draws=DRAWS, cases=4)
+    text = comparison.read_text(encoding="utf-8")
+    assert text.count("nothing about pruning can be read") == 2, "of A and of B"
+    assert "changes beyond its interval" not in text
+
+
+def test_a_comparison_with_a_model_at_chance_claims_only_what_changes(
+    guessing: Path, run: Path, tmp_path: Path
+) -> None:
+    text = compare_runs(guessing, run, tmp_path / "out", draws=DRAWS, cases=0).read_text(encoding="utf-8")
+    assert f"A: {AT_CHANCE}" in text
+    headline = text.partition('<p class="headline">')[2].partition("</p>")[0]
+    assert "accuracy of full" in headline
+    assert "is higher" in headline
+
+
+def test_a_score_next_to_nothing_is_no_ground_for_a_headline(tmp_path: Path) -> None:
+    def wrong(row: dict[str, Any]) -> None:
+        row |= {"score": 0.0, "correct": False}
+
+    run = make_open_run(tmp_path / "run", images=20, arms=("full", "target:0.3", "grid:0.3"), edit_row=wrong)
+    text = build_report([run], tmp_path / "report", draws=DRAWS, cases=0).read_text(encoding="utf-8")
+    assert "The model answers next to nothing right: nothing about pruning can be read from its answers; " in text
+    assert "Of Full" not in text
+
+
+def test_answers_that_are_not_yes_or_no_have_no_chance_of_one_half(tmp_path: Path) -> None:
+    def spelled(row: dict[str, Any]) -> None:
+        row |= {"margin": None, "loss_no": None, "loss_yes": None, "correct": row["label"] == "yes"}
+        row["label"] = row["predicted"] = "14.50"
+
+    run = make_run(tmp_path / "run", arms=("full", "grid:0.3"), edit_row=spelled)
+    summary = summarise(read_source([run]), DRAWS)
+    assert summary.arms["accuracy"].iloc[0] == 0.5
+    assert summary.says_nothing == {}
+
+
+def said(*runs: Path) -> list[str]:
+    source = read_source(list(runs))
+    return headlines(source, summarise(source, DRAWS))
+
+
+def covered(share: float, selector: str = "random") -> Any:
+    """Every answer right; of the selector's positives the first ``share`` lost all evidence, of others none."""
+
+    def edit(row: dict[str, Any]) -> None:
+        row |= {"predicted": row["label"], "correct": True, "margin": 1.0 if row["label"] == "yes" else -1.0}
+        gone = row["selector"] == selector and int(row["image_id"].removeprefix("img")) < 40 * share
+        row["ecr"] = row["anchor_ecr"] = 0.0 if gone else 1.0
+
+    return edit
+
+
+def test_controls_that_answer_without_evidence_are_named_with_their_budget_and_share(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "random:0.3", "protected:0.3")
+    (sentence,) = said(make_run(tmp_path / "run", images=40, arms=arms, edit_row=covered(0.5)))
+    assert sentence == (
+        "Random keeps 30%: 50% of correct yes answers are unsupported, with no evidence left. Accuracy does not tell: "
+        "that of Random cannot be told from Full's. Target at the same budget: 0% unsupported."
+    )
+
+
+def test_a_lower_accuracy_is_said_where_there_is_one(tmp_path: Path) -> None:
+    arms = ("full", "random:0.3", "grid:0.3", "visionzip:0.3")
+    (sentence,) = said(make_run(tmp_path / "run", images=60, arms=arms))
+    assert sentence.startswith("Random and Grid keep 30%: ")
+    assert "are unsupported, with no evidence left. Their accuracy is 0." in sentence
+    assert sentence.endswith("Visionzip at the same budget: 0% unsupported.")
+
+
+def test_where_nothing_is_lost_the_headline_claims_no_loss_and_no_safety(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "random:0.3")
+    (sentence,) = said(make_run(tmp_path / "run", images=40, arms=arms, edit_row=covered(0.0)))
+    assert sentence.startswith("No box-free arm is shown to answer right without the evidence: ")
+    assert sentence.endswith("at most 9% have none left.")
+
+
+def test_oracles_are_never_in_the_headline(tmp_path: Path) -> None:
+    (sentence,) = said(make_run(tmp_path / "run", arms=("full", "anti_evidence:0.3")))
+    assert sentence == "No box-free arm prunes anything here: there is nothing to say about what pruning costs."
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ({"images": 1}, "1 image is fewer than 10: nothing about pruning can be read from its answers."),
+        ({"regions": False}, "No correct yes answer has an annotated region"),
+    ],
+)
+def test_what_cannot_be_told_is_said(tmp_path: Path, kept: dict[str, Any], words: str) -> None:
+    (sentence,) = said(make_run(tmp_path / "run", arms=("full", "random:0.3"), **kept))
+    assert sentence.startswith(words)
+
+
+def test_a_model_at_chance_is_said_instead(tmp_path: Path) -> None:
+    (sentence,) = said(make_run(tmp_path / "run", arms=("full", "target:0.3"), edit_row=says_no))
+    assert sentence.startswith("The model answers at chance: nothing about pruning can be read from its answers; ")
+
+
+def test_the_headline_stands_before_the_verdicts_and_findings_of_interventions_beside_them(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=10, arms=EDITED)
+    text = build_report([run], tmp_path / "out", draws=DRAWS, cases=2).read_text(encoding="utf-8")
+    assert text.index('<p class="headline">') < text.index('<ul class="verdicts">')
+    overview = text[text.index('<section id="overview"') : text.index('<section id="frontier"')]
+    for section, sentence in (
+        ("deletion", "target:0.3 loses"),
+        ("occlusion", "On positives, graying the evidence lowers the target support of full by"),
+        ("image-dependence", "Accuracy of full is"),
+    ):
+        assert f'<li><b><a href="#{section}">' in overview
+        assert sentence in overview
+
+
+ARMS = ("full", "protected:0.3", "target:0.3", "evidence_only:0.3", "random:0.3")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("mixed") / "run", arms=ARMS)
+
+
+@pytest.fixture(scope="module")
+def page(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_report([mixed], tmp_path_factory.mktemp("mixed_report"), draws=DRAWS, cases=2)
+
+
+def table(page: Path, name: str) -> str:
+    text = page.read_text(encoding="utf-8")
+    found = re.search(rf'<table id="table-{name}">.*?</table>', text, re.S)
+    assert found is not None
+    return found[0]
+
+
+@pytest.mark.parametrize("name", ["main", "paired_differences", "correct_positive_provenance"])
+def test_tables_put_oracles_under_a_heading_of_their_own(page: Path, name: str) -> None:
+    found = table(page, name)
+    order = [
+        found.index(text) for text in (BOX_FREE, ">random:0.3<", ORACLES, ">protected:0.3<", ">evidence_only:0.3<")
+    ]
+    assert order == sorted(order)
+    assert ASSISTED not in found, "only panels that occur"
+    rows = list(csv.DictReader((page.parent / "tables" / f"{name}.csv").open()))
+    assert {row["arm"] for row in rows if row["regime"] == "oracle"} == {"protected:0.3", "evidence_only:0.3"}
+
+
+def test_the_contract_shows_the_regime_and_no_box_source_where_no_box_is_read(page: Path) -> None:
+    rows = {row["arm"]: row for row in csv.DictReader((page.parent / "tables" / "contract.csv").open())}
+    assert {arm: row["box_source"] for arm, row in rows.items()} == {
+        "full": NO_BOXES,
+        "protected:0.3": "annotation",
+        "target:0.3": NO_BOXES,
+        "evidence_only:0.3": "annotation",
+        "random:0.3": NO_BOXES,
+    }
+    assert rows["target:0.3"]["regime"] == "box-free method"
+
+
+def test_verdicts_of_oracles_say_so_and_stand_apart(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    said = re.findall(r"<li><b>([^<]+)</b> (.*?)</li>", text)
+    oracles = [arm for arm, words in said if words.startswith("(oracle: reads the annotated boxes) ")]
+    assert oracles == ["protected:0.3", "evidence_only:0.3"]
+    assert text.index(f"<h3>{BOX_FREE}</h3>") < text.index(f"<h3>{ORACLES}</h3>")
+
+
+def test_the_frontier_marks_oracles_by_another_shape(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert ">oracle: reads annotated boxes</text>" in text
+    assert "oracles are diagnostics, not a deployable ranking" in text
+    assert "protected:0.3 (oracle): Accuracy" in text
+    assert "target:0.3: Accuracy" in text
+
+
+def test_budget_curves_never_join_an_oracle_to_others(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "target:0.5", "protected:0.3", "protected:0.5")
+    text = build_report([make_run(tmp_path / "run", arms=arms)], tmp_path / "out", draws=DRAWS, cases=0).read_text()
+    assert ">protected (oracle)</text>" in text
+    assert ">target</text>" in text
+
+
+def test_the_gate_notes_that_a_rule_is_about_an_oracle(mixed: Path) -> None:
+    rules = ["pos_ecr(protected:0.3) >= 0.1", "accuracy(protected:0.3) - accuracy(full) >= -1", "pos_ecr(full) >= 0.9"]
+    _, notes = run_gate(mixed, rules, least_n=1, draws=DRAWS)
+    about = [note for note in notes if "oracle" in note]
+    assert about == [
+        "protected:0.3 (oracle: reads the annotated boxes): a diagnostic, not a method that could be deployed"
+    ], "once, however many rules name it"
+    assert not any("oracle" in note for note in run_gate(mixed, rules[2:], least_n=1, draws=DRAWS)[1])
+    assert f"- {about[0]}" in markdown(gate_runs([mixed], rules, least_n=1, draws=DRAWS))
+
+
+def test_replays_and_unknown_methods_are_neither_box_free_nor_oracles(tmp_path: Path) -> None:
+    def unknown(row: dict[str, Any]) -> None:
+        if row["selector"] == "target":
+            row["regime"] = "replay"
+        if row["selector"] == "grid":
+            row["regime"] = None
+
+    run = make_run(tmp_path / "run", arms=("full", "target:0.3", "grid:0.3"), edit_row=unknown)
+    found = table(build_report([run], tmp_path / "out", draws=DRAWS, cases=2), "main")
+    order = [found.index(text) for text in (BOX_FREE, ">full<", UNKNOWN, ">target:0.3<", ">grid:0.3<")]
+    assert order == sorted(order)
+
+
+def test_several_runs_have_panels_of_their_own_in_the_order_of_the_title(mixed: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", arms=("full", "target:0.3"), shift=0.2, manifest={"model": "a-model"})
+    page = build_report([mixed, other], tmp_path / "out", draws=DRAWS, cases=2)
+    found = table(page, "main")
+    assert re.findall(r"<span>(.*?)</span></th>", found) == [
+        f"reader-mini · {BOX_FREE}",
+        f"reader-mini · {ORACLES}",
+        f"a-model · {BOX_FREE}",
+    ]
+    assert "<h1>Visual-token pruning audit of reader-mini, a-model</h1>" in page.read_text(encoding="utf-8")

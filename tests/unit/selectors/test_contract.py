@@ -1,0 +1,143 @@
+"""What every selector owes: K outputs, distinct anchors, the same alone and in a batch, a schedule that ends at K."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from sightline.core.selection import LayerSelector, Selection
+from sightline.selectors import SELECTORS
+from tests.unit.selectors.views import KINDS, check_batch, check_selection, degenerate_images, layer_state, scene
+
+BEFORE: list[tuple[str, dict[str, Any]]] = [
+    ("fastervlm", {}),
+    ("hiprune", {}),
+    ("hiprune", {"alpha": 1.0, "wrap": False}),
+    ("holov", {}),
+    ("holov", {"crops": 5}),
+    ("holov", {"crops": 100}),
+    ("vispruner", {}),
+    ("vispruner", {"important_ratio": 0.0}),
+    ("vispruner", {"important_ratio": 1.0}),
+    ("vscan", {}),
+    ("flowcut", {}),
+    ("flowcut", {"last_layer": 0}),
+    ("mmtok", {}),
+    ("prumerge", {}),
+    ("prumerge", {"neighbours": 3}),
+    ("prumerge_plus", {}),
+    ("tome", {}),
+    ("tome", {"metric": "tokens"}),
+    ("tome", {"most": 3}),
+    ("nuwa", {}),
+    ("nuwa", {"per_region": 3, "reach": 2.0, "percentile": 0.0}),
+    ("apet", {}),
+    ("apet", {"at": "vision"}),
+    ("prunesid", {}),
+    ("gprune", {}),
+    ("pixelprune", {}),
+]
+CLASS_TOKEN_STAYS = ("prumerge", "prumerge_plus")
+"""Methods with one output that has no anchor whenever K < N."""
+BETWEEN: list[tuple[str, dict[str, Any]]] = [
+    ("fastv", {}),
+    ("pyramiddrop", {}),
+    ("fitprune", {}),
+    ("ivcprune", {}),
+    ("v2drop", {}),
+    ("dart", {}),
+    ("tokencarve", {}),
+    ("tokencarve", {"ranking": "information"}),
+    ("tokencarve", {"ranking": "attention"}),
+    ("sparsevlm", {}),
+    ("vlmpruner", {}),
+    ("pact", {}),
+]
+PUBLISHED: dict[str, tuple[tuple[int, int, int], dict[int, int]]] = {
+    "ivcprune": ((576, 192, 32), {15: 192}),
+    "dart": ((576, 128, 32), {1: 128}),
+    "vlmpruner": ((576, 231, 32), {1: 231}),
+    "pact": ((576, 128, 28), {3: 128}),
+}
+"""(n, k, layers) of a published setting, and where it cuts."""
+
+
+def made(name: str, arguments: dict[str, Any]) -> Any:
+    kind: Any = SELECTORS.get(name)
+    return kind(**arguments)
+
+
+def named(value: Any) -> str:
+    return (
+        value if isinstance(value, str) else ",".join(f"{key}={setting}" for key, setting in value.items()) or "usual"
+    )
+
+
+@pytest.mark.parametrize(("name", "arguments"), BEFORE, ids=named)
+def test_before_the_language_model(name: str, arguments: dict[str, Any]) -> None:
+    check_contract(made(name, arguments), extra_outputs=int(name in CLASS_TOKEN_STAYS))
+
+
+@pytest.mark.parametrize(("name", "arguments"), BETWEEN, ids=named)
+def test_between_its_layers(name: str, arguments: dict[str, Any]) -> None:
+    check_any_input(made(name, arguments))
+    check_schedule(made(name, arguments))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_settings_cut_where_they_did(name: str) -> None:
+    setting, schedule = PUBLISHED[name]
+    assert made(name, {}).schedule(*setting) == schedule
+
+
+def check_contract(selector: Any, extra_outputs: int = 0) -> None:
+    """Every budget, degenerate inputs, and batches. ``extra_outputs`` have no anchor whenever K < N."""
+    whole = scene(0)
+    n = whole.tokens.shape[0]
+    assert set(selector.needs) <= set(whole.signals)
+    for name, view in {"random": whole, **degenerate_images()}.items():
+        for k in range(1, n + 1) if name == "random" else (1, n // 3, n - 1, n):
+            check_selection(selector.select(view, k), n, k, extra_outputs if k < n else 0, finite="NaN" not in name)
+    check_batch(selector, [scene(seed) for seed in range(5)], k=n // 3)
+
+
+def check_any_input(selector: LayerSelector) -> None:
+    """Ordinary and degenerate states, every budget of a small image, with and without text behind it."""
+    for kind in KINDS:
+        for shape in ((1, 1), (1, 2), (3, 5), (6, 7)):
+            for behind in (0, 1, 6):
+                state = layer_state(*shape, behind=behind, kind=kind)
+                n = len(state.image)
+                for k in {1, 2, 3, 5, 8, n // 2, n - 1, n} & set(range(1, n + 1)):
+                    check_cut(selector.cut(state, k), n, k)
+
+
+def check_cut(selection: Selection, n: int, k: int) -> None:
+    """Exactly k distinct tokens of the n; a mix that is finite and in which every output contains its anchor."""
+    anchors = selection.anchors
+    assert anchors.dtype == torch.int64
+    assert anchors.shape == (k,)
+    assert len(set(anchors.tolist())) == k
+    assert int(anchors.min()) >= 0
+    assert int(anchors.max()) < n
+    if selection.mix is not None:
+        assert selection.mix.shape == (k, n)
+        assert bool(torch.isfinite(selection.mix).all())
+        assert bool((selection.mix[torch.arange(k), anchors] > 0).all())
+        torch.testing.assert_close(selection.mix.sum(dim=-1), torch.ones(k), rtol=0, atol=1e-4)
+
+
+def check_schedule(selector: LayerSelector) -> None:
+    """Counts fall from at most n to exactly k, at ascending layers, and a layer is left to run on the k survivors."""
+    for layers in (1, 2, 3, 4, 5, 12, 28, 32, 36):
+        for n, k in ((1, 1), (2, 1), (9, 9), (35, 4), (64, 26), (576, 231), (576, 3), (2500, 1000)):
+            schedule = selector.schedule(n, k, layers)
+            counts = list(schedule.values())
+            assert counts[-1] == k, (layers, n, k)
+            assert counts == sorted(counts, reverse=True)
+            assert counts[0] <= n
+            assert list(schedule) == sorted(schedule)
+            assert min(schedule) >= 0
+            assert max(schedule) <= max(0, layers - 2)

@@ -1,0 +1,129 @@
+"""Who is let in, and who is not: other hosts, other origins, no token, paths that lead outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from sightline.errors import SightlineError
+from sightline.serving.server import Address, Guard, application, file_inside
+
+ADDRESS = Address(7447, token="right")
+HERE = "http://127.0.0.1:7447"
+
+
+async def echo(request: Request) -> JSONResponse:
+    if request.query_params.get("fail"):
+        raise SightlineError("no such thing; choose another")
+    return JSONResponse({"method": request.method})
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> TestClient:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "page.js").write_text("export {};")
+    (tmp_path / "secret.txt").write_text("secret")
+    app = application([Route("/echo", echo, methods=["GET", "POST"])], {"pages": tmp_path / "pages"})
+    return TestClient(Guard(app, ADDRESS), base_url=HERE, follow_redirects=False)
+
+
+@pytest.fixture
+def inside(client: TestClient) -> TestClient:
+    client.cookies.set(ADDRESS.cookie, "right", domain="127.0.0.1")
+    return client
+
+
+def test_a_token_becomes_a_cookie_and_leaves_the_address(client: TestClient) -> None:
+    answer = client.get("/echo?arm=full&token=right")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/echo?arm=full")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert client.get("/echo", headers={"cookie": cookie.split(";")[0]}).json() == {"method": "GET"}
+
+
+@pytest.mark.parametrize("path", ["/echo", "/echo?token=wrong", "/echo?token=", "/pages/page.js", "/look/report.css"])
+def test_without_the_token_nothing_is_answered(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 403
+    assert "address that the command printed" in answer.text
+
+
+def test_a_wrong_cookie_is_no_cookie(client: TestClient) -> None:
+    assert client.get("/echo", headers={"cookie": f"{ADDRESS.cookie}=wrong"}).status_code == 403
+    assert client.get("/echo", headers={"cookie": "a[]={b=c; ;;"}).status_code == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example:7447", "127.0.0.1", "127.0.0.1:80", "127.0.0.1.evil.example:7447", ""])
+def test_another_host_is_refused_token_or_not(inside: TestClient, host: str) -> None:
+    assert inside.get("/echo?token=right", headers={"host": host}).status_code == 403
+
+
+@pytest.mark.parametrize("host", ["localhost:7447", "[::1]:7447", "127.0.0.1:7447"])
+def test_names_of_this_machine_are_its_own(client: TestClient, host: str) -> None:
+    headers = {"host": host, "cookie": f"{ADDRESS.cookie}=right"}
+    assert client.get("/echo", headers=headers).status_code == 200
+
+
+def test_a_host_of_ones_own_choice_is_the_only_one() -> None:
+    assert Address(80, "box.example").hosts == {"box.example:80", "box.example"}
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1:7447"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_another_origin_is_refused(inside: TestClient, origin: str, method: str) -> None:
+    assert inside.request(method, "/echo", headers={"origin": origin}).status_code == 403
+
+
+def test_a_change_needs_an_origin(inside: TestClient) -> None:
+    assert inside.post("/echo").status_code == 403
+    assert inside.post("/echo", headers={"origin": HERE}).json() == {"method": "POST"}
+
+
+@pytest.mark.parametrize("path", ["/pages/../secret.txt", "/pages/%2e%2e/secret.txt", "/pages/..%2fsecret.txt"])
+def test_pages_end_at_their_folder(inside: TestClient, path: str) -> None:
+    answer = inside.get(path)
+    assert answer.status_code == 404
+    assert "secret" not in answer.text
+
+
+def test_pages_may_do_little(inside: TestClient) -> None:
+    for path in ("/echo", "/pages/page.js", "/nothing"):
+        policy = inside.get(path).headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+
+
+def test_no_redirect_leads_elsewhere(client: TestClient) -> None:
+    answer: Any = client.get("//evil.example/?token=right")
+    assert answer.headers["location"] == "/evil.example/" or answer.headers["location"] == "/"
+
+
+def test_an_error_is_one_line(inside: TestClient) -> None:
+    answer = inside.get("/echo?fail=1")
+    assert (answer.status_code, answer.json()) == (400, {"error": "no such thing; choose another"})
+
+
+def test_the_look_is_the_reports(inside: TestClient) -> None:
+    assert "--paper" in inside.get("/look/report.css").text
+    assert inside.get("/look/guard.py").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "link.txt", "linked/secret.txt", "a\0b", "x" * 999])
+def test_a_file_outside_is_no_file(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (tmp_path / "secret.txt").write_text("secret")
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (folder / "linked").symlink_to(tmp_path)
+    with pytest.raises(SightlineError, match="images has no file"):
+        file_inside(folder, name)
+    (folder / "good.txt").write_text("good")
+    assert file_inside(folder, "good.txt").read_text() == "good"
