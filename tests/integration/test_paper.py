@@ -19,9 +19,8 @@ from sightline.cli import app
 from sightline.core.table import Table, TableColumn, latex_escape
 from sightline.paper import PAPER_TABLES, Study, StudyOptions
 from sightline.paper.lines import Measured
-from sightline.paper.paper_table import PAPER_TABLES, in_order
+from sightline.paper.paper_table import in_order
 from sightline.paper.printed import PrintedLine, PrintedTable, measured
-from sightline.paper.study import Study
 from tests.warm_python import warm_children
 
 pytestmark = pytest.mark.xdist_group("paper")

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sightline.paper.tables.table_s07 import CHANGES, METRICS
 
 from sightline.errors import SightlineError
+from sightline.paper import PAPER_TABLES
 from sightline.paper.models import MODELS
+from sightline.paper.paper_table import PAPER_TABLES
+from sightline.report.sections.contract import filter_effects, largest_changes
 from sightline.report.sections.differences import one_factor_sweeps, shuffled_frame, sweep_range
-from sightline.report.sections.limited_probes import filter_effects, largest_changes
 from sightline.statistics.bootstrap import SEED, count_blocks
 
 SUMMARY = pd.DataFrame(
@@ -136,11 +137,13 @@ def test_the_published_largest_changes_are_those_of_the_published_table(data: Pa
     path = data / "protocol" / "paper_evidence" / "locked_confirmation_valid465_full_metrics.csv"
     with path.open(encoding="utf-8", newline="") as stream:
         printed = list(csv.DictReader(stream))
-    for line, model in zip(CHANGES, ("Qwen3-VL-8B", "LLaVA-1.5-7B"), strict=True):
+    block = PAPER_TABLES.get("S7").blocks[1]
+    for line, model in zip(block.lines, ("Qwen3-VL-8B", "LLaVA-1.5-7B"), strict=True):
         assert line.words[0] in model or MODELS[line.model].short == line.words[0]
         own = [row for row in printed if row["model"] == model]
         assert own
-        largest = [max((float(row[COLUMNS[name]]) for row in own), key=abs) for name in METRICS]
+        assert [column.key for column in block.columns] == list(COLUMNS)
+        largest = [max((float(row[COLUMNS[name]]) for row in own), key=abs) for name in COLUMNS]
         assert line.published == tuple(round(change, 3) for change in largest)
 
 
