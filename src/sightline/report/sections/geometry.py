@@ -25,7 +25,6 @@ from sightline.report.columns import (
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source
-from sightline.statistics.arm_analysis import metric_inputs
 from sightline.statistics.arm_rows import FloatArray, IntArray, are_positives, looked_up, numbered
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.correlation import (
@@ -35,7 +34,7 @@ from sightline.statistics.correlation import (
 )
 from sightline.statistics.intervals import ImageShares, interval, percentile_interval
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.summaries import arm_points
+from sightline.statistics.summaries import arm_points, metric_inputs
 
 STRATA = {
     "evidence_area": "evidence area",

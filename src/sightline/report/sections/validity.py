@@ -17,7 +17,7 @@ from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import collect, excludes_zero, has, signed, table_column, table_columns, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
-from sightline.rows.scales import SCALES
+from sightline.rows.images import SCALES
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import UNCHANGED, numbered, plain_rows
 from sightline.statistics.bootstrap import DRAWS
