@@ -214,7 +214,7 @@ def test_requests_are_checked() -> None:
     with pytest.raises(SightlineError, match="either a shape with random weights or a checkpoint"):
         PrefillRequest(kind="prefill")
     with pytest.raises(SightlineError, match="unknown field speed"):
-        PrefillRequest(kind="prefill", config="tiny-llava", speed=1)
+        PrefillRequest(kind="prefill", config="tiny-llava", **{"speed": 1})  # type: ignore[arg-type]
     with pytest.raises(SightlineError, match="unknown position policy"):
         measure_here(PrefillRequest(kind="prefill", config="tiny-llava", positions="shuffled", device="cpu"))
 
