@@ -51,7 +51,7 @@ COMMANDS = {
     "policy": "Choose and judge policies: budgets that differ from sample to sample.",
 }
 """Every command and group, with the first sentence of its help."""
-PLACES = {
+MODULES = {
     "leaderboard": {"demo": "demo", "leaderboard": "leaderboard"},
     "run": {"run": "run"},
     "rows": {"rows": "rows", "verify": "verify", "compact": "compact", "show": "show", "masks": "masks"},
@@ -89,7 +89,7 @@ class CommandsByName(Commands):
 
 
 def _imported(name: str) -> Any:
-    module, known = next((module, known) for module, known in PLACES.items() if name in known)
+    module, known = next((module, known) for module, known in MODULES.items() if name in known)
     found = getattr(importlib.import_module(f"sightline.commands.{module}"), known[name])
     if isinstance(found, typer.Typer):
         command: Any = typer.main.get_group(found)

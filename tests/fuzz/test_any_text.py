@@ -20,8 +20,8 @@ from sightline.gate.rules import parse_rule
 from sightline.probes.dialects import OWN_KEYS, artifact_row, own_row, probe_from_artifact, probe_from_own
 from sightline.probes.fetched_images import check_image_name
 from sightline.selectors import SELECTORS
-from sightline.statistics.thresholds import read_thresholds as read_rules
-from sightline.store.manifest import check_manifest as sound_manifest
+from sightline.statistics.thresholds import read_thresholds
+from sightline.store.manifest import check_manifest
 
 MANY = settings(
     max_examples=300,
@@ -91,7 +91,7 @@ def test_any_rule_is_refused_or_has_a_bound(text: str) -> None:
 @given(NUMBERS | st.text(max_size=20))
 def test_any_threshold_is_refused_or_one_rule(text: str) -> None:
     try:
-        rules = read_rules([text])
+        rules = read_thresholds([text])
     except SightlineError:
         return
     assert len(rules) == 1
@@ -123,7 +123,7 @@ def test_an_image_name_that_is_taken_stays_below_the_root(name: str) -> None:
 @given(ANY_JSON | st.dictionaries(st.sampled_from(["arms", "shards", "bad_images", "schema", "model"]), ANY_JSON))
 def test_any_manifest_is_sound_or_refused(content: Any) -> None:
     try:
-        found = sound_manifest(content, Path("run.json"))
+        found = check_manifest(content, Path("run.json"))
     except SightlineError:
         return
     assert all(isinstance(arm, str) for arm in found["arms"])

@@ -25,7 +25,7 @@ from sightline.checks.doctor import drawn_image
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
-from sightline.rows.scales import probe_scales
+from sightline.rows.images import probe_scales
 from sightline.store.marks import unpack_cells, unpack_mask
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import DONE, command

@@ -16,8 +16,13 @@ from sightline.interventions import INTERVENTIONS
 from sightline.statistics.arm_rows import UNCHANGED, FloatArray, are_in_words, as_names, numbered, plain_rows
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
 from sightline.statistics.intervals import UNLIMITED, Estimate, interval, mean_shares
-from sightline.statistics.paired import describe_difference
-from sightline.statistics.paired_scores import EXAMPLE_DRAWS, ScoreDifferences, equally_weighted, sign_flip_p
+from sightline.statistics.paired import (
+    EXAMPLE_DRAWS,
+    ScoreDifferences,
+    describe_difference,
+    equally_weighted,
+    sign_flip_p,
+)
 from sightline.statistics.summaries import arm_points
 
 Record = dict[str, Any]

@@ -31,7 +31,7 @@ from sightline.probes.regions import ROLES, four_numbers
 from sightline.probes.typed_rows import ANNOTATED, TypedRow
 from sightline.statistics.agreement import BoxAgreement, agreement_rate, box_agreement, kappa_interval
 from sightline.statistics.bootstrap import DRAWS, SEED
-from sightline.statistics.paired_scores import EXAMPLE_DRAWS
+from sightline.statistics.paired import EXAMPLE_DRAWS
 
 # How far two annotators agree, field by field: labels by rate and kappa, boxes by matched and joint overlap.
 

@@ -119,9 +119,8 @@ def flag_parameters(
             default = mark.usual if mark.read is not None else field.get_default(call_default_factory=True)
             default = inspect.Parameter.empty if field.is_required() else default
             how |= {"min": least_of(field) if mark.read is None else None, "show_default": mark.shown or True}
-        optional = over_file or default is None
-        option = typer.Option(flag, help=" ".join(filter(None, words)), **how)
-        annotation = Annotated[kind | None if optional else kind, option]
+        taken: Any = kind | None if over_file or default is None else kind
+        annotation = Annotated[taken, typer.Option(flag, help=" ".join(filter(None, words)), **how)]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

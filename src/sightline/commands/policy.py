@@ -224,7 +224,7 @@ def _print(verdict: PolicyVerdict, probes: str) -> None:
         interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.low == found.low else ""
         said.append(f"{found.value:+.3f}{interval}{'' if len(tasks) == 1 else f' {task}'}")
     lines = [*(row(each, "") for each in verdict.fixed), row(verdict.policy, "\n".join(said))]
-    columns = ["", *(TableColumn(heading, heading, "score") for heading in numbers)]
+    columns = [TableColumn("", ""), *(TableColumn(heading, heading, "score") for heading in numbers)]
     print_rows(SafeConsole(), columns, lines, title=f"{verdict.policy.n} {probes}")
     if not verdict.refused:
         idle = f"{', '.join(verdict.no_worse)} scores as much at no more cost"

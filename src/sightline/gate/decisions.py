@@ -32,7 +32,7 @@ from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.paired import image_differences, image_shares, images_needed, images_to_bound
 from sightline.statistics.readable_answers import LEAST_IMAGES, LEAST_N, nothing_to_read
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
-from sightline.statistics.thresholds import ThresholdLike, check_models, read_thresholds, threshold_for
+from sightline.statistics.thresholds import ThresholdLike, ThresholdRule, check_models, read_thresholds, threshold_for
 from sightline.store.parts import RunPlace
 
 MOST_IMAGES = 1_000_000
@@ -96,16 +96,23 @@ def gate_runs(
     names = [run.path.resolve().name for run in opened]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in opened]
-    chosen_by = {} if threshold is None else read_thresholds(threshold)
-    check_models(chosen_by, [str(run.manifest.get("model")) for run in opened])
+    thresholds = _thresholds(threshold, [str(run.manifest.get("model")) for run in opened])
     fitting = _by_weights(developments, opened)
     decide = partial(run_gate, rules=rules, least_n=least_n, allow_partial=allow_partial, draws=draws, seed=seed)
     gated = []
-    for name, place, run in zip(names, runs, opened, strict=True):
+    for name, place, run, chosen in zip(names, runs, opened, thresholds, strict=True):
         own = fitting.get(str(run.manifest.get("weight_digest")), [])
-        rule = threshold_for(chosen_by, str(run.manifest.get("model")))
-        gated.append(GatedRun(name, *decide(place, developments=own, threshold=rule)))
+        gated.append(GatedRun(name, *decide(place, developments=own, threshold=chosen)))
     return gated
+
+
+def _thresholds(asked: ThresholdLike | None, models: Sequence[str]) -> list[ThresholdRule | None]:
+    """What names the threshold of each run, by its model; None where answers are as recorded."""
+    if asked is None:
+        return [None] * len(models)
+    by_model = read_thresholds(asked)
+    check_models(by_model, models)
+    return [threshold_for(by_model, model) for model in models]
 
 
 def _by_weights(developments: Sequence[Place | str], runs: Sequence[Run]) -> dict[str, list[Place | str]]:

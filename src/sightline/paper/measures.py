@@ -39,8 +39,8 @@ from sightline.paper.study import Study, built_probes
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
+from sightline.report.sections.contract import largest_changes
 from sightline.report.sections.image_dependence import image_dependence_frame
-from sightline.report.sections.limited_probes import largest_changes
 from sightline.report.sections.positions import positions_frame
 from sightline.report.sections.replaced_text import (
     edit_region_frame,
@@ -49,11 +49,11 @@ from sightline.report.sections.replaced_text import (
     word_coverage,
 )
 from sightline.report.sections.validity import association_frame, correlations
-from sightline.rows.scales import probe_scales
+from sightline.rows.images import probe_scales
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.correct_positives import CorrectPositives, correct_positive_provenance
 from sightline.statistics.metrics import METRICS, point
-from sightline.statistics.paired_scores import seed_summary, two_stage_difference
+from sightline.statistics.paired import seed_summary, two_stage_difference
 from sightline.statistics.summaries import arm_points, arm_rows
 
 # Answers and the image: Table 2, PLAUSIBLE.

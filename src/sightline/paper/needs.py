@@ -10,7 +10,7 @@ from typing import Any
 from sightline.arms.arm import parse_arm
 from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import DRAWS
-from sightline.statistics.paired_scores import EXAMPLE_DRAWS
+from sightline.statistics.paired import EXAMPLE_DRAWS
 
 
 @dataclass(frozen=True)

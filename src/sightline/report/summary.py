@@ -29,12 +29,11 @@ from sightline.report.columns import (
 )
 from sightline.rows.source import Audited, Source
 from sightline.rows.usable import oracle_words
-from sightline.statistics.arm_analysis import ArmAnalysis, every_metric
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.intervals import FEW_DIFFER
 from sightline.statistics.metrics import METRICS, metrics_shown_in
 from sightline.statistics.readable_answers import nothing_in
-from sightline.statistics.summaries import difference_table, summary_table
+from sightline.statistics.summaries import ArmAnalysis, difference_table, every_metric, summary_table
 
 
 @dataclass(frozen=True)

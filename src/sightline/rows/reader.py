@@ -8,6 +8,7 @@ asked for, never with the run.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 
 from sightline.core.row import ROW_COLUMNS, row_schema
 from sightline.errors import SightlineError
+from sightline.places import Place, open_lines, told_of
+from sightline.probes.dialects import probe_from_own
 from sightline.rows.valid import ALWAYS, WAY_OUT, check_rows, under_one_another
 from sightline.store.parts import RunFiles
 from sightline.store.shard_files import Owner, ShardPiece, bounds, in_batches
@@ -165,6 +168,34 @@ def read_coded(piece: ShardPiece, owner: Owner, without: Sequence[str]) -> tuple
         piece.file.path, columns=wanted, partitioning=None, read_dictionary=strings, use_threads=False
     ).replace_schema_metadata(None)
     return start, table.slice(start, stop - start)
+
+
+def read_probe_records(path: Place, saying: str = "") -> Iterator[dict[str, Any]]:
+    """The records of ``probes.jsonl`` one after the other, without its header; only those whose line has some text."""
+    try:
+        with told_of(path, "read"), open_lines(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                record = _probe_record(line, path, number) if saying in line and line.strip() else {}
+                if record and "sightline_probes" not in record:
+                    yield record
+    except OSError as error:
+        raise SightlineError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SightlineError(f"{path} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None
+
+
+def _probe_record(line: str, path: Place, number: int) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+        if not isinstance(record, dict):
+            raise SightlineError("it is no JSON object")
+        if "sightline_probes" not in record:
+            probe_from_own(record)
+        return record
+    except (SightlineError, ValueError, RecursionError) as problem:
+        raise SightlineError(
+            f"{path} line {number} is damaged: {problem}; restore the file, or run the same command again"
+        ) from None
 
 
 MERGED = "merged"

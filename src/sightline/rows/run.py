@@ -20,8 +20,8 @@ from sightline.errors import SightlineError
 from sightline.places import Place, place
 from sightline.rows.images import joined_words, same_images, with_same_images
 from sightline.rows.picture import ArmPicture, draw_arms, with_texts
-from sightline.rows.reader import ROWS, compact_frame, read_table, scan_rows, stored_schema
-from sightline.rows.valid import check_images, read_probe_records, under_one_another
+from sightline.rows.reader import ROWS, compact_frame, read_probe_records, read_table, scan_rows, stored_schema
+from sightline.rows.valid import check_images, under_one_another
 from sightline.store.manifest import mixture_of
 from sightline.store.marks import unpack_cells, unpack_mask
 from sightline.store.parts import RunFiles, RunPlace, open_files, refuse_conflicts

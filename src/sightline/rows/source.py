@@ -14,10 +14,9 @@ import pandas as pd
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.places import Place
-from sightline.rows.images import joined_words, same_images, shared_images
+from sightline.rows.images import joined_words, probe_scales, same_images, shared_images
 from sightline.rows.reader import rows_at
 from sightline.rows.run import Run, load_run
-from sightline.rows.scales import probe_scales
 from sightline.rows.thresholds import (
     HASH_SPLIT,
     NONE_LEFT,
@@ -232,7 +231,8 @@ def read_source(
             f"{path} has no usable plain row: every margin is non-finite or an intervention; "
             "run the plain probes, and give that run as well"
         )
-    check_models(rules, [one.model for one in audited])
+    if rules:
+        check_models(rules, [one.model for one in audited])
     source.developments.extend(_development(load_run(path), source) for path in developments)
     source = _at_thresholds(source, rules)
     source = replace(source, runs=[_with_reference(one) for one in source.runs])

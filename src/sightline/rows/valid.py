@@ -1,9 +1,9 @@
-"""What rows, image records and probes must hold to be read: what no writer leaves is refused by file and line."""
+"""What rows and image records must hold to be read: what no writer leaves is refused by file and column."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.places import Place, open_lines, told_of
-from sightline.probes.dialects import probe_from_own
+from sightline.places import Place
 
 ALWAYS = (
     "arm", "plain_arm", "selector", "arguments", "budget", "keep", "n_tokens", "k_tokens", "positions", "intervention",
@@ -27,34 +26,6 @@ OF_IMAGES = ("image_key", "image", "image_id", "digest", "width", "height", "lay
 """Columns of an image record that are never null."""
 ROUNDING = 1e-6
 WAY_OUT = "delete it and run the same command again"
-
-
-def read_probe_records(path: Place, saying: str = "") -> Iterator[dict[str, Any]]:
-    """The records of ``probes.jsonl`` one after the other, without its header; only those whose line has some text."""
-    try:
-        with told_of(path, "read"), open_lines(path) as lines:
-            for number, line in enumerate(lines, start=1):
-                record = _probe_record(line, path, number) if saying in line and line.strip() else {}
-                if record and "sightline_probes" not in record:
-                    yield record
-    except OSError as error:
-        raise SightlineError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SightlineError(f"{path} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None
-
-
-def _probe_record(line: str, path: Place, number: int) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-        if not isinstance(record, dict):
-            raise SightlineError("it is no JSON object")
-        if "sightline_probes" not in record:
-            probe_from_own(record)
-        return record
-    except (SightlineError, ValueError, RecursionError) as problem:
-        raise SightlineError(
-            f"{path} line {number} is damaged: {problem}; restore the file, or run the same command again"
-        ) from None
 
 
 def check_rows(table: pa.Table, arm: str, file: Place) -> pa.Table:

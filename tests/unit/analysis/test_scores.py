@@ -12,7 +12,7 @@ from sightline.analysis.regions import STRESS_TAGS, UNTAGGED, stress_slices, str
 from sightline.errors import SightlineError
 from sightline.report.sections.region_coverage import coverage_and_score_frame
 from sightline.statistics.bootstrap import SEED, count_blocks
-from sightline.statistics.paired_scores import sign_flip_p
+from sightline.statistics.paired import sign_flip_p
 from tests.unit.analysis.open_frame import ARMS, TASKS, open_frame, probes
 
 DRAWS = 300

@@ -155,8 +155,7 @@ def sightline(site: Path, arguments: str, *, torch: bool = True, code: int = 0) 
     """What the command prints, to stderr if it is to end with an error."""
     path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH", ""))))
     hidden = "" if torch else "sys.modules['torch'] = None;"
-    warm = "from tests.warm_measuring import warm_measuring; warm_measuring().__enter__();" if torch else ""
-    script = f"import sys; {hidden} {warm} sys.argv[0] = 'sightline'; from sightline.cli import main; main()"
+    script = f"import sys; {hidden} sys.argv[0] = 'sightline'; from sightline.cli import main; main()"
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = run_python(["-c", script, *arguments.split()], cwd=REPOSITORY, env=environment)
     assert done.returncode == code, done.stderr

@@ -12,7 +12,7 @@ from sightline.statistics.bootstrap import difference_interval, paired_draws
 from sightline.statistics.correlation import spearman_interval
 from sightline.statistics.intervals import interval, p_above, p_below, ratio_shares
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.paired_scores import ScoreDifferences, equally_weighted
+from sightline.statistics.paired import ScoreDifferences, equally_weighted
 
 CHEAP = [population for population in populations() if population.cheap]
 

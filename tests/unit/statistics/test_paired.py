@@ -1,6 +1,11 @@
+"""Two arms on the same probes: tests, intervals in words, scores, how many images are needed."""
+
 from __future__ import annotations
 
+import itertools
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +13,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from sightline.analysis.comparison import clustered_mean
 from sightline.errors import SightlineError
+from sightline.statistics.arm_rows import ArmRows
+from sightline.statistics.bootstrap import SEED, count_blocks, difference_interval, replicate
 from sightline.statistics.intervals import percentile_interval, wilson
-from sightline.statistics.paired import WinLossTie, holm, mcnemar, mcnemar_p, win_loss_tie
+from sightline.statistics.metrics import METRICS
+from sightline.statistics.paired import (
+    EXAMPLE_DRAWS,
+    POWER,
+    ScoreDifferences,
+    WinLossTie,
+    describe_difference,
+    describe_noninferiority,
+    equally_weighted,
+    equivalence,
+    holm,
+    image_differences,
+    images_needed,
+    is_noninferior,
+    mcnemar,
+    mcnemar_p,
+    sign_flip_p,
+    win_loss_tie,
+)
+from tests.unit.statistics.golden_rows import table
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
@@ -70,3 +97,282 @@ def test_holm_multiplies_the_smallest_by_the_size_of_the_family_and_never_turns_
     assert holm([]) == []
     with pytest.raises(SightlineError, match="between 0 and 1"):
         holm([0.1, math.nan])
+
+
+# Paired scores over examples: the machinery against plain loops, and against the counts that the paper printed.
+
+
+DRAWS = 500
+PRINTED = ("n", "diff", "low", "high", "win", "loss", "tie")
+
+
+def differences(n: int, columns: int = 2, seed: int = 0) -> np.ndarray:
+    """(n, columns) differences of scores, many of them 0."""
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random((n, columns)) < 0.5, 0.0, rng.uniform(-1.0, 1.0, (n, columns)))
+
+
+def draws_of(found: ScoreDifferences) -> np.ndarray:
+    assert found.draws is not None
+    return found.draws
+
+
+def test_an_interval_is_the_quantiles_of_means_over_resampled_examples() -> None:
+    values = differences(150)
+    found = ScoreDifferences.of(values, draws=DRAWS)
+    means = [
+        values[np.repeat(np.arange(150), counts.astype(int))].mean(axis=0)
+        for counts in np.concatenate(list(count_blocks(150, DRAWS, SEED, "examples")))
+    ]
+    for column in (0, 1):
+        estimate = found.estimate(column)
+        assert estimate.value == pytest.approx(values[:, column].mean())
+        assert (estimate.low, estimate.high) == pytest.approx(
+            tuple(np.quantile([mean[column] for mean in means], [0.025, 0.975]))
+        )
+        assert estimate.valid_draws == DRAWS
+
+
+def test_images_are_drawn_with_all_their_questions() -> None:
+    values = np.repeat(differences(20, 1), 3, axis=0)
+    images = np.repeat(np.arange(20), 3)
+    alone, together = ScoreDifferences.of(values, draws=DRAWS), ScoreDifferences.of(values, images, draws=DRAWS)
+    once = ScoreDifferences.of(values[::3], draws=DRAWS).estimate(0)
+    assert (together.estimate(0).low, together.estimate(0).high) == pytest.approx((once.low, once.high))
+    assert np.ptp(draws_of(together)) > 1.2 * np.ptp(draws_of(alone))
+
+
+def test_a_seed_gives_the_same_draws_and_another_seed_others() -> None:
+    values = differences(30)
+    first, again, other = (draws_of(ScoreDifferences.of(values, draws=DRAWS, seed=seed)) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_the_usual_number_of_draws_is_the_protocols() -> None:
+    assert EXAMPLE_DRAWS == 20_000
+    assert ScoreDifferences.of(differences(10)).estimate(0).valid_draws == 20_000
+
+
+def test_wins_losses_and_ties_count_examples() -> None:
+    found = ScoreDifferences.of(np.array([[0.5], [-0.1], [0.0], [1e-14], [0.2]]), draws=DRAWS)
+    assert found.tallies == (WinLossTie(2, 1, 2),)
+
+
+def test_benchmarks_weigh_the_same_however_large_they_are() -> None:
+    large, small = differences(200, seed=1), differences(10, seed=2)
+    parts = [
+        ScoreDifferences.of(values, draws=DRAWS, purpose=f"examples of {name}")
+        for name, values in (("a", large), ("b", small))
+    ]
+    pooled = equally_weighted(parts)
+    assert pooled.points == pytest.approx((large.mean(axis=0) + small.mean(axis=0)) / 2)
+    assert pooled.n == 210
+    assert pooled.tallies[0].tie == parts[0].tallies[0].tie + parts[1].tallies[0].tie
+    # Draws of two benchmarks are independent, so variances add: the mean of two has a quarter of their sum.
+    spread = [float(draws_of(part)[:, 0].var()) for part in parts]
+    assert float(draws_of(pooled)[:, 0].var()) == pytest.approx(sum(spread) / 4, rel=0.25)
+
+
+def test_benchmarks_of_one_size_are_not_resampled_alike() -> None:
+    values = differences(50, 1)
+    same = [draws_of(ScoreDifferences.of(values, draws=DRAWS, purpose=f"examples of {name}")) for name in "ab"]
+    assert abs(np.corrcoef(same[0][:, 0], same[1][:, 0])[0, 1]) < 0.2
+
+
+def test_one_example_has_a_difference_and_no_interval() -> None:
+    found = ScoreDifferences.of(np.array([[0.4]]), draws=DRAWS).estimate(0)
+    assert found.value == 0.4
+    assert np.isnan([found.low, found.high]).all()
+    assert "two examples" in found.reason
+
+
+@pytest.mark.parametrize("broken", [np.zeros((0, 1)), np.array([[np.nan]]), np.zeros(3)])
+def test_what_cannot_be_paired_is_refused(broken: np.ndarray) -> None:
+    with pytest.raises(SightlineError, match="paired comparison needs"):
+        ScoreDifferences.of(broken)
+
+
+def test_sign_flips_approach_the_exact_test() -> None:
+    change = np.array([0.9, 0.4, -0.1, 0.3, 0.7, 0.0, 0.5, -0.2])
+    moved = change[change != 0.0]
+    sums = [abs(float(np.dot(signs, moved))) for signs in itertools.product((-1.0, 1.0), repeat=len(moved))]
+    exact = float(np.mean(np.array(sums) >= abs(moved.sum()) - 1e-12))
+    assert sign_flip_p(change) == pytest.approx(exact, abs=0.01)
+
+
+def test_without_a_difference_nothing_is_found_and_a_large_one_is_sure() -> None:
+    assert sign_flip_p([0.0, 0.0]) == 1.0
+    assert sign_flip_p(np.full(60, 0.3), draws=999) == 1 / 1000
+
+
+@pytest.fixture(scope="module")
+def evidence(data: Path) -> Path:
+    return data / "protocol" / "paper_evidence"
+
+
+def published(evidence: Path) -> list[dict[str, float]]:
+    """n, difference, interval and tally of every printed comparison of open answers."""
+    found = []
+    for name, difference, tally in (
+        ("runs", "paired_delta", ("wins", "losses", "ties")),
+        ("matched_comparisons", "paired_delta", ("wins", "losses", "ties")),
+        ("recovery", "paired_recovery", ("improved", "degraded", "tied")),
+    ):
+        for row in table(evidence / f"full_open_ocr_qa_{name}.csv"):
+            keys = ("n", difference, "ci_low", "ci_high", *tally)
+            found.append(dict(zip(PRINTED, (float(row[key]) for key in keys), strict=True)))
+    for name in ("docvqa_30", "docvqa_50", "textvqa_30"):
+        focus = json.loads((evidence / f"focus_{name}_pairwise.json").read_text())
+        values = (focus["n"], focus["mean_paired_difference"], *focus["bootstrap_95_ci"])
+        found.append(dict(zip(PRINTED, (*values, focus["wins"], focus["losses"], focus["ties"]), strict=True)))
+    return found
+
+
+def test_published_tallies_add_up_and_differences_lie_in_their_intervals(evidence: Path) -> None:
+    rows = published(evidence)
+    assert len(rows) == 16 + 8 + 4 + 3
+    for row in rows:
+        assert row["win"] + row["loss"] + row["tie"] == row["n"]
+        assert row["low"] < row["diff"] < row["high"]
+        assert -row["loss"] / row["n"] <= row["diff"] <= row["win"] / row["n"]
+
+
+def test_published_differences_are_those_of_the_published_scores(evidence: Path) -> None:
+    runs = {(r["model"], r["task"], r["method"], r["budget"]): r for r in table(evidence / "full_open_ocr_qa_runs.csv")}
+    for row in runs.values():
+        assert float(row["paired_delta"]) == pytest.approx(float(row["pruned_score"]) - float(row["full_score"]))
+    for row in table(evidence / "full_open_ocr_qa_matched_comparisons.csv"):
+        scores = [
+            float(runs[row["model"], row["task"], name, row["budget"]]["pruned_score"])
+            for name in row["comparison"].split(" minus ")
+        ]
+        assert float(row["paired_delta"]) == pytest.approx(scores[0] - scores[1])
+    for row in table(evidence / "full_open_ocr_qa_recovery.csv"):
+        method = "Target-Grid" if row["model"].startswith("Qwen") else "Target"
+        scores = [
+            float(runs[row["model"], row["task"], method, budget]["pruned_score"])
+            for budget in row["comparison"].split(" minus ")
+        ]
+        assert float(row["paired_recovery"]) == pytest.approx(scores[0] - scores[1])
+
+
+def test_our_intervals_bound_the_published_ones_between_what_their_counts_allow(evidence: Path) -> None:
+    """No per-question scores are published. Given win, loss and tie, an interval is widest where every change is 1 and
+    narrowest where all wins are alike and all losses are, so far apart that the printed difference comes out."""
+    for row in published(evidence):
+        n, win, loss = int(row["n"]), int(row["win"]), int(row["loss"])
+        widest = np.concatenate([np.ones(win), -np.ones(loss), np.zeros(n - win - loss)])
+        # The least variance: one side as close to 0 as the difference allows.
+        steady = np.zeros(n)
+        steady[:win] = max(0.0, row["diff"]) * n / win
+        steady[win : win + loss] = min(0.0, row["diff"]) * n / loss
+        found = ScoreDifferences.of(np.stack([widest, steady], axis=1), draws=600)
+        wide, narrow = (found.estimate(column) for column in (0, 1))
+        width = row["high"] - row["low"]
+        assert 0.95 * (narrow.high - narrow.low) <= width <= 1.05 * (wide.high - wide.low)
+
+
+def test_the_named_number_of_images_has_the_named_power_in_simulated_studies() -> None:
+    """Counts how often the bootstrap interval of a simulated study around a true difference excludes 0."""
+    rng = np.random.default_rng(1)
+    pilot = rng.choice([-0.5, 0.0, 0.5], size=1000, p=[0.15, 0.6, 0.25])
+    shift = 0.08
+    images = images_needed(pilot, shift)
+    assert images_needed(pilot, -shift) == images < images_needed(pilot, shift / 2)
+    centred = pilot - pilot.mean()
+    found, studies = 0, 1000
+    for _ in range(studies):
+        study = rng.choice(centred, size=images) + shift
+        interval = clustered_mean(study, np.arange(images), draws=500)
+        found += not interval.low <= 0.0 <= interval.high
+    # A share of 1000 studies around p = 0.8 has the standard error sqrt(p (1 - p) / 1000) = 0.0126; 3 are allowed.
+    assert found / studies == pytest.approx(POWER, abs=3 * np.sqrt(POWER * (1 - POWER) / studies))
+
+
+@pytest.mark.parametrize("name", ["accuracy", "hfpr", "pos_ecr", "pn_average", "auroc"])
+def test_image_differences_have_the_variance_of_the_paired_bootstrap(name: str) -> None:
+    rng = np.random.default_rng(2)
+    ids = np.repeat(np.arange(120), rng.integers(1, 4, 120))
+    labels = rng.random(len(ids)) < 0.5
+    base = rng.normal(size=len(ids)) + labels
+    arms = [ArmRows.of(labels, base + 0.5 * rng.normal(size=len(ids)), ids, ecr=rng.random(len(ids))) for _ in range(2)]
+    metric = METRICS[name]
+    shares = image_differences(arms[0], arms[1], metric)
+    draws = np.subtract(*(replicate(arm, [metric], draws=4000)[:, 0] for arm in arms))
+    # The standard deviation of 4000 draws has the relative error 1 / sqrt(2 * 4000) = 0.011, 3 of which are 0.034; the
+    # jackknife adds its bias, of the order of 1 / 120 images for a ratio and of a few of those for AUROC.
+    assert shares.std(ddof=1) / np.sqrt(len(shares)) == pytest.approx(draws.std(), rel=0.034 + 4 / 120)
+    assert shares.mean() == pytest.approx(difference_interval(arms[0], arms[1], metric, draws=10).value, abs=0.01)
+
+
+def test_no_spread_means_any_difference_shows() -> None:
+    assert images_needed(np.zeros(10), 0.01) == 2
+
+
+def test_bad_plans_are_named() -> None:
+    with pytest.raises(SightlineError, match="at least two images"):
+        images_needed([0.1], 0.1)
+    with pytest.raises(SightlineError, match="difference of 0"):
+        images_needed([0.1, 0.2], 0.0)
+    single_class = ArmRows.of([True, True], [1.0, 2.0])
+    with pytest.raises(SightlineError, match="power for hfpr cannot be computed: there are no negatives"):
+        image_differences(single_class, single_class, METRICS["hfpr"])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ((0.003, -0.014, 0.020), "not distinguishable from Full: -0.014 to +0.020"),
+        ((-0.039, -0.071, -0.007), "lower than Full by 0.039 (0.007 to 0.071)"),
+        ((0.246, 0.202, 0.290), "higher than Full by 0.246 (0.202 to 0.290)"),
+        ((0.0, -0.081, 0.081), "not distinguishable from Full: -0.081 to +0.081"),
+        ((0.01, 0.0, 0.03), "not distinguishable from Full: 0.000 to +0.030"),
+        ((-0.01, -0.03, -0.0), "not distinguishable from Full: -0.030 to 0.000"),
+        ((0.0, -0.00001, 0.00001), "not distinguishable from Full: -0.00001 to +0.00001"),
+        ((math.nan, 0.0, 0.0), "not computed"),
+        ((0.1, math.nan, math.nan), "not computed"),
+    ],
+)
+def test_differences_in_words(numbers: tuple[float, float, float], words: str) -> None:
+    assert describe_difference(*numbers) == words
+
+
+def test_another_reference_is_named() -> None:
+    assert describe_difference(0.1, 0.05, 0.15, reference="random@0.30").startswith("higher than random@0.30 by")
+
+
+def test_noninferiority_needs_the_whole_interval() -> None:
+    assert is_noninferior(-0.014, 0.020, 0.02, "higher")
+    assert not is_noninferior(-0.025, 0.020, 0.02, "higher")
+    assert is_noninferior(-0.05, 0.019, 0.02, "lower")
+    assert not is_noninferior(-0.05, 0.02, 0.02, "lower")
+
+
+def test_noninferiority_in_words() -> None:
+    shown = describe_noninferiority(-0.014, 0.020, 0.02)
+    assert shown == "not inferior to Full by more than 0.020: at worst 0.014"
+    open_question = describe_noninferiority(-0.025, 0.020, 0.02)
+    assert open_question == "non-inferiority to Full within 0.020 not shown: may be worse by 0.025"
+    worse = describe_noninferiority(0.202, 0.290, 0.02, better="lower")
+    assert worse == "inferior to Full by more than 0.020: at best 0.202"
+    assert describe_noninferiority(math.nan, 0.0, 0.02) == "not computed"
+    with pytest.raises(SightlineError, match="must be positive"):
+        describe_noninferiority(-0.1, 0.1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.01, 0.015, "equal"),
+        (-0.01, 0.03, "open"),
+        (-0.5, 0.5, "open"),
+        (0.021, 0.04, "different"),
+        (-0.3, -0.1, "different"),
+        (math.nan, math.nan, "open"),
+    ],
+)
+def test_equality_is_shown_by_two_bounds_and_never_by_want_of_images(low: float, high: float, verdict: str) -> None:
+    assert equivalence(low, high, 0.02) == verdict
+    with pytest.raises(SightlineError, match="must be positive"):
+        equivalence(low, high, 0.0)

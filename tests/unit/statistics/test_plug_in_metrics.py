@@ -12,7 +12,6 @@ import pytest
 
 from sightline.commands.run import summary
 from sightline.gate.decisions import run_gate
-from sightline.gate.rules import find_metric
 from sightline.report.columns import metric_columns
 from sightline.report.summary import main_table, summarise
 from sightline.rows.run import load_run
@@ -97,7 +96,7 @@ def test_a_metric_of_another_package_comes_in_through_its_entry_point(
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-metrics\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[sightline.metrics]\noutside = outside_metrics:outside\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    fresh = MetricRegistry("metric", group="sightline.metrics", package="sightline.statistics.metrics")
+    fresh = MetricRegistry("metric", group="sightline.metrics")
     monkeypatch.setattr(fresh, "_entries", dict(METRICS._entries))
     monkeypatch.setattr("sightline.statistics.metrics.METRICS", fresh)
     assert "outside" in fresh.names()
@@ -129,22 +128,6 @@ def test_names_and_labels_are_used_once() -> None:
     words = [word for known in METRICS.values() for word in (known.name, known.label)]
     assert len(set(METRICS.names())) == len(METRICS.names())
     assert len({known.label for known in METRICS.values()}) * 2 == len(words)
-
-
-@pytest.mark.parametrize(("former", "name"), [("zero_coverage", "unsupported"), ("low_coverage", "weakly_supported")])
-def test_a_former_name_answers_with_a_hint(former: str, name: str) -> None:
-    with pytest.warns(FutureWarning, match=f"'{former}' is now called '{name}'"):
-        assert METRICS[former].name == name
-    assert former not in METRICS.names()
-    assert find_metric(former) == name
-
-
-def test_the_gate_says_that_a_name_is_a_former_one(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3"))
-    rules = ["zero_coverage(target:0.3) <= 1", "unsupported(full) <= 1", "Zero-Coverage(full) <= 1"]
-    outcomes, notes = run_gate(run, rules, draws=20)
-    assert [outcome.rule.left.metric for outcome in outcomes] == ["unsupported"] * 3
-    assert len([note for note in notes if "is now called 'unsupported'" in note]) == 2
 
 
 def test_answers_of_any_kind_are_positives_answered_right_or_not() -> None:

@@ -1,4 +1,4 @@
-"""None"""
+"""What every shard file says of itself."""
 
 from __future__ import annotations
 

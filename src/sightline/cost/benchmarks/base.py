@@ -20,7 +20,8 @@ BENCHMARKS: Registry[type[Benchmark[Any]]] = Registry(
 """By the word behind ``sightline bench``. ``@BENCHMARKS.register("name")`` above a class is all a new one needs."""
 
 R = TypeVar("R", bound=Request)
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 Result = dict[str, Any]
 """What one measuring process wrote; ``sightline.cost.measuring_process`` says what is in it."""
 

@@ -35,11 +35,7 @@ from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.metrics import METRICS, metrics_shown_in
-from sightline.statistics.paired import describe_difference
-from sightline.statistics.paired_scores import (
-    seed_summary,
-    two_stage_differences,
-)
+from sightline.statistics.paired import describe_difference, seed_summary, two_stage_differences
 from sightline.statistics.summaries import arm_points, arm_rows, paired_differences
 
 DELTAS = ("accuracy", "hfpr", "pn_average")

@@ -11,10 +11,9 @@ from sightline.errors import SightlineError
 from sightline.report.columns import arm_facts, in_panels, of_words, table_column, table_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.rows.source import Source
-from sightline.statistics.arm_analysis import metric_inputs
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.summaries import arm_rows
+from sightline.statistics.summaries import arm_rows, metric_inputs
 
 SHARES = ("weakly_supported", "unsupported")
 

@@ -1,3 +1,5 @@
+"""Rules decided on the bounds of intervals."""
+
 from __future__ import annotations
 
 import math

@@ -7,17 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from sightline.cli import app
 from sightline.core.row import row_schema
 from sightline.errors import SightlineError
 from sightline.geometry.marks import overlay
 from sightline.rows import Run, load_run
-from sightline.rows.picture import GAP, PER_LINE, TEXTS, with_texts
+from sightline.rows.picture import GAP, PER_LINE, TEXTS, ArmPicture, quoted, stored_geometry, with_texts
 from sightline.store import RunFolder
 from sightline.store.marks import pack_mask
+from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import make_run
 
 PROBE = "textocr-f0af1d791168279c:hard-small-pos"
@@ -235,3 +239,85 @@ def test_a_picture_of_a_real_scan_is_as_large_as_the_scan_and_shows_its_line(rec
         return float(np.abs(np.diff(line, axis=1)).mean())
 
     assert edges(sharp) > 1.2 * edges(small)
+
+
+# One open question of a run: accepted answers, roles and what every arm said.
+
+
+LARGER, VALUE = "page000:larger", "page000:value"
+
+
+@pytest.fixture(scope="module")
+def open_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    arms = ("full", "target:0.3", "anti_evidence:0.3")
+    return load_run(make_open_run(tmp_path_factory.mktemp("open") / "run", images=3, arms=arms))
+
+
+def test_a_frame_has_accepted_answers_and_roles(open_run: Run) -> None:
+    full = open_run.frame()[lambda rows: rows["arm"] == "full"].set_index("probe_id")
+    assert len(tuple(full["answers"][VALUE])) == 10, "textvqa: all ten"
+    assert full["roles"][LARGER] == ("answer_value", "context", "comparison_anchor")
+    assert list(open_run.frame(texts=False).columns) == open_run.rows.column_names
+
+
+def test_the_picture_of_several_arms_stands_below_the_question(open_run: Run) -> None:
+    one, two = open_run.picture(LARGER, "full"), open_run.picture(LARGER, "full", "target:0.3")
+    asked = next(probe for probe in open_run.probes if probe["id"] == LARGER)
+    row = open_run.row(LARGER, "full")
+    heading = ArmPicture(row, {}, asked).heading
+    assert heading[0] == asked["question"]
+    assert heading[1].startswith(f"accepted: “{asked['answers'][0]}” · V the answer's value")
+    assert two.height > one.height + 60
+    caption = ArmPicture(row, {}, asked).caption
+    assert caption == ("full", f"“{row['answer']}” · score {row['score']:.2f} · coverage 1.00")
+
+
+def test_an_answer_in_a_caption_is_short_and_says_when_there_is_none() -> None:
+    assert quoted("") == "nothing"
+    assert quoted("a\nb") == "“a b”"
+    assert len(quoted("x" * 100)) == 34
+
+
+def test_show_tells_question_accepted_answers_roles_and_scores(open_run: Run) -> None:
+    shown = CliRunner().invoke(app, ["show", str(open_run.path), VALUE])
+    assert shown.exit_code == 0, shown.output
+    answer = open_run.row(VALUE, "full")["accepted"]
+    assert f"{answer} (10 times)" in shown.output
+    assert "L label of the field: " in shown.output
+    assert "V the answer's value: " in shown.output
+    assert "textvqa" in shown.output
+    for column in ("score", "loss"):
+        assert column in shown.output
+    assert "margin" not in shown.output
+    assert "target  " not in shown.output.split("regions")[0], "an open question looks for nothing but itself"
+
+
+def test_show_draws_the_arms_of_an_open_question(open_run: Run, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["show", str(open_run.path), LARGER, "--out", str(tmp_path / "picture.png")])
+    assert shown.exit_code == 0, shown.output
+    assert (tmp_path / "picture.png").is_file()
+
+
+# Masks that a run has stored, measured against regions once more.
+
+
+QUARTERS = np.array([[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]], dtype="<f4")
+
+
+def test_a_mask_has_a_place_for_each_cell_of_its_own_image_however_many_tokens_the_full_prefix_has() -> None:
+    """An arm that is shown a smaller image keeps all of its four cells, where the image itself has 16 tokens."""
+    rows = pa.Table.from_pylist(
+        [
+            {
+                "probe_id": "p",
+                "image_key": "a.jpg#fit=4t",
+                "n_tokens": 16,
+                "kept_mask": pack_mask(np.array([True, True, False, False])),
+                "lineage_mask": None,
+            }
+        ]
+    )
+    images = pa.Table.from_pylist([{"image_key": "a.jpg#fit=4t", "cells": QUARTERS.tobytes()}])
+    (measured,) = stored_geometry(rows, images, {"p": [(0.0, 0.25, 1.0, 0.75)]})
+    assert measured is not None
+    assert measured.ecr == 0.5

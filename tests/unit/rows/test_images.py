@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,12 +16,12 @@ from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
 from sightline.paper.lines import Threshold, rows_at
 from sightline.rows import load_run
-from sightline.rows.images import same_images
+from sightline.rows.images import image_cells, image_records, same_images
 from sightline.rows.source import read_source
 from sightline.rows.thresholds import on_development_side
 from sightline.statistics.summaries import arm_summary
 from sightline.view.runs import ViewedRun
-from tests.unit.report.fake_run import make_run
+from tests.unit.report.fake_run import grid_cells, make_run
 
 ARMS = ("full", "target:0.3")
 NOTE = "4 images have the same pixels as another (first: img0001 shows what img0000 shows): they count as one"
@@ -166,3 +167,21 @@ def test_open_questions_about_one_picture_are_not_divided() -> None:
 
 def group_of_probe(probe_id: str) -> str:
     return group_of(probe_id.partition(":")[0])
+
+
+# Records of some images, and the cells of all of them.
+
+
+def test_only_asked_images_come_and_unknown_ones_are_left_out(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run", images=4, arms=("full",)))
+    found = image_records(run, {"img0002.jpg@orig", "img0000.jpg@orig", "elsewhere.jpg"})
+    expected = {record["image_key"]: record for record in run.images.to_pylist()}
+    assert found == {key: expected[key] for key in ("img0000.jpg@orig", "img0002.jpg@orig")}
+
+
+def test_images_of_one_raster_share_their_cells(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run", images=4, arms=("full",)))
+    of_image, sets = image_cells(run)
+    assert set(of_image) == set(run.images.column("image_key").to_pylist())
+    assert set(of_image.values()) == {0}
+    np.testing.assert_array_equal(sets[0], grid_cells())
