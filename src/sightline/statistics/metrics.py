@@ -294,7 +294,7 @@ def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
 def _declare(name: str, facts: dict[str, Any]) -> None:
     """Registers one metric of the table."""
     value = facts.pop("value")
-    told = {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in facts.items()}
+    told: dict[str, Any] = {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in facts.items()}
     metric(name, told.pop("label"), told.pop("definition"), needs=told.pop("needs", (value,)), **told)(value_of(value))
 
 
