@@ -19,7 +19,7 @@ from rich.table import Table
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.report.sections.legible_arms import answer_changes, ordering_frame
+from sightline.report.sections.geometry import answer_changes, ordering_frame
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 

@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -236,9 +237,8 @@ def _become(request: Request) -> None:
     os.environ.update(request.environment)
     os.chdir(request.folder)
     by_lines = bool(request.environment.get("PYTHONUNBUFFERED"))
-    sys.stdin = sys.__stdin__ = _stream(0, "r", sys.stdin)
-    sys.stdout = sys.__stdout__ = _stream(1, "w", sys.stdout, by_lines or os.isatty(1))
-    sys.stderr = sys.__stderr__ = _stream(2, "w", sys.stderr, True)
+    for number, (name, lines) in enumerate({"stdin": False, "stdout": by_lines, "stderr": True}.items()):
+        vars(sys)[name] = vars(sys)[f"__{name}__"] = _stream(number, getattr(sys, name), lines)
     paths = [path for path in request.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [request.folder, *paths, *sys.path[1:]]
     importlib.invalidate_caches()
@@ -260,11 +260,10 @@ def _become(request: Request) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
-def _stream(number: int, mode: str, like: Any, by_lines: bool = False) -> Any:
+def _stream(number: int, like: Any, by_lines: bool) -> io.TextIOWrapper:
     """A standard stream, over what is there now: those of before remember what they were opened on."""
-    made = open(number, mode, encoding=like.encoding, errors=like.errors, closefd=False)  # noqa: SIM115
-    made.reconfigure(line_buffering=by_lines)
-    return made
+    raw = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115
+    return io.TextIOWrapper(raw, like.encoding, like.errors, line_buffering=by_lines)
 
 
 def _end(code: int) -> NoReturn:
@@ -287,7 +286,7 @@ def main(line: int, modules: Sequence[str]) -> NoReturn:
         if request.new_session:
             os.setsid()
         asked = _leave_a_nursery()
-    subprocess.Popen = Popen  # type: ignore[misc]
+    subprocess.Popen = Popen  # type: ignore[misc,assignment]
     try:
         _become(request)
     except SystemExit as end:

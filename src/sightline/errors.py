@@ -29,6 +29,18 @@ def _shown(character: str) -> str:
     return character
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another library says, on one line; its name where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def named_line(error: BaseException) -> str:
+    """The same behind the error's name: ``ValueError: shapes do not match``."""
+    name, line = type(error).__name__, first_line(error)
+    return name if line == name else f"{name}: {line}"
+
+
 class SightlineError(Exception):
     """Something the user can mend. The message is one line: what, where, what to do.
 

@@ -15,7 +15,7 @@ import torch
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.core.selection import Parity, QuerySpan, Selection, TokenView
+from sightline.core.selection import Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import DONE, command
@@ -102,13 +102,11 @@ def test_rows_of_every_arm(settings: Callable[..., AuditConfig], name: str) -> N
 
 
 @dataclass(frozen=True)
-class Averaging:
-    """Written for the first release: no base class. Every output also holds a little of all other tokens."""
+class Averaging(Selector):
+    """Every output also holds a little of all other tokens."""
 
     name: ClassVar[str] = "averaging"
-    query: ClassVar[QuerySpan] = "none"
-    parity: ClassVar[Parity] = "own"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    merges: ClassVar[bool] = True
 
     def select(self, view: TokenView, k: int) -> Selection:
         n = view.tokens.shape[0]
@@ -118,13 +116,14 @@ class Averaging:
 
 
 @dataclass(frozen=True)
-class AtBoxes:
-    """Written for the first release: reads boxes, and had no way to say so."""
+class AtBoxes(Selector):
+    """Reads boxes, and does not say so."""
 
     name: ClassVar[str] = "at_boxes"
-    query: ClassVar[QuerySpan] = "none"
-    parity: ClassVar[Parity] = "own"
-    needs: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def reads_boxes(self) -> bool | None:
+        return None
 
     def select(self, view: TokenView, k: int) -> Selection:
         middle = (view.cells[:, :2] + view.cells[:, 2:]) / 2.0
@@ -133,16 +132,17 @@ class AtBoxes:
 
 
 @dataclass(frozen=True)
-class BoxFree(AtBoxes):
+class BoxFree(Selector):
+    """Reads none, which is what a selector says unless it says otherwise."""
+
     name: ClassVar[str] = "box_free"
-    reads_boxes: ClassVar[bool] = False
 
     def select(self, view: TokenView, k: int) -> Selection:
         return Selection(torch.arange(k))
 
 
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
+@pytest.fixture
+def plug_ins() -> Iterator[None]:
     kinds: list[Any] = [Averaging, AtBoxes, BoxFree]
     for kind in kinds:
         SELECTORS.register(kind.name)(kind)
@@ -167,6 +167,7 @@ def one_image(data: Path, out: Path, **changes: Any) -> AuditConfig:
     )
 
 
+@pytest.mark.usefixtures("plug_ins")
 def test_a_method_that_merges_does_not_abort_a_run_with_deletions(data: Path, tmp_path: Path) -> None:
     run = audit(one_image(data, tmp_path / "run", arms=["target:0.3", "averaging:0.3"], interventions=["deletion"]))
     rows = run.frame().groupby(["selector", "intervention"]).size()
@@ -174,6 +175,7 @@ def test_a_method_that_merges_does_not_abort_a_run_with_deletions(data: Path, tm
     assert {intervention for selector, intervention in rows.index if selector == "averaging"} == {"none"}
 
 
+@pytest.mark.usefixtures("plug_ins")
 def test_detection_is_billed_to_methods_that_read_boxes_or_do_not_say(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

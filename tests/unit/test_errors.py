@@ -8,7 +8,7 @@ import pickle
 import pytest
 from rich.table import Table
 
-from sightline.errors import LONGEST_MESSAGE, SightlineError, printable
+from sightline.errors import LONGEST_MESSAGE, SightlineError, first_line, named_line, printable
 from sightline.progress import SafeConsole, say, waiting_for
 
 
@@ -43,6 +43,19 @@ def test_a_long_quotation_loses_its_middle() -> None:
 
 def test_an_error_survives_a_process_boundary() -> None:
     assert str(pickle.loads(pickle.dumps(SightlineError("a\nb")))) == r"a\nb"
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "named"),
+    [
+        (ValueError("shapes do not match\nat all"), "shapes do not match", "ValueError: shapes do not match"),
+        (ValueError("\n  "), "ValueError", "ValueError"),
+        (SystemExit(), "SystemExit", "SystemExit"),
+        (KeyError("place"), "'place'", "KeyError: 'place'"),
+    ],
+)
+def test_an_error_of_somebody_else_is_one_line(error: BaseException, line: str, named: str) -> None:
+    assert (first_line(error), named_line(error)) == (line, named)
 
 
 HOSTILE = "\x1b[2K\x1b[1Aerased [bold]loud[/] [/]"

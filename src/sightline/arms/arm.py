@@ -238,7 +238,7 @@ def parse_arm(text: str, *, seed: int | None = None, profile: str = "paper", mod
     Under the profile ``artifact`` a selector gets the arguments that it was run with on models of ``model_type``, and
     the artifact's seed. ``seed`` wins over that, and what the arm names over both.
     """
-    text, intervention = split_arm(text)
+    text, intervention = split_arm(text) if "+" in text else (text, None)
     name, _, rest = text.strip().partition(":")
     preset = _Preset(seed, profile, model_type)
     arm = _policy_arm(text.strip(), preset) if name == POLICY else _plain_arm(text, name, rest, preset)

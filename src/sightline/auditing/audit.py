@@ -235,7 +235,7 @@ class Here(Launcher):
 class TaskSource(Protocol):
     """Where the loop gets its tasks from."""
 
-    arms: Collection[str]
+    arms: set[str]
     total: int
     """Rows of all tasks."""
     progress: Progress | None

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 
 WEIGHTS = "*.safetensors"
 DESCRIPTION = ("*.json", "*.jinja", "*.txt", "*.model")
@@ -124,8 +124,7 @@ def _checked_configuration(model_class: str, text: str) -> Any:
     try:
         return kind.from_dict({**json.loads(text), "model_type": kind.model_type})
     except Exception as error:  # transformers checks a configuration in many ways
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise SightlineError(f"config.json does not describe a {model_class} ({said[0]})") from error
+        raise SightlineError(f"config.json does not describe a {model_class} ({first_line(error)})") from error
 
 
 def whole_model(model_class: Any, folder: Path, **settings: Any) -> Any:
@@ -279,7 +278,9 @@ def processor_of(folder: Path, config: Any) -> Any:
         try:
             processor = kind(**parts, **settings)
         except (AttributeError, ImportError, TypeError, ValueError) as error:
-            raise SightlineError(f"{folder.name}: {kind.__name__} cannot be put together: {_first(error)}") from error
+            raise SightlineError(
+                f"{folder.name}: {kind.__name__} cannot be put together: {first_line(error)}"
+            ) from error
     if getattr(processor, "chat_template", None) is None:
         processor.chat_template = processor.tokenizer.chat_template
     return processor
@@ -340,7 +341,7 @@ def _image_processor(folder: Path, config: Any) -> Any:
     try:
         return kind.from_pretrained(folder)
     except (ImportError, OSError, ValueError) as error:
-        raise SightlineError(f"{folder.name}: its {kind.__name__} cannot be loaded: {_first(error)}") from error
+        raise SightlineError(f"{folder.name}: its {kind.__name__} cannot be loaded: {first_line(error)}") from error
 
 
 def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Path) -> Any:
@@ -358,7 +359,7 @@ def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Pat
         try:
             return getattr(importlib.import_module(place), name)
         except ModuleNotFoundError as error:
-            reason = reason if error.name == place else _first(error)
+            reason = reason if error.name == place else first_line(error)
         except AttributeError:
             continue
     raise SightlineError(f"{folder.name}: {name} cannot be imported: {reason}")
@@ -395,8 +396,3 @@ def _content(file: Path) -> Mapping[str, Any]:
         return {}
     content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return content
-
-
-def _first(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

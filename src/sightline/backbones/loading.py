@@ -28,7 +28,7 @@ from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.backbones.signals import hidden_indices, misnamed
 from sightline.core.selection import Method
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 from sightline.places.writing import whole_path
 from sightline.selectors import SELECTORS
 
@@ -251,7 +251,7 @@ def _tensors(file: Path) -> dict[str, torch.Tensor]:
     try:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise SightlineError(f"{file.name} is not a plain file of tensors: {str(error).splitlines()[0]}") from None
+        raise SightlineError(f"{file.name} is not a plain file of tensors: {first_line(error)}") from None
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
         raise SightlineError(f"{file.name} is not a plain file of tensors: it holds something else")
     return found

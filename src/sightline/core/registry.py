@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, named_line
 from sightline.places import read_whole
 from sightline.progress import say
 
@@ -139,12 +139,10 @@ class Registry(Generic[T]):
         try:
             return self._checked(getattr(importlib.import_module(module), attribute))
         except (Exception, SystemExit) as error:  # whatever somebody else's module does when it is imported
-            said = str(error).strip().splitlines()
-            reason = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
             source, way_out = "", ""
             if lazy.package:
                 source, way_out = f" of package {lazy.package}", f"; repair or uninstall {lazy.package}"
-            self._refused[name] = f"{self.kind} '{name}'{source} cannot be loaded ({reason}){way_out}"
+            self._refused[name] = f"{self.kind} '{name}'{source} cannot be loaded ({named_line(error)}){way_out}"
             raise SightlineError(self._refused[name]) from error
 
     def _load(self) -> None:
@@ -231,7 +229,5 @@ def _import(path: Path) -> str:
         del sys.modules[name], _digests[name]
         if isinstance(error, SightlineError):
             raise SightlineError(f"--import {path}: {error}") from error
-        said = str(error).strip().splitlines()
-        reason = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-        raise SightlineError(f"--import {path}: {reason}; sightline --debug shows where") from error
+        raise SightlineError(f"--import {path}: {named_line(error)}; sightline --debug shows where") from error
     return digest

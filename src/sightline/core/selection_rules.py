@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.core.selection import Selection
 from sightline.device.memory import is_out_of_memory
 from sightline.device.transfer import on_device
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, named_line
 
 INTEGERS = (torch.int64, torch.int32, torch.int16)
 
@@ -29,9 +29,9 @@ def on_behalf_of(selector: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
-        said = str(error).strip().splitlines()
-        reason = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-        raise SightlineError(f"selector {selector} failed ({reason}); sightline --debug shows where") from error
+        raise SightlineError(
+            f"selector {selector} failed ({named_line(error)}); sightline --debug shows where"
+        ) from error
 
 
 def check_types(selection: object, selector: str) -> None:

@@ -78,7 +78,7 @@ class OpenCase:
         return self.full >= ANSWERED - _ROUNDING and any(kinds)
 
     @property
-    def place(self) -> tuple[float, int, str]:
+    def rank(self) -> tuple[float, int, str]:
         """What cases are sorted by: the greatest drop first, then the most tags, then the id."""
         return -max(self.drops), -len(self.tags), self.id
 
@@ -128,14 +128,14 @@ def chosen_by_outcome(cases: Iterable[OpenCase], *, fill: bool = False) -> list[
     found: list[OpenCase] = []
     for own in _by_task(cases).values():
         wanted = case_count(len(own))
-        ordered = sorted((case for case in own if case.candidate), key=lambda case: case.place)
+        ordered = sorted((case for case in own if case.candidate), key=lambda case: case.rank)
         chosen: dict[str, OpenCase] = {}
         for quota in QUOTAS:
             free = [case for case in ordered if case.id not in chosen and quota(case)]
             chosen |= {case.id: case for case in free[: wanted // len(QUOTAS)]}
         rest = [case for case in ordered if case.id not in chosen]
         if fill:
-            rest += sorted((case for case in own if not case.candidate), key=lambda case: case.place)
+            rest += sorted((case for case in own if not case.candidate), key=lambda case: case.rank)
         chosen |= {case.id: case for case in rest[: wanted - len(chosen)]}
         found += chosen.values()
     return found

@@ -93,13 +93,13 @@ def silence(study: Study, need: Need) -> str:
 
 def corrected(found: Sequence[Judgement], alpha: float = ALPHA) -> list[Judgement]:
     """Holm's correction for the number of tests of one table: what does not survive it is open."""
-    tested = [place for place, each in enumerate(found) if not math.isnan(each.p)]
-    adjusted = dict(zip(tested, holm([found[place].p for place in tested]), strict=True))
+    tested = [index for index, each in enumerate(found) if not math.isnan(each.p)]
+    adjusted = dict(zip(tested, holm([found[index].p for index in tested]), strict=True))
     return [
-        replace(each, outcome="open", words=f"{each.words} (p = {each.p:.2g}, with Holm {adjusted[place]:.2g})")
-        if each.outcome in ("holds", "fails") and adjusted.get(place, 0.0) > alpha
+        replace(each, outcome="open", words=f"{each.words} (p = {each.p:.2g}, with Holm {adjusted[index]:.2g})")
+        if each.outcome in ("holds", "fails") and adjusted.get(index, 0.0) > alpha
         else each
-        for place, each in enumerate(found)
+        for index, each in enumerate(found)
     ]
 
 

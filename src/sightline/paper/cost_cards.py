@@ -46,7 +46,7 @@ def repeated_timing(study: Study, name: str, model: str, arms: Sequence[str]) ->
     """Real probes one at a time under all arms, in fresh processes, as the paper timed its methods."""
     few = study.options.demo
     request = RepeatedRequest(
-        "repeated",
+        kind="repeated",
         probes_per_process=min(PROBES, _probe_count(study)),
         drop=1 if few else DROPPED,
         **_material(study, model, arms),
@@ -62,7 +62,7 @@ def batch_prefill(study: Study, name: str, model: str, arms: Sequence[str]) -> N
     """A batch through the language model, full and pruned, with the memory it takes."""
     few = study.options.demo
     request = PrefillRequest(
-        "prefill",
+        kind="prefill",
         batch=2 if few else BATCH[model],
         repeats=2 if few else 5,
         warm_up=1,
@@ -75,7 +75,7 @@ def first_token(study: Study, name: str, model: str, arms: Sequence[str], detect
     """The first token and decoding behind it, as the paper's answers of many tokens."""
     few = study.options.demo
     request = TtftRequest(
-        "ttft",
+        kind="ttft",
         repeats=2 if few else 20,
         warm_up=1 if few else 5,
         decode=(1, 4) if few else (1, 32, 128),

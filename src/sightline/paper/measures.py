@@ -39,8 +39,8 @@ from sightline.paper.study import Study, built_probes
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
+from sightline.report.sections.contract import largest_changes
 from sightline.report.sections.image_dependence import image_dependence_frame
-from sightline.report.sections.limited_probes import largest_changes
 from sightline.report.sections.positions import positions_frame
 from sightline.report.sections.replaced_text import (
     edit_region_frame,

@@ -257,10 +257,10 @@ class _TableFile:
         own = blocks[(block or 1) - 1]
         if column:
             about = self._printed(own, line) if line else self._line((), (), fields)
-            place = [each.key for each in own.columns].index(column)
+            index = [each.key for each in own.columns].index(column)
             return cell_claim(
                 says,
-                lambda study: own.measure(study, about)[place],
+                lambda study: own.measure(study, about)[index],
                 own.needs(about),
                 words=words,
                 expects=expects,
@@ -381,9 +381,9 @@ def _filled(text: str, line: Line) -> list[str]:
 def _function(name: str) -> Callable[..., Any]:
     """A function of ``measures``, ``open_measures`` or ``cost_cards``, or ``package.module:function``."""
     module, colon, attribute = name.partition(":")
-    places = [importlib.import_module(module)] if colon else [measures, open_measures, cost_cards]
-    for place in places:
-        found: Callable[..., Any] | None = getattr(place, attribute or name, None)
+    modules = [importlib.import_module(module)] if colon else [measures, open_measures, cost_cards]
+    for each in modules:
+        found: Callable[..., Any] | None = getattr(each, attribute or name, None)
         if found is not None:
             return found
     raise SightlineError(f"there is no function '{name}' to measure or to decide with")

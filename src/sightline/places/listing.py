@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -90,7 +90,7 @@ def _opened(url: str, scheme: str) -> Place:
         found = UPath(url.rstrip("/"), **_OPTIONS, **(_S3_OPTIONS if scheme in S3 else {}))
         found.fs  # noqa: B018
     except Exception as error:  # every file system refuses in its own way what it cannot make sense of
-        raise SightlineError(f"{url}: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from None
+        raise SightlineError(f"{url}: {first_line(error)}") from None
     return found
 
 

@@ -18,7 +18,7 @@ from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.page import embed_json
 from sightline.serving.server import LOOK
-from sightline.view.intervals import measured
+from sightline.view.overview import measured
 from sightline.view.runs import OUTCOMES, ViewedRun
 from sightline.view.server import PAGES, PageData
 

@@ -1,11 +1,19 @@
-"""From a number to its rows: the query that a cell of the main table, or a point of the frontier, opens."""
+"""The overview of a run: table and frontier at once, headline and intervals from a process beside the server.
+
+Every number says which rows stand behind it: the query that a cell of the table, or a point of the frontier, opens.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,10 +21,12 @@ import pyarrow as pa
 
 from sightline.core.row import ROW_COLUMNS
 from sightline.core.table import Table
+from sightline.errors import SightlineError
 from sightline.report.columns import panel_of
-from sightline.report.summary import ReportSummary, main_table
+from sightline.report.summary import ReportSummary, headlines, main_table, summarise
 from sightline.report.svg import padded, sequential
 from sightline.rows.images import joined_words, with_same_images
+from sightline.rows.source import read_source
 from sightline.rows.usable import finite_in_every_arm, paired
 from sightline.statistics.arm_rows import are_in_words, is_plain
 from sightline.statistics.metrics import METRICS, ZERO_COVERAGE
@@ -53,8 +63,6 @@ def behind(metric: str, arm: str, in_words: bool) -> dict[str, str]:
     own = f"arm == {json.dumps(arm, ensure_ascii=False)}"
     return {"query": f"{own} and {said}" if said else own, "sort": sort, "down": "1" if down else ""}
 
-
-# The report's main table and frontier without intervals, from rows in memory: what a page shows at once.
 
 NEEDED = (
     "arm", "plain_arm", "selector", "regime", "box_source", "intervention", "view", "probe_id", "image_id", "label",
@@ -176,3 +184,82 @@ def frontier_points(arms: pd.DataFrame, in_words: bool, yes_or_no: bool) -> list
 
 def _finite(value: Any) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
+
+
+DRAWS = 2000
+"""Bootstrap draws, as the page says."""
+BUSY, DONE, FAILED = "computing", "done", "failed"
+
+
+@dataclass
+class BackgroundIntervals:
+    """What is computed of one run, for the version of its rows that it was asked for last."""
+
+    folder: Path
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
+    _found: tuple[int, dict[str, Any]] | None = field(init=False, default=None)
+    """Of which version, and what."""
+    _asked: int | None = field(init=False, default=None)
+    """The version that a page has asked for before."""
+    _stopped: bool = field(init=False, default=False)
+
+    def of(self, version: int) -> dict[str, Any]:
+        """The result for these rows; ``{"state": "computing"}`` while there is none. Begun when asked a second time."""
+        with self._lock:
+            if self._found is not None and self._found[0] == version:
+                return self._found[1]
+            if self._asked != version:  # the page that asks first is shown before anything else begins
+                self._asked = version
+            elif self._process is None and not self._stopped:
+                # A group of its own: Ctrl-C is for the server, which ends this process itself. Not a session: there it
+                # would have a share of the cores as large as the server's, however nice it is.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "sightline.view.overview", str(self.folder)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    process_group=0,
+                )
+                threading.Thread(target=self._read, args=(version, self._process), daemon=True).start()
+        return {"state": BUSY}
+
+    def _read(self, version: int, process: subprocess.Popen[bytes]) -> None:
+        output = process.communicate()[0]
+        try:
+            found = json.loads(output)
+        except ValueError:
+            found = {"state": FAILED, "why": f"the process ended with code {process.returncode}"}
+        with self._lock:
+            self._found, self._process = (version, found), None
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+
+def measured(folder: str, draws: int = DRAWS) -> dict[str, Any]:
+    """The report's own headline, table and frontier, with intervals; in one line what stands in the way of them."""
+    try:
+        source = read_source([folder])
+        summary = summarise(source, draws)
+    except SightlineError as error:
+        return {"state": FAILED, "why": str(error)}
+    audited = source.runs[0]
+    return {
+        "state": DONE,
+        "headline": headlines(source, summary),
+        "table": table_cells(main_table(summary), audited.in_words),
+        "points": frontier_points(summary.arms, audited.in_words, audited.yes_or_no),
+        "axes": axes_of(audited.in_words, audited.yes_or_no),
+        "notes": source.notes,
+        "draws": draws,
+    }
+
+
+if __name__ == "__main__":
+    if hasattr(os, "nice"):
+        os.nice(10)  # whoever looks at a page is served first
+    print(json.dumps(measured(sys.argv[1])))

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from sightline.errors import SightlineError
 from sightline.rows import load_run
 from sightline.view.cases import CaseReader
-from sightline.view.intervals import BackgroundIntervals
-from sightline.view.overview import first_numbers
+from sightline.view.overview import BackgroundIntervals, first_numbers
 from sightline.view.query import AskedRows
 from sightline.view.rows import ProbeBook, RowIndex
 

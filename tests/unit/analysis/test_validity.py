@@ -13,7 +13,7 @@ from scipy.stats import rankdata, spearmanr
 
 from sightline.analysis.outcomes import OUTCOMES, samples
 from sightline.errors import SightlineError
-from sightline.report.sections.legible_arms import answer_changes, ordering_frame
+from sightline.report.sections.geometry import answer_changes, ordering_frame
 from sightline.report.sections.validity import PREDICTORS, association_frame, correlations, pooled_arms, strata
 from sightline.rows.images import probe_scales
 from sightline.rows.run import load_run

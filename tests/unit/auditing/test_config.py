@@ -221,11 +221,3 @@ def test_a_profile_decides_which_detections_count(
 ) -> None:
     job = plan_audit(planned_config(data, tmp_path / "run", profile=profile, box_source=asked))
     assert job.config.box_source == meant
-
-
-def test_a_run_with_boxes_of_an_earlier_rule_is_refused_before_anything_is_loaded(data: Path, tmp_path: Path) -> None:
-    manifest = json.loads((data / "recorded_run" / "run.json").read_text(encoding="utf-8"))
-    rule = "detected and read, confidence of at least 0.20"
-    (tmp_path / "run.json").write_text(json.dumps({**manifest, "box_source": "easyocr", "boxes": {"rule": rule}}))
-    with pytest.raises(SightlineError, match="easyocr now means"):
-        plan_audit(planned_config(data, tmp_path, box_source="easyocr"))

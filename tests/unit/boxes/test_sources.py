@@ -145,7 +145,6 @@ def test_a_detector_that_reads_finds_what_it_is_sure_enough_of() -> None:
     assert issubclass(detectors.Tesseract, FindsByReading)
 
 
-REGION: Box = (0.1, 0.1, 0.3, 0.2)
 SHOWN: Box = (0.5, 0.5, 0.6, 0.6)
 OPEN = Probe(
     "t:1", "a.png", "a", "Who sold it?", "open", "", "", (REGION,), answers=("Mill",), roles=("answer_value",), task="t"

@@ -24,8 +24,7 @@ from sightline.errors import SightlineError
 from sightline.rows.run import load_run
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_summary
-from tests.unit.report.fake_run import make_run
-from tests.unit.report.test_overview import says_no
+from tests.unit.report.fake_run import make_run, says_no
 
 NEEDED = ["--model", "m", "--probes", "p.jsonl", "--images", "i", "--out", "o"]
 

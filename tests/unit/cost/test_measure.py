@@ -26,7 +26,7 @@ from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.spread import Spread
 from sightline.errors import SightlineError
-from tests.warm_python import run_python
+from tests.warm_python import run_python, warm_children
 
 HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
 
@@ -190,7 +190,7 @@ def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch) 
     assert len(result["points"][0]["samples_ms"]["prefill"]) == 2
     assert result["machine"]["threads"] == 1
     assert result["weights"] == "random"
-    with pytest.raises(SightlineError, match="unknown selector"):
+    with warm_children(), pytest.raises(SightlineError, match="unknown selector"):
         measure(PrefillRequest("prefill", config="tiny-llava", arms=("nonsense:0.2",), **HERE))
 
 

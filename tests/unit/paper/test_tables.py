@@ -33,24 +33,25 @@ TEXT_RESULTS = ["CALIBRATION", "DILUTION", "GSR", "PLAUSIBLE", "POSITIONS", "QC"
 NUMBERS = ["1", "2", *(f"S{number}" for number in range(1, 25)), *TEXT_RESULTS]
 
 
+def number(line: Line, cell: int) -> float:
+    value = line.published[cell]
+    assert isinstance(value, int | float)
+    return float(value)
+
+
 def test_every_yes_no_and_open_answer_table_of_the_paper_is_a_preset() -> None:
     assert in_order(PAPER_TABLES) == NUMBERS
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_lines_have_a_published_cell_under_every_column(number: str) -> None:
+def test_a_table_is_complete_and_needs_models_sets_and_arms_that_exist(number: str) -> None:
     table = PAPER_TABLES.get(number)
     assert table.number == number
     for block in table.blocks:
         assert block.lines
         for line in block.lines:
-            assert len(line.words) == len(block.words), line.words
-            assert len(line.published) == len(block.columns), line.words
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_needs_name_models_sets_and_arms_that_exist(number: str) -> None:
-    for need in PAPER_TABLES.get(number).needs():
+            assert (len(line.words), len(line.published)) == (len(block.words), len(block.columns)), line.words
+    for need in table.needs():
         assert need.model in MODELS
         assert need.probes in PROBE_SETS
         assert need.arms
@@ -70,28 +71,22 @@ def test_main_table_separates_box_free_rows_from_oracles() -> None:
 def test_published_values_agree_where_two_tables_print_the_same_row() -> None:
     """Table 1 and S11 both print the confirmation rows at t = 0, and Table 1 and S10 InternVL's at Full's threshold."""
     main = {(line.model, line.arm): line.published for line in PAPER_TABLES.get("1").blocks[0].lines}
-    for line in PAPER_TABLES.get("S11").blocks[0].lines:
-        _, accuracy, hfpr, auroc, *_ = main[line.model, line.arm]
-        assert (auroc, accuracy, hfpr) == (line.published[0], line.published[3], line.published[4])
-    for line in PAPER_TABLES.get("S10").blocks[0].lines:
-        if (line.model, line.arm) in main:
+    for line in (*PAPER_TABLES.get("S11").blocks[0].lines, *PAPER_TABLES.get("S10").blocks[0].lines):
+        if line.model != "internvl" or (line.model, line.arm) in main:
             _, accuracy, hfpr, auroc, *_ = main[line.model, line.arm]
             assert (auroc, accuracy, hfpr) == (line.published[0], line.published[3], line.published[4])
 
 
 def test_published_differences_are_those_of_the_published_rows() -> None:
     """S4's differences against Table 1's rows, to the last digit that rounding allows."""
-    main = {(line.model, line.arm): line.published for line in PAPER_TABLES.get("1").blocks[0].lines}
+    main = {(line.model, line.arm): line for line in PAPER_TABLES.get("1").blocks[0].lines}
     checked = 0
     for line in PAPER_TABLES.get("S4").blocks[0].lines:
         minus = line.about["minus"]
         if line.model == "internvl" or (line.model, minus) not in main or (line.model, line.arm) not in main:
             continue
-        left, right, published = main[line.model, line.arm][1], main[line.model, minus][1], line.published[1]
-        assert isinstance(left, float)
-        assert isinstance(right, float)
-        assert isinstance(published, float)
-        assert math.isclose(left - right, published, abs_tol=0.0011), line.words
+        left, right = (number(main[line.model, arm], 1) for arm in (line.arm, minus))
+        assert math.isclose(left - right, number(line, 1), abs_tol=0.0011), line.words
         checked += 1
     assert checked >= 6
 
@@ -211,12 +206,6 @@ def test_cost_is_printed_as_the_cost_cards_know_it() -> None:
 ROUNDING = 1.1e-4
 LINES, _, RECOVERIES, LITE_LINES = (block.lines for block in PAPER_TABLES.get("S20").blocks)
 MATCHED_LINES, FOCUS_LINES = (block.lines for block in PAPER_TABLES.get("S21").blocks)
-
-
-def number(line: Line, cell: int) -> float:
-    value = line.published[cell]
-    assert isinstance(value, int | float)
-    return float(value)
 
 
 @pytest.mark.parametrize("line", [*LINES, *LITE_LINES[-2:]], ids=lambda line: " ".join(line.words))
@@ -555,19 +544,12 @@ def test_published_changes_are_those_of_the_published_scores() -> None:
     """To the last digit that rounding allows; S22 and S24 print the same cases at 70 %."""
     full: dict[str, float] = {}
     for line in _published("S24"):
-        _, of_full, base, soft, metadata, _, over_base, over_metadata, *_ = line.published
-        assert isinstance(of_full, float)
-        assert isinstance(base, float)
-        assert isinstance(soft, float)
-        assert isinstance(metadata, float)
-        assert over_base == pytest.approx(soft - base, abs=0.0011)
-        assert over_metadata == pytest.approx(soft - metadata, abs=0.0011)
-        full[line.words[0]] = of_full
+        full[line.words[0]], base, soft, metadata = (number(line, cell) for cell in range(1, 5))
+        assert number(line, 6) == pytest.approx(soft - base, abs=0.0011)
+        assert number(line, 7) == pytest.approx(soft - metadata, abs=0.0011)
     checked = 0
     for line in _published("S22"):
         if len(line.words) == 3 and line.published[0] in (96, 48):
-            *_, score, change = line.published
-            assert isinstance(score, float)
-            assert change == pytest.approx(score - full[line.words[0]], abs=0.0011)
+            assert number(line, 5) == pytest.approx(number(line, 4) - full[line.words[0]], abs=0.0011)
             checked += 1
     assert checked == 5

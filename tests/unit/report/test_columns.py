@@ -28,9 +28,9 @@ from tests.conftest import REPOSITORY
 SOURCE = REPOSITORY / "src" / "sightline"
 OTHER_TITLES = {
     ("compare", "reference_value"), ("compare", "value"), ("compare", "diff"), ("compare", "words"),
-    ("changed_answers", "change"), ("frontier", "n_probes"), ("image_dependence", "stratum"), ("legible_arms", "n"),
-    ("legible_arms", "ecr"), ("legible_arms", "legibility"), ("legible_arms", "advantage"), ("limited_probes", "all"),
-    ("limited_probes", "kept"), ("region_coverage", "n_probes"), ("region_coverage", "n"),
+    ("changed_answers", "change"), ("frontier", "n_probes"), ("image_dependence", "stratum"), ("geometry", "n"),
+    ("geometry", "ecr"), ("geometry", "legibility"), ("geometry", "advantage"), ("contract", "all"),
+    ("contract", "kept"), ("region_coverage", "n_probes"), ("region_coverage", "n"),
     ("region_coverage", "advantage"), ("replaced_text", "ecr"), ("replaced_text", "center_recall"), ("validity", "n"),
     ("validity", "coverage"), ("page", "tie"),
 }  # fmt: skip

@@ -15,7 +15,7 @@ from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.rows import load_run
 from sightline.view import runs as viewed_run
-from sightline.view.intervals import measured
+from sightline.view.overview import measured
 from sightline.view.runs import viewed_runs
 from sightline.view.server import PageData
 from tests.unit.view.viewed_folder import SHARP, viewed_folder

@@ -36,7 +36,7 @@ from sightline.checks.doctor.examination import (
     drawn_image,
 )
 from sightline.device.memory import is_out_of_memory
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, named_line
 from sightline.probes.images import open_image
 
 __all__ = ["PROBE", "Check", "Examination", "drawn_image", "examine", "examined"]
@@ -111,7 +111,9 @@ def encoded_page(backbone: Backbone, image: Image.Image, name: str) -> AskedPage
     except Exception as error:  # the code of a type that nobody has tried yet
         if is_out_of_memory(error):
             raise
-        reason = str(error) if isinstance(error, SightlineError) else f"its own code fails on a page ({first(error)})"
+        reason = (
+            str(error) if isinstance(error, SightlineError) else f"its own code fails on a page ({named_line(error)})"
+        )
         raise SightlineError(f"{name} is a '{backbone.model.config.model_type}' model: {reason}") from error
     return page
 
@@ -123,13 +125,8 @@ def tried(name: str, check: Callable[[AskedPage], Check | None], page: AskedPage
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        return Check(False, f"{name.replace('_', ' ')}: could not be tried ({first(error)})", name=name)
+        return Check(False, f"{name.replace('_', ' ')}: could not be tried ({named_line(error)})", name=name)
     return None if made is None else replace(made, name=name)
-
-
-def first(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def known_or(otherwise: Any, fact: Callable[[], Any]) -> Any:

@@ -1,19 +1,39 @@
-"""Is coverage a fair measure here? Precision beside recall, and coverage by the size of evidence and cells."""
+"""Is coverage a fair measure here? Precision beside recall, coverage by scale, and what could still be read."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
-from sightline.core.table import Table
+from sightline.analysis.comparison import Record
+from sightline.core.table import Kind, Table, TableColumn, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import fitting_columns, metric_columns, table_column, table_columns
+from sightline.report.columns import (
+    collect,
+    excludes_zero,
+    fitting_columns,
+    metric_columns,
+    signed,
+    table_column,
+    table_columns,
+)
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
-from sightline.rows.source import Source
-from sightline.statistics.arm_rows import are_positives, looked_up
+from sightline.rows.source import Audited, Source
+from sightline.statistics.arm_rows import FloatArray, IntArray, are_positives, looked_up, numbered
+from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
+from sightline.statistics.correlation import (
+    FixedResiduals,
+    correlation_shares,
+    ranks,
+)
+from sightline.statistics.intervals import ImageShares, interval, percentile_interval
+from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_points, metric_inputs
 
 STRATA = {
@@ -110,3 +130,253 @@ def strata_table(source: Source) -> Table:
         filter="by",
         repeated=("arm", "by"),
     )
+
+
+METRICS_SHOWN = ("keep", "score", "accuracy", "pos_ecr", "legibility", "illegible")
+CHANGE_WORDS = {"changed": "answer changed", "margin_change": "margin moved"}
+
+
+@SECTIONS.register("legibility")
+class Legibility(SectionMaker):
+    id = "legibility"
+    title = "Legibility"
+    order = 73
+    lead = "A shrunken page covers every cell and still loses the text: how large are characters that reach the model?"
+
+    def fill(self, section: Section, context: Context) -> None:
+        if context.summary.arms["legibility"].isna().all():
+            return
+        section.add(lambda: legibility_table(context.source, context.summary))
+        section.add(lambda: legibility_ordering_table(context.source, context.draws, context.seed))
+
+
+MEASURES = ("ecr", "legibility")
+CHANGES = ("changed", "margin_change")
+FEWEST_ARMS = 3
+
+
+def answer_changes(frame: pd.DataFrame) -> pd.DataFrame:
+    """The plain rows about regions of every arm but Full, beside what Full answered to the same probe.
+
+    ``changed`` is 1 where the answer is another one, ``margin_change`` the distance between the margins (absent where
+    rows have none). Rows whose legibility nobody knows are left out.
+    """
+    told = ("arm", "selector", "probe_id", "image_id", "predicted", "margin", "ecr", "legibility")
+    frame = frame[[name for name in told if name in frame]]
+    is_full = frame["selector"] == "full"
+    full = frame[is_full].drop_duplicates("probe_id").set_index("probe_id")
+    if full.empty:
+        raise SightlineError("no full arm, so no answer can be said to have changed; amend the run with --arm full")
+    measured = frame["legibility"].notna() if "legibility" in frame else frame["selector"].isna()
+    chosen = ~is_full & measured & frame["ecr"].notna() & frame["probe_id"].isin(full.index)
+    rows = frame.drop(columns="selector")[chosen]
+    if rows.empty:
+        raise SightlineError(
+            "no pruned row with a region has a legibility: rows of earlier releases lack it, and so do those of an "
+            "architecture that does not say how many pixels a token is made from"
+        )
+    changed = (rows["predicted"] != looked_up(rows["probe_id"], full["predicted"])).astype(float)
+    rows = rows.drop(columns="predicted").assign(changed=changed)
+    if "margin" in rows:
+        change = (rows["margin"] - looked_up(rows["probe_id"], full["margin"])).abs()
+        rows = rows.drop(columns="margin").assign(margin_change=change)
+    return rows
+
+
+def ordering_frame(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED) -> pd.DataFrame:
+    """Rank correlation of coverage and of legibility with answer changes, over arms and over single answers.
+
+    A measure that orders well has a rho near -1: the more is left, the less changes. ``advantage`` is coverage's rho
+    minus legibility's in the same draws of images: positive where legibility orders better. Over arms, means over
+    probes are ranked anew in each draw; over answers, ranks are those of the whole sample.
+    """
+    rows = answer_changes(frame)
+    image, _ = numbered(rows["image_id"])
+    arm = pd.factorize(rows["arm"])[0]
+    images, arms = int(image.max()) + 1, int(arm.max()) + 1
+    lines: list[tuple[Record, Correlations, list[ImageShares]]] = []
+    for change in (name for name in CHANGES if name in rows):
+        columns = [rows[name].to_numpy(dtype=np.float64) for name in (*MEASURES, change)]
+        if arms >= FEWEST_ARMS:
+            lines.append(({"over": "arms", "change": change, "n": arms}, _over_arms(columns, arm, image), []))
+        lines.append(({"over": "answers", "change": change, "n": len(rows)}, *_over_answers(columns, image)))
+    # One image cannot be resampled; otherwise all lines share the draws, of which few are held at once.
+    drawn: list[list[FloatArray]] = [[] for _ in lines]
+    for counts in count_blocks(images, draws, seed) if images > 1 else ():
+        for (_, correlations, _), found in zip(lines, drawn, strict=True):
+            found.append(correlations(counts))
+    return pd.DataFrame(
+        [
+            record
+            | _with_intervals(
+                correlations(np.ones((1, images)))[:, 0],
+                np.concatenate(found, axis=1) if found else np.full((2, 1), np.nan),
+                shares,
+            )
+            for (record, correlations, shares), found in zip(lines, drawn, strict=True)
+        ]
+    )
+
+
+Correlations = Callable[[FloatArray], FloatArray]
+"""(d, m) counts of images -> (2, d) rho of coverage and of legibility with the change, in each draw."""
+
+
+def _over_arms(columns: list[FloatArray], arm: IntArray, image: IntArray) -> Correlations:
+    shape = (int(image.max()) + 1, int(arm.max()) + 1)
+    place = image * shape[1] + arm
+    totals = [np.bincount(place, column, shape[0] * shape[1]).reshape(shape) for column in columns]
+    rows = np.bincount(place, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def correlations(counts: FloatArray) -> FloatArray:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = [(counts @ total) / (counts @ rows) for total in totals]
+        # Arms whose means differ in the last digits alone are tied.
+        coverage, legibility, change = (_centred_ranks(np.round(mean, 12)) for mean in means)
+        return np.stack([_correlation(coverage, change), _correlation(legibility, change)])
+
+    return correlations
+
+
+def _centred_ranks(values: FloatArray) -> FloatArray:
+    """(d, A) ranks within each row around 0; NaN in a row that has one."""
+    ranked = rankdata(values, axis=1, nan_policy="propagate")
+    centred: FloatArray = ranked - ranked.mean(axis=1, keepdims=True)
+    return centred
+
+
+def _correlation(first: FloatArray, second: FloatArray) -> FloatArray:
+    """(d, A) and (d, A) -> (d,); NaN where one does not vary."""
+    spread = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(spread > 0.0, (first * second).sum(axis=1) / spread, np.nan)
+
+
+def _over_answers(columns: list[FloatArray], image: IntArray) -> tuple[Correlations, list[ImageShares]]:
+    *measures, change = (ranks(column) for column in columns)
+    pairs = [FixedResiduals.of(measure, change, image) for measure in measures]
+
+    def correlations(counts: FloatArray) -> FloatArray:
+        return np.stack([pair.at(counts) for pair in pairs])
+
+    return correlations, [correlation_shares(measure, change, image) for measure in measures]
+
+
+def _with_intervals(values: FloatArray, draws: FloatArray, shares: Sequence[ImageShares]) -> Record:
+    """(2,) and (2, d) as columns, with the difference between the two.
+
+    Ranks of a few arms move in steps, so that no image has a share in their correlation (``shares`` is empty): its
+    percentiles stand where resampling moves it at all.
+    """
+    record: Record = {}
+    every = zip((*MEASURES, "advantage"), (*values, values[0] - values[1]), (*draws, draws[0] - draws[1]), strict=True)
+    of_each = (*shares, shares[0].minus(shares[1])) if shares else (None,) * 3
+    for (name, value, drawn), own in zip(every, of_each, strict=True):
+        if own is not None and np.isfinite(drawn).any():
+            found = interval(drawn, own)
+            low, high = found.low, found.high
+        else:
+            low, high = percentile_interval(drawn)
+            low, high = (low, high) if high > low else (math.nan, math.nan)
+        record |= {name: float(value), f"{name}_low": low, f"{name}_high": high}
+    return record
+
+
+def legibility_table(source: Source, summary: ReportSummary) -> Table:
+    """Per arm what it covers, what of it could be read, and how many answers are other than Full's."""
+    changed: dict[str, float] = {}
+    for audited in source.runs:
+        try:
+            rows = answer_changes(audited.frame)
+        except SightlineError:
+            continue  # without Full nothing has changed; the other columns stand
+        changed |= {str(arm): float(share) for arm, share in rows.groupby("arm")["changed"].mean().items()}
+    frame = summary.arms.assign(changed=summary.arms["arm"].map(changed))
+    columns = table_columns(
+        "arm",
+        *(_explained(name) for name in METRICS_SHOWN if METRICS[name].answers != "words" or source.in_words),
+        "changed",
+    )
+    caption = (
+        "Legibility is the height of a character in source pixels times the root of the samples per source pixel that "
+        "reach the model: it falls where cells are dropped, where the image is shrunk, and where tokens are mixed. It "
+        "says what arrives, not what the model can make of it."
+    )
+    return Table("legibility", "Legibility", caption, fitting_columns(source, columns, frame), frame)
+
+
+def _explained(name: str) -> TableColumn:
+    metric = METRICS[name]
+    kind: Kind = "number" if name == "legibility" else "score"
+    return TableColumn(name, metric.label, kind, interval=metric.with_interval, help=metric.help)
+
+
+def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | None:
+    """Does coverage or legibility order arms, and single answers, by how much changes?"""
+
+    def wanted(rows: pd.DataFrame) -> bool:
+        return bool(rows["selector"].nunique() > 1 and rows["legibility"].notna().any())
+
+    def make(run: Audited) -> pd.DataFrame:
+        found = ordering_frame(run.frame.assign(arm=run.frame["arm_name"]), draws=draws, seed=seed)
+        return found.assign(run=run.name)
+
+    found = collect(source, wanted, make)
+    if found is None:
+        return None
+    frame, left_out = found
+    reading = " ".join(_reading(part) for _, part in frame.groupby("run", sort=False))
+    frame["change"] = frame["change"].map(CHANGE_WORDS)
+    columns = table_columns(
+        *(["run"] if len(source.runs) > 1 else []),
+        "over",
+        table_column("change", kind="text", help="From Full to the arm."),
+        table_column("n", title="n"),
+        table_column(
+            "ecr", title="Coverage", kind="signed", interval=True, help="Spearman of ECR with the change; -1 is best."
+        ),
+        table_column(
+            "legibility",
+            title="Legibility",
+            kind="signed",
+            interval=True,
+            help="Spearman of legibility with the change; -1 is best.",
+        ),
+        table_column("advantage", title="Coverage − legibility", help="Positive: legibility orders better."),
+    )
+    caption = (
+        "Spearman of what is left of the evidence with what changes, over arms (means over probes with regions) and "
+        "over single answers of all arms but Full; near −1 the measure orders changes well. Intervals resample images "
+        "and say nothing about other arms than these."
+    )
+    return Table(
+        "legibility_ordering", "What orders answer changes", caption + left_out, columns, frame, reading=reading
+    )
+
+
+def _reading(lines: pd.DataFrame) -> str:
+    """One sentence about the first line, the changed answers, that has a correlation of both measures."""
+    known = lines[lines["ecr"].notna() & lines["legibility"].notna()]
+    name = str(lines["run"].iloc[0])
+    prefix = f"For {name}, over" if name else "Over"
+    if known.empty:
+        return f"{prefix} {lines['n'].iloc[0]} {lines['over'].iloc[0]} coverage, legibility or answers do not vary."
+    line = known.iloc[0]
+    both = f"coverage has rho = {_value(line['ecr'])}, legibility {_value(line['legibility'])}"
+    place = f"{prefix} {line['n']} {line['over']}"
+    apart = signed(line, "advantage")
+    if not excludes_zero(float(line["advantage_low"]), float(line["advantage_high"])):
+        words = f"neither orders {_changes(line)} better than the other"
+    else:
+        words = f"{'legibility' if line['advantage'] > 0 else 'coverage'} orders {_changes(line)} better"
+    best = min(float(line["ecr"]), float(line["legibility"]))
+    weak = "; neither orders them the right way" if best >= 0.0 else ""
+    return f"{place} {words}: {both}, difference {apart}{weak}."
+
+
+def _changes(line: Any) -> str:
+    return "changed answers" if line["change"] == "changed" else "moved margins"
+
+
+def _value(value: float) -> str:
+    return format_value(value, "signed") if math.isfinite(value) else "none"

@@ -15,8 +15,8 @@ from sightline.analysis.comparison import Record, by_model, clustered_means, int
 from sightline.analysis.outcomes import COVERAGE, OUTCOMES, STRATA, samples, tertiles
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import collect, excludes_zero, signed, table_column, table_columns, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
+from sightline.report.columns import collect, excludes_zero, has, signed, table_column, table_columns, top
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.images import SCALES
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import UNCHANGED, numbered, plain_rows
@@ -53,6 +53,11 @@ class Validity(SectionMaker):
     title = "Validity"
     order = 100
     lead = "Does coverage go with what the model does, and with what it loses when the evidence goes?"
+    needs = (
+        some_run(has("selector", "full")),
+        some_run(has("intervention", *EDITS)),
+        some_run(has("view", *EDITS)),
+    )
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: association_table(context.source, context.draws))
