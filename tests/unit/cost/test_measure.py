@@ -138,7 +138,7 @@ def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> 
     def scarce(self: LanguageModel, batch: object, *rest: object) -> object:
         if batch.hidden.shape[0] > 4:  # type: ignore[attr-defined]
             raise MemoryError
-        return run(self, batch, *rest)  # type: ignore[arg-type]
+        return run(self, batch, *rest)
 
     monkeypatch.setattr(LanguageModel, "run", scarce)
     request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("full",), grow=True, **HERE)
@@ -214,7 +214,7 @@ def test_requests_are_checked() -> None:
     with pytest.raises(SightlineError, match="either a shape with random weights or a checkpoint"):
         PrefillRequest(kind="prefill")
     with pytest.raises(SightlineError, match="unknown field speed"):
-        PrefillRequest(kind="prefill", config="tiny-llava", **{"speed": 1})  # type: ignore[arg-type]
+        PrefillRequest(kind="prefill", config="tiny-llava", **{"speed": 1})
     with pytest.raises(SightlineError, match="unknown position policy"):
         measure_here(PrefillRequest(kind="prefill", config="tiny-llava", positions="shuffled", device="cpu"))
 
