@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from sightline.errors import SightlineError
+from sightline.paper import PAPER_TABLES
 from sightline.paper.models import MODELS
 from sightline.report.sections.contract import filter_effects, largest_changes
 from sightline.report.sections.differences import one_factor_sweeps, shuffled_frame, sweep_range
