@@ -16,7 +16,17 @@ from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.report.build import CASES, Progress, pack_pictures
-from sightline.report.columns import about_given_answers, arm_facts, fitting_columns, listed, panel_of, share, table_column, table_columns, typographic
+from sightline.report.columns import (
+    about_given_answers,
+    arm_facts,
+    fitting_columns,
+    listed,
+    panel_of,
+    share,
+    table_column,
+    table_columns,
+    typographic,
+)
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_columns, flip_counts

@@ -12,7 +12,21 @@ import pandas as pd
 
 from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import about_given_answers, answers_given, arm_facts, family, heading, headings, in_panels, listed, metric_columns, metrics_told, share, table_columns, top
+from sightline.report.columns import (
+    about_given_answers,
+    answers_given,
+    arm_facts,
+    family,
+    heading,
+    headings,
+    in_panels,
+    listed,
+    metric_columns,
+    metrics_told,
+    share,
+    table_columns,
+    top,
+)
 from sightline.rows.source import Audited, Source
 from sightline.rows.usable import oracle_words
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words

@@ -10,7 +10,17 @@ import pytest
 
 from sightline.core.selection import NO_BOXES
 from sightline.errors import SightlineError
-from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, family, panel_of, table_column, table_columns, vocabulary
+from sightline.report.columns import (
+    ASSISTED,
+    BOX_FREE,
+    ORACLES,
+    UNKNOWN,
+    family,
+    panel_of,
+    table_column,
+    table_columns,
+    vocabulary,
+)
 from sightline.rows.usable import oracle_words
 from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY

@@ -21,7 +21,21 @@ from sightline.analysis.comparison import (
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
 from sightline.interventions import families
-from sightline.report.columns import SUPPORT, SUPPORT_COLUMNS, amount, collect, first_choice, fitting_columns, has, has_selectors, share, signed, table_column, table_columns, top
+from sightline.report.columns import (
+    SUPPORT,
+    SUPPORT_COLUMNS,
+    amount,
+    collect,
+    first_choice,
+    fitting_columns,
+    has,
+    has_selectors,
+    share,
+    signed,
+    table_column,
+    table_columns,
+    top,
+)
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED, plain_rows

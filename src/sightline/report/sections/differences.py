@@ -17,7 +17,18 @@ from sightline.analysis.comparison import (
 )
 from sightline.core.table import Table, TableColumn, format_range
 from sightline.errors import SightlineError
-from sightline.report.columns import arm_facts, collect, has_selectors, headings, in_panels, metrics_told, signed, table_columns, top, typographic
+from sightline.report.columns import (
+    arm_facts,
+    collect,
+    has_selectors,
+    headings,
+    in_panels,
+    metrics_told,
+    signed,
+    table_columns,
+    top,
+    typographic,
+)
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source

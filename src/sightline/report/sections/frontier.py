@@ -15,7 +15,19 @@ from sightline.analysis.comparison import ALL_TASKS, ArmPair, rows_in_words, sco
 from sightline.arms.plan import MATCHED
 from sightline.core.table import Table, TableColumn
 from sightline.report.charts import NARROW, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
-from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN, column_of, family, heading, in_panels, panel_of, table_column, table_columns
+from sightline.report.columns import (
+    ASSISTED,
+    BOX_FREE,
+    ORACLES,
+    UNKNOWN,
+    column_of,
+    family,
+    heading,
+    in_panels,
+    panel_of,
+    table_column,
+    table_columns,
+)
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker, answers_in_words
 from sightline.rows.source import Audited
 from sightline.rows.usable import cut_off

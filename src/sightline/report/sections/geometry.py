@@ -13,7 +13,15 @@ from scipy.stats import rankdata
 from sightline.analysis.comparison import Record
 from sightline.core.table import Kind, Table, TableColumn, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import collect, excludes_zero, fitting_columns, metric_columns, signed, table_column, table_columns
+from sightline.report.columns import (
+    collect,
+    excludes_zero,
+    fitting_columns,
+    metric_columns,
+    signed,
+    table_column,
+    table_columns,
+)
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source

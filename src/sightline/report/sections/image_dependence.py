@@ -23,7 +23,15 @@ from sightline.analysis.comparison import (
 from sightline.analysis.outcomes import lexically_plausible
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table, format_range, format_value
-from sightline.report.columns import collect, first_choice, fitting_columns, has_other, signed, table_column, table_columns
+from sightline.report.columns import (
+    collect,
+    first_choice,
+    fitting_columns,
+    has_other,
+    signed,
+    table_column,
+    table_columns,
+)
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Audited, Source
 from sightline.statistics.bootstrap import DRAWS, metric_interval

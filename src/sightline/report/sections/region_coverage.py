@@ -19,7 +19,16 @@ from sightline.analysis.comparison import (
 )
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
-from sightline.report.columns import collect, column_of, excludes_zero, in_panels, of_words, signed, table_column, table_columns
+from sightline.report.columns import (
+    collect,
+    column_of,
+    excludes_zero,
+    in_panels,
+    of_words,
+    signed,
+    table_column,
+    table_columns,
+)
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, answers_in_words
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source
