@@ -44,7 +44,7 @@ COMMANDS = {
     "new-backbone": "Write a new architecture with a test: a small package that ``pip install -e`` makes known to Sightline.",
     "probes": "Build, audit, split, lock and look at probe sets.",
     "controls": "Control sets: the same questions about changed images or with changed boxes.",
-    "annotate": "People in the loop: 'annotate TASK --as NAME' opens the pages of a task; the commands below do the rest.",
+    "annotate": "People in the loop: 'annotate CAMPAIGN --as NAME' opens its pages; the commands below do the rest.",
     "masks": "Masks of a run: which visual tokens an arm kept or merged.",
     "bench": "Measure selection, prefill, time to first token and whole sweeps.",
     "paper": "The paper's tables by number: what each needs, and what comes out here.",

@@ -29,7 +29,7 @@ def by_arm(card: CostCard, execution: str) -> dict[str, dict[str, Any]]:
 def test_repeated_timing_of_a_tiny_shape_times_every_stage(show: Show, tmp_path: Path) -> None:
     arms = ("full", "target:0.4", "anchorprune:0.4")
     request = RepeatedRequest(
-        "repeated", config="tiny-llava", device="cuda", dtype="float16", arms=arms, probes_per_process=6, drop=2,
+        kind="repeated", config="tiny-llava", device="cuda", dtype="float16", arms=arms, probes_per_process=6, drop=2,
         **write_probe_file(tmp_path),
     )  # fmt: skip
     card = CostCard([measure(request)])
@@ -40,7 +40,11 @@ def test_repeated_timing_of_a_tiny_shape_times_every_stage(show: Show, tmp_path:
 
 def test_prefill_of_a_tiny_shape_measures_memory_and_clock(show: Show) -> None:
     card = CostCard(
-        [measure(PrefillRequest("prefill", config="tiny-llava", device="cuda", arms=("full", "target:0.2"), batch=8))]
+        [
+            measure(
+                PrefillRequest(kind="prefill", config="tiny-llava", device="cuda", arms=("full", "target:0.2"), batch=8)
+            )
+        ]
     )
     show(card)
     full, pruned = card.records()
@@ -53,7 +57,7 @@ def test_prefill_of_a_tiny_shape_measures_memory_and_clock(show: Show) -> None:
 def batch_prefill() -> CostCard:
     """Every arm in a process of its own."""
     arms = ("full", "target:0.2")
-    request = PrefillRequest("prefill", config="qwen3-vl-8b", arms=arms, batch=32, execution="compiled")
+    request = PrefillRequest(kind="prefill", config="qwen3-vl-8b", arms=arms, batch=32, execution="compiled")
     return CostCard([measure(part) for part in separate(request)])
 
 
@@ -89,7 +93,7 @@ SINGLE = [
 @needs_h200
 @pytest.mark.parametrize(("config", "arm", "least"), SINGLE)
 def test_a_single_image_gains_when_captured(show: Show, config: str, arm: str, least: float) -> None:
-    card = CostCard([measure(TtftRequest("ttft", config=config, arms=("full", arm), execution="graph"))])
+    card = CostCard([measure(TtftRequest(kind="ttft", config=config, arms=("full", arm), execution="graph"))])
     show(card)
     assert by_arm(card, "graph")[arm]["speedup"] >= least
 
@@ -97,7 +101,7 @@ def test_a_single_image_gains_when_captured(show: Show, config: str, arm: str, l
 @needs_h200
 @pytest.mark.parametrize("config", ["qwen3-vl-8b", "llava-1.5-7b", "internvl3.5-8b"])
 def test_captured_beats_the_models_own_forward(show: Show, config: str) -> None:
-    card = CostCard([measure(TtftRequest("ttft", config=config, execution=mode)) for mode in ("stock", "graph")])
+    card = CostCard([measure(TtftRequest(kind="ttft", config=config, execution=mode)) for mode in ("stock", "graph")])
     show(card)
     assert by_arm(card, "graph")["full:1.0"]["than_stock"] >= 2.0
 
@@ -105,14 +109,16 @@ def test_captured_beats_the_models_own_forward(show: Show, config: str) -> None:
 @needs_h200
 def test_selection_does_not_eat_the_gain(show: Show) -> None:
     arms = ("full", "target:0.4", "coin:0.4", "scope:0.4", "anchorprune:0.4")
-    card = CostCard([measure(TtftRequest("ttft", config="llava-1.5-7b", arms=arms, execution="graph"))])
+    card = CostCard([measure(TtftRequest(kind="ttft", config="llava-1.5-7b", arms=arms, execution="graph"))])
     show(card)
     assert all(record["speedup"] > 1.0 for arm, record in by_arm(card, "graph").items() if arm != "full")
 
 
 @needs_h200
 def test_the_sweep_beats_one_sample_at_a_time(show: Show) -> None:
-    request = SweepRequest("sweep", config="qwen3-vl-8b", arms=Sweep.arms, execution="compiled", images=100, probes=2)
+    request = SweepRequest(
+        kind="sweep", config="qwen3-vl-8b", arms=Sweep.arms, execution="compiled", images=100, probes=2
+    )
     card = CostCard([measure(request)])
     show(card)
     (record,) = card.records()

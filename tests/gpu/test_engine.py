@@ -132,7 +132,14 @@ def test_the_engine_decides_as_on_a_cpu(config: str, monkeypatch: pytest.MonkeyP
     weights = None
     for device in ("cpu", "cuda"):
         request = SweepRequest(
-            "sweep", config=config, device=device, dtype="float32", arms=arms, images=5, shard_images=2, batch_images=2
+            kind="sweep",
+            config=config,
+            device=device,
+            dtype="float32",
+            arms=arms,
+            images=5,
+            shard_images=2,
+            batch_images=2,
         )
         subject = Subject.of(request)
         if weights is None:
@@ -149,7 +156,7 @@ def test_the_engine_decides_as_on_a_cpu(config: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("execution", ["eager", "compiled", "graph"])
 def test_a_sweep_runs(config: str, execution: str) -> None:
     request = SweepRequest(
-        "sweep", config=config, device="cuda", arms=("full", "target:0.3", "grid:0.3"), execution=execution,
+        kind="sweep", config=config, device="cuda", arms=("full", "target:0.3", "grid:0.3"), execution=execution,
         images=6, shard_images=3, batch_images=2, one_sample_rows=3,
     )  # fmt: skip
     (point,) = measure_here(request)["points"]

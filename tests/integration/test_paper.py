@@ -36,6 +36,16 @@ WITHOUT_STAND_IN = {
 """What so few drawn pages cannot show."""
 
 
+TINY = {"qwen": "qwen3vl", "llava": "llava", "internvl": "internvl"}
+
+
+def options_of(data: Path, out: Path) -> list[str]:
+    """The options of a command about the study."""
+    models = [part for folder in TINY.values() for part in ("--models", str(data / "tiny" / folder))]
+    known = ["--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--clip", str(data / "tiny/clip")]
+    return ["--out", str(out), *known, "--device", "cpu", *models]
+
+
 @pytest.fixture(scope="module")
 def study(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of ``paper run all --demo`` and what was printed.
@@ -45,22 +55,14 @@ def study(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, s
     """
     out = tmp_path_factory.mktemp("paper") / "study"
     tiny = data / "tiny"
-    models = {name: str(tiny / folder) for name, folder in MODEL_FOLDERS.items()}
+    models = {name: str(tiny / folder) for name, folder in TINY.items()}
     options = StudyOptions(demo=True, limit=IMAGES, clip=str(tiny / "clip"), run={"device": "cpu"})
     needs = (need for number in NUMBERS for need in PAPER_TABLES.get(number).needs())
     Study(out, models, options=options).compute(needs)
     with warm_children():
-        done = CliRunner().invoke(app, ["paper", "run", "all", *options_of(out)], catch_exceptions=False)
+        done = CliRunner().invoke(app, ["paper", "run", "all", *options_of(data, out)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return out, done.output
-
-
-MODEL_FOLDERS = {"qwen": "qwen3vl", "llava": "llava", "internvl": "internvl"}
-
-
-def options_of(out: Path) -> list[str]:
-    """What a command has to name again; checkpoints and CLIP are in the study's record."""
-    return ["--out", str(out), "--demo", "--limit", str(IMAGES), "--draws", str(DRAWS), "--device", "cpu"]
 
 
 def lines(folder: Path, number: str) -> list[dict[str, str]]:
@@ -114,7 +116,7 @@ def test_full_covers_everything_in_the_main_table(study: tuple[Path, str]) -> No
     assert {float(cell["measured"]) for cell in full} == {1.0}
 
 
-def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, str], data: Path, tmp_path: Path) -> None:
     """In a copy that knows of this table alone, since a command prints all tables of its folder anew."""
     out = tmp_path / "study"
     shutil.copytree(study[0], out)
@@ -123,7 +125,7 @@ def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, st
     before = {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*.parquet")}
     assert before
     (out / "tables" / "table-s5.csv").unlink()
-    done = CliRunner().invoke(app, ["paper", "run", "S5", *options_of(out)])
+    done = CliRunner().invoke(app, ["paper", "run", "S5", *options_of(data, out)])
     assert done.exit_code == 0, done.output
     assert {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*.parquet")} == before
     assert lines(out, "S5") == lines(study[0], "S5")

@@ -195,7 +195,7 @@ IMAGES = 3
 @pytest.mark.parametrize("model", sorted(ARMS))
 def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) -> None:
     request = SweepRequest(
-        "sweep",
+        kind="sweep",
         checkpoint=str(data / "tiny" / model),
         device="cpu",
         dtype="float32",

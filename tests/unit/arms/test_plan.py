@@ -16,11 +16,11 @@ from sightline.selectors import SELECTORS
 
 
 @dataclass(frozen=True)
-class Plain:
-    """As packages of the first release are: no base class, and it merges."""
+class Plain(Selector):
+    """It merges, and does not say so."""
 
     name: ClassVar[str] = "plain_plug_in"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    merges: ClassVar[bool | None] = None
 
     def select(self, view: TokenView, k: int) -> Selection:
         mix = torch.full((k, view.tokens.shape[0]), 1.0 / view.tokens.shape[0])

@@ -340,7 +340,13 @@ def test_a_question_is_encoded_anew_for_every_sample(monkeypatch: pytest.MonkeyP
 
 def test_signals_are_billed_to_the_selector_that_needs_them() -> None:
     request = TtftRequest(
-        "ttft", config="tiny-llava", arms=("anchorprune:0.4",), execution="graph", device="cpu", repeats=2, warm_up=1
+        kind="ttft",
+        config="tiny-llava",
+        arms=("anchorprune:0.4",),
+        execution="graph",
+        device="cpu",
+        repeats=2,
+        warm_up=1,
     )
     (point,) = measure_here(request)["points"]
     assert point["kept_tokens"] == 26

@@ -102,7 +102,8 @@ def test_the_demo_audits_open_questions_and_reports_them(shipped: Path, capsys: 
         assert picture is None or picture.is_file()
     print_table(done.summary, done.run.frame())
     shown = capsys.readouterr().out
-    assert "Worst region" in shown
+    assert "Worst" in shown  # a heading breaks between its words
+    assert "region" in shown
     assert "PosECR" not in shown
     assert "share of right answers with no evidence" in " ".join(shown.split())
 

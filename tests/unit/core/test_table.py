@@ -31,8 +31,13 @@ def table() -> Table:
     return Table("demo", "A 100% title", "Caption with $ and _.", columns, frame)
 
 
+def text_on(console: SafeConsole) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 def printed(console: SafeConsole) -> list[str]:
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return [line.rstrip() for line in text_on(console).splitlines()]
 
 
 def console_of(width: int, **settings: bool) -> SafeConsole:
@@ -75,9 +80,12 @@ def test_panels_on_a_terminal_share_their_widths_and_one_header(table: Table) ->
 
 def test_lines_of_words_print_as_they_stand() -> None:
     console = console_of(80, force_terminal=True)
-    rows = [[Text("ok", style="green"), "[bold] is no markup", "3"], ["failed", "two\nlines", "14"]]
+    rows: list[list[str | Text]] = [
+        [Text("ok", style="green"), "[bold] is no markup", "3"],
+        ["failed", "two\nlines", "14"],
+    ]
     print_rows(console, ["", "what", TableColumn("n", "all of them", "count")], rows, title="Title", gap=1)
-    text = console.file.getvalue()
+    text = text_on(console)
     assert "[bold] is no markup" in text
     assert "\x1b[32mok" in text, "a cell keeps its own style"
     bare = console_of(80)

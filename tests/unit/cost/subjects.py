@@ -41,7 +41,7 @@ GIB = 2**30
 
 def result(execution: str, arm: str, samples: list[float], incremental: int = GIB, batch: int = 32) -> dict[str, Any]:
     """What a GPU worker would hand back."""
-    request = PrefillRequest("prefill", config="qwen3-vl-8b", arms=(arm,), execution=execution, batch=batch)
+    request = PrefillRequest(kind="prefill", config="qwen3-vl-8b", arms=(arm,), execution=execution, batch=batch)
     memory = {
         "allocated_peak": 20 * GIB, "reserved_peak": 22 * GIB,
         "allocated_incremental": incremental, "reserved_incremental": 2 * incremental,

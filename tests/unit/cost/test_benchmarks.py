@@ -112,9 +112,9 @@ def test_a_request_refuses_what_lies_below_the_least() -> None:
     class Asked(Request):
         rounds: int = Field(3, ge=2, description="Rounds.")
 
-    assert Asked("x", config="tiny-llava").rounds == 3
+    assert Asked(kind="x", config="tiny-llava").rounds == 3
     with pytest.raises(SightlineError, match="--rounds 1: must be at least 2"):
-        Asked("x", config="tiny-llava", rounds=1)
+        Asked(kind="x", config="tiny-llava", rounds=1)
 
 
 def test_a_benchmark_is_asked_for_with_its_own_request() -> None:

@@ -106,7 +106,7 @@ def timed(
     **stages: float,
 ) -> dict[str, Any]:
     """What a GPU machine would hand back for one arm."""
-    request = TtftRequest("ttft", config=model, arms=(arm,), box_source=source, detector_ms=detector_ms)
+    request = TtftRequest(kind="ttft", config=model, arms=(arm,), box_source=source, detector_ms=detector_ms)
     samples = {**stages, "total": first, **{f"decode_{count}": ms for count, ms in decode.items()}}
     point = Measurement(arm, 1, 784, 157, 202, {stage: [ms] for stage, ms in samples.items()})
     point.extra["reads_boxes"] = arm.startswith(("protected", "soft"))
@@ -177,7 +177,7 @@ def test_the_page_has_the_table_too() -> None:
 
 def test_a_detector_is_timed_or_given_not_both() -> None:
     with pytest.raises(SightlineError, match="--box-source easyocr is timed here: drop --detector-ms"):
-        TtftRequest("ttft", config="tiny-llava", box_source="easyocr", detector_ms=1.0)
+        TtftRequest(kind="ttft", config="tiny-llava", box_source="easyocr", detector_ms=1.0)
 
 
 @pytest.mark.parametrize(

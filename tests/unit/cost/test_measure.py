@@ -32,7 +32,7 @@ HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm
 
 
 def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
-    request = PrefillRequest("prefill", config="tiny-qwen3-vl", arms=("full", "target:0.2"), batch=2, **HERE)
+    request = PrefillRequest(kind="prefill", config="tiny-qwen3-vl", arms=("full", "target:0.2"), batch=2, **HERE)
     result = measure_here(request)
     full, pruned = result["points"]
     assert full["visual_tokens"] == pruned["visual_tokens"] == 64
@@ -50,7 +50,7 @@ def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
 @pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
 @pytest.mark.parametrize("execution", ["eager", "graph"])
 def test_first_token_times_every_stage(config: str, execution: str) -> None:
-    request = TtftRequest("ttft", config=config, arms=("target:0.3",), execution=execution, decode=(1, 3), **HERE)
+    request = TtftRequest(kind="ttft", config=config, arms=("target:0.3",), execution=execution, decode=(1, 3), **HERE)
     (point,) = measure_here(request)["points"]
     stages = point["samples_ms"]
     parts = ("preprocess", "vision", "signals", "select", "materialise", "prefill", "first_token")
@@ -63,7 +63,7 @@ def test_first_token_times_every_stage(config: str, execution: str) -> None:
 
 @pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
 def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
-    request = TtftRequest("ttft", config=config, arms=("full",), execution="stock", **HERE)
+    request = TtftRequest(kind="ttft", config=config, arms=("full",), execution="stock", **HERE)
     results = [measure_here(request), measure_here(request.model_copy(update={"execution": "graph"}))]
     (stock,), (ours,) = (result["points"] for result in results)
     assert set(stock["samples_ms"]) == {"preprocess", "model", "total"}
@@ -75,21 +75,21 @@ def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
 
 def test_the_models_own_forward_cannot_prune() -> None:
     with pytest.raises(SightlineError, match=r"cannot prune: drop target:0\.3"):
-        measure_here(TtftRequest("ttft", config="tiny-llava", arms=("target:0.3",), execution="stock", **HERE))
+        measure_here(TtftRequest(kind="ttft", config="tiny-llava", arms=("target:0.3",), execution="stock", **HERE))
 
 
 def test_a_method_inside_the_model_is_measured_eagerly_only() -> None:
-    request = TtftRequest("ttft", config="tiny-llava", arms=("fastv:0.5",), **HERE)
+    request = TtftRequest(kind="ttft", config="tiny-llava", arms=("fastv:0.5",), **HERE)
     (point,) = measure_here(request)["points"]
     assert point["kept_tokens"] == 32
     with pytest.raises(SightlineError, match="fastv prunes between layers, which only eager execution does"):
-        measure_here(TtftRequest("ttft", config="tiny-llava", arms=("fastv:0.5",), execution="graph", **HERE))
+        measure_here(TtftRequest(kind="ttft", config="tiny-llava", arms=("fastv:0.5",), execution="graph", **HERE))
 
 
 @pytest.mark.parametrize("execution", ["eager", "graph"])
 def test_a_smaller_image_saves_in_the_vision_tower_too(execution: str) -> None:
     def point(arm: str) -> dict[str, Any]:
-        request = TtftRequest("ttft", config="tiny-qwen3-vl", arms=(arm,), execution=execution, **HERE)
+        request = TtftRequest(kind="ttft", config="tiny-qwen3-vl", arms=(arm,), execution=execution, **HERE)
         (measured,) = measure_here(request)["points"]
         return dict(measured)
 
@@ -102,9 +102,9 @@ def test_a_smaller_image_saves_in_the_vision_tower_too(execution: str) -> None:
 
 def test_prefill_over_smaller_images_is_measured_beside_pruned_ones() -> None:
     arms = ("full", "resize:0.3", "random:16t")
-    full, smaller, pruned = measure_here(PrefillRequest("prefill", config="tiny-qwen3-vl", arms=arms, batch=2, **HERE))[
-        "points"
-    ]
+    full, smaller, pruned = measure_here(
+        PrefillRequest(kind="prefill", config="tiny-qwen3-vl", arms=arms, batch=2, **HERE)
+    )["points"]
     assert [point["kept_tokens"] for point in (full, smaller, pruned)] == [64, 16, 16]
     assert [point["visual_tokens"] for point in (full, smaller, pruned)] == [64, 64, 64]
     assert smaller["length"] == pruned["length"]
@@ -113,7 +113,7 @@ def test_prefill_over_smaller_images_is_measured_beside_pruned_ones() -> None:
 
 def test_a_sweep_encodes_smaller_images_apart_and_bills_both() -> None:
     def point(*arms: str) -> dict[str, Any]:
-        request = SweepRequest("sweep", config="tiny-qwen3-vl", arms=arms, images=3, one_sample_rows=4, **HERE)
+        request = SweepRequest(kind="sweep", config="tiny-qwen3-vl", arms=arms, images=3, one_sample_rows=4, **HERE)
         (measured,) = measure_here(request)["points"]
         return dict(measured)
 
@@ -141,7 +141,7 @@ def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> 
         return run(self, batch, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LanguageModel, "run", scarce)
-    request = PrefillRequest("prefill", config="tiny-llava", arms=("full",), grow=True, **HERE)
+    request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("full",), grow=True, **HERE)
     points = measure_here(request)["points"]
     assert [point["batch"] for point in points] == [1, 2, 4, 8]
     assert points[-1]["extra"] == {"out_of_memory": True}
@@ -156,7 +156,7 @@ def test_memory_that_runs_out_in_the_measuring_process_is_one_line(
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. And so on.")
 
     monkeypatch.setattr(worker, "measure_here", full)
-    (tmp_path / "request.json").write_text(json.dumps(PrefillRequest("prefill", config="tiny-llava").as_dict()))
+    (tmp_path / "request.json").write_text(json.dumps(PrefillRequest(kind="prefill", config="tiny-llava").as_dict()))
     assert worker.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")]) == 0
     said = json.loads((tmp_path / "result.json").read_text())["error"]
     assert said == "CUDA out of memory. Tried to allocate 9 GiB; use a smaller model, dtype, image size or batch"
@@ -164,7 +164,13 @@ def test_memory_that_runs_out_in_the_measuring_process_is_one_line(
 
 def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:
     request = SweepRequest(
-        "sweep", config="tiny-llava", arms=("full", "target:0.3"), images=3, batch_images=2, one_sample_rows=4, **HERE
+        kind="sweep",
+        config="tiny-llava",
+        arms=("full", "target:0.3"),
+        images=3,
+        batch_images=2,
+        one_sample_rows=4,
+        **HERE,
     )
     (point,) = measure_here(request)["points"]
     assert point["extra"]["rows"] == 3 * 2 * 2
@@ -178,20 +184,20 @@ def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:
 
 
 def test_every_arm_gets_a_process_of_its_own() -> None:
-    request = PrefillRequest("prefill", config="tiny-llava", arms=("full", "target:0.2"), **HERE)
+    request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("full", "target:0.2"), **HERE)
     assert [part.arms for part in separate(request)] == [("full",), ("target:0.2",)]
 
 
 def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    request = PrefillRequest("prefill", config="tiny-llava", arms=("target:0.2",), **{**HERE, "repeats": 2})
+    request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("target:0.2",), **{**HERE, "repeats": 2})
     result = measure(request)
     assert PrefillRequest(**result["request"]) == request
     assert len(result["points"][0]["samples_ms"]["prefill"]) == 2
     assert result["machine"]["threads"] == 1
     assert result["weights"] == "random"
     with warm_children(), pytest.raises(SightlineError, match="unknown selector"):
-        measure(PrefillRequest("prefill", config="tiny-llava", arms=("nonsense:0.2",), **HERE))
+        measure(PrefillRequest(kind="prefill", config="tiny-llava", arms=("nonsense:0.2",), **HERE))
 
 
 def test_measuring_needs_no_tables_and_no_command_line() -> None:
@@ -206,15 +212,17 @@ def test_measuring_needs_no_tables_and_no_command_line() -> None:
 
 def test_requests_are_checked() -> None:
     with pytest.raises(SightlineError, match="either a shape with random weights or a checkpoint"):
-        PrefillRequest("prefill")
+        PrefillRequest(kind="prefill")
     with pytest.raises(SightlineError, match="unknown field speed"):
-        PrefillRequest("prefill", config="tiny-llava", speed=1)
+        PrefillRequest(kind="prefill", config="tiny-llava", **{"speed": 1})  # type: ignore[arg-type]
     with pytest.raises(SightlineError, match="unknown position policy"):
-        measure_here(PrefillRequest("prefill", config="tiny-llava", positions="shuffled", device="cpu"))
+        measure_here(PrefillRequest(kind="prefill", config="tiny-llava", positions="shuffled", device="cpu"))
 
 
 def test_a_checkpoint_can_be_measured_too(data: Path) -> None:
-    request = PrefillRequest("prefill", checkpoint=str(data / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE)
+    request = PrefillRequest(
+        kind="prefill", checkpoint=str(data / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE
+    )
     result = measure_here(request)
     assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
     assert result["weights"] == "checkpoint"
@@ -232,7 +240,7 @@ def test_a_spread_is_median_and_nearest_ranks() -> None:
 
 
 def test_a_profile_sums_kernels_by_kind() -> None:
-    request = PrefillRequest("prefill", config="tiny-llava", arms=("full",), batch=2, profile=True, **HERE)
+    request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("full",), batch=2, profile=True, **HERE)
     result = measure_here(request)
     profile = result["points"][0]["extra"]["profile"]
     assert profile["kinds"]["matrix product"]["calls"] >= 3 * 7  # layers x projections
@@ -348,5 +356,5 @@ def test_a_process_that_is_killed_is_one_sentence(how: str, words: str, monkeypa
     kills_itself = f"import os, signal; os.kill(os.getpid(), signal.{how})"
     monkeypatch.setattr(measuring, "_run", lambda _: run([sys.executable, "-c", kills_itself]))
     with pytest.raises(SightlineError, match=words) as refused:
-        measuring.measure(PrefillRequest("prefill", config="tiny-llava"))
+        measuring.measure(PrefillRequest(kind="prefill", config="tiny-llava"))
     assert "\n" not in str(refused.value)

@@ -22,7 +22,7 @@ ARMS = ("full", "target:0.3", "fastv:0.5")
 
 @pytest.fixture(scope="module", params=["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
 def subject(request: pytest.FixtureRequest) -> Subject:
-    return Subject.of(SweepRequest("sweep", config=request.param, device="cpu", dtype="float32"))
+    return Subject.of(SweepRequest(kind="sweep", config=request.param, device="cpu", dtype="float32"))
 
 
 @pytest.mark.parametrize("text", ARMS)
@@ -38,7 +38,7 @@ def test_one_continuation_has_the_loss_of_both_together(subject: Subject, text: 
 
 
 def test_one_continuation_about_a_smaller_image_is_the_models_own_at_fewer_pixels() -> None:
-    subject = Subject.of(SweepRequest("sweep", config="tiny-qwen3-vl", device="cpu", dtype="float32"))
+    subject = Subject.of(SweepRequest(kind="sweep", config="tiny-qwen3-vl", device="cpu", dtype="float32"))
     arm, probe, image = parse_arm("resize:0.3"), subject.probe(0), subject.image(0)
     pixels = subject.backbone.preprocess(image, budget=arm.image_budget)
     values = processor_inputs(subject.backbone.under(pixels.options), image)["pixel_values"]
@@ -60,7 +60,7 @@ def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
 
 
 def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = SweepRequest("sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
+    request = SweepRequest(kind="sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
     model = subject.backbone.model.model
     forward, features = model.language_model.forward, model.get_image_features
     forwards: list[int] = []
@@ -85,7 +85,7 @@ def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypa
 
 def test_all_arms_are_warmed_up(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = ("full", "target:0.3", "grid:0.3")
-    request = SweepRequest("sweep", config="tiny-llava", arms=arms, one_sample_rows=2, warm_up=1)
+    request = SweepRequest(kind="sweep", config="tiny-llava", arms=arms, one_sample_rows=2, warm_up=1)
     seen: list[str] = []
     monkeypatch.setattr("sightline.cost.one_sample.one_loss", lambda _, arm, *rest: seen.append(arm.text))
     samples = time_one_sample(request, subject, [parse_arm(text) for text in arms])
@@ -100,9 +100,9 @@ def test_the_processors_values_are_those_of_the_audit(subject: Subject) -> None:
 
 
 def test_shards_are_few_and_even() -> None:
-    request = SweepRequest("sweep", config="tiny-llava", shard_images=64)
+    request = SweepRequest(kind="sweep", config="tiny-llava", shard_images=64)
     assert [len(shard) for shard in evenly(range(100), request.shard_images)] == [50, 50]
     assert [len(shard) for shard in evenly(range(3), request.shard_images)] == [3]
     assert [i for shard in evenly(range(131), request.shard_images) for i in shard] == list(range(131))
     with pytest.raises(SightlineError, match="--shard-images 0: must be at least 1"):
-        SweepRequest("sweep", config="tiny-llava", shard_images=0)
+        SweepRequest(kind="sweep", config="tiny-llava", shard_images=0)

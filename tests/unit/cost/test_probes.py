@@ -35,7 +35,7 @@ def probes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_prefixes_of_a_batch_are_those_of_the_probes(probes: dict[str, Any]) -> None:
-    request = PrefillRequest("prefill", arms=("full", "target:0.5"), batch=3, repeats=2, **HERE, **probes)
+    request = PrefillRequest(kind="prefill", arms=("full", "target:0.5"), batch=3, repeats=2, **HERE, **probes)
     full, pruned = measure_here(request)["points"]
     assert full["visual_tokens"] == full["kept_tokens"] == round(fmean(TOKENS[:3]))
     assert pruned["kept_tokens"] == round(fmean(tokens / 2 for tokens in TOKENS[:3]))
@@ -58,7 +58,7 @@ def test_every_image_goes_through_once_before_the_first_sample(
         return first_token(self, image, number)
 
     monkeypatch.setattr(Way, "first_token", counted)
-    request = TtftRequest("ttft", arms=("full",), execution=execution, repeats=5, **HERE, **probes)
+    request = TtftRequest(kind="ttft", arms=("full",), execution=execution, repeats=5, **HERE, **probes)
     result = measure_here(request)
     (point,) = result["points"]
     assert all(len(samples) == 5 for samples in point["samples_ms"].values())
@@ -72,7 +72,7 @@ def test_every_image_goes_through_once_before_the_first_sample(
 
 
 def test_the_card_says_which_probes_and_no_ratio_crosses_them(probes: dict[str, Any]) -> None:
-    request = PrefillRequest("prefill", arms=("full", "target:0.5"), repeats=1, batch=3, **HERE, **probes)
+    request = PrefillRequest(kind="prefill", arms=("full", "target:0.5"), repeats=1, batch=3, **HERE, **probes)
     result = measure_here(request)
     facts = dict(CostCard([result]).facts())
     assert str(Path(probes["image_folder"]).parent) not in json.dumps(result)  # names, never folders
@@ -87,9 +87,9 @@ def test_the_card_says_which_probes_and_no_ratio_crosses_them(probes: dict[str, 
 
 def test_made_up_and_real_images_do_not_mix(probes: dict[str, Any]) -> None:
     with pytest.raises(SightlineError, match="give --probes FILE and --images DIR"):
-        PrefillRequest("prefill", config="tiny-llava", probe_file="probes.jsonl")
+        PrefillRequest(kind="prefill", config="tiny-llava", probe_file="probes.jsonl")
     with pytest.raises(SightlineError, match="--image-size is of a made-up image"):
-        PrefillRequest("prefill", config="tiny-llava", image_size=(64, 64), **probes)
+        PrefillRequest(kind="prefill", config="tiny-llava", image_size=(64, 64), **probes)
 
 
 REPEATED: dict[str, Any] = {
@@ -116,7 +116,7 @@ def six_probes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def measured(six_probes: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        measure_here(RepeatedRequest("repeated", arms=ARMS, repetition=number, **REPEATED, **six_probes))
+        measure_here(RepeatedRequest(kind="repeated", arms=ARMS, repetition=number, **REPEATED, **six_probes))
         for number in range(3)
     ]
 
@@ -124,7 +124,7 @@ def measured(six_probes: dict[str, Any]) -> list[dict[str, Any]]:
 def process(number: int, model: str = "llava-1.5-7b") -> dict[str, Any]:
     """What one process of a GPU machine would hand back with the artifact's means."""
     request = RepeatedRequest(
-        "repeated", config=model, arms=tuple(S17), repetition=number, probe_file="p.jsonl", image_folder="images"
+        kind="repeated", config=model, arms=tuple(S17), repetition=number, probe_file="p.jsonl", image_folder="images"
     )
     points = [
         Measurement(arm, 1, 576, 231, 300, {"total": [ms - 1, ms + 1], **{stage: [1.0, 3.0] for stage in PARTS}})
@@ -166,7 +166,7 @@ def test_each_answer_encodes_and_selects_anew(six_probes: dict[str, Any], monkey
         return select(self, view, k)
 
     monkeypatch.setattr(Target, "select", counted)
-    measure_here(RepeatedRequest("repeated", arms=("target:0.4",), **REPEATED, **six_probes))
+    measure_here(RepeatedRequest(kind="repeated", arms=("target:0.4",), **REPEATED, **six_probes))
     assert chosen == [f"p{number}" for number in range(6) for _ in ("yes", "no")]
 
 
@@ -254,8 +254,10 @@ def test_too_few_probes_are_refused_before_the_model_is_made(
 ) -> None:
     monkeypatch.setattr("sightline.cost.subject.random_backbone", lambda *_, **__: pytest.fail("a model was made"))
     with pytest.raises(SightlineError, match=r"probes\.jsonl holds 6 probes and 100 are asked for"):
-        measure_here(RepeatedRequest("repeated", **{**REPEATED, "probes_per_process": 100}, **six_probes))
+        measure_here(RepeatedRequest(kind="repeated", **{**REPEATED, "probes_per_process": 100}, **six_probes))
     with pytest.raises(SightlineError, match="does not exist"):
         measure_here(
-            RepeatedRequest("repeated", **REPEATED, **{**six_probes, "image_folder": six_probes["image_folder"] + "x"})
+            RepeatedRequest(
+                kind="repeated", **REPEATED, **{**six_probes, "image_folder": six_probes["image_folder"] + "x"}
+            )
         )

@@ -98,7 +98,7 @@ CPU = torch.device("cpu")
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enough_memory, "host_memory", lambda: 20 * 2**30)
-    request = PrefillRequest("prefill", config="llava-1.5-7b", device="cpu")
+    request = PrefillRequest(kind="prefill", config="llava-1.5-7b", device="cpu")
     with pytest.raises(SightlineError) as refused:
         measure_here(request)
     assert str(refused.value) == (

@@ -30,7 +30,7 @@ from sightline.report.sections.cost import (
     realised_cost_section,
     stage_bars,
 )
-from tests.unit.cost.test_card import GIB, result
+from tests.unit.cost.subjects import GIB, result
 from tests.unit.report.conftest import DRAWS, notes, outline
 
 Cards = dict[str, Path]
