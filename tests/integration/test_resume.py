@@ -103,7 +103,7 @@ def test_another_command_that_is_stopped_promises_nothing(tmp_path: Path) -> Non
     code = (
         "import sys, sightline.cli as cli; sys.argv = ['sightline', 'report', 'r']\n"
         "def stop(): raise KeyboardInterrupt\n"
-        "cli.app = stop; cli.main()\n"
+        "cli.main(stop)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 130
