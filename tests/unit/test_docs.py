@@ -273,10 +273,10 @@ def test_contributing_says_how_to_add_to_every_registry(reference: ModuleType) -
     page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for home in reference.homes():
         line = next(line for line in page.splitlines() if f"| `{home.variable}`, `sightline." in line)
-        folder = re.search(r"`(src/sightline/[\w/]+)/`", line)
-        assert folder is not None
-        assert (REPOSITORY / folder[1]).is_dir(), line
-        assert home.registry._package in (None, folder[1].removeprefix("src/").replace("/", "."))
+        place = re.search(r"`(src/sightline/[\w/]+)(/|\.toml)`", line)
+        assert place is not None
+        assert (REPOSITORY / f"{place[1]}{place[2]}").exists(), line
+        assert home.registry._package in (None, place[1].removeprefix("src/").replace("/", "."))
         assert home.registry._group in (None, re.findall(r"`(sightline\.\w+)`", line)[0])
 
 

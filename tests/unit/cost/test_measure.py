@@ -138,7 +138,7 @@ def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> 
     def scarce(self: LanguageModel, batch: object, *rest: object) -> object:
         if batch.hidden.shape[0] > 4:  # type: ignore[attr-defined]
             raise MemoryError
-        return run(self, batch, *rest)
+        return run(self, batch, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LanguageModel, "run", scarce)
     request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("full",), grow=True, **HERE)
