@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
@@ -141,7 +142,7 @@ def _terminate(number: int, frame: Any) -> NoReturn:
     raise Terminated
 
 
-def main(program: typer.Typer = app) -> None:
+def main(program: Callable[[], object] = app) -> None:
     """Entry point. A SightlineError, or memory that ran out, is one line on stderr; anything else is a bug."""
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):

@@ -378,24 +378,22 @@ def test_memory_that_runs_out_anywhere_is_one_line(
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(cli, "app", fail)
     monkeypatch.setattr(sys, "argv", ["sightline", "run"])
     with pytest.raises(SystemExit) as stopped:
-        cli.main()
+        cli.main(fail)
     assert stopped.value.code == 2
     assert capsys.readouterr().err == line + "\n"
     monkeypatch.setattr(sys, "argv", ["sightline", "--debug", "run"])
     with pytest.raises(type(error)):
-        cli.main()
+        cli.main(fail)
 
 
-def test_other_errors_of_the_library_show_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_of_the_library_show_themselves() -> None:
     def fail() -> None:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(cli, "app", fail)
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        cli.main()
+        cli.main(fail)
 
 
 def test_help_is_quick_and_does_not_import_torch() -> None:

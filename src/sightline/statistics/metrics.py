@@ -3,9 +3,9 @@
 Sightline's own are declared in ``metrics.toml``. Another package decorates a function, and names the object in its
 entry-point group ``sightline.metrics``:
 
-    @metric("reciprocal_rank", "MRR", "mean of one over the rank of the right word", better="higher", needs=("rank",))
-    def reciprocal_rank(rows: ArmRows) -> FloatArray:
-        return 1.0 / rows.columns["rank"]
+    @metric("first_places", "first", "share of positives whose word is ranked first", better="higher", needs=("rank",))
+    def first_places(rows: ArmRows) -> FloatArray:
+        return (rows.columns["rank"] == 1).astype(float)
 
 It then stands in the tables it names, in every CSV, and ``sightline gate`` knows it.
 """

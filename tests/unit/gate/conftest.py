@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from tests.unit.report.conftest import run as run
