@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sightline.backbones.attention import library_causal, library_masked, own_causal, own_masked
 from sightline.device.graphs import capture
-from sightline.device.transfer import Stopwatch
+from sightline.device.work import Stopwatch
 
 CUDA = torch.device("cuda")
 SHAPES = {

@@ -156,7 +156,7 @@ def main(program: Callable[[], object] = app) -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except (RuntimeError, MemoryError) as error:
-        from sightline.device.memory import in_words
+        from sightline.device.work import in_words
 
         line = in_words(error)
         if line is None or "--debug" in sys.argv:

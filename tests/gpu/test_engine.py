@@ -27,7 +27,7 @@ from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.device.graphs import capture
-from sightline.device.transfer import Arriving, on_device
+from sightline.device.work import Arriving, on_device
 from sightline.errors import SightlineError
 from sightline.probes.probe_file import ProbeSet, write_probes
 from sightline.rows import Run

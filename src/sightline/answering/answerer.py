@@ -23,8 +23,7 @@ from sightline.backbones.clip import ClipSpace
 from sightline.core.prefix import Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget, PositionPolicy
-from sightline.device.memory import FEWER, halved, in_halves
-from sightline.device.transfer import Stopwatch
+from sightline.device.work import FEWER, Stopwatch, halved, in_halves
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight
 

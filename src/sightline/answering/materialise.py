@@ -25,7 +25,7 @@ from sightline.core.probe import Probe
 from sightline.core.selection import LayerSelector, PositionPolicy, Selection
 from sightline.core.selection_rules import check_anchors, largest_shares, on_behalf_of
 from sightline.core.span import KeptSpan, Separators
-from sightline.device.transfer import Arriving, Stopwatch, on_device
+from sightline.device.work import Arriving, Stopwatch, on_device
 from sightline.errors import SightlineError
 from sightline.interventions import Intervention
 

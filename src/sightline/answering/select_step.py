@@ -30,8 +30,7 @@ from sightline.core.selection_rules import (
     in_native_order,
     on_behalf_of,
 )
-from sightline.device.memory import FEWER, halved, in_halves
-from sightline.device.transfer import Stopwatch, on_device
+from sightline.device.work import FEWER, Stopwatch, halved, in_halves, on_device
 from sightline.errors import SightlineError
 from sightline.selectors.scores import Scored, on_cpu
 

@@ -39,7 +39,7 @@ from sightline.backbones.loading import Served, checkpoint_folder, choose_device
 from sightline.boxes.sources import BoxesBeside, box_source, check_source, source_under
 from sightline.core.registry import import_files, imported_digest
 from sightline.device.kernels import planless
-from sightline.device.memory import free_memory
+from sightline.device.work import free_memory
 from sightline.errors import SightlineError
 from sightline.places import StoreError, is_remote
 from sightline.places.listing import refuse_without_creation

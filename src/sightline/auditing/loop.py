@@ -27,8 +27,7 @@ from sightline.auditing.shards import Shard, Task, image_key, region_geometries
 from sightline.backbones import Backbone, Pixels
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Box
-from sightline.device.memory import FEWER, halved, in_halves, memory_ran_out
-from sightline.device.transfer import one_ahead, prepared_ahead, setting_up
+from sightline.device.work import FEWER, halved, in_halves, memory_ran_out, one_ahead, prepared_ahead, setting_up
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.geometry.marks import surroundings

@@ -41,7 +41,7 @@ def work(settings: dict[str, Any]) -> dict[str, Any]:
     """Takes part in an audit until all of it is in the folder; an error for the user is an answer too."""
     from sightline.auditing.audit import take_part
     from sightline.auditing.config import AuditConfig
-    from sightline.device.memory import in_words
+    from sightline.device.work import in_words
     from sightline.errors import SightlineError
 
     try:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from sightline.arms.arm import Arm
 from sightline.auditing.shards import Task
 from sightline.device import moved
-from sightline.device.memory import is_out_of_memory
+from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError
 from sightline.progress import Progress
 from sightline.store import RunFolder
 from sightline.store.leases import BEATS, FolderAccess, Held, Lease
-from sightline.store.notes import Failure
+from sightline.store.manifest import Failure
 
 PAUSE = 0.5
 """Seconds between two looks at work that others have."""

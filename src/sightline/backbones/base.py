@@ -20,8 +20,7 @@ from sightline.backbones.signals import split_name
 from sightline.core.prefix import Encoded
 from sightline.core.registry import Registry
 from sightline.core.selection import Budget, PositionPolicy
-from sightline.device.memory import Limit
-from sightline.device.transfer import Stopwatch
+from sightline.device.work import Limit, Stopwatch
 from sightline.errors import SightlineError
 
 BACKBONES: Registry[type[Backbone]] = Registry(

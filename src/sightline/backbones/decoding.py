@@ -24,7 +24,7 @@ from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import Prefix
 from sightline.device import moved
 from sightline.device.graphs import capture
-from sightline.device.transfer import Stopwatch, on_device, setting_up
+from sightline.device.work import Stopwatch, on_device, setting_up
 
 SLOTS = 64
 """Sequences that a GPU continues side by side, unless memory is short."""

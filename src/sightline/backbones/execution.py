@@ -25,7 +25,7 @@ from sightline.backbones.signals import PIXELS, hidden_indices, with_pixels
 from sightline.backbones.towered import Block, Towered, call_block
 from sightline.core.prefix import Encoded
 from sightline.device.graphs import capture, fastest_length, join_projections
-from sightline.device.transfer import setting_up
+from sightline.device.work import setting_up
 from sightline.errors import SightlineError
 
 Mode = Literal["eager", "compiled", "graph"]

@@ -16,7 +16,7 @@ from sightline.backbones.signals import BLOCK_KINDS, CLASS_KINDS, PIXELS, ROWS, 
 from sightline.backbones.towered import Tower, Towered, patch_product, sequential_positions
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy
-from sightline.device.transfer import on_device
+from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import merged_patches, tile_cells, tiled_canvas
 

@@ -29,7 +29,7 @@ from sightline.backbones.attention import (
 )
 from sightline.core.prefix import Prefix
 from sightline.device import kernels
-from sightline.device.transfer import Arriving, on_device
+from sightline.device.work import Arriving, on_device
 
 KEPT_TEXTS = 256
 """Embedded texts that are kept: prompts and queries of a shard's probes."""

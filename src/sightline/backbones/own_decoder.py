@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sightline.backbones.attention import attending_as
 from sightline.backbones.language import Batch, Cutter, LanguageModel, Pending, call_layer
 from sightline.core.prefix import Prefix
-from sightline.device.transfer import Arriving, on_device
+from sightline.device.work import Arriving, on_device
 from sightline.errors import SightlineError
 
 IMAGE, TEXT, CONTINUATION = 1, 0, 2

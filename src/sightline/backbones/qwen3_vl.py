@@ -21,7 +21,7 @@ from sightline.backbones.signals import PIXELS, merged_patch_signal, split_name
 from sightline.backbones.towered import Bounds, Tower, Towered
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy
-from sightline.device.transfer import on_device
+from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 

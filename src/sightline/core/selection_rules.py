@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import Selection
-from sightline.device.memory import is_out_of_memory
-from sightline.device.transfer import on_device
+from sightline.device.work import is_out_of_memory, on_device
 from sightline.errors import SightlineError, named_line
 
 INTEGERS = (torch.int64, torch.int32, torch.int16)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import PositionPolicy
-from sightline.device.transfer import on_device
+from sightline.device.work import on_device
 
 
 @dataclass(frozen=True)

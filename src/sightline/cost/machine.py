@@ -17,7 +17,7 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.images import Pixels
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.towered import Towered
-from sightline.device.transfer import Stopwatch
+from sightline.device.work import Stopwatch
 
 CEILING_SIDE = {"cuda": 8192, "cpu": 768}
 CEILING_REPEATS = 10

@@ -20,7 +20,7 @@ from sightline.cost.measure import end_with_parent
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.device.kernels import planless
-from sightline.device.memory import in_words
+from sightline.device.work import in_words
 from sightline.errors import SightlineError
 
 

@@ -123,26 +123,21 @@ class ForgetfulClip(ClipSpace):
 
 
 class RandomClip(ForgetfulClip):
-    """The text tower and projections of CLIP ViT-L/14-336. The image is encoded by the backbone's own tower."""
+    """The text tower and projections of CLIP ViT-L/14-336. The image is encoded by the backbone's own tower.
+
+    A tiny shape, told by the width of its vision tower, has a tiny CLIP.
+    """
 
     def __init__(self, vision_width: int, device: torch.device) -> None:
         from transformers import CLIPConfig, CLIPModel
 
+        width, layers = (768, 12) if vision_width >= 256 else (64, 2)
+        text = {"num_hidden_layers": layers, "num_attention_heads": width // 64, "intermediate_size": 4 * width}
+        vision = {"hidden_size": vision_width, "num_hidden_layers": 1, "num_attention_heads": 1}
         config = CLIPConfig(
-            text_config={
-                "hidden_size": 768,
-                "num_hidden_layers": 12,
-                "num_attention_heads": 12,
-                "intermediate_size": 3072,
-                "projection_dim": 768,
-            },
-            vision_config={
-                "hidden_size": vision_width,
-                "num_hidden_layers": 1,
-                "num_attention_heads": 1,
-                "projection_dim": 768,
-            },
-            projection_dim=768,
+            text_config={"hidden_size": width, "projection_dim": width, **text},
+            vision_config={"projection_dim": width, **vision},
+            projection_dim=width,
         )
         with torch.device(device):
             self.model = CLIPModel._from_config(config, dtype=torch.float32).eval()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from sightline.device.transfer import Stopwatch
+from sightline.device.work import Stopwatch
 
 T = TypeVar("T")
 

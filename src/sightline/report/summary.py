@@ -28,7 +28,7 @@ from sightline.report.columns import (
     top,
 )
 from sightline.rows.source import Audited, Source
-from sightline.rows.usable import oracle_words
+from sightline.rows.usable import oracle_words, sentence
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.intervals import FEW_DIFFER
 from sightline.statistics.metrics import METRICS, metrics_shown_in
@@ -117,11 +117,6 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         says_nothing,
         source.answers_at,
     )
-
-
-def sentence(clause: str, run: str = "") -> str:
-    """A clause as a sentence behind the name of its run, where runs have names."""
-    return f"{f'{run}: ' if run else ''}{clause[0].upper()}{clause[1:]}."
 
 
 def compared() -> list[str]:

@@ -224,3 +224,8 @@ def _name(line: str, path: Path) -> str | None:
     if "id" not in fields and "sightline_probes" not in fields:
         raise SightlineError(f"{path} has a line without an id: {line[:60]}")
     return str(fields["id"]) if "id" in fields else None
+
+
+def sentence(clause: str, run: str = "") -> str:
+    """A clause as a sentence behind the name of its run, where runs have names."""
+    return f"{f'{run}: ' if run else ''}{clause[0].upper()}{clause[1:]}."

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import ByModel, Parity, Role, Selection, Selector, TokenView
-from sightline.device.transfer import on_device
+from sightline.device.work import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import Scored, centres, on_cpu, order, rank, seeded
 

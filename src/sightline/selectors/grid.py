@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import ByModel, Parity, Ranges, Role, Selection, Selector, TokenView
-from sightline.device.transfer import on_device
+from sightline.device.work import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import TARGET_SCORE_MS, Scored, centres, fill, on_cpu, order, share, without
 

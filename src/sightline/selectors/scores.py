@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import Parity, QuerySpan, Ranges, Selection, Selector, TokenView
-from sightline.device.transfer import on_device
+from sightline.device.work import on_device
 
 NORM_FLOOR = 1e-12
 """Vectors shorter than this count as zero; their cosine with anything is 0."""

@@ -31,6 +31,9 @@ from sightline.places.writing import (
 from sightline.store.leases import LEASES
 from sightline.store.manifest import (
     ACCEPTABLE,
+    NOTES,
+    Failure,
+    Notes,
     check_manifest,
     identity_of,
     model_words,
@@ -38,7 +41,6 @@ from sightline.store.manifest import (
     with_all_values,
 )
 from sightline.store.marks import Mark, write_marked
-from sightline.store.notes import NOTES, Failure, Notes
 from sightline.store.shard_files import (
     Owner,
     ShardFile,

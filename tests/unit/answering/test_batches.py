@@ -20,7 +20,7 @@ from sightline.backbones.language import Likelihood
 from sightline.core.prefix import Prefix
 from sightline.core.selection import Selection
 from sightline.cost.subject import Subject
-from sightline.device.memory import in_halves
+from sightline.device.work import in_halves
 from sightline.errors import SightlineError
 from tests.scarce import Scarce
 

@@ -21,7 +21,7 @@ from sightline.core.probe import Probe
 from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.cost.benchmarks.sweep import Decision, SweepRequest, run_engine
 from sightline.cost.subject import Subject
-from sightline.device.transfer import Arriving, on_device
+from sightline.device.work import Arriving, on_device
 from sightline.errors import SightlineError
 from tests.answers import Scored, launch_arm, score_arm
 

@@ -87,7 +87,7 @@ def test_a_place_where_all_die_stays_empty_and_the_command_says_why(job: Job) ->
 
 def test_while_something_moves_deaths_do_not_add_up(job: Job) -> None:
     """Every worker writes a note before it dies, so that sooner or later all is set aside."""
-    from sightline.store.notes import Failure
+    from sightline.store.manifest import Failure
 
     log: list[str] = []
     starts = playing(log, *[DIED] * (DEATHS + 2), DONE)

@@ -8,7 +8,7 @@ from benchmarks.walk import cycles, imports, listed
 
 from tests.warm_python import run_python
 
-LONGEST = {"run": 82, "task to disk": 43, "gate": 25, "report": 74, "view --bundle": 46}
+LONGEST = {"run": 73, "task to disk": 41, "gate": 24, "report": 55, "view --bundle": 38}
 """Source files that each command enters at most."""
 
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from sightline.device import memory as memory_growth
-from sightline.device.memory import MemoryGrowth, in_halves
+from sightline.device import work as memory_growth
+from sightline.device.work import MemoryGrowth, in_halves
 from sightline.errors import SightlineError
 
 # Memory that really runs out, in a process that may have only so much.
@@ -18,7 +18,7 @@ from sightline.errors import SightlineError
 
 PROGRAM = """
 import resource, torch
-from sightline.device.memory import in_halves
+from sightline.device.work import in_halves
 resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
 sizes = {0: 2**20, 1: 2**20, 2: 2**40}
 def work(group):

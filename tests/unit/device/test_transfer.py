@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from sightline.device.transfer import Stopwatch, one_ahead, setting_up
+from sightline.device.work import Stopwatch, one_ahead, setting_up
 from sightline.errors import SightlineError
 from tests.clock import Clock
 

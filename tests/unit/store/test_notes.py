@@ -11,7 +11,7 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.store import RunFolder
 from sightline.store.folder import MANIFEST as MANIFEST_FILE
-from sightline.store.notes import Failure
+from sightline.store.manifest import Failure
 from tests.changed_run import edited
 from tests.unit.store.test_folder import MANIFEST
 

@@ -12,7 +12,7 @@ from sightline.places import StoreError, place, read_whole
 from sightline.rows import load_run
 from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
-from sightline.store.notes import Failure
+from sightline.store.manifest import Failure
 from sightline.store.parts import part_folders
 from sightline.store.verify import verify_folder
 from tests.object_store import Store

@@ -33,7 +33,7 @@ class Materialise(Benchmark[MaterialiseRequest]):
     main = "materialise"
 
     def measure(self, request: MaterialiseRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.device.transfer import Stopwatch
+        from sightline.device.work import Stopwatch
 
         backbone = subject.backbone
         images = [subject.image(i) for i in range(request.batch)]

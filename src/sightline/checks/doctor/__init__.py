@@ -35,7 +35,7 @@ from sightline.checks.doctor.examination import (
     SeenPage,
     drawn_image,
 )
-from sightline.device.memory import is_out_of_memory
+from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
 from sightline.probes.images import open_image
 

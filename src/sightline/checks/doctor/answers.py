@@ -29,7 +29,7 @@ from sightline.checks.doctor.examination import PROBE, PRUNED, AskedPage, Check
 from sightline.contract.backbones import FIRST_STATES, CheckedPage, check_rows
 from sightline.core.prefix import Encoded, Prefix
 from sightline.core.selection import PositionPolicy
-from sightline.device.memory import MemoryGrowth, is_out_of_memory
+from sightline.device.work import MemoryGrowth, is_out_of_memory
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 

@@ -195,7 +195,7 @@ def every_token(request: AnswersRequest, subject: Subject) -> Generation:
 def time_steps(request: AnswersRequest, subject: Subject) -> list[float]:
     """Milliseconds of single steps of all slots."""
     from sightline.backbones.decoding import Slots
-    from sightline.device.transfer import Stopwatch
+    from sightline.device.work import Stopwatch
 
     language = subject.backbone.language
     slots = Slots(language, request.slots, request.cached + STEPS + 8, STEPS + 8, frozenset())
@@ -226,7 +226,7 @@ def read_bandwidth(device: torch.device) -> float:
     """GB/s that summing a large tensor reaches."""
     import torch
 
-    from sightline.device.transfer import Stopwatch
+    from sightline.device.work import Stopwatch
 
     size = READ_BYTES if device.type == "cuda" else READ_BYTES // 64
     numbers = torch.ones(size // 4, dtype=torch.float32, device=device)

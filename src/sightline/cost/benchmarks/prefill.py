@@ -70,7 +70,7 @@ class Prefill(Benchmark[PrefillRequest]):
         from sightline.answering.select_step import all_needs
         from sightline.backbones.execution import use_execution
         from sightline.cost.subject import DISTINCT
-        from sightline.device.memory import free_memory, is_out_of_memory
+        from sightline.device.work import free_memory, is_out_of_memory
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
@@ -133,7 +133,7 @@ def one_batch(
 ) -> Measurement:
     """All samples of one batch of prefixes, and what memory they took."""
     from sightline.cost.machine import PeakMemory, language_flops, profiled
-    from sightline.device.transfer import Stopwatch
+    from sightline.device.work import Stopwatch
 
     language = subject.backbone.language
     passed = subject.over(arm, encoded)

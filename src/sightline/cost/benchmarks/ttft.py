@@ -253,7 +253,7 @@ class Way:
 
         from sightline.boxes.detection import boxes_of
         from sightline.cost.machine import attention_sequences
-        from sightline.device.transfer import Stopwatch
+        from sightline.device.work import Stopwatch
 
         subject, backbone = self.subject, self.subject.backbone
         device, host = subject.device, torch.device("cpu")
