@@ -56,10 +56,16 @@ def scan_rows(
         yield from table.combine_chunks().to_batches()
 
 
-def read_piece(piece: ShardPiece, owner: Owner, fields: Sequence[pa.Field], rows: int = ROWS) -> Iterator[pa.Table]:
-    """Some columns of a piece's rows, in this order and in batches; null where rows are older than their column."""
+def read_piece(
+    piece: ShardPiece, owner: Owner, fields: Sequence[pa.Field] | None = None, rows: int = ROWS
+) -> Iterator[pa.Table]:
+    """Some columns of a piece's rows, in this order and in batches; null where rows are older than their column.
+
+    Without ``fields`` all that rows of this file have.
+    """
     opened = owner.opened(piece.file)
     schema = opened[0].schema_arrow
+    fields = list(_completed(schema)) if fields is None else fields
     there = []
     for field in fields:
         if field.name in schema.names:
@@ -87,12 +93,12 @@ def stored_schema(run: RunFiles) -> pa.Schema:
     A column that rows have today and this file does not stands in its place: rows are older than it.
     """
     for piece, owner in run.pieces_of_arms():
-        return _schema_of(piece, owner)
+        return _completed(owner.opened(piece.file, footer_alone=True)[0].schema_arrow)
     return row_schema()
 
 
-def _schema_of(piece: ShardPiece, owner: Owner) -> pa.Schema:
-    schema = owner.opened(piece.file, footer_alone=True)[0].schema_arrow.remove_metadata()
+def _completed(schema: pa.Schema) -> pa.Schema:
+    schema = schema.remove_metadata()
     if _OF_TODAY.issubset(schema.names):
         return schema
     kinds = row_schema()
@@ -115,7 +121,7 @@ def read_table(run: RunFiles) -> pa.Table:
     tables = []
     for piece, owner in run.pieces_of_arms():
         path = piece.file.path
-        parts = list(read_piece(piece, owner, list(_schema_of(piece, owner))))
+        parts = list(read_piece(piece, owner))
         if parts:
             tables.append((path, check_rows(pa.concat_tables(parts), str(owner.arm), path)))
     return under_one_another(tables, row_schema())

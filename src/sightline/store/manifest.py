@@ -91,7 +91,7 @@ def check_manifest(found: Any, path: Place) -> dict[str, Any]:
         Manifest.model_validate(found)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field, *within = map(str, first["loc"])
+        field, *within = map(str, first["loc"] or ("its fields",))
         where = f"'{field}'{' in ' * bool(within)}{'.'.join(within)}"
         raise SightlineError(f"{path} is damaged: {where}: {first['msg']}; restore it or start anew") from None
     return {"shards": 0, **found}
