@@ -71,9 +71,9 @@ _peaks: dict[str, int] = {}
 """Of the test processes that have ended, by name."""
 
 
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    if nextitem is None or nextitem.path != item.path:
-        give_back_memory()
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    give_back_memory()
 
 
 @pytest.hookimpl(optionalhook=True)

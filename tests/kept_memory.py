@@ -1,6 +1,6 @@
 """Memory that was freed stays with the process: asking the kernel for it again took as long as what tests compute.
 
-Between files of tests it goes back, where it has become much.
+Between tests it goes back, where it has become much.
 """
 
 from __future__ import annotations
@@ -31,14 +31,20 @@ def keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, 2 * GIB - 1)
 
 
-def give_back_memory(above: int = GIB) -> None:
-    """What nothing refers to any more, if this process is larger than ``above`` bytes."""
-    if sys.platform != "linux" or _size() <= above:
+_least = 0
+"""Bytes of this process when memory was last given back."""
+
+
+def give_back_memory(grown: int = GIB // 4) -> None:
+    """What nothing refers to any more, if this process has ``grown`` by so many bytes since it last did."""
+    global _least
+    if sys.platform != "linux" or _size() <= max(_least, GIB // 2) + grown:
         return
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+    _least = _size()
 
 
 def _size() -> int:
