@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.arms.arm import Arm
-from sightline.auditing.loop import _alike as _groups
+from sightline.auditing.loop import _alike
 from sightline.backbones import Backbone, load_backbone, options_for
 from sightline.backbones.cuts import causal_attention
 from sightline.backbones.images import Arithmetic, Size, by_tensors, stored_pixels
@@ -180,9 +180,9 @@ def test_bytes_and_values_give_the_same_tokens_and_groups(backbone: Backbone) ->
     for ours, expected in zip(backbone.encode(raw), backbone.encode(ready), strict=True):
         assert torch.equal(ours.tokens, expected.tokens)
     shapes = [item.data.shape for item in ready]
-    together = {frozenset(group) for group in _groups(raw, 3)}
-    assert together == {frozenset(group) for group in _groups(ready, 3)}
-    assert all(shapes[i] == shapes[group[0]] for group in _groups(raw, 3) for i in group)
+    together = {frozenset(group) for group in _alike(raw, 3)}
+    assert together == {frozenset(group) for group in _alike(ready, 3)}
+    assert all(shapes[i] == shapes[group[0]] for group in _alike(raw, 3) for i in group)
 
 
 # Signals are what their names say, on every tiny checkpoint that has them.

@@ -84,13 +84,12 @@ def test_the_tutorial_runs_top_to_bottom() -> None:
 
 
 def test_the_commands_of_the_tutorial_exist() -> None:
-    from sightline.commands import bench, run
-    from sightline.commands import new_package as new_selector
+    from sightline.commands import bench, new_package, run
 
     text = (DOCS / "write-a-selector.md").read_text(encoding="utf-8")
     assert "sightline new-selector" in text
     assert "sightline bench select" in text
-    assert callable(new_selector.new_selector)
+    assert callable(new_package.new_selector)
     assert callable(run.run)
     group: Any = typer.main.get_command(bench.app)
     commands = set(group.list_commands(None))

@@ -160,7 +160,7 @@ def gate(
 ) -> None:
     """Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error."""
     with errors_are_two("the gate could not decide"):
-        from sightline.gate import decisions as gate_output
+        from sightline.gate import decisions
         from sightline.gate.decisions import gate_runs
         from sightline.gate.rules import read_rules
         from sightline.places.writing import append, write_whole
@@ -183,9 +183,9 @@ def gate(
             for note in run.notes:
                 say(f"note: {f'{run.name}: ' if len(gated) > 1 else ''}{note}", err=True)
         if junit is not None:
-            write_whole(junit, gate_output.junit(gated))
+            write_whole(junit, decisions.junit(gated))
         if markdown is not None:
-            append(markdown, gate_output.markdown(gated).encode())
+            append(markdown, decisions.markdown(gated).encode())
     if not all(run.passed for run in gated):
         raise typer.Exit(1)
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones import BACKBONES, load_backbone, options_for
-from sightline.backbones import images as resampling
+from sightline.backbones import BACKBONES, images, load_backbone, options_for
 from sightline.backbones.images import Size, by_tensors, on_host, resizer, rows_first, taps
 from sightline.backbones.internvl import InternVLOptions
 from sightline.backbones.qwen3_vl import Qwen3VLOptions
@@ -188,12 +187,12 @@ def test_a_host_image_is_resized_by_pillow_itself() -> None:
 
 
 def test_the_order_of_passes_depends_on_what_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resampling, "_pillow_orders_passes", lambda: True)
+    monkeypatch.setattr(images, "_pillow_orders_passes", lambda: True)
     assert rows_first((100, 100), (50, 76), "pillow")
     assert not rows_first((100, 100), (50, 75), "pillow")
     assert not rows_first((100, 100), (101, 400), "pillow")
     assert not rows_first((100, 100), (50, 76), "torch")
-    monkeypatch.setattr(resampling, "_pillow_orders_passes", lambda: False)
+    monkeypatch.setattr(images, "_pillow_orders_passes", lambda: False)
     assert not rows_first((100, 100), (50, 76), "pillow")
 
 

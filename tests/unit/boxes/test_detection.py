@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from sightline.boxes import detection
-from sightline.boxes import sources as detected
+from sightline.boxes import detection, sources
 from sightline.boxes.detection import Detected, boxes_of, detect
 from sightline.boxes.detectors import DETECTORS, EasyOcr, FoundText, RapidOcr, Tesseract, detector_named, words_of_tsv
 from sightline.boxes.quality import iou
@@ -307,7 +306,7 @@ def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], object]) ->
             step(name)
             tell(name, Detected((BOX,), 7.0, 0))
 
-    monkeypatch.setattr(detected, "detect", detect)
+    monkeypatch.setattr(sources, "detect", detect)
 
 
 def test_a_image_is_shown_while_later_ones_are_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.checks import demo as open_demo
+from sightline.checks import demo
 from sightline.checks.demo import (
     ARMS,
     METRICS,
@@ -84,7 +84,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def found(*parts: str) -> Path:
         return asset(*parts) if parts[0] == "reader" else tmp_path.joinpath("assets", *parts)
 
-    monkeypatch.setattr(open_demo, "asset", found)
+    monkeypatch.setattr(demo, "asset", found)
     return tmp_path
 
 
@@ -111,7 +111,7 @@ def test_the_demo_audits_open_questions_and_reports_them(shipped: Path, capsys: 
 def test_without_shipped_open_questions_there_is_nothing_to_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_demo, "asset", lambda *parts: tmp_path)
+    monkeypatch.setattr(demo, "asset", lambda *parts: tmp_path)
     assert run_open_demo(tmp_path / "out") is None
     assert not (tmp_path / "out").exists()
 
@@ -135,7 +135,7 @@ def test_a_run_that_lost_nothing_has_no_picture_and_removes_the_one_before(tmp_p
     run = load_run(make_open_run(tmp_path / "run", images=2, arms=("full",)))
     assert answers_without_evidence(run) == (None, None)
     (tmp_path / "old.png").write_bytes(b"of another run")
-    assert open_demo.save_pair(run, None, tmp_path, tmp_path / "old.png") is None
+    assert demo.save_pair(run, None, tmp_path, tmp_path / "old.png") is None
     assert not (tmp_path / "old.png").exists()
 
 

@@ -11,7 +11,7 @@ import transformers
 
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones.images import Pixels
-from sightline.cost import shapes as enough_memory
+from sightline.cost import shapes
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.machine import attention_sequences, language_flops, vision_flops
 from sightline.cost.measuring_process import measure_here
@@ -97,7 +97,7 @@ CPU = torch.device("cpu")
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enough_memory, "host_memory", lambda: 20 * 2**30)
+    monkeypatch.setattr(shapes, "host_memory", lambda: 20 * 2**30)
     request = PrefillRequest(kind="prefill", config="llava-1.5-7b", device="cpu")
     with pytest.raises(SightlineError) as refused:
         measure_here(request)
@@ -112,9 +112,9 @@ def test_weights_are_counted_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -
     counted = sum(each.numel() * 4 for each in made.parameters())
     assert weight_bytes("tiny-llava", torch.float32) == counted
     assert weight_bytes("tiny-llava", torch.bfloat16) == counted // 2
-    monkeypatch.setattr(enough_memory, "host_memory", lambda: counted)
+    monkeypatch.setattr(shapes, "host_memory", lambda: counted)
     random_backbone("tiny-llava", device=CPU, dtype=torch.float32)
-    monkeypatch.setattr(enough_memory, "host_memory", lambda: counted - 1)
+    monkeypatch.setattr(shapes, "host_memory", lambda: counted - 1)
     with pytest.raises(SightlineError, match=r"tiny-llava needs 0\.0 GiB"):
         random_backbone("tiny-llava", device=CPU, dtype=torch.float32)
 

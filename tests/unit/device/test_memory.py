@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from sightline.device import work as memory_growth
+from sightline.device import work as device_work
 from sightline.device.work import MemoryGrowth, in_halves
 from sightline.errors import SightlineError
 
@@ -57,7 +57,7 @@ MIB = 2**20
 
 
 def test_what_was_held_for_a_moment_is_seen() -> None:
-    if not memory_growth._peak_forgotten():
+    if not device_work._peak_forgotten():
         pytest.skip("this kernel does not count the peak anew")
     with MemoryGrowth(CPU) as still:
         pass
@@ -70,7 +70,7 @@ def test_what_was_held_for_a_moment_is_seen() -> None:
 
 
 def test_a_system_that_does_not_tell_is_not_guessed_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_growth, "FORGET", memory_growth.FORGET / "nowhere")
+    monkeypatch.setattr(device_work, "FORGET", device_work.FORGET / "nowhere")
     with MemoryGrowth(CPU) as growth:
         pass
     assert growth.grown is None

@@ -19,8 +19,7 @@ import pytest
 from sightline.core.row import row_schema
 from sightline.core.text import BEGINNINGS
 from sightline.errors import SightlineError
-from sightline.rows import load_run
-from sightline.rows import reader as column_arrays
+from sightline.rows import load_run, reader
 from sightline.rows.reader import MERGED, count_rows, rows_at
 from sightline.rows.text import csv_header, csv_lines, json_lines
 from sightline.store import RunFolder
@@ -114,7 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("pending", [7, 1 << 21])
 def test_every_value_is_that_of_the_table(folder: Path, monkeypatch: pytest.MonkeyPatch, pending: int) -> None:
-    monkeypatch.setattr(column_arrays, "PENDING", pending)
+    monkeypatch.setattr(reader, "PENDING", pending)
     run = load_run(folder)
     found = run.compact_frame(lambda name: True)
     assert len(found) == count_rows(run) == run.rows.num_rows

@@ -15,8 +15,7 @@ from benchmarks.large_runs import write_large_run
 
 from sightline.errors import SightlineError
 from sightline.rows import load_run
-from sightline.store import RunFolder
-from sightline.store import shard_files as shard_packs
+from sightline.store import RunFolder, shard_files
 from sightline.store.compaction import compact_run
 from sightline.store.verify import verify_folder
 from tests.changed_run import edited
@@ -246,8 +245,8 @@ def test_twice_is_once(run_copy: Path) -> None:
 
 
 def test_packs_and_row_groups_are_bounded(finished: Path, run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_packs, "PACK", 70)
-    monkeypatch.setattr(shard_packs, "GROUP", 16)
+    monkeypatch.setattr(shard_files, "PACK", 70)
+    monkeypatch.setattr(shard_files, "GROUP", 16)
     compact_run(run_copy)
     files = [name for name in names(run_copy) if name.startswith("rows/grid")]
     assert [Path(name).stem for name in files] == ["00000-00001", "00002-00003", "00004-00005", "00006"]

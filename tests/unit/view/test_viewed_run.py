@@ -14,7 +14,7 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.rows import load_run
-from sightline.view import runs as viewed_run
+from sightline.view import runs
 from sightline.view.overview import measured
 from sightline.view.runs import viewed_runs
 from sightline.view.server import PageData
@@ -151,7 +151,7 @@ def test_a_link_out_of_the_image_folder_is_never_followed(tmp_path: Path) -> Non
 
 
 def test_a_growing_run_is_read_as_far_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewed_run, "LOOK_EVERY_S", -1.0)
+    monkeypatch.setattr(runs, "LOOK_EVERY_S", -1.0)
     whole = viewed_folder(tmp_path / "whole", images=3)
     part = shutil.copytree(whole, tmp_path / "part")
     later = sorted((part / "rows").iterdir())[-3:]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.probes import data_rows as raw_text
+from sightline.probes import data_rows
 from sightline.probes.annotations import detect_format, load_regions
-from sightline.probes.formats import pages as safe_xml
+from sightline.probes.formats import pages
 from sightline.probes.formats.pages import below, read_xml
 from tests.unit.probes.formats.pages import in_pixels, paint, refused
 
@@ -443,7 +443,7 @@ def test_deep_nesting_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_refused_packed_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safe_xml, "MAX_XML_BYTES", 2**20)
+    monkeypatch.setattr(pages, "MAX_XML_BYTES", 2**20)
     path = safe_xml_save(tmp_path, "<a>" + " " * 2**20 + "</a>")
     with pytest.raises(SightlineError, match=r"x\.xml: holds more than 1 MiB; split it"):
         read_xml(path)
@@ -469,4 +469,4 @@ def test_an_unknown_encoding_and_a_damaged_archive_are_named(tmp_path: Path) -> 
         read_xml(safe_xml_save(tmp_path, '<?xml version="1.0" encoding="klingon"?><a/>'))
     (tmp_path / "y.gz").write_bytes(gzip.compress(b"<a/>")[:-6])
     with pytest.raises(SightlineError, match="damaged gzip file"):
-        raw_text.read_bytes(tmp_path / "y.gz")
+        data_rows.read_bytes(tmp_path / "y.gz")
