@@ -1,9 +1,9 @@
 """Tiny checkpoints of image-text architectures, made from their config classes: random weights, nothing downloaded.
 
-``build(model_type, folder)`` writes one. The named architectures are written down in ``species/``, one file per family.
+``build(model_type, folder)`` writes one. The named architectures are written down in ``species.yaml``.
 """
 
 from tests.zoo.building import build
-from tests.zoo.species import NAMED
+from tests.zoo.specimen import NAMED
 
 __all__ = ["NAMED", "build"]

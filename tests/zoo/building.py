@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from tests.zoo.species import NAMED
-from tests.zoo.specimen import Id, Species, Vocabulary
+from tests.zoo.specimen import NAMED, Id, Species, Vocabulary
 from tests.zoo.wild import species_of
 
 SEED = 7

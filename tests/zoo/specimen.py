@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import yaml
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 # A small byte-level tokenizer with the special tokens of a published one.
@@ -125,3 +128,42 @@ class Species:
     """The type of the configuration, where it is not that of the model's class."""
     text_config: bool = True
     """Whether the language model has a configuration of its own inside ``config``."""
+
+
+# What is written down of architectures, as data: species.yaml, and what rules cannot know of others, exceptions.yaml.
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with ``!id TOKEN`` and ``!each [FORMAT, [FIRST, LAST], ...]``."""
+
+
+def _numbered(loader: _Loader, node: yaml.SequenceNode) -> list[str]:
+    spelled, *ranges = loader.construct_sequence(node, deep=True)
+    return [spelled.format(*numbers) for numbers in product(*(range(first, last + 1) for first, last in ranges))]
+
+
+_Loader.add_constructor("!id", lambda loader, node: Id(loader.construct_scalar(node)))
+_Loader.add_constructor("!each", _numbered)
+
+
+def load_data(name: str) -> dict[str, Any]:
+    """The content of a file beside this one."""
+    content: dict[str, Any] = yaml.load((Path(__file__).parent / name).read_text(encoding="utf-8"), _Loader)
+    return content
+
+
+def flat(tokens: Iterable[str | list[str]]) -> Iterator[str]:
+    """Tokens, numbered ones among them as lists."""
+    for token in tokens:
+        yield from [token] if isinstance(token, str) else token
+
+
+def _vocabulary(first: Iterable[Any] = (), last: Iterable[Any] = (), **rest: Any) -> Vocabulary:
+    return Vocabulary(tuple(flat(first)), tuple(flat(last)), **rest)
+
+
+NAMED: dict[str, Species] = {
+    name: Species(**{**said, "vocabulary": _vocabulary(**said["vocabulary"])})
+    for name, said in load_data("species.yaml")["species"].items()
+}
+"""The named architectures by ``model_type``."""

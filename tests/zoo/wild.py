@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sightline.backbones.checkpoints import image_processor_class, processor_class
-from tests.zoo.exceptions import EXCEPTIONS
-from tests.zoo.specimen import STANDARD, Id, Species, Vocabulary
+from tests.zoo.specimen import STANDARD, Id, Species, Vocabulary, flat, load_data
 
 # Any architecture of transformers made tiny: its default configuration with every size reduced.
 
@@ -129,6 +128,13 @@ def _cut_to_layers(settings: Mapping[str, Any], before: int, layers: int) -> dic
 
 
 ROLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+CODES = [f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(code))}Z" for code in range(64)]
+"""Chameleon's tokens of its visual codebook: the digits of a code as letters."""
+EXCEPTIONS = load_data("exceptions.yaml")
+for _model, _image in (("chameleon", "<image>"), ("emu3", "<|image_token|>")):
+    _tokens = CODES if _model == "chameleon" else list(flat(EXCEPTIONS["emu3"]["tokens"]))
+    EXCEPTIONS[_model]["tokens"] = _tokens
+    EXCEPTIONS[_model]["config"]["vocabulary_map"] = {"<image>": Id(_image), **{token: Id(token) for token in _tokens}}
 LITERAL = r"""["'](<[^\s"'>]+>|\[[A-Z_/]+\])["']"""
 """A special token in a processor's source."""
 
@@ -144,7 +150,7 @@ def species_of(model_type: str) -> Species:
         kind, image_kind = _classes(model_type, odd, Path(place) / model_type)
     source = Path(inspect.getfile(kind)).read_text(encoding="utf-8")
     roles = {role: f"<|{role}|>" for role in _roles(source) if role not in odd.get("no_roles", ())}
-    literals = (*re.findall(LITERAL, source), *odd.get("tokens", ()))
+    literals = (*re.findall(LITERAL, source), *flat(odd.get("tokens", ())))
     image = odd.get("image_token") or roles.get("image_token") or _default_of(kind, "image_token")
     image = image or next((token for token in literals if re.search("(?i)im(a?g|_patch)|patch", token)), "<image>")
     config = _with_ids(config, {"image_token": image, **roles, **ROLES})
@@ -161,7 +167,7 @@ def species_of(model_type: str) -> Species:
         ),
         image_processor=_image_settings(image_kind, config) | odd.get("image_processor", {}),
         processor=_settings(kind, config) | odd.get("processor", {}),
-        template=TEMPLATE.replace("IMAGE", odd.get("placeholder", image)),
+        template=TEMPLATE.replace("IMAGE", odd.get("placeholder", image) * odd.get("placeholders", 1)),
         text_config="text_config" in config,
     )
 
