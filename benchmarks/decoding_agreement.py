@@ -19,8 +19,8 @@ from sightline.answering.scorers.spoken import OpenAnswer
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import encode_all
 from sightline.backbones import load_backbone
+from sightline.backbones.attention import planless
 from sightline.backbones.decoding import Decoder
-from sightline.device.kernels import planless
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
 

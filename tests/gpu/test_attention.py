@@ -8,13 +8,20 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from sightline.arms.arm import parse_arm
-from sightline.backbones.attention import LayerSlots, branch_attention, branch_attention_by_own_kernels, library_slotted
+from sightline.backbones.attention import (
+    LayerSlots,
+    branch_attention,
+    branch_attention_by_own_kernels,
+    library_slotted,
+    planless,
+    usable,
+)
 from sightline.backbones.decoding import Decoder
 from sightline.backbones.execution import use_execution
 from sightline.core.prefix import Prefix
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.device.kernels import causal_attention, planless, slot_attention, usable
+from sightline.device.kernels import causal_attention, slot_attention
 
 # On a GPU: our causal kernel gives what attention is defined to give, and takes cuDNN's place where shapes vary.
 

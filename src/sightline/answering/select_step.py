@@ -18,17 +18,19 @@ from torch import Tensor
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.cuts import CountedPart, parts_of, together
 from sightline.backbones.loading import Served
 from sightline.core.prefix import Elapsed, Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Selection, Selector, TokenView
 from sightline.core.selection_rules import (
+    CountedPart,
     check_anchors,
     check_selection,
     check_shapes,
     in_native_order,
     on_behalf_of,
+    parts_of,
+    together,
 )
 from sightline.device.work import FEWER, Stopwatch, halved, in_halves, on_device
 from sightline.errors import SightlineError

@@ -35,10 +35,10 @@ from sightline.auditing.shards import (
 )
 from sightline.auditing.sharing import is_known
 from sightline.auditing.worker import Worker, use_threads
+from sightline.backbones.attention import planless
 from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type
 from sightline.boxes.sources import BoxesBeside, box_source, check_source, source_under
 from sightline.core.registry import import_files, imported_digest
-from sightline.device.kernels import planless
 from sightline.device.work import free_memory
 from sightline.errors import SightlineError
 from sightline.places import StoreError, is_remote

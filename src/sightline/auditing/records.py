@@ -18,7 +18,7 @@ from sightline.auditing.config import AuditConfig
 from sightline.auditing.loop import ShardWork
 from sightline.auditing.shards import image_key
 from sightline.backbones import Backbone, ImageOptions, options_for
-from sightline.backbones.checkpoints import description_digests, subfolder_digests
+from sightline.backbones.base import description_digests, subfolder_digests
 from sightline.backbones.loading import backbone_class, choose_device, choose_dtype, model_type
 from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Probe

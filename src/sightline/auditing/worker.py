@@ -19,9 +19,9 @@ from sightline.auditing.loop import ImageFile, Prepared, Seen, details, preview
 from sightline.auditing.records import conditions, manifest_settings, reporting_contract
 from sightline.auditing.shards import Shard, image_key, with_boxes
 from sightline.backbones import load_backbone, options_for, weight_digest
-from sightline.backbones.checkpoints import checkpoint_digests, description_digests, subfolder_digests
+from sightline.backbones.base import checkpoint_digests, description_digests, subfolder_digests
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.execution import use_execution, use_vision_execution
+from sightline.backbones.execution import Execution, use_execution, use_vision_execution
 from sightline.backbones.loading import checkpoint_folder, served_by, snapshot_revision
 from sightline.boxes.sources import BoxesBeside
 from sightline.core.selection import Budget
@@ -58,8 +58,10 @@ class Worker:
             attention=config.attention,
             options=options_for(source, config.profile, config.image_options),
         )
-        self._execution = use_execution(backbone.language, config.execution, dynamic=True)
-        use_vision_execution(backbone, self._execution, dynamic=True)
+        self._execution = Execution("eager")  # as a model is loaded
+        if config.execution != "eager":
+            self._execution = use_execution(backbone.language, config.execution, dynamic=True)
+            use_vision_execution(backbone, self._execution, dynamic=True)
         clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
         self.contract = reporting_contract(config, backbone, weight_digest(source))
         self._files: dict[str, Any] = {

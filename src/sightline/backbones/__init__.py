@@ -1,7 +1,6 @@
 """Architectures: image and prompt in, projected tokens with their cells and a language forward out."""
 
-from sightline.backbones.base import BACKBONES, Backbone
-from sightline.backbones.checkpoints import weight_digest
+from sightline.backbones.base import BACKBONES, Backbone, weight_digest
 from sightline.backbones.images import ImageOptions, Pixels
 from sightline.backbones.loading import load_backbone, options_for
 

@@ -14,14 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from sightline.device import kernels
-from sightline.device.kernels import MOST_ROWS, causal_attention, masked_attention
+from sightline.device.kernels import MOST_ROWS, WIDTHS, causal_attention, masked_attention
 
 NAME = "sightline_branches"
 DENSE = "sightline_dense"
@@ -31,6 +33,34 @@ OWN_KERNEL = "sightline_branches_own_kernel"
 TAKING = "sightline_taking"
 PACKED = "sightline_flash_packed"
 """Towers hand packed sequences, with their bounds, to implementations whose name speaks of flash attention."""
+
+
+# Whose kernels attend. cuDNN's, which PyTorch prefers on recent GPUs, is planned anew for every shape, 50 ms each time:
+# more than the attention of many batches. An audit's batches all have shapes of their own, and so has every token of an
+# answer. There cuDNN stays off (``planless``), and in half precision kernels of our own take its place: compiled once,
+# nearly as fast, and about twice as fast as the flash attention that PyTorch would fall back to (docs/cost.md).
+
+
+def planless() -> AbstractContextManager[None]:
+    """While open, nothing attends with kernels that are planned for every shape anew."""
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+
+
+def usable(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether the kernel takes the place of cuDNN's: where it can, and cuDNN is off."""
+    cuda: Any = torch.backends.cuda
+    return not cuda.cudnn_sdp_enabled() and supported(device, dtype, width)
+
+
+def supported(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether our kernels run there: in half precision, on a GPU that copies blocks by itself."""
+    half = dtype in (torch.bfloat16, torch.float16)
+    return device.type == "cuda" and half and width in WIDTHS and _copies_blocks(device)
+
+
+@cache
+def _copies_blocks(device: torch.device) -> bool:
+    return find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 Causal = Callable[[Tensor, Tensor, Tensor, float | None], Tensor]
@@ -200,7 +230,7 @@ def taking_attention(
 def branching(config: Any, own: bool = False) -> AbstractContextManager[None]:
     """While open, language layers of this configuration attend through ``branch_attention``.
 
-    ``own`` chooses our kernels instead of the library's; see ``sightline.device.kernels``.
+    ``own`` chooses our kernels instead of the library's; see ``usable``.
     """
     return attending_as(config, OWN_KERNEL if own else NAME)
 

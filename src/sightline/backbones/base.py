@@ -1,12 +1,20 @@
-"""The contract that an architecture fulfils. What all architectures share is built on it, in files of its own."""
+"""The contract that an architecture fulfils, and the checkpoint folder that it is loaded from.
+
+What all architectures share is built on it, in files of its own.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
@@ -16,12 +24,11 @@ from torch import Tensor
 from sightline.backbones.images import Fit, ImageOptions, Pixels
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.prompting import Prompting
-from sightline.backbones.signals import split_name
 from sightline.core.prefix import Encoded
 from sightline.core.registry import Registry
-from sightline.core.selection import Budget, PositionPolicy
+from sightline.core.selection import Budget, PositionPolicy, split_name
 from sightline.device.work import Limit, Stopwatch
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 
 BACKBONES: Registry[type[Backbone]] = Registry(
     "architecture", group="sightline.backbones", package="sightline.backbones"
@@ -257,3 +264,164 @@ def processor_inputs(backbone: Backbone, image: Image.Image) -> dict[str, Tensor
     language = backbone.language
     inputs = {name: value.to(language.device) for name, value in backbone.image_inputs(image).items()}
     return {**inputs, "pixel_values": inputs["pixel_values"].to(language.dtype)}
+
+
+# A checkpoint folder: its files, its configuration, a model that is whole.
+
+WEIGHTS = "*.safetensors"
+DESCRIPTION = ("*.json", "*.jinja", "*.txt", "*.model")
+"""What a checkpoint has beside its weights: configuration, image processor, tokenizer, chat template."""
+NAMED = 3
+"""Missing tensors that a refusal names; it counts the others."""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The ``config.json`` of a checkpoint folder."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise SightlineError(f"{folder} has no config.json: it is not a checkpoint folder") from None
+    except OSError as error:
+        raise SightlineError(f"{folder / 'config.json'} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise SightlineError(f"{folder / 'config.json'} is not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise SightlineError(f"{folder / 'config.json'} does not describe a model: it is no JSON object")
+    for name, part in config.items():
+        if name.endswith("_config") and not isinstance(part, dict | None):
+            raise SightlineError(f"{folder / 'config.json'} does not describe a model: {name} is no JSON object")
+    return config
+
+
+def weight_files(folder: Path, source: str = "") -> list[Path]:
+    """``source`` is what the user called the checkpoint, where that is not its folder."""
+    files = sorted(folder.glob(WEIGHTS))
+    if not files:
+        name = source or folder
+        raise SightlineError(
+            f"{name} has no *.safetensors weights, and pickle files are not loaded; "
+            f"`sightline convert {name} --out NEW_FOLDER` makes safetensors of its pytorch_model.bin"
+        )
+    return files
+
+
+def weight_digest(folder: Path) -> str:
+    """SHA-256 over the names and contents of all safetensors files: what the weights are, wherever they lie."""
+    digest = hashlib.sha256()
+    files = weight_files(folder)
+    with ThreadPoolExecutor() as pool:  # hashing lets other threads run
+        for file, content in zip(files, pool.map(_file_digest, files), strict=True):
+            digest.update(file.name.encode())
+            digest.update(content)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def description_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 by name of all files of a checkpoint that are not weights.
+
+    Which of them are read depends on the tokenizer and on the version of transformers: all are taken, so that none is
+    missed.
+    """
+    return _digests(file for pattern in DESCRIPTION for file in folder.glob(pattern))
+
+
+def subfolder_digests(folder: Path) -> dict[str, str]:
+    """The same of files below it, by path: chat templates, tokenizers and processors that libraries find there.
+
+    Hidden folders and checkpoints of their own, such as those of a training, are nobody's description.
+    """
+    found: dict[str, str] = {}
+    for below in sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")):
+        if not ((below / "config.json").exists() and any(below.glob(WEIGHTS))):
+            own = {**description_digests(below), **subfolder_digests(below)}
+            found |= {f"{below.name}/{name}": digest for name, digest in own.items()}
+    return found
+
+
+def checkpoint_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 by name of all files of a checkpoint, its weights included."""
+    return {**description_digests(folder), **_digests(weight_files(folder))}
+
+
+def _digests(files: Iterable[Path]) -> dict[str, str]:
+    return {file.name: f"sha256:{_file_digest(file).hex()}" for file in sorted(files)}
+
+
+def _file_digest(file: Path) -> bytes:
+    with open(file, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").digest()
+
+
+def configuration(model_class: str, values: Mapping[str, Any]) -> Any:
+    """The configuration in a ``config.json``, read as one of this class of transformers.
+
+    By the type transformers finds the tokenizer, and how weights of older files are called today. A checkpoint of
+    another package's architecture has a type it does not know: weights that it misses would be left at random.
+
+    A copy for whoever asks: loading a model asks eight times, and transformers checks every field each time.
+    """
+    return copy.deepcopy(_checked_configuration(model_class, json.dumps(values)))
+
+
+@lru_cache(maxsize=8)
+def _checked_configuration(model_class: str, text: str) -> Any:
+    import transformers
+
+    kind = getattr(transformers, model_class).config_class
+    try:
+        return kind.from_dict({**json.loads(text), "model_type": kind.model_type})
+    except Exception as error:  # transformers checks a configuration in many ways
+        raise SightlineError(f"config.json does not describe a {model_class} ({first_line(error)})") from error
+
+
+def whole_model(model_class: Any, folder: Path, **settings: Any) -> Any:
+    """The model of a checkpoint folder, refused by name of a tensor that is not there or has another shape.
+
+    Transformers would leave such a tensor at random and say so in a warning. Tied tensors need to be there once.
+    """
+    model, found = model_class.from_pretrained(
+        folder, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True, **settings
+    )
+    for name, stored, wanted in sorted(found["mismatched_keys"]):
+        raise SightlineError(
+            f"{folder.name} does not fit together: {name} is {_sides(stored)}, its config.json asks for "
+            f"{_sides(wanted)}; fetch the checkpoint again"
+        )
+    missing = sorted(found["missing_keys"])
+    if missing:
+        named = ", ".join(missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
+        raise SightlineError(
+            f"{folder.name} lacks {len(missing)} tensor{'s' * (len(missing) > 1)} that its config.json asks for: "
+            f"{named}; fetch the checkpoint again"
+        )
+    return model
+
+
+def _sides(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def processor_template(source: str) -> str:
+    """The chat template that older repositories keep with the processor instead of the tokenizer."""
+    from transformers.utils import cached_file
+
+    for name in ("chat_template.jinja", "chat_template.json"):
+        path = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+        if path is not None:
+            text = Path(path).read_text(encoding="utf-8")
+            return text if name.endswith(".jinja") else str(json.loads(text)["chat_template"])
+    raise SightlineError(f"{source} has no chat template (chat_template.jinja or in tokenizer_config.json)")
+
+
+def image_settings(folder: Path) -> Mapping[str, Any]:
+    """What a checkpoint says of its image processor, in either of two files; what it leaves out is as usual."""
+    within: Mapping[str, Any] | None = read_settings(folder / "processor_config.json").get("image_processor")
+    return within or read_settings(folder / "preprocessor_config.json")
+
+
+def read_settings(file: Path) -> Mapping[str, Any]:
+    """What one of a checkpoint's files of settings says; nothing where it has no such file."""
+    if not file.is_file():
+        return {}
+    content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content

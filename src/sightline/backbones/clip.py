@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sightline.backbones.checkpoints import read_config, weight_files, whole_model
+from sightline.backbones.base import read_config, weight_files, whole_model
 from sightline.backbones.loading import checkpoint_folder, first_words
 from sightline.core.cache import Recent
 from sightline.errors import SightlineError

@@ -21,9 +21,10 @@ from sightline.backbones.attention import pack
 from sightline.backbones.base import Backbone
 from sightline.backbones.images import Pixels
 from sightline.backbones.language import Batch, LanguageModel, Layer, call_layer
-from sightline.backbones.signals import PIXELS, hidden_indices, with_pixels
+from sightline.backbones.signals import with_pixels
 from sightline.backbones.towered import Block, Towered, call_block
 from sightline.core.prefix import Encoded
+from sightline.core.selection import PIXELS, hidden_indices
 from sightline.device.graphs import capture, fastest_length, join_projections
 from sightline.device.work import setting_up
 from sightline.errors import SightlineError

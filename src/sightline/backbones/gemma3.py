@@ -5,41 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.general import PIXELS, General
+from sightline.backbones.general import PIXELS, SquarePicture
 from sightline.backbones.prompting import Layout
 from sightline.errors import SightlineError
-from sightline.geometry.cells import Cells, grid_cells, merged_patches
+from sightline.geometry.cells import Cells
 
 
 @BACKBONES.register("gemma3")
-class Gemma3(General):
-    """The image is stretched to a square, so cells are a plain grid.
+class Gemma3(SquarePicture):
+    """Patches are pooled.
 
     Tokens of the picture attend to each other, whatever their order; the question sees them causally. The decoder is
     the model's own, which makes that mask from token types. Pan-and-scan, which shows crops behind the picture and is
     off in published checkpoints, is refused: it also writes sentences around them.
     """
 
-    fixed_tokens = "its processor makes a square of one size of every image, large or small (256 tokens in Gemma 3)"
+    fixed_tokens = f"{SquarePicture.fixed_tokens} (256 tokens in Gemma 3)"
 
     @property
     def side(self) -> int:
         """Tokens along the edge of the picture."""
         return math.isqrt(int(self.model.config.mm_tokens_per_image))
-
-    @property
-    def merge(self) -> int:
-        """Patches along the edge of a token."""
-        vision = self.model.config.vision_config
-        return int(vision.image_size) // int(vision.patch_size) // self.side
-
-    @property
-    def token_pixels(self) -> int:
-        return (self.merge * int(self.model.config.vision_config.patch_size)) ** 2
 
     def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
         if len(inputs[PIXELS]) > 1:
@@ -47,7 +36,4 @@ class Gemma3(General):
                 "the image processor pans and scans, whose crops have no place in the prompt here: set do_pan_and_scan "
                 "to false in the checkpoint's processor_config.json"
             )
-        return grid_cells(self.side, self.side), torch.ones(self.side**2, dtype=torch.bool), ((self.side, self.side),)
-
-    def token_rows(self, size: tuple[int, int]) -> Tensor:
-        return torch.from_numpy(merged_patches(self.side, self.side, self.merge))
+        return super().cells(size, inputs)

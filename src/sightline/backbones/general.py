@@ -20,28 +20,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones.base import Backbone
-from sightline.backbones.checkpoints import processor_of, whole_model
+from sightline.backbones.base import Backbone, whole_model
 from sightline.backbones.images import ImageOptions, Pixels
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one, output_head, unlike_the_loop
-from sightline.backbones.processor_prompting import SpanPlanning
-from sightline.backbones.prompting import SpanPlan
-from sightline.backbones.signals import (
-    BLOCK_KINDS,
-    CLASS_KINDS,
-    HIDDEN_KINDS,
-    ROWS,
-    WEIGHTS,
-    Record,
-    blocks_of,
-    split_name,
-    token_signal,
-)
+from sightline.backbones.processors import SpanPlanning, processor_of
+from sightline.backbones.prompting import Layout, SpanPlan
+from sightline.backbones.signals import CLASS_KINDS, ROWS, WEIGHTS, Record, blocks_of, token_signal
 from sightline.backbones.silenced import by_products
 from sightline.core.prefix import Encoded
-from sightline.core.selection import Budget, PositionPolicy
+from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, split_name
 from sightline.errors import SightlineError
+from sightline.geometry.cells import Cells, grid_cells, merged_patches
 from sightline.geometry.coverage import Sampling
 
 # Which image-text types of transformers the general route can be tried on, told from their classes alone.
@@ -399,3 +389,35 @@ class General(SpanPlanning, TowerSignals):
 def rows(features: Tensor | Sequence[Tensor]) -> Tensor:
     """(sum of P, D), whether transformers returns one tensor or one per image or tile."""
     return features.flatten(0, -2) if isinstance(features, Tensor) else torch.cat([rows(part) for part in features])
+
+
+class SquarePicture(General):
+    """The image is stretched to a square, so cells are a plain grid; a token is made from a square of patches."""
+
+    fixed_tokens = "its processor makes a square of one size of every image, large or small"
+
+    @property
+    def patches(self) -> int:
+        """Patches along the edge of the picture."""
+        vision = self.model.config.vision_config
+        return int(vision.image_size) // int(vision.patch_size)
+
+    @property
+    def side(self) -> int:
+        """Tokens along the edge of the picture."""
+        return self.patches
+
+    @property
+    def merge(self) -> int:
+        """Patches along the edge of a token."""
+        return self.patches // self.side
+
+    @property
+    def token_pixels(self) -> int:
+        return (self.merge * int(self.model.config.vision_config.patch_size)) ** 2
+
+    def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
+        return grid_cells(self.side, self.side), torch.ones(self.side**2, dtype=torch.bool), ((self.side, self.side),)
+
+    def token_rows(self, size: tuple[int, int]) -> Tensor:
+        return torch.from_numpy(merged_patches(self.side, self.side, self.merge))

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Arithmetic, Grid, ImageOptions, Pixels, option, resizer, tensor_table
-from sightline.backbones.signals import BLOCK_KINDS, CLASS_KINDS, PIXELS, ROWS, block_index, split_name, token_signal
+from sightline.backbones.signals import CLASS_KINDS, ROWS, token_signal
 from sightline.backbones.towered import Tower, Towered, patch_product, sequential_positions
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PositionPolicy
+from sightline.core.selection import BLOCK_KINDS, PIXELS, PositionPolicy, block_index, split_name
 from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import merged_patches, tile_cells, tiled_canvas

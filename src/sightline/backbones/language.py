@@ -26,9 +26,11 @@ from sightline.backbones.attention import (
     LayerSlots,
     attending_as,
     branching,
+    planless,
+    supported,
+    usable,
 )
 from sightline.core.prefix import Prefix
-from sightline.device import kernels
 from sightline.device.work import Arriving, on_device
 
 KEPT_TEXTS = 256
@@ -83,6 +85,11 @@ class Batch:
         allowed |= slots[first:, None] == slots
         blocked = torch.finfo(self.hidden.dtype).min
         return torch.zeros_like(allowed, dtype=self.hidden.dtype).masked_fill_(~allowed, blocked)[:, None]
+
+
+def token_places(prefix: Prefix) -> Tensor:
+    """(K,) where in its span the visual tokens of a prefix stand."""
+    return torch.arange(prefix.k) if prefix.places is None else prefix.places
 
 
 class Cutter(Protocol):
@@ -250,8 +257,8 @@ class LanguageModel:
 
     @property
     def own_kernel(self) -> bool:
-        """Whether causal prefixes attend by our kernel; see ``sightline.device.kernels``."""
-        return not self.dense and kernels.usable(self.device, self.dtype, self.head_width)
+        """Whether causal prefixes attend by our kernel; see ``sightline.backbones.attention``."""
+        return not self.dense and usable(self.device, self.dtype, self.head_width)
 
     def mask_of(self, batch: Batch) -> Tensor | None:
         """Rows of the mask that the attention kernel needs: all of them, or the branches' alone."""
@@ -426,7 +433,7 @@ class LanguageModel:
         call = self._of_layer(step_layer)
         hidden = self._embedding(tokens)[:, None]
         rotary = self.rotary(hidden, positions.expand(self.axes, -1)[..., None])
-        own = not self.dense and kernels.supported(self.device, self.dtype, self.head_width)
+        own = not self.dense and supported(self.device, self.dtype, self.head_width)
         taken = []
         with attending_as(self._config, SLOTS_OWN_KERNEL if own else SLOTS):
             for layer, slot in zip(self.layers, slots, strict=True):
@@ -452,7 +459,7 @@ class LanguageModel:
         from transformers import DynamicCache
 
         cache = DynamicCache()
-        with torch.inference_mode(), kernels.planless():
+        with torch.inference_mode(), planless():
             hidden = self.run(self.collate([prefix]), cutter, cache).hidden[:, -1:]
         position = int(prefix.positions[:, -1].max())
         while True:
@@ -461,7 +468,7 @@ class LanguageModel:
                 token = int(self.head(self.norm(hidden[0, -1])).argmax())
             yield token
             position += 1
-            with torch.inference_mode(), kernels.planless():  # the cache is longer every time
+            with torch.inference_mode(), planless():  # the cache is longer every time
                 hidden = self.embed([token])[None]
                 rotary = self.rotary(hidden, torch.full((self.axes, 1, 1), position, device=self.device))
                 for layer in self.layers:

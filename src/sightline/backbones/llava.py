@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
-from sightline.backbones.signals import PIXELS, class_token_signal
+from sightline.backbones.signals import class_token_signal
 from sightline.backbones.towered import Tower, Towered, patch_product, sequential_positions
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PositionPolicy
+from sightline.core.selection import PIXELS, PositionPolicy
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
 
 

@@ -13,8 +13,8 @@ from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
 from sightline.backbones.llava import MERGED, reads_others
 from sightline.backbones.prompting import Layout
-from sightline.backbones.signals import split_name
 from sightline.core.prefix import Encoded
+from sightline.core.selection import split_name
 from sightline.geometry.cells import AxisReads, Canvas, Cells, Indices, Size, best_canvas, within_image
 
 # What LLaVA-NeXT and OneVision share: the whole picture in one tile, then tiles of it stitched to one grid.

@@ -14,10 +14,11 @@ from typing import Any, Literal, cast
 
 import torch
 
-from sightline.backbones.base import BACKBONES, Backbone
-from sightline.backbones.checkpoints import (
+from sightline.backbones.base import (
+    BACKBONES,
     DESCRIPTION,
     WEIGHTS,
+    Backbone,
     configuration,
     image_settings,
     read_config,
@@ -26,8 +27,7 @@ from sightline.backbones.checkpoints import (
 from sightline.backbones.general import foreign, image_text_types, model_class, refusal
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
-from sightline.backbones.signals import hidden_indices, misnamed
-from sightline.core.selection import Method
+from sightline.core.selection import Method, hidden_indices, misnamed
 from sightline.errors import SightlineError, first_line
 from sightline.places.writing import whole_path
 from sightline.selectors import SELECTORS

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from sightline.backbones.attention import attending_as
-from sightline.backbones.language import Batch, Cutter, LanguageModel, Pending, call_layer
+from sightline.backbones.language import Batch, Cutter, LanguageModel, Pending, call_layer, token_places
 from sightline.core.prefix import Prefix
 from sightline.device.work import Arriving, on_device
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 
 IMAGE, TEXT, CONTINUATION = 1, 0, 2
 """Kinds of slots, from which an architecture makes its token types."""
@@ -142,27 +142,21 @@ class OwnDecoder(LanguageModel):
             embeds[b, : len(slots)] = prefix.embeds[here]
             positions[:, b, : len(slots)] = prefix.positions[:, here] + self.first_position
             kinds[b, : prefix.prompt_length] = TEXT
-            kinds[b, prefix.start + _places(prefix)] = IMAGE
+            kinds[b, prefix.start + token_places(prefix)] = IMAGE
             present[b, : len(slots)] = 1
         extra: dict[str, Any] = {name: on_device(self.token_types(kinds), self.device) for name in self._types}
+        given: dict[str, Any] = {
+            "inputs_embeds": embeds,
+            "position_ids": positions if self.axes == 3 else positions[0],
+            "attention_mask": on_device(present, self.device),
+            "use_cache": use_cache,
+        }
         if not first.deepstack:
-            return self.body(
-                inputs_embeds=embeds,
-                position_ids=positions if self.axes == 3 else positions[0],
-                attention_mask=on_device(present, self.device),
-                use_cache=use_cache,
-                **extra,
-            )
+            return self.body(**given, **extra)
         visual = on_device(kinds == IMAGE, self.device)
-        pruned = [tuple(level[on_device(_places(p), self.device)] for level in p.deepstack) for p, _ in sequences]
-        return self.text_model(
-            inputs_embeds=embeds,
-            position_ids=positions if self.axes == 3 else positions[0],
-            attention_mask=on_device(present, self.device),
-            use_cache=use_cache,
-            visual_pos_masks=visual,
-            deepstack_visual_embeds=[torch.cat(level) for level in zip(*pruned, strict=True)],
-        )
+        pruned = [tuple(level[on_device(token_places(p), self.device)] for level in p.deepstack) for p, _ in sequences]
+        levels = [torch.cat(level) for level in zip(*pruned, strict=True)]
+        return self.text_model(**given, visual_pos_masks=visual, deepstack_visual_embeds=levels)
 
     @staticmethod
     def _slots(prefix: Prefix, branch: int) -> list[int]:
@@ -171,10 +165,6 @@ class OwnDecoder(LanguageModel):
         sizes = prefix.branch_sizes
         first = shared + sum(sizes[:branch])
         return [*range(shared), *range(first, first + (sizes[branch] if sizes else 0))]
-
-
-def _places(prefix: Prefix) -> Tensor:
-    return torch.arange(prefix.k) if prefix.places is None else prefix.places
 
 
 # The output head as the model itself applies it: a matrix, and what some models do to its logits behind it.
@@ -284,8 +274,7 @@ def unlike_the_loop(body: Any, text_model: Any, axes: int) -> str | None:
         with torch.inference_mode():
             told, difference = _measured(text_model, axes)
     except Exception as error:  # whatever keeps the loop from running is a reason not to
-        said = str(error).strip().splitlines() or [""]
-        return f"our loop cannot run its layers ({type(error).__name__}: {said[0][:80]})"
+        return f"our loop cannot run its layers ({type(error).__name__}: {first_line(error)[:80]})"
     if told:
         return f"its layers attend with {', '.join(sorted(told))}"
     allowed = LAYER_TOLERANCE.get(text_model.dtype, 3e-2)

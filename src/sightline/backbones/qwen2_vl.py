@@ -14,8 +14,9 @@ from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
 from sightline.backbones.images import ImageOptions, Pixels, option
 from sightline.backbones.prompting import Layout
-from sightline.backbones.signals import PIXELS, pixels_of_tokens, with_pixels
+from sightline.backbones.signals import pixels_of_tokens, with_pixels
 from sightline.core.prefix import Encoded
+from sightline.core.selection import PIXELS
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, window_places
 

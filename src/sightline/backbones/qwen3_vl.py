@@ -17,10 +17,10 @@ from torch.nn.functional import linear
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
 from sightline.backbones.qwen2_vl import most_pixels
-from sightline.backbones.signals import PIXELS, merged_patch_signal, split_name
+from sightline.backbones.signals import merged_patch_signal
 from sightline.backbones.towered import Bounds, Tower, Towered
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PositionPolicy
+from sightline.core.selection import PIXELS, PositionPolicy, split_name
 from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells

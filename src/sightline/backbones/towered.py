@@ -15,12 +15,11 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
-from sightline.backbones import checkpoints
-from sightline.backbones.base import Backbone
+from sightline.backbones.base import Backbone, configuration, processor_template, whole_model
 from sightline.backbones.images import Grid, ImageOptions, Normaliser, Pixels, processor_table, stored_pixels
-from sightline.backbones.signals import PIXELS, hidden_indices, pixels_of_tokens, with_pixels
+from sightline.backbones.signals import pixels_of_tokens, with_pixels
 from sightline.core.prefix import Encoded
-from sightline.core.selection import Budget, PositionPolicy
+from sightline.core.selection import PIXELS, Budget, PositionPolicy, hidden_indices
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import Sampling
 
@@ -154,7 +153,7 @@ class Towered(Backbone):
         left_out = [step for step in cls.processor_steps if not images.get(step, True)]
         if left_out:
             return f"its image processor has {left_out[0]} = false"
-        layers = checkpoints.configuration(cls.model_class, config).text_config
+        layers = configuration(cls.model_class, config).text_config
         kinds = set(getattr(layers, "layer_types", None) or ()) - {"full_attention"}
         return f"language layers of type {', '.join(sorted(kinds))} are not in it" if kinds else None
 
@@ -223,14 +222,12 @@ class Towered(Backbone):
         transformers.utils.logging.disable_progress_bar()
         model_class = getattr(transformers, cls.model_class)
         values, _ = model_class.config_class.get_config_dict(source)
-        config = checkpoints.configuration(cls.model_class, values)
-        model = checkpoints.whole_model(
-            model_class, Path(source), config=config, dtype=dtype, attn_implementation=attention
-        )
+        config = configuration(cls.model_class, values)
+        model = whole_model(model_class, Path(source), config=config, dtype=dtype, attn_implementation=attention)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, config=model.config)
         model.config.model_type = values["model_type"]  # rows say what the checkpoint calls itself
         if tokenizer.chat_template is None:
-            tokenizer.chat_template = checkpoints.processor_template(source)
+            tokenizer.chat_template = processor_template(source)
         processor = getattr(transformers, cls.image_processor_class).from_pretrained(source)
         reason = cls.declines(values, processor.to_dict())
         if reason is not None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
@@ -61,29 +62,29 @@ def run_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases:
 
     ``limit`` audits only the first so many images, into a run folder of its own name.
     """
-    from sightline.auditing.audit import audit
-    from sightline.auditing.config import read_config
     from sightline.statistics.metrics import metrics_shown_in
     from sightline.statistics.summaries import arm_summary
 
     scenes = asset("scenes", "confirmation")
-    settings = {
-        "model": str(asset("reader")),
-        "probes": scenes / "probes.jsonl",
-        "images": scenes / "images",
-        "out": out / ("run" if limit is None else f"run-{limit}-images"),
-        "arms": list(ARMS),
-        "dtype": "float32",
-        "shard_images": SHARD_IMAGES,
-        "limit": limit,
-    }
-    run = audit(read_config(None, settings))
+    run = audit_pages(
+        out / "run", ARMS, limit, probes=scenes / "probes.jsonl", images=scenes / "images", shard_images=SHARD_IMAGES
+    )
     # Imported late: what a report lacks shall not cost the run.
     from sightline.report.build import build_report
 
     shown = [metric.name for metric in metrics_shown_in("demo")]
     summary = arm_summary(run.frame(), metrics=shown, draws=draws)
     return Demo(run, summary, build_report([run.path], out, cases=cases, draws=draws), save_picture(run, out / PICTURE))
+
+
+def audit_pages(out: Path, arms: Sequence[str], limit: int | None, **settings: Any) -> Run:
+    """The shipped reader on shipped pages, into ``out`` or, of only the first so many images, a folder that says so."""
+    from sightline.auditing.audit import audit
+    from sightline.auditing.config import read_config
+
+    folder = out if limit is None else out.with_name(f"{out.name}-{limit}-images")
+    own = {"model": str(asset("reader")), "out": folder, "arms": list(arms), "dtype": "float32", "limit": limit}
+    return audit(read_config(None, {**own, **settings}))
 
 
 def save_picture(run: Run, path: Path) -> Path | None:
@@ -143,8 +144,6 @@ def run_open_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, c
 
     ``limit`` audits only the first so many images. None where no open questions are shipped.
     """
-    from sightline.auditing.audit import audit
-    from sightline.auditing.config import read_config
     from sightline.report.build import build_report
     from sightline.statistics.summaries import arm_summary
 
@@ -152,19 +151,10 @@ def run_open_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, c
     probes, images = scenes / "open_probes.jsonl", scenes / "open_images"
     if not probes.exists():
         return None
-    settings = {
-        "model": str(asset("reader")),
-        "probes": probes,
-        "images": images,
-        "out": out / ("open-run" if limit is None else f"open-run-{limit}-images"),
-        "arms": list(OPEN_ARMS),
-        "box_source": "gt",  # for the oracle alone: no other arm looks at boxes
-        "matched_controls": False,
-        "dtype": "float32",
-        "shard_images": OPEN_SHARD_IMAGES,
-        "limit": IMAGES if limit is None else min(limit, IMAGES),
-    }
-    run = audit(read_config(None, settings))
+    most = IMAGES if limit is None else min(limit, IMAGES)
+    settings = {"probes": probes, "images": images, "shard_images": OPEN_SHARD_IMAGES, "limit": most}
+    # Boxes are for the oracle alone: no other arm looks at them.
+    run = audit_pages(out / "open-run", OPEN_ARMS, limit, **settings, box_source="gt", matched_controls=False)
     summary = arm_summary(run.frame(), metrics=METRICS, draws=draws)
     report = build_report([run.path], out / "open-answers", cases=cases, draws=draws)
     lost, survived = answers_without_evidence(run)

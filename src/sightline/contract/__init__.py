@@ -9,8 +9,7 @@ Each raises an ``AssertionError`` with a sentence. No model is loaded, except by
 checkpoint: ``write_checkpoint`` makes a tiny one.
 """
 
-from sightline.contract.backbones import check_backbone
+from sightline.contract.backbones import check_backbone, tiny_tokenizer, write_checkpoint
 from sightline.contract.plugins import check_format, check_metric, check_selector
-from sightline.contract.tiny_checkpoint import tiny_tokenizer, write_checkpoint
 
 __all__ = ["check_backbone", "check_format", "check_metric", "check_selector", "tiny_tokenizer", "write_checkpoint"]

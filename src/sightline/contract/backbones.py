@@ -1,8 +1,9 @@
-"""An image of noise and a question about it, on the path that every audit takes."""
+"""The promises of an architecture: an image of noise and a question about it, on the path that every audit takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -17,12 +18,13 @@ from sightline.answering.materialise import materialise
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones.base import Backbone, model_logits
 from sightline.backbones.found_cells import FoundCells, find_cells
+from sightline.backbones.general import PIXELS as PIXEL_VALUES
 from sightline.backbones.general import General, rows
-from sightline.backbones.signals import BLOCK_KINDS, TOKEN_AXIS
+from sightline.backbones.language import token_places
 from sightline.contract.plugins import as_promises, promise
 from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import PositionPolicy, Selection
+from sightline.core.selection import BLOCK_KINDS, TOKEN_AXIS, PositionPolicy, Selection
 from sightline.errors import SightlineError
 
 PROBE = Probe(
@@ -212,7 +214,9 @@ def _check_own_logits(page: CheckedPage) -> None:
 
 def _check_cells(page: CheckedPage) -> None:
     width, height = page.image.size
-    found = _found(page.backbone, page.image.size)
+    found = found_in(page.backbone, page.image.size)
+    promise(found is not None, f"{page.name}: its model has no get_image_features, so that cells cannot be found")
+    assert found is not None
     cells, declared = found.cells[found.sourced], np.clip(page.encoded.cells, 0.0, 1.0)
     promise(
         len(cells) == len(declared),
@@ -234,23 +238,28 @@ def _check_cells(page: CheckedPage) -> None:
     )
 
 
-def _found(backbone: Backbone, size: tuple[int, int]) -> FoundCells:
-    """By ramps, whatever the class declares."""
+def found_in(backbone: Backbone, size: tuple[int, int]) -> FoundCells | None:
+    """Cells by ramps of an image of this (width, height), whatever the class declares and whatever is remembered; None
+    for a model without features."""
     if isinstance(backbone, General):
-        return backbone.found_cells(size)
-    body = backbone.model.model
+        return find_cells(size, backbone.image_inputs, lambda given: backbone.features(given)[0], backbone.tower_module)
+    model: Any = getattr(backbone.model, "model", backbone.model)
+    if not hasattr(model, "get_image_features"):
+        return None
 
-    def features(inputs: Any) -> Tensor:
-        return rows(body.get_image_features(**inputs, return_dict=True).pooler_output)
+    def features(inputs: Mapping[str, Tensor]) -> Tensor:
+        on_device = {name: value.to(backbone.language.device) for name, value in inputs.items()}
+        on_device[PIXEL_VALUES] = on_device[PIXEL_VALUES].to(backbone.language.dtype)
+        output = model.get_image_features(**on_device, return_dict=True)
+        return rows(getattr(output, "pooler_output", output))
 
-    return find_cells(size, backbone.image_inputs, features, body)
+    return find_cells(size, backbone.image_inputs, features, backbone.model)
 
 
 def _check_positions(page: CheckedPage) -> None:
     full = page.prefix(page.everything)
     policies_agree = torch.equal(full.positions, page.prefix(page.everything, "compact").positions)
     promise(policies_agree, f"{page.name}: preserve and compact disagree on an unpruned prefix")
-    places = _places(full)
     for anchors in page.some:
         kept, closed = page.prefix(anchors), page.prefix(anchors, "compact")
         text = full.embeds.shape[0] - full.span
@@ -260,7 +269,8 @@ def _check_positions(page: CheckedPage) -> None:
             f"{full.embeds.shape[0]}",
         )
         same_ids = torch.equal(
-            kept.positions[:, kept.start + _places(kept)], full.positions[:, full.start + places[anchors]]
+            kept.positions[:, kept.start + token_places(kept)],
+            full.positions[:, full.start + token_places(full)[anchors]],
         )
         promise(same_ids, f"{page.name}: preserve gives a kept token another position than it has unpruned")
         text_behind = torch.equal(
@@ -270,11 +280,6 @@ def _check_positions(page: CheckedPage) -> None:
         if len(anchors) == 1 < full.k:
             nearer = bool(closed.positions[:, -1].max() < full.positions[:, -1].max())
             promise(nearer, f"{page.name}: compact leaves the gaps of tokens that were dropped")
-
-
-def _places(prefix: Prefix) -> Tensor:
-    """(K,) where in the span the visual tokens stand."""
-    return torch.arange(prefix.k) if prefix.places is None else prefix.places
 
 
 def _check_separators(page: CheckedPage) -> None:
@@ -330,3 +335,89 @@ def _check_batches(pages: Sequence[CheckedPage]) -> None:
         for mine, other in zip(one, batched, strict=True)
     )
     promise(worst <= ROUNDING, f"{type(backbone).__name__}: losses differ by {worst:.1e} in a batch of {len(prefixes)}")
+
+
+# A checkpoint small enough for a test: random weights, a tokenizer of bytes, the files that a published one has.
+
+WORDS = ("yes", "no", " yes", " no")
+"""What is one token each; everything else is spelled out in bytes."""
+END = "</s>"
+"""Ends an answer, and pads."""
+
+
+def tiny_tokenizer(*special: str) -> Any:
+    """A ``tokenizers.Tokenizer`` of bytes in which each of the ``special`` tokens is a token of its own.
+
+    A configuration takes its ``get_vocab_size()`` and, for the image, its ``token_to_id("<image>")``.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    ids = {symbol: index for index, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges: list[tuple[str, str]] = []
+    for word in WORDS:
+        spelled = word.replace(" ", "Ġ")
+        for end in range(2, len(spelled) + 1):
+            if spelled[:end] not in ids:
+                ids[spelled[:end]] = len(ids)
+                merges.append((spelled[: end - 1], spelled[end - 1]))
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (END, *special)])
+    return tokenizer
+
+
+def write_checkpoint(
+    folder: Path | str,
+    model: Any,
+    tokenizer: Any,
+    *,
+    processor: Mapping[str, Any],
+    image_processor: Mapping[str, Any],
+    chat_template: str | None = None,
+    model_type: str | None = None,
+    seed: int = 7,
+) -> Path:
+    """Writes the checkpoint that ``load_backbone`` reads.
+
+    Parameters
+    ----------
+    model: of transformers, made from a configuration; its weights are drawn anew.
+    tokenizer: as made by ``tiny_tokenizer``.
+    processor, image_processor: ``processor_config.json`` and ``preprocessor_config.json``; the first names the
+        ``processor_class``, the second the ``image_processor_type``.
+    model_type: what ``config.json`` calls the type where it is not the one that transformers has for the model.
+    """
+    from transformers import PreTrainedTokenizerFast
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    folder = Path(folder)
+    _draw(model, seed)
+    model.save_pretrained(folder)
+    texts = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END, pad_token=END, chat_template=chat_template
+    )
+    texts.save_pretrained(folder)
+    _write(folder / "processor_config.json", processor)
+    _write(folder / "preprocessor_config.json", image_processor)
+    if model_type is not None:
+        config = folder / "config.json"
+        _write(config, {**json.loads(config.read_text(encoding="utf-8")), "model_type": model_type})
+    return folder
+
+
+@torch.no_grad()
+def _draw(model: torch.nn.Module, seed: int) -> None:
+    """Matrices that keep the variance of what they read: the usual 0.02 leaves a narrow model nearly blind."""
+    random = torch.Generator().manual_seed(seed)
+    for _, weight in sorted(model.named_parameters()):
+        drawn = torch.randn(weight.shape, generator=random)
+        if weight.dim() >= 2:
+            weight.copy_(drawn / weight[0].numel() ** 0.5)
+        else:
+            weight.add_(drawn * 0.05)
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2), encoding="utf-8")

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
+from sightline.backbones.attention import planless
 from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
 from sightline.cost.measure import end_with_parent
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.device.kernels import planless
 from sightline.device.work import in_words
 from sightline.errors import SightlineError
 

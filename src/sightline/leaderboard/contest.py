@@ -15,7 +15,7 @@ from sightline.auditing.config import AuditConfig, read_config
 from sightline.auditing.records import model_name
 from sightline.auditing.shards import tasks_left
 from sightline.auditing.worker import Worker
-from sightline.backbones.checkpoints import weight_digest
+from sightline.backbones.base import weight_digest
 from sightline.backbones.loading import Served, checkpoint_folder, model_type
 from sightline.checks.demo import SHARD_IMAGES, asset
 from sightline.core.selection import Budget, Role

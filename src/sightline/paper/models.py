@@ -96,7 +96,7 @@ RANDOM = "random-"
 
 def stand_in(source: str, model: str) -> str:
     """What stands in for one of the three: ``reader``, ``random weights``; nothing where it is the model itself."""
-    from sightline.backbones.checkpoints import read_config
+    from sightline.backbones.base import read_config
     from sightline.backbones.loading import checkpoint_folder
 
     paper = MODELS[model]

@@ -9,9 +9,8 @@ import torch
 from sightline.arms import parse_arm
 from sightline.arms.arm import arguments_of
 from sightline.backbones.loading import options_for
-from sightline.backbones.signals import misnamed
 from sightline.commands.options import pairs
-from sightline.core.selection import LayerSelector
+from sightline.core.selection import LayerSelector, misnamed
 from sightline.cost.selection import Inputs
 from sightline.errors import SightlineError
 from sightline.gate import rules as gate_rules

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
-from torch import Tensor
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import ArmPass
@@ -20,8 +19,9 @@ from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.spoken import Generation
 from sightline.arms import parse_arm
 from sightline.backbones import Backbone
-from sightline.backbones.found_cells import FoundCells, find_cells
-from sightline.backbones.general import PIXELS, General, rows
+from sightline.backbones.found_cells import FoundCells
+from sightline.backbones.general import General
+from sightline.contract.backbones import found_in
 from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy
@@ -108,28 +108,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# Cells by ramps of any loaded model, those included whose class declares its cells.
-
-
 def declares_cells(backbone: Backbone) -> bool:
     return not isinstance(backbone, General) or type(backbone).cells is not General.cells
-
-
-def found_in(backbone: Backbone, size: tuple[int, int]) -> FoundCells | None:
-    """Of an image of this (width, height), found anew whatever is remembered; None for a model without features."""
-    if isinstance(backbone, General):
-        return find_cells(size, backbone.image_inputs, lambda given: backbone.features(given)[0], backbone.tower_module)
-    model: Any = getattr(backbone.model, "model", backbone.model)
-    if not hasattr(model, "get_image_features"):
-        return None
-
-    def features(inputs: Mapping[str, Tensor]) -> Tensor:
-        on_device = {name: value.to(backbone.language.device) for name, value in inputs.items()}
-        on_device[PIXELS] = on_device[PIXELS].to(backbone.language.dtype)
-        output = model.get_image_features(**on_device, return_dict=True)
-        return rows(getattr(output, "pooler_output", output))
-
-    return find_cells(size, backbone.image_inputs, features, backbone.model)
 
 
 # An encoded page and a question about it, on the path that every audit takes.

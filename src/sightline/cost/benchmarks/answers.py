@@ -79,9 +79,9 @@ class Answers(Benchmark[AnswersRequest]):
     main = "engine"
 
     def measure(self, request: AnswersRequest, subject: Subject) -> Iterator[Measurement]:
+        from sightline.backbones.attention import planless
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory
-        from sightline.device.kernels import planless
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         language = subject.backbone.language

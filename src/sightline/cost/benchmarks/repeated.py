@@ -111,8 +111,8 @@ class Repeated(Benchmark[RepeatedRequest]):
 
     def measure(self, request: RepeatedRequest, subject: Subject) -> Iterator[Measurement]:
         """All arms over the same probes; which one begins depends on the number of the process."""
+        from sightline.backbones.attention import planless
         from sightline.cost.one_sample import ANSWERS
-        from sightline.device.kernels import planless
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         numbers = range(request.probes_per_process)

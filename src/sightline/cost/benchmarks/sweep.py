@@ -77,9 +77,9 @@ class Sweep(Benchmark[SweepRequest]):
     main = "engine"
 
     def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
+        from sightline.backbones.attention import planless
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory
-        from sightline.device.kernels import planless
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         # One compilation for all lengths: a sweep has many.

@@ -1,22 +1,15 @@
 """Attention for shapes that never come again: causal prefixes, and the few masked rows of branches behind them.
 
-cuDNN's kernel, which PyTorch prefers on recent GPUs, is planned anew for every shape, 50 ms each time: more than the
-attention of many batches. An audit's batches all have shapes of their own, and so has every token of an answer. There
-cuDNN stays off (``planless``), and in half precision these kernels take its place: compiled once, nearly as fast, and
-about twice as fast as the flash attention that PyTorch would fall back to (docs/cost.md).
+``sightline.backbones.attention`` says where these kernels take the place of cuDNN's.
 """
 
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BLOCK, WARPS, STAGES = 64, 4, 3
 """Rows of a program, its warps, blocks of keys in flight: on an H200 the fastest of those tried, or within 2 %."""
@@ -24,28 +17,6 @@ WIDTHS = (64, 128)
 """Head sizes."""
 MOST_ROWS = 64
 """Masked rows of all heads that share a key head: what one program holds in its registers."""
-
-
-def planless() -> AbstractContextManager[None]:
-    """While open, nothing attends with kernels that are planned for every shape anew."""
-    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
-
-
-def usable(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether the kernel takes the place of cuDNN's: where it can, and cuDNN is off."""
-    cuda: Any = torch.backends.cuda
-    return not cuda.cudnn_sdp_enabled() and supported(device, dtype, width)
-
-
-def supported(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether our kernels run there: in half precision, on a GPU that copies blocks by itself."""
-    half = dtype in (torch.bfloat16, torch.float16)
-    return device.type == "cuda" and half and width in WIDTHS and _copies_blocks(device)
-
-
-@cache
-def _copies_blocks(device: torch.device) -> bool:
-    return find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @torch.library.custom_op("sightline::causal_attention", mutates_args=())
