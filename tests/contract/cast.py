@@ -19,8 +19,8 @@ from sightline.selectors import SELECTORS
 
 MODELS: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 50176}, "llava": {}, "internvl": {"max_tiles": 2}}
 """Checkpoints, and image options that keep them quick."""
-DTYPES = ("float32", "bfloat16")
-KEEPS = ("1t", "0.1", "0.3", "0.7", "1.0")
+KEEPS = {"float32": ("1t", "0.1", "0.3", "0.7", "1.0"), "bfloat16": ("1t", "0.3")}
+"""Budgets by precision; half of it is about the numbers that methods are handed, not about how many they keep."""
 METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
 """All that look at an image in its usual size; those that are shown a smaller one: tests/integration/test_resize.py."""
 

@@ -22,7 +22,7 @@ from sightline.probes import read_probes
 from sightline.rows.picture import TEXTS
 from sightline.rows.run import load_run
 from tests.conftest import DATA, REPOSITORY
-from tests.contract.installed import copy_of_example, install, run_with, sightline_with
+from tests.contract.installed import run_with, sightline_with
 
 EXAMPLE = "sightline-example-plugin"
 IMAGES = 4
@@ -53,10 +53,9 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(example_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("plugin")
-    install(copy_of_example(EXAMPLE, folder / "source"), folder / "site")
-    made = Place(folder / "site", folder / "checkpoint", folder / "words.csv", folder / "probes.jsonl")
+    made = Place(example_site, folder / "checkpoint", folder / "words.csv", folder / "probes.jsonl")
     _write_table(made.table)
     built = made.sightline(
         "probes", "build", "--format", "boxes_csv", "--annotations", made.table, "--images", DATA / "mini_textocr",

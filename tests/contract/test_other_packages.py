@@ -23,11 +23,10 @@ print(arm.text)
 """
 
 
-def test_the_example_package_is_found_and_runs(tmp_path: Path) -> None:
-    install(copy_of_example("sightline-example-selector", tmp_path / "source"), tmp_path / "site")
+def test_the_example_package_is_found_and_runs(example_site: Path) -> None:
     arm = "local_contrast:0.25:sharpness=2.0"
     script = SCRIPT.format(name="local_contrast", arm=arm, module="sightline_example_selector")
-    assert run_with(tmp_path / "site", script) == arm
+    assert run_with(example_site, script) == arm
 
 
 PROMISES = """
@@ -47,17 +46,15 @@ print("kept")
 """
 
 
-def test_the_example_packages_keep_the_promises_that_their_own_tests_can_check(tmp_path: Path, data: Path) -> None:
-    for name in ("sightline-example-selector", "sightline-example-plugin"):
-        install(copy_of_example(name, tmp_path / name), tmp_path / "site")
+def test_the_example_packages_keep_the_promises_that_their_own_tests_can_check(
+    example_site: Path, tmp_path: Path, data: Path
+) -> None:
     table = tmp_path / "words.csv"
     table.write_text(
         "image,width,height,text,x1,y1,x2,y2\na.jpg,100,50,EXIT,10,10,30,20\na.jpg,100,50,OPEN,50,10,90,20\n"
     )
-    assert (
-        run_with(tmp_path / "site", PROMISES.format(table=str(table), checkpoint=str(data / "tiny" / "llava")))
-        == "kept"
-    )
+    script = PROMISES.format(table=str(table), checkpoint=str(data / "tiny" / "llava"))
+    assert run_with(example_site, script) == "kept"
 
 
 def test_a_scaffolded_package_is_found_although_it_also_decorates(tmp_path: Path) -> None:

@@ -117,44 +117,29 @@ def facts(scored: Scored) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_full_is_the_same_before_and_after_every_selector(data: Path, tmp_path: Path, model: str) -> None:
-    """Bit for bit: the unpruned answer, the weights, and the images' tokens."""
+def test_no_selector_changes_anything_or_has_the_image_encoded_again(data: Path, tmp_path: Path, model: str) -> None:
+    """Bit for bit: the unpruned answer, the weights, and the images' tokens. The tower runs once for all methods."""
     here = stage(data, model, "float32")
-    full = parse_arm("full")
+    arms = [arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None) for name in servable(model)]
+    calls: list[int] = []
 
     def reference() -> list[tuple[Any, ...]]:
-        return [facts(s) for s in score_arm(here.step, full, here.probes, here.encoded, "preserve", 16384)]
+        return [facts(s) for s in score_arm(here.step, parse_arm("full"), here.probes, here.encoded, "preserve", 16384)]
 
     before = reference()
     weights = {name: value.clone() for name, value in here.backbone.model.state_dict().items()}
-    tokens = [image.tokens.clone() for image in here.encoded]
-    for name in servable(model):
-        arm = arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None)
-        score_arm(here.step, arm, here.probes[:1], here.encoded[:1], "preserve", 16384)
-    assert reference() == before
-    for name, value in here.backbone.model.state_dict().items():
-        assert torch.equal(value, weights[name]), f"{name} changed"
-    for image, kept in zip(here.encoded, tokens, strict=True):
-        assert torch.equal(image.tokens, kept), "a selector wrote into the image's tokens"
-    for item, kept in zip(here.pixels, tokens, strict=True):
-        assert torch.equal(here.backbone.encode([item])[0].tokens, kept), "asking for signals changes the tokens"
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_the_vision_tower_runs_once_however_many_methods_ask(data: Path, tmp_path: Path, model: str) -> None:
-    here = stage(data, model, "float32")
-    arms = [arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None) for name in servable(model)]
-    calls = 0
-
-    def count(*_: Any) -> None:
-        nonlocal calls
-        calls += 1
-
-    handle = here.backbone.vision_blocks[0].register_forward_hook(count)
+    handle = here.backbone.vision_blocks[0].register_forward_hook(lambda *_: calls.append(1))
     try:
         (image,) = here.backbone.encode([here.pixels[0]], all_needs(arms))
+        tokens = image.tokens.clone()
         for arm in arms:
             score_arm(here.step, arm, here.probes[:1], [image], "preserve", 16384)
     finally:
         handle.remove()
-    assert calls == 1
+    assert len(calls) == 1
+    assert torch.equal(image.tokens, tokens), "a selector wrote into the image's tokens"
+    assert reference() == before
+    for name, value in here.backbone.model.state_dict().items():
+        assert torch.equal(value, weights[name]), f"{name} changed"
+    for item, seen in zip(here.pixels, here.encoded, strict=True):
+        assert torch.equal(here.backbone.encode([item])[0].tokens, seen.tokens), "asking for signals changes the tokens"

@@ -23,7 +23,6 @@ from sightline.selectors.mmtok import mmtok_kept
 from sightline.selectors.scores import kernels_run, power_of_two, rank, relevance
 from tests.answers import Scored, score_arm
 from tests.contract.cast import (
-    DTYPES,
     KEEPS,
     METHODS,
     MODELS,
@@ -43,7 +42,7 @@ BATCH_TOKENS = 16384
 PAIRS = [
     pytest.param(model, dtype, name, id=f"{model}-{dtype}-{name}", marks=pytest.mark.xdist_group(f"{model}-{dtype}"))
     for model in MODELS
-    for dtype in DTYPES
+    for dtype in KEEPS
     for name in servable(model)
 ]
 REFUSALS = [pytest.param(model, name, id=f"{model}-{name}") for model in MODELS for name in sorted(REFUSED[model])]
@@ -52,7 +51,7 @@ REFUSALS = [pytest.param(model, name, id=f"{model}-{name}") for model in MODELS 
 @pytest.mark.parametrize(("model", "dtype", "name"), PAIRS)
 def test_selector_keeps_its_promises(data: Path, tmp_path: Path, model: str, dtype: str, name: str) -> None:
     here = stage(data, model, dtype)
-    for keep in KEEPS if name != "full" else ("1.0",):
+    for keep in KEEPS[dtype] if name != "full" else ("1.0",):
         arm = arm_of(name, keep, here.masks(tmp_path, keep) if name == "masks" else None)
         here.step.refuse_unserved([arm])
         if arm.inside:

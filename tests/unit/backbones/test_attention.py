@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from sightline.backbones import attention
-from sightline.backbones.attention import PACKED, pack, packed_attention
+from sightline.backbones.attention import PACKED, pack, packed_attention, planless, usable
 from sightline.backbones.qwen3_vl import _ranks
 from sightline.backbones.silenced import by_products, patch_products
 from sightline.backbones.towered import Bounds, patch_product
-from sightline.device.kernels import MOST_ROWS, causal_attention, masked_attention, planless, usable
+from sightline.device.kernels import MOST_ROWS, causal_attention, masked_attention
 
 # Packed attention: every image attends to itself alone, in one call or, where sizes differ, in several.
 

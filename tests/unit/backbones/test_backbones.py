@@ -1,13 +1,15 @@
-"""The audited path is the model's own: logits, generation, lengths, positions, branches, batches."""
+"""The audited path is the model's own, on every architecture: logits, words, lengths, positions, branches, batches."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.ask import ask
@@ -16,135 +18,161 @@ from sightline.answering.scorers.spoken import Generation
 from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones import Backbone, load_backbone
-from sightline.backbones.base import model_logits
-from sightline.backbones.language import LanguageModel
-from sightline.checks.doctor import PROBE as DOCTORS_PROBE
-from sightline.checks.doctor import drawn_image, examine
-from sightline.core.prefix import Encoded, Prefix, Prompt
+from sightline.backbones.base import model_inputs, model_logits
+from sightline.backbones.general import General
+from sightline.backbones.qwen2_vl import NativeResolution
+from sightline.checks.doctor import drawn_image
+from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
-from sightline.core.selection import PositionPolicy, Selection
+from sightline.core.selection import PositionPolicy
 from sightline.errors import SightlineError
+from tests.answers import score_arm
 from tests.towered import towered
+from tests.unit.backbones.named import (
+    ARCHITECTURES,
+    POLICIES,
+    QUESTION,
+    SECOND_FORM,
+    SHIPPED,
+    TARGET,
+    architecture,
+    kept_span,
+    photograph,
+    prefix_of,
+)
 
-MODELS: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 100352}, "llava": {}, "internvl": {"max_tiles": 3}}
-"""Checkpoints, and image options that keep them quick."""
-POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")
-QUESTION, YES_NO = DOCTORS_PROBE.question, (" yes", " no")
-PROBE = Probe("p", "x.png", "x", QUESTION, "yes", "INVOICE", "INVOICE", ((0.1, 0.1, 0.2, 0.15),))
+YES_NO = (" yes", " no")
+PROBE = Probe("p", "x.png", "x", QUESTION, "yes", TARGET, TARGET, ((0.1, 0.1, 0.2, 0.15),))
+SIZES = [(200, 130), (60, 250), (430, 400)]
+BOTH_WAYS = ("gemma3", "paligemma")
+"""Read by the model's own decoder; test_both_ways.py says what they see."""
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def backbone(request: pytest.FixtureRequest, data: Path) -> Backbone:
-    folder = str(data / "tiny" / request.param)
-    return load_backbone(folder, dtype="float32", device="cpu", options=MODELS[request.param])
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def backbone(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> Backbone:
+    return architecture(request.param, zoo)
+
+
+@pytest.fixture(scope="module", params=[f"shipped-{name}" for name in SHIPPED])
+def shipped(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> Backbone:
+    return architecture(request.param, zoo)
 
 
 @pytest.fixture(scope="module")
 def encoded(backbone: Backbone) -> Encoded:
-    return backbone.encode([backbone.preprocess(drawn_image())])[0]
+    return backbone.encode([backbone.preprocess(photograph())])[0]
 
 
-def test_keep_one_gives_the_models_own_logits_under_both_policies(backbone: Backbone, encoded: Encoded) -> None:
-    prompt = backbone.prompt(QUESTION, "INVOICE")
-    ids = (*prompt.head, *prompt.tail)
-    reference = model_logits(backbone, drawn_image(), ids, len(prompt.head))
+@pytest.fixture(scope="module")
+def page(shipped: Backbone) -> Encoded:
+    return shipped.encode([shipped.preprocess(drawn_image())])[0]
+
+
+def close(backbone: Backbone) -> float:
+    return 1e-4 if isinstance(backbone, General) else 1e-5
+
+
+def test_each_has_a_class_of_its_own_and_our_loop_runs_its_layers_where_it_can(backbone: Backbone) -> None:
+    assert type(backbone) is not General
+    assert backbone.title == type(backbone).__name__
+    assert backbone.language.plain == (backbone.model.config.model_type not in BOTH_WAYS)
+    if isinstance(backbone, General):
+        assert type(backbone).cells is not General.cells
+    assert backbone.serves("vision.received@-1") is None
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_keep_one_gives_the_models_own_logits_under_both_policies(backbone: Backbone, size: tuple[int, int]) -> None:
+    image = photograph(*size)
+    (encoded,) = backbone.encode([backbone.preprocess(image)])
+    prompt = backbone.prompt(QUESTION, TARGET)
+    theirs = model_logits(backbone, image, (*prompt.head, *prompt.tail), len(prompt.head))
     for policy in POLICIES:
-        everything = Selection(torch.arange(encoded.n))
-        ours = backbone.language.prefix_logits(materialise(backbone, encoded, prompt, everything, policy))
-        assert (ours - reference).abs().max() <= 1e-4
-
-
-def test_cells_that_do_not_fit_the_tokens_are_refused(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = backbone.preprocess(drawn_image())
-    cells, layout = towered(backbone).cells_of(pixels)
-    monkeypatch.setattr(backbone, "cells_of", lambda _: (cells[:-1], layout))
-    with pytest.raises(SightlineError, match=f"{len(cells)} visual tokens but {len(cells) - 1} cells"):
-        backbone.encode([pixels])
-
-
-def test_both_answers_in_one_forward_equal_two_plain_forwards(backbone: Backbone, encoded: Encoded) -> None:
-    prompt = backbone.prompt(QUESTION, "INVOICE", YES_NO)
-    everything = Selection(torch.arange(encoded.n))
-    answer_ = backbone.language.score([materialise(backbone, encoded, prompt, everything, "preserve")])[0]
-    assert len(answer_) == 2
-    for branch, (loss, _) in zip(prompt.continuations, answer_, strict=True):
-        whole = (*prompt.head, *prompt.shared, *branch)
-        logits = model_logits(backbone, drawn_image(), whole, len(prompt.head))
-        scored = (*prompt.shared, *branch)[len(prompt.tail) :]
-        rows = logits[len(logits) - len(scored) - 1 : -1]
-        expected = torch.nn.functional.cross_entropy(rows.float(), torch.tensor(scored))
-        assert loss == pytest.approx(float(expected), abs=1e-4)
+        ours = backbone.language.prefix_logits(prefix_of(backbone, encoded, prompt, torch.arange(encoded.n), policy))
+        assert (ours - theirs).abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_pruned_prefix_is_really_shorter_and_ordered(
+def test_a_pruned_prefix_is_shorter_and_its_ids_are_as_stated(
     backbone: Backbone, encoded: Encoded, policy: PositionPolicy
 ) -> None:
-    prompt = backbone.prompt(QUESTION, "INVOICE")
-    kept = torch.arange(1, encoded.n, 4)
-    prefix = materialise(backbone, encoded, prompt, Selection(kept), policy)
-    assert prefix.k == len(kept)
-    assert len(prefix.embeds) == prompt.length(len(kept))
-    assert prefix.full_length - prefix.prompt_length == encoded.n - len(kept)
-    assert all(len(level) == len(kept) for level in prefix.deepstack)
-    assert len(prefix.deepstack) == len(encoded.deepstack)
-    torch.testing.assert_close(prefix.embeds[prefix.start : prefix.start + prefix.k], encoded.tokens[kept])
-    text = prefix.positions[:, prefix.start + prefix.k : prefix.prompt_length]
+    """Kept are all columns but the first of every other row of the first grid."""
+    rows, columns = encoded.layout[0]
+    anchors = torch.tensor([row * columns + column for row in range(0, rows, 2) for column in range(1, columns)])
+    prompt = backbone.prompt(QUESTION, TARGET)
+    whole = prefix_of(backbone, encoded, prompt, torch.arange(encoded.n), policy)
+    pruned = prefix_of(backbone, encoded, prompt, anchors, policy)
+    kept = kept_span(encoded, anchors)
+    slots = anchors if kept is None else kept.slots
+    assert pruned.k == len(anchors) < encoded.n
+    assert pruned.full_length == len(whole.embeds)
+    assert len(pruned.embeds) == pruned.prompt_length == prompt.length(len(slots))
+    assert len(pruned.deepstack) == len(encoded.deepstack)
+    assert all(len(level) == len(slots) for level in pruned.deepstack)
+    assert backbone.language.prefix_logits(pruned).isfinite().all()
+    start, end = pruned.start, pruned.start + pruned.span
+    torch.testing.assert_close(pruned.embeds[start:end], whole.embeds[start + slots])
+    text = pruned.positions[:, end:]
     assert (text == text[:1]).all(), "text ids are equal on all axes"
     assert (text[0].diff() == 1).all()
-    assert int(text.min()) > int(prefix.positions[:, : prefix.start + prefix.k].max())
+    assert int(text.min()) > int(pruned.positions[:, :end].max())
+    if policy == "preserve":
+        assert torch.equal(pruned.positions[:, start:end], whole.positions[:, start + slots])
+        assert torch.equal(text, whole.positions[:, whole.start + whole.span :])
+    elif backbone.axes == 1:
+        assert torch.equal(pruned.positions[0], torch.arange(len(pruned.embeds)))
+    else:
+        row, column = anchors // columns // 2, anchors % columns - 1
+        assert torch.equal(pruned.positions[:, start:end] - start, torch.stack([torch.zeros_like(row), row, column]))
+        assert (text[:, 0] - start == max((rows + 1) // 2, columns - 1)).all()
 
 
-def test_preserved_ids_are_those_of_the_full_prefix(backbone: Backbone, encoded: Encoded) -> None:
-    prompt = backbone.prompt(QUESTION, "INVOICE")
-    kept = torch.arange(0, encoded.n, 5)
-    whole = materialise(backbone, encoded, prompt, Selection(torch.arange(encoded.n)), "preserve")
-    pruned = materialise(backbone, encoded, prompt, Selection(kept), "preserve")
-    start = whole.start
-    assert torch.equal(pruned.positions[:, start : start + len(kept)], whole.positions[:, start + kept])
-    assert torch.equal(pruned.positions[:, start + len(kept) :], whole.positions[:, start + encoded.n :])
+def test_both_answers_in_one_forward_equal_two_plain_forwards(backbone: Backbone, encoded: Encoded) -> None:
+    if not backbone.language.plain:
+        pytest.skip("test_both_ways.py compares its answers with the model's")
+    prompt = backbone.prompt(QUESTION, TARGET, YES_NO)
+    (scores,) = backbone.language.score([prefix_of(backbone, encoded, prompt, torch.arange(encoded.n))])
+    assert len(scores) == 2
+    for branch, (loss, _) in zip(prompt.continuations, scores, strict=True):
+        logits = model_logits(backbone, photograph(), (*prompt.head, *prompt.shared, *branch), len(prompt.head))
+        scored = (*prompt.shared, *branch)[len(prompt.tail) :]
+        expected = cross_entropy(logits[len(logits) - len(scored) - 1 : -1].float(), torch.tensor(scored))
+        assert loss == pytest.approx(float(expected), abs=1e-4)
 
 
-def test_compact_ids_leave_no_gap(backbone: Backbone, encoded: Encoded) -> None:
-    prompt = backbone.prompt(QUESTION, "INVOICE")
-    kept = torch.arange(0, encoded.n, 3)
-    pruned = materialise(backbone, encoded, prompt, Selection(kept), "compact")
-    for axis in pruned.positions[-1:] if backbone.axes == 1 else pruned.positions[1:]:
-        used = torch.unique(axis[pruned.start : pruned.start + pruned.k])
-        assert torch.equal(used, torch.arange(pruned.start, pruned.start + len(used)))
+def test_rows_alone_and_in_a_padded_batch_agree(backbone: Backbone, encoded: Encoded) -> None:
+    prompt = backbone.prompt(QUESTION, TARGET, YES_NO)
+    prefixes = [prefix_of(backbone, encoded, prompt, torch.arange(0, encoded.n, stride)) for stride in (1, 2, 7)]
+    for prefix, batched in zip(prefixes, backbone.language.score(prefixes), strict=True):
+        (alone,) = backbone.language.score([prefix])
+        for mine, other in zip(alone, batched, strict=True):
+            assert mine.loss == pytest.approx(other.loss, abs=close(backbone))
 
 
-def test_greedy_generation_equals_the_models_own(backbone: Backbone, encoded: Encoded) -> None:
-    prompt = backbone.prompt(QUESTION, "INVOICE")
-    ids, _ = greedy(backbone, encoded, "full", 8)
-    sequence = [*prompt.head, *prompt.tail]
-    expected: list[int] = []
-    while len(expected) < 8:
-        logits = model_logits(backbone, drawn_image(), (*sequence, *expected), len(prompt.head))
-        token = int(logits[-1].argmax())
-        if token in backbone.stop_ids:
-            break
-        expected.append(token)
-    assert ids == expected
+def test_of_images_of_several_sizes_each_is_answered_as_alone(backbone: Backbone, encoded: Encoded) -> None:
+    step, other = SelectStep(backbone), backbone.encode([backbone.preprocess(photograph(90, 170))])[0]
+    images, probes = [encoded, other, other, encoded], [replace(PROBE, id=name) for name in "abcd"]
+    for text in ("full", "random:0.3", "divprune:0.5"):
+        arm = parse_arm(text)
+        for asked, image, scored in zip(
+            probes, images, score_arm(step, arm, probes, images, "preserve", 16384), strict=True
+        ):
+            (alone,) = score_arm(step, arm, [asked], [image], "preserve", 16384)
+            assert np.array_equal(alone.anchors, scored.anchors)
+            assert alone.answer.loss_yes == pytest.approx(scored.answer.loss_yes, abs=1e-4)
+            assert alone.answer.loss_no == pytest.approx(scored.answer.loss_no, abs=1e-4)
 
 
-@pytest.mark.parametrize("arm", ["target:0.3", "fastv:0.5"])
-def test_cached_generation_equals_recomputing_every_step(backbone: Backbone, encoded: Encoded, arm: str) -> None:
-    """A pruned prefix has no plain forward to compare with, so the cache is compared with no cache at all."""
-    parsed = parse_arm(arm)
-    ids, trace = greedy(backbone, encoded, arm, 5)
-    assert ids == greedy(backbone, encoded, arm, 5)[0]
-    assert trace.k < encoded.n
-    if parsed.inside:
-        return
-    prompt = backbone.prompt(PROBE.question, PROBE.target_text)
-    selection = SelectStep(backbone)(encoded, prompt, PROBE, parsed).selection
-    produced: list[int] = []
-    for _ in ids:
-        longer = replace(prompt, shared=(*prompt.tail, *produced))
-        prefix = materialise(backbone, encoded, longer, selection, backbone.paper_positions)
-        produced.append(int(backbone.language.prefix_logits(prefix)[-1].argmax()))
-    assert ids == produced
+def test_words_are_those_that_the_model_generates(backbone: Backbone, encoded: Encoded) -> None:
+    ours, _ = greedy(backbone, encoded, "full", 8)
+    prompt = Generation().prompt(backbone, PROBE)
+    inputs = model_inputs(backbone, photograph(), (*prompt.head, *prompt.tail), len(prompt.head))
+    with torch.inference_mode():
+        complete = backbone.model.generate(**inputs, max_new_tokens=8, do_sample=False, num_beams=1)
+    theirs = complete[0, inputs["input_ids"].shape[1] :].tolist()
+    stop = next((place for place, token in enumerate(theirs) if token in backbone.stop_ids), len(theirs))
+    assert ours == theirs[:stop]
+    assert ours
 
 
 def greedy(backbone: Backbone, encoded: Encoded, arm: str, count: int) -> tuple[list[int], Trace]:
@@ -154,99 +182,81 @@ def greedy(backbone: Backbone, encoded: Encoded, arm: str, count: int) -> tuple[
     return ids, passed.traces()[0]
 
 
-def test_an_answer_is_scored_with_the_continuations_it_was_asked_for(backbone: Backbone, encoded: Encoded) -> None:
+def test_rows_can_have_legibility(backbone: Backbone, encoded: Encoded) -> None:
+    if not isinstance(backbone, NativeResolution) and backbone.model.config.model_type != SECOND_FORM:
+        pytest.skip("its tokens do not share the resized image among them")
+    assert encoded.sampling is not None
+    width, height = backbone.shown_size((200, 130))
+    tiles = [rows * columns for rows, columns in encoded.layout]
+    whole = sum(tiles[:-1]) if len(tiles) > 1 else tiles[0]
+    assert encoded.sampling.token_pixels * whole == width * height
+
+
+# Checkpoints of tests/data, on a page.
+
+
+@pytest.mark.parametrize("arm", ["target:0.3", "fastv:0.5"])
+def test_cached_generation_equals_recomputing_every_step(shipped: Backbone, page: Encoded, arm: str) -> None:
+    """A pruned prefix has no plain forward to compare with, so the cache is compared with no cache at all."""
+    parsed = parse_arm(arm)
+    ids, trace = greedy(shipped, page, arm, 5)
+    assert ids == greedy(shipped, page, arm, 5)[0]
+    assert trace.k < page.n
+    if parsed.inside:
+        return
+    prompt = shipped.prompt(PROBE.question, PROBE.target_text)
+    selection = SelectStep(shipped)(page, prompt, PROBE, parsed).selection
+    produced: list[int] = []
+    for _ in ids:
+        longer = replace(prompt, shared=(*prompt.tail, *produced))
+        prefix = materialise(shipped, page, longer, selection, shipped.paper_positions)
+        produced.append(int(shipped.language.prefix_logits(prefix)[-1].argmax()))
+    assert ids == produced
+
+
+def test_an_answer_is_scored_with_the_continuations_it_was_asked_for(shipped: Backbone, page: Encoded) -> None:
     """The same question with other answers is another prompt, whichever was tokenised first."""
-    first = backbone.prompt(QUESTION, "INVOICE", YES_NO)
-    other = backbone.prompt(QUESTION, "INVOICE", (" no", " yes", " maybe"))
+    asked = (YES_NO, (" no", " yes", " maybe"), (" maybe",))
+    first, other, alone = (shipped.prompt(QUESTION, "INVOICE", answers) for answers in asked)
     assert first.scored == (other.scored[1], other.scored[0])
     assert len(other.scored) == 3
-    (three,) = backbone.language.score([_everything(backbone, encoded, other)])
-    (two,) = backbone.language.score([_everything(backbone, encoded, first)])
-    assert two[0].loss == pytest.approx(three[1].loss, abs=1e-5)
-    assert two[1].loss == pytest.approx(three[0].loss, abs=1e-5)
-    (alone,) = backbone.language.score([_everything(backbone, encoded, backbone.prompt(QUESTION, "", (" maybe",)))])
-    assert alone[0].loss == pytest.approx(three[2].loss, abs=1e-5)
+    two, three, one = (
+        shipped.language.score([prefix_of(shipped, page, prompt, torch.arange(page.n))])[0]
+        for prompt in (first, other, alone)
+    )
+    assert [score.loss for score in (*two, *one)] == pytest.approx([three[i].loss for i in (1, 0, 2)], abs=1e-5)
 
 
-def _everything(backbone: Backbone, encoded: Encoded, prompt: Prompt) -> Prefix:
-    return materialise(backbone, encoded, prompt, Selection(torch.arange(encoded.n)), "preserve")
+def test_cells_that_do_not_fit_the_tokens_are_refused(shipped: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = shipped.preprocess(drawn_image())
+    cells, layout = towered(shipped).cells_of(pixels)
+    monkeypatch.setattr(shipped, "cells_of", lambda _: (cells[:-1], layout))
+    with pytest.raises(SightlineError, match=f"{len(cells)} visual tokens but {len(cells) - 1} cells"):
+        shipped.encode([pixels])
 
 
-def test_rows_alone_and_in_a_padded_batch_agree(backbone: Backbone, encoded: Encoded) -> None:
-    prompt = backbone.prompt(QUESTION, "INVOICE", YES_NO)
-    prefixes = [
-        materialise(backbone, encoded, prompt, Selection(torch.arange(0, encoded.n, stride)), backbone.paper_positions)
-        for stride in (1, 2, 7)
-    ]
-    together = backbone.language.score(prefixes)
-    for prefix, batched in zip(prefixes, together, strict=True):
-        alone = backbone.language.score([prefix])[0]
-        for mine, other in zip(alone, batched, strict=True):
-            assert mine.loss == pytest.approx(other.loss, abs=1e-5)
-
-
-def test_doctor_passes_and_says_what_it_checked(data: Path) -> None:
-    findings = examine(str(data / "tiny" / "qwen3vl"), device="cpu", image_options={"max_pixels": 100352})
-    assert all(finding.passed for finding in findings)
-    assert [finding.name for finding in findings] == [
-        "cell_count",
-        "cells_by_ramps",
-        "bright_word",
-        "own_logits",
-        "positions_unpruned",
-        "positions_pruned",
-        "shorter_prefix",
-        "language_batches",
-        "image_batches",
-        "answer_lengths",
-        "methods",
-    ]
-
-
-def test_doctor_fails_in_words_when_the_path_differs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logits = LanguageModel.prefix_logits
-    monkeypatch.setattr(LanguageModel, "prefix_logits", lambda language, prefix: logits(language, prefix) + 1)
-    findings = examine(str(data / "tiny" / "llava"), device="cpu")
-    failed = [finding for finding in findings if not finding.passed]
-    assert len(failed) == 1
-    assert "differs from the model's own forward" in failed[0].words
-
-
-def test_bfloat16_runs_everywhere(data: Path) -> None:
-    for model, options in MODELS.items():
-        backbone = load_backbone(str(data / "tiny" / model), dtype="bfloat16", device="cpu", options=options)
-        encoded = backbone.encode([backbone.preprocess(drawn_image())])[0]
-        prefix = materialise(
-            backbone,
-            encoded,
-            backbone.prompt(QUESTION, "INVOICE", YES_NO),
-            Selection(torch.arange(0, encoded.n, 2)),
-            "preserve",
-        )
-        scored = backbone.language.score([prefix])[0]
-        assert np.isfinite([each.loss for each in scored]).all()
+@pytest.mark.parametrize("name", SHIPPED)
+def test_bfloat16_runs_everywhere(zoo: Callable[[str], Path], name: str) -> None:
+    backbone = architecture(f"shipped-{name}", zoo, dtype="bfloat16")
+    encoded = backbone.encode([backbone.preprocess(drawn_image())])[0]
+    prompt = backbone.prompt(QUESTION, TARGET, YES_NO)
+    (scored,) = backbone.language.score([prefix_of(backbone, encoded, prompt, torch.arange(0, encoded.n, 2))])
+    assert np.isfinite([each.loss for each in scored]).all()
 
 
 def test_llava_cells_cover_the_crop_alone(data: Path) -> None:
     folder = str(data / "tiny" / "llava")
-    wide = drawn_image()
-    aware = load_backbone(folder, device="cpu")
-    blind = load_backbone(folder, device="cpu", options={"crop_blind": True})
-    cells = aware.encode([aware.preprocess(wide)])[0].cells
+    aware, blind = (
+        load_backbone(folder, device="cpu", options={"crop_blind": crop_blind}) for crop_blind in (False, True)
+    )
+    cells, all_of_it = (each.encode([each.preprocess(drawn_image())])[0].cells for each in (aware, blind))
     assert cells[:, 0].min() == pytest.approx((640 - 448) / 2 / 640, abs=2e-3)
     assert cells[:, 2].max() == pytest.approx(1 - (640 - 448) / 2 / 640, abs=2e-3)
-    assert blind.encode([blind.preprocess(wide)])[0].cells[:, 0].min() == 0.0
+    assert all_of_it[:, 0].min() == 0.0
 
 
 def test_ask_answers_a_file(data: Path, tmp_path: Path) -> None:
     drawn_image().save(tmp_path / "page.png")
-    reply = ask(
-        str(data / "tiny" / "llava"),
-        tmp_path / "page.png",
-        "What is written?",
-        "target:0.2",
-        max_new_tokens=3,
-        device="cpu",
-    )
-    assert reply.kept == 116
-    assert reply.full == 576
+    model, page = str(data / "tiny" / "llava"), tmp_path / "page.png"
+    reply = ask(model, page, "What is written?", "target:0.2", max_new_tokens=3, device="cpu")
+    assert (reply.kept, reply.full) == (116, 576)

@@ -11,15 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sightline.answering.materialise import materialise
 from sightline.backbones.general import General
 from sightline.core.prefix import Encoded, Prefix, Prompt
-from sightline.core.selection import PositionPolicy, Selection
-from sightline.core.span import KeptSpan
-from tests.unit.backbones.named import QUESTION, TARGET, general, photograph
+from sightline.core.selection import PositionPolicy
+from tests.unit.backbones.named import POLICIES, QUESTION, TARGET, general, photograph, prefix_of
 
 KEPT = torch.tensor([0, 3, 4, 9, 10, 15])
-POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +34,9 @@ def encoded_by(backbone: General) -> Encoded:
 
 
 def pruned(
-    backbone: General,
-    encoded: Encoded,
-    prompt: Prompt,
-    policy: PositionPolicy = "preserve",
-    anchors: Tensor = KEPT,
+    backbone: General, encoded: Encoded, prompt: Prompt, policy: PositionPolicy = "preserve", anchors: Tensor = KEPT
 ) -> Prefix:
-    kept = None if encoded.separators is None else KeptSpan.of(encoded.separators, anchors, encoded.n)
-    return materialise(backbone, encoded, prompt, Selection(anchors), policy, kept)
+    return prefix_of(backbone, encoded, prompt, anchors, policy)
 
 
 def by_hand(backbone: General, prefix: Prefix, both_ways: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,14 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from sightline.backbones import ImageOptions, load_backbone
 from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
-from sightline.backbones.general import General
 from sightline.backbones.images import Pixels
 from sightline.backbones.silenced import silenced
 from sightline.backbones.towered import Towered
 from sightline.errors import SightlineError
-from sightline.geometry.cells import Cells, grid_cells, tile_cells, token_blocks
-from tests.zoo import build
+from sightline.geometry.cells import Cells, grid_cells, token_blocks
+from tests.towered import towered
+from tests.unit.backbones.named import SECOND_FORM, architecture
 
 # Cells found by ramps and gradients through towers made by hand, and how they are remembered.
 
@@ -197,25 +197,25 @@ class Resampler(nn.Module):
         return (self.queries + self.attention(self.queries, states, states)[0])[0]
 
 
-def test_the_tokens_of_a_resampler_are_refused() -> None:
-    with pytest.raises(SightlineError, match="none of this model's 6 image tokens comes from a place"):
-        on(Resampler().eval())
+BOOK = torch.randn(32, WIDTH, generator=torch.Generator().manual_seed(0))
 
 
-def test_tokens_from_a_codebook_are_refused(tower: Patches) -> None:
-    book = torch.randn(32, WIDTH)
-    with pytest.raises(SightlineError, match="codebook"):
-        on(tower, lambda tokens: book[(tokens @ book.T).argmax(-1)])
-
-
-def test_tokens_that_all_see_everything_are_refused(tower: Patches) -> None:
-    with pytest.raises(SightlineError, match="64 of 64 read exactly the same pixels"):
-        on(tower, lambda tokens: tokens + tokens.mean(0))
-
-
-def test_many_tokens_that_see_everything_are_refused_at_once() -> None:
-    with pytest.raises(SightlineError, match="a pixel feeds about 256 of 256 tokens"):
-        on(Patches(patch=4).eval(), lambda tokens: tokens.softmax(0))
+@pytest.mark.parametrize(
+    ("made", "after", "words"),
+    [
+        (Resampler, lambda tokens: tokens, "none of this model's 6 image tokens comes from a place"),
+        (Patches, lambda tokens: BOOK[(tokens @ BOOK.T).argmax(-1)], "codebook"),
+        (Patches, lambda tokens: tokens + tokens.mean(0), "64 of 64 read exactly the same pixels"),
+        (lambda: Patches(patch=4), lambda tokens: tokens.softmax(0), "a pixel feeds about 256 of 256 tokens"),
+    ],
+    ids=["resampler", "codebook", "all see everything", "many see everything, refused at once"],
+)
+def test_tokens_that_come_from_no_place_are_refused(
+    made: Callable[[], nn.Module], after: Callable[[Tensor], Tensor], words: str
+) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(SightlineError, match=words):
+        on(made().eval(), after)
 
 
 def test_a_processor_that_looks_at_the_content_is_refused(tower: Patches) -> None:
@@ -269,67 +269,30 @@ def test_a_harmed_file_is_found_anew(tmp_path: Path, harm: Callable[[bytes], byt
     assert cached_cells({}, (10, 20), lambda: found(0.75), tmp_path).cells[0, 2] == 0.5
 
 
-# Cells found by ramps and gradients are those that architectures declare, and those that others imply.
+# Found cells are those that architectures with a tower of their own declare; test_named.py has the others.
 
 
-PIXEL = 1.0
-"""How far a found edge may be from a declared one, in pixels of the source."""
-OPTIONS: dict[str, dict[str, int]] = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 4}}
+OPTIONS = {"shipped-llava": {}, "shipped-qwen3vl": {}, "shipped-internvl": {"max_tiles": 4}, SECOND_FORM: {}}
 """Crops, patches that merge, tiles with a thumbnail; as small as shows it."""
 
 
-def largest_difference(found: Cells, declared: Cells, size: tuple[int, int]) -> float:
-    """In source pixels, the largest."""
-    assert found.shape == declared.shape
-    return float(np.abs((found - np.clip(declared, 0, 1)) * np.tile(size, 2)).max())
-
-
 @pytest.fixture(scope="module", params=OPTIONS)
-def backbone(request: pytest.FixtureRequest, data: Path) -> Towered:
-    folder = str(data / "tiny" / request.param)
-    backbone = load_backbone(folder, dtype="float32", device="cpu", options=OPTIONS[request.param])
-    assert isinstance(backbone, Towered)
-    return backbone
+def backbone(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> Towered:
+    loaded = towered(architecture(request.param, zoo))
+    return loaded.under(replace(loaded.options, **OPTIONS[request.param]))
 
 
 @pytest.mark.parametrize("size", [(640, 480), (333, 777), (1900, 1200), (57, 40), (300, 1500)])
 def test_found_cells_are_the_declared_ones(backbone: Towered, size: tuple[int, int]) -> None:
-    def prepared(image: Image.Image) -> dict[str, Tensor]:
-        return backbone.image_processor(image, return_tensors="pt", **backbone.processor_arguments()).data
-
     def features(inputs: Mapping[str, Tensor]) -> Tensor:
         taken = {name: inputs[name] for name in ("pixel_values", "image_grid_thw") if name in inputs}
         return torch.cat(list(backbone.model.get_image_features(**taken).pooler_output)).flatten(0, -2)
 
-    found = find_cells(size, prepared, features, backbone.model)
+    found = find_cells(size, backbone.image_inputs, features, backbone.model)
     declared, layout = backbone.cells_of(Pixels(torch.empty(0), backbone.patch_grid(*size[::-1]), size, 0.0))
     assert found.sourced.all()
-    assert largest_difference(found.cells, declared, size) < PIXEL
+    assert difference(found.cells, declared, size) < 1
     assert token_blocks(found.cells, found.tiles) == layout
-
-
-TILES = tile_cells((4, 3), 13, 2, 2)
-WRITTEN_DOWN = {
-    "qwen2_5_vl": grid_cells(6, 9),  # windows undone
-    "glm4v": grid_cells(6, 9),
-    "gemma3": grid_cells(4, 4),  # pooled
-    "mistral3": grid_cells(6, 8),
-    "llava_next": np.concatenate([grid_cells(4, 4), grid_cells(6, 8)]),  # stitched tiles behind the whole image
-    "idefics3": TILES,  # the whole image last
-    "internvl": TILES,
-}
-"""What the tiny checkpoints of other architectures make of an image of 640 x 480."""
-
-
-@pytest.mark.parametrize("name", WRITTEN_DOWN)
-def test_other_architectures_are_found_in_the_order_of_their_tokens(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    folder, host = str(build(name, tmp_path / name)), torch.device("cpu")
-    backbone = General.load(folder, dtype=torch.float32, device=host, attention="sdpa", options=ImageOptions())
-    found = backbone.found_cells((640, 480))
-    assert largest_difference(found.cells[found.sourced], WRITTEN_DOWN[name], (640, 480)) < 1
 
 
 # A silenced tower shows where tokens come from, whatever its attention looks like, and is put back afterwards.

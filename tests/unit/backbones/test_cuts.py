@@ -5,17 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.backbones.cuts import CountedPart, parts_of, tiles_of, together
-from sightline.backbones.signals import (
+from sightline.core.selection import (
     BLOCK_KINDS,
     HIDDEN_KINDS,
     LANGUAGE_KINDS,
     LAYERLESS_KINDS,
     PROMPT_AXES,
     TOKEN_AXIS,
+    Budget,
+    LayerState,
+    Layout,
+    Selection,
+    TokenView,
 )
-from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView
-from sightline.core.selection_rules import check_anchors
+from sightline.core.selection_rules import CountedPart, check_anchors, parts_of, tiles_of, together
 from sightline.errors import SightlineError
 
 LAYOUT: Layout = ((2, 3), (1, 2), (2, 2))

@@ -20,7 +20,8 @@ from sightline.backbones.execution import use_execution
 from sightline.checks.doctor import drawn_image
 from sightline.core.prefix import Encoded, Prefix
 from tests.conftest import DATA
-from tests.unit.backbones.test_backbones import MODELS, PROBE
+from tests.unit.backbones.named import SHIPPED
+from tests.unit.backbones.test_backbones import PROBE
 
 MOST = 11
 QUESTIONS = (
@@ -34,10 +35,10 @@ QUESTIONS = (
 
 def loaded(name: str, attention: str = "sdpa") -> Backbone:
     folder = str(DATA / "tiny" / name)
-    return load_backbone(folder, dtype="float32", device="cpu", options=MODELS[name], attention=attention)
+    return load_backbone(folder, dtype="float32", device="cpu", options=SHIPPED[name], attention=attention)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=SHIPPED)
 def backbone(request: pytest.FixtureRequest) -> Backbone:
     return loaded(request.param)
 
@@ -112,7 +113,7 @@ def test_compiled_layers_say_the_same(backbone: Backbone, encoded: Encoded) -> N
     assert [saying.tokens for saying in said] == expected
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_eager_attention_says_the_same(name: str) -> None:
     dense = loaded(name, "eager")
     image = dense.encode([dense.preprocess(drawn_image())], parse_arm("target:0.4").selector.needs)[0]

@@ -91,15 +91,19 @@ def test_grouped_heads_and_branches_against_plain_softmax() -> None:
 
 
 @pytest.mark.parametrize("mode", ["compiled", "graph"])
-def test_a_mode_changes_no_answer(backbone: Backbone, prefixes: list[Prefix], mode: str) -> None:
+def test_a_mode_changes_no_answer_and_is_set_up_once_for_a_shape(
+    backbone: Backbone, prefixes: list[Prefix], mode: str
+) -> None:
     expected = losses(backbone.language.score(prefixes))
     torch._dynamo.reset()
-    used = use_execution(backbone.language, mode, backend="eager")
-    together = losses(backbone.language.score(prefixes))
+    counter: Any = CompileCounter()
+    used = use_execution(backbone.language, mode, backend=counter)
+    for _ in range(3):
+        assert (losses(backbone.language.score(prefixes)) - expected).abs().max() < CLOSE
+    assert len(used.setup_ms) == 1
+    assert counter.frame_count == (mode == "compiled"), "layers share one compiled function"
     alone = losses([backbone.language.score([prefix])[0] for prefix in prefixes])
-    assert (together - expected).abs().max() < CLOSE
     assert (alone - expected).abs().max() < CLOSE
-    assert used.setup_ms
 
 
 @pytest.mark.parametrize("mode", ["eager", "compiled", "graph"])
@@ -127,15 +131,6 @@ def test_the_own_kernel_is_what_attends_and_changes_no_answer(
         assert counter.frame_count == (mode == "compiled")  # once, and not again for the second batch
 
 
-def test_layers_share_one_compiled_function(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    torch._dynamo.reset()
-    counter: Any = CompileCounter()
-    use_execution(backbone.language, "compiled", backend=counter)
-    backbone.language.score(prefixes)
-    assert len(backbone.language.layers) > 1
-    assert counter.frame_count == 1
-
-
 def test_one_code_serves_batches_of_any_size(backbone: Backbone, prefixes: list[Prefix]) -> None:
     """Sixteen prefixes are as many as a head has entries, which must not tie the one to the other."""
     torch._dynamo.reset()
@@ -144,14 +139,6 @@ def test_one_code_serves_batches_of_any_size(backbone: Backbone, prefixes: list[
     for many in (prefixes * 4, prefixes, prefixes[1:], prefixes[:2] * 3):
         backbone.language.score(many)
     assert counter.frame_count == 1
-    assert len(used.setup_ms) == 1
-
-
-def test_compiled_code_is_reused_for_a_known_shape(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    torch._dynamo.reset()
-    used = use_execution(backbone.language, "compiled", backend="eager")
-    for _ in range(3):
-        backbone.language.score(prefixes)
     assert len(used.setup_ms) == 1
 
 

@@ -1,4 +1,4 @@
-"""Images shown smaller to meet a budget, and processors that keep an image's proportions."""
+"""Images made smaller, for as many tokens as a budget allows; bounds on the pixels of images in their proportions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.backbones import Backbone, load_backbone, options_for
-from sightline.backbones.base import BACKBONES, processor_inputs
+from sightline.backbones import BACKBONES, Backbone, load_backbone, options_for
+from sightline.backbones.base import processor_inputs
 from sightline.backbones.execution import CapturedVision
 from sightline.backbones.loading import Served
 from sightline.backbones.qwen2_vl import NativeResolution, most_pixels
@@ -24,10 +24,9 @@ from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors import SELECTORS
 from tests.towered import towered
+from tests.unit.backbones.named import architecture, photograph
 
-# An image shown smaller: as many tokens as a budget allows, counted and resampled as the processor itself does it.
-
-
+TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr")
 SIZES = [(640, 448), (448, 448), (200, 900), (61, 47), (900, 33), (33, 30)]
 """(width, height): wide, square, high, small enough to be enlarged, a strip, hardly more than a token."""
 KEEPS = [Budget.ratio(keep) for keep in (0.01, 0.1, 0.25, 0.3, 0.5, 0.77, 0.99, 1.0)]
@@ -47,10 +46,21 @@ def internvl(data: Path) -> Backbone:
     return backbone_of(data, "internvl")
 
 
-def drawn(size: tuple[int, int]) -> Image.Image:
-    width, height = size
-    noise = np.random.default_rng(width).integers(0, 256, (height, width, 3))
-    return Image.fromarray(noise.astype(np.uint8))
+@pytest.fixture(scope="module", params=["shipped-qwen3vl", *TYPES])
+def backbone(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> Backbone:
+    """One that shows images in their own proportions."""
+    return architecture(request.param, zoo)
+
+
+@pytest.fixture(scope="module", params=TYPES)
+def native(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> NativeResolution:
+    loaded = architecture(request.param, zoo)
+    assert isinstance(loaded, NativeResolution)
+    return loaded
+
+
+def token_area(backbone: Backbone) -> int:
+    return int(backbone.image_processor.patch_size * backbone.image_processor.merge_size) ** 2
 
 
 @pytest.mark.parametrize("model", ["qwen3vl", "llava", "internvl"])
@@ -61,77 +71,72 @@ def test_tokens_are_counted_without_encoding(data: Path, model: str, profile: An
     fewer = {"min_pixels": 50176, "max_pixels": 50176} if model == "qwen3vl" and profile == "artifact" else {}
     backbone = load_backbone(str(folder), dtype="float32", device="cpu", options=options_for(folder, profile, fewer))
     for size in SIZES[:4]:
-        (encoded,) = backbone.encode([backbone.preprocess(drawn(size))])
+        (encoded,) = backbone.encode([backbone.preprocess(photograph(*size))])
         assert backbone.token_count(size) == encoded.n == encoded.full_n
         assert encoded.usual_n is None
 
 
+def possible_counts(backbone: Backbone, size: tuple[int, int]) -> set[int]:
+    """Tokens that an image of this size makes under any bound on its pixels."""
+    area, n = token_area(backbone), backbone.token_count(size)
+    if isinstance(backbone, NativeResolution):
+        counted, fewest = backbone.counted, backbone.bounds()[0]
+        asked = (
+            backbone.resized(size, min(fewest, pixels * counted), pixels * counted)
+            for pixels in range(1, n * area + 1, 97)
+        )
+    else:
+        fewest, factor = backbone.image_processor.size["shortest_edge"], math.isqrt(area)
+        asked = (
+            resized_size(size[1], size[0], factor, min(fewest, pixels), pixels) for pixels in range(1, n * area + 1, 7)
+        )
+    return {math.prod(shown) // area for shown in asked}
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_the_most_tokens_within_the_budget_that_any_number_of_pixels_makes(
-    qwen: Backbone, size: tuple[int, int]
+    backbone: Backbone, size: tuple[int, int]
 ) -> None:
-    n, factor = qwen.token_count(size), qwen.image_processor.patch_size * qwen.image_processor.merge_size
-    fewest = qwen.image_processor.size["shortest_edge"]
-    possible = {
-        math.prod(resized_size(size[1], size[0], factor, min(fewest, pixels), pixels)) // factor**2
-        for pixels in range(1, n * factor**2 + 1, 7)
-    }
+    n, possible = backbone.token_count(size), possible_counts(backbone, size)
     for budget in KEEPS:
-        k = budget.resolve(n)
-        fit = qwen.fit(size, budget)
-        made = qwen.under(fit.options).token_count(size)
+        k, fit = budget.resolve(n), backbone.fit(size, budget)
+        made = backbone.under(fit.options).token_count(size)
         assert fit.usual_n == n
-        assert made <= k
-        assert made >= max(count for count in possible if count <= k)
-
-
-def test_a_budget_that_the_image_meets_already_changes_nothing(qwen: Backbone) -> None:
+        assert max(count for count in possible if count <= k) <= made <= k
     for budget in (Budget.ratio(1.0), Budget.tokens(10_000)):
-        assert qwen.fit((640, 448), budget).options is qwen.options
+        assert backbone.fit(size, budget).options is backbone.options, "met already"
 
 
 @pytest.mark.parametrize("size", SIZES[:4])
-def test_pixels_are_those_of_the_models_own_processor_asked_for_fewer(qwen: Backbone, size: tuple[int, int]) -> None:
-    image = drawn(size)
-    pixels = qwen.preprocess(image, budget=Budget.ratio(0.3))
-    smaller = qwen.under(pixels.options)
-    assert smaller.processor_arguments()["max_pixels"] < qwen.processor_arguments()["max_pixels"]
+def test_a_smaller_image_is_what_the_processor_makes_when_asked_for_less(
+    backbone: Backbone, size: tuple[int, int]
+) -> None:
+    image = photograph(*size)
+    pixels = backbone.preprocess(image, budget=Budget.ratio(0.3))
+    smaller = backbone.under(pixels.options)
+    assert math.prod(smaller.shown_size(size)) < math.prod(backbone.shown_size(size))
     assert torch.equal(pixels.data, processor_inputs(smaller, image)["pixel_values"])
-
-
-def test_tiles_are_those_of_the_models_own_processor_asked_for_fewer(internvl: Backbone) -> None:
-    image = drawn((900, 600))
-    pixels = internvl.preprocess(image, budget=Budget.ratio(0.5))
-    smaller = internvl.under(pixels.options)
-    assert torch.equal(pixels.data, processor_inputs(smaller, image)["pixel_values"])
-    assert pixels.grid[0] < internvl.preprocess(image).grid[0]
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_cells_of_a_smaller_image_tile_all_of_it(qwen: Backbone, size: tuple[int, int]) -> None:
-    (encoded,) = qwen.encode([qwen.preprocess(drawn(size), budget=Budget.ratio(0.3))])
-    ((rows, columns),) = encoded.layout
-    assert encoded.n == rows * columns == len(encoded.cells)
-    assert encoded.usual_n == encoded.full_n == qwen.token_count(size)
-    areas = (encoded.cells[:, 2] - encoded.cells[:, 0]) * (encoded.cells[:, 3] - encoded.cells[:, 1])
-    assert areas.sum() == pytest.approx(1.0)
-    everything = np.ones(encoded.n, dtype=bool)
-    region = RegionGeometry(encoded.cells, [(0.013, 0.2, 0.71, 0.93)])
+    usual, small = backbone.encode([backbone.preprocess(image), pixels])
+    ((rows, columns),) = small.layout
+    assert small.n == rows * columns == len(small.cells) < usual.n
+    assert small.usual_n == small.full_n == usual.n == backbone.token_count(size)
+    areas = (small.cells[:, 2] - small.cells[:, 0]) * (small.cells[:, 3] - small.cells[:, 1])
+    assert areas.sum() == pytest.approx(1.0), "cells tile all of it"
+    everything = np.ones(small.n, dtype=bool)
+    region = RegionGeometry(small.cells, [(0.013, 0.2, 0.71, 0.93)])
     assert region.measure(everything, everything).ecr == pytest.approx(1.0)
 
 
 def test_the_run_goes_on_with_its_own_options(qwen: Backbone) -> None:
-    image = drawn((640, 448))
+    image = photograph(640, 448)
     before = qwen.preprocess(image)
     small = qwen.preprocess(image, budget=Budget.ratio(0.25))
     after = qwen.preprocess(image)
     assert before.grid == after.grid != small.grid
     assert torch.equal(before.data, after.data)
     mixed = [qwen.encode([before])[0], qwen.encode([small])[0]]
-    together = qwen.encode([before, small])
-    for alone, batched in zip(mixed, together, strict=True):
-        assert alone.layout == batched.layout
-        assert alone.usual_n == batched.usual_n
+    for alone, batched in zip(mixed, qwen.encode([before, small]), strict=True):
+        assert (alone.layout, alone.usual_n) == (batched.layout, batched.usual_n)
         torch.testing.assert_close(alone.tokens, batched.tokens, atol=1e-5, rtol=1e-5)
 
 
@@ -157,18 +162,23 @@ def test_a_canvas_with_as_many_tiles_as_the_budget_allows(internvl: Backbone, si
         made = internvl.under(internvl.fit(size, Budget.tokens(k)).options).token_count(size)
         assert made == max(count for count in counts.values() if count <= min(k, n))
         assert made % tile == 0
-    pixels = internvl.preprocess(drawn(size), budget=Budget.tokens(4 * tile))
+    image = photograph(*size)
+    pixels = internvl.preprocess(image, budget=Budget.tokens(4 * tile))
+    assert torch.equal(pixels.data, processor_inputs(internvl.under(pixels.options), image)["pixel_values"])
     (encoded,) = internvl.encode([pixels])
     assert len(encoded.layout) == pixels.grid[0] <= 4
     assert encoded.usual_n == n
 
 
-def test_a_budget_below_one_tile_is_refused_in_words(internvl: Backbone) -> None:
+def test_a_budget_below_one_tile_is_refused_and_one_tile_is_what_is_shown(internvl: Backbone) -> None:
     tile = math.prod(internvl.tile_grid)  # type: ignore[attr-defined]
     with pytest.raises(SightlineError) as refused:
         internvl.fit((640, 448), Budget.tokens(tile - 1))
     assert f"640 x 448 pixels makes {tile} visual tokens on InternVL with the fewest tiles" in str(refused.value)
     assert f"the budget is {tile - 1}" in str(refused.value)
+    side = int(internvl.image_processor.size["width"])
+    one = internvl.under(internvl.fit((640, 448), Budget.tokens(tile)).options)
+    assert one.shown_size((640, 448)) == (side, side)
 
 
 def test_a_model_that_sees_one_size_says_so(data: Path) -> None:
@@ -177,20 +187,10 @@ def test_a_model_that_sees_one_size_says_so(data: Path) -> None:
         backbone_of(data, "llava").fit((640, 448), Budget.ratio(0.3))
 
 
-def test_what_the_tower_is_shown_is_what_it_was_asked_for(qwen: Backbone, internvl: Backbone) -> None:
-    smaller = qwen.under(qwen.fit((640, 448), Budget.ratio(0.3)).options)
-    width, height = smaller.shown_size((640, 448))
-    assert width * height <= smaller.processor_arguments()["max_pixels"]
-    side = int(internvl.image_processor.size["width"])
-    tile = math.prod(internvl.tile_grid)  # type: ignore[attr-defined]
-    one = internvl.under(internvl.fit((640, 448), Budget.tokens(tile)).options)
-    assert one.shown_size((640, 448)) == (side, side)
-
-
 @pytest.mark.parametrize("model", ["qwen3vl", "internvl"])
 def test_bytes_that_a_device_makes_smaller_become_the_hosts_pixels(data: Path, model: str) -> None:
     """On a GPU the host hands over bytes; what of them the device makes depends on the image's own options."""
-    backbone, image = backbone_of(data, model), drawn((900, 600))
+    backbone, image = backbone_of(data, model), photograph(900, 600)
     prepared = backbone.preprocess(image, budget=Budget.ratio(0.5))
     handed_over = replace(prepared, data=towered(backbone.under(prepared.options)).image_bytes(image))
     assert handed_over.data.dtype == torch.uint8
@@ -200,7 +200,7 @@ def test_bytes_that_a_device_makes_smaller_become_the_hosts_pixels(data: Path, m
 
 
 def test_a_captured_tower_encodes_smaller_images_of_one_shape(qwen: Backbone) -> None:
-    images = [drawn((640, 448)), drawn((640, 448)).transpose(Image.Transpose.FLIP_TOP_BOTTOM)]
+    images = [photograph(640, 448), photograph(640, 448).transpose(Image.Transpose.FLIP_TOP_BOTTOM)]
     budget = Budget.ratio(0.3)
     captured = CapturedVision(towered(qwen), qwen.preprocess(images[0], budget=budget), frozenset())
     for image in images:
@@ -210,43 +210,23 @@ def test_a_captured_tower_encodes_smaller_images_of_one_shape(qwen: Backbone) ->
         assert replayed.usual_n == plain.usual_n == qwen.token_count((640, 448))
 
 
-# Images in their own proportions: bounds on their pixels, and as few tokens as a budget allows.
+# Bounds on the pixels of the image itself.
 
 
-TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr")
-NATIVE_SIZES = [(300, 200), (64, 400), (20, 30), (900, 33), (900, 700)]
-"""(width, height): wide, tall, small enough to be enlarged, a strip, shrunken."""
-
-
-@pytest.fixture(scope="module", params=TYPES)
-def backbone(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> NativeResolution:
-    loaded = load_backbone(str(zoo(request.param)), dtype="float32", device="cpu")
-    assert isinstance(loaded, NativeResolution)
-    return loaded
-
-
-def noise(size: tuple[int, int]) -> Image.Image:
-    noise = np.random.default_rng(size[0]).integers(0, 256, (size[1], size[0], 3))
-    return Image.fromarray(noise.astype(np.uint8))
-
-
-@pytest.mark.parametrize("size", NATIVE_SIZES)
-def test_tokens_are_counted_as_the_processor_makes_them(backbone: NativeResolution, size: tuple[int, int]) -> None:
-    _, high, wide = backbone.image_inputs(noise(size))["image_grid_thw"][0].tolist()
-    width, height = backbone.shown_size(size)
-    assert (width, height) == (wide * 14, high * 14)
-    assert backbone.token_grid(size) == (high // 2, wide // 2)
-    assert backbone.token_count(size) == high * wide // 4
-
-
-@pytest.mark.parametrize("size", NATIVE_SIZES[:3])
-def test_options_bound_the_pixels_of_the_image_itself(backbone: NativeResolution, size: tuple[int, int]) -> None:
-    few, many = (backbone.image_options(**bound) for bound in ({"max_pixels": 9 * 784}, {"min_pixels": 40 * 784}))
-    assert backbone.under(few).token_count(size) <= 9
-    assert backbone.under(many).token_count(size) >= 40
+@pytest.mark.parametrize("size", SIZES[:5])
+def test_tokens_are_counted_as_the_processor_makes_them(native: NativeResolution, size: tuple[int, int]) -> None:
+    _, high, wide = native.image_inputs(photograph(*size))["image_grid_thw"][0].tolist()
+    assert native.shown_size(size) == (wide * 14, high * 14)
+    assert native.token_grid(size) == (high // 2, wide // 2)
+    assert native.token_count(size) == high * wide // 4
+    few, many = (native.image_options(**bound) for bound in ({"max_pixels": 9 * 784}, {"min_pixels": 40 * 784}))
+    if size != (900, 33):  # a strip is never so small
+        assert native.under(few).token_count(size) <= 9
+    assert native.under(many).token_count(size) >= 40
     for options in (few, many):
-        shown = backbone.under(options)
-        assert math.prod(shown.image_inputs(noise(size))["image_grid_thw"][0].tolist()) == shown.token_count(size) * 4
+        shown = native.under(options)
+        grid = shown.image_inputs(photograph(*size))["image_grid_thw"][0].tolist()
+        assert math.prod(grid) == shown.token_count(size) * 4
 
 
 def test_options_are_read_by_name_and_refused_when_they_cross(zoo: Callable[[str], Path]) -> None:
@@ -256,52 +236,22 @@ def test_options_are_read_by_name_and_refused_when_they_cross(zoo: Callable[[str
         load_backbone(str(zoo("glm4v")), options={"min_pixels": 20, "max_pixels": 10})
 
 
-@pytest.mark.parametrize("size", NATIVE_SIZES)
-def test_the_most_tokens_within_the_budget_that_any_bounds_on_pixels_make(
-    backbone: NativeResolution, size: tuple[int, int]
-) -> None:
-    n, counted = backbone.token_count(size), backbone.counted
-    fewest = backbone.bounds()[0]
-    possible = {
-        math.prod(backbone.resized(size, min(fewest, pixels * counted), pixels * counted)) // 784
-        for pixels in range(1, n * 784 + 1, 97)
-    }
-    for keep in (0.01, 0.1, 0.3, 0.5, 0.77, 1.0):
-        budget = Budget.ratio(keep)
-        fit = backbone.fit(size, budget)
-        made = backbone.under(fit.options).token_count(size)
-        assert fit.usual_n == n
-        assert max(count for count in possible if count <= budget.resolve(n)) <= made <= budget.resolve(n)
+def test_an_image_that_is_all_length_is_refused_in_words(native: NativeResolution) -> None:
+    with pytest.raises(SightlineError, match=f"cannot be resized for {type(native).__name__}: absolute aspect ratio"):
+        native.shown_size((28 * 300, 28))
 
 
-def test_a_smaller_image_is_what_the_processor_makes_when_asked_for_less(backbone: NativeResolution) -> None:
-    image = noise((300, 200))
-    pixels = backbone.preprocess(image, budget=Budget.ratio(0.3))
-    assert torch.equal(pixels.data, backbone.under(pixels.options).image_inputs(image)["pixel_values"])
-    usual, small = backbone.encode([backbone.preprocess(image), pixels])
-    assert small.n < usual.n == small.usual_n
-    areas = (small.cells[:, 2] - small.cells[:, 0]) * (small.cells[:, 3] - small.cells[:, 1])
-    assert areas.sum() == pytest.approx(1.0)
-
-
-def test_an_image_that_is_all_length_is_refused_in_words(backbone: NativeResolution) -> None:
-    with pytest.raises(SightlineError, match=f"cannot be resized for {type(backbone).__name__}: absolute aspect ratio"):
-        backbone.shown_size((28 * 300, 28))
-
-
-def test_a_processor_that_does_not_resize_is_noticed(
-    backbone: NativeResolution, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backbone.image_processor, "do_resize", False)
-    monkeypatch.setattr(backbone, "plans", {})
+def test_a_processor_that_does_not_resize_is_noticed(native: NativeResolution, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native.image_processor, "do_resize", False)
+    monkeypatch.setattr(native, "plans", {})
     with pytest.raises(SightlineError, match="makes 40 x 60 patches of an image of 840 x 560, its settings promise"):
-        backbone.plan((840, 560))
+        native.plan((840, 560))
 
 
 def test_methods_are_refused_alike_before_the_model_is_loaded(
-    backbone: NativeResolution, zoo: Callable[[str], Path]
+    native: NativeResolution, zoo: Callable[[str], Path]
 ) -> None:
-    loaded, described = Served.by(backbone), Served.by_description(zoo(backbone.model.config.model_type))
+    loaded, described = Served.by(native), Served.by_description(zoo(native.model.config.model_type))
     for name, kind in SELECTORS.items():
         if name != "masks":
             assert refusal(loaded, kind()) == refusal(described, kind())

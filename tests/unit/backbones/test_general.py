@@ -213,31 +213,32 @@ def test_rounding_does_not_pile_up_over_many_layers() -> None:
     assert unlike_the_loop(made, made, 1) is None
 
 
-def test_something_done_between_layers_is_noticed() -> None:
-    made = decoder()
+class Shifted(transformers.Qwen3Model):  # type: ignore[misc]
+    """Does something behind the last layer."""
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        output = super().forward(*given, **named)
+        output.last_hidden_state = output.last_hidden_state + 1.0
+        return output
+
+
+class Scaled(transformers.Qwen3Model):  # type: ignore[misc]
+    """Scales the embeddings."""
+
+    def forward(self, inputs_embeds: Tensor, **named: Any) -> Any:
+        return super().forward(inputs_embeds=inputs_embeds * 2, **named)
+
+
+def between_layers(made: Any) -> None:
     made.layers[1].register_forward_pre_hook(lambda layer, given: (given[0] * 1.01, *given[1:]))
-    assert "gives something else" in (unlike_the_loop(made, made, 1) or "")
 
 
-def test_something_done_behind_the_last_layer_is_noticed() -> None:
-    class Shifted(transformers.Qwen3Model):  # type: ignore[misc]
-        def forward(self, *given: Any, **named: Any) -> Any:
-            output = super().forward(*given, **named)
-            output.last_hidden_state = output.last_hidden_state + 1.0
-            return output
-
+@pytest.mark.parametrize("change", [
+    between_layers, lambda made: setattr(made, "__class__", Shifted), lambda made: setattr(made, "__class__", Scaled),
+], ids=["between layers", "behind the last layer", "to the embeddings"])  # fmt: skip
+def test_whatever_a_decoder_does_beside_its_layers_is_noticed(change: Callable[[Any], None]) -> None:
     made = decoder()
-    made.__class__ = Shifted
-    assert "gives something else" in (unlike_the_loop(made, made, 1) or "")
-
-
-def test_embeddings_that_the_decoder_scales_are_noticed() -> None:
-    class Scaled(transformers.Qwen3Model):  # type: ignore[misc]
-        def forward(self, inputs_embeds: Tensor, **named: Any) -> Any:
-            return super().forward(inputs_embeds=inputs_embeds * 2, **named)
-
-    made = decoder()
-    made.__class__ = Scaled
+    change(made)
     assert "gives something else" in (unlike_the_loop(made, made, 1) or "")
 
 

@@ -1,4 +1,4 @@
-"""Prompts: where a string stands in them, and prefixes of architectures that declare their spans."""
+"""Prompts: where a string stands in them, and spans of architectures that declare theirs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.answering.answerer import Answerer
-from sightline.answering.materialise import materialise
-from sightline.answering.scorers.spoken import Generation
 from sightline.arms.arm import parse_arm
 from sightline.backbones import Backbone, load_backbone
-from sightline.backbones.base import model_inputs, model_logits
+from sightline.backbones.base import model_logits
 from sightline.backbones.general import General
 from sightline.backbones.prompting import occurrences, target_span
-from sightline.core.prefix import Encoded, Prefix, Prompt
-from sightline.core.probe import Probe
-from sightline.core.selection import PositionPolicy, Selection
 from sightline.core.span import KeptSpan
-from tests.unit.backbones.named import QUESTION, TARGET, TYPES, general, photograph
+from tests.unit.backbones.named import QUESTION, TARGET, TYPES, general, photograph, prefix_of
 
 
 @pytest.fixture(scope="module")
@@ -92,54 +86,12 @@ def test_a_prompt_says_which_spans_fell_back_to_all_of_it(backbone: Backbone) ->
     assert absent.found("prompt") is absent.found("none") is None, "nothing was looked for"
 
 
-# The general route with declared cells: the model's own logits and words, pruned spans, separators, batches.
-
-
-POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")
-PROBE = Probe("p", "x.png", "x", QUESTION, "yes", TARGET, TARGET, ((0.1, 0.1, 0.3, 0.2),))
-YES_NO = ("yes", "no")
+# The general route with declared cells: prompts, the image shown smaller, separators.
 
 
 @pytest.fixture(scope="module", params=TYPES)
 def declared(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> General:
     return general(zoo(request.param))
-
-
-@pytest.fixture(scope="module")
-def encoded(declared: General) -> Encoded:
-    return declared.encode([declared.preprocess(photograph())])[0]
-
-
-def kept_span(encoded: Encoded, anchors: Tensor) -> KeptSpan | None:
-    return None if encoded.separators is None else KeptSpan.of(encoded.separators, anchors, encoded.n)
-
-
-def prefix_of(
-    declared: General,
-    encoded: Encoded,
-    prompt: Prompt,
-    anchors: Tensor,
-    policy: PositionPolicy = "preserve",
-) -> Prefix:
-    return materialise(declared, encoded, prompt, Selection(anchors), policy, kept_span(encoded, anchors))
-
-
-def test_a_named_architecture_is_no_longer_the_general_one(declared: General) -> None:
-    assert type(declared) is not General
-    assert declared.title == type(declared).__name__
-    assert type(declared).cells is not General.cells
-    assert declared.serves("vision.received@-1") is None
-
-
-@pytest.mark.parametrize("size", [(200, 130), (60, 250), (430, 400)])
-def test_keep_one_gives_the_models_own_logits_under_both_policies(declared: General, size: tuple[int, int]) -> None:
-    image = photograph(*size)
-    (encoded,) = declared.encode([declared.preprocess(image)])
-    prompt = declared.prompt(QUESTION, TARGET)
-    theirs = model_logits(declared, image, (*prompt.head, *prompt.tail), len(prompt.head))
-    for policy in POLICIES:
-        ours = declared.language.prefix_logits(prefix_of(declared, encoded, prompt, torch.arange(encoded.n), policy))
-        assert (ours - theirs).abs().max() <= 1e-4
 
 
 def test_the_prompt_is_what_the_processor_itself_writes(declared: General) -> None:
@@ -151,51 +103,6 @@ def test_the_prompt_is_what_the_processor_itself_writes(declared: General) -> No
     inputs = processor(text=[text], images=[image], return_tensors="pt", add_special_tokens=not doubled)
     ids = (*prompt.head, *declared.span_ids(image.size), *prompt.tail)
     assert inputs["input_ids"][0].tolist() == list(ids)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_pruned_prefix_is_shorter_and_its_ids_are_as_stated(
-    declared: General, encoded: Encoded, policy: PositionPolicy
-) -> None:
-    prompt, anchors = declared.prompt(QUESTION, TARGET), torch.arange(0, encoded.n, 3)
-    whole = prefix_of(declared, encoded, prompt, torch.arange(encoded.n), policy)
-    pruned = prefix_of(declared, encoded, prompt, anchors, policy)
-    assert len(pruned.embeds) < len(whole.embeds)
-    assert pruned.k == len(anchors)
-    assert pruned.full_length == len(whole.embeds)
-    assert declared.language.prefix_logits(pruned).isfinite().all()
-    span = slice(pruned.start, pruned.start + pruned.span)
-    kept = kept_span(encoded, anchors)
-    slots = anchors if kept is None else kept.slots
-    if policy == "preserve":
-        assert torch.equal(pruned.positions[:, span], whole.positions[:, pruned.start + slots])
-        assert torch.equal(pruned.positions[:, span.stop :], whole.positions[:, whole.start + whole.span :])
-    elif declared.axes == 1:
-        assert torch.equal(pruned.positions[0], torch.arange(len(pruned.embeds)))
-    torch.testing.assert_close(pruned.embeds[span], whole.embeds[whole.start + slots])
-
-
-def test_rows_alone_and_in_a_padded_batch_agree(declared: General, encoded: Encoded) -> None:
-    prompt = declared.prompt(QUESTION, TARGET, YES_NO)
-    prefixes = [prefix_of(declared, encoded, prompt, torch.arange(0, encoded.n, stride)) for stride in (1, 2, 5)]
-    for prefix, batched in zip(prefixes, declared.language.score(prefixes), strict=True):
-        (alone,) = declared.language.score([prefix])
-        for mine, other in zip(alone, batched, strict=True):
-            assert mine.loss == pytest.approx(other.loss, abs=1e-4)
-
-
-def test_words_are_those_that_the_model_generates(declared: General, encoded: Encoded) -> None:
-    passed = Answerer(declared, Generation()).over(parse_arm("full"), [PROBE], [encoded])
-    prefix = passed.prefix(0)
-    ours = declared.language.generate(prefix, 8, declared.stop_ids, passed.cutter([0], [prefix]))
-    prompt = Generation().prompt(declared, PROBE)
-    inputs = model_inputs(declared, photograph(), (*prompt.head, *prompt.tail), len(prompt.head))
-    with torch.inference_mode():
-        complete = declared.model.generate(**inputs, max_new_tokens=8, do_sample=False, num_beams=1)
-    theirs = complete[0, inputs["input_ids"].shape[1] :].tolist()
-    stop = next((place for place, token in enumerate(theirs) if token in declared.stop_ids), len(theirs))
-    assert ours == theirs[:stop]
-    assert ours
 
 
 @pytest.mark.parametrize("name", ["idefics3", "smolvlm", "mistral3"])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.base import processor_inputs
-from sightline.backbones.signals import hidden_indices
+from sightline.core.selection import hidden_indices
 from sightline.errors import SightlineError
 
 TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr", "internvl")
