@@ -16,7 +16,7 @@ from sightline.geometry.cells import Cells
 
 @BACKBONES.register("gemma3")
 class Gemma3(SquarePicture):
-    """Patches are pooled.
+    """The image is stretched to a square, so cells are a plain grid.
 
     Tokens of the picture attend to each other, whatever their order; the question sees them causally. The decoder is
     the model's own, which makes that mask from token types. Pan-and-scan, which shows crops behind the picture and is

@@ -11,7 +11,7 @@ from sightline.backbones.own_decoder import CONTINUATION
 
 @BACKBONES.register("paligemma")
 class PaliGemma(SquarePicture):
-    """One token per patch of the square.
+    """The image is stretched to a square, one token per patch, so cells are a plain grid.
 
     A prompt is the image, ``<bos>``, the question and a line end; all of it attends to all of it. What follows is
     causal and ends with ``<eos>``. Positions are counted from 1.

@@ -32,9 +32,10 @@ QUESTION, TARGET = "Is the word EXIT visible in the image?", "EXIT"
 
 def architecture(name: str, zoo: Callable[[str], Path], attention: str = "sdpa", dtype: str = "float32") -> Backbone:
     """One of ``ARCHITECTURES``, loaded."""
-    given = SHIPPED.get(name.removeprefix("shipped-"), {}) if name.startswith("shipped-") else {}
-    folder = DATA / "tiny" / name.removeprefix("shipped-") if name.startswith("shipped-") else zoo(name)
-    backbone = load_backbone(str(folder), dtype=dtype, device="cpu", attention=attention, options=given)
+    kind, _, model = name.partition("-")
+    shipped = kind == "shipped"
+    folder, options = (DATA / "tiny" / model, SHIPPED[model]) if shipped else (zoo(name), {})
+    backbone = load_backbone(str(folder), dtype=dtype, device="cpu", attention=attention, options=options)
     if isinstance(backbone, General):
         backbone.identity = {}  # cells are found anew: what another version remembered would prove nothing
     return backbone

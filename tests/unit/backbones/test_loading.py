@@ -102,7 +102,7 @@ LACKING = r"^copy lacks \d+ tensors that its config\.json asks for: \S+, \S+, "
     ],
     ids=["qwen3vl", "llava", "internvl", "clip", "one missing tensor is enough", "another shape"],
 )
-def test_a_checkpoint_that_is_not_whole_is_refused_by_the_names_of_its_tensors(
+def test_a_checkpoint_that_lacks_tensors_is_refused_by_their_names(
     model: str, change: Callable[[dict[str, Tensor]], dict[str, Tensor]], words: str, data: Path, tmp_path: Path
 ) -> None:
     folder = str(with_weights(data / "tiny" / model, tmp_path / "copy", change))

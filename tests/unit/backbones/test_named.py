@@ -267,30 +267,6 @@ def test_keys_and_values_are_projections_of_hidden_states(
         torch.testing.assert_close(backbone.vision_signal(f"vision.cls_{part}@2", encoded).flatten(), first)
 
 
-@pytest.mark.parametrize("name", LAID)
-def test_signals_and_tokens_do_not_depend_on_images_beside(eager: Callable[[str], General], name: str) -> None:
-    backbone = eager(name)
-    needs = ["vision.received@-1", "vision.hidden@-2"]
-    pixels = [backbone.preprocess(photograph(200, 130, seed)) for seed in (3, 4, 5)]
-    together = backbone.encode(pixels, needs)
-    for item, beside in zip(pixels, together, strict=True):
-        (alone,) = backbone.encode([item], needs)
-        torch.testing.assert_close(beside.tokens, alone.tokens, atol=1e-4, rtol=1e-4)
-        for signal in needs:
-            torch.testing.assert_close(
-                backbone.vision_signal(signal, beside), backbone.vision_signal(signal, alone), atol=1e-5, rtol=1e-4
-            )
-
-
-@pytest.mark.parametrize("name", LAID)
-def test_asking_for_signals_changes_no_token(zoo: Callable[[str], Path], name: str) -> None:
-    backbone = general(zoo(name))
-    pixels = backbone.preprocess(photograph())
-    (plain,), (asked,) = backbone.encode([pixels]), backbone.encode([pixels], ["vision.received@-1"])
-    assert torch.equal(plain.tokens, asked.tokens)
-    assert not plain.captured
-
-
 def test_merging_before_projection_is_projecting_what_was_merged(eager: Callable[[str], General]) -> None:
     """One token alone, merged with nobody, is the token that the model makes of it."""
     backbone = eager("llava_next")
@@ -330,11 +306,3 @@ def test_states_are_merged_only_where_the_projector_reads_those_that_methods_mer
         for name in ("visionzip", "prumerge", "prumerge_plus"):
             assert f"no: it merges states -2 of the vision tower, and the projector reads {said}" in methods[name]
         assert methods["fastervlm"] == "yes"
-
-
-@pytest.mark.parametrize("name", [name for name in LAID if name not in ("llava_next", "granite_vision")])
-def test_architectures_that_cannot_merge_before_projection_say_so(eager: Callable[[str], General], name: str) -> None:
-    backbone = eager(name)
-    (encoded,) = backbone.encode([backbone.preprocess(photograph())], ["vision.hidden@-2"])
-    with pytest.raises(SightlineError, match="cannot merge vision states before projection"):
-        backbone.merge_sources(encoded)
