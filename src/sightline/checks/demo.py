@@ -77,14 +77,18 @@ def run_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases:
     return Demo(run, summary, build_report([run.path], out, cases=cases, draws=draws), save_picture(run, out / PICTURE))
 
 
-def audit_pages(out: Path, arms: Sequence[str], limit: int | None, **settings: Any) -> Run:
-    """The shipped reader on shipped pages, into ``out`` or, of only the first so many images, a folder that says so."""
+def audit_pages(out: Path, arms: Sequence[str], limit: int | None, most: int | None = None, **settings: Any) -> Run:
+    """The shipped reader on shipped pages, into ``out`` or, of only the first so many images, a folder that says so.
+
+    Without a ``limit`` it is ``most`` of them, where that is not all.
+    """
     from sightline.auditing.audit import audit
     from sightline.auditing.config import read_config
 
     folder = out if limit is None else out.with_name(f"{out.name}-{limit}-images")
-    own = {"model": str(asset("reader")), "out": folder, "arms": list(arms), "dtype": "float32", "limit": limit}
-    return audit(read_config(None, {**own, **settings}))
+    limits = [count for count in (limit, most) if count is not None]
+    own = {"model": str(asset("reader")), "out": folder, "arms": list(arms), "dtype": "float32"}
+    return audit(read_config(None, {**own, **settings, "limit": min(limits, default=None)}))
 
 
 def save_picture(run: Run, path: Path) -> Path | None:
@@ -151,10 +155,9 @@ def run_open_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, c
     probes, images = scenes / "open_probes.jsonl", scenes / "open_images"
     if not probes.exists():
         return None
-    most = IMAGES if limit is None else min(limit, IMAGES)
-    settings = {"probes": probes, "images": images, "shard_images": OPEN_SHARD_IMAGES, "limit": most}
+    settings = {"probes": probes, "images": images, "shard_images": OPEN_SHARD_IMAGES, "matched_controls": False}
     # Boxes are for the oracle alone: no other arm looks at them.
-    run = audit_pages(out / "open-run", OPEN_ARMS, limit, **settings, box_source="gt", matched_controls=False)
+    run = audit_pages(out / "open-run", OPEN_ARMS, limit, IMAGES, **settings, box_source="gt")
     summary = arm_summary(run.frame(), metrics=METRICS, draws=draws)
     report = build_report([run.path], out / "open-answers", cases=cases, draws=draws)
     lost, survived = answers_without_evidence(run)
