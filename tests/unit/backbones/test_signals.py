@@ -194,9 +194,8 @@ def test_images_encoded_together_keep_their_own_signals(zoo: Callable[[str], Pat
     backbone = load_backbone(str(zoo(model_type)), dtype="float32", device="cpu")
     pictures = [image().resize(size) for size in ((252, 112), (168, 168), (168, 168))]
     pictures[2] = pictures[2].transpose(Image.Transpose.ROTATE_90)
-    needs, allowed = needs_of(backbone), {"atol": 1e-4, "rtol": 0.0}
-    if model_type not in TYPES:
-        allowed = {"atol": 1e-5, "rtol": 1e-4}
+    needs = needs_of(backbone)
+    far, share = (1e-4, 0.0) if model_type in TYPES else (1e-5, 1e-4)
     for group in ([0, 1, 2], [1, 2]):
         together = backbone.encode([backbone.preprocess(pictures[i]) for i in group], needs)
         for i, found in zip(group, together, strict=True):
@@ -204,7 +203,7 @@ def test_images_encoded_together_keep_their_own_signals(zoo: Callable[[str], Pat
             assert (found.tokens - alone.tokens).abs().max() <= 1e-4
             for name in needs:
                 ours, expected = (backbone.vision_signal(name, each) for each in (found, alone))
-                torch.testing.assert_close(ours, expected, **allowed, msg=lambda said, name=name: f"{name}: {said}")
+                torch.testing.assert_close(ours, expected, atol=far, rtol=share)
 
 
 @pytest.mark.parametrize("model_type", TYPES)
