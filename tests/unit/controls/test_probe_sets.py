@@ -1,4 +1,4 @@
-"""None"""
+"""Control sets: wrong and gray images, boxes, occlusion, text replacement, through the command too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-""""""
+"""Probe sets on disk: rows of both dialects, digests, locks and splits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,42 +65,28 @@ def test_round_trip(tmp_path: Path, name: str) -> None:
     assert (read.construction, read.source) == ({"seed": 17}, {"annotations": "x.json"})
 
 
-def test_the_header_comes_first(tmp_path: Path) -> None:
-    write_probes(tmp_path / "p.jsonl", [PLAIN])
-    header = json.loads((tmp_path / "p.jsonl").read_text().splitlines()[0])
-    assert list(header) == ["sightline_probes", "digest", "construction", "source"]
-    assert header["digest"] == ProbeSet((PLAIN,)).digest
-    assert header["digest"].startswith("sha256:")
-
-
-def test_the_digest_is_of_content_alone(tmp_path: Path) -> None:
+def test_the_header_comes_first_and_its_digest_is_of_content_alone(tmp_path: Path, save: Any) -> None:
     digest = ProbeSet((PROBE, PLAIN)).digest
     assert write_probes(tmp_path / "a.jsonl", [PROBE, PLAIN], source={"x": 1}).digest == digest
     assert write_probes(tmp_path / "b" / "c.gz", [PROBE, PLAIN]).digest == digest
-    reordered = replace(PROBE, extra={"note": None, "rank": 3})
-    assert ProbeSet((reordered, PLAIN)).digest == digest
+    assert ProbeSet((replace(PROBE, extra={"note": None, "rank": 3}), PLAIN)).digest == digest
+    header = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
+    assert list(header) == ["sightline_probes", "digest", "construction", "source"]
+    assert header["digest"] == digest
+    assert digest.startswith("sha256:")
+    assert read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN))).probes == (PLAIN,), "it may be left out"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"id": "c"},
-        {"image": "c.jpg"},
-        {"image_id": "c"},
-        {"question": "?"},
-        {"label": "no"},
-        {"target_text": "x"},
-        {"source_text": "x"},
-        {"regions": ()},
-        {"boxes": None},
-        {"kind": ""},
-        {"view": "orig"},
-        {"occlude": ()},
-        {"extra": {"rank": 4}},
-    ],
-)
-def test_every_field_enters_the_digest(change: dict[str, Any]) -> None:
-    assert ProbeSet((replace(PROBE, **change),)).digest != ProbeSet((PROBE,)).digest
+CHANGES: dict[str, Any] = {
+    "id": "c", "image": "c.jpg", "image_id": "c", "question": "?", "label": "no",
+    "target_text": "x", "source_text": "x",
+    "regions": (), "boxes": None, "kind": "", "view": "orig", "occlude": (), "extra": {"rank": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_field_enters_the_digest(name: str) -> None:
+    assert ProbeSet((replace(PROBE, **{name: CHANGES[name]}),)).digest != ProbeSet((PROBE,)).digest
 
 
 def test_a_changed_file_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -110,10 +97,6 @@ def test_a_changed_file_is_refused_in_one_line(tmp_path: Path) -> None:
         read_probes(path)
     assert "\n" not in str(caught.value)
     assert read_probes(path, check_digest=False).probes[1].label == "yes"
-
-
-def test_a_header_may_leave_out_the_digest(save: Any) -> None:
-    assert read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN))).probes == (PLAIN,)
 
 
 @pytest.mark.parametrize("value", [float("nan"), [float("-inf")], "\ud800"])
@@ -423,41 +406,26 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_unchanged_set_passes(path: Path) -> None:
-    assert verify_lock(path, ProbeSet(PROBES)).digest == ProbeSet(PROBES).digest
+NO_LONGER = replace(PROBES[1], label="no", regions=((0.1, 0.1, 0.3, 0.2),))
 
 
-def test_the_message_says_what_changed(path: Path) -> None:
-    changed = replace(PROBES[1], label="no", regions=((0.1, 0.1, 0.3, 0.2),))
-    added = replace(PROBES[0], id="new")
-    with pytest.raises(SightlineError) as caught:
-        verify_lock(path, ProbeSet((PROBES[0], changed, *PROBES[3:], added)))
-    assert str(caught.value) == (
-        f"{path} differs from its lock: 1 changed (p1: label, regions); 1 added (new); 1 removed (p2)"
-    )
-
-
-def test_long_lists_are_cut(path: Path) -> None:
-    others = tuple(replace(probe, question="?") for probe in PROBES)
-    with pytest.raises(SightlineError, match=r"6 changed \(p0: question; p1: question; p2: question; and 3 more\)"):
-        verify_lock(path, ProbeSet(others))
-
-
-def test_a_field_that_appears_is_a_change(path: Path) -> None:
-    shown = (replace(PROBES[0], boxes=()), *PROBES[1:])
-    with pytest.raises(SightlineError, match=r"1 changed \(p0: boxes\)"):
-        verify_lock(path, ProbeSet(shown))
-
-
-def test_order_is_content(path: Path) -> None:
-    with pytest.raises(SightlineError, match="the same probes in another order"):
-        verify_lock(path, ProbeSet(PROBES[::-1]))
-
-
-def test_changed_images_are_named(path: Path) -> None:
-    verify_lock(path, ProbeSet(PROBES), images={"0.jpg": "sha256:aa", "1.jpg": "sha256:cc"})
-    with pytest.raises(SightlineError, match=r"1 images with other bytes \(0\.jpg\)"):
-        verify_lock(path, ProbeSet(PROBES), images={"0.jpg": "sha256:bb"})
+@pytest.mark.parametrize(
+    ("probes", "images", "says"),
+    [
+        ((PROBES[0], NO_LONGER, *PROBES[3:], replace(PROBES[0], id="new")), {},
+         r"1 changed \(p1: label, regions\); 1 added \(new\); 1 removed \(p2\)$"),
+        ([replace(probe, question="?") for probe in PROBES], {},
+         r"6 changed \(p0: question; p1: question; p2: question; and 3 more\)"),
+        ((replace(PROBES[0], boxes=()), *PROBES[1:]), {}, r"1 changed \(p0: boxes\)"),
+        (PROBES[::-1], {}, "the same probes in another order"),
+        (PROBES, {"0.jpg": "sha256:bb"}, r"1 images with other bytes \(0\.jpg\)"),
+    ],
+)  # fmt: skip
+def test_a_changed_set_is_refused_with_what_changed(path: Path, probes: Any, images: Any, says: str) -> None:
+    same = {"0.jpg": "sha256:aa", "1.jpg": "sha256:cc"}
+    assert verify_lock(path, ProbeSet(PROBES), images=same).digest == ProbeSet(PROBES).digest
+    with pytest.raises(SightlineError, match=f"^{re.escape(str(path))} differs from its lock: {says}"):
+        verify_lock(path, ProbeSet(tuple(probes)), images=images)
 
 
 def test_a_lock_does_not_give_way(path: Path) -> None:
@@ -468,20 +436,15 @@ def test_a_lock_does_not_give_way(path: Path) -> None:
     assert len(verify_lock(path, ProbeSet(PROBES[:3])).fields) == 3
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"sightline_lock": 1}'])
-def test_other_files_are_no_locks(tmp_path: Path, text: str) -> None:
-    (tmp_path / "p.jsonl.lock.json").write_text(text)
-    with pytest.raises(SightlineError, match="not a probe lock"):
-        verify_lock(tmp_path / "p.jsonl", ProbeSet(PROBES))
-
-
 @pytest.mark.parametrize(
-    "content", ["[]", "[" * 3000, '{"sightline_lock": 1, "digest": "x", "probes": {"a": NaN}}', '{"sightline_lock": 1}']
-)
+    "content", ["", "[]", "{}", "[" * 3000, '{"sightline_lock": 1, "digest": "x", "probes": {"a": NaN}}',
+                '{"sightline_lock": 1}'],
+)  # fmt: skip
 def test_a_damaged_lock_is_one_line(path: Path, content: str) -> None:
     lock_path(path).write_text(content)
-    with pytest.raises(SightlineError, match="not a probe lock"):
-        read_lock(lock_path(path))
+    for read in (lambda: read_lock(lock_path(path)), lambda: verify_lock(path, ProbeSet(PROBES))):
+        with pytest.raises(SightlineError, match="not a probe lock"):
+            read()
 
 
 # The paper's two splits: tenths of sha1 for yes/no probes, halves of md5 for open questions.

@@ -10,7 +10,7 @@ import pytest
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import HardPairRules
-from sightline.probes.formats.published_questions import OcrBench
+from sightline.probes.formats.published_questions import PUBLISHED
 from sightline.probes.questions import add_decoys, refuse_word_rules, sample_questions, take_questions
 
 RULES = HardPairRules()
@@ -72,7 +72,7 @@ def test_each_kind_is_shuffled_in_the_order_of_the_benchmark_then_by_name() -> N
         drawn += [(kind, number) for number in rows[:5]]
     after = rng.random()
     ours = random.Random(29)
-    found = sample_questions(probes, 5, ours, OcrBench.kinds)
+    found = sample_questions(probes, 5, ours, PUBLISHED["ocrbench"].kinds)
     assert [(probe.kind, int(probe.image_id)) for probe in found] == sorted(drawn)
     assert ours.random() == after
 

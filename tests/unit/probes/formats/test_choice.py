@@ -89,8 +89,7 @@ def test_a_file_is_recognised_by_how_it_begins(tmp_path: Path, columns: Path) ->
 @pytest.mark.parametrize("text", ["", "[1, 2]", '{"images": [], "annotations": []}', '{\n  "words": []\n}', "a,b\n"])
 def test_a_file_that_nobody_recognises_is_refused_with_the_known_formats(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
-    known = ", ".join(FORMATS)
-    with pytest.raises(SightlineError, match=rf"in no known annotation format \({known}\); --format"):
+    with pytest.raises(SightlineError, match=rf"in no known annotation format \({', '.join(FORMATS)}\); --format"):
         detect_format(tmp_path / "x")
 
 
@@ -103,9 +102,28 @@ def test_a_file_that_two_formats_recognise_needs_a_word_from_the_user(
     assert len(load_regions(columns, file_format="columns").records) == 2
 
 
-def test_an_unknown_format_is_met_with_the_nearest_name(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="unknown annotation format 'textorc'; did you mean 'textocr'"):
-        load_regions(save(tmp_path / "t", TEXTOCR), file_format="textorc")
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        ("textocr", {"file_format": "textorc"}, "unknown annotation format 'textorc'; did you mean 'textocr'"),
+        ("regions", {"pairing": "shifted"}, r"^format regions has no option --pairing; formats .*: textocr$"),
+        ("columns", {"order": "xywh"}, r"has no option --boxes; formats that have it: qa, regions, textocr$"),
+        ("regions", {"separator": "/"}, r"no option --format-option separator; formats that have it: columns$"),
+        ("textocr", {"paring": "shifted"}, "format textocr has no option 'paring'; did you mean 'pairing'"),
+        ("textocr", {"x": 1}, "no option 'x'; known: order, units, pairing, small_boxes, min_ann"),
+        ("textocr", {"pairing": "x"}, r"^--pairing 'x': input should be 'paired' or 'shifted' \(format textocr"),
+        ("textocr", {"order": "xyxy"}, "TextOCR boxes are xywh in pixels by definition"),
+        ("columns", {"first_line": "two"}, "--format-option first_line 'two': input should be a valid integer"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_what_is_possible(
+    tmp_path: Path, columns: Path, kind: str, options: dict[str, Any], says: str
+) -> None:
+    files = {"textocr": save(tmp_path / "t", TEXTOCR), "regions": save(tmp_path / "r", RECORD), "columns": columns}
+    with pytest.raises(SightlineError, match=says):
+        load_regions(files[kind], **options)
+    textocr = files["textocr"]
+    assert load_regions(textocr, order="xywh", units="pixels").records == load_regions(textocr).records
 
 
 def test_options_are_those_of_the_format_and_end_up_in_the_source(columns: Path) -> None:
@@ -128,37 +146,6 @@ def test_the_artifact_profile_of_textocr_is_the_shifted_pairing_with_tiny_boxes_
     assert [load_regions(path).source[fact] for fact in facts] == ["paired", "pixels", 1.0]
     artifact = load_regions(path, profile="artifact", pairing="paired", min_annotation_area=2)
     assert [artifact.source[fact] for fact in facts] == ["paired", "normalised", 2.0]
-
-
-def test_an_option_of_other_formats_is_refused_by_naming_them(tmp_path: Path, columns: Path) -> None:
-    record = save(tmp_path / "r", RECORD)
-    with pytest.raises(SightlineError, match=r"^format regions has no option --pairing; formats .*: textocr$"):
-        load_regions(record, pairing="shifted")
-    with pytest.raises(SightlineError, match=r"has no option --boxes; formats that have it: qa, regions, textocr$"):
-        load_regions(columns, order="xywh")
-    with pytest.raises(SightlineError, match=r"no option --format-option separator; formats that have it: columns$"):
-        load_regions(record, separator="/")
-
-
-def test_an_option_that_no_format_has_is_met_with_the_nearest_name(tmp_path: Path) -> None:
-    path = save(tmp_path / "t", TEXTOCR)
-    with pytest.raises(SightlineError, match="format textocr has no option 'paring'; did you mean 'pairing'"):
-        load_regions(path, paring="shifted")
-    with pytest.raises(SightlineError, match="no option 'x'; known: order, units, pairing, small_boxes, min_ann"):
-        load_regions(path, x=1)
-
-
-def test_a_wrong_value_is_refused_with_what_is_possible(tmp_path: Path, columns: Path) -> None:
-    path = save(tmp_path / "t", TEXTOCR)
-    with pytest.raises(SightlineError, match=r"^--pairing 'x': input should be 'paired' or 'shifted' \(format textocr"):
-        load_regions(path, pairing="x")
-    with pytest.raises(SightlineError, match="--format-option first_line 'two': input should be a valid integer"):
-        load_regions(columns, first_line="two")
-
-
-def test_what_textocr_is_by_definition_may_be_said(tmp_path: Path) -> None:
-    path = save(tmp_path / "t", TEXTOCR)
-    assert load_regions(path, order="xywh", units="pixels").records == load_regions(path).records
 
 
 def test_an_option_without_default_is_needed(columns: Path, monkeypatch: pytest.MonkeyPatch) -> None:
