@@ -111,20 +111,28 @@ def test_strangers_are_refused_and_nothing_is_written(
     "body",
     [
         b"", b"[]", b"{", b'{"number": 99}', b'{"number": true, "fields": {}}', b'{"number": "0", "fields": {}}',
-        b'{"number": 0, "fields": 7}', b'{"number": 0, "fields": {}, "supersedes": "x"}',
+        b'{"number": 0, "fields": 7}', b'{"number": 0, "fields": {}, "supersedes": "x"}', b"[" * 20_000,
         b'{"number": 0, "fields": {"qc_decision": ["unclear"]}}', b'{"number": 0, "fields": {}, "supersedes": 12345}',
-        b'{"number": 0, "fields": {"qc_decision": {}}}', b"\xff\xfe",
+        b'{"number": 0, "fields": {"qc_decision": {}}}', b"\xff\xfe", b'{"number": 1e400, "fields": {}}',
+        b'{"number": 0, "fields": {}, "supersedes": 1000000000000000000000000000000}',
+        b'{"number": 0, "fields": {"annotator_notes": "\\ud800"}}', b'{"number": 0, "fields": {"qc_decision": [[]]}}',
     ],
 )  # fmt: skip
-def test_what_is_no_answer_is_refused_in_words(task: Campaign, body: bytes) -> None:
+def test_what_is_no_answer_is_refused_in_one_line(task: Campaign, body: bytes) -> None:
     response = client(task).post("/save", content=body)
     assert response.status_code == 400
     assert response.json()["error"]
+    assert "\n" not in response.json()["error"]
     assert task.journal.entries() == []
 
 
-def test_an_endless_answer_is_cut_off(task: Campaign) -> None:
+def test_what_is_endless_or_of_another_kind_is_refused(task: Campaign, tmp_path: Path) -> None:
     assert client(task).post("/save", content=b" " * (LONGEST_BODY + 1)).status_code == 413
+    assert client(task).get("/item/" + "9" * 5000).status_code == 404
+    evidence = client(sample_task(tmp_path / "evidence", 2, EVIDENCE))
+    for region in ([0, 0, 1, 1], 7, None):
+        boxes = {"boxes": [{"region": region, "role": [], "text": ""}]}
+        assert save(evidence, 0, boxes, confirmed=False).status_code == 400
 
 
 def test_two_windows_do_not_overwrite_each_other(task: Campaign) -> None:
@@ -230,33 +238,6 @@ def test_a_photograph_that_asks_to_be_turned_is_shown_as_it_is_stored(tmp_path: 
         gray = np.asarray(shown.convert("L"))
     assert gray[2, 2] < 64
     assert gray[2, -2] > 192, "where it would be if it were turned"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[" * 20_000,
-        b'{"number": 0, "fields": {}, "supersedes": 1000000000000000000000000000000}',
-        b'{"number": 0, "fields": {"annotator_notes": "\\ud800"}, "supersedes": null}',
-        b'{"number": 0, "fields": {"qc_decision": [[]]}, "supersedes": null}',
-        b'{"number": 1e400, "fields": {}, "supersedes": null}',
-    ],
-)
-def test_an_answer_that_is_none_gets_one_line_and_no_failure(task: Campaign, body: bytes) -> None:
-    answer = client(task).post("/save", content=body)
-    assert answer.status_code == 400
-    assert "\n" not in answer.json()["error"]
-
-
-@pytest.mark.parametrize("region", [[0, 0, 1, 1], 7, None])
-def test_a_role_of_any_kind_is_refused_in_words(tmp_path: Path, region: Any) -> None:
-    task = sample_task(tmp_path / "task", 2, EVIDENCE)
-    answer = save(client(task), 0, {"boxes": [{"region": region, "role": [], "text": ""}]}, confirmed=False)
-    assert answer.status_code == 400
-
-
-def test_a_number_that_is_too_long_names_no_item(task: Campaign) -> None:
-    assert client(task).get("/item/" + "9" * 5000).status_code == 404
 
 
 def test_a_contradiction_names_the_question_to_look_at(task: Campaign) -> None:

@@ -77,8 +77,9 @@ def sweeping() -> Iterator[str]:
 
 def test_annotation_variants_and_detectors_are_sources_of_one_registry() -> None:
     assert source_names()[0] == "annotation"
-    assert set(source_names()) >= {"annotation", *VARIANTS, *DETECTORS}
+    assert set(source_names()) >= {"annotation", *VARIANTS, *DETECTORS, "rapidocr", "easyocr", "tesseract"}
     assert set(source_names()) == set(BOX_SOURCES)
+    assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
 
 
 def test_an_unknown_source_is_met_with_the_nearest_name() -> None:
@@ -217,14 +218,12 @@ def boxes(values: list[list[float]]) -> tuple[Box, ...]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_golden_vector(data: Path, variant: str) -> None:
+def test_the_golden_vector_and_every_row_of_the_reference_to_the_last_bit(data: Path, variant: str) -> None:
     misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
     assert simulate(ORACLE, "textocr-a:hard-small-pos", variant).boxes == boxes(misc["box_sources"][variant])
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_row_of_the_reference_to_the_last_bit(data: Path, variant: str) -> None:
     recorded = rows(data, variant)
+    assert len(recorded) == 104
+    probes = []
     for row in recorded:
         oracle = boxes(row["oracle_evidence_regions"])
         found = simulate(oracle, row["sample_id"], variant)
@@ -232,20 +231,9 @@ def test_every_row_of_the_reference_to_the_last_bit(data: Path, variant: str) ->
         assert found.found == row["box_detector_kept_oracle_count"]
         best = best_ious(oracle, found.boxes)
         assert sum(best) / len(best) == pytest.approx(row["box_detector_mean_best_iou"], abs=1e-15)
-    assert len(recorded) == 104
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_quality_over_a_probe_set(data: Path, variant: str) -> None:
+        probes.append(replace(PROBE, id=row["sample_id"], regions=oracle, boxes=boxes(row["evidence_regions"])))
     summary = json.loads((data / "golden_e2e" / "inputs" / "box_robustness" / "summary.json").read_text())
     expected = next(entry for entry in summary if entry["variant"] == variant)
-    probes = [
-        Probe(
-            id=row["sample_id"], image="a.jpg", image_id="a", question="q", label="yes", target_text="", source_text="",
-            regions=boxes(row["oracle_evidence_regions"]), boxes=boxes(row["evidence_regions"]),
-        )
-        for row in rows(data, variant)
-    ]  # fmt: skip
     quality = BoxQuality.of(probes)
     assert quality.boxes_per_probe == pytest.approx(expected["mean_observed_boxes"])
     assert quality.best_iou == pytest.approx(expected["mean_best_iou"], abs=1e-12)
@@ -339,10 +327,12 @@ def test_regions_stay_in_their_image_and_keep_their_roles() -> None:
             assert probe.visible_boxes == ()
 
 
-def test_clean_regions_are_the_annotated_ones() -> None:
+def test_clean_regions_are_the_annotated_ones_and_an_unknown_variant_is_refused() -> None:
     assert noisy("clean")[0].regions[0] == pytest.approx(PROBES[0].regions[0], abs=1e-12)
     assert noisy("clean")[0].extra["region_noise"] == {"variant": "clean", "kept": 2, "of": 2}
     assert noisy("clean")[1] == PROBES[1]
+    with pytest.raises(SightlineError, match="unknown noise variant 'drop'; choose from clean, jitter_10pct"):
+        noisy("drop")
 
 
 def test_adjusted_coverage_counts_lost_regions_as_uncovered() -> None:
@@ -357,8 +347,3 @@ def test_adjusted_coverage_counts_lost_regions_as_uncovered() -> None:
     assert (found.probes, found.with_regions, found.retention) == (3, pytest.approx(2 / 3), pytest.approx(0.5))
     assert found.coverage == pytest.approx(0.7)
     assert found.adjusted == pytest.approx(0.35)
-
-
-def test_an_unknown_variant_is_refused() -> None:
-    with pytest.raises(SightlineError, match="unknown noise variant 'drop'; choose from clean, jitter_10pct"):
-        noisy("drop")

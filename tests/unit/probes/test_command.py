@@ -3,8 +3,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -173,11 +171,3 @@ def test_show_never_lets_control_sequences_through(tmp_path: Path) -> None:
     text = output("show", tmp_path / "p.jsonl")
     assert "\\u001b[31m[red]x[/red]" in text
     assert "\x1b[31m" not in text
-
-
-def test_the_command_group_loads_without_torch_or_pillow() -> None:
-    code = (
-        "import sys, sightline.commands.probes, sightline.probes;"
-        "print([name for name in ('torch', 'transformers', 'PIL', 'pandas', 'numpy') if name in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
