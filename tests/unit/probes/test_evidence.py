@@ -12,7 +12,7 @@ from PIL import Image
 from lab.stand_ins import StandIns
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes import read_probes
+from sightline.probes import read_probes, write_probes
 from sightline.probes.evidence import Span, find_span, line_context, plain, span_at
 from sightline.probes.typed_rows import (
     STATUSES,
@@ -173,26 +173,23 @@ def test_a_complete_set_has_nothing_left_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("box", "says"),
+    ("boxes", "says"),
     [
-        ({**BOX, "w": 0}, "box 'answer_value:2000' has no width or no height"),
-        ({**BOX, "x": 925}, "box 'answer_value:2000' leaves its image of 1000 x 800 pixels"),
-        ({**BOX, "y": -1.5}, "leaves its image"),
-        ({**BOX, "x": 1000, "w": 1}, "lies outside its image"),
+        ([{**BOX, "w": 0}], "box 'answer_value:2000' has no width or no height"),
+        ([{**BOX, "x": 925}], "box 'answer_value:2000' leaves its image of 1000 x 800 pixels"),
+        ([{**BOX, "y": -1.5}], "leaves its image"),
+        ([{**BOX, "x": 1000, "w": 1}], "lies outside its image"),
+        ([], "docvqa:1 is annotated but has no box"),
+        ([{**BOX, "x": 921}], None),
     ],
 )
-def test_a_box_must_lie_within_its_image(tmp_path: Path, box: dict[str, Any], says: str) -> None:
-    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": [box]}))
+def test_a_box_must_lie_within_its_image_up_to_a_pixel(tmp_path: Path, boxes: list[Any], says: str | None) -> None:
+    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": boxes}))
+    if says is None:
+        (region,) = evidence_of_rows([PROBE], rows, lambda image: (1000, 800))["docvqa:1"].regions
+        assert region == (0.921, 0.525, 1.0, 0.55)
+        return
     with pytest.raises(SightlineError, match=says):
-        evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
-
-
-def test_a_pixel_outside_is_clipped_and_a_row_without_box_is_refused(tmp_path: Path) -> None:
-    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": [{**BOX, "x": 921}]}))
-    (region,) = evidence_of_rows([PROBE], rows, lambda image: (1000, 800))["docvqa:1"].regions
-    assert region == (0.921, 0.525, 1.0, 0.55)
-    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": []}))
-    with pytest.raises(SightlineError, match="docvqa:1 is annotated but has no box"):
         evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
 
 
@@ -336,9 +333,11 @@ def test_a_pack_for_annotators_reads_back(stand_ins: StandIns, docvqa: Path, tmp
             assert a == pytest.approx(b, abs=2e-5)
 
 
-def test_noise_is_written_as_probe_files(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
+def test_noise_is_written_as_probe_files_and_only_questions_with_evidence_may_be_kept(
+    stand_ins: StandIns, docvqa: Path, tmp_path: Path
+) -> None:
     images = stand_ins.file("docvqa")
-    boxed = tmp_path / "typed.jsonl"
+    boxed, few = tmp_path / "typed.jsonl", tmp_path / "few.jsonl"
     output("evidence", docvqa, "--typed", images / "annotations.jsonl", "--images", images, "--out", boxed)
     text = output("region-noise", boxed, "--images", images, "--out", tmp_path / "noise")
     assert len(list((tmp_path / "noise").iterdir())) == 9
@@ -347,40 +346,27 @@ def test_noise_is_written_as_probe_files(stand_ins: StandIns, docvqa: Path, tmp_
     assert dropped.construction["region_noise"]["seed"] == 20260717
     assert sum(len(probe.regions) for probe in dropped.probes) < 58
     assert "no probe has a region" in refusal("region-noise", docvqa, "--images", images, "--out", tmp_path / "n")
-
-
-def test_evidence_says_what_it_lacks(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
-    rows = stand_ins.file("docvqa/annotations.jsonl")
-    arguments = ["evidence", docvqa, "--out", tmp_path / "e.jsonl"]
-    assert "say where evidence comes from with one of --questions, --ocr and --typed" in refusal(*arguments)
-    assert "one of" in refusal(*arguments, "--typed", rows, "--ocr", rows)
-    assert "--line-context is for --ocr" in refusal(*arguments, "--typed", rows, "--line-context")
-    assert "--complete is for --typed" in refusal(*arguments, "--ocr", rows, "--complete")
-    assert "boxes in pixels need the images" in refusal(*arguments, "--typed", rows)
-    other = stand_ins.file("textvqa/annotations.jsonl").read_text().replace("textvqa:", "other:")
-    (tmp_path / "other.jsonl").write_text(other)
-    assert "none of its 24 rows is about a question here" in refusal(*arguments, "--typed", tmp_path / "other.jsonl")
-    boxes = stand_ins.shards("textvqa/boxes-*.parquet")
-    assert "no evidence for any of the 24 questions" in refusal(*arguments, "--questions", *boxes)
-
-
-def test_evidence_is_for_open_questions(data: Path, tmp_path: Path) -> None:
-    probes = tmp_path / "p.jsonl"
-    row = {
-        "id": "a", "image": "a.jpg", "image_id": "a", "question": "?", "label": "yes", "target_text": "T",
-        "source_text": "T", "regions": [],
-    }  # fmt: skip
-    probes.write_text('{"sightline_probes": 1}\n' + json.dumps(row))
-    said = refusal("evidence", probes, "--typed", probes, "--out", tmp_path / "e.jsonl")
-    assert "probe 'a' is a yes/no question; its regions come from how it was built" in said
-
-
-def test_only_questions_with_evidence_may_be_kept(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
-    images = stand_ins.file("docvqa")
-    few = tmp_path / "few.jsonl"
     few.write_text("".join((images / "annotations.jsonl").read_text().splitlines(keepends=True)[:5]))
     output("evidence", docvqa, "--typed", few, "--images", images, "--only", "--out", tmp_path / "e.jsonl")
     assert len(read_probes(tmp_path / "e.jsonl")) == 5
+
+
+def test_evidence_says_what_it_lacks(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
+    rows, other, words = stand_ins.file("docvqa/annotations.jsonl"), tmp_path / "other.jsonl", tmp_path / "words.jsonl"
+    other.write_text(stand_ins.file("textvqa/annotations.jsonl").read_text().replace("textvqa:", "other:"))
+    write_probes(words, [Probe("a", "a.jpg", "a", "?", "yes", "T", "T", ())])
+    for options, says in (
+        ([], "say where evidence comes from with one of --questions, --ocr and --typed"),
+        (["--typed", rows, "--ocr", rows], "one of"),
+        (["--typed", rows, "--line-context"], "--line-context is for --ocr"),
+        (["--ocr", rows, "--complete"], "--complete is for --typed"),
+        (["--typed", rows], "boxes in pixels need the images"),
+        (["--typed", other], "none of its 24 rows is about a question here"),
+        (["--questions", *stand_ins.shards("textvqa/boxes-*.parquet")], "no evidence for any of the 24 questions"),
+    ):
+        assert says in refusal("evidence", docvqa, "--out", tmp_path / "e.jsonl", *options)
+    said = refusal("evidence", words, "--typed", words, "--out", tmp_path / "e.jsonl")
+    assert "probe 'a' is a yes/no question; its regions come from how it was built" in said
 
 
 def test_the_papers_split_of_open_questions_is_an_option(docvqa: Path, tmp_path: Path) -> None:

@@ -102,51 +102,35 @@ def test_length_and_symbols(text: str, eligible: bool) -> None:
     assert (text in asked(image(text))) is eligible
 
 
-def test_words_that_occur_twice_in_any_case_are_not_asked_for() -> None:
-    record = image("Same", "SAME,", "other")
-    assert asked(record) == {"other"}
-    assert asked(record, replace(ANY, unique=False)) == {"Same", "SAME", "other"}
-
-
-def test_area_limits_are_inclusive() -> None:
+def test_what_is_asked_for_is_unique_small_and_in_the_pool() -> None:
+    twice = image("Same", "SAME,", "other")
+    assert asked(twice) == {"other"}
+    assert asked(twice, replace(ANY, unique=False)) == {"Same", "SAME", "other"}
     record = image("word", area=0.001)
     (x1, y1, x2, y2) = record.words[0].box
     area = (x2 - x1) * (y2 - y1)
-    assert asked(record, HardPairRules(min_area=area, max_area=area)) == {"word"}
+    assert asked(record, HardPairRules(min_area=area, max_area=area)) == {"word"}, "limits are inclusive"
     assert asked(record, HardPairRules(min_area=area * 1.01, max_area=1.0)) == set()
     assert asked(record, HardPairRules(min_area=0.0, max_area=area * 0.99)) == set()
-
-
-def test_only_the_smallest_are_in_the_pool() -> None:
-    words = tuple(Word(f"word{i}", box(0.001 * (10 - i))) for i in range(10))
-    record = ImageRegions("a", "a.jpg", words)
-    assert asked(record, replace(ANY, pool=3)) == {"word9", "word8", "word7"}
-    (probe,) = build_hard_pairs([record], replace(ANY, pool=1, negatives=False)).probes
+    many = ImageRegions("a", "a.jpg", tuple(Word(f"word{i}", box(0.001 * (10 - i))) for i in range(10)))
+    assert asked(many, replace(ANY, pool=3)) == {"word9", "word8", "word7"}
+    (probe,) = build_hard_pairs([many], replace(ANY, pool=1, negatives=False)).probes
     assert probe.extra["token_area_rank"] == 1
 
 
-def test_excluded_and_empty_images_draw_nothing() -> None:
+def test_excluded_and_empty_images_draw_nothing_and_count_for_no_limit() -> None:
     records = [image(f"word{i}", f"text{i}", image_id=f"i{i}") for i in range(8)]
-    alone = build_hard_pairs(records[2:], ANY).probes
     padded = [records[0], image("no", image_id="none"), *records[1:]]
     built = build_hard_pairs(padded, ANY, exclude={"i0", "i1"})
-    assert built.probes == alone
+    assert built.probes == build_hard_pairs(records[2:], ANY).probes
     assert (built.excluded_images, built.images_without_candidate) == (2, 1)
-
-
-def test_limit_counts_images_that_gave_a_probe() -> None:
-    records = [image("no", image_id="none"), *(image("word", image_id=f"i{i}") for i in range(5))]
-    built = build_hard_pairs(records, replace(ANY, limit_images=3))
-    assert [probe.image_id for probe in built.probes[::2]] == ["i0", "i1", "i2"]
-    assert len(build_hard_pairs(records, replace(ANY, limit_images=None)).probes) == 10
-
-
-def test_shuffling_comes_before_exclusion() -> None:
-    records = [image("word", image_id=f"i{i}") for i in range(30)]
-    order = [f"i{i}" for i in range(30)]
+    limited = build_hard_pairs([padded[1], *records[:5]], replace(ANY, limit_images=3)).probes
+    assert [probe.image_id for probe in limited[::2]] == ["i0", "i1", "i2"]
+    assert len(build_hard_pairs([padded[1], *records[:5]], replace(ANY, limit_images=None)).probes) == 10
+    order = [f"i{i}" for i in range(8)]
     random.Random(5).shuffle(order)
-    built = build_hard_pairs(records, replace(ANY, seed=5, shuffle_images=True), exclude={"i3", "i4"})
-    assert [probe.image_id for probe in built.probes[::2]] == [name for name in order if name not in ("i3", "i4")]
+    shuffled = build_hard_pairs(records, replace(ANY, seed=5, shuffle_images=True), exclude={"i3", "i4"}).probes
+    assert [probe.image_id for probe in shuffled[::2]] == [name for name in order if name not in ("i3", "i4")]
 
 
 def test_an_image_without_decoys_still_gives_its_positive() -> None:
@@ -357,13 +341,19 @@ def golden(data: Path) -> dict[str, Any]:
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json") if path.stem != "selectors"}
 
 
-def test_region_conversion_is_byte_identical(mini: Ingest, digests: dict[str, str], tmp_path: Path) -> None:
+def test_region_conversion_is_byte_identical(data: Path, mini: Ingest, digests: dict[str, str], tmp_path: Path) -> None:
     write_regions(tmp_path / "regions.jsonl", mini.records, layout="artifact", image_prefix=PREFIX)
     assert sha256(tmp_path / "regions.jsonl") == digests["regions.jsonl"]
+    unshifted = read_textocr(data / "mini_textocr" / "TextOCR_mini_val.json").records
+    assert unshifted == mini.records, "no text is empty"
 
 
-def test_pairing_options_agree_where_no_text_is_empty(data: Path, mini: Ingest) -> None:
-    assert read_textocr(data / "mini_textocr" / "TextOCR_mini_val.json").records == mini.records
+def test_files_of_the_artifact_give_the_same_probes_and_digest(inputs: Path, dev: HardPairs) -> None:
+    regions = read_regions(inputs / "regions.jsonl.gz", image_prefix=PREFIX)
+    rebuilt = build_hard_pairs(regions.records, HardPairRules(version="development-v1", limit_images=52))
+    read = read_probes(inputs / "probes_dev.jsonl", image_prefix=PREFIX)
+    assert rebuilt.probes == read.probes == dev.probes
+    assert read.digest == ProbeSet(dev.probes).digest
 
 
 @pytest.mark.parametrize("name", ["dev", "conf"])
@@ -373,18 +363,6 @@ def test_probe_files_are_byte_identical(
     pairs = request.getfixturevalue(name)
     write_probes(tmp_path / "probes.jsonl", pairs.probes, layout="artifact", image_prefix=PREFIX)
     assert sha256(tmp_path / "probes.jsonl") == digests[f"probes_{name}.jsonl"]
-
-
-def test_building_from_the_artifacts_region_file_gives_the_same_probes(inputs: Path, dev: HardPairs) -> None:
-    regions = read_regions(inputs / "regions.jsonl.gz", image_prefix=PREFIX)
-    rebuilt = build_hard_pairs(regions.records, HardPairRules(version="development-v1", limit_images=52))
-    assert rebuilt.probes == dev.probes
-
-
-def test_both_layouts_of_one_set_have_one_digest(inputs: Path, dev: HardPairs) -> None:
-    read = read_probes(inputs / "probes_dev.jsonl", image_prefix=PREFIX)
-    assert read.probes == dev.probes
-    assert read.digest == ProbeSet(dev.probes).digest
 
 
 def test_hard_builder_cases(golden: dict[str, Any], tmp_path: Path) -> None:

@@ -60,18 +60,27 @@ def deep_png(values: np.ndarray[Any, Any]) -> bytes:
     return png_of(values.shape[1], values.shape[0], 16, zlib.compress(lines))
 
 
-def test_images_open_as_rgb(root: Path) -> None:
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_white_paper(root: Path, mode: str) -> None:
+    clear = Image.new("RGBA", (2, 1), (255, 0, 0, 0))
+    clear.putpixel((1, 0), (0, 0, 0, 255))
+    clear.convert(mode).save(root / "clear.png")
+    shown = open_image(root, "clear.png")
+    assert [shown.getpixel((x, 0)) for x in (0, 1)] == [(255, 255, 255), (0, 0, 0)]
+
+
+def test_images_open_as_rgb_to_the_bit_and_are_not_turned(root: Path) -> None:
     Image.new("L", (7, 5), 9).save(root / "gray.png")
     image = open_image(root, "gray.png")
     assert (image.mode, image.size, image.getpixel((0, 0))) == ("RGB", (7, 5), (9, 9, 9))
     assert image_size(root / "train" / "a.jpg") == (60, 40)
-
-
-def test_an_image_is_not_turned_since_annotations_refer_to_stored_pixels(root: Path) -> None:
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
-    Image.open(root / "train" / "a.png").save(root / "turned.png", exif=exif)
-    assert open_image(root, "turned.png").tobytes() == open_image(root, "train/a.png").tobytes()
+    with Image.open(root / "train" / "a.png") as stored:
+        stored.save(root / "turned.png", exif=exif)
+        stored.convert("RGBA").save(root / "opaque.png")
+    for name in ("turned.png", "opaque.png"):  # annotations refer to stored pixels
+        assert open_image(root, name).tobytes() == open_image(root, "train/a.png").tobytes()
     assert image_size(root / "turned.png") == (60, 40)
 
 
@@ -230,21 +239,6 @@ def test_an_image_that_a_processor_would_blow_up_is_refused_from_its_header(root
     assert open_image(root, "narrow.png").size == (4_000, 20)
 
 
-@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
-def test_what_is_transparent_is_white_paper(root: Path, mode: str) -> None:
-    clear = Image.new("RGBA", (2, 1), (255, 0, 0, 0))
-    clear.putpixel((1, 0), (0, 0, 0, 255))
-    clear.convert(mode).save(root / "clear.png")
-    shown = open_image(root, "clear.png")
-    assert [shown.getpixel((x, 0)) for x in (0, 1)] == [(255, 255, 255), (0, 0, 0)]
-
-
-def test_an_opaque_image_keeps_its_colours_to_the_bit(root: Path) -> None:
-    with Image.open(root / "train" / "a.png") as stored:
-        stored.convert("RGBA").save(root / "opaque.png")
-        assert np.array_equal(np.asarray(open_image(root, "opaque.png")), np.asarray(stored.convert("RGB")))
-
-
 @pytest.mark.parametrize("name", ["scan.tif", "moving.gif", "moving.webp", "moving.png"])
 def test_an_image_of_several_pages_is_refused_by_name_with_their_number(tmp_path: Path, name: str) -> None:
     pages = [Image.new("RGB", (30, 20), (shade, 0, 0)) for shade in (50, 150, 250)]
@@ -322,19 +316,14 @@ def test_images_lie_with_the_pages_or_near_them(tmp_path: Path, place: str) -> N
     assert found.size("p1.tif") == (1000, 800)
 
 
-def test_a_given_folder_is_the_only_one(tmp_path: Path) -> None:
-    paint(tmp_path / "p1.png")
+def test_a_subfolder_of_pages_has_its_own_images_first_and_a_given_folder_is_the_only_one(tmp_path: Path) -> None:
+    for name in ("a/p1.png", "b/p1.png", "p1.png"):
+        paint(tmp_path / name)
+    found = PageImages(tmp_path, None)
+    assert [found.find("", tmp_path / name / "p1.xml") for name in "ab"] == ["a/p1.png", "b/p1.png"]
     (tmp_path / "elsewhere").mkdir()
     with pytest.raises(SightlineError, match=r"no image of that name \(p1\.png, .*elsewhere; say where"):
         PageImages(tmp_path, tmp_path / "elsewhere").find("", tmp_path / "p1.xml")
-
-
-def test_a_subfolder_of_pages_has_its_own_images_first(tmp_path: Path) -> None:
-    paint(tmp_path / "a" / "p1.png")
-    paint(tmp_path / "b" / "p1.png")
-    paint(tmp_path / "p1.png")
-    found = PageImages(tmp_path, None)
-    assert [found.find("", tmp_path / name / "p1.xml") for name in "ab"] == ["a/p1.png", "b/p1.png"]
 
 
 @pytest.mark.parametrize(

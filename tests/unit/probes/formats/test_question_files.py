@@ -302,7 +302,7 @@ ODD_LINE = 'image,"quest\rion\r",x\nand more\n'
         ("textvqa", "image,question,answers\na,?,b\n", "has no column question_id; found image, question"),
         ("textvqa", "PAR1 and no more", "damaged parquet file"),
         (None, "PAR1 and no more", "damaged parquet file"),
-        *((kind, ODD_LINE, "") for kind in ("qa", "ocrbench", "csv")),
+        *((kind, ODD_LINE, "t.json") for kind in ("qa", "ocrbench", "csv")),
     ],
 )
 def test_bad_input_is_refused_in_one_line(tmp_path: Path, kind: str | None, content: str, says: str) -> None:
