@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError, printable
@@ -39,6 +39,8 @@ class PictureView:
 @dataclass(frozen=True)
 class WorkItem:
     """One thing to annotate. No model's answer is in it, so none can be shown."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     id: str
     image_id: str
@@ -90,38 +92,27 @@ def items_digest(items: Iterable[WorkItem]) -> str:
 
 
 def read_items(path: Path) -> list[WorkItem]:
+    from pydantic import TypeAdapter, ValidationError
+
+    reader = TypeAdapter(WorkItem)
     items: dict[str, WorkItem] = {}
     for number, row in read_objects(path):
         try:
-            item = _item(row)
-        except (TypeError, KeyError, ValueError) as problem:
-            raise SightlineError(f"{path} line {number} is not an item of a campaign: {problem}") from None
+            item = reader.validate_python(row)
+        except ValidationError as problem:
+            wrong = problem.errors()[0]
+            where = ".".join(map(str, wrong["loc"]))
+            raise SightlineError(
+                f"{path} line {number} is not an item of a campaign: {where}: {wrong['msg']}"
+            ) from None
+        for view in item.views:
+            check_image_name(view.image)
         if item.id in items:
             raise SightlineError(f"{path} line {number}: item {item.id!r} occurs twice")
         items[item.id] = item
     if not items:
         raise SightlineError(f"{path} holds no items")
     return list(items.values())
-
-
-def _item(row: dict[str, Any]) -> WorkItem:
-    texts = ("answers", "probes", "suspicion")
-    views = tuple(
-        PictureView(
-            str(view["caption"]),
-            check_image_name(view["image"]),
-            _size(view["size"]),
-            str(view["digest"]),
-            tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in view["regions"]),
-        )
-        for view in row["views"]
-    )
-    return WorkItem(**{**row, "views": views, **{name: tuple(row[name]) for name in texts}})
-
-
-def _size(value: Sequence[int]) -> tuple[int, int]:
-    width, height = value
-    return int(width), int(height)
 
 
 # What people are asked: the fields of each kind of campaign, their answers, and what makes an item valid.
