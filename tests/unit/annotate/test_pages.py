@@ -59,12 +59,17 @@ def test_an_item_is_shown_saved_and_confirmed(task: Campaign) -> None:
     assert page.get("/next").json() == {"number": 1}
 
 
-def test_undo_names_the_item_that_it_changed(task: Campaign) -> None:
+def test_undo_and_a_contradiction_name_what_to_look_at_and_roles_have_marks(task: Campaign, tmp_path: Path) -> None:
     page = client(task)
     assert page.post("/undo").json() == {"number": None}
     save(page, 3, said())
     assert page.post("/undo").json() == {"number": 3}
     assert page.get("/campaign").json()["progress"]["done"] == 0
+    refused = save(page, 0, said(source_bbox_matches_source_text="no"))
+    assert (refused.status_code, refused.json()["field"]) == (400, "source_bbox_matches_source_text")
+    assert "_" not in refused.json()["error"]
+    roles = client(sample_task(tmp_path / "evidence", kind=EVIDENCE)).get("/campaign").json()["roles"]
+    assert [mark["letter"] for mark in roles.values()] == ["V", "L", "R", "C", "A", "X"]
 
 
 def test_pictures_are_the_files_of_the_task_and_nothing_else(task: Campaign) -> None:
@@ -164,11 +169,6 @@ def test_the_adjudicator_sees_both_answers_without_names(task: Campaign) -> None
     assert not {"ann", "bob"} & set(str(shown).replace("'", " ").split())
 
 
-def test_roles_come_with_their_marks(tmp_path: Path) -> None:
-    roles = client(sample_task(tmp_path / "evidence", kind=EVIDENCE)).get("/campaign").json()["roles"]
-    assert [mark["letter"] for mark in roles.values()] == ["V", "L", "R", "C", "A", "X"]
-
-
 @contextmanager
 def coming_in(task: Path, who: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """A real server, and a client that has opened its address."""
@@ -238,10 +238,3 @@ def test_a_photograph_that_asks_to_be_turned_is_shown_as_it_is_stored(tmp_path: 
         gray = np.asarray(shown.convert("L"))
     assert gray[2, 2] < 64
     assert gray[2, -2] > 192, "where it would be if it were turned"
-
-
-def test_a_contradiction_names_the_question_to_look_at(task: Campaign) -> None:
-    refused = save(client(task), 0, said(source_bbox_matches_source_text="no"))
-    assert refused.status_code == 400
-    assert refused.json()["field"] == "source_bbox_matches_source_text"
-    assert "_" not in refused.json()["error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
 import sys
@@ -223,28 +224,25 @@ def test_the_artifact_profile_drops_what_easyocr_is_less_sure_of() -> None:
 
 
 def test_absent_detectors_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SightlineError, match="tesseract is not installed; install"):
-        Tesseract.require()
-    monkeypatch.setattr("sightline.boxes.detectors._version", lambda package, how: "1.7")
-    monkeypatch.setenv("EASYOCR_MODULE_PATH", str(tmp_path))
-    with pytest.raises(SightlineError, match=r"craft_mlt_25k.pth is missing; run"):
-        EasyOcr.require()
-    bare: Any = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: bare)
-    with pytest.raises(SightlineError, match=r"has no weights in .*; reinstall"):
-        RapidOcr.require()
-
-
-def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.metadata
-
     def absent(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("importlib.metadata.version", absent)
-    with pytest.raises(SightlineError, match=r"rapidocr is not installed; pip install 'sightline\[ocr\]'"):
-        check_source("rapidocr")
+    with monkeypatch.context() as patched:
+        patched.setattr("importlib.metadata.version", absent)
+        with pytest.raises(SightlineError, match=r"rapidocr is not installed; pip install 'sightline\[ocr\]'"):
+            check_source("rapidocr")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("EASYOCR_MODULE_PATH", str(tmp_path))
+    monkeypatch.setattr("sightline.boxes.detectors._version", lambda package, how: "1.7")
+    bare: Any = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: bare)
+    for kind, says in (
+        (Tesseract, "tesseract is not installed; install"),
+        (EasyOcr, r"craft_mlt_25k.pth is missing; run"),
+        (RapidOcr, r"has no weights in .*; reinstall"),
+    ):
+        with pytest.raises(SightlineError, match=says):
+            kind.require()
 
 
 @pytest.mark.parametrize("variant", ["gt", "jitter_light", "jitter_heavy", "detected_like", "low_recall", "missing"])

@@ -89,19 +89,14 @@ def test_an_unknown_source_is_met_with_the_nearest_name() -> None:
         show_boxes([PROBE], "zzz", Path("."))
 
 
-def test_the_annotation_leaves_probes_as_they_are() -> None:
+def test_the_annotation_leaves_probes_as_they_are_and_a_noise_variant_states_its_rule() -> None:
     shown = show_boxes([PROBE, replace(PROBE, boxes=(WHOLE,))], "annotation", Path("."))
     assert [probe.visible_boxes for probe in shown.probes] == [(REGION,), (WHOLE,)]
     assert (shown.facts, shown.ms) == ({}, None)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_noise_variant_states_its_rule(variant: str) -> None:
-    shown = show_boxes([PROBE], variant, Path("."))
-    assert shown.facts["rule"] == {**asdict(VARIANTS[variant]), "seed": SEED}
-    assert shown.facts["probes"] == 1
-    assert shown.ms is None
-    assert shown.probes[0].regions == (REGION,)
+    for variant, noise in VARIANTS.items():
+        shown = show_boxes([PROBE], variant, Path("."))
+        assert shown.facts["rule"] == {**asdict(noise), "seed": SEED}
+        assert (shown.facts["probes"], shown.ms, shown.probes[0].regions) == (1, None, (REGION,))
 
 
 def test_somebody_elses_source_is_searched_shown_and_billed(sweeping: str) -> None:
@@ -191,17 +186,13 @@ def test_answers_decoys_roles_and_regions_change_nothing_that_a_selector_sees(su
     assert (one.key, one.probe_id, one.layout) == (same.key, same.probe_id, same.layout)
 
 
-def test_boxes_that_the_file_gives_are_seen() -> None:
-    assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
-    assert OPEN.visible_boxes == ()
-    assert BINARY.visible_boxes == (REGION,)
-
-
 @pytest.mark.parametrize(("source", "boxes"), [("annotation", ()), ("gt", (REGION,)), ("missing", ())])
-def test_only_a_source_that_is_an_oracle_shows_the_regions(source: str, boxes: tuple[Box, ...]) -> None:
+def test_only_the_file_or_a_source_that_is_an_oracle_shows_the_regions(source: str, boxes: tuple[Box, ...]) -> None:
     (shown,) = show_boxes([OPEN], source, Path()).probes
     assert shown.visible_boxes == boxes
     assert shown.regions == (REGION,)
+    assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
+    assert (OPEN.visible_boxes, BINARY.visible_boxes) == ((), (REGION,))
 
 
 ORACLE: tuple[Box, ...] = ((0.41, 0.305, 0.47, 0.333),)

@@ -115,12 +115,9 @@ def test_a_store_that_cannot_decide_is_asked_again_and_one_that_refuses_or_puts_
     )
 
 
-def test_a_scheme_without_exclusive_creation_is_refused() -> None:
+def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SightlineError, match="processes cannot share work on https://"):
         create_new(place("https://127.0.0.1:9/claims/one"), b"")
-
-
-def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sightline.places.listing.CREATES_ONCE", ())
     folder: Any = place(f"memory://{uuid4().hex}")
     assert create_new(folder / "one", b"mine")

@@ -18,7 +18,7 @@ DOCS = REPOSITORY / "docs"
 
 def section(page: str, title: str) -> str:
     text = (DOCS / page).read_text(encoding="utf-8")
-    found = re.search(rf"^#+ {title}\n(.*?)(?=^##? |\Z)", text, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^###? |\Z)", text, re.DOTALL | re.MULTILINE)
     assert found is not None, title
     return found[1]
 

@@ -18,9 +18,9 @@ from sightline.probes import read_probes
 from sightline.probes.annotations import detect_format, load_regions
 from sightline.probes.formats import FORMATS, Format, FormatOption
 from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
-from tests.conftest import REPOSITORY
 from tests.unit.probes.formats.pages import paint
 from tests.unit.probes.test_command import output, refusal
+from tests.unit.probes.test_pages import section
 
 BOX = (0.1, 0.1, 0.4, 0.3)
 TEXTOCR = {
@@ -163,7 +163,6 @@ def test_an_option_without_default_is_needed(columns: Path, monkeypatch: pytest.
 # The examples of the page about formats: its files are written, its commands run, their output is the page's.
 
 
-PAGE = (REPOSITORY / "docs" / "probes.md").read_text(encoding="utf-8")
 QUESTION_IMAGES = [
     "train_images/003a8ae2ef43b901.jpg", "documents/pybv0228_81.png", "OCRBench_Images/IIIT5K/test/918_1.png",
     "receipt.png",
@@ -177,12 +176,6 @@ SECTIONS: dict[str, list[str]] = {
     "Open questions: TextVQA, DocVQA, OCRBench, your own": QUESTION_IMAGES,
 }
 """Section -> the images, of 1000 x 800 pixels, that its files need."""
-
-
-def section(title: str) -> str:
-    found = re.search(rf"^### {re.escape(title)}\n(.*?)(?=^###? |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    assert found is not None, title
-    return found[1]
 
 
 def files(text: str) -> dict[str, str]:
@@ -199,7 +192,7 @@ def commands(text: str) -> list[tuple[str, str]]:
 def write_examples(folder: Path, title: str) -> list[Path]:
     """The files of a section and the images they need."""
     written = []
-    for name, content in files(section(title)).items():
+    for name, content in files(section("probes.md", title)).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
@@ -215,7 +208,7 @@ def test_the_examples_of_a_section_print_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_examples(tmp_path, title)
-    asked = commands(section(title))
+    asked = commands(section("probes.md", title))
     assert asked
     for command, said in asked:
         program, group, *arguments = shlex.split(command)
@@ -334,13 +327,18 @@ def test_build_says_why_words_were_no_candidates_and_which_option_would_help(tmp
     assert len(read_probes(tmp_path / "p.jsonl").image_ids) == 3
 
 
-def test_a_file_whose_images_are_all_excluded_says_just_that(path: Path, tmp_path: Path) -> None:
+def test_what_gives_no_probe_and_a_folder_of_no_pages_are_said(path: Path, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("r\n")
     said = refusal(
         "build", "--annotations", path, "--no-check-images", "--out", tmp_path / "p.jsonl", "--boxes", "xywh",
         "--units", "pixels", "--exclude", tmp_path / "ids.txt",
     )  # fmt: skip
     assert said.endswith("gave a probe (0 without a candidate word, 1 excluded)")
+    (tmp_path / "empty").mkdir()
+    arguments = ["regions", "--annotations", tmp_path / "empty", "--out", tmp_path / "r.jsonl"]
+    assert "no file in this folder is in a format of which folders are read (alto, funsd," in refusal(*arguments)
+    assert refusal(*arguments, "--format", "textocr").endswith("is a folder; format textocr reads single files")
+    assert refusal(*arguments, "--format", "alto").endswith("holds no alto file (*.xml, *.alto)")
 
 
 def test_lines_are_read_as_lines_and_built_strictly(tmp_path: Path) -> None:
@@ -368,10 +366,3 @@ def test_lines_are_read_as_lines_and_built_strictly(tmp_path: Path) -> None:
     assert read_probes(tmp_path / "p.jsonl").probes[0].target_text == "BILL TO "
     output("regions", "--annotations", tmp_path / "f.json", "--lines", "--out", tmp_path / "r.jsonl")
     assert '"BILL TO :"' in (tmp_path / "r.jsonl").read_text()
-
-
-def test_a_folder_is_read_only_by_formats_of_pages(tmp_path: Path) -> None:
-    arguments = ["regions", "--annotations", tmp_path, "--out", tmp_path / "r.jsonl"]
-    assert "no file in this folder is in a format of which folders are read (alto, funsd," in refusal(*arguments)
-    assert refusal(*arguments, "--format", "textocr").endswith("is a folder; format textocr reads single files")
-    assert refusal(*arguments, "--format", "alto").endswith("holds no alto file (*.xml, *.alto)")
