@@ -43,9 +43,12 @@ _WHOLE_IMAGE: Box = (0.0, 0.0, 1.0, 1.0)
 
 def own_row(probe: Probe) -> dict[str, Any]:
     """The probe's fields in declaration order, without those that hold their default."""
-    row = {key: getattr(probe, key) for key in OWN_KEYS}
-    row["extra"] = dict(probe.extra)
-    return {key: value for key, value in row.items() if key in _NEEDED or value != _USUAL[key]}
+    row = {key: getattr(probe, key) for key in OWN_KEYS} | {"extra": dict(probe.extra)}
+    return {key: _as_lists(value) for key, value in row.items() if key in _NEEDED or value != _USUAL[key]}
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(each) for each in value] if isinstance(value, tuple) else value
 
 
 def probe_from_own(row: Mapping[str, Any]) -> Probe:
