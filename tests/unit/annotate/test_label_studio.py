@@ -170,14 +170,12 @@ def _exported(tmp_path: Path) -> tuple[Campaign, list[dict[str, Any]]]:
     return task, label_studio_tasks(EVIDENCE, read_judgements(task))
 
 
-def _read(tmp_path: Path, spoil: Callable[[list[dict[str, Any]]], Any]) -> dict[str, list[Any]]:
+def _read(tmp_path: Path, spoil: Callable[[list[dict[str, Any]]], Any]) -> tuple[Campaign, dict[str, list[Any]]]:
     """Answers of an export after something was done to it; one answer of ann about the first of two items."""
     task, tasks = _exported(tmp_path)
     spoil(tasks)
     (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
-    found = read_label_studio(task, tmp_path / "file.json")
-    import_answers(task, found, None)
-    return found
+    return task, read_label_studio(task, tmp_path / "file.json")
 
 
 def _with(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
@@ -193,9 +191,9 @@ def test_numbers_stand_for_people_skipped_annotations_for_none_and_rounding_is_b
         tasks[0]["annotations"][0]["completed_by"] = 7
         tasks[0]["annotations"][0]["result"][0]["value"].update(x=-0.1, width=100.2, y=0, height=100.3)
 
-    ((_, fields, who),) = _read(tmp_path / "one", change)[FIRST]
+    ((_, fields, who),) = _read(tmp_path / "one", change)[1][FIRST]
     assert (who, fields["boxes"][0]["region"]) == ("7", [0.0, 0.0, 1.0, 1.0])
-    skipped = _read(tmp_path / "two", lambda tasks: tasks[0]["annotations"][0].update(was_cancelled=True))
+    _, skipped = _read(tmp_path / "two", lambda tasks: tasks[0]["annotations"][0].update(was_cancelled=True))
     assert skipped == {FIRST: [], SECOND: [], ADJUDICATION: []}
 
 
@@ -234,7 +232,7 @@ def _named(name: str) -> Callable[[list[dict[str, Any]]], Any]:
 )
 def test_what_is_not_carried_over_is_refused_by_item_and_region(tmp_path: Path, spoil: Any, words: str) -> None:
     with pytest.raises(SightlineError, match=words):
-        _read(tmp_path, spoil)
+        import_answers(*_read(tmp_path, spoil), None)
 
 
 @pytest.mark.parametrize(
