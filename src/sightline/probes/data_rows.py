@@ -79,7 +79,8 @@ def read_json(path: str | Place) -> Any:
 def _head(path: str | Place, count: int = -1) -> bytes:
     """Up to ``count`` bytes of the unpacked file; all without one."""
     with _unpacked(path) as stream:
-        return stream.read(count)
+        data: bytes = stream.read(count)
+        return data
 
 
 # Reading and writing the text files of the probes step: plain or gzip, line by line, never half written.

@@ -36,7 +36,8 @@ class JsonPages(PageFiles):
 
     def pages(self, file: Path) -> Iterator[ScannedPage]:
         document = read_json(file)
-        found = next((each for path in self.pages_at if (each := _below(document, path)) is not None), None)
+        listed = (_below(document, path) for path in self.pages_at)
+        found: Any = next((each for each in listed if each is not None), None)
         if self.pages_at and (not isinstance(found, list) or not found):
             raise SightlineError(f"{file}: not {self.name}: needs a list of pages under {' or '.join(self.pages_at)}")
         part = str(_below(document, self.at.get("dataset_part", "")) or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,7 +23,7 @@ ROWS: list[Any] = [
 ]
 
 
-def object_(image: int, category: int, box: list[float], crowd: int = 0) -> dict[str, Any]:
+def object_(image: int, category: int, box: Sequence[float], crowd: int = 0) -> dict[str, Any]:
     area = box[2] * box[3]
     return {"image_id": image, "category_id": category, "bbox": box, "area": area, "iscrowd": crowd}
 
