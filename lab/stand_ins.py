@@ -32,7 +32,7 @@ from lab.scenes.page_designs import compose
 from sightline.core.probe import Box
 from sightline.places.writing import whole_path, write_whole
 from sightline.probes.data_rows import write_text
-from sightline.probes.formats.published_questions import OcrBench
+from sightline.probes.formats.published_questions import PUBLISHED
 from sightline.probes.regions import ANSWER
 from sightline.probes.typed_rows import ANNOTATED, TypedBox, TypedRow, write_typed_rows
 
@@ -205,7 +205,7 @@ def write_stand_ins(folder: Path) -> StandIns:
     """Draws and writes all of them; a few MB in a few seconds. The same files whenever it is called."""
     photographs = drawn_pages(FIRST_SEEDS["textvqa"], PAGES, PHOTOGRAPHS)
     documents = drawn_pages(FIRST_SEEDS["docvqa"], PAGES, DOCUMENTS)
-    mixed = drawn_pages(FIRST_SEEDS["ocrbench"], PER_TYPE * len(OcrBench.kinds), PHOTOGRAPHS + DOCUMENTS)
+    mixed = drawn_pages(FIRST_SEEDS["ocrbench"], PER_TYPE * len(PUBLISHED["ocrbench"].kinds), PHOTOGRAPHS + DOCUMENTS)
     _write_textvqa(folder / "textvqa", photographs)
     _write_docvqa(folder / "docvqa", documents)
     _write_ocrbench(folder / "ocrbench", mixed)
@@ -318,7 +318,7 @@ def _write_ocrbench(folder: Path, pages: Sequence[DrawnPage]) -> None:
     left = iter(pages)
     rows: list[Row] = []
     beside: list[Row] = []
-    for kind, source in zip(OcrBench.kinds, _SOURCES, strict=True):
+    for kind, source in zip(PUBLISHED["ocrbench"].kinds, _SOURCES, strict=True):
         for number in range(PER_TYPE):
             page = next(left)
             (asked,) = page.questions(1)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError, printable
@@ -38,6 +39,8 @@ class PictureView:
 @dataclass(frozen=True)
 class WorkItem:
     """One thing to annotate. No model's answer is in it, so none can be shown."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     id: str
     image_id: str
@@ -89,12 +92,21 @@ def items_digest(items: Iterable[WorkItem]) -> str:
 
 
 def read_items(path: Path) -> list[WorkItem]:
+    from pydantic import TypeAdapter, ValidationError
+
+    reader = TypeAdapter(WorkItem)
     items: dict[str, WorkItem] = {}
     for number, row in read_objects(path):
         try:
-            item = _item(row)
-        except (TypeError, KeyError, ValueError) as problem:
-            raise SightlineError(f"{path} line {number} is not an item of a campaign: {problem}") from None
+            item = reader.validate_python(row)
+        except ValidationError as problem:
+            wrong = problem.errors()[0]
+            where = ".".join(map(str, wrong["loc"]))
+            raise SightlineError(
+                f"{path} line {number} is not an item of a campaign: {where}: {wrong['msg']}"
+            ) from None
+        for view in item.views:
+            check_image_name(view.image)
         if item.id in items:
             raise SightlineError(f"{path} line {number}: item {item.id!r} occurs twice")
         items[item.id] = item
@@ -103,29 +115,7 @@ def read_items(path: Path) -> list[WorkItem]:
     return list(items.values())
 
 
-def _item(row: dict[str, Any]) -> WorkItem:
-    texts = ("answers", "probes", "suspicion")
-    views = tuple(
-        PictureView(
-            str(view["caption"]),
-            check_image_name(view["image"]),
-            _size(view["size"]),
-            str(view["digest"]),
-            tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in view["regions"]),
-        )
-        for view in row["views"]
-    )
-    return WorkItem(**{**row, "views": views, **{name: tuple(row[name]) for name in texts}})
-
-
-def _size(value: Sequence[int]) -> tuple[int, int]:
-    width, height = value
-    return int(width), int(height)
-
-
 # What people are asked: the fields of each kind of campaign, their answers, and what makes an item valid.
-#
-# Fields and answers are called as in the paper's artifact, so that its files and ours are read alike.
 
 Fields = Mapping[str, Any]
 """What an annotator said of one item, by field."""
@@ -248,71 +238,15 @@ def _checked_box(box: Any) -> dict[str, Any]:
     return {REGION: list(four), ROLE: role, TEXT: text}
 
 
-_REMARKS = (("invalid_reason", "Why it is not valid"), ("annotator_notes", "Notes"))
+def _kind(name: str, told: dict[str, Any]) -> CampaignKind:
+    asked = (AskedField(**{**each, "answers": tuple(each.get("answers", YES_NO))}) for each in told.pop("fields"))
+    remarks = tuple((field, says) for field, says in told.pop("remarks"))
+    return CampaignKind(name, fields=tuple(asked), remarks=remarks, **told)
 
-HARD_NEGATIVES = CampaignKind(
-    "hard-negatives",
-    "Hard negatives",
-    "A word stands in the image; the question asks for another one that looks almost alike. Is the other one absent?",
-    (
-        AskedField("human_source_text_visible", "Can you read the word in the picture?"),
-        AskedField("human_target_text_visible_same_image", "Is the asked word anywhere in the picture?", valid="no"),
-        AskedField(
-            "target_absent_after_case_punct_normalization",
-            "Is it absent even if case and punctuation do not count?",
-        ),
-        AskedField("source_bbox_matches_source_text", "Does the box enclose the word?"),
-        AskedField(
-            "qc_decision",
-            "What is this item?",
-            ("valid_negative", "invalid_target_present", "invalid_source_not_visible", "invalid_bad_box", "unclear"),
-            "valid_negative",
-        ),
-    ),
-    "qc_decision",
-    _REMARKS,
-)
-TEXT_REPLACEMENT = CampaignKind(
-    "text-replacement",
-    "Text replacement",
-    "One word of the picture was repainted: as another word, as itself, and not at all. Did all three work?",
-    (
-        AskedField("source_visible_original", "Original: can you read the word?"),
-        AskedField("source_readable_sham", "Repainted with itself: can you read the word?"),
-        AskedField("replacement_readable_edited", "Replaced: can you read the new word?"),
-        AskedField("source_absent_edited", "Replaced: is the old word gone?"),
-        AskedField("source_absent_erase", "Erased: is the old word gone?"),
-        AskedField("replacement_absent_erase", "Erased: is the new word absent?"),
-        AskedField("local_edit_plausible", "Does the painted place look plausible?"),
-        AskedField("no_unrelated_text_changed", "Is all other text as it was?"),
-        AskedField(
-            "decision",
-            "What is this item?",
-            (
-                "valid_semantic_edit", "invalid_unreadable_replacement", "invalid_source_not_visible",
-                "invalid_source_still_visible", "invalid_bad_local_edit", "invalid_unrelated_change", "unclear",
-            ),
-            "valid_semantic_edit",
-        ),
-    ),
-    "decision",
-    _REMARKS,
-)  # fmt: skip
-EVIDENCE = CampaignKind(
-    "evidence",
-    "Evidence",
-    "Draw a box around everything that has to be read to answer the question, and say what each is to it.",
-    (
-        AskedField(
-            STATUS, "How did it go?", (ANNOTATED, "needs_review", "not_visible", "uncertain"), ANNOTATED
-        ),
-    ),
-    STATUS,
-    (("evidence_units", "How many things have to be read"), ("notes", "Notes")),
-    draws_boxes=True,
-)  # fmt: skip
 
-KINDS = {kind.name: kind for kind in (HARD_NEGATIVES, TEXT_REPLACEMENT, EVIDENCE)}
+_TOLD = tomllib.loads((Path(__file__).parent / "kinds.toml").read_text(encoding="utf-8"))
+KINDS = {name: _kind(name, told) for name, told in _TOLD.items()}
+HARD_NEGATIVES, TEXT_REPLACEMENT, EVIDENCE = KINDS.values()
 
 
 def kind_named(name: str) -> CampaignKind:

@@ -20,10 +20,6 @@ from uuid import uuid4
 
 from sightline.errors import SightlineError, first_line
 
-if TYPE_CHECKING:
-    from upath import UPath
-
-
 # A path or a URL, from whatever names it. Nothing of an object store is imported before a URL is met.
 
 if TYPE_CHECKING:

@@ -57,38 +57,51 @@ def encoding_of(data: bytes) -> str:
     return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), "utf-8")
 
 
-def _head(path: str | Path, count: int) -> bytes:
-    """Up to ``count`` bytes of the unpacked file."""
+def decoded(path: Path, limit: int = MAX_BYTES, encoding: str | None = None, hint: str = "") -> str:
+    """The whole file as text; ``hint`` says what to do where it is no text of this encoding."""
+    data = read_bytes(path, limit)
+    encoding = encoding or encoding_of(data)
     try:
-        with open_file(path) as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if not packed:
-                return raw.read(count)
-            with gzip.GzipFile(fileobj=raw) as stream:
-                return stream.read(count)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise SightlineError(f"{path}: damaged gzip file: {problem}") from None
-    except OSError as problem:
-        raise SightlineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+        return data.decode(encoding)
+    except (UnicodeDecodeError, LookupError) as problem:
+        raise SightlineError(f"{path}: not {encoding} text ({problem}){hint}") from None
+
+
+def read_json(path: str | Place) -> Any:
+    """A JSON document, in whatever encoding of Unicode it is."""
+    data = _head(path)
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as problem:
+        raise SightlineError(f"{path}: not a JSON document: {problem}") from None
+
+
+def _head(path: str | Place, count: int = -1) -> bytes:
+    """Up to ``count`` bytes of the unpacked file; all without one."""
+    with _unpacked(path) as stream:
+        data: bytes = stream.read(count)
+        return data
 
 
 # Reading and writing the text files of the probes step: plain or gzip, line by line, never half written.
-
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @contextmanager
 def open_text(path: str | Place) -> Iterator[IO[str]]:
     """Opens a UTF-8 file or object, decompressing it if its first bytes say gzip. Failures name the file."""
+    with _unpacked(path) as raw, io.TextIOWrapper(raw, encoding="utf-8") as stream:
+        yield stream
+
+
+@contextmanager
+def _unpacked(path: str | Place) -> Iterator[Any]:
+    """The bytes of a file, or of an object, which is fetched as a whole, since it is all read anyway."""
     where = place(path)
     try:
-        with _opened(where) as raw:
-            packed = raw.read(2) == _GZIP_MAGIC
+        with io.BytesIO(read_whole(where)) if is_remote(where) else open_file(where) as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
-            binary: Any = gzip.GzipFile(fileobj=raw) if packed else raw
-            with io.TextIOWrapper(binary, encoding="utf-8") as stream:
-                yield stream
+            yield gzip.GzipFile(fileobj=raw) if packed else raw
     except UnicodeDecodeError as problem:
         raise SightlineError(f"{path}: not UTF-8 text ({problem.reason} at byte {problem.start})") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
@@ -97,13 +110,6 @@ def open_text(path: str | Place) -> Iterator[IO[str]]:
         absent = isinstance(problem, FileNotFoundError) and is_remote(where)
         reason = "there is no such object" if absent else problem.strerror or problem
         raise SightlineError(f"{path}: cannot be read: {reason}") from None
-
-
-def _opened(where: Place) -> IO[bytes]:
-    """An object is fetched as a whole, since its lines are all read anyway."""
-    if not is_remote(where):
-        return open_file(where)
-    return io.BytesIO(read_whole(where))
 
 
 def read_objects(path: str | Place) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -183,42 +189,49 @@ def parquet_columns(file: Path) -> list[str]:
 
 def table_delimiter(start: str, *columns: str) -> str | None:
     """The delimiter under which the first line of a table names all these columns; None if there is none."""
-    first = start.lstrip("\ufeff").partition("\n")[0]
-    for delimiter in DELIMITERS:
-        names = [_plain(name) for name in cells_of(first, delimiter)]
-        if set(columns) <= set(names):
-            return delimiter
-    return None
+    return next((each for each in DELIMITERS if set(columns) <= set(column_names(start, each))), None)
 
 
-def cells_of(line: str, delimiter: str) -> list[str]:
-    """The cells of one line; none where it is no line of a table."""
+def column_names(text: str, delimiter: str) -> list[str]:
+    """The first line's cells without case, blanks as underscores; none where it is no line of a table."""
     try:
-        return next(csv.reader([line], delimiter=delimiter), [])
+        first = next(csv.reader([text.lstrip("\ufeff").partition("\n")[0]], delimiter=delimiter), [])
     except csv.Error:
         return []
+    return [name.strip().lstrip("\ufeff").lower().replace(" ", "_").replace("-", "_") for name in first]
+
+
+def table_rows(file: Path, text: str, delimiter: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """(place, cells by the name of their column) for every line below the first that is not empty."""
+    names = column_names(text, delimiter)
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        next(table, None)
+        for cells in table:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(names):
+                raise SightlineError(f"{file} line {table.line_num}: {len(cells)} cells under {len(names)} columns")
+            yield f"line {table.line_num}", dict(zip(names, cells, strict=True))
+    except csv.Error as problem:
+        raise SightlineError(f"{file} line {table.line_num}: not a table: {problem}") from None
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(place, cells) by the kind of file that it is, which is seen from its first characters."""
-    with open_binary(file) as stream:
-        if stream.read(len(PARQUET)) == PARQUET:
-            return _parquet_rows(file)
+    if _head(file, len(PARQUET)) == PARQUET:
+        return _parquet_rows(file)
     start = start_of(file, 4096).lstrip("\ufeff \t\r\n")
     if start.startswith("["):
         return _document_rows(file)
     if start.startswith("{"):
-        return _line_rows(file) if _begins_with_a_line(file) else _document_rows(file)
-    if "\n" in start and table_delimiter(start, "question") is not None:
-        return _table_rows(file)
+        if _begins_with_a_line(file):
+            return ((f"line {number}", cells) for number, cells in read_objects(file))
+        return _document_rows(file)
+    delimiter = table_delimiter(start, "question")
+    if "\n" in start and delimiter is not None:
+        return table_rows(file, decoded(file), delimiter)
     raise SightlineError(f"{file}: neither parquet nor JSON nor a table whose first line names a column 'question'")
-
-
-def open_binary(file: Path) -> io.BufferedReader:
-    try:
-        return open_file(file)
-    except OSError as problem:
-        raise SightlineError(f"{file}: cannot be read: {problem.strerror or problem}") from None
 
 
 def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -241,11 +254,7 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _document_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """A list of objects, or an object that has one under ``data``."""
-    with open_text(file) as stream:
-        try:
-            document: Any = json.load(stream)
-        except (ValueError, RecursionError) as problem:
-            raise SightlineError(f"{file}: not a JSON document: {problem}") from None
+    document = read_json(file)
     rows = document.get("data") if isinstance(document, dict) else document
     if not isinstance(rows, list) or not rows:
         raise SightlineError(f"{file}: needs a list of questions, or an object with one under 'data'")
@@ -253,30 +262,6 @@ def _document_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not isinstance(cells, dict):
             raise SightlineError(f"{file} row {number}: expected an object, found {type(cells).__name__}")
         yield f"row {number}", cells
-
-
-def _line_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for number, cells in read_objects(file):
-        yield f"line {number}", cells
-
-
-def _table_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    data = read_bytes(file)
-    try:
-        text = data.decode(encoding_of(data))
-    except UnicodeDecodeError as problem:
-        raise SightlineError(f"{file}: not UTF-8 text ({problem.reason} at byte {problem.start})") from None
-    table = csv.reader(io.StringIO(text, newline=""), delimiter=table_delimiter(text, "question") or ",")
-    try:
-        names = [_plain(name) for name in next(table, [])]
-        for cells in table:
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) != len(names):
-                raise SightlineError(f"{file} line {table.line_num}: {len(cells)} cells under {len(names)} columns")
-            yield f"line {table.line_num}", dict(zip(names, cells, strict=True))
-    except csv.Error as problem:
-        raise SightlineError(f"{file} line {table.line_num}: not a table: {problem}") from None
 
 
 def _refuse_other_columns(file: Path, found: Sequence[str], needed: Sequence[Sequence[str]]) -> None:
@@ -295,10 +280,6 @@ def _begins_with_a_line(file: Path) -> bool:
         except (ValueError, RecursionError):
             return False
     return isinstance(found, dict) and "data" not in found
-
-
-def _plain(name: str) -> str:
-    return name.strip().lstrip("\ufeff").lower().replace(" ", "_").replace("-", "_")
 
 
 def _first_line(problem: Exception) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -16,10 +17,9 @@ from sightline.probes.regions import four_numbers, is_storable
 Dialect = Literal["sightline", "artifact"]
 """How rows are written: as ours, or as the paper's artifact writes them (``--layout``)."""
 
-OWN_KEYS = (
-    "id", "image", "image_id", "question", "label", "target_text", "source_text",
-    "regions", "boxes", "kind", "view", "occlude", "answers", "roles", "task", "decoy", "extra",
-)  # fmt: skip
+OWN_KEYS = tuple(each.name for each in fields(Probe))
+_NEEDED = OWN_KEYS[: OWN_KEYS.index("boxes")]
+"""Keys that a row always has; of the others those that do not hold their default."""
 
 ARTIFACT_KEYS = (
     "id", "sample_id", "probe", "probe_count", "rice_view", "dataset", "source_dataset", "image", "image_id",
@@ -43,54 +43,19 @@ _WHOLE_IMAGE: Box = (0.0, 0.0, 1.0, 1.0)
 
 def own_row(probe: Probe) -> dict[str, Any]:
     """The probe's fields in declaration order, without those that hold their default."""
-    row: dict[str, Any] = {
-        "id": probe.id,
-        "image": probe.image,
-        "image_id": probe.image_id,
-        "question": probe.question,
-        "label": probe.label,
-        "target_text": probe.target_text,
-        "source_text": probe.source_text,
-        "regions": [list(box) for box in probe.regions],
-    }
-    if probe.boxes is not None:
-        row["boxes"] = [list(box) for box in probe.boxes]
-    if probe.kind:
-        row["kind"] = probe.kind
-    if probe.view != ORIGINAL:
-        row["view"] = probe.view
-    if probe.occlude:
-        row["occlude"] = [list(box) for box in probe.occlude]
-    row |= {key: list(getattr(probe, key)) for key in ("answers", "roles") if getattr(probe, key)}
-    row |= {key: getattr(probe, key) for key in ("task", "decoy") if getattr(probe, key)}
-    if probe.extra:
-        row["extra"] = dict(probe.extra)
-    return row
+    row = {key: getattr(probe, key) for key in OWN_KEYS} | {"extra": dict(probe.extra)}
+    return {key: _as_lists(value) for key, value in row.items() if key in _NEEDED or value != _USUAL[key]}
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(each) for each in value] if isinstance(value, tuple) else value
 
 
 def probe_from_own(row: Mapping[str, Any]) -> Probe:
     unknown = sorted(set(row) - set(OWN_KEYS))
     if unknown:
         raise SightlineError(f"unknown key {unknown[0]!r}; put what Sightline does not know under 'extra'")
-    probe = Probe(
-        id=_text(row, "id"),
-        image=check_image_name(row.get("image")),
-        image_id=_text(row, "image_id"),
-        question=_text(row, "question"),
-        label="open" if row.get("label") == "open" else _label(row.get("label"), "label"),
-        target_text=_text(row, "target_text", empty=True),
-        source_text=_text(row, "source_text", empty=True),
-        regions=_boxes(row, "regions"),
-        boxes=_boxes(row, "boxes") if row.get("boxes") is not None else None,
-        kind=_text(row, "kind", empty=True),
-        view=_text(row, "view") if "view" in row else ORIGINAL,
-        occlude=_boxes(row, "occlude") if "occlude" in row else (),
-        answers=_texts(row, "answers"),
-        roles=_texts(row, "roles"),
-        task=_text(row, "task", empty=True),
-        decoy=_text(row, "decoy", empty=True),
-        extra=_extra(row.get("extra", {})),
-    )
+    probe = Probe(**{key: _READERS[key](row, key) for key in OWN_KEYS if key in row or key in _NEEDED})
     check_open(probe)
     return probe
 
@@ -166,7 +131,7 @@ def probe_from_artifact(row: Mapping[str, Any], image_prefix: str | None = None)
     detected or missing boxes): the oracle becomes ``regions``, the shown boxes become ``boxes``. A blank-image control
     becomes its original image with the whole of it grayed, which has the same pixels and needs no further file.
     """
-    label = _label(row.get("target_answer"), "target_answer")
+    label = _label(row, "target_answer")
     if row.get("binary_polarity", _polarity(label)) != _polarity(label):
         raise SightlineError(f"target_answer {label!r} contradicts binary_polarity {row['binary_polarity']!r}")
     shown = _boxes(row, "evidence_regions")
@@ -192,7 +157,7 @@ def probe_from_artifact(row: Mapping[str, Any], image_prefix: str | None = None)
     # Keep only what cannot be derived again, so that both dialects of one set have the same content and digest.
     derived = artifact_row(replace(probe, occlude=()))
     kept = {key: value for key, value in extra.items() if key not in derived or derived[key] != value}
-    return replace(probe, extra=_extra(kept))
+    return replace(probe, extra=_extra({"extra": kept}))
 
 
 def _occluded(row: Mapping[str, Any], evidence: tuple[Box, ...]) -> tuple[Box, ...]:
@@ -210,7 +175,8 @@ def _polarity(label: str) -> str:
     return "positive" if label == "yes" else "negative"
 
 
-def _label(value: object, key: str) -> Any:
+def _label(row: Mapping[str, Any], key: str) -> Any:
+    value = row.get(key)
     if value not in ("yes", "no"):
         raise SightlineError(f"unknown label: {key} is {value!r}, expected 'yes' or 'no'")
     return value
@@ -246,7 +212,8 @@ def check_can_be_stored(value: object, what: str) -> None:
         raise SightlineError(f"{what} holds a number or text that JSON in UTF-8 cannot store") from None
 
 
-def _extra(value: object) -> dict[str, Any]:
+def _extra(row: Mapping[str, Any], key: str = "extra") -> dict[str, Any]:
+    value = row[key]
     if not isinstance(value, dict):
         raise SightlineError("'extra' must be an object")
     check_can_be_stored(value, "'extra'")
@@ -268,3 +235,17 @@ def _box(value: Any, where: str) -> Box:
     if not (0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0):
         raise SightlineError(f"{where} {list(value)} is not x1 < x2, y1 < y2 within the image (fractions from 0 to 1)")
     return (x1, y1, x2, y2)
+
+
+_USUAL = {key: getattr(Probe("", "", "", "", "no", "", "", ()), key) for key in OWN_KEYS}
+_READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
+    **dict.fromkeys(("id", "image_id", "question", "view"), _text),
+    **dict.fromkeys(("target_text", "source_text", "kind", "task", "decoy"), partial(_text, empty=True)),
+    **dict.fromkeys(("regions", "occlude"), _boxes),
+    **dict.fromkeys(("answers", "roles"), _texts),
+    "image": lambda row, key: check_image_name(row.get(key)),
+    "label": lambda row, key: "open" if row.get(key) == "open" else _label(row, key),
+    "boxes": lambda row, key: None if row[key] is None else _boxes(row, key),
+    "extra": _extra,
+}
+"""Key of our own rows -> what reads it from a row, and refuses what it is not."""

@@ -234,19 +234,13 @@ def difficulty_bucket(relative_distance: float) -> str:
     return "norm_edit_0p20_to_0p35" if relative_distance <= 0.35 else "norm_edit_gt_0p35"
 
 
-def _of_probe(probe: Probe) -> Row:
-    return {
-        "sample_id": probe.id,
-        "image_id": probe.image_id,
-        "source_text": probe.source_text,
-        "target_text": probe.target_text,
-    }
-
-
 def detail_rows(audit: LexicalAudit) -> list[Row]:
     return [
         {
-            **_of_probe(f.probe),
+            "sample_id": f.probe.id,
+            "image_id": f.probe.image_id,
+            "source_text": f.probe.source_text,
+            "target_text": f.probe.target_text,
             "edit_distance": str(f.distance),
             "normalized_edit_distance": f"{f.relative_distance:.3f}",
             "edit_type": f.edit,
@@ -265,21 +259,18 @@ def detail_rows(audit: LexicalAudit) -> list[Row]:
     ]
 
 
+_SUSPICIOUS = (
+    "sample_id", "image_id", "source_text", "target_text", "reason", "edit_distance", "edit_type", "changed_char_class",
+    "token_area_rank", "same_image_collision_normalizers", "source_target_same_normalizers",
+    "matching_same_image_tokens",
+)  # fmt: skip
+
+
 def suspicious_rows(audit: LexicalAudit) -> list[Row]:
-    return [
-        {
-            **_of_probe(f.probe),
-            "reason": ";".join(f.reasons),
-            "edit_distance": str(f.distance),
-            "edit_type": f.edit,
-            "changed_char_class": f.changed,
-            "token_area_rank": "" if f.area_rank is None else str(f.area_rank),
-            "same_image_collision_normalizers": ";".join(f.collisions),
-            "source_target_same_normalizers": ";".join(f.same_as_source),
-            "matching_same_image_tokens": ";".join(f.colliding_words),
-        }
-        for f in audit.suspicious
-    ]
+    """The details that matter to a person, and the reasons to look."""
+    told = zip(audit.findings, detail_rows(audit), strict=True)
+    reasoned = [{**row, "reason": ";".join(finding.reasons)} for finding, row in told if finding.reasons]
+    return [{name: row[name] for name in _SUSPICIOUS} for row in reasoned]
 
 
 def class_rows(audit: LexicalAudit) -> list[Row]:

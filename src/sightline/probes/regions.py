@@ -47,6 +47,14 @@ def four_numbers(values: Any) -> tuple[float, float, float, float] | None:
     return (a, b, c, d) if all(math.isfinite(value) for value in (a, b, c, d)) else None
 
 
+def box_around(outline: Any) -> Box | None:
+    """The box around points ``x, y, x, y, ...``, of which there are at least two; None where they are no such list."""
+    if not isinstance(outline, Sequence) or len(outline) < 4 or len(outline) % 2:
+        return None
+    corner_boxes = [four_numbers([x, y, x, y]) for x, y in zip(outline[::2], outline[1::2], strict=True)]
+    return None if None in corner_boxes else hull(box for box in corner_boxes if box is not None)
+
+
 def corners(values: tuple[float, float, float, float], order: Order) -> Box:
     """``(x1, y1, x2, y2)`` in the units of the input."""
     a, b, c, d = values
@@ -174,6 +182,17 @@ class IngestCounts:
     questions_without_text: int = 0
     questions_without_answers: int = 0
 
+    def clipped(self, fractions: Box | None, text: str) -> Box | None:
+        """A text's box within the image, counted; None, counted too, where nothing of it is left."""
+        found = None if fractions is None else clip_to_image(fractions)
+        if fractions is None or found is None:
+            self.dropped_no_area += 1
+            return None
+        self.boxes += 1
+        self.clipped_boxes += leaves_image(fractions)
+        self.boxes_without_text += not text
+        return found
+
     def notes(self) -> list[str]:
         """One phrase per counter that is not zero."""
         return [f"{getattr(self, f.name)} {f.name.replace('_', ' ')}" for f in fields(self) if getattr(self, f.name)]
@@ -228,14 +247,9 @@ def place(texts: Iterable[tuple[str, Box]], width: float, height: float, counts:
         if not is_storable(text):
             counts.dropped_malformed += 1
             continue
-        clipped = clip_to_image(fractions)
-        if clipped is None:
-            counts.dropped_no_area += 1
-            continue
-        counts.boxes += 1
-        counts.clipped_boxes += leaves_image(fractions)
-        counts.boxes_without_text += not text
-        words.append(Word(text, clipped))
+        clipped = counts.clipped(fractions, text)
+        if clipped is not None:
+            words.append(Word(text, clipped))
     if astray is not None and stray == seen:
         raise SightlineError(
             f"every box is reversed or far outside an image of {width:g} x {height:g}, for example {list(astray)}; "

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.annotate.campaign import Campaign, WorkQueue, read_judgements, status_lines
-from sightline.annotate.items import hashed
+from sightline.annotate.items import CampaignKind, hashed
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND, Journal, OutdatedError
 from sightline.annotate.make import SamplingRule, apportioned, drawn_items, first_items, second_sample
 from sightline.errors import SightlineError
-from tests.unit.annotate.sample_campaign import EVIDENCE, boxed, said, sample_items, sample_task
+from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, boxed, said, sample_items, sample_task
 
 
 @pytest.fixture
@@ -65,10 +65,20 @@ def test_several_people_share_one_pass_without_colliding(task: Campaign) -> None
 def test_an_open_item_is_skipped_by_others_until_it_is_answered(task: Campaign) -> None:
     opened = WorkQueue(task, "ann").next_item()
     assert opened is not None
-    task.journal.mark_open(opened.id, FIRST, "ann")
+    for who in ("ann", "bob"):
+        task.journal.mark_open(opened.id, FIRST, who)
+    assert task.journal.open_elsewhere(FIRST, "bob") == {opened.id}
+    assert task.journal.open_elsewhere(FIRST, "ann") == task.journal.open_elsewhere(SECOND, "bob") == set()
     other = WorkQueue(task, "bob").next_item()
     assert other is not None
     assert other.id != opened.id
+
+
+def test_annotators_get_neither_readings_of_others_nor_why_an_item_was_chosen(task: Campaign) -> None:
+    answer_all(task, "ann", FIRST)
+    assert WorkQueue(task, "bob", SECOND).both_judgements(task.items[0].id) is None
+    assert WorkQueue(task, "bob", SECOND).own() == {}
+    assert set(task.items[0].shown) == {"id", "question", "source_text", "target_text", "answers", "views"}
 
 
 def test_a_draft_is_not_an_answer(task: Campaign) -> None:
@@ -82,47 +92,37 @@ def test_a_draft_is_not_an_answer(task: Campaign) -> None:
     assert queue.progress()["done"] == 1
 
 
-def test_a_valid_decision_stands_on_valid_answers(task: Campaign) -> None:
-    with pytest.raises(
-        SightlineError,
-        match=r"you decided 'valid negative', but answered 'no' to 'Does the box enclose the word.'; change one",
-    ):
-        task.kind.check(said(source_bbox_matches_source_text="no"), confirmed=True)
-    assert task.kind.check(said(source_bbox_matches_source_text="no"), confirmed=False)
-
-
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("kind", "fields", "words"),
     [
-        ({"qc_decision": "maybe"}, "'What is this item.' is 'maybe', not one of valid_negative"),
-        ({"verdict": "yes"}, "unknown field 'verdict'"),
-        ({"annotator_notes": 7}, "'Notes' is not a text"),
-        ({"annotator_notes": "a\x00b"}, r"'Notes' holds a character that is not to be seen, U\+0000"),
-        ({"invalid_reason": "\u202eodd"}, r"'Why it is not valid' holds .*, U\+202E"),
-        ([], "an answer is an object"),
+        (HARD_NEGATIVES, {"qc_decision": "maybe"}, "'What is this item.' is 'maybe', not one of valid_negative"),
+        (HARD_NEGATIVES, {"verdict": "yes"}, "unknown field 'verdict'"),
+        (HARD_NEGATIVES, {"annotator_notes": 7}, "'Notes' is not a text"),
+        (HARD_NEGATIVES, {"annotator_notes": "a\x00b"}, r"'Notes' holds a character .* not to be seen, U\+0000"),
+        (HARD_NEGATIVES, {"invalid_reason": "\u202eodd"}, r"'Why it is not valid' holds .*, U\+202E"),
+        (HARD_NEGATIVES, [], "an answer is an object"),
+        (EVIDENCE, {"boxes": [{"region": [0.5, 0.1, 0.4, 0.2], "role": "context"}]}, "is not x1 < x2"),
+        (EVIDENCE, {"boxes": [{"region": [0.1, 0.1, 1.4, 0.2], "role": "context"}]}, "within the image"),
+        (
+            EVIDENCE,
+            {"boxes": [{"region": [0.1, 0.1, 0.4, 0.2], "role": "title"}]},
+            "role .title. is not one of",
+        ),
+        (EVIDENCE, {"boxes": [{"region": ["a", 0, 1, 1], "role": "context"}]}, "region of four numbers"),
+        (EVIDENCE, {"boxes": [7]}, "region of four numbers"),
     ],
 )
-def test_what_nobody_may_say_is_refused(task: Campaign, wrong: object, words: str) -> None:
+def test_what_nobody_may_say_is_refused(kind: CampaignKind, fields: object, words: str) -> None:
     with pytest.raises(SightlineError, match=words):
-        task.kind.check(wrong, confirmed=False)
+        kind.check(fields, confirmed=False)
 
 
-@pytest.mark.parametrize(
-    ("box", "words"),
-    [
-        ({"region": [0.5, 0.1, 0.4, 0.2], "role": "context"}, "is not x1 < x2"),
-        ({"region": [0.1, 0.1, 1.4, 0.2], "role": "context"}, "within the image"),
-        ({"region": [0.1, 0.1, 0.4, 0.2], "role": "title"}, "role 'title' is not one of answer_value"),
-        ({"region": ["a", 0, 1, 1], "role": "context"}, "region of four numbers"),
-        (7, "region of four numbers"),
-    ],
-)
-def test_what_is_no_box_is_refused(box: object, words: str) -> None:
+def test_a_valid_decision_stands_on_valid_answers_and_evidence_on_a_box() -> None:
+    contradicting = said(source_bbox_matches_source_text="no")
+    words = r"you decided 'valid negative', but answered 'no' to 'Does the box enclose the word.'; change one"
     with pytest.raises(SightlineError, match=words):
-        EVIDENCE.check({"boxes": [box]}, confirmed=False)
-
-
-def test_evidence_without_a_box_is_no_evidence() -> None:
+        HARD_NEGATIVES.check(contradicting, confirmed=True)
+    assert HARD_NEGATIVES.check(contradicting, confirmed=False)
     with pytest.raises(SightlineError, match="annotated without a box"):
         EVIDENCE.check(boxed(), confirmed=True)
     assert EVIDENCE.check(boxed(status="not_visible"), confirmed=True)["boxes"] == []
@@ -153,17 +153,6 @@ def test_neither_of_the_two_decides_unless_told(task: Campaign, party: str) -> N
     with pytest.raises(SightlineError, match=f"{party} is one of the two who differ .* third person"):
         WorkQueue(task, party, ADJUDICATION)
     assert [item.id for item in WorkQueue(task, party, ADJUDICATION, allow_party=True).items()] == [twice]
-
-
-def test_annotators_get_no_readings_of_others(task: Campaign) -> None:
-    answer_all(task, "ann", FIRST)
-    assert WorkQueue(task, "bob", SECOND).both_judgements(task.items[0].id) is None
-    assert WorkQueue(task, "bob", SECOND).own() == {}
-
-
-def test_what_is_shown_says_nothing_about_why_it_was_chosen(task: Campaign) -> None:
-    shown = task.items[0].shown
-    assert set(shown) == {"id", "question", "source_text", "target_text", "answers", "views"}
 
 
 @pytest.mark.parametrize("name", ["", " ann", "a\nb", "x" * 81])
@@ -197,15 +186,11 @@ def test_the_status_counts_and_tells_nothing_else(task: Campaign) -> None:
     assert "valid_negative" not in str(lines)
 
 
-def test_the_suspicious_come_first_by_id_and_the_rest_as_it_came(tmp_path: Path) -> None:
-    items = sample_items(tmp_path, 6)[::-1]
-    items = [replace(item, suspicion=("odd",)) if item.id in ("item-004", "item-001") else item for item in items]
-    drawn = [item.id for item in drawn_items(items, SamplingRule())]
-    assert drawn == ["item-001", "item-004", "item-005", "item-003", "item-002", "item-000"]
-
-
-def test_a_sample_takes_one_of_each_stratum_in_turn(tmp_path: Path) -> None:
+def test_the_suspicious_come_first_by_id_and_a_sample_takes_one_of_each_stratum_in_turn(tmp_path: Path) -> None:
     items = sample_items(tmp_path, 40)
+    few = [replace(item, suspicion=("odd",)) if item.id in ("item-004", "item-001") else item for item in items[5::-1]]
+    drawn = [item.id for item in drawn_items(few, SamplingRule())]
+    assert drawn == ["item-001", "item-004", "item-005", "item-003", "item-002", "item-000"], "the rest as it came"
     chosen = first_items(items, 14)
     assert Counter(item.stratum for item in chosen) == dict.fromkeys((f"stratum {n}" for n in range(7)), 2)
     assert [item.id for item in chosen[:7]] == [f"item-{n:03d}" for n in range(7)]
@@ -219,21 +204,19 @@ def test_five_batches_of_a_hundred_give_twenty_each_in_proportion(tmp_path: Path
         assert set(Counter(item.difficulty for item in own if item.second).values()) == {5}
 
 
-def test_within_a_difficulty_the_smallest_hashes_are_taken(tmp_path: Path) -> None:
+def test_within_a_difficulty_the_smallest_hashes_are_taken_of_a_share_rounded_to_the_nearest(tmp_path: Path) -> None:
     items = sample_items(tmp_path, 40)
     chosen = second_sample(items, 0.2, "seed")
     for name in {item.difficulty for item in items}:
         own = sorted((item.id for item in items if item.difficulty == name), key=lambda id_: hashed("seed", id_))
         assert chosen & set(own) == set(own[:2])
     assert chosen != second_sample(items, 0.2, "another seed")
+    for count, twice in ((2, 0), (3, 1), (5, 1), (12, 2), (13, 3)):
+        assert len(second_sample(items[:count], 0.2, "seed")) == twice
 
 
-@pytest.mark.parametrize(("items", "twice"), [(2, 0), (3, 1), (5, 1), (12, 2), (13, 3)])
-def test_the_share_of_a_batch_is_rounded_to_the_nearest(tmp_path: Path, items: int, twice: int) -> None:
-    assert len(second_sample(sample_items(tmp_path, items), 0.2, "seed")) == twice
-
-
-def test_the_hash_is_that_of_the_protocol() -> None:
+def test_ties_go_to_the_first_name_and_the_hash_is_that_of_the_protocol() -> None:
+    assert apportioned({"b": 1, "a": 1, "c": 1}, 1) == {"b": 0, "a": 1, "c": 0}
     # printf '%s' 'hard-negative-secondary-100-v1|a' | sha256sum
     assert hashed("hard-negative-secondary-100-v1", "a").startswith("05779fecf2901991")
 
@@ -246,10 +229,6 @@ def test_seats_are_shared_out_exactly_and_nearly_in_proportion(sizes: dict[str, 
     for name, size in sizes.items():
         assert abs(seats[name] - total * size / sum(sizes.values())) < 1
         assert seats[name] <= size
-
-
-def test_ties_go_to_the_first_name() -> None:
-    assert apportioned({"b": 1, "a": 1, "c": 1}, 1) == {"b": 0, "a": 1, "c": 0}
 
 
 @pytest.mark.parametrize("wrong", [{"n": 0}, {"second": 1.5}, {"batch": 0}])
@@ -288,17 +267,19 @@ def test_nothing_can_be_changed_or_taken_out(journal: Journal, change: str) -> N
     assert now(journal, "x") == {"a": "1"}
 
 
-def test_undo_goes_back_step_by_step_and_each_step_is_an_entry(journal: Journal) -> None:
+def test_undo_goes_back_step_by_step_and_each_step_is_an_entry_of_the_digest(journal: Journal) -> None:
+    digests = [journal.digest()]
     first = say(journal, "x", "1")
     second = say(journal, "x", "2", first)
     say(journal, "x", "3", second)
-    assert [journal.undo("ann", FIRST) is not None and now(journal, "x") for _ in range(3)] == [
-        {"a": "2"},
-        {"a": "1"},
-        None,
-    ]
+    for left in ({"a": "2"}, {"a": "1"}, None):
+        digests += [journal.digest()]
+        assert journal.digest() == digests[-1]
+        assert journal.undo("ann", FIRST) is not None
+        assert now(journal, "x") == left
     assert journal.undo("ann", FIRST) is None
     assert [entry.number for entry in journal.entries()] == [1, 2, 3, 4, 5, 6]
+    assert len({*digests, journal.digest()}) == 5
 
 
 def test_undo_after_undo_and_a_new_change_goes_back_through_the_new_one(journal: Journal) -> None:
@@ -306,16 +287,15 @@ def test_undo_after_undo_and_a_new_change_goes_back_through_the_new_one(journal:
     undone = journal.undo("ann", FIRST)
     assert undone is not None
     say(journal, "x", "4", undone.number)
-    journal.undo("ann", FIRST)
-    assert now(journal, "x") == {"a": "1"}
-    journal.undo("ann", FIRST)
-    assert now(journal, "x") is None
+    for left in ({"a": "1"}, None):
+        journal.undo("ann", FIRST)
+        assert now(journal, "x") == left
 
 
-def test_undo_takes_the_latest_change_on_whichever_item(journal: Journal) -> None:
-    say(journal, "x", "1")
-    say(journal, "y", "1")
-    assert [entry.item for _ in range(2) if (entry := journal.undo("ann", FIRST))] == ["y", "x"]
+def test_undo_takes_ones_own_latest_change_on_whichever_item(journal: Journal) -> None:
+    for item, who in (("x", "ann"), ("y", "ann"), ("z", "bob")):
+        say(journal, item, "1", who=who)
+    assert [entry.item for _ in range(3) if (entry := journal.undo("ann", FIRST))] == ["y", "x"]
 
 
 def test_undo_brings_a_confirmation_back_too(journal: Journal) -> None:
@@ -326,62 +306,22 @@ def test_undo_brings_a_confirmation_back_too(journal: Journal) -> None:
     assert (restored.confirmed, restored.fields, restored.restores) == (True, {"a": "1"}, done.number)
 
 
-def test_undo_is_of_ones_own_changes(journal: Journal) -> None:
-    say(journal, "x", "1", who="bob")
-    assert journal.undo("ann", FIRST) is None
-
-
-def test_two_windows_cannot_both_go_on_from_one_state(journal: Journal) -> None:
+def test_nobody_writes_over_anybody(journal: Journal) -> None:
     first = say(journal, "x", "1")
     say(journal, "x", "2", first)
-    with pytest.raises(OutdatedError, match="changed elsewhere"):
+    with pytest.raises(OutdatedError, match="changed elsewhere"):  # two windows from one state
         say(journal, "x", "3", first)
-    assert now(journal, "x") == {"a": "2"}
-
-
-def test_two_people_cannot_begin_one_item_in_one_pass(journal: Journal) -> None:
-    say(journal, "x", "1")
-    with pytest.raises(OutdatedError):
+    with pytest.raises(OutdatedError):  # two people on one item in one pass
         say(journal, "x", "1", who="bob")
-
-
-def test_the_first_reader_cannot_be_the_second(journal: Journal) -> None:
-    say(journal, "x", "1")
+    with pytest.raises(SightlineError, match="is not an entry of ann about 'y'"):
+        say(journal, "y", "1", first)
     with pytest.raises(OutdatedError, match="first annotator"):
         journal.append("ann", SECOND, "x", {"a": "1"}, confirmed=True, supersedes=None)
-    assert journal.append("bob", SECOND, "x", {"a": "1"}, confirmed=True, supersedes=None).number == 2
-
-
-def test_an_entry_supersedes_one_of_its_own_line_alone(journal: Journal) -> None:
-    other = say(journal, "x", "1")
-    with pytest.raises(SightlineError, match="is not an entry of ann about 'y'"):
-        say(journal, "y", "1", other)
-
-
-def test_many_answers_are_written_all_or_none(journal: Journal) -> None:
-    say(journal, "z", "1")
-    answers = [(FIRST, "bob", name, {"a": "1"}) for name in ("x", "y", "z")]
-    with pytest.raises(OutdatedError):
-        journal.append_all(answers)
-    assert [entry.item for entry in journal.entries()] == ["z"]
-
-
-def test_the_digest_is_of_what_was_said(journal: Journal) -> None:
-    empty = journal.digest()
-    say(journal, "x", "1")
-    once = journal.digest()
-    assert once != empty
-    assert journal.digest() == once
-    journal.undo("ann", FIRST)
-    assert journal.digest() not in (empty, once)
-
-
-def test_an_open_item_is_not_offered_to_others(journal: Journal) -> None:
-    journal.mark_open("x", FIRST, "ann")
-    journal.mark_open("x", FIRST, "bob")
-    assert journal.open_elsewhere(FIRST, "bob") == {"x"}
-    assert journal.open_elsewhere(FIRST, "ann") == set()
-    assert journal.open_elsewhere(SECOND, "bob") == set()
+    with pytest.raises(OutdatedError):  # many answers are written all or none
+        journal.append_all([(FIRST, "bob", name, {"a": "1"}) for name in ("v", "w", "x")])
+    assert now(journal, "x") == {"a": "2"}
+    assert [entry.item for entry in journal.entries()] == ["x", "x"]
+    assert journal.append("bob", SECOND, "x", {"a": "1"}, confirmed=True, supersedes=None).number == 3
 
 
 def test_a_damaged_file_is_one_clear_line(tmp_path: Path) -> None:

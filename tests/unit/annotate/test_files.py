@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -56,38 +58,60 @@ def pairs(tmp_path: Path) -> Path:
     return tmp_path / "pairs.jsonl"
 
 
-def test_hard_negatives_are_the_negatives_and_speak_for_their_image(pairs: Path, images: Path, tmp_path: Path) -> None:
-    lines = sightline("new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images)
-    assert lines[0].endswith("3 items in 1 batches")
+@pytest.fixture
+def new(pairs: Path, images: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """``annotate new`` of hard negatives, or with other options."""
+
+    def make(**options: object) -> list[str]:
+        given = {"kind": "hard-negatives", "probes": pairs, "images": images} | options
+        return sightline(
+            "new", tmp_path / "task", *(word for name, value in given.items() for word in (f"--{name}", value))
+        )
+
+    return make
+
+
+def test_hard_negatives_are_the_negatives_and_speak_for_their_image(new: Callable[..., Any], tmp_path: Path) -> None:
+    assert new()[0].endswith("3 items in 1 batches")
     task = open_campaign(tmp_path / "task")
     assert [item.id for item in task.items] == ["c-no", "b-no", "a-no"], "suspicious, then by difficulty"
     assert task.items[0].suspicion == ("source_target_same",)
     assert task.by_id["a-no"].probes == ("a-yes", "a-no")
     assert task.by_id["a-no"].facts["edit_distance"] == 1
+    with pytest.raises(SightlineError, match="exists already"):
+        new()
 
 
-def test_the_lexical_audit_says_what_is_suspicious(pairs: Path, images: Path, tmp_path: Path) -> None:
-    audit = tmp_path / "audit"
-    audit.mkdir()
+def test_the_lexical_audit_says_what_is_suspicious(new: Callable[..., Any], tmp_path: Path) -> None:
     matches = "global_other_image_nfkc_casefold_matches"
-    (audit / "hard_negative_lexical_details.csv").write_text(f"sample_id,{matches}\na-no,3\n", encoding="utf-8")
-    (audit / "hard_negative_suspicious_examples.csv").write_text("sample_id,reason\na-no,x;y\n", encoding="utf-8")
-    sightline(
-        "new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images, "--audit", audit
-    )  # fmt: skip
+    details, suspicious = (
+        tmp_path / f"hard_negative_{name}.csv" for name in ("lexical_details", "suspicious_examples")
+    )
+    for name in ("z-no", "a-no"):
+        details.write_text(f"sample_id,{matches}\n{name},3\n", encoding="utf-8")
+        suspicious.write_text(f"sample_id,reason\n{name},x;y\n", encoding="utf-8")
+        if name == "z-no":
+            with pytest.raises(SightlineError, match="about other probes: 'z-no'"):
+                new(audit=tmp_path)
+            assert not (tmp_path / "task").exists()
+    new(audit=tmp_path)
     item = open_campaign(tmp_path / "task").items[0]
     assert (item.id, item.suspicion, item.facts[matches]) == ("a-no", ("x", "y"), "3")
 
 
-def test_an_audit_of_other_probes_is_refused(pairs: Path, images: Path, tmp_path: Path) -> None:
-    for name in ("details", "suspicious_examples"):
-        stem = "hard_negative_lexical_details" if name == "details" else "hard_negative_suspicious_examples"
-        (tmp_path / f"{stem}.csv").write_text("sample_id,reason\nz-no,x\n", encoding="utf-8")
-    with pytest.raises(SightlineError, match="about other probes: 'z-no'"):
-        sightline(
-            "new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images,
-            "--audit", tmp_path,
-        )  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"images": "nowhere"}, "--images: there is no folder nowhere"),
+        ({"kind": "text-replacement"}, "no replaced images; make one with"),
+        ({"audit": "nowhere"}, "cannot read nowhere"),
+    ],
+)
+def test_what_cannot_become_a_task_is_one_line(
+    new: Callable[..., Any], tmp_path: Path, change: dict[str, str], words: str
+) -> None:
+    with pytest.raises(SightlineError, match=words):
+        new(**change)
     assert not (tmp_path / "task").exists()
 
 
@@ -120,30 +144,6 @@ def test_evidence_does_not_show_the_regions_that_are_known(images: Path, tmp_pat
     )  # fmt: skip
     (item,) = open_campaign(tmp_path / "task").items
     assert (item.views[0].regions, item.answers) == ((), ("1999",))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"--images": "nowhere"}, "--images: there is no folder nowhere"),
-        ({"--kind": "text-replacement"}, "no replaced images; make one with"),
-        ({"--audit": "nowhere"}, "cannot read nowhere"),
-    ],
-)
-def test_what_cannot_become_a_task_is_one_line(
-    pairs: Path, images: Path, tmp_path: Path, change: dict[str, str], words: str
-) -> None:
-    options = {"--kind": "hard-negatives", "--probes": pairs, "--images": images} | change
-    with pytest.raises(SightlineError, match=words):
-        sightline("new", tmp_path / "task", *(word for pair in options.items() for word in pair))
-    assert not (tmp_path / "task").exists()
-
-
-def test_a_task_is_never_begun_anew(pairs: Path, images: Path, tmp_path: Path) -> None:
-    words = ("new", tmp_path / "task", "--kind", "hard-negatives", "--probes", pairs, "--images", images)
-    sightline(*words)
-    with pytest.raises(SightlineError, match="exists already"):
-        sightline(*words)
 
 
 def test_changed_items_and_pictures_are_noticed(tmp_path: Path) -> None:
@@ -241,10 +241,12 @@ def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
         read_artifact(task, tmp_path / "rows.csv")
 
 
-def test_answers_without_a_name_are_refused(tmp_path: Path) -> None:
+def test_answers_without_a_name_and_two_about_one_item_are_refused(tmp_path: Path) -> None:
     task = sample_task(tmp_path / "task")
     with pytest.raises(SightlineError, match="say whose answers these are with --as"):
         import_answers(task, {FIRST: [(task.items[0], said(), "")]}, None)
+    with pytest.raises(SightlineError, match=r"answers 'item-\d+' twice in the first pass; nothing was imported"):
+        import_answers(task, {FIRST: [(task.items[0], said(), "ann")] * 2}, None)
 
 
 def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path) -> None:
@@ -288,31 +290,17 @@ def test_agreement_is_printed_and_written(kind: CampaignKind, tmp_path: Path) ->
     assert tables == ({"fields.csv", "boxes.csv", "roles.csv"} if kind.draws_boxes else {"fields.csv"})
 
 
-def test_a_folder_name_means_its_pages(tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_said_before_anything_is_served(tmp_path: Path) -> None:
     with pytest.raises(SightlineError, match="is no campaign; make one with 'sightline annotate new'"):
         sightline(tmp_path / "nothing", "--as", "ann")
-
-
-def test_a_pass_with_nothing_in_it_is_refused_before_anything_is_served(tmp_path: Path) -> None:
     task = sample_task(tmp_path / "task", second=0.0)
     with pytest.raises(SightlineError, match="has nothing for bob in the second pass"):
         sightline(task.path, "--as", "bob", "--second")
     with pytest.raises(SightlineError, match="has nothing for carol in the adjudication pass"):
         sightline("adjudicate", task.path, "--as", "carol")
-
-
-def test_missing_pictures_are_said_before_anything_is_served(tmp_path: Path) -> None:
-    task = sample_task(tmp_path / "task")
     (tmp_path / "pictures").rename(tmp_path / "elsewhere")
     with pytest.raises(SightlineError, match=r"picture page\.png is not in .*put the folder back"):
         sightline(task.path, "--as", "ann")
-
-
-def test_one_file_with_two_answers_about_an_item_is_refused_by_the_item(tmp_path: Path) -> None:
-    task = sample_task(tmp_path / "task")
-    twice = [(task.items[0], said(), "ann")] * 2
-    with pytest.raises(SightlineError, match=r"answers 'item-\d+' twice in the first pass; nothing was imported"):
-        import_answers(task, {FIRST: twice}, None)
 
 
 def test_an_export_says_which_items_it_left_out_and_why(tmp_path: Path) -> None:

@@ -95,17 +95,24 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
+@pytest.mark.parametrize("converted", [False, True])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_a_hundred_annotations_come_back_as_they_went(kind: CampaignKind, tmp_path: Path) -> None:
+def test_a_hundred_annotations_come_back_as_they_went(
+    kind: CampaignKind, converted: bool, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """As they were written, and as Label Studio's own converter writes them."""
     task = answered(tmp_path / "one" / "task", kind)
     export_answers(task, "label-studio", tmp_path / "out.json", "final")
+    file = tmp_path / "out.json"
+    if converted:
+        converter = request.getfixturevalue("sdk").Converter(str(tmp_path / "out.xml"), None)
+        converter.convert_to_json(str(file), str(tmp_path / "json"), is_dir=False)
+        file = tmp_path / "json" / "result.json"
     (tmp_path / "two").mkdir()
     back = sample_task(tmp_path / "two" / "task", 60, kind, second=0.5)
-    assert import_answers(back, read_label_studio(back, tmp_path / "out.json"), None) == COUNT
+    assert import_answers(back, read_label_studio(back, file), None) == COUNT
     assert same(spoken(task), spoken(back))
-    assert import_answers(back, read_label_studio(back, tmp_path / "out.json"), None) == 0, (
-        "a second import adds nothing"
-    )
+    assert import_answers(back, read_label_studio(back, file), None) == 0, "a second import adds nothing"
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
@@ -118,18 +125,6 @@ def test_label_studio_accepts_configuration_tasks_and_annotations(kind: Campaign
         assert interface.validate_task({"data": task["data"]})
         for annotation in task["annotations"]:
             assert interface.validate_prediction({"result": annotation["result"]}, return_errors=True) == []
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_what_label_studios_converter_writes_comes_back(kind: CampaignKind, sdk: Any, tmp_path: Path) -> None:
-    task = answered(tmp_path / "one" / "task", kind)
-    export_answers(task, "label-studio", tmp_path / "out.json", "final")
-    converter = sdk.Converter(str(tmp_path / "out.xml"), None)
-    converter.convert_to_json(str(tmp_path / "out.json"), str(tmp_path / "json"), is_dir=False)
-    (tmp_path / "two").mkdir()
-    back = sample_task(tmp_path / "two" / "task", 60, kind, second=0.5)
-    import_answers(back, read_label_studio(back, tmp_path / "json" / "result.json"), None)
-    assert same(spoken(task), spoken(back))
 
 
 def test_label_studios_coco_has_our_boxes_in_pixels(sdk: Any, tmp_path: Path) -> None:
@@ -175,42 +170,12 @@ def _exported(tmp_path: Path) -> tuple[Campaign, list[dict[str, Any]]]:
     return task, label_studio_tasks(EVIDENCE, read_judgements(task))
 
 
-def test_numbers_stand_for_people_where_label_studio_gives_no_more(tmp_path: Path) -> None:
-    task, tasks = _exported(tmp_path)
-    tasks[0]["annotations"][0]["completed_by"] = 7
-    (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
-    assert [who for _, _, who in read_label_studio(task, tmp_path / "file.json")[FIRST]] == ["7"]
-
-
-def test_skipped_annotations_are_none(tmp_path: Path) -> None:
-    task, tasks = _exported(tmp_path)
-    tasks[0]["annotations"][0]["was_cancelled"] = True
-    (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
-    assert read_label_studio(task, tmp_path / "file.json") == {FIRST: [], SECOND: [], ADJUDICATION: []}
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (
-            lambda tasks: tasks[0]["annotations"][0]["result"][0]["value"].update(rotation=30),
-            "task 1: item 'item-000': region 'box-0' is a rotated box",
-        ),
-        (lambda tasks: tasks[0]["data"].clear(), "task 1 is not as Label Studio writes it: KeyError"),
-        (lambda tasks: tasks[1]["data"].update(sightline_item="other"), "task 2: .* has no item 'other'"),
-        (
-            lambda tasks: tasks[0]["annotations"][0]["result"].pop(),
-            "task 1: item 'item-000': 'How did it go.' is not answered yet",
-        ),
-        (lambda tasks: tasks.__setitem__(0, 7), "task 1 is not as Label Studio writes it"),
-    ],
-)
-def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path, spoil: Any, words: str) -> None:
+def _read(tmp_path: Path, spoil: Callable[[list[dict[str, Any]]], Any]) -> tuple[Campaign, dict[str, list[Any]]]:
+    """Answers of an export after something was done to it; one answer of ann about the first of two items."""
     task, tasks = _exported(tmp_path)
     spoil(tasks)
     (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
-    with pytest.raises(SightlineError, match=words):
-        read_label_studio(task, tmp_path / "file.json")
+    return task, read_label_studio(task, tmp_path / "file.json")
 
 
 def _with(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
@@ -218,9 +183,35 @@ def _with(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[
     return lambda tasks: change(tasks[0]["annotations"][0]["result"])
 
 
+def test_numbers_stand_for_people_skipped_annotations_for_none_and_rounding_is_brought_back(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+
+    def change(tasks: list[dict[str, Any]]) -> None:
+        tasks[0]["annotations"][0]["completed_by"] = 7
+        tasks[0]["annotations"][0]["result"][0]["value"].update(x=-0.1, width=100.2, y=0, height=100.3)
+
+    ((_, fields, who),) = _read(tmp_path / "one", change)[1][FIRST]
+    assert (who, fields["boxes"][0]["region"]) == ("7", [0.0, 0.0, 1.0, 1.0])
+    _, skipped = _read(tmp_path / "two", lambda tasks: tasks[0]["annotations"][0].update(was_cancelled=True))
+    assert skipped == {FIRST: [], SECOND: [], ADJUDICATION: []}
+
+
+def _named(name: str) -> Callable[[list[dict[str, Any]]], Any]:
+    return lambda tasks: tasks[0]["annotations"][0].update(completed_by={"email": name})
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
+        (
+            _with(lambda all: all[0]["value"].update(rotation=30)),
+            "task 1: item 'item-000': region 'box-0' is a rotated box",
+        ),
+        (lambda tasks: tasks[0]["data"].clear(), "task 1 is not as Label Studio writes it: KeyError"),
+        (lambda tasks: tasks[1]["data"].update(sightline_item="other"), "task 2: .* has no item 'other'"),
+        (_with(lambda all: all.pop()), "task 1: item 'item-000': 'How did it go.' is not answered yet"),
+        (lambda tasks: tasks.__setitem__(0, 7), "task 1 is not as Label Studio writes it"),
         (_with(lambda all: all.append({**all[0], "id": "p", "type": "polygonlabels"})), "'p' is of the type 'polygon"),
         (_with(lambda all: all.append({"type": "relation"})), "is of the type 'relation'"),
         (_with(lambda all: all[0].update(image_rotation=90)), "'box-0' is on the page turned by 90"),
@@ -236,38 +227,19 @@ def _with(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[
         (_with(lambda all: all[-1]["value"]["choices"].append("uncertain")), "'status' has 2 answers; keep one"),
         (_with(lambda all: all.append(all[-1])), "'status' is answered twice"),
         (lambda tasks: tasks.append(tasks[0]), "task 3: item 'item-000' is that of task 1 already"),
+        *((_named(name), "is not a name") for name in ("a\x07b", "a\u202eb", " ")),
     ],
 )
-def test_what_sightline_does_not_carry_is_refused_by_item_and_region(tmp_path: Path, spoil: Any, words: str) -> None:
-    test_what_cannot_be_read_is_one_clear_line(tmp_path, spoil, words)
+def test_what_is_not_carried_over_is_refused_by_item_and_region(tmp_path: Path, spoil: Any, words: str) -> None:
+    with pytest.raises(SightlineError, match=words):
+        import_answers(*_read(tmp_path, spoil), None)
 
 
-def test_a_box_that_leaves_the_page_by_rounding_is_brought_back(tmp_path: Path) -> None:
-    task, tasks = _exported(tmp_path)
-    tasks[0]["annotations"][0]["result"][0]["value"].update(x=-0.1, width=100.2, y=0, height=100.3)
-    (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
-    ((_, fields, _),) = read_label_studio(task, tmp_path / "file.json")[FIRST]
-    assert fields["boxes"][0]["region"] == [0.0, 0.0, 1.0, 1.0]
-
-
-def test_a_file_nested_beyond_reading_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"), [("[" * 100_000, r"cannot read .*recursion"), ("{}", "is not a list of tasks")]
+)
+def test_a_file_that_is_no_export_is_one_line(tmp_path: Path, text: str, words: str) -> None:
     task, _ = _exported(tmp_path)
-    (tmp_path / "file.json").write_text("[" * 100_000, encoding="utf-8")
-    with pytest.raises(SightlineError, match=r"cannot read .*recursion"):
-        read_label_studio(task, tmp_path / "file.json")
-
-
-@pytest.mark.parametrize("name", ["a\x07b", "a\u202eb", " "])
-def test_a_name_that_is_not_to_be_seen_is_none(tmp_path: Path, name: str) -> None:
-    task, tasks = _exported(tmp_path)
-    tasks[0]["annotations"][0]["completed_by"] = {"email": name}
-    (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
-    with pytest.raises(SightlineError, match="is not a name"):
-        import_answers(task, read_label_studio(task, tmp_path / "file.json"), None)
-
-
-def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
-    task, _ = _exported(tmp_path)
-    (tmp_path / "file.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(SightlineError, match="is not a list of tasks"):
+    (tmp_path / "file.json").write_text(text, encoding="utf-8")
+    with pytest.raises(SightlineError, match=words):
         read_label_studio(task, tmp_path / "file.json")

@@ -59,12 +59,17 @@ def test_an_item_is_shown_saved_and_confirmed(task: Campaign) -> None:
     assert page.get("/next").json() == {"number": 1}
 
 
-def test_undo_names_the_item_that_it_changed(task: Campaign) -> None:
+def test_undo_and_a_contradiction_name_what_to_look_at_and_roles_have_marks(task: Campaign, tmp_path: Path) -> None:
     page = client(task)
     assert page.post("/undo").json() == {"number": None}
     save(page, 3, said())
     assert page.post("/undo").json() == {"number": 3}
     assert page.get("/campaign").json()["progress"]["done"] == 0
+    refused = save(page, 0, said(source_bbox_matches_source_text="no"))
+    assert (refused.status_code, refused.json()["field"]) == (400, "source_bbox_matches_source_text")
+    assert "_" not in refused.json()["error"]
+    roles = client(sample_task(tmp_path / "evidence", kind=EVIDENCE)).get("/campaign").json()["roles"]
+    assert [mark["letter"] for mark in roles.values()] == ["V", "L", "R", "C", "A", "X"]
 
 
 def test_pictures_are_the_files_of_the_task_and_nothing_else(task: Campaign) -> None:
@@ -111,20 +116,28 @@ def test_strangers_are_refused_and_nothing_is_written(
     "body",
     [
         b"", b"[]", b"{", b'{"number": 99}', b'{"number": true, "fields": {}}', b'{"number": "0", "fields": {}}',
-        b'{"number": 0, "fields": 7}', b'{"number": 0, "fields": {}, "supersedes": "x"}',
+        b'{"number": 0, "fields": 7}', b'{"number": 0, "fields": {}, "supersedes": "x"}', b"[" * 20_000,
         b'{"number": 0, "fields": {"qc_decision": ["unclear"]}}', b'{"number": 0, "fields": {}, "supersedes": 12345}',
-        b'{"number": 0, "fields": {"qc_decision": {}}}', b"\xff\xfe",
+        b'{"number": 0, "fields": {"qc_decision": {}}}', b"\xff\xfe", b'{"number": 1e400, "fields": {}}',
+        b'{"number": 0, "fields": {}, "supersedes": 1000000000000000000000000000000}',
+        b'{"number": 0, "fields": {"annotator_notes": "\\ud800"}}', b'{"number": 0, "fields": {"qc_decision": [[]]}}',
     ],
 )  # fmt: skip
-def test_what_is_no_answer_is_refused_in_words(task: Campaign, body: bytes) -> None:
+def test_what_is_no_answer_is_refused_in_one_line(task: Campaign, body: bytes) -> None:
     response = client(task).post("/save", content=body)
     assert response.status_code == 400
     assert response.json()["error"]
+    assert "\n" not in response.json()["error"]
     assert task.journal.entries() == []
 
 
-def test_an_endless_answer_is_cut_off(task: Campaign) -> None:
+def test_what_is_endless_or_of_another_kind_is_refused(task: Campaign, tmp_path: Path) -> None:
     assert client(task).post("/save", content=b" " * (LONGEST_BODY + 1)).status_code == 413
+    assert client(task).get("/item/" + "9" * 5000).status_code == 404
+    evidence = client(sample_task(tmp_path / "evidence", 2, EVIDENCE))
+    for region in ([0, 0, 1, 1], 7, None):
+        boxes = {"boxes": [{"region": region, "role": [], "text": ""}]}
+        assert save(evidence, 0, boxes, confirmed=False).status_code == 400
 
 
 def test_two_windows_do_not_overwrite_each_other(task: Campaign) -> None:
@@ -154,11 +167,6 @@ def test_the_adjudicator_sees_both_answers_without_names(task: Campaign) -> None
     assert shown["disagreement"]["differing"] == ["qc_decision"]
     assert len(shown["disagreement"]["readings"]) == 2
     assert not {"ann", "bob"} & set(str(shown).replace("'", " ").split())
-
-
-def test_roles_come_with_their_marks(tmp_path: Path) -> None:
-    roles = client(sample_task(tmp_path / "evidence", kind=EVIDENCE)).get("/campaign").json()["roles"]
-    assert [mark["letter"] for mark in roles.values()] == ["V", "L", "R", "C", "A", "X"]
 
 
 @contextmanager
@@ -230,37 +238,3 @@ def test_a_photograph_that_asks_to_be_turned_is_shown_as_it_is_stored(tmp_path: 
         gray = np.asarray(shown.convert("L"))
     assert gray[2, 2] < 64
     assert gray[2, -2] > 192, "where it would be if it were turned"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[" * 20_000,
-        b'{"number": 0, "fields": {}, "supersedes": 1000000000000000000000000000000}',
-        b'{"number": 0, "fields": {"annotator_notes": "\\ud800"}, "supersedes": null}',
-        b'{"number": 0, "fields": {"qc_decision": [[]]}, "supersedes": null}',
-        b'{"number": 1e400, "fields": {}, "supersedes": null}',
-    ],
-)
-def test_an_answer_that_is_none_gets_one_line_and_no_failure(task: Campaign, body: bytes) -> None:
-    answer = client(task).post("/save", content=body)
-    assert answer.status_code == 400
-    assert "\n" not in answer.json()["error"]
-
-
-@pytest.mark.parametrize("region", [[0, 0, 1, 1], 7, None])
-def test_a_role_of_any_kind_is_refused_in_words(tmp_path: Path, region: Any) -> None:
-    task = sample_task(tmp_path / "task", 2, EVIDENCE)
-    answer = save(client(task), 0, {"boxes": [{"region": region, "role": [], "text": ""}]}, confirmed=False)
-    assert answer.status_code == 400
-
-
-def test_a_number_that_is_too_long_names_no_item(task: Campaign) -> None:
-    assert client(task).get("/item/" + "9" * 5000).status_code == 404
-
-
-def test_a_contradiction_names_the_question_to_look_at(task: Campaign) -> None:
-    refused = save(client(task), 0, said(source_bbox_matches_source_text="no"))
-    assert refused.status_code == 400
-    assert refused.json()["field"] == "source_bbox_matches_source_text"
-    assert "_" not in refused.json()["error"]

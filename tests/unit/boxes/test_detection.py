@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
 import sys
@@ -16,9 +17,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sightline.boxes import detection, sources
 from sightline.boxes.detection import Detected, boxes_of, detect
-from sightline.boxes.detectors import DETECTORS, EasyOcr, FoundText, RapidOcr, Tesseract, detector_named, words_of_tsv
+from sightline.boxes.detectors import EasyOcr, FoundText, RapidOcr, Tesseract, detector_named, words_of_tsv
 from sightline.boxes.quality import iou
-from sightline.boxes.sources import BoxesBeside, check_source, noise_probes, show_boxes, source_names, source_under
+from sightline.boxes.sources import BoxesBeside, check_source, noise_probes, show_boxes, source_under
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.places import place
@@ -53,25 +54,36 @@ def probe(image: str, label: str = "yes") -> Probe:
     )  # fmt: skip
 
 
-def test_rapidocr_finds_a_word_and_nothing_on_an_empty_page(images: Path) -> None:
+def test_rapidocr_finds_a_word_and_nothing_on_an_empty_page_and_both_are_remembered(
+    images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = detect("rapidocr", images, ["word.png", "empty.png", "word.png"])
     (box,) = found["word.png"].boxes
     assert iou(box, probe("word.png").regions[0]) > 0.5
     assert found["empty.png"].boxes == ()
     assert all(result.ms > 0 for result in found.values())
-
-
-def test_results_are_remembered_by_content_and_a_broken_memory_is_forgotten(
-    images: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = detect("rapidocr", images, ["word.png"])
     (images / "copy.png").write_bytes((images / "word.png").read_bytes())
     with monkeypatch.context() as patched:
         patched.setattr(detection, "_run", lambda *a: pytest.fail("the detector ran again"))
-        assert detect("rapidocr", images, ["copy.png"])["copy.png"] == first["word.png"]
-    (file,) = (images / "cache").rglob("*.json")
+        assert detect("rapidocr", images, ["copy.png"])["copy.png"] == found["word.png"], "by content"
+        shown = show_boxes([probe("word.png"), probe("empty.png")], "rapidocr", images)
+    assert shown.ms is not None
+    assert set(shown.ms) == {"word.png", "empty.png"}
+    assert shown.facts["missing_rate"] == shown.facts["empty_rate"] == 0.5
+    assert shown.facts["mean_ms"] == pytest.approx(np.mean(list(shown.ms.values())))
+    assert "at least 0.5" in shown.facts["rule"]
+    assert [p.regions for p in shown.probes] == [probe("word.png").regions] * 2
+    assert [len(p.visible_boxes) for p in shown.probes] == [1, 0]
+
+
+def test_a_broken_memory_is_forgotten_and_images_of_a_url_are_searched_as_those_of_a_folder(
+    images: Path, bucket: str
+) -> None:
+    write_whole(place(f"{bucket}/images/word.png"), (images / "word.png").read_bytes())
+    first = detect("rapidocr", place(f"{bucket}/images"), ["word.png"])["word.png"]
+    (file,) = (images / "cache" / "boxes").rglob("*.json")
     file.write_text("{")
-    assert detect("rapidocr", images, ["word.png"])["word.png"].boxes == first["word.png"].boxes
+    assert detect("rapidocr", images, ["word.png"])["word.png"].boxes == first.boxes
     assert json.loads(file.read_text())["boxes"]
 
 
@@ -82,27 +94,10 @@ def test_a_page_that_cannot_be_read_is_named_and_finished_ones_are_kept(images: 
     assert len(list((images / "cache").rglob("*.json"))) == 1
 
 
-def test_images_of_a_url_are_searched_as_those_of_a_folder(images: Path, bucket: str) -> None:
-    write_whole(place(f"{bucket}/images/word.png"), (images / "word.png").read_bytes())
-    by_url = detect("rapidocr", place(f"{bucket}/images"), ["word.png"], cache=images / "another")
-    assert by_url["word.png"].boxes == detect("rapidocr", images, ["word.png"])["word.png"].boxes
-
-
 def test_a_detector_that_dies_is_reported(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/bin/true")
     with pytest.raises(SightlineError, match=r"died on image 'word.png'"):
         detect("rapidocr", images, ["word.png"])
-
-
-def test_detected_boxes_reach_probes_with_their_quality_and_cost(images: Path) -> None:
-    shown = show_boxes([probe("word.png"), probe("empty.png")], "rapidocr", images)
-    assert shown.ms is not None
-    assert set(shown.ms) == {"word.png", "empty.png"}
-    assert shown.facts["missing_rate"] == shown.facts["empty_rate"] == 0.5
-    assert shown.facts["mean_ms"] == pytest.approx(np.mean(list(shown.ms.values())))
-    assert "at least 0.5" in shown.facts["rule"]
-    assert [p.regions for p in shown.probes] == [probe("word.png").regions] * 2
-    assert [len(p.visible_boxes) for p in shown.probes] == [1, 0]
 
 
 def corners(*box: float) -> tuple[tuple[float, float], ...]:
@@ -229,34 +224,25 @@ def test_the_artifact_profile_drops_what_easyocr_is_less_sure_of() -> None:
 
 
 def test_absent_detectors_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SightlineError, match="tesseract is not installed; install"):
-        Tesseract.require()
-    monkeypatch.setattr("sightline.boxes.detectors._version", lambda package, how: "1.7")
-    monkeypatch.setenv("EASYOCR_MODULE_PATH", str(tmp_path))
-    with pytest.raises(SightlineError, match=r"craft_mlt_25k.pth is missing; run"):
-        EasyOcr.require()
-    bare: Any = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: bare)
-    with pytest.raises(SightlineError, match=r"has no weights in .*; reinstall"):
-        RapidOcr.require()
-
-
-def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.metadata
-
     def absent(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("importlib.metadata.version", absent)
-    with pytest.raises(SightlineError, match=r"rapidocr is not installed; pip install 'sightline\[ocr\]'"):
-        check_source("rapidocr")
-
-
-def test_every_source_has_a_name_and_every_detector_a_rule() -> None:
-    assert source_names()[0] == "annotation"
-    assert {"jitter_heavy", "missing", "rapidocr", "easyocr", "tesseract"} <= set(source_names())
-    assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
+    with monkeypatch.context() as patched:
+        patched.setattr("importlib.metadata.version", absent)
+        with pytest.raises(SightlineError, match=r"rapidocr is not installed; pip install 'sightline\[ocr\]'"):
+            check_source("rapidocr")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("EASYOCR_MODULE_PATH", str(tmp_path))
+    monkeypatch.setattr("sightline.boxes.detectors._version", lambda package, how: "1.7")
+    bare: Any = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: bare)
+    for kind, says in (
+        (Tesseract, "tesseract is not installed; install"),
+        (EasyOcr, r"craft_mlt_25k.pth is missing; run"),
+        (RapidOcr, r"has no weights in .*; reinstall"),
+    ):
+        with pytest.raises(SightlineError, match=says):
+            kind.require()
 
 
 @pytest.mark.parametrize("variant", ["gt", "jitter_light", "jitter_heavy", "detected_like", "low_recall", "missing"])

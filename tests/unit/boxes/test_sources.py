@@ -77,8 +77,9 @@ def sweeping() -> Iterator[str]:
 
 def test_annotation_variants_and_detectors_are_sources_of_one_registry() -> None:
     assert source_names()[0] == "annotation"
-    assert set(source_names()) >= {"annotation", *VARIANTS, *DETECTORS}
+    assert set(source_names()) >= {"annotation", *VARIANTS, *DETECTORS, "rapidocr", "easyocr", "tesseract"}
     assert set(source_names()) == set(BOX_SOURCES)
+    assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
 
 
 def test_an_unknown_source_is_met_with_the_nearest_name() -> None:
@@ -88,19 +89,14 @@ def test_an_unknown_source_is_met_with_the_nearest_name() -> None:
         show_boxes([PROBE], "zzz", Path("."))
 
 
-def test_the_annotation_leaves_probes_as_they_are() -> None:
+def test_the_annotation_leaves_probes_as_they_are_and_a_noise_variant_states_its_rule() -> None:
     shown = show_boxes([PROBE, replace(PROBE, boxes=(WHOLE,))], "annotation", Path("."))
     assert [probe.visible_boxes for probe in shown.probes] == [(REGION,), (WHOLE,)]
     assert (shown.facts, shown.ms) == ({}, None)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_noise_variant_states_its_rule(variant: str) -> None:
-    shown = show_boxes([PROBE], variant, Path("."))
-    assert shown.facts["rule"] == {**asdict(VARIANTS[variant]), "seed": SEED}
-    assert shown.facts["probes"] == 1
-    assert shown.ms is None
-    assert shown.probes[0].regions == (REGION,)
+    for variant, noise in VARIANTS.items():
+        shown = show_boxes([PROBE], variant, Path("."))
+        assert shown.facts["rule"] == {**asdict(noise), "seed": SEED}
+        assert (shown.facts["probes"], shown.ms, shown.probes[0].regions) == (1, None, (REGION,))
 
 
 def test_somebody_elses_source_is_searched_shown_and_billed(sweeping: str) -> None:
@@ -190,17 +186,13 @@ def test_answers_decoys_roles_and_regions_change_nothing_that_a_selector_sees(su
     assert (one.key, one.probe_id, one.layout) == (same.key, same.probe_id, same.layout)
 
 
-def test_boxes_that_the_file_gives_are_seen() -> None:
-    assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
-    assert OPEN.visible_boxes == ()
-    assert BINARY.visible_boxes == (REGION,)
-
-
 @pytest.mark.parametrize(("source", "boxes"), [("annotation", ()), ("gt", (REGION,)), ("missing", ())])
-def test_only_a_source_that_is_an_oracle_shows_the_regions(source: str, boxes: tuple[Box, ...]) -> None:
+def test_only_the_file_or_a_source_that_is_an_oracle_shows_the_regions(source: str, boxes: tuple[Box, ...]) -> None:
     (shown,) = show_boxes([OPEN], source, Path()).probes
     assert shown.visible_boxes == boxes
     assert shown.regions == (REGION,)
+    assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
+    assert (OPEN.visible_boxes, BINARY.visible_boxes) == ((), (REGION,))
 
 
 ORACLE: tuple[Box, ...] = ((0.41, 0.305, 0.47, 0.333),)
@@ -217,14 +209,12 @@ def boxes(values: list[list[float]]) -> tuple[Box, ...]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_golden_vector(data: Path, variant: str) -> None:
+def test_the_golden_vector_and_every_row_of_the_reference_to_the_last_bit(data: Path, variant: str) -> None:
     misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
     assert simulate(ORACLE, "textocr-a:hard-small-pos", variant).boxes == boxes(misc["box_sources"][variant])
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_row_of_the_reference_to_the_last_bit(data: Path, variant: str) -> None:
     recorded = rows(data, variant)
+    assert len(recorded) == 104
+    probes = []
     for row in recorded:
         oracle = boxes(row["oracle_evidence_regions"])
         found = simulate(oracle, row["sample_id"], variant)
@@ -232,20 +222,9 @@ def test_every_row_of_the_reference_to_the_last_bit(data: Path, variant: str) ->
         assert found.found == row["box_detector_kept_oracle_count"]
         best = best_ious(oracle, found.boxes)
         assert sum(best) / len(best) == pytest.approx(row["box_detector_mean_best_iou"], abs=1e-15)
-    assert len(recorded) == 104
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_quality_over_a_probe_set(data: Path, variant: str) -> None:
+        probes.append(replace(PROBE, id=row["sample_id"], regions=oracle, boxes=boxes(row["evidence_regions"])))
     summary = json.loads((data / "golden_e2e" / "inputs" / "box_robustness" / "summary.json").read_text())
     expected = next(entry for entry in summary if entry["variant"] == variant)
-    probes = [
-        Probe(
-            id=row["sample_id"], image="a.jpg", image_id="a", question="q", label="yes", target_text="", source_text="",
-            regions=boxes(row["oracle_evidence_regions"]), boxes=boxes(row["evidence_regions"]),
-        )
-        for row in rows(data, variant)
-    ]  # fmt: skip
     quality = BoxQuality.of(probes)
     assert quality.boxes_per_probe == pytest.approx(expected["mean_observed_boxes"])
     assert quality.best_iou == pytest.approx(expected["mean_best_iou"], abs=1e-12)
@@ -339,10 +318,12 @@ def test_regions_stay_in_their_image_and_keep_their_roles() -> None:
             assert probe.visible_boxes == ()
 
 
-def test_clean_regions_are_the_annotated_ones() -> None:
+def test_clean_regions_are_the_annotated_ones_and_an_unknown_variant_is_refused() -> None:
     assert noisy("clean")[0].regions[0] == pytest.approx(PROBES[0].regions[0], abs=1e-12)
     assert noisy("clean")[0].extra["region_noise"] == {"variant": "clean", "kept": 2, "of": 2}
     assert noisy("clean")[1] == PROBES[1]
+    with pytest.raises(SightlineError, match="unknown noise variant 'drop'; choose from clean, jitter_10pct"):
+        noisy("drop")
 
 
 def test_adjusted_coverage_counts_lost_regions_as_uncovered() -> None:
@@ -357,8 +338,3 @@ def test_adjusted_coverage_counts_lost_regions_as_uncovered() -> None:
     assert (found.probes, found.with_regions, found.retention) == (3, pytest.approx(2 / 3), pytest.approx(0.5))
     assert found.coverage == pytest.approx(0.7)
     assert found.adjusted == pytest.approx(0.35)
-
-
-def test_an_unknown_variant_is_refused() -> None:
-    with pytest.raises(SightlineError, match="unknown noise variant 'drop'; choose from clean, jitter_10pct"):
-        noisy("drop")

@@ -1,4 +1,4 @@
-"""None"""
+"""Control sets: wrong and gray images, boxes, occlusion, text replacement, through the command too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from sightline.controls.image_free import (
     derangement,
     mismatch_mapping,
     mismatched_probes,
-    pairs_by_image,
 )
 from sightline.core.probe import Label, Probe
 from sightline.errors import SightlineError
@@ -105,29 +104,24 @@ def test_nobody_keeps_an_image_or_gets_one_that_shows_the_word(count: int, seed:
     assert {probe.image_id for probe in control} == set(words)
 
 
-def test_an_impossible_derangement_names_the_pair_that_collides() -> None:
-    probes = [*pair("a", "open", "0pen"), *pair("b", "shut", "5hut")]
-    with pytest.raises(SightlineError, match=r"'a' asks for '(OPEN|open)', which 'b' shows"):
-        mismatch_mapping(probes, regions({"a": ["open"], "b": ["shut", "OPEN"]}), 101)
-    with pytest.raises(SightlineError, match="'b' can stand in for no image; it has no annotated words"):
-        mismatch_mapping([*probes, *pair("c", "exit", "ex1t")], regions({"a": ["open"], "b": [], "c": ["exit"]}), 101)
+PAIRS = [pair("a", "open", "0pen"), pair("b", "shut", "5hut"), pair("c", "exit", "ex1t")]
+COMPETING = {"a": ["worda", "wordb"], "b": ["wordb", "worda"], "c": ["wordc", "worda", "wordb"], "d": ["wordd"]}
 
 
-def test_images_that_compete_for_one_stand_in_are_refused() -> None:
-    probes = [probe for i in "abcd" for probe in pair(i, f"word{i}", f"w0rd{i}")]
-    words = {"a": ["worda", "wordb"], "b": ["wordb", "worda"], "c": ["wordc", "worda", "wordb"], "d": ["wordd"]}
-    with pytest.raises(SightlineError, match=r"may only be shown as d, which others need too; .* shows"):
-        mismatch_mapping(probes, regions(words), 101)
-
-
-def test_a_missing_pair_region_record_or_second_image_is_refused() -> None:
-    yes, no = pair("a", "open", "0pen")
-    with pytest.raises(SightlineError, match="exactly one yes and one no per image"):
-        pairs_by_image([yes])
-    with pytest.raises(SightlineError, match="no region record"):
-        mismatch_mapping([yes, no], [], 101)
-    with pytest.raises(SightlineError, match="at least two images"):
-        mismatch_mapping([yes, no], regions({"a": ["open"]}), 101)
+@pytest.mark.parametrize(
+    ("pairs", "words", "says"),
+    [
+        (PAIRS[:2], {"a": ["open"], "b": ["shut", "OPEN"]}, r"'a' asks for '(OPEN|open)', which 'b' shows"),
+        (PAIRS, {"a": ["open"], "b": [], "c": ["exit"]}, "'b' can stand in for no image; it has no annotated words"),
+        ([pair(i, f"word{i}", f"w0rd{i}") for i in "abcd"], COMPETING, "may only be shown as d, which others .* shows"),
+        ([PAIRS[0][:1]], {}, "exactly one yes and one no per image"),
+        (PAIRS[:1], {}, "no region record"),
+        (PAIRS[:1], {"a": ["open"]}, "at least two images"),
+    ],
+)
+def test_an_impossible_derangement_is_refused_with_why(pairs: Any, words: dict[str, list[str]], says: str) -> None:
+    with pytest.raises(SightlineError, match=says):
+        mismatch_mapping([probe for each in pairs for probe in each], regions(words), 101)
 
 
 PREFIX = ["--image-prefix", "mini_textocr"]
@@ -206,20 +200,23 @@ def test_text_replacement_brings_its_images(data: Path, tmp_path: Path) -> None:
     assert {probe.image_id for probe in again} == {kept}
 
 
-def test_bad_arguments_are_one_line(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        ("boxes", ["--variant", "jiter"], "unknown noise variant 'jiter'"),
+        ("text-replacement", ["--decisions", "image_id,decision\na,\n"], "has no decision 'valid_semantic_edit'"),
+        ("text-replacement", ["--decisions", "image\na\n"], "needs columns image_id and decision"),
+        ("text-replacement", ["--screen", "rapidcr"], "unknown text detector 'rapidcr'; did you mean 'rapidocr'"),
+    ],
+)
+def test_bad_arguments_are_one_line(data: Path, tmp_path: Path, kind: str, options: list[str], says: str) -> None:
+    if options[0] == "--decisions":
+        (tmp_path / "review.csv").write_text(options[1])
+        options = ["--decisions", str(tmp_path / "review.csv")]
+    images = ["--images", data / "mini_textocr"] if kind == "text-replacement" else []
     probes = data / "golden_e2e" / "inputs" / "probes_dev.jsonl"
-    with pytest.raises(SightlineError, match="unknown noise variant 'jiter'"):
-        build("boxes", probes, "--out", tmp_path, "--variant", "jiter", *PREFIX)
-    review = tmp_path / "review.csv"
-    review.write_text("image_id,decision\na,\n")
-    arguments = ("text-replacement", probes, "--images", data / "mini_textocr", "--out", tmp_path, *PREFIX)
-    with pytest.raises(SightlineError, match="has no decision 'valid_semantic_edit'"):
-        build(*arguments, "--decisions", review)
-    review.write_text("image\na\n")
-    with pytest.raises(SightlineError, match="needs columns image_id and decision"):
-        build(*arguments, "--decisions", review)
-    with pytest.raises(SightlineError, match="unknown text detector 'rapidcr'; did you mean 'rapidocr'"):
-        build(*arguments, "--screen", "rapidcr")
+    with pytest.raises(SightlineError, match=says):
+        build(kind, probes, *images, "--out", tmp_path, *PREFIX, *options)
 
 
 BOX = (0.1, 0.1, 0.5, 0.3)

@@ -80,12 +80,17 @@ def test_erasing_leaves_the_ground_and_works_without_opencv(monkeypatch: pytest.
     assert (np.asarray(erased(page(), PLACE).crop(PLACE)) == 250).all()
 
 
-def test_ink_contrasts_with_its_ground() -> None:
+def test_ink_position_and_pixels() -> None:
     assert ink_colour(page(ground=250), PLACE) == DARK
     assert ink_colour(page(ground=20, ink=240), PLACE) == LIGHT
+    assert [single_edit("TOTAL", target) for target in ("TOTAI", "TOTA", "T0TAI")] == [4, None, None]
+    assert outer_pixels((0.1001, 0.1001, 0.1999, 0.1999), 100, 100) == (10, 10, 20, 20), "outwards"
+    assert padded((0, 0, 20, 10), (30, 100)) == (0, 0, 30, 18), "inside the image"
 
 
-def test_both_words_fit_in_one_font_at_one_size() -> None:
+def test_both_words_fit_in_one_font_at_one_size_that_has_their_glyphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lettering = common_lettering(("WWWWWW", "i"), PLACE, font_files())
     assert lettering is not None
     font = ImageFont.truetype(str(lettering.file), lettering.size, layout_engine=ImageFont.Layout.BASIC)
@@ -93,12 +98,14 @@ def test_both_words_fit_in_one_font_at_one_size() -> None:
     assert right - left <= PLACE[2] - PLACE[0] - 2
     assert bottom - top <= PLACE[3] - PLACE[1] - 2
     assert common_lettering(("x" * 200,), PLACE, font_files()) is None
-
-
-def test_a_character_without_a_glyph_is_not_drawn_as_a_box() -> None:
     assert can_draw(font_files()[0], "Total 42!")
-    assert not can_draw(font_files()[0], "漢字")
+    assert not can_draw(font_files()[0], "漢字"), "not as a box"
     assert common_lettering(("Ωmega",), PLACE, font_files()) is None
+    with pytest.raises(SightlineError, match=r"holds none of DejaVuSans\.ttf"):
+        font_files(tmp_path)
+    monkeypatch.setattr("sightline.controls.text_replacement.SHIPPED", tmp_path)
+    with pytest.raises(SightlineError, match="no shipped font"):
+        font_files()
 
 
 @pytest.mark.parametrize(
@@ -121,12 +128,6 @@ def test_the_glyph_box_holds_exactly_what_the_two_drawings_differ_in(source: str
     assert (box[2] - box[0]) * SIZE[0] < (PLACE[2] - PLACE[0]) / 2
     assert box[1] * SIZE[1] >= PLACE[1] - 1
     assert len(rows)
-
-
-def test_the_changed_position() -> None:
-    assert single_edit("TOTAL", "TOTAI") == 4
-    assert single_edit("TOTAL", "TOTA") is None
-    assert single_edit("TOTAL", "T0TAI") is None
 
 
 def test_questions_and_labels_of_every_version() -> None:
@@ -163,14 +164,6 @@ def test_unusable_images_are_counted_by_reason(tmp_path: Path) -> None:
         replacements([replace(p, regions=(REGION, REGION)) for p in pair()], tmp_path)
 
 
-def test_missing_fonts_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SightlineError, match=r"holds none of DejaVuSans\.ttf"):
-        font_files(tmp_path)
-    monkeypatch.setattr("sightline.controls.text_replacement.SHIPPED", tmp_path)
-    with pytest.raises(SightlineError, match="no shipped font"):
-        font_files()
-
-
 def test_an_engine_reads_the_versions_as_intended() -> None:
     screen = Screen("rapidocr")
     assert screen(made("TOTAL", "TOTEM"))
@@ -193,11 +186,6 @@ def test_an_engine_reads_the_versions_as_intended() -> None:
 def test_screening_rules(replacement: str, sham: str, erase: str, passed: bool) -> None:
     readings = {"replacement": replacement, "sham": sham, "erase": erase}
     assert Screened("i", "TOTAL", "TOTEM", readings).passed is passed
-
-
-def test_pixels_round_outwards_and_padding_stays_inside() -> None:
-    assert outer_pixels((0.1001, 0.1001, 0.1999, 0.1999), 100, 100) == (10, 10, 20, 20)
-    assert padded((0, 0, 20, 10), (30, 100)) == (0, 0, 30, 18)
 
 
 def test_no_two_images_share_a_file_and_no_name_is_too_long() -> None:

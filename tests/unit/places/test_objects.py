@@ -97,25 +97,27 @@ def test_of_two_processes_that_create_the_same_object_one_succeeds(bucket: str) 
         assert all(read_whole(place(f"{folder}/{n}")) == who for n in mine)
 
 
-def test_a_store_that_cannot_decide_is_asked_again(bucket: str, object_store: Store) -> None:
+def test_a_store_that_cannot_decide_is_asked_again_and_one_that_refuses_or_puts_over_is_named(
+    bucket: str, object_store: Store
+) -> None:
     object_store.deny("PUT", containing="/undecided", after=0, code="ConditionalRequestConflict", times=2)
     assert create_new(place(f"{bucket}/undecided"), b"x")
     assert object_store.counted() == {"PUT": 3}
-
-
-def test_a_store_that_puts_over_what_exists_is_refused(bucket: str, object_store: Store) -> None:
-    folder = place(f"{bucket}/claims")
     object_store.ignore_conditions()
     with pytest.raises(SightlineError, match="puts objects over one another although asked not to"):
-        refuse_without_creation(folder)
-
-
-def test_a_scheme_without_exclusive_creation_is_refused() -> None:
-    with pytest.raises(SightlineError, match="processes cannot share work on https://"):
-        create_new(place("https://127.0.0.1:9/claims/one"), b"")
+        refuse_without_creation(place(f"{bucket}/claims"))
+    object_store.deny("PUT")
+    with pytest.raises(SightlineError) as error:
+        write_whole(place(f"{bucket}/a"), b"x")
+    assert str(error.value) == (
+        f"cannot write {bucket}/a: no permission (Access Denied); "
+        "what is finished is kept, run the same command again when it works"
+    )
 
 
 def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SightlineError, match="processes cannot share work on https://"):
+        create_new(place("https://127.0.0.1:9/claims/one"), b"")
     monkeypatch.setattr("sightline.places.listing.CREATES_ONCE", ())
     folder: Any = place(f"memory://{uuid4().hex}")
     assert create_new(folder / "one", b"mine")
@@ -158,16 +160,6 @@ def test_a_place_to_write_to_is_tried_without_a_trace(bucket: str, object_store:
     object_store.deny("POST")
     with pytest.raises(SightlineError, match=r"^cannot write to .*/runs: no permission \(Access Denied\)$"):
         refuse_unusable_place(place(f"{bucket}/runs"))
-
-
-def test_a_put_that_is_refused_is_one_line(bucket: str, object_store: Store) -> None:
-    object_store.deny("PUT")
-    with pytest.raises(SightlineError) as error:
-        write_whole(place(f"{bucket}/a"), b"x")
-    assert str(error.value) == (
-        f"cannot write {bucket}/a: no permission (Access Denied); "
-        "what is finished is kept, run the same command again when it works"
-    )
 
 
 def test_a_store_that_is_not_there_and_no_credentials_are_one_line(

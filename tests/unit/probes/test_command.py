@@ -3,8 +3,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +82,31 @@ def test_build_from_regions(tmp_path: Path) -> None:
 
 
 def test_build_on_real_receipts(receipts: Path, tmp_path: Path) -> None:
-    text = output(
-        "build", "--annotations", receipts / "receipts.json", "--images", receipts, "--out", tmp_path / "p.jsonl",
-        "--max-area", 0.01, "--lines",
-    )  # fmt: skip
+    options = ["--images", receipts, "--out", tmp_path / "p.jsonl", "--max-area", 0.01, "--lines"]
+    text = output("build", "--annotations", receipts / "receipts.json", *options)
     assert "88 probes (44 yes, 44 no) from 44 images of 500 asked for" in text
     asked = [probe.target_text for probe in read_probes(tmp_path / "p.jsonl").probes]
     assert asked == [text.strip() for text in asked]
+
+
+def test_build_without_any_candidate_writes_nothing(mini: tuple[Path, Path], tmp_path: Path) -> None:
+    arguments = ["build", "--annotations", mini[0], "--no-check-images", "--out", tmp_path / "p.jsonl"]
+    said = refusal(*arguments, "--min-length", 60, "--max-length", 70)
+    for words in ("no image", "2135 words too short", "a smaller --min-length would give one to 104 of the 116 images"):
+        assert words in said
+    assert not (tmp_path / "p.jsonl").exists()
+
+
+def test_a_set_is_audited_and_split(mini: tuple[Path, Path], probes: Path, tmp_path: Path) -> None:
+    text = output("audit", probes, "--regions", mini[0], "--out", tmp_path / "lexical")
+    assert "Lexical audit" in text
+    assert "street -> stree" in text
+    assert len(list((tmp_path / "lexical").glob("*.csv"))) == 4
+    text = output("split", probes, "--out", tmp_path / "sides")
+    sides = [read_probes(tmp_path / "sides" / f"{name}.jsonl") for name in ("dev", "test")]
+    assert sum(len(side) for side in sides) == 20
+    assert not set(sides[0].image_ids) & set(sides[1].image_ids)
+    assert f"{len(sides[0])} probes" in text
 
 
 def test_build_checks_images(mini: tuple[Path, Path], tmp_path: Path) -> None:
@@ -108,15 +124,6 @@ def test_build_checks_images(mini: tuple[Path, Path], tmp_path: Path) -> None:
     output(*arguments, "--images", tmp_path, "--no-check-images")
 
 
-def test_build_without_any_candidate_writes_nothing(mini: tuple[Path, Path], tmp_path: Path) -> None:
-    arguments = ["build", "--annotations", mini[0], "--no-check-images", "--out", tmp_path / "p.jsonl"]
-    said = refusal(*arguments, "--min-length", 60, "--max-length", 70)
-    assert "no image" in said
-    assert "2135 words too short" in said
-    assert "a smaller --min-length would give one to 104 of the 116 images" in said
-    assert not (tmp_path / "p.jsonl").exists()
-
-
 def test_exclude_takes_probe_files_and_lists(mini: tuple[Path, Path], probes: Path, tmp_path: Path) -> None:
     used = set(read_probes(probes).image_ids)
     (tmp_path / "ids.txt").write_text("\n".join(sorted(used)))
@@ -127,21 +134,6 @@ def test_exclude_takes_probe_files_and_lists(mini: tuple[Path, Path], probes: Pa
     assert a == b
     assert not used & set(a.image_ids)
     assert a.construction["excluded_images"]["count"] == 10
-
-
-def test_audit_prints_and_writes(mini: tuple[Path, Path], probes: Path, tmp_path: Path) -> None:
-    text = output("audit", probes, "--regions", mini[0], "--out", tmp_path / "lexical")
-    assert "Lexical audit" in text
-    assert "street -> stree" in text
-    assert len(list((tmp_path / "lexical").glob("*.csv"))) == 4
-
-
-def test_split_writes_two_disjoint_sets(probes: Path, tmp_path: Path) -> None:
-    text = output("split", probes, "--out", tmp_path / "sides")
-    sides = [read_probes(tmp_path / "sides" / f"{name}.jsonl") for name in ("dev", "test")]
-    assert sum(len(side) for side in sides) == 20
-    assert not set(sides[0].image_ids) & set(sides[1].image_ids)
-    assert f"{len(sides[0])} probes" in text
 
 
 def test_lock_and_verify(mini: tuple[Path, Path], probes: Path) -> None:
@@ -173,11 +165,3 @@ def test_show_never_lets_control_sequences_through(tmp_path: Path) -> None:
     text = output("show", tmp_path / "p.jsonl")
     assert "\\u001b[31m[red]x[/red]" in text
     assert "\x1b[31m" not in text
-
-
-def test_the_command_group_loads_without_torch_or_pillow() -> None:
-    code = (
-        "import sys, sightline.commands.probes, sightline.probes;"
-        "print([name for name in ('torch', 'transformers', 'PIL', 'pandas', 'numpy') if name in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

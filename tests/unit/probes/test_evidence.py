@@ -12,7 +12,7 @@ from PIL import Image
 from lab.stand_ins import StandIns
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes import read_probes
+from sightline.probes import read_probes, write_probes
 from sightline.probes.evidence import Span, find_span, line_context, plain, span_at
 from sightline.probes.typed_rows import (
     STATUSES,
@@ -48,16 +48,12 @@ def test_an_answer_is_found_by_equality_then_containment_then_similarity(
     assert find_span(WORDS, answers) == found
 
 
-def test_no_more_words_are_taken_than_needed_and_of_several_places_the_first() -> None:
+def test_no_more_words_are_taken_than_needed_or_twelve_and_of_several_places_the_first() -> None:
     assert find_span(["-", "b", "a", "b"], ["b"]) == Span(1, 1, "equal")
     assert find_span(["a", "b", "c", "a", "b"], ["a b"]) == Span(0, 2, "equal")
-
-
-def test_answers_of_more_than_twelve_words_are_not_equalled() -> None:
     words = [f"w{number}" for number in range(20)]
     assert find_span(words, [" ".join(words[2:14])]) == Span(2, 12, "equal")
-    longer = find_span(words, [" ".join(words[2:16])])
-    assert longer == Span(2, 12, "similar", 12 / 14)
+    assert find_span(words, [" ".join(words[2:16])]) == Span(2, 12, "similar", 12 / 14)
 
 
 def test_from_a_known_first_word_on_the_length_is_inferred() -> None:
@@ -72,10 +68,11 @@ def box(x: float, y: float, width: float = 40, height: float = 20) -> Box:
     return (x, y, x + width, y + height)
 
 
-def test_line_context_is_three_words_on_either_side_from_left_to_right() -> None:
+def test_line_context_is_three_words_on_either_side_from_left_to_right_and_none_of_the_answer() -> None:
     line = [box(50 * place, 100) for place in (4, 0, 1, 2, 3, 5, 6, 7, 8)]  # the fifth of the line is written first
     others = [box(200, 60), box(200, 140)]
     assert line_context([*line, *others], [0]) == [2, 3, 4, 5, 6, 7]
+    assert line_context([box(50 * place, 100) for place in range(4)], [1, 2]) == [0, 3]
 
 
 @pytest.mark.parametrize(("height", "away", "near"), [(20, 15, True), (20, 16, False), (4, 8, True), (4, 9, False)])
@@ -84,11 +81,6 @@ def test_a_line_reaches_three_quarters_of_the_height_and_at_least_eight_pixels(
 ) -> None:
     boxes = [box(0, 100, height=height), box(50, 100 + away, height=height)]
     assert line_context(boxes, [0]) == ([1] if near else [])
-
-
-def test_the_words_of_the_answer_are_no_context_of_each_other() -> None:
-    boxes = [box(50 * place, 100) for place in range(4)]
-    assert line_context(boxes, [1, 2]) == [0, 3]
 
 
 # Evidence that people draw: rows are read as they stand, checked, and become regions and roles.
@@ -158,37 +150,14 @@ def test_the_regions_of_a_probe_come_back_through_a_row() -> None:
         ({"boxes": [{**BOX, "label": ""}]}, "label '' does not begin with one of answer_value"),
         ({"boxes": [{**BOX, "label": "total:2000"}]}, "label 'total:2000' does not begin with one of answer_value"),
         ({"colour": "red"}, "unknown key 'colour'"),
+        ({}, "sample_id 'docvqa:1' occurs twice"),
     ],
 )
 def test_a_row_that_is_not_one_is_refused_with_its_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    path = save(tmp_path / "rows.jsonl", {**ROW, **changes})
+    path = save(tmp_path / "rows.jsonl", ROW, {**ROW, **changes})
     with pytest.raises(SightlineError, match=says) as caught:
         read_typed_rows(path)
-    assert str(caught.value).startswith(f"{path} line 1: ")
-
-
-@pytest.mark.parametrize(
-    ("box", "says"),
-    [
-        ({**BOX, "w": 0}, "box 'answer_value:2000' has no width or no height"),
-        ({**BOX, "x": 925}, "box 'answer_value:2000' leaves its image of 1000 x 800 pixels"),
-        ({**BOX, "y": -1.5}, "leaves its image"),
-        ({**BOX, "x": 1000, "w": 1}, "lies outside its image"),
-    ],
-)
-def test_a_box_must_lie_within_its_image(tmp_path: Path, box: dict[str, Any], says: str) -> None:
-    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": [box]}))
-    with pytest.raises(SightlineError, match=says):
-        evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
-
-
-def test_a_pixel_outside_is_clipped_and_a_row_without_box_is_refused(tmp_path: Path) -> None:
-    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": [{**BOX, "x": 921}]}))
-    (region,) = evidence_of_rows([PROBE], rows, lambda image: (1000, 800))["docvqa:1"].regions
-    assert region == (0.921, 0.525, 1.0, 0.55)
-    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": []}))
-    with pytest.raises(SightlineError, match="docvqa:1 is annotated but has no box"):
-        evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
+    assert str(caught.value).startswith(f"{path} line 2: ")
 
 
 def test_a_complete_set_has_nothing_left_to_do(tmp_path: Path) -> None:
@@ -199,10 +168,29 @@ def test_a_complete_set_has_nothing_left_to_do(tmp_path: Path) -> None:
     path = save(path, {**ROW, "boxes": [{**BOX, "label": "answer_value:smoke test"}]})
     with pytest.raises(SightlineError, match="has a box of a trial run"):
         read_typed_rows(path, complete=True)
-    with pytest.raises(SightlineError, match=r"line 2: sample_id 'docvqa:1' occurs twice"):
-        read_typed_rows(save(path, ROW, ROW))
     with pytest.raises(SightlineError, match="holds no rows"):
         read_typed_rows(save(path))
+
+
+@pytest.mark.parametrize(
+    ("boxes", "says"),
+    [
+        ([{**BOX, "w": 0}], "box 'answer_value:2000' has no width or no height"),
+        ([{**BOX, "x": 925}], "box 'answer_value:2000' leaves its image of 1000 x 800 pixels"),
+        ([{**BOX, "y": -1.5}], "leaves its image"),
+        ([{**BOX, "x": 1000, "w": 1}], "lies outside its image"),
+        ([], "docvqa:1 is annotated but has no box"),
+        ([{**BOX, "x": 921}], None),
+    ],
+)
+def test_a_box_must_lie_within_its_image_up_to_a_pixel(tmp_path: Path, boxes: list[Any], says: str | None) -> None:
+    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": boxes}))
+    if says is None:
+        (region,) = evidence_of_rows([PROBE], rows, lambda image: (1000, 800))["docvqa:1"].regions
+        assert region == (0.921, 0.525, 1.0, 0.55)
+        return
+    with pytest.raises(SightlineError, match=says):
+        evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
 
 
 # From a published file to probes with evidence, on the command line.
@@ -247,30 +235,26 @@ def test_a_sample_unpacks_only_its_own_images(stand_ins: StandIns, tmp_path: Pat
     assert len(read_probes(tmp_path / "o.jsonl")) == 3
 
 
-def test_sampling_is_for_questions_that_a_file_asks(data: Path, tmp_path: Path) -> None:
-    words = data / "mini_textocr" / "TextOCR_mini_val.json"
-    assert "--sample draws from questions that a file asks" in refusal(
-        "build", words, "--no-check-images", "--sample", 2, "--out", tmp_path / "p.jsonl"
-    )
-    assert "name the annotations" in refusal("build", "--out", tmp_path / "p.jsonl")
-
-
-def test_shuffling_and_sampling_exclude_each_other(stand_ins: StandIns, tmp_path: Path) -> None:
-    arguments = ["build", stand_ins.file("ocrbench/OCRBench.json"), "--sample", 1, "--shuffle-images"]
-    assert "--sample draws at random already" in refusal(*arguments, "--out", tmp_path / "o.jsonl")
-
-
-def test_missing_images_are_named(stand_ins: StandIns, tmp_path: Path) -> None:
-    arguments = [
-        "build",
-        stand_ins.file("docvqa/val_v1.0_withQT.json"),
-        "--images",
-        tmp_path,
-        "--out",
-        tmp_path / "d.jsonl",
-    ]
-    assert "xnbl0037_1.png does not exist" in refusal(*arguments)
-    assert not (tmp_path / "d.jsonl").exists()
+@pytest.mark.parametrize(
+    ("file", "options", "says"),
+    [
+        (
+            "mini_textocr/TextOCR_mini_val.json",
+            ["--no-check-images", "--sample", 2],
+            "--sample draws from questions",
+        ),
+        ("", [], "name the annotations"),
+        ("ocrbench/OCRBench.json", ["--sample", 1, "--shuffle-images"], "--sample draws at random already"),
+        ("docvqa/val_v1.0_withQT.json", ["--images", "FOLDER"], "xnbl0037_1.png does not exist"),
+    ],
+)
+def test_what_cannot_be_built_is_said(
+    stand_ins: StandIns, data: Path, tmp_path: Path, file: str, options: list[Any], says: str
+) -> None:
+    files = [] if not file else [data / file if file.startswith("mini") else stand_ins.file(file)]
+    given = [tmp_path if word == "FOLDER" else word for word in options]
+    assert says in refusal("build", *files, *given, "--out", tmp_path / "p.jsonl")
+    assert not (tmp_path / "p.jsonl").exists()
 
 
 def test_show_prints_an_answer_beside_its_question(docvqa: Path) -> None:
@@ -349,9 +333,11 @@ def test_a_pack_for_annotators_reads_back(stand_ins: StandIns, docvqa: Path, tmp
             assert a == pytest.approx(b, abs=2e-5)
 
 
-def test_noise_is_written_as_probe_files(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
+def test_noise_is_written_as_probe_files_and_only_questions_with_evidence_may_be_kept(
+    stand_ins: StandIns, docvqa: Path, tmp_path: Path
+) -> None:
     images = stand_ins.file("docvqa")
-    boxed = tmp_path / "typed.jsonl"
+    boxed, few = tmp_path / "typed.jsonl", tmp_path / "few.jsonl"
     output("evidence", docvqa, "--typed", images / "annotations.jsonl", "--images", images, "--out", boxed)
     text = output("region-noise", boxed, "--images", images, "--out", tmp_path / "noise")
     assert len(list((tmp_path / "noise").iterdir())) == 9
@@ -360,40 +346,27 @@ def test_noise_is_written_as_probe_files(stand_ins: StandIns, docvqa: Path, tmp_
     assert dropped.construction["region_noise"]["seed"] == 20260717
     assert sum(len(probe.regions) for probe in dropped.probes) < 58
     assert "no probe has a region" in refusal("region-noise", docvqa, "--images", images, "--out", tmp_path / "n")
-
-
-def test_evidence_says_what_it_lacks(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
-    rows = stand_ins.file("docvqa/annotations.jsonl")
-    arguments = ["evidence", docvqa, "--out", tmp_path / "e.jsonl"]
-    assert "say where evidence comes from with one of --questions, --ocr and --typed" in refusal(*arguments)
-    assert "one of" in refusal(*arguments, "--typed", rows, "--ocr", rows)
-    assert "--line-context is for --ocr" in refusal(*arguments, "--typed", rows, "--line-context")
-    assert "--complete is for --typed" in refusal(*arguments, "--ocr", rows, "--complete")
-    assert "boxes in pixels need the images" in refusal(*arguments, "--typed", rows)
-    other = stand_ins.file("textvqa/annotations.jsonl").read_text().replace("textvqa:", "other:")
-    (tmp_path / "other.jsonl").write_text(other)
-    assert "none of its 24 rows is about a question here" in refusal(*arguments, "--typed", tmp_path / "other.jsonl")
-    boxes = stand_ins.shards("textvqa/boxes-*.parquet")
-    assert "no evidence for any of the 24 questions" in refusal(*arguments, "--questions", *boxes)
-
-
-def test_evidence_is_for_open_questions(data: Path, tmp_path: Path) -> None:
-    probes = tmp_path / "p.jsonl"
-    row = {
-        "id": "a", "image": "a.jpg", "image_id": "a", "question": "?", "label": "yes", "target_text": "T",
-        "source_text": "T", "regions": [],
-    }  # fmt: skip
-    probes.write_text('{"sightline_probes": 1}\n' + json.dumps(row))
-    said = refusal("evidence", probes, "--typed", probes, "--out", tmp_path / "e.jsonl")
-    assert "probe 'a' is a yes/no question; its regions come from how it was built" in said
-
-
-def test_only_questions_with_evidence_may_be_kept(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
-    images = stand_ins.file("docvqa")
-    few = tmp_path / "few.jsonl"
     few.write_text("".join((images / "annotations.jsonl").read_text().splitlines(keepends=True)[:5]))
     output("evidence", docvqa, "--typed", few, "--images", images, "--only", "--out", tmp_path / "e.jsonl")
     assert len(read_probes(tmp_path / "e.jsonl")) == 5
+
+
+def test_evidence_says_what_it_lacks(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
+    rows, other, words = stand_ins.file("docvqa/annotations.jsonl"), tmp_path / "other.jsonl", tmp_path / "words.jsonl"
+    other.write_text(stand_ins.file("textvqa/annotations.jsonl").read_text().replace("textvqa:", "other:"))
+    write_probes(words, [Probe("a", "a.jpg", "a", "?", "yes", "T", "T", ())])
+    for options, says in (
+        ([], "say where evidence comes from with one of --questions, --ocr and --typed"),
+        (["--typed", rows, "--ocr", rows], "one of"),
+        (["--typed", rows, "--line-context"], "--line-context is for --ocr"),
+        (["--ocr", rows, "--complete"], "--complete is for --typed"),
+        (["--typed", rows], "boxes in pixels need the images"),
+        (["--typed", other], "none of its 24 rows is about a question here"),
+        (["--questions", *stand_ins.shards("textvqa/boxes-*.parquet")], "no evidence for any of the 24 questions"),
+    ):
+        assert says in refusal("evidence", docvqa, "--out", tmp_path / "e.jsonl", *options)
+    said = refusal("evidence", words, "--typed", words, "--out", tmp_path / "e.jsonl")
+    assert "probe 'a' is a yes/no question; its regions come from how it was built" in said
 
 
 def test_the_papers_split_of_open_questions_is_an_option(docvqa: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-""""""
+"""The lexical audit of negatives, and what people decided about them."""
 
 from __future__ import annotations
 
@@ -68,31 +68,25 @@ def test_shapes_and_buckets() -> None:
     ]
 
 
-def test_a_collision_after_dropping_punctuation_is_found() -> None:
-    audit = audit_negatives([negative("ink'", "in'")], [image("a", "ink'", "In")])
-    (finding,) = audit.findings
-    assert finding.collisions == ("nfkc_casefold_alnum", "ascii_fold_alnum")
-    assert finding.colliding_words == ("In",)
-    assert "same_image_collision" in finding.reasons
-
-
-def test_a_decoy_within_a_line_is_found() -> None:
-    (finding,) = audit_negatives([negative("6.00", "5.00")], [image("a", "6.00", "QTY: 5.00", "15.00")]).findings
-    assert finding.collisions == ()
-    assert finding.within == ("QTY: 5.00",)
-    assert finding.reasons == ("within_longer_text",)
-
-
-def test_words_of_other_images_are_counted_by_image() -> None:
-    regions = [image("a", "door"), image("b", "Doom", "doom!"), image("c", "doom")]
-    (finding,) = audit_negatives([negative("door", "doom")], regions).findings
-    assert (finding.other_images_casefold, finding.other_images_alnum) == (2, 2)
-    assert finding.reasons == ("near_miss_is_real_ocr_token_elsewhere",)
-
-
-def test_strings_that_vanish_do_not_count_as_equal() -> None:
-    (finding,) = audit_negatives([negative("мир", "мар")], [image("a", "мир", "мор")]).findings
-    assert finding.same_as_source == finding.collisions == ()
+@pytest.mark.parametrize(
+    ("source", "target", "regions", "found"),
+    [
+        ("ink'", "in'", [image("a", "ink'", "In")],
+         {"collisions": ("nfkc_casefold_alnum", "ascii_fold_alnum"), "colliding_words": ("In",)}),
+        ("6.00", "5.00", [image("a", "6.00", "QTY: 5.00", "15.00")],
+         {"collisions": (), "within": ("QTY: 5.00",), "reasons": ("within_longer_text",)}),
+        ("door", "doom", [image("a", "door"), image("b", "Doom", "doom!"), image("c", "doom")],
+         {"other_images_casefold": 2, "other_images_alnum": 2, "reasons": ("near_miss_is_real_ocr_token_elsewhere",)}),
+        ("мир", "мар", [image("a", "мир", "мор")], {"same_as_source": (), "collisions": ()}),
+    ],
+    ids=["punctuation dropped", "within a line", "in other images", "strings that vanish"],
+)  # fmt: skip
+def test_where_a_decoy_stands_is_found(
+    source: str, target: str, regions: list[ImageRegions], found: dict[str, object]
+) -> None:
+    (finding,) = audit_negatives([negative(source, target)], regions).findings
+    assert {name: getattr(finding, name) for name in found} == found
+    assert ("same_image_collision" in finding.reasons) == bool(finding.collisions)
 
 
 def test_missing_regions_are_an_error_not_a_clean_bill() -> None:
@@ -118,23 +112,21 @@ def signed(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_is_read_back_as_written(signed: Path) -> None:
+def test_it_is_read_back_as_written_and_used_by_reports_and_controls(signed: Path) -> None:
     found = read_decision_file(signed)
     assert found.decisions == DECISIONS
     assert found.head["signed_by"] == "dora"
     assert is_decision_file(signed)
+    assert read_probe_list(signed).ids == {"a-yes", "a-no"}, "both probes of a valid image"
+    assert reviewed_images(signed) == {"a"}
 
 
-def test_a_changed_decision_is_noticed(signed: Path) -> None:
-    signed.write_text(signed.read_text().replace('"valid": false', '"valid": true'), encoding="utf-8")
-    with pytest.raises(SightlineError, match="changed after it was signed off by dora"):
-        read_decision_file(signed)
-
-
-def test_a_decision_that_was_taken_out_is_noticed(signed: Path) -> None:
-    signed.write_text("\n".join(signed.read_text().splitlines()[:-1]), encoding="utf-8")
-    with pytest.raises(SightlineError, match="changed after"):
-        read_decision_file(signed)
+def test_a_decision_that_was_changed_or_taken_out_is_noticed(signed: Path) -> None:
+    text = signed.read_text()
+    for changed in (text.replace('"valid": false', '"valid": true'), "\n".join(text.splitlines()[:-1])):
+        signed.write_text(changed, encoding="utf-8")
+        with pytest.raises(SightlineError, match="changed after it was signed off by dora"):
+            read_decision_file(signed)
 
 
 def test_other_files_are_none(tmp_path: Path) -> None:
@@ -144,14 +136,6 @@ def test_other_files_are_none(tmp_path: Path) -> None:
     assert not is_decision_file(tmp_path / "missing")
     with pytest.raises(SightlineError, match="not JSON"):
         read_decision_file(other)
-
-
-def test_a_report_is_limited_to_both_probes_of_a_valid_image(signed: Path) -> None:
-    assert read_probe_list(signed).ids == {"a-yes", "a-no"}
-
-
-def test_controls_are_built_from_valid_images(signed: Path) -> None:
-    assert reviewed_images(signed) == {"a"}
 
 
 def test_nothing_valid_is_said(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.unit.probes.test_command import output
 
 DOCS = REPOSITORY / "docs"
 
 
 def section(page: str, title: str) -> str:
     text = (DOCS / page).read_text(encoding="utf-8")
-    found = re.search(rf"^#+ {title}\n(.*?)(?=^##? |\Z)", text, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^###? |\Z)", text, re.DOTALL | re.MULTILINE)
     assert found is not None, title
     return found[1]
 
@@ -50,6 +51,18 @@ def test_the_example_runs_and_prints_what_the_page_says(tmp_path: Path, page: st
     assert python(tmp_path, "-c", "\n".join(blocks(text))).strip() == printed(text)
 
 
+ASKS = """
+import sys
+from typer.testing import CliRunner
+from sightline.cli import app
+
+build = ["build", "--no-check-images", "--out", "probes.jsonl", "--annotations"]
+options = ["--format", "word_table", "--format-option", "delimiter=;", "--max-area", "1"]
+for words in (["build", "--help"], ["formats"], [*build, "words.csv"], [*build, "words.txt", *options]):
+    print(CliRunner().invoke(app, ["probes", *words], catch_exceptions=False).output, "<end>")
+"""
+
+
 def test_the_formats_of_an_installed_package_work_on_the_command_line(tmp_path: Path) -> None:
     text = section("probes.md", "Add a format")
     (tmp_path / "word_table.py").write_text(blocks(text)[0])
@@ -60,25 +73,24 @@ def test_the_formats_of_an_installed_package_work_on_the_command_line(tmp_path: 
     (metadata / "entry_points.txt").write_text("[{}]\n{} = {}\n".format(*entry))
     (tmp_path / "words.csv").write_text("image,text,x1,y1,x2,y2\nr1.jpg,Total,0.10,0.20,0.13,0.22\n")
     (tmp_path / "words.txt").write_text("image;text;x1;y1;x2;y2\nr1.jpg;Total;0.10;0.20;0.13;1.22\n")
-    said = python(tmp_path, "-m", "sightline", "probes", "build", "--help")
-    assert "textvqa_gt, word_table, xfund" in re.sub(r"[│\s]+", " ", said)
-    assert "--format-option delimiter" in python(tmp_path, "-m", "sightline", "probes", "formats")
-    build = ("-m", "sightline", "probes", "build", "--no-check-images", "--out", "probes.jsonl", "--annotations")
-    assert "2 probes (1 yes, 1 no)" in python(tmp_path, *build, "words.csv")
-    options = ("--format", "word_table", "--format-option", "delimiter=;", "--max-area", "1")
-    assert "1 clipped boxes" in python(tmp_path, *build, "words.txt", *options)
+    helped, listed, built, clipped, _ = python(tmp_path, "-c", ASKS).split("<end>")
+    assert "textvqa_gt, word_table, xfund" in re.sub(r"[│\s]+", " ", helped)
+    assert "--format-option delimiter" in listed
+    assert "2 probes (1 yes, 1 no)" in built
+    assert "1 clipped boxes" in clipped
     assert '"delimiter": ";"' in (tmp_path / "probes.jsonl").read_text()
 
 
-def test_the_page_shows_the_formats_as_they_are_listed(tmp_path: Path) -> None:
+def test_the_page_shows_the_formats_as_they_are_listed() -> None:
     page = (DOCS / "probes.md").read_text(encoding="utf-8")
-    listed = python(tmp_path, "-m", "sightline", "probes", "formats")
-    assert f"$ sightline probes formats\n{listed}```" in page
+    assert f"$ sightline probes formats\n{output('formats')}```" in page
 
 
-def test_no_format_is_imported_when_the_command_line_starts() -> None:
+def test_nothing_large_is_imported_when_the_command_line_starts() -> None:
     code = (
         "import sys, sightline.cli;"
-        "print([name for name in ('torch', 'sightline.probes.formats.textocr') if name in sys.modules])"
+        "print([name for name in ('torch', 'sightline.probes.formats.textocr') if name in sys.modules]);"
+        "import sightline.commands.probes, sightline.probes;"
+        "print([name for name in ('torch', 'transformers', 'PIL', 'pandas', 'numpy') if name in sys.modules])"
     )
-    assert python(REPOSITORY, "-c", code) == "[]\n"
+    assert python(REPOSITORY, "-c", code) == "[]\n[]\n"

@@ -1,4 +1,4 @@
-""""""
+"""Probe sets on disk: rows of both dialects, digests, locks and splits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,42 +65,28 @@ def test_round_trip(tmp_path: Path, name: str) -> None:
     assert (read.construction, read.source) == ({"seed": 17}, {"annotations": "x.json"})
 
 
-def test_the_header_comes_first(tmp_path: Path) -> None:
-    write_probes(tmp_path / "p.jsonl", [PLAIN])
-    header = json.loads((tmp_path / "p.jsonl").read_text().splitlines()[0])
-    assert list(header) == ["sightline_probes", "digest", "construction", "source"]
-    assert header["digest"] == ProbeSet((PLAIN,)).digest
-    assert header["digest"].startswith("sha256:")
-
-
-def test_the_digest_is_of_content_alone(tmp_path: Path) -> None:
+def test_the_header_comes_first_and_its_digest_is_of_content_alone(tmp_path: Path, save: Any) -> None:
     digest = ProbeSet((PROBE, PLAIN)).digest
     assert write_probes(tmp_path / "a.jsonl", [PROBE, PLAIN], source={"x": 1}).digest == digest
     assert write_probes(tmp_path / "b" / "c.gz", [PROBE, PLAIN]).digest == digest
-    reordered = replace(PROBE, extra={"note": None, "rank": 3})
-    assert ProbeSet((reordered, PLAIN)).digest == digest
+    assert ProbeSet((replace(PROBE, extra={"note": None, "rank": 3}), PLAIN)).digest == digest
+    header = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
+    assert list(header) == ["sightline_probes", "digest", "construction", "source"]
+    assert header["digest"] == digest
+    assert digest.startswith("sha256:")
+    assert read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN))).probes == (PLAIN,), "it may be left out"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"id": "c"},
-        {"image": "c.jpg"},
-        {"image_id": "c"},
-        {"question": "?"},
-        {"label": "no"},
-        {"target_text": "x"},
-        {"source_text": "x"},
-        {"regions": ()},
-        {"boxes": None},
-        {"kind": ""},
-        {"view": "orig"},
-        {"occlude": ()},
-        {"extra": {"rank": 4}},
-    ],
-)
-def test_every_field_enters_the_digest(change: dict[str, Any]) -> None:
-    assert ProbeSet((replace(PROBE, **change),)).digest != ProbeSet((PROBE,)).digest
+CHANGES: dict[str, Any] = {
+    "id": "c", "image": "c.jpg", "image_id": "c", "question": "?", "label": "no",
+    "target_text": "x", "source_text": "x",
+    "regions": (), "boxes": None, "kind": "", "view": "orig", "occlude": (), "extra": {"rank": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_field_enters_the_digest(name: str) -> None:
+    assert ProbeSet((replace(PROBE, **{name: CHANGES[name]}),)).digest != ProbeSet((PROBE,)).digest
 
 
 def test_a_changed_file_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -112,15 +99,32 @@ def test_a_changed_file_is_refused_in_one_line(tmp_path: Path) -> None:
     assert read_probes(path, check_digest=False).probes[1].label == "yes"
 
 
-def test_a_header_may_leave_out_the_digest(save: Any) -> None:
-    assert read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN))).probes == (PLAIN,)
-
-
-@pytest.mark.parametrize("value", [float("nan"), [float("-inf")], "\ud800"])
-def test_a_header_that_no_other_program_could_read_is_refused(save: Any, value: Any) -> None:
-    header = {"sightline_probes": 1, "source": {"annotations": value}}
-    with pytest.raises(SightlineError, match=r"probes\.jsonl line 1: the header holds a number or text that JSON"):
-        read_probes(save(header, *rows_of(PLAIN)))
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no probes"),
+        (b'{"sightline_probes": 1}\n', "holds no probes"),
+        (b'{"sightline_probes": 2}\n', "line 1: probe file version 2"),
+        (b'{"sightline_probes": 1, "diggest": ""}\n', "line 1: unknown key 'diggest'"),
+        (b'{"sightline_probes": 1, "digest": 5}\n', "line 1: 'digest' in the header must be text"),
+        (b'{"id": "a"}\n', "line 1: expected a header"),
+        (b"[]\n", "line 1: expected a JSON object"),
+        (b'\n\n{"id": \n', "line 3: not JSON"),
+        (b'{"sightline_probes": "\xff"}\n', "not UTF-8"),
+        (gzip.compress(b'{"sightline_probes": 1}\n' * 50)[:30], "damaged gzip"),
+        *(
+            (
+                b'{"sightline_probes": 1, "source": {"x": %s}}\n' % value,
+                "line 1: the header holds a number or text that",
+            )
+            for value in (b"NaN", b"[-Infinity]", b'"\\ud800"')
+        ),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "p.jsonl").write_bytes(content)
+    with pytest.raises(SightlineError, match=rf"p\.jsonl.*{message}"):
+        read_probes(tmp_path / "p.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -153,45 +157,14 @@ def test_bad_rows_name_their_line(save: Any, change: dict[str, Any], message: st
         read_probes(save({"sightline_probes": 1}, rows_of(PROBE)[0], row | change))
 
 
-def test_ids_are_unique_per_view(save: Any) -> None:
+def test_ids_are_unique_per_view_in_what_is_read_and_written(save: Any, tmp_path: Path) -> None:
     masked = replace(PLAIN, view="masked")
     assert len(read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN, masked)))) == 2
     with pytest.raises(SightlineError, match=r"line 3: probe id 'b' occurs twice \(first on line 2\)"):
         read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN, PLAIN)))
-
-
-def test_duplicates_are_not_written(tmp_path: Path) -> None:
     with pytest.raises(SightlineError, match="probe id 'b' occurs twice"):
-        write_probes(tmp_path / "p.jsonl", [PLAIN, PLAIN])
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("", "holds no probes"),
-        ('{"sightline_probes": 1}\n', "holds no probes"),
-        ('{"sightline_probes": 2}\n', "line 1: probe file version 2"),
-        ('{"sightline_probes": 1, "diggest": ""}\n', "line 1: unknown key 'diggest'"),
-        ('{"sightline_probes": 1, "digest": 5}\n', "line 1: 'digest' in the header must be text"),
-        ('{"id": "a"}\n', "line 1: expected a header"),
-        ("[]\n", "line 1: expected a JSON object"),
-        ('\n\n{"id": \n', "line 3: not JSON"),
-    ],
-)
-def test_other_files_are_refused(tmp_path: Path, lines: str, message: str) -> None:
-    (tmp_path / "p.jsonl").write_text(lines)
-    with pytest.raises(SightlineError, match=message):
-        read_probes(tmp_path / "p.jsonl")
-
-
-def test_damaged_bytes_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "p.gz").write_bytes(gzip.compress(b'{"sightline_probes": 1}\n' * 50)[:30])
-    with pytest.raises(SightlineError, match="damaged gzip"):
-        read_probes(tmp_path / "p.gz")
-    (tmp_path / "p.jsonl").write_bytes(b'{"sightline_probes": "\xff"}\n')
-    with pytest.raises(SightlineError, match="not UTF-8"):
-        read_probes(tmp_path / "p.jsonl")
+        write_probes(tmp_path / "q.jsonl", [PLAIN, PLAIN])
+    assert not (tmp_path / "q.jsonl").exists()
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,9 +195,11 @@ def test_a_prefix_is_stripped_only_when_asked(tmp_path: Path) -> None:
     assert read_probes(path, image_prefix="/home/me/data").probes[0].image == "b.jpg"
 
 
-def test_our_layout_takes_no_prefix(tmp_path: Path) -> None:
+def test_what_a_layout_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SightlineError, match="belongs to the artifact layout"):
         write_probes(tmp_path / "p.jsonl", [PLAIN], image_prefix="root")
+    with pytest.raises(SightlineError, match="'docvqa:1' is an open question, which the artifact's layout cannot"):
+        write_probes(tmp_path / "p.jsonl", [OPEN_PROBES_PROBE], layout="artifact")
 
 
 # What the fields of an artifact row become.
@@ -317,36 +292,22 @@ def test_a_blank_control_is_its_original_image_all_gray() -> None:
     assert probe.occlude == ((0.0, 0.0, 1.0, 1.0),)
 
 
-def test_label_and_polarity_must_agree() -> None:
-    with pytest.raises(SightlineError, match="contradicts binary_polarity"):
-        probe_from_artifact(ROW | {"target_answer": "no"})
-
-
-def test_unknown_fields_are_carried_along() -> None:
+def test_unknown_fields_and_what_is_grayed_survive_the_artifact_layout() -> None:
     probe = probe_from_artifact(ROW | {"novel": [1, {"a": None}]})
     assert probe.extra == {"novel": [1, {"a": None}]}
     assert artifact_row(probe)["novel"] == [1, {"a": None}]
-
-
-def test_what_is_grayed_in_an_image_survives_the_artifact_layout() -> None:
     boxes = ((0.5, 0.5, 0.6, 0.6), (0.1, 0.1, 0.2, 0.2))
-    probe = Probe(
-        id="p", image="a.png", image_id="a", question="Is there TOTAL?", label="yes", target_text="TOTAL",
-        source_text="TOTAL", regions=((0.1, 0.2, 0.3, 0.4),), occlude=boxes,
-    )  # fmt: skip
-    row = artifact_row(probe)
+    row = artifact_row(replace(PROBES[0], occlude=boxes))
     again = probe_from_artifact(row)
     assert again.occlude == boxes
     assert artifact_row(again) == row
 
 
-def test_an_original_image_that_is_no_name_is_refused_before_it_is_written() -> None:
-    probe = Probe(
-        id="p", image="a.png", image_id="a", question="Is there TOTAL?", label="yes", target_text="TOTAL",
-        source_text="TOTAL", regions=(), extra={"original_image": 5},
-    )  # fmt: skip
+def test_rows_that_contradict_themselves_are_neither_read_nor_written() -> None:
+    with pytest.raises(SightlineError, match="contradicts binary_polarity"):
+        probe_from_artifact(ROW | {"target_answer": "no"})
     with pytest.raises(SightlineError, match="image name 5"):
-        artifact_row(probe)
+        artifact_row(replace(PROBES[0], extra={"original_image": 5}))
 
 
 # Open questions on disk: written and read back whole, and refused where they contradict themselves.
@@ -404,13 +365,6 @@ def test_a_question_that_contradicts_itself_is_refused_with_its_line(
         read_probes(path)
 
 
-def test_the_artifacts_layout_cannot_hold_an_open_question(tmp_path: Path) -> None:
-    with pytest.raises(
-        SightlineError, match="probe 'docvqa:1' is an open question, which the artifact's layout cannot"
-    ):
-        write_probes(tmp_path / "p.jsonl", [OPEN_PROBES_PROBE], layout="artifact")
-
-
 PROBES = tuple(
     Probe(f"p{i}", f"{i}.jpg", f"i{i}", f"q{i}?", "yes", "t", "t", ((0.1, 0.1, 0.2, 0.2),)) for i in range(6)
 )
@@ -423,41 +377,26 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_unchanged_set_passes(path: Path) -> None:
-    assert verify_lock(path, ProbeSet(PROBES)).digest == ProbeSet(PROBES).digest
+NO_LONGER = replace(PROBES[1], label="no", regions=((0.1, 0.1, 0.3, 0.2),))
 
 
-def test_the_message_says_what_changed(path: Path) -> None:
-    changed = replace(PROBES[1], label="no", regions=((0.1, 0.1, 0.3, 0.2),))
-    added = replace(PROBES[0], id="new")
-    with pytest.raises(SightlineError) as caught:
-        verify_lock(path, ProbeSet((PROBES[0], changed, *PROBES[3:], added)))
-    assert str(caught.value) == (
-        f"{path} differs from its lock: 1 changed (p1: label, regions); 1 added (new); 1 removed (p2)"
-    )
-
-
-def test_long_lists_are_cut(path: Path) -> None:
-    others = tuple(replace(probe, question="?") for probe in PROBES)
-    with pytest.raises(SightlineError, match=r"6 changed \(p0: question; p1: question; p2: question; and 3 more\)"):
-        verify_lock(path, ProbeSet(others))
-
-
-def test_a_field_that_appears_is_a_change(path: Path) -> None:
-    shown = (replace(PROBES[0], boxes=()), *PROBES[1:])
-    with pytest.raises(SightlineError, match=r"1 changed \(p0: boxes\)"):
-        verify_lock(path, ProbeSet(shown))
-
-
-def test_order_is_content(path: Path) -> None:
-    with pytest.raises(SightlineError, match="the same probes in another order"):
-        verify_lock(path, ProbeSet(PROBES[::-1]))
-
-
-def test_changed_images_are_named(path: Path) -> None:
-    verify_lock(path, ProbeSet(PROBES), images={"0.jpg": "sha256:aa", "1.jpg": "sha256:cc"})
-    with pytest.raises(SightlineError, match=r"1 images with other bytes \(0\.jpg\)"):
-        verify_lock(path, ProbeSet(PROBES), images={"0.jpg": "sha256:bb"})
+@pytest.mark.parametrize(
+    ("probes", "images", "says"),
+    [
+        ((PROBES[0], NO_LONGER, *PROBES[3:], replace(PROBES[0], id="new")), {},
+         r"1 changed \(p1: label, regions\); 1 added \(new\); 1 removed \(p2\)$"),
+        ([replace(probe, question="?") for probe in PROBES], {},
+         r"6 changed \(p0: question; p1: question; p2: question; and 3 more\)"),
+        ((replace(PROBES[0], boxes=()), *PROBES[1:]), {}, r"1 changed \(p0: boxes\)"),
+        (PROBES[::-1], {}, "the same probes in another order"),
+        (PROBES, {"0.jpg": "sha256:bb"}, r"1 images with other bytes \(0\.jpg\)"),
+    ],
+)  # fmt: skip
+def test_a_changed_set_is_refused_with_what_changed(path: Path, probes: Any, images: Any, says: str) -> None:
+    same = {"0.jpg": "sha256:aa", "1.jpg": "sha256:cc"}
+    assert verify_lock(path, ProbeSet(PROBES), images=same).digest == ProbeSet(PROBES).digest
+    with pytest.raises(SightlineError, match=f"^{re.escape(str(path))} differs from its lock: {says}"):
+        verify_lock(path, ProbeSet(tuple(probes)), images=images)
 
 
 def test_a_lock_does_not_give_way(path: Path) -> None:
@@ -468,20 +407,15 @@ def test_a_lock_does_not_give_way(path: Path) -> None:
     assert len(verify_lock(path, ProbeSet(PROBES[:3])).fields) == 3
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"sightline_lock": 1}'])
-def test_other_files_are_no_locks(tmp_path: Path, text: str) -> None:
-    (tmp_path / "p.jsonl.lock.json").write_text(text)
-    with pytest.raises(SightlineError, match="not a probe lock"):
-        verify_lock(tmp_path / "p.jsonl", ProbeSet(PROBES))
-
-
 @pytest.mark.parametrize(
-    "content", ["[]", "[" * 3000, '{"sightline_lock": 1, "digest": "x", "probes": {"a": NaN}}', '{"sightline_lock": 1}']
-)
+    "content", ["", "[]", "{}", "[" * 3000, '{"sightline_lock": 1, "digest": "x", "probes": {"a": NaN}}',
+                '{"sightline_lock": 1}'],
+)  # fmt: skip
 def test_a_damaged_lock_is_one_line(path: Path, content: str) -> None:
     lock_path(path).write_text(content)
-    with pytest.raises(SightlineError, match="not a probe lock"):
-        read_lock(lock_path(path))
+    for read in (lambda: read_lock(lock_path(path)), lambda: verify_lock(path, ProbeSet(PROBES))):
+        with pytest.raises(SightlineError, match="not a probe lock"):
+            read()
 
 
 # The paper's two splits: tenths of sha1 for yes/no probes, halves of md5 for open questions.

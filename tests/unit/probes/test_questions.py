@@ -10,7 +10,7 @@ import pytest
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import HardPairRules
-from sightline.probes.formats.published_questions import OcrBench
+from sightline.probes.formats.published_questions import PUBLISHED
 from sightline.probes.questions import add_decoys, refuse_word_rules, sample_questions, take_questions
 
 RULES = HardPairRules()
@@ -27,17 +27,11 @@ def ids(rules: HardPairRules, *exclude: str) -> list[str]:
     return [probe.id for probe in take_questions(PROBES, rules, exclude).probes]
 
 
-def test_all_questions_stay_in_file_order() -> None:
+def test_questions_stay_in_file_order_or_together_by_image() -> None:
     assert ids(RULES) == ["q0", "q1", "q2", "q3", "q4"]
-
-
-def test_a_limit_counts_images_and_keeps_their_questions_in_file_order() -> None:
     assert ids(replace(RULES, limit_images=2)) == ["q0", "q1", "q2", "q4"]
     assert ids(replace(RULES, limit_images=1), "a") == ["q1", "q4"]
     assert take_questions(PROBES, RULES, {"a", "elsewhere"}).excluded_images == 1
-
-
-def test_shuffling_draws_the_images_and_keeps_the_questions_of_one_together() -> None:
     orders = {tuple(ids(replace(RULES, shuffle_images=True, seed=seed))) for seed in range(20)}
     assert len(orders) == 6
     assert ("q3", "q1", "q4", "q0", "q2") in orders
@@ -72,18 +66,14 @@ def test_each_kind_is_shuffled_in_the_order_of_the_benchmark_then_by_name() -> N
         drawn += [(kind, number) for number in rows[:5]]
     after = rng.random()
     ours = random.Random(29)
-    found = sample_questions(probes, 5, ours, OcrBench.kinds)
+    found = sample_questions(probes, 5, ours, PUBLISHED["ocrbench"].kinds)
     assert [(probe.kind, int(probe.image_id)) for probe in found] == sorted(drawn)
     assert ours.random() == after
 
 
-def test_a_kind_with_fewer_questions_gives_all_of_them() -> None:
-    probes = [question(0, "few"), question(1, "many"), question(2, "many"), question(3, "many")]
+def test_a_kind_with_fewer_questions_gives_all_and_other_seeds_draw_others() -> None:
+    probes = [question(0, "few"), *(question(number, "many") for number in range(1, 100))]
     assert [probe.kind for probe in sample_questions(probes, 2, random.Random(0))] == ["few", "many", "many"]
-
-
-def test_other_seeds_draw_other_questions() -> None:
-    probes = [question(number, "one") for number in range(100)]
     samples = {tuple(probe.id for probe in sample_questions(probes, 10, random.Random(seed))) for seed in range(5)}
     assert len(samples) == 5
 
@@ -99,27 +89,19 @@ def test_a_decoy_is_one_draw_among_other_answers_of_the_kind() -> None:
     assert probe.decoy == expected
 
 
-def test_without_another_answer_of_its_kind_any_answer_will_do() -> None:
+def test_a_decoy_is_of_its_kind_or_any_and_never_an_accepted_answer() -> None:
     pool = [question(0, "k", "Mill"), question(1, "k", "MILL"), question(2, "other", "Lane")]
     assert [probe.decoy for probe in add_decoys(pool[:2], pool, random.Random(1))] == ["Lane", "Lane"]
+    accepted = [question(0, "k", "12", "12.0", "twelve"), question(1, "k", "12.0"), question(2, "k", "13")]
+    drawn = {add_decoys(accepted[:1], accepted, random.Random(seed))[0].decoy for seed in range(20)}
+    assert drawn == {"13"}
+    assert add_decoys(accepted[:1], accepted[:2], random.Random(0))[0].decoy == ""
 
 
-def test_a_decoy_is_never_an_accepted_answer() -> None:
-    pool = [question(0, "k", "12", "12.0", "twelve"), question(1, "k", "12.0"), question(2, "k", "13")]
-    for seed in range(20):
-        (probe,) = add_decoys(pool[:1], pool, random.Random(seed))
-        assert probe.decoy == "13"
-    alone = [question(0, "k", "12", "12.0"), question(1, "k", "12.0")]
-    assert add_decoys(alone[:1], alone, random.Random(0))[0].decoy == ""
-
-
-def test_a_decoy_of_the_file_stays_and_draws_nothing() -> None:
+def test_a_decoy_of_the_file_stays_and_yes_no_probes_get_none() -> None:
     pool = [question(0, "k", "a", decoy="mine"), question(1, "k", "b"), question(2, "k", "c"), question(3, "k", "d")]
     given, drawn = add_decoys(pool[:2], pool, random.Random(3))
     assert given.decoy == "mine"
     assert drawn.decoy == random.Random(3).choice(["a", "c", "d"])
-
-
-def test_yes_no_probes_get_no_decoy() -> None:
     probe = Probe("p", "a.png", "a", "?", "yes", "T", "T", ())
     assert add_decoys([probe], [probe, question(1, "k")], random.Random(0)) == (probe,)

@@ -6,8 +6,6 @@ r1.jpg,Total,10,20,70,34
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.probes.data_rows import cells_of, encoding_of, read_bytes
+from sightline.probes.data_rows import DELIMITERS, column_names, decoded, table_rows
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
 from sightline.probes.formats.pages import extent, number, whole
 from sightline.probes.packed_images import PageImages
@@ -26,13 +24,12 @@ from sightline.probes.regions import (
     IngestCounts,
     Order,
     Units,
+    box_around,
     corners,
     four_numbers,
-    hull,
     place,
 )
 
-DELIMITERS = ",;\t|"
 IMAGE = ("image", "image_name", "image_path", "image_file", "file_name", "filename", "file", "path", "image_id")
 TEXT = ("text", "word", "transcription", "transcript", "utf8_string", "content", "label")
 POLYGON = ("polygon", "points", "poly", "quad")
@@ -125,34 +122,18 @@ class BoxTable(Format):
 
     def _rows(self, path: Path) -> Iterator[tuple[str, Mapping[str, str], _Columns]]:
         """Place, cells by column name, and what the columns are, for every line that is not empty."""
-        data = read_bytes(path)
-        encoding = self.encoding or encoding_of(data)
-        try:
-            text = data.decode(encoding)
-        except (UnicodeDecodeError, LookupError) as problem:
+        text = decoded(path, encoding=self.encoding, hint="; say what it is with --format-option encoding=cp1252")
+        delimiter = self.delimiter or _delimiter(text) or ","
+        names = column_names(text, delimiter)
+        columns = _Columns.of(names)
+        if columns is None:
             raise SightlineError(
-                f"{path}: not {encoding} text ({problem}); say what it is with --format-option encoding=cp1252"
-            ) from None
-        delimiter = self.delimiter or _delimiter(text)
-        table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter or ",")
-        try:
-            names = [_plain(name) for name in next(table, [])]
-            columns = _Columns.of(names)
-            if columns is None:
-                raise SightlineError(
-                    f"{path} line 1: needs columns for the image ({', '.join(IMAGE[:3])}, ...), "
-                    f"the text ({', '.join(TEXT[:3])}, ...) and the box (x1,y1,x2,y2 or x,y,w,h or points); "
-                    f"found {', '.join(names) or 'none'}"
-                )
-            for cells in table:
-                if not any(cell.strip() for cell in cells):
-                    continue
-                where = f"{path} line {table.line_num}"
-                if len(cells) != len(names):
-                    raise SightlineError(f"{where}: {len(cells)} cells under {len(names)} columns")
-                yield where, dict(zip(names, cells, strict=True)), columns
-        except csv.Error as problem:
-            raise SightlineError(f"{path} line {table.line_num}: not a table: {problem}") from None
+                f"{path} line 1: needs columns for the image ({', '.join(IMAGE[:3])}, ...), "
+                f"the text ({', '.join(TEXT[:3])}, ...) and the box (x1,y1,x2,y2 or x,y,w,h or points); "
+                f"found {', '.join(names) or 'none'}"
+            )
+        for where, row in table_rows(path, text, delimiter):
+            yield f"{path} {where}", row, columns
 
     def _size(self, row: Mapping[str, str], columns: _Columns, image: str, beside: PageImages) -> tuple[float, float]:
         """Width and height of the image in the unit of the boxes."""
@@ -172,34 +153,21 @@ class BoxTable(Format):
         return size
 
 
-def _plain(name: str) -> str:
-    return name.strip().lstrip("\ufeff").lower().replace(" ", "_").replace("-", "_")
-
-
 def _delimiter(text: str) -> str | None:
     """The one under which the first line names an image, a text and a box."""
-    first = text.lstrip("\ufeff").partition("\n")[0]
-    for delimiter in DELIMITERS:
-        names = cells_of(first, delimiter)
-        if _Columns.of([_plain(name) for name in names]) is not None:
-            return delimiter
-    return None
+    return next((each for each in DELIMITERS if _Columns.of(column_names(text, each)) is not None), None)
 
 
 def _box(row: Mapping[str, str], columns: _Columns) -> Box:
     cells = [row[name].strip() for name in columns.box]
     if len(cells) == 1:
-        values = [float(found) for found in _NUMBER.findall(cells[0])]
-        if len(values) < 4 or len(values) % 2:
+        box = box_around([float(found) for found in _NUMBER.findall(cells[0])])
+        if box is None:
             raise SightlineError(f"{columns.box[0]} {cells[0]!r} is not a list of points x,y")
-    else:
-        read = [number(cell) for cell in cells]
-        if None in read:
-            raise SightlineError(f"{','.join(columns.box)} is {','.join(cells)!r}, which is not all numbers")
-        values = [value for value in read if value is not None]
-    if len(values) > 4:
-        return hull((x, y, x, y) for x, y in zip(values[::2], values[1::2], strict=True))
+        return box
+    values = [number(cell) for cell in cells]
     four = four_numbers(values)
-    if four is None:
-        raise SightlineError(f"{','.join(columns.box)} is {','.join(cells)!r}, which is not a box")
-    return corners(four, columns.order)
+    box = box_around(values) if len(values) > 4 else None if four is None else corners(four, columns.order)
+    if box is None:
+        raise SightlineError(f"{','.join(columns.box)} is {','.join(cells)!r}, which is not all numbers")
+    return box

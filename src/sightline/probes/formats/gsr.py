@@ -6,8 +6,8 @@ Every caption becomes a yes/no question; the evidence is the box of the subject,
 
 from __future__ import annotations
 
-import json
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes.data_rows import open_text
+from sightline.probes.data_rows import read_json
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
 from sightline.probes.packed_images import PageImages
 from sightline.probes.regions import (
@@ -32,15 +32,8 @@ from sightline.probes.regions import (
 
 # COCO ``instances_*.json``: where the objects of an image are, looked up by what somebody calls them.
 
-ALIASES = {
-    "aeroplane": "airplane", "automobile": "car", "bike": "bicycle", "boy": "person", "cellphone": "cell phone",
-    "child": "person", "doughnut": "donut", "fridge": "refrigerator", "girl": "person", "hair dryer": "hair drier",
-    "hydrant": "fire hydrant", "kid": "person", "lady": "person", "luggage": "suitcase", "man": "person",
-    "men": "person", "monitor": "tv", "motorbike": "motorcycle", "people": "person", "phone": "cell phone",
-    "plane": "airplane", "plant": "potted plant", "purse": "handbag", "racket": "tennis racket", "sofa": "couch",
-    "stoplight": "traffic light", "table": "dining table", "telephone": "cell phone", "television": "tv",
-    "woman": "person", "women": "person",
-}  # fmt: skip
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+ALIASES: dict[str, str] = _WORDS["aliases"]
 """What captions say -> the name of COCO's category."""
 
 
@@ -69,11 +62,7 @@ class CocoImage:
 
 def read_instances(path: Path, wanted: Iterable[str]) -> tuple[dict[str, CocoImage], tuple[str, ...]]:
     """The images with these ids, by id, and the names of all categories; an id that the file lacks is left out."""
-    with open_text(path) as stream:
-        try:
-            document = json.load(stream)
-        except (ValueError, RecursionError) as problem:
-            raise SightlineError(f"{path}: not a JSON document: {problem}") from None
+    document = read_json(path)
     try:
         categories = {entry["id"]: str(entry["name"]) for entry in document["categories"]}
         ids = frozenset(wanted)
@@ -123,47 +112,10 @@ def category_of(thing: str, categories: Iterable[str]) -> str | None:
 
 Family = Literal["left_right", "vertical", "topology", "proximity", "depth", "interaction"]
 
-_SPOKEN: dict[Family, tuple[tuple[str, ...], ...]] = {
-    "left_right": (
-        ("to the left of", "on the left of", "at the left of", "on the left side of", "left of"),
-        ("to the right of", "on the right of", "at the right of", "on the right side of", "right of"),
-    ),
-    "vertical": (
-        ("above", "over"),
-        ("below", "under", "underneath", "beneath"),
-        ("on top of", "at the top of"),
-        ("at the bottom of",),
-    ),
-    "topology": (
-        ("inside", "inside of", "within", "in"),
-        ("outside", "outside of"),
-        ("on",),
-        ("around", "surrounding"),
-        ("containing",),
-        ("covering",),
-        ("touching",),
-        ("attached to",),
-        ("part of",),
-        ("between",),
-    ),
-    "proximity": (
-        ("next to", "beside", "alongside", "adjacent to"),
-        ("near", "close to", "by"),
-        ("far from", "far away from"),
-    ),
-    "depth": (("in front of",), ("behind", "in back of"), ("beyond",)),
-    "interaction": (
-        ("holding",), ("carrying",), ("riding",), ("wearing",), ("eating",), ("drinking",), ("using",), ("watching",),
-        ("looking at",), ("facing",), ("pulling",), ("pushing",), ("hanging from",), ("hanging on",), ("leaning on",),
-        ("sitting on",), ("sitting in",), ("standing on",), ("lying on",), ("walking on",), ("parked on",),
-    ),
-}  # fmt: skip
-"""Family -> groups of phrases that mean the same; a question uses the first of its group."""
-
 PHRASES: dict[str, tuple[str, Family]] = {
-    phrase: (group[0], family) for family, groups in _SPOKEN.items() for group in groups for phrase in group
+    phrase: (group[0], family) for family, groups in _WORDS["relations"].items() for group in groups for phrase in group
 }
-"""Phrase in a caption -> phrase in the question, and its family."""
+"""Phrase in a caption -> phrase in the question, the first of those that mean the same, and its family."""
 
 _SIDES = {"left", "right", "top", "bottom"}
 """A bench "on the left" is a bench and a side, not two things."""
@@ -264,11 +216,7 @@ class Gsr(Format):
 
 
 def _load(path: Path) -> list[list[str]]:
-    with open_text(path) as stream:
-        try:
-            rows: Any = json.load(stream)
-        except (ValueError, RecursionError) as problem:
-            raise SightlineError(f"{path}: not a JSON document: {problem}") from None
+    rows = read_json(path)
     if not isinstance(rows, list) or not rows:
         raise SightlineError(f"{path}: not a What'sUp file: it needs a list of rows")
     for number, row in enumerate(rows, start=1):

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.probes.data_rows import encoding_of, read_bytes
+from sightline.probes.data_rows import decoded
 from sightline.probes.formats.base import FORMATS
 from sightline.probes.formats.pages import MAX_XML_BYTES, OcrPages, PageText, ScannedPage, joined, number
 
@@ -49,13 +49,8 @@ class Hocr(OcrPages):
         return _START.search(start) is not None
 
     def pages(self, file: Path) -> Iterator[ScannedPage]:
-        data = read_bytes(file, MAX_XML_BYTES)
-        try:
-            text = data.decode(encoding_of(data))
-        except UnicodeDecodeError as problem:
-            raise SightlineError(f"{file}: not UTF-8 text ({problem.reason} at byte {problem.start})") from None
         reader = _Reader(file)
-        reader.feed(text)
+        reader.feed(decoded(file, MAX_XML_BYTES))
         reader.close()
         if not reader.found:
             raise SightlineError(f"{file}: has no element of class ocr_page; is it hOCR?")

@@ -30,12 +30,10 @@ from sightline.probes.regions import (
     Order,
     Units,
     Word,
-    clip_to_image,
     contradiction,
     corners,
     four_numbers,
     is_storable,
-    leaves_image,
     to_fractions,
 )
 
@@ -194,14 +192,9 @@ def _read_record(
             raise SightlineError(
                 f"word {position}: box {list(values)} {reason}, so it is not {form.order} in {form.units} as declared"
             )
-        clipped = clip_to_image(fractions)
-        if clipped is None:
-            counts.dropped_no_area += 1
-            continue
-        counts.boxes += 1
-        counts.clipped_boxes += leaves_image(fractions)
-        counts.boxes_without_text += not text
-        found.append(Word(text, clipped))
+        clipped = counts.clipped(fractions, text)
+        if clipped is not None:
+            found.append(Word(text, clipped))
     record = ImageRegions(
         image_id=str(image_id),
         image=image,

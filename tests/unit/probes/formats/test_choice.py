@@ -18,9 +18,9 @@ from sightline.probes import read_probes
 from sightline.probes.annotations import detect_format, load_regions
 from sightline.probes.formats import FORMATS, Format, FormatOption
 from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
-from tests.conftest import REPOSITORY
 from tests.unit.probes.formats.pages import paint
 from tests.unit.probes.test_command import output, refusal
+from tests.unit.probes.test_pages import section
 
 BOX = (0.1, 0.1, 0.4, 0.3)
 TEXTOCR = {
@@ -89,8 +89,7 @@ def test_a_file_is_recognised_by_how_it_begins(tmp_path: Path, columns: Path) ->
 @pytest.mark.parametrize("text", ["", "[1, 2]", '{"images": [], "annotations": []}', '{\n  "words": []\n}', "a,b\n"])
 def test_a_file_that_nobody_recognises_is_refused_with_the_known_formats(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
-    known = ", ".join(FORMATS)
-    with pytest.raises(SightlineError, match=rf"in no known annotation format \({known}\); --format"):
+    with pytest.raises(SightlineError, match=rf"in no known annotation format \({', '.join(FORMATS)}\); --format"):
         detect_format(tmp_path / "x")
 
 
@@ -103,9 +102,28 @@ def test_a_file_that_two_formats_recognise_needs_a_word_from_the_user(
     assert len(load_regions(columns, file_format="columns").records) == 2
 
 
-def test_an_unknown_format_is_met_with_the_nearest_name(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="unknown annotation format 'textorc'; did you mean 'textocr'"):
-        load_regions(save(tmp_path / "t", TEXTOCR), file_format="textorc")
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        ("textocr", {"file_format": "textorc"}, "unknown annotation format 'textorc'; did you mean 'textocr'"),
+        ("regions", {"pairing": "shifted"}, r"^format regions has no option --pairing; formats .*: textocr$"),
+        ("columns", {"order": "xywh"}, r"has no option --boxes; formats that have it: qa, regions, textocr$"),
+        ("regions", {"separator": "/"}, r"no option --format-option separator; formats that have it: columns$"),
+        ("textocr", {"paring": "shifted"}, "format textocr has no option 'paring'; did you mean 'pairing'"),
+        ("textocr", {"x": 1}, "no option 'x'; known: order, units, pairing, small_boxes, min_ann"),
+        ("textocr", {"pairing": "x"}, r"^--pairing 'x': input should be 'paired' or 'shifted' \(format textocr"),
+        ("textocr", {"order": "xyxy"}, "TextOCR boxes are xywh in pixels by definition"),
+        ("columns", {"first_line": "two"}, "--format-option first_line 'two': input should be a valid integer"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_what_is_possible(
+    tmp_path: Path, columns: Path, kind: str, options: dict[str, Any], says: str
+) -> None:
+    files = {"textocr": save(tmp_path / "t", TEXTOCR), "regions": save(tmp_path / "r", RECORD), "columns": columns}
+    with pytest.raises(SightlineError, match=says):
+        load_regions(files[kind], **options)
+    textocr = files["textocr"]
+    assert load_regions(textocr, order="xywh", units="pixels").records == load_regions(textocr).records
 
 
 def test_options_are_those_of_the_format_and_end_up_in_the_source(columns: Path) -> None:
@@ -130,37 +148,6 @@ def test_the_artifact_profile_of_textocr_is_the_shifted_pairing_with_tiny_boxes_
     assert [artifact.source[fact] for fact in facts] == ["paired", "normalised", 2.0]
 
 
-def test_an_option_of_other_formats_is_refused_by_naming_them(tmp_path: Path, columns: Path) -> None:
-    record = save(tmp_path / "r", RECORD)
-    with pytest.raises(SightlineError, match=r"^format regions has no option --pairing; formats .*: textocr$"):
-        load_regions(record, pairing="shifted")
-    with pytest.raises(SightlineError, match=r"has no option --boxes; formats that have it: qa, regions, textocr$"):
-        load_regions(columns, order="xywh")
-    with pytest.raises(SightlineError, match=r"no option --format-option separator; formats that have it: columns$"):
-        load_regions(record, separator="/")
-
-
-def test_an_option_that_no_format_has_is_met_with_the_nearest_name(tmp_path: Path) -> None:
-    path = save(tmp_path / "t", TEXTOCR)
-    with pytest.raises(SightlineError, match="format textocr has no option 'paring'; did you mean 'pairing'"):
-        load_regions(path, paring="shifted")
-    with pytest.raises(SightlineError, match="no option 'x'; known: order, units, pairing, small_boxes, min_ann"):
-        load_regions(path, x=1)
-
-
-def test_a_wrong_value_is_refused_with_what_is_possible(tmp_path: Path, columns: Path) -> None:
-    path = save(tmp_path / "t", TEXTOCR)
-    with pytest.raises(SightlineError, match=r"^--pairing 'x': input should be 'paired' or 'shifted' \(format textocr"):
-        load_regions(path, pairing="x")
-    with pytest.raises(SightlineError, match="--format-option first_line 'two': input should be a valid integer"):
-        load_regions(columns, first_line="two")
-
-
-def test_what_textocr_is_by_definition_may_be_said(tmp_path: Path) -> None:
-    path = save(tmp_path / "t", TEXTOCR)
-    assert load_regions(path, order="xywh", units="pixels").records == load_regions(path).records
-
-
 def test_an_option_without_default_is_needed(columns: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
     class Needy(Columns):
@@ -176,7 +163,6 @@ def test_an_option_without_default_is_needed(columns: Path, monkeypatch: pytest.
 # The examples of the page about formats: its files are written, its commands run, their output is the page's.
 
 
-PAGE = (REPOSITORY / "docs" / "probes.md").read_text(encoding="utf-8")
 QUESTION_IMAGES = [
     "train_images/003a8ae2ef43b901.jpg", "documents/pybv0228_81.png", "OCRBench_Images/IIIT5K/test/918_1.png",
     "receipt.png",
@@ -190,12 +176,6 @@ SECTIONS: dict[str, list[str]] = {
     "Open questions: TextVQA, DocVQA, OCRBench, your own": QUESTION_IMAGES,
 }
 """Section -> the images, of 1000 x 800 pixels, that its files need."""
-
-
-def section(title: str) -> str:
-    found = re.search(rf"^### {re.escape(title)}\n(.*?)(?=^###? |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    assert found is not None, title
-    return found[1]
 
 
 def files(text: str) -> dict[str, str]:
@@ -212,7 +192,7 @@ def commands(text: str) -> list[tuple[str, str]]:
 def write_examples(folder: Path, title: str) -> list[Path]:
     """The files of a section and the images they need."""
     written = []
-    for name, content in files(section(title)).items():
+    for name, content in files(section("probes.md", title)).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
@@ -228,7 +208,7 @@ def test_the_examples_of_a_section_print_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_examples(tmp_path, title)
-    asked = commands(section(title))
+    asked = commands(section("probes.md", title))
     assert asked
     for command, said in asked:
         program, group, *arguments = shlex.split(command)
@@ -347,13 +327,18 @@ def test_build_says_why_words_were_no_candidates_and_which_option_would_help(tmp
     assert len(read_probes(tmp_path / "p.jsonl").image_ids) == 3
 
 
-def test_a_file_whose_images_are_all_excluded_says_just_that(path: Path, tmp_path: Path) -> None:
+def test_what_gives_no_probe_and_a_folder_of_no_pages_are_said(path: Path, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("r\n")
     said = refusal(
         "build", "--annotations", path, "--no-check-images", "--out", tmp_path / "p.jsonl", "--boxes", "xywh",
         "--units", "pixels", "--exclude", tmp_path / "ids.txt",
     )  # fmt: skip
     assert said.endswith("gave a probe (0 without a candidate word, 1 excluded)")
+    (tmp_path / "empty").mkdir()
+    arguments = ["regions", "--annotations", tmp_path / "empty", "--out", tmp_path / "r.jsonl"]
+    assert "no file in this folder is in a format of which folders are read (alto, funsd," in refusal(*arguments)
+    assert refusal(*arguments, "--format", "textocr").endswith("is a folder; format textocr reads single files")
+    assert refusal(*arguments, "--format", "alto").endswith("holds no alto file (*.xml, *.alto)")
 
 
 def test_lines_are_read_as_lines_and_built_strictly(tmp_path: Path) -> None:
@@ -381,10 +366,3 @@ def test_lines_are_read_as_lines_and_built_strictly(tmp_path: Path) -> None:
     assert read_probes(tmp_path / "p.jsonl").probes[0].target_text == "BILL TO "
     output("regions", "--annotations", tmp_path / "f.json", "--lines", "--out", tmp_path / "r.jsonl")
     assert '"BILL TO :"' in (tmp_path / "r.jsonl").read_text()
-
-
-def test_a_folder_is_read_only_by_formats_of_pages(tmp_path: Path) -> None:
-    arguments = ["regions", "--annotations", tmp_path, "--out", tmp_path / "r.jsonl"]
-    assert "no file in this folder is in a format of which folders are read (alto, funsd," in refusal(*arguments)
-    assert refusal(*arguments, "--format", "textocr").endswith("is a folder; format textocr reads single files")
-    assert refusal(*arguments, "--format", "alto").endswith("holds no alto file (*.xml, *.alto)")

@@ -19,9 +19,7 @@ from sightline.errors import SightlineError
 from sightline.probes.annotations import detect_format, load_regions, read_annotations
 from sightline.probes.data_rows import data_rows
 from sightline.probes.formats.base import FORMATS, configured
-from sightline.probes.formats.ms_read import MicrosoftRead
-from sightline.probes.formats.published_questions import DocVqa, OcrBench, TextVqa
-from sightline.probes.formats.qa import Qa
+from sightline.probes.formats.published_questions import PUBLISHED
 from sightline.probes.regions import Ingest
 from tests.unit.probes.formats.pages import paint, refused
 
@@ -113,18 +111,15 @@ def test_all_ten_answers_of_textvqa_are_kept_with_their_repetitions(stand_ins: S
     assert (probe.id, probe.task, probe.label, probe.target_text) == ("textvqa:34602", "textvqa", "open", "")
 
 
-def test_a_lite_split_is_a_part_of_the_whole(stand_ins: StandIns) -> None:
-    lite = read_annotations(stand_ins.shards("textvqa/lite-*.parquet"), {})
+def test_a_lite_split_is_a_part_of_the_whole_and_its_ids_may_begin_as_the_artifacts_do(stand_ins: StandIns) -> None:
+    (file,) = stand_ins.shards("textvqa/lite-*.parquet")
+    lite = read_annotations([file], {})
     whole = read_annotations(stand_ins.shards("textvqa/validation-*.parquet"), {})
     assert len(lite.probes) == 12
     by_id = {probe.id: probe for probe in whole.probes}
     assert [by_id[probe.id] for probe in lite.probes] == list(lite.probes)
-
-
-def test_ids_may_begin_as_the_artifacts_do(stand_ins: StandIns) -> None:
-    (file,) = stand_ins.shards("textvqa/lite-*.parquet")
-    assert load_regions(file, id_prefix="textvqa_val_lite").probes[0].id == "textvqa_val_lite:34602"
-    assert load_regions(file, id_prefix="textvqa_val_lite").probes[0].task == "textvqa"
+    renamed = load_regions(file, id_prefix="textvqa_val_lite").probes[0]
+    assert (renamed.id, renamed.task) == ("textvqa_val_lite:34602", "textvqa")
 
 
 def test_docvqa_keeps_the_types_of_its_questions(stand_ins: StandIns) -> None:
@@ -138,8 +133,8 @@ def test_docvqa_keeps_the_types_of_its_questions(stand_ins: StandIns) -> None:
 def test_ocrbench_has_its_types_as_kinds_and_its_rows_as_ids(stand_ins: StandIns) -> None:
     beside = load_regions(stand_ins.file("ocrbench/OCRBench.json"))
     inside = load_regions(stand_ins.shards("ocrbench/test-*.parquet")[0])
-    assert [probe.kind for probe in beside.probes] == [kind for kind in OcrBench.kinds for _ in range(2)]
-    assert beside.kinds == OcrBench.kinds
+    assert [probe.kind for probe in beside.probes] == [kind for kind in PUBLISHED["ocrbench"].kinds for _ in range(2)]
+    assert beside.kinds == PUBLISHED["ocrbench"].kinds
     assert [probe.id for probe in inside.probes] == [f"ocrbench:{number}" for number in range(20)]
     for one, other in zip(beside.probes, inside.probes, strict=True):
         assert (one.id, one.question, one.answers, one.extra) == (other.id, other.question, other.answers, other.extra)
@@ -281,49 +276,68 @@ def test_parquet_is_read_a_few_rows_at_a_time(tmp_path: Path) -> None:
     assert 0 < most < 8_000_000 < path.stat().st_size
 
 
-def test_bad_input_is_refused_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "t.json"
-    path.write_text('{"data": {}}')
-    refused(path, "needs a list of questions, or an object with one under 'data'", file_format="textvqa")
-    path.write_text("[]")
-    refused(path, "needs a list of questions", file_format="ocrbench")
-    path.write_text('{"data": [1]}')
-    refused(path, "row 1: expected an object, found int", file_format="docvqa")
-    path.write_text('{"data": [{"question_id": 1, "question": "?", "image_id": "a"}]}')
-    refused(path, "has no column answers; found question_id, question, image_id", file_format="textvqa")
-    path.write_text('{"data": [{"question_id": 1, "question": "?", "image_id": "a", "answers": []}]}')
-    refused(path, "none of its 1 questions can be used: 1 questions without answers", file_format="textvqa")
-    path.write_text("a,b\n1,2\n")
-    refused(path, "neither parquet nor JSON nor a table whose first line names a column 'question'", file_format="qa")
-    path.write_text("image,question,answers\na.png,Who?\n")
-    refused(path, "line 2: 2 cells under 3 columns", file_format="qa")
-    path.write_text("image,question,answers,colour\na.png,Who?,Ada,red\n")
-    refused(path, "line 2: unknown column 'colour'; known: answer, answers, boxes", file_format="qa")
-    path.write_bytes(b"PAR1 and no more")
-    refused(path, "damaged parquet file", file_format="textvqa")
-    refused(path, "damaged parquet file")
+ASKS = '{"question_id": 1, "question": "?", "image_id": "a"'
+ODD_LINE = 'image,"quest\rion\r",x\nand more\n'
 
 
-def test_a_table_that_is_not_textvqas_is_refused_by_its_columns(stand_ins: StandIns) -> None:
-    refused(
-        stand_ins.file("qa/questions.csv"), "has no column question_id; found image, question", file_format="textvqa"
-    )
-
-
-def test_bad_boxes_and_roles_are_refused_with_their_line(tmp_path: Path) -> None:
-    whole = {"image": "a.png", "question": "?", "answers": ["x"]}
-    for changes, says in (
-        ({"boxes": [[0.1, 0.1, 0.2]]}, r"line 1: box \[0.1, 0.1, 0.2\] is not four finite numbers"),
-        ({"boxes": [[0.4, 0.1, 0.2, 0.2]]}, "line 1: box .* has x2 < x1 or y2 < y1"),
-        ({"boxes": [[3, 3, 4, 4]]}, "line 1: box .* lies far outside the image; are they xyxy in normalised"),
+@pytest.mark.parametrize(
+    ("kind", "content", "says"),
+    [
+        ("textvqa", '{"data": {}}', "needs a list of questions, or an object with one under 'data'"),
+        ("ocrbench", "[]", "needs a list of questions"),
+        ("docvqa", '{"data": [1]}', "row 1: expected an object, found int"),
+        ("textvqa", f'{{"data": [{ASKS}}}]}}', "has no column answers; found question_id, question, image_id"),
         (
-            {"boxes": [[0.1, 0.1, 0.2, 0.2]], "roles": ["answer"]},
-            "line 1: role 'answer' is not one of answer_value, fie",
+            "textvqa",
+            f'{{"data": [{ASKS}, "answers": []}}]}}',
+            "none of its 1 questions .*: 1 questions without answers",
         ),
-        ({"boxes": [[0.1, 0.1, 0.2, 0.2]], "roles": ["context"] * 2}, "line 1: 2 roles for 1 boxes"),
-        ({"boxes": "somewhere"}, "line 1: boxes 'somewhere' are not a JSON list"),
-    ):
-        refused(lines(tmp_path / "q.jsonl", {**whole, **changes}), says)
+        ("qa", "a,b\n1,2\n", "neither parquet nor JSON nor a table whose first line names a column 'question'"),
+        ("qa", "image,question,answers\na.png,Who?\n", "line 2: 2 cells under 3 columns"),
+        (
+            "qa",
+            "image,question,answers,colour\na,?,b,red\n",
+            "line 2: unknown column 'colour'; known: answer, answers, b",
+        ),
+        ("textvqa", "image,question,answers\na,?,b\n", "has no column question_id; found image, question"),
+        ("textvqa", "PAR1 and no more", "damaged parquet file"),
+        (None, "PAR1 and no more", "damaged parquet file"),
+        *((kind, ODD_LINE, "t.json") for kind in ("qa", "ocrbench", "csv")),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(tmp_path: Path, kind: str | None, content: str, says: str) -> None:
+    (tmp_path / "t.json").write_text(content, newline="")
+    refused(tmp_path / "t.json", says, file_format=kind)
+
+
+INSIDE = [0.1, 0.1, 0.2, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"boxes": [[0.1, 0.1, 0.2]]}, r"box \[0.1, 0.1, 0.2\] is not four finite numbers"),
+        ({"boxes": [[0.4, 0.1, 0.2, 0.2]]}, "box .* has x2 < x1 or y2 < y1"),
+        ({"boxes": [[3, 3, 4, 4]]}, "box .* lies far outside the image; are they xyxy in normalised"),
+        ({"boxes": [INSIDE], "roles": ["answer"]}, "role 'answer' is not one of answer_value, fie"),
+        ({"boxes": [INSIDE], "roles": ["context"] * 2}, "2 roles for 1 boxes"),
+        ({"boxes": "somewhere"}, "boxes 'somewhere' are not a JSON list"),
+    ],
+)
+def test_bad_boxes_and_roles_are_refused_with_their_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    whole = {"image": "a.png", "question": "?", "answers": ["x"]}
+    refused(lines(tmp_path / "q.jsonl", {**whole, **changes}), f"line 1: {says}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"image": {"bytes": b"GIF? no", "path": None}}, "row 2: its image cannot be read: cannot identify image file"),
+        ({"image_id": "../../i1"}, "row 2: image name '.*' leaves the image root"),
+    ],
+)
+def test_a_bad_image_is_refused_with_its_row(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    refused(parquet(tmp_path / "t.parquet", [row(1), row(2, **changes)]), says)
 
 
 def test_boxes_that_leave_the_image_a_little_are_clipped_with_their_roles(tmp_path: Path) -> None:
@@ -341,16 +355,6 @@ def test_boxes_that_leave_the_image_a_little_are_clipped_with_their_roles(tmp_pa
     assert (ingest.counts.clipped_boxes, ingest.counts.dropped_no_area) == (1, 1)
 
 
-def test_an_image_inside_that_is_none_is_refused_with_its_row(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "t.parquet", [row(1), row(2, image={"bytes": b"GIF? no", "path": None})])
-    refused(path, r"row 2: its image cannot be read: cannot identify image file")
-
-
-def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "t.parquet", [row(1, image_id="../../i1")])
-    refused(path, "row 1: image name '.*' leaves the image root")
-
-
 def test_a_format_of_single_files_does_not_take_shards(stand_ins: StandIns, data: Path) -> None:
     file = data / "mini_textocr" / "TextOCR_mini_val.json"
     with pytest.raises(SightlineError, match="format textocr reads one file, 2 were given"):
@@ -358,25 +362,14 @@ def test_a_format_of_single_files_does_not_take_shards(stand_ins: StandIns, data
 
 
 def test_question_formats_keep_what_every_format_promises(stand_ins: StandIns) -> None:
-    for kind, name in (
-        (TextVqa, "textvqa/TextVQA_0.5.1_val.json"),
-        (DocVqa, "docvqa/val_v1.0_withQT.json"),
-        (OcrBench, "ocrbench/OCRBench.json"),
-        (Qa, "qa/questions.jsonl"),
-        (Qa, "qa/questions.csv"),
-        (MicrosoftRead, "docvqa/ocr_results/xnbl0037_1.json"),
-    ):
-        check_format(kind(), stand_ins.file(name))
-    for pattern in ("textvqa/validation-*.parquet", "textvqa/boxes-*.parquet", "ocrbench/test-*.parquet"):
-        (file, *_) = stand_ins.shards(pattern)
+    files = [stand_ins.file(name) for name in ("textvqa/TextVQA_0.5.1_val.json", "docvqa/val_v1.0_withQT.json")]
+    files += [stand_ins.file(name) for name in ("ocrbench/OCRBench.json", "qa/questions.jsonl", "qa/questions.csv")]
+    files.append(stand_ins.file("docvqa/ocr_results/xnbl0037_1.json"))
+    files += [
+        stand_ins.shards(f"{name}-*.parquet")[0] for name in ("textvqa/validation", "textvqa/boxes", "ocrbench/test")
+    ]
+    for file in files:
         check_format(configured(FORMATS.get(detect_format(file)), {}), file)
-
-
-def test_a_first_line_that_is_no_line_of_a_table_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "odd.csv").write_bytes(b'image,"quest\rion\r",x\nand more\n')
-    for kind in ("qa", "ocrbench", "csv"):
-        with pytest.raises(SightlineError, match=r"odd\.csv"):
-            load_regions(tmp_path / "odd.csv", file_format=kind)
 
 
 def encoded(colour: int, form: str = "PNG", **options: Any) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""hOCR, as Tesseract writes it."""
+"""Formats of scanned pages, one page of each, and all that can be wrong with them."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -25,7 +25,7 @@ HEAD = """<?xml version="1.0" encoding="UTF-8"?>
  </head>
  <body>
 """
-PAGE = """  <div class='ocr_page' id='page_1' title='image "/home/me/scans/page.png"; bbox 0 0 1000 800; ppageno 0'>
+HOCR_PAGE = """ <div class='ocr_page' id='page_1' title='image "/home/me/scans/page.png"; bbox 0 0 1000 800; ppageno 0'>
    <div class='ocr_carea' title="bbox 90 90 400 140"><p class='ocr_par' title="bbox 90 90 400 140">
      <span class='ocr_line' title="bbox 95 98 405 116; baseline 0 -4; x_size 20">
       <span class='ocrx_word' id='word_1' title='bbox 100 100 160 114; x_wconf 96'>Invoice</span>
@@ -37,101 +37,7 @@ PAGE = """  <div class='ocr_page' id='page_1' title='image "/home/me/scans/page.
   </div>
 """
 TAIL = " </body>\n</html>\n"
-
-
-def write(folder: Path, body: str = PAGE, name: str = "page.hocr") -> Path:
-    path = folder / name
-    path.write_text(HEAD + body + TAIL, encoding="utf-8")
-    return path
-
-
-def test_words_stand_in_their_boxes(tmp_path: Path) -> None:
-    path = write(tmp_path)
-    assert detect_format(path) == "hocr"
-    (record,) = load_regions(path).records
-    assert in_pixels(record) == [
-        ("Invoice", (100, 100, 160, 114)),
-        ("n&m", (170, 100, 220, 114)),
-        ("12.07.2031", (100, 120, 240, 136)),
-    ]
-    assert (record.image_id, record.image, record.width, record.height) == ("page", "page.png", 1000, 800)
-
-
-def test_lines_are_their_words_in_the_box_of_the_line(tmp_path: Path) -> None:
-    (record,) = load_regions(write(tmp_path), level="lines").records
-    assert in_pixels(record) == [("Invoice n&m", (95, 98, 405, 116)), ("12.07.2031", (100, 120, 240, 136))]
-
-
-def test_a_line_without_words_has_its_own_text(tmp_path: Path) -> None:
-    page = '<div class="ocr_page" title="bbox 0 0 1000 800"><span class="ocr_line" title="bbox 1 2 30 14">Sum 5<br>'
-    paint(tmp_path / "page.png")
-    path = write(tmp_path, page + "EUR</span></div>")
-    refused(path, "has no words, only lines; read those with --lines")
-    (record,) = load_regions(path, level="lines").records
-    assert in_pixels(record) == [("Sum 5EUR", (1, 2, 30, 14))]
-
-
-def test_texts_that_the_program_was_unsure_of_stay_as_boxes(tmp_path: Path) -> None:
-    ingest = load_regions(write(tmp_path), min_confidence=50)
-    assert [word.text for word in ingest.records[0].words] == ["Invoice", "", "12.07.2031"]
-    assert ingest.counts.boxes_without_text == 1
-    assert ingest.source["min_confidence"] == 50
-
-
-def test_the_image_is_found_beside_the_file_whatever_folder_is_stated(tmp_path: Path) -> None:
-    paint(tmp_path / "images" / "page.png")
-    ingest = load_regions(write(tmp_path))
-    assert ingest.images == tmp_path / "images"
-    assert ingest.records[0].image == "page.png"
-
-
-def test_a_page_without_a_box_is_as_large_as_its_image(tmp_path: Path) -> None:
-    path = write(tmp_path, PAGE.replace("bbox 0 0 1000 800; ", ""))
-    refused(path, "does not say how large its image is, and 'page.png' was not found.*--images")
-    paint(tmp_path / "page.png", (2000, 1600))
-    assert in_pixels(load_regions(path).records[0])[0] == ("Invoice", (50, 50, 80, 57))
-
-
-def test_a_folder_is_read_file_by_file_and_others_are_counted(tmp_path: Path) -> None:
-    write(tmp_path, PAGE.replace("page.png", "b.png"), "b.hocr")
-    write(tmp_path, PAGE.replace("page.png", "a.png"), "a.html")
-    (tmp_path / "index.html").write_text("<html><body>all pages</body></html>")
-    ingest = load_regions(tmp_path)
-    assert ingest.source["format"] == "hocr"
-    assert [record.image for record in ingest.records] == ["a.png", "b.png"]
-    assert ingest.counts.files_left_out == 1
-    before = ingest.source["digest"]
-    write(tmp_path, PAGE.replace("page.png", "b.png").replace("Invoice", "Receipt"), "b.hocr")
-    assert load_regions(tmp_path).source["digest"] != before
-
-
-def test_several_pages_in_a_file_need_a_name_each(tmp_path: Path) -> None:
-    paint(tmp_path / "page.png")
-    path = write(tmp_path, PAGE + PAGE.replace("page.png", "second.png"))
-    assert [record.image for record in load_regions(path).records] == ["page.png", "second.png"]
-    refused(write(tmp_path, PAGE + PAGE.replace('image "/home/me/scans/page.png"; ', "")), "2 pages, not all of which")
-    refused(write(tmp_path, PAGE + PAGE), "image 'page.png' was already described")
-
-
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
-    refused(write(tmp_path, PAGE.replace("bbox 100 100 160 114", "box")), r"line 12: a word without 'bbox x1 y1 x2 y2'")
-    refused(write(tmp_path, PAGE.replace("100 100 160 114", "100 100 160 wide")), "line 12: .* is not four numbers")
-    refused(write(tmp_path, PAGE.replace("ocr_page", "page")), "line 11: a line outside of every ocr_page")
-    refused(write(tmp_path, "<p>nothing</p>"), "no element of class ocr_page", file_format="hocr")
-    far = PAGE.replace("bbox 0 0 1000 800", "bbox 0 0 10 8")
-    refused(write(tmp_path, far), "every box is reversed or far outside an image of 10 x 8")
-
-
-def test_entities_of_a_document_type_are_not_expanded(tmp_path: Path) -> None:
-    path = tmp_path / "page.hocr"
-    doctype = '<!DOCTYPE html [<!ENTITY a "AAAAAAAAAA"><!ENTITY b "&a;&a;&a;">]>'
-    path.write_text(doctype + PAGE.replace("Invoice", "&b;"))
-    assert load_regions(path).records[0].words[0].text == "&b;"
-
-
-# ALTO XML, versions 2 to 4.
-
-
+HOCR = HEAD + HOCR_PAGE + TAIL
 ALTO = """<?xml version="1.0" encoding="UTF-8"?>
 <alto xmlns="http://www.loc.gov/standards/alto/ns-v4#" xmlns:xlink="http://www.w3.org/1999/xlink">
  <Description>
@@ -156,83 +62,6 @@ ALTO = """<?xml version="1.0" encoding="UTF-8"?>
  </Layout>
 </alto>
 """
-WORDS = [
-    ("Invoice", (100, 100, 160, 114)),
-    ("n&m", (170, 100, 220, 114)),
-    ("12.07.", (100, 120, 140, 136)),
-    ("2031", (150, 121, 190, 137)),
-]
-
-
-def alto_write(folder: Path, text: str = ALTO) -> Path:
-    path = folder / "page.xml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    "namespace",
-    [
-        'xmlns="http://www.loc.gov/standards/alto/ns-v4#" ',
-        'xmlns="http://www.loc.gov/standards/alto/ns-v3#" ',
-        'xmlns="http://schema.ccs-gmbh.com/ALTO" ',
-        "",
-    ],
-)
-def test_words_of_every_version_stand_in_their_boxes(tmp_path: Path, namespace: str) -> None:
-    path = alto_write(tmp_path, ALTO.replace('xmlns="http://www.loc.gov/standards/alto/ns-v4#" ', namespace))
-    assert detect_format(path) == "alto"
-    (record,) = load_regions(path).records
-    assert in_pixels(record) == WORDS
-    assert (record.image, record.width, record.height) == ("page.png", 1000, 800)
-
-
-def test_lines_have_their_own_box_or_the_one_around_their_words(tmp_path: Path) -> None:
-    (record,) = load_regions(alto_write(tmp_path), level="lines").records
-    assert in_pixels(record) == [("Invoice n&m", (95, 98, 405, 116)), ("12.07. 2031", (100, 120, 190, 137))]
-
-
-def test_confidence_is_a_share_of_one_in_the_file(tmp_path: Path) -> None:
-    texts = [word.text for word in load_regions(alto_write(tmp_path), min_confidence=50).records[0].words]
-    assert texts == ["Invoice", "", "12.07.", "2031"]
-
-
-@pytest.mark.parametrize("unit", ["mm10", "inch1200"])
-def test_other_units_are_read_as_fractions_of_the_page(tmp_path: Path, unit: str) -> None:
-    path = alto_write(tmp_path, ALTO.replace(">pixel<", f">{unit}<"))
-    (record,) = load_regions(path).records
-    assert in_pixels(record) == WORDS
-    assert (record.width, record.height) == (None, None)  # in pixels nobody knows
-    refused(
-        alto_write(tmp_path, ALTO.replace(">pixel<", f">{unit}<").replace('NR="1" WIDTH="1000"', 'NR="1"')),
-        f"positions are in {unit}, but the Page has no WIDTH and HEIGHT",
-    )
-
-
-def test_an_unknown_unit_is_refused(tmp_path: Path) -> None:
-    refused(
-        alto_write(tmp_path, ALTO.replace(">pixel<", ">furlong<")), "MeasurementUnit 'furlong' is none of pixel, mm10"
-    )
-
-
-def test_a_page_without_size_is_as_large_as_its_image(tmp_path: Path) -> None:
-    path = alto_write(tmp_path, ALTO.replace('NR="1" WIDTH="1000" HEIGHT="800"', 'NR="1" WIDTH="0" HEIGHT="0"'))
-    paint(tmp_path / "page.png")
-    assert in_pixels(load_regions(path).records[0]) == WORDS
-
-
-def test_what_is_wrong_is_said_with_file_and_place(tmp_path: Path) -> None:
-    refused(
-        alto_write(tmp_path, ALTO.replace('HPOS="170"', 'HPOS="left"')),
-        r"String 'n&m' has no HPOS, VPOS, WIDTH, HEIGHT",
-    )
-    refused(alto_write(tmp_path, ALTO.replace("</Layout>", "")), r"page.xml line 23: not XML: mismatched tag")
-    refused(alto_write(tmp_path, "<mets/>"), "its root is <mets>, not <alto>", file_format="alto")
-
-
-# PAGE XML, of 2010 and of today.
-
-
 PAGE_XML_PAGE = """<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 <PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15">
  <Metadata><Creator>me</Creator></Metadata>
@@ -254,70 +83,6 @@ PAGE_XML_PAGE = """<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
  </Page>
 </PcGts>
 """
-PAGE_XML_WORDS = [
-    ("Invoice", (100, 100, 160, 114)),
-    ("n&m", (170, 100, 220, 114)),
-    ("12.07.2031", (100, 120, 240, 136)),
-]
-
-
-def page_xml_write(folder: Path, text: str = PAGE_XML_PAGE, name: str = "page.xml") -> Path:
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def test_words_stand_in_the_box_around_their_outline_with_the_first_reading(tmp_path: Path) -> None:
-    path = page_xml_write(tmp_path)
-    assert detect_format(path) == "page_xml"
-    (record,) = load_regions(path).records
-    assert in_pixels(record) == PAGE_XML_WORDS
-    assert (record.image, record.width, record.height) == ("page.png", 1000, 800)
-
-
-def test_lines_have_their_own_reading_or_that_of_their_words(tmp_path: Path) -> None:
-    (record,) = load_regions(page_xml_write(tmp_path), level="lines").records
-    assert in_pixels(record) == [("Invoice n&m.", (95, 98, 405, 116)), ("12.07.2031", (100, 120, 240, 136))]
-
-
-def test_confidence_is_that_of_the_reading(tmp_path: Path) -> None:
-    texts = [word.text for word in load_regions(page_xml_write(tmp_path), min_confidence=50).records[0].words]
-    assert texts == ["Invoice", "", "12.07.2031"]
-
-
-def test_corners_may_be_elements_as_in_2010(tmp_path: Path) -> None:
-    old = '<Coords><Point x="170" y="100"/><Point x="220" y="100"/><Point x="220" y="114"/></Coords>'
-    path = page_xml_write(tmp_path, PAGE_XML_PAGE.replace('<Coords points="170,100 220,100 220,114 170,114"/>', old))
-    assert in_pixels(load_regions(path).records[0]) == PAGE_XML_WORDS
-
-
-def test_images_are_found_above_a_folder_of_pages(tmp_path: Path) -> None:
-    page_xml_write(tmp_path, name="page/one.xml")
-    page_xml_write(tmp_path, "<mets/>", name="page/mets.xml")
-    paint(tmp_path / "page.png")
-    ingest = load_regions(tmp_path / "page")
-    assert ingest.images is not None
-    assert ingest.images.samefile(tmp_path)
-    assert ingest.counts.files_left_out == 1
-
-
-def test_a_page_of_lines_alone_says_how_to_read_it(tmp_path: Path) -> None:
-    without = "\n".join(line for line in PAGE_XML_PAGE.splitlines() if "Word" not in line and "index=" not in line)
-    refused(page_xml_write(tmp_path, without), "has no words, only lines; read those with --lines")
-
-
-@pytest.mark.parametrize("coords", ['<Coords points="170;100"/>', "<Coords/>", ""])
-def test_an_element_without_an_outline_is_named(tmp_path: Path, coords: str) -> None:
-    bad = PAGE_XML_PAGE.replace('<Coords points="170,100 220,100 220,114 170,114"/>', coords)
-    refused(page_xml_write(tmp_path, bad), r"Word 'w2' has no Coords of the form points=")
-
-
-def test_a_file_without_a_page_is_refused(tmp_path: Path) -> None:
-    refused(page_xml_write(tmp_path, "<PcGts><Metadata/></PcGts>"), "has no Page element")
-
-
-# What Microsoft's Read service writes, in its older and newer form.
 
 
 def outline(left: float, top: float, right: float, bottom: float) -> list[float]:
@@ -330,79 +95,307 @@ MS_READ_WORDS: list[dict[str, Any]] = [
 ]
 LINES = [{"boundingBox": outline(100, 99, 220, 114), "text": "Invoice date:", "words": MS_READ_WORDS}]
 MS_READ_PAGE = {"page": 1, "clockwiseOrientation": 0.3, "width": 1000, "height": 800, "unit": "pixel", "lines": LINES}
+FORM: list[dict[str, Any]] = [
+    {
+        "box": [95, 98, 405, 116],
+        "text": "Invoice date:",
+        "label": "question",
+        "words": [{"box": [100, 100, 160, 114], "text": "Invoice"}, {"box": [170, 100, 220, 114], "text": "date:"}],
+        "linking": [[0, 1]],
+        "id": 0,
+    },
+    {
+        "box": [100, 120, 240, 136],
+        "text": "12.07.2031",
+        "label": "answer",
+        "words": [{"box": [100, 120, 240, 136], "text": "12.07.2031"}],
+        "linking": [[0, 1]],
+        "id": 1,
+    },
+]
 
 
-def save(path: Path, document: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document))
-    return path
+def xfund(*forms: Any) -> dict[str, Any]:
+    return {"lang": "de", "version": "0.1", "split": "val", "documents": list(forms)}
 
 
-def test_words_and_lines_are_read_with_the_box_around_their_outline(tmp_path: Path) -> None:
-    path = save(tmp_path / "ocr" / "doc_1.json", {"status": "Succeeded", "recognitionResults": [MS_READ_PAGE]})
-    (record,) = load_regions(path).records
-    assert in_pixels(record) == [("Invoice", (100, 100, 160, 114)), ("date:", (170, 99, 220, 114))]
-    (lines,) = load_regions(path, level="lines").records
-    assert in_pixels(lines) == [("Invoice date:", (100, 99, 220, 114))]
+def german(number: int = 0) -> dict[str, Any]:
+    image = {"fname": f"de_val_{number}.jpg", "width": 1000, "height": 800}
+    return {"id": f"de_val_{number}", "uid": "0a", "document": FORM, "img": image}
+
+
+Texts = list[tuple[str, tuple[int, ...]]]
+INVOICE, DATE = ("Invoice", (100, 100, 160, 114)), ("12.07.2031", (100, 120, 240, 136))
+AND, BELOW = ("n&m", (170, 100, 220, 114)), ("date:", (170, 100, 220, 114))
+
+
+class Sample(NamedTuple):
+    """A page as a program writes it, and what stands on it."""
+
+    file: str
+    content: Any
+    words: Texts
+    lines: Texts
+    sure: list[str] | None = None
+    """Texts of which the program was at least half sure; None where it does not say how sure it was."""
+    image: str = "page.png"
+
+    def write(self, folder: Path, content: Any = None) -> Path:
+        content = self.content if content is None else content
+        (folder / self.file).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return folder / self.file
+
+
+SAMPLES = {
+    "hocr": Sample(
+        "page.hocr", HOCR, [INVOICE, AND, DATE], [("Invoice n&m", (95, 98, 405, 116)), DATE], ["Invoice", "", DATE[0]]
+    ),
+    "alto": Sample(
+        "page.xml",
+        ALTO,
+        [INVOICE, AND, ("12.07.", (100, 120, 140, 136)), ("2031", (150, 121, 190, 137))],
+        [("Invoice n&m", (95, 98, 405, 116)), ("12.07. 2031", (100, 120, 190, 137))],
+        ["Invoice", "", "12.07.", "2031"],
+    ),
+    "page_xml": Sample(
+        "page.xml",
+        PAGE_XML_PAGE,
+        [INVOICE, AND, DATE],
+        [("Invoice n&m.", (95, 98, 405, 116)), DATE],
+        ["Invoice", "", DATE[0]],
+    ),
+    "ms_read": Sample(
+        "doc_1.json",
+        {"status": "Succeeded", "recognitionResults": [MS_READ_PAGE]},
+        [INVOICE, ("date:", (170, 99, 220, 114))],
+        [("Invoice date:", (100, 99, 220, 114))],
+        ["Invoice", "date:"],
+        "documents/doc_1.png",
+    ),
+    "funsd": Sample(
+        "page.json",
+        {"form": FORM},
+        [INVOICE, BELOW, DATE],
+        [("Invoice date:", (95, 98, 405, 116)), DATE],
+    ),
+    "xfund": Sample(
+        "de.val.json",
+        xfund(german(0)),
+        [INVOICE, BELOW, DATE],
+        [("Invoice date:", (95, 98, 405, 116)), DATE],
+        image="de_val_0.jpg",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_words_and_lines_stand_in_their_boxes(tmp_path: Path, name: str) -> None:
+    sample = SAMPLES[name]
+    path = sample.write(tmp_path)
+    if name == "funsd":
+        refused(path, r"no image of that name \(page.png, .jpg, .tif, ...\) in .*; say where with --images")
+        paint(tmp_path / "page.png")
+    assert detect_format(path) == name
+    ingest = load_regions(path)
+    (record,) = ingest.records
+    assert in_pixels(record) == sample.words
+    assert (record.image, record.image_id) == (sample.image, sample.image.rpartition(".")[0])
     assert (record.width, record.height) == (1000, 800)
+    assert record.dataset == {"funsd": "FUNSD", "xfund": "XFUND-de"}.get(name, "")
+    assert in_pixels(load_regions(path, level="lines").records[0]) == sample.lines
+    if sample.sure is not None:
+        sure = load_regions(path, min_confidence=50)
+        assert [word.text for word in sure.records[0].words] == sample.sure
+        assert (sure.counts.boxes_without_text, sure.source["min_confidence"]) == (sample.sure.count(""), 50)
+
+
+WIDTHLESS = ALTO.replace('NR="1" WIDTH="1000"', 'NR="1"')
+COORDS = '<Coords points="170,100 220,100 220,114 170,114"/>'
+WRONG: list[tuple[str, Any, str]] = [
+    ("hocr", HOCR.replace("bbox 100 100 160 114", "box"), r"line 12: a word without 'bbox x1 y1 x2 y2'"),
+    ("hocr", HOCR.replace("100 100 160 114", "100 100 160 wide"), "line 12: .* is not four numbers"),
+    ("hocr", HOCR.replace("ocr_page", "page"), "line 11: a line outside of every ocr_page"),
+    ("hocr", HEAD + "<p>nothing</p>" + TAIL, "no element of class ocr_page"),
+    ("hocr", HOCR.replace("bbox 0 0 1000 800", "bbox 0 0 10 8"), "reversed or far outside an image of 10 x 8"),
+    ("hocr", HEAD + HOCR_PAGE * 2 + TAIL, "image 'page.png' was already described"),
+    ("hocr", HOCR + HOCR_PAGE.replace('image "/home/me/scans/page.png"; ', ""), "2 pages, not all of which"),
+    ("hocr", HOCR.replace("bbox 0 0 1000 800; ", ""), "not say how large .* 'page.png' was not found.*--images"),
+    ("alto", ALTO.replace('HPOS="170"', 'HPOS="left"'), r"String 'n&m' has no HPOS, VPOS, WIDTH, HEIGHT"),
+    ("alto", ALTO.replace("</Layout>", ""), r"page.xml line 23: not XML: mismatched tag"),
+    ("alto", "<mets/>", "its root is <mets>, not <alto>"),
+    ("alto", ALTO.replace(">pixel<", ">furlong<"), "MeasurementUnit 'furlong' is none of pixel, mm10"),
+    ("alto", WIDTHLESS.replace(">pixel<", ">mm10<"), "positions are in mm10, but the Page has no WIDTH"),
+    ("alto", WIDTHLESS.replace(">pixel<", ">inch1200<"), "positions are in inch1200, but the Page has no WIDTH"),
+    *(
+        ("page_xml", PAGE_XML_PAGE.replace(COORDS, each), r"Word 'w2' has no Coords of the form points=")
+        for each in ('<Coords points="170;100"/>', "<Coords/>", "")
+    ),
+    ("page_xml", "<PcGts><Metadata/></PcGts>", "has no Page element"),
+    (
+        "page_xml",
+        "\n".join(line for line in PAGE_XML_PAGE.splitlines() if "Word" not in line and "index=" not in line),
+        "has no words, only lines; read those with --lines",
+    ),
+    ("ms_read", {"recognitionResults": []}, "list of pages under recognitionResults"),
+    ("ms_read", {"recognitionResults": [{}]}, "page 0 has no list 'lines'"),
+    ("ms_read", {"recognitionResults": [{**MS_READ_PAGE, "lines": [{"text": []}]}]}, "page 0 line 0 is no .* text"),
+    *(
+        ("ms_read", {"recognitionResults": [{**MS_READ_PAGE, "lines": [{"text": "x", "boundingBox": each}]}]}, "points")
+        for each in ([1, 2, 3], [1, 2, 10**400, 4], ["a"] * 4, None)
+    ),
+    ("ms_read", {"recognitionResults": [MS_READ_PAGE, MS_READ_PAGE]}, "was already described by another page"),
+    ("funsd", {"form": [*FORM, {"text": "x", "words": []}]}, "line 2: needs 'box' of four numbers"),
+    ("funsd", {"form": [{**FORM[0], "words": [{"text": "x", "box": [1, 2, 3]}]}]}, "line 0 word 0: needs 'box'"),
+    ("funsd", {"form": [{**FORM[0], "words": {}}]}, "line 0 has no list 'words'"),
+    ("funsd", {"form": {}}, "no list 'form'"),
+    ("funsd", '{"form": [', "not a JSON document"),
+    ("xfund", xfund(german(), {"id": "x", "document": FORM}), r"page 1 does not name its image \(img.fname"),
+    ("xfund", {"documents": {}}, "list of pages under documents"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "says"), WRONG, ids=[f"{each[0]}-{i}" for i, each in enumerate(WRONG)])
+def test_what_is_wrong_is_said_with_file_and_place(tmp_path: Path, name: str, content: Any, says: str) -> None:
+    if name == "funsd":
+        paint(tmp_path / "page.png")
+    refused(SAMPLES[name].write(tmp_path, content), says, file_format=name)
+
+
+# hOCR, as Tesseract writes it.
+
+
+def test_a_line_without_words_has_its_own_text(tmp_path: Path) -> None:
+    page = '<div class="ocr_page" title="bbox 0 0 1000 800"><span class="ocr_line" title="bbox 1 2 30 14">Sum 5<br>'
+    paint(tmp_path / "page.png")
+    path = SAMPLES["hocr"].write(tmp_path, HEAD + page + "EUR</span></div>" + TAIL)
+    refused(path, "has no words, only lines; read those with --lines")
+    (record,) = load_regions(path, level="lines").records
+    assert in_pixels(record) == [("Sum 5EUR", (1, 2, 30, 14))]
+
+
+def test_the_image_is_found_beside_the_file_and_gives_its_size_where_the_page_does_not(tmp_path: Path) -> None:
+    paint(tmp_path / "images" / "page.png", (2000, 1600))
+    ingest = load_regions(SAMPLES["hocr"].write(tmp_path, HOCR.replace("bbox 0 0 1000 800; ", "")))
+    assert (ingest.images, ingest.records[0].image) == (tmp_path / "images", "page.png")
+    assert in_pixels(ingest.records[0])[0] == ("Invoice", (50, 50, 80, 57))
+
+
+def test_a_folder_is_read_file_by_file_and_others_are_counted(tmp_path: Path) -> None:
+    for name in ("b.hocr", "a.html"):
+        (tmp_path / name).write_text(HOCR.replace("page.png", f"{name[0]}.png"), encoding="utf-8")
+    (tmp_path / "index.html").write_text("<html><body>all pages</body></html>")
+    ingest = load_regions(tmp_path)
+    assert ingest.source["format"] == "hocr"
+    assert [record.image for record in ingest.records] == ["a.png", "b.png"]
+    assert ingest.counts.files_left_out == 1
+    (tmp_path / "b.hocr").write_text(HOCR.replace("page.png", "b.png").replace("Invoice", "Receipt"), encoding="utf-8")
+    assert load_regions(tmp_path).source["digest"] != ingest.source["digest"]
+
+
+def test_several_pages_in_a_file_have_a_name_each(tmp_path: Path) -> None:
+    path = SAMPLES["hocr"].write(tmp_path, HEAD + HOCR_PAGE + HOCR_PAGE.replace("page.png", "second.png") + TAIL)
+    assert [record.image for record in load_regions(path).records] == ["page.png", "second.png"]
+
+
+def test_entities_of_a_document_type_are_not_expanded(tmp_path: Path) -> None:
+    doctype = '<!DOCTYPE html [<!ENTITY a "AAAAAAAAAA"><!ENTITY b "&a;&a;&a;">]>'
+    path = SAMPLES["hocr"].write(tmp_path, doctype + HOCR_PAGE.replace("Invoice", "&b;"))
+    assert load_regions(path).records[0].words[0].text == "&b;"
+
+
+# ALTO XML, versions 2 to 4, and PAGE XML, of 2010 and of today.
+
+
+@pytest.mark.parametrize("namespace", ["www.loc.gov/standards/alto/ns-v3#", "schema.ccs-gmbh.com/ALTO", ""])
+def test_words_of_every_version_stand_in_their_boxes(tmp_path: Path, namespace: str) -> None:
+    own = f'xmlns="http://{namespace}" ' if namespace else ""
+    path = SAMPLES["alto"].write(tmp_path, ALTO.replace('xmlns="http://www.loc.gov/standards/alto/ns-v4#" ', own))
+    assert detect_format(path) == "alto"
+    assert in_pixels(load_regions(path).records[0]) == SAMPLES["alto"].words
+
+
+@pytest.mark.parametrize("unit", ["mm10", "inch1200"])
+def test_other_units_are_read_as_fractions_of_the_page(tmp_path: Path, unit: str) -> None:
+    (record,) = load_regions(SAMPLES["alto"].write(tmp_path, ALTO.replace(">pixel<", f">{unit}<"))).records
+    assert in_pixels(record) == SAMPLES["alto"].words
+    assert (record.width, record.height) == (None, None)  # in pixels nobody knows
+
+
+def test_a_page_without_size_is_as_large_as_its_image(tmp_path: Path) -> None:
+    sized = ALTO.replace('NR="1" WIDTH="1000" HEIGHT="800"', 'NR="1" WIDTH="0" HEIGHT="0"')
+    paint(tmp_path / "page.png")
+    assert in_pixels(load_regions(SAMPLES["alto"].write(tmp_path, sized)).records[0]) == SAMPLES["alto"].words
+
+
+def test_corners_may_be_elements_as_in_2010(tmp_path: Path) -> None:
+    old = '<Coords><Point x="170" y="100"/><Point x="220" y="100"/><Point x="220" y="114"/></Coords>'
+    path = SAMPLES["page_xml"].write(tmp_path, PAGE_XML_PAGE.replace(COORDS, old))
+    assert in_pixels(load_regions(path).records[0]) == SAMPLES["page_xml"].words
+
+
+def test_images_are_found_above_a_folder_of_pages(tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    SAMPLES["page_xml"].write(tmp_path / "page")
+    (tmp_path / "page" / "mets.xml").write_text("<mets/>")
+    paint(tmp_path / "page.png")
+    ingest = load_regions(tmp_path / "page")
+    assert ingest.images is not None
+    assert ingest.images.samefile(tmp_path)
+    assert ingest.counts.files_left_out == 1
+
+
+# What Microsoft's Read service writes, in its older and newer form; forms one by one, and by language.
 
 
 def test_without_an_image_beside_it_a_page_is_docvqas(tmp_path: Path) -> None:
-    path = save(tmp_path / "ocr_results" / "doc_1.json", {"recognitionResults": [MS_READ_PAGE]})
-    assert load_regions(path).records[0].image == "documents/doc_1.png"
-    paint(tmp_path / "images" / "doc_1.png")
-    found = load_regions(path)
-    assert found.records[0].image == "doc_1.png"
-    assert found.images is not None
-    assert found.images.name == "images"
-
-
-def test_a_folder_of_pages_is_recognised(tmp_path: Path) -> None:
     for name in ("b", "a"):
-        save(tmp_path / f"{name}.json", {"recognitionResults": [MS_READ_PAGE]})
+        (tmp_path / f"{name}.json").write_text(json.dumps({"recognitionResults": [MS_READ_PAGE]}))
     (tmp_path / "notes.json").write_text("{}")
     assert detect_format(tmp_path) == "ms_read"
     ingest = load_regions(tmp_path)
     assert [record.image_id for record in ingest.records] == ["documents/a", "documents/b"]
     assert ingest.counts.files_left_out == 1
+    paint(tmp_path / "images" / "a.png")
+    found = load_regions(tmp_path / "a.json")
+    assert (found.records[0].image, found.images) == ("a.png", tmp_path / "images")
 
 
 def test_later_versions_give_confidences_and_other_units(tmp_path: Path) -> None:
     words = [{**word, "confidence": sure} for word, sure in zip(MS_READ_WORDS, (0.95, 0.4), strict=True)]
     page = {**MS_READ_PAGE, "lines": [{**LINES[0], "words": words}]}
-    path = save(tmp_path / "a.json", {"status": "succeeded", "analyzeResult": {"readResults": [page]}})
+    path = SAMPLES["ms_read"].write(tmp_path, {"status": "succeeded", "analyzeResult": {"readResults": [page]}})
     assert [word.text for word in load_regions(path, min_confidence=90).records[0].words] == ["Invoice", ""]
-    inches = {**MS_READ_PAGE, "unit": "inch"}
-    (record,) = load_regions(save(path, {"analyzeResult": {"readResults": [inches]}})).records
+    inches = {"analyzeResult": {"readResults": [{**MS_READ_PAGE, "unit": "inch"}]}}
+    (record,) = load_regions(SAMPLES["ms_read"].write(tmp_path, inches)).records
     assert (record.width, record.height) == (None, None)
     assert record.words[0].box == (0.1, 0.125, 0.16, 0.1425)
 
 
 def test_a_word_of_low_confidence_may_be_left_without_text(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.json", {"recognitionResults": [MS_READ_PAGE]})
+    path = SAMPLES["ms_read"].write(tmp_path)
     assert [word.text for word in load_regions(path, min_confidence=60).records[0].words] == ["Invoice", ""]
-    assert [word.text for word in load_regions(path, min_confidence=50).records[0].words] == ["Invoice", "date:"]
 
 
-@pytest.mark.parametrize(
-    ("document", "says"),
-    [
-        ({"recognitionResults": []}, "needs a list of pages under 'recognitionResults'"),
-        ({"recognitionResults": [{}]}, "a page has no list of 'lines'"),
-        ({"recognitionResults": [{**MS_READ_PAGE, "lines": [{"text": 3}]}]}, "a line or word has no 'text'"),
-        (
-            {"recognitionResults": [{**MS_READ_PAGE, "lines": [{"text": "x", "boundingBox": [1, 2, 3]}]}]},
-            "is not a list of points",
-        ),
-        (
-            {"recognitionResults": [{**MS_READ_PAGE, "lines": [{"text": "x", "boundingBox": [1, 2, 10**400, 4]}]}]},
-            "has a coordinate beyond every image",
-        ),
-        ({"recognitionResults": [MS_READ_PAGE, MS_READ_PAGE]}, "was already described by another page"),
-    ],
-)
-def test_what_is_no_page_is_refused_in_one_line(tmp_path: Path, document: Any, says: str) -> None:
-    refused(save(tmp_path / "a.json", document), says, file_format="ms_read")
+@pytest.mark.parametrize("folder", ["annotations", "."])
+def test_a_folder_of_forms_is_read_in_the_order_of_names(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "annotations").mkdir()
+    for name in ("82200067_0069", "00040534"):
+        (tmp_path / "annotations" / f"{name}.json").write_text(json.dumps({"form": FORM}))
+        paint(tmp_path / "images" / f"{name}.png")
+    ingest = load_regions(tmp_path / folder)
+    assert [record.image_id for record in ingest.records] == ["00040534", "82200067_0069"]
+    assert ingest.images is not None
+    assert ingest.images.samefile(tmp_path / "images")
+    assert load_regions(tmp_path / folder, images=tmp_path / "images").records == ingest.records
+
+
+def test_single_boxes_far_away_are_dropped_and_counted(tmp_path: Path) -> None:
+    strange = {**FORM[1], "words": [{"text": "lost", "box": [9000, 10, 9100, 20]}, *FORM[1]["words"]]}
+    content = xfund({**german(), "document": [FORM[0], strange]}, german(1))
+    ingest = load_regions(SAMPLES["xfund"].write(tmp_path, content))
+    assert [record.image for record in ingest.records] == ["de_val_0.jpg", "de_val_1.jpg"]
+    assert in_pixels(ingest.records[0]) == SAMPLES["xfund"].words
+    assert ingest.counts.dropped_malformed == 1
 
 
 # XML from anywhere: nothing is expanded, nothing is fetched, nothing grows without bound.
@@ -419,27 +412,20 @@ def safe_xml_save(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "says"),
     [
-        LAUGHS,
-        '<!DOCTYPE alto SYSTEM "alto.dtd"><alto/>',
-        '<!DOCTYPE alto [<!ENTITY secret SYSTEM "x.xml">]><alto>&secret;</alto>',
+        (LAUGHS, "line 1: declares a document type.* delete the <!DOCTYPE"),
+        ('<!DOCTYPE alto SYSTEM "alto.dtd"><alto/>', "line 1: declares a document type"),
+        ('<!DOCTYPE alto [<!ENTITY secret SYSTEM "x.xml">]><alto>&secret;</alto>', "line 1: declares a document type"),
+        ("<alto>&c;</alto>", "line 1: not XML: undefined entity"),
+        ("<a>" * 101 + "</a>" * 101, "nest deeper than 100"),
+        ('<?xml version="1.0" encoding="klingon"?><a/>', ".*: not XML: "),
     ],
 )
-def test_a_document_type_is_refused_before_any_entity_is_read(tmp_path: Path, text: str) -> None:
-    with pytest.raises(SightlineError, match=r"x\.xml line 1: declares a document type.* delete the <!DOCTYPE"):
-        read_xml(safe_xml_save(tmp_path, text))
-
-
-def test_an_entity_that_nobody_declared_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="line 1: not XML: undefined entity"):
-        read_xml(safe_xml_save(tmp_path, "<alto>&c;</alto>"))
-
-
-def test_deep_nesting_is_refused(tmp_path: Path) -> None:
+def test_nothing_is_expanded_fetched_or_endless(tmp_path: Path, text: str, says: str) -> None:
     assert read_xml(safe_xml_save(tmp_path, "<a>" * 100 + "</a>" * 100)).tag == "a"
-    with pytest.raises(SightlineError, match="nest deeper than 100"):
-        read_xml(safe_xml_save(tmp_path, "<a>" * 101 + "</a>" * 101))
+    with pytest.raises(SightlineError, match=rf"x\.xml.*{says}"):
+        read_xml(safe_xml_save(tmp_path, text))
 
 
 def test_a_large_file_is_refused_packed_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,9 +450,7 @@ def test_namespaces_are_left_out_and_other_encodings_read(tmp_path: Path) -> Non
     assert [each.attrib for each in below(root, "b")] == [{"c": "ü"}]
 
 
-def test_an_unknown_encoding_and_a_damaged_archive_are_named(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match=r"x\.xml.*: not XML: "):
-        read_xml(safe_xml_save(tmp_path, '<?xml version="1.0" encoding="klingon"?><a/>'))
+def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
     (tmp_path / "y.gz").write_bytes(gzip.compress(b"<a/>")[:-6])
     with pytest.raises(SightlineError, match="damaged gzip file"):
         data_rows.read_bytes(tmp_path / "y.gz")
