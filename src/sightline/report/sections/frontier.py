@@ -20,13 +20,12 @@ from sightline.report.columns import (
     BOX_FREE,
     ORACLES,
     UNKNOWN,
+    build_table,
     column_of,
     family,
     heading,
     in_panels,
     panel_of,
-    table_column,
-    table_columns,
 )
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker, answers_in_words
 from sightline.rows.source import Audited
@@ -233,25 +232,10 @@ def scores_table(lines: pd.DataFrame, context: Context) -> Table:
     frame = in_panels(lines.drop(columns=["arm_name", "regime"], errors="ignore"), context.summary.facts)
     told = [f"to_{rival}" for rival in ("full", *CONTROLS) if f"to_{rival}" in frame]
     several = frame["task"].nunique() > 1
-    columns = table_columns(
-        "arm_name",
-        *(["task"] if several else []),
-        table_column("n_probes", title="Questions"),
-        "keep",
-        column_of(METRICS["score"]),
-        *(TableColumn(name, f"− {_title(name)}", "signed", interval=True, help=_meaning(name)) for name in told),
-    )
-    caption = (
-        "Score is each task's own: soft accuracy for textvqa, ANLS for docvqa, OCRBench's rule for ocrbench, exact "
-        "match for every other. Differences are paired by question, intervals resample images; a control is the "
-        "first arm of its selector with the same budget."
-    )
-    if several:
-        caption += f" In “{ALL_TASKS}” every task has the same weight, however many questions it has."
-    return Table(
-        "scores", "Scores by budget", caption, columns, frame, filter="task" if several else "", panel="panel",
-        unprinted=("regime",),
-    )  # fmt: skip
+    changes = [TableColumn(name, f"− {_title(name)}", "signed", interval=True, help=_meaning(name)) for name in told]
+    weights = f" In “{ALL_TASKS}” every task has the same weight, however many questions it has." if several else ""
+    columns = {"task": ["task"] if several else [], "score": [column_of(METRICS["score"]), *changes]}
+    return build_table("scores", frame, columns=columns, weights=weights, filter="task" if several else "")
 
 
 def _title(name: str) -> str:
