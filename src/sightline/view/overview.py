@@ -25,9 +25,8 @@ from sightline.errors import SightlineError
 from sightline.report.columns import panel_of
 from sightline.report.summary import ReportSummary, headlines, main_table, summarise
 from sightline.report.svg import padded, sequential
-from sightline.rows.images import joined_words, with_same_images
 from sightline.rows.source import read_source
-from sightline.rows.usable import finite_in_every_arm, paired
+from sightline.rows.usable import finite_in_every_arm, joined_words, paired, with_same_images
 from sightline.statistics.arm_rows import are_in_words, is_plain
 from sightline.statistics.metrics import METRICS, ZERO_COVERAGE
 from sightline.statistics.summaries import arm_points
