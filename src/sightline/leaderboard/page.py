@@ -12,12 +12,12 @@ from sightline.arms.plan import MATCHED
 from sightline.core.table import Kind, Table, TableColumn, format_range, format_value
 from sightline.leaderboard.standings import COVERAGE, Record, record_text
 from sightline.places.writing import make_folder, write_whole
-from sightline.report.charts import NARROW, FrontierPoint, frontier
+from sightline.report.charts import FrontierPoint
 from sightline.report.columns import BOX_FREE, build_table, heading, in_these_words, listed, panel_of, table_column
 from sightline.report.page import Page, render
 from sightline.report.sections import Section
 from sightline.report.sections.base import ChartGroup, Part
-from sightline.report.sections.frontier import GLYPHS
+from sightline.report.sections.frontier import GLYPHS, frontier_charts
 from sightline.statistics.metrics import METRICS, Metric
 from sightline.version import __version__
 
@@ -223,9 +223,7 @@ def _charts(record: Record, model: Record, budget: str) -> list[ChartGroup]:
     if not points:
         return []
     x, y, colour = (heading(METRICS[name], pd.DataFrame(lines)) for name in (COVERAGE, by, RISK))
-    wide = frontier(points, x, y, colour, class_="chart only-wide")
-    narrow = frontier(points, x, y, colour, size=NARROW, class_="chart only-narrow")
-    return [ChartGroup("", [wide, narrow])]
+    return [ChartGroup("", frontier_charts(points, x, y, colour))]
 
 
 def _point(line: dict[str, Any], by: str) -> FrontierPoint:

@@ -63,21 +63,16 @@ def test_the_section_stands_beside_the_audits_own_times(page: Page) -> None:
         assert words in text, words
 
 
-def test_a_run_alone_says_nothing_of_cards(report: Page) -> None:
-    assert "realised-cost" not in report.ids
-
-
-def test_random_weights_and_the_missing_gpu_are_said_for_every_card(page: Page) -> None:
-    said = page.notes
-    assert said.count(RANDOM) == said.count(NO_GPU) == 3
-
-
-def test_a_gpu_with_real_weights_needs_neither_warning(tmp_path: Path) -> None:
+def test_random_weights_and_a_missing_gpu_are_said_for_every_card_and_not_otherwise(
+    page: Page, report: Page, tmp_path: Path
+) -> None:
+    assert page.notes.count(RANDOM) == page.notes.count(NO_GPU) == 3
+    assert "realised-cost" not in report.ids, "a run alone says nothing of cards"
     gpu_card(result("eager", "full", [800.0])).write(tmp_path / "card.json")
-    section = realised_cost_section(read_cards([tmp_path / "card.json"]), beside_runs=False)
-    assert section.parts[0].notes == []
-    assert ("device", "NVIDIA H200") in section.parts[0].facts[0][1]
-    assert ("SM clock", "1980..1980 MHz after the samples") in section.parts[0].facts[0][1]
+    (part,) = realised_cost_section(read_cards([tmp_path / "card.json"]), beside_runs=False).parts
+    assert part.notes == []
+    assert ("device", "NVIDIA H200") in part.facts[0][1]
+    assert ("SM clock", "1980..1980 MHz after the samples") in part.facts[0][1]
 
 
 def test_tables_hold_the_cards_own_numbers(page: Page, cards: Cards) -> None:
@@ -95,7 +90,10 @@ def test_tables_hold_the_cards_own_numbers(page: Page, cards: Cards) -> None:
     assert {"decode_1_ms", "decode_2_ms", "first_token_ms", "estimated_gflop"} <= set(ttft.columns)
 
 
-def test_charts_show_stages_and_batch_sizes(cards: Cards) -> None:
+def test_charts_show_stages_and_batch_sizes(cards: Cards, tmp_path: Path) -> None:
+    def titles(figures: list[Any]) -> list[str]:
+        return [found for figure in figures for found in re.findall("<title>(.*?) over the batch size</title>", figure)]
+
     prefill, ttft, sweep = realised_cost_section(read_cards(list(cards.values())), beside_runs=True).parts
     assert [group.title for group in prefill.charts] == ["Over the batch size: eager", "Over the batch size: graph"]
     assert all(titles(group.figures) == ["Samples/s", "Speed-up"] for group in prefill.charts)
@@ -105,29 +103,19 @@ def test_charts_show_stages_and_batch_sizes(cards: Cards) -> None:
         assert f"{record['ms']:.2f} ms · {record['speedup']:.2f}×" in drawing
     assert drawing.count("prefill") >= len(records)
     assert sweep.charts == []
-
-
-def titles(figures: list[Any]) -> list[str]:
-    return [re.search("<title>(.*?) over the batch size</title>", figure)[1] for figure in figures]  # type: ignore[index]
-
-
-def test_one_batch_size_has_no_curve(cards: Cards, tmp_path: Path) -> None:
     card = CostCard.read(cards["prefill"])
     replace(card, results=card.results[:1]).write(tmp_path / "one.json")
     (part,) = realised_cost_section(read_cards([tmp_path / "one.json"]), beside_runs=False).parts
-    assert part.charts == []
+    assert part.charts == [], "one batch size has no curve"
     assert len(part.tables) == 1
 
 
 def test_a_stage_keeps_its_colour_and_what_lies_between_is_drawn() -> None:
     order = ("preprocess", "detector", "vision", "prefill")
     plain = Bar("full", "eager", {"preprocess": 1.0, "vision": 2.0, "prefill": 3.0}, 7.0, 6.5, 7.5, 1.0)
-    drawing = str(
-        stage_bars([plain, replace(plain, label="detected", stages={**plain.stages, "detector": 9.0})], order, "Stages")
-    )
-    lone = str(stage_bars([plain], order, "Stages"))
-    fills = {"vision": "#009e73", "prefill": "#cc79a7"}
-    for stage, fill in fills.items():
+    detected = replace(plain, label="detected", stages={**plain.stages, "detector": 9.0})
+    drawing, lone = (str(stage_bars(bars, order, "Stages")) for bars in ([plain, detected], [plain]))
+    for stage, fill in (("vision", "#009e73"), ("prefill", "#cc79a7")):
         for svg in (drawing, lone):
             assert re.search(rf'fill="{fill}"[^>]*><title>eager, full: {stage}', svg), stage
     assert "eager, full: 1.00 ms between stages" in lone
@@ -150,11 +138,10 @@ def test_the_sentence_is_made_from_the_numbers() -> None:
         card = gpu_card(result("eager", "full", full, 4 * GIB), result("eager", "target:0.2", pruned))
         return cost_table(card, "x", card_frame(card)).reading
 
-    clear = reading([800.0, 810.0, 820.0], [200.0, 202.5, 210.0])
-    assert (
-        clear
-        == "At best, target:0.2 (eager, batch 32) is 4.00× as fast as the full prefix, with 20% of the visual tokens."
+    at_best = (
+        "At best, target:0.2 (eager, batch 32) is 4.00× as fast as the full prefix, with 20% of the visual tokens."
     )
+    assert reading([800.0, 810.0, 820.0], [200.0, 202.5, 210.0]) == at_best
     assert "the two spreads overlap" in reading([800.0, 810.0, 820.0], [780.0, 790.0, 815.0])
     assert reading([800.0], [200.0]).endswith("; a single sample, whose spread is not known.")
     assert reading([800.0], [810.0]) == "No pruned arm was faster than the full prefix under the same conditions."
