@@ -285,7 +285,8 @@ def test_a_development_run_must_have_other_images_and_the_same_weights(here: Pat
     other = make_run(tmp_path / "other", images=4, arms=ARMS, manifest={"weight_digest": "00"}, edit_row=elsewhere)
     with pytest.raises(SightlineError, match="has other weights than every run that is reported"):
         read_source([here], developments=[there, other])
-    half = make_run(tmp_path / "half", images=6, arms=ARMS, manifest={"dtype": "bfloat16"}, edit_row=elsewhere)
+    other_settings: dict[str, Any] = {"manifest": {"dtype": "bfloat16"}, "seed": 8, "edit_row": elsewhere}
+    half = make_run(tmp_path / "half", images=6, arms=ARMS, **other_settings)
     notes = read_source([here], developments=[half]).notes
     assert any("half, which has the same weights but other settings" in note for note in notes)
 
@@ -329,8 +330,8 @@ def test_pictures_show_answers_at_the_threshold(low: list[Path], high: list[Path
 def test_compare_is_at_the_threshold_and_judges_both_runs_on_the_same_held_out_images(tmp_path: Path) -> None:
     def compared(by: float, **options: Any) -> Page:
         folder = tmp_path / f"{by}{len(options)}"
-        a = make_run(folder / "a", images=10, arms=ARMS, edit_row=moved(by))
-        b = make_run(folder / "b", images=10, arms=ARMS, edit_row=moved(by + 0.5))
+        a = make_run(folder / "a", images=20, arms=ARMS, edit_row=moved(by))
+        b = make_run(folder / "b", images=20, arms=ARMS, edit_row=moved(by + 0.5))
         return comparison_of(folder / "out", a, b, cases=2, **options)
 
     expected, found = compared(0.0), compared(MOVED, threshold=MOVED)
