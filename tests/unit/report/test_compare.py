@@ -63,7 +63,8 @@ def test_what_a_new_checkpoint_changes_and_which_folder_is_which(run: Path, tmp_
     assert {"weight_digest"} == {row["field"] for row in page.rows("run_differences")}
     assert [(row["run"], row["arm"]) for row in page.rows("main")][:2] == [("A", "full"), ("B", "full")]
     assert "flips vs A" in page.text
-    assert "The answer flips." in page.text
+    near = make_run(tmp_path / "near", arms=("full", "target:0.3"), shift=0.5)
+    assert "The answer flips." in comparison_of(tmp_path / "out", run, near, cases=4).text
 
 
 def test_folders_that_are_called_alike_are_called_by_their_paths_and_oracles_keep_a_panel(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_commands_say_that_a_run_is_not_finished_and_a_gate_passes_only_when_ask
     app: typer.Typer, tmp_path: Path
 ) -> None:
     run = make_run(tmp_path / "run", images=10, arms=("full", "grid:0.3"))
-    few = ["--out", str(tmp_path / "out"), "--draws", "50", "--cases", "0"]
+    few = ["--out", str(tmp_path / "out"), "--draws", "100", "--cases", "0"]
     commands = (["report", str(run), *few], ["rows", str(run)], ["compare", str(run), str(run), *few])
     assert "not finished" not in CliRunner().invoke(app, commands[1]).stderr
     RunFolder(run).rows_file("grid:0.3", 0).unlink()
