@@ -259,12 +259,16 @@ def declared_tables() -> Mapping[str, Mapping[str, Any]]:
     return tomllib.loads((Path(__file__).parent / "tables.toml").read_text(encoding="utf-8"))
 
 
+HandedOver = Mapping[str, Iterable[str | TableColumn]]
+"""Columns that a declaration leaves to the code, by the name of their place."""
+
+
 def build_table(
     name: str,
     frame: pd.DataFrame,
     source: Source | None = None,
     *,
-    columns: Mapping[str, Iterable[str | TableColumn]] = MappingProxyType({}),
+    columns: HandedOver = MappingProxyType({}),
     reading: str = "",
     left_out: str = "",
     unprinted: Iterable[str] = (),

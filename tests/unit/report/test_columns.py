@@ -65,7 +65,8 @@ def test_a_key_has_one_title() -> None:
     renamed = {
         (file.stem, str(call.args[0].value))
         for file, call in calls("table_column")
-        if call.args and isinstance(call.args[0], ast.Constant)
+        if call.args
+        and isinstance(call.args[0], ast.Constant)
         and any(word.arg == "title" and isinstance(word.value, ast.Constant) for word in call.keywords)
     }
     declared = {

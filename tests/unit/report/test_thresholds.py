@@ -171,7 +171,7 @@ def test_differences_of_margins_do_not_move_with_thresholds_of_their_own(high: l
         assert before is not None
         assert after is not None
         of_answers = before.name in ("logit_drop", "occlusion")
-        own = [column for column in before.frame if not of_answers or "support" in column]
+        own = [column for column in before.frame if not of_answers or "support" in str(column)]
         assert own
         pd.testing.assert_frame_equal(before.frame[own], after.frame[own], obj=before.name)
     margins = [interventions_table(source, 60, 0) for source in (plain, moved_apart)]

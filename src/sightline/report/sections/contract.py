@@ -164,5 +164,5 @@ def limit_table(source: Source) -> Table:
         f"{most['title']} of {most['arm']} changes most, by {format_value(float(most['change']), 'signed')}: "
         f"{format_value(float(most['all']), 'score')} on all probes, {format_value(float(most['kept']), 'score')} here."
     )
-    run = ["run"] if len(source.runs) > 1 else []
-    return build_table("limited", frame, columns={"run": run}, reading=reading)
+    named = ["run"] if len(source.runs) > 1 else []
+    return build_table("limited", frame, columns={"run": named}, reading=reading)

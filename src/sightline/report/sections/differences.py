@@ -223,9 +223,9 @@ def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
     for name in RANGED:
         ends = zip(frame[f"{name}_low"], frame[f"{name}_high"], strict=True)
         frame[f"{name}_range"] = [format_range(low, high, "score") for low, high in ends]
-    ranges = [TableColumn(f"{name}_range", f"{METRICS[name].label}, range") for name in RANGED]
+    spans = [TableColumn(f"{name}_range", f"{METRICS[name].label}, range") for name in RANGED]
     numbers = [f"{name}{end}" for name in RANGED for end in ("", "_low", "_high")]
-    return build_table("sweeps", frame, columns={"ranges": ranges}, unprinted=numbers)
+    return build_table("sweeps", frame, columns={"ranges": spans}, unprinted=numbers)
 
 
 def seeds_table(summary: ReportSummary, source: Source) -> Table | None:

@@ -20,6 +20,7 @@ from sightline.report.columns import (
     BOX_FREE,
     ORACLES,
     UNKNOWN,
+    HandedOver,
     build_table,
     column_of,
     family,
@@ -237,7 +238,7 @@ def scores_table(lines: pd.DataFrame, context: Context) -> Table:
     several = frame["task"].nunique() > 1
     changes = [TableColumn(name, f"− {_title(name)}", "signed", interval=True, help=_meaning(name)) for name in told]
     weights = f" In “{ALL_TASKS}” every task has the same weight, however many questions it has." if several else ""
-    columns = {"task": ["task"] if several else [], "score": [column_of(METRICS["score"]), *changes]}
+    columns: HandedOver = {"task": ["task"] if several else [], "score": [column_of(METRICS["score"]), *changes]}
     return build_table("scores", frame, columns=columns, weights=weights, filter="task" if several else "")
 
 

@@ -14,6 +14,7 @@ from sightline.analysis.comparison import Record
 from sightline.core.table import Kind, Table, TableColumn, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import (
+    HandedOver,
     build_table,
     collect,
     excludes_zero,
@@ -106,7 +107,7 @@ def strata_table(source: Source) -> Table:
     order = {arm: i for i, arm in enumerate(source.frame["arm"].unique())}
     frame = frame.sort_values(["arm", "by", "third"], key=lambda c: c.map(order) if c.name == "arm" else c)
     asked = table_column("probes", title="Positives" if source.yes_or_no else "Questions")
-    columns = {"asked": [asked], "score": ["score"] if source.in_words else []}
+    columns: HandedOver = {"asked": [asked], "score": ["score"] if source.in_words else []}
     return build_table("scale_strata", frame.reset_index(drop=True), source, columns=columns)
 
 
