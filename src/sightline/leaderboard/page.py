@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ from sightline.arms.plan import MATCHED
 from sightline.core.table import Kind, Table, TableColumn, format_range, format_value
 from sightline.leaderboard.standings import COVERAGE, Record, record_text
 from sightline.places.writing import make_folder, write_whole
-from sightline.report.charts import NARROW, FrontierPoint, frontier
-from sightline.report.columns import BOX_FREE, heading, in_these_words, listed, panel_of, table_column, table_columns
+from sightline.report.charts import FrontierPoint
+from sightline.report.columns import BOX_FREE, build_table, heading, in_these_words, listed, panel_of, table_column
 from sightline.report.page import Page, render
 from sightline.report.sections import Section
 from sightline.report.sections.base import ChartGroup, Part
-from sightline.report.sections.frontier import GLYPHS
+from sightline.report.sections.frontier import GLYPHS, frontier_charts
 from sightline.statistics.metrics import METRICS, Metric
 from sightline.version import __version__
 
@@ -31,20 +32,14 @@ def overview_table(record: Record) -> Table:
         partly = "" if line["cells"] == len(cells) else f" · ranked in {line['cells']} of {len(cells)} columns"
         lines.append({**line, **ranks, "panel": line["panel"] + partly})
     by = METRICS[record["ranked_by"]].label
-    columns = table_columns(
-        "method place role mean_rank",
-        table_column("gain", title=f"{by} − Random", help="Mean over the columns to the right."),
-        *(
+    columns = {
+        "gain": [table_column("gain", title=f"{by} − Random", help="Mean over the columns to the right.")],
+        "ranks": [
             TableColumn(f"{model} {budget}", f"{model} at {budget}" if several else f"at {budget}", "count")
             for model, budget in cells
-        ),
-    )
-    caption = (
-        f"Ranks by {by} within a panel, per model and budget, and their mean. Means over different columns do not "
-        "compare: methods that some model cannot serve stand in panels of their own. A rank is no verdict: the tables "
-        "per budget say which neighbours the images can tell apart."
-    )
-    return Table("overview", "Over all models and budgets", caption, columns, _frame(lines, columns), panel="panel")
+        ],
+    }
+    return _whole(build_table("overview", pd.DataFrame(lines), columns=columns, by=by))
 
 
 def budget_table(record: Record, model: Record, budget: str) -> Table:
@@ -54,44 +49,24 @@ def budget_table(record: Record, model: Record, budget: str) -> Table:
     by = METRICS[record["ranked_by"]]
     told = [METRICS[name] for name in record["metrics"] if any(line.get(name) != line[by.name] for line in lines)]
     values = pd.DataFrame(lines)
-    columns = table_columns(
-        "called rank",
-        TableColumn(by.name, by.label, "score", interval=True, help=by.help),
-        table_column("gain", help="Paired difference to Random at this budget."),
-        "lead",
-        table_column(
-            "tie",
-            title="Tied with",
-            kind="text",
-            help="Not separable: the interval of the paired difference holds zero.",
-        ),
-        *(_metric_column(metric, values) for metric in told if values[metric.name].notna().any()),
-        "keep_over_layers selection_ms frontier",
-    )
-    caption = (
-        f"{record['probes']} probes on {record['pages']} images; small print is the 95% interval when images are "
-        "resampled. Ranks count within a panel, equal values share one. Lead is the difference to the line below; tied "
-        "is what the images cannot tell apart: the next, or the first. Kept is more than the budget where a method "
-        "prunes between language layers, whose first ones see every token. Selection was timed on "
-        f"{model['device']} while auditing, not in a benchmark."
-    )
-    if not model.get("ranked", True):
-        caption = f"Nobody is ranked: {'; '.join(model['notes'])}. {caption}"
+    columns = {
+        "by": [TableColumn(by.name, by.label, "score", interval=True, help=by.help)],
+        "metrics": [_metric_column(metric, values) for metric in told if values[metric.name].notna().any()],
+    }
+    nobody = "" if model.get("ranked", True) else f"Nobody is ranked: {'; '.join(model['notes'])}. "
+    said = {key: record[key] for key in ("probes", "pages")}
+    made = build_table("at_budget", values, columns=columns, nobody=nobody, device=model["device"], **said)
     name = f"{_slug(model['name'])}_{_slug(budget)}"
-    unprinted = ("method", "arm", "role", "regime")
-    title = f"{model['name']} at {budget}"
-    return Table(name, title, caption, columns, _frame(lines, columns), panel="panel", unprinted=unprinted)
+    return replace(_whole(made), name=name, title=f"{model['name']} at {budget}")
 
 
 def refused_table(model: Record) -> Table | None:
     """Who does not take part on a model, and why; None where everybody does."""
     if not model["refused"]:
         return None
-    columns = table_columns("method", "budget", "reason")
     lines = [{**line, "budget": line["budget"] or "any"} for line in model["refused"]]
-    caption = f"Methods that {model['name']} cannot serve, in the words with which a run refuses them."
-    title = f"Not on {model['name']}"
-    return Table(f"{_slug(model['name'])}_refused", title, caption, columns, _frame(lines, columns))
+    made = build_table("refused", pd.DataFrame(lines), model=model["name"])
+    return replace(made, name=f"{_slug(model['name'])}_refused", title=f"Not on {model['name']}")
 
 
 def _metric_column(metric: Metric, values: pd.DataFrame) -> TableColumn:
@@ -108,13 +83,10 @@ def _in_words(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, "called": called, "tie": ", ".join(tied), "frontier": "yes" if line["on_frontier"] else ""}
 
 
-def _frame(lines: list[dict[str, Any]], columns: list[TableColumn]) -> pd.DataFrame:
-    """The lines with every column that a table may look for."""
-    frame = pd.DataFrame(lines)
-    for column in columns:
-        if column.key not in frame:
-            frame[column.key] = None
-    return frame
+def _whole(table: Table) -> Table:
+    """The table with every column that it may look for: nobody may have a rank, or a lead."""
+    absent = [column.key for column in table.columns if column.key not in table.frame]
+    return replace(table, frame=table.frame.assign(**dict.fromkeys(absent)))
 
 
 def _slug(text: str) -> str:
@@ -251,9 +223,7 @@ def _charts(record: Record, model: Record, budget: str) -> list[ChartGroup]:
     if not points:
         return []
     x, y, colour = (heading(METRICS[name], pd.DataFrame(lines)) for name in (COVERAGE, by, RISK))
-    wide = frontier(points, x, y, colour, class_="chart only-wide")
-    narrow = frontier(points, x, y, colour, size=NARROW, class_="chart only-narrow")
-    return [ChartGroup("", [wide, narrow])]
+    return [ChartGroup("", frontier_charts(points, x, y, colour))]
 
 
 def _point(line: dict[str, Any], by: str) -> FrontierPoint:

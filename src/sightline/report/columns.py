@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sightline.core.selection import PER_TILE, Regime
-from sightline.core.table import TableColumn, format_range, format_value
+from sightline.core.table import Table, TableColumn, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import as_names
@@ -252,6 +253,62 @@ def table_columns(*named: str | TableColumn) -> list[TableColumn]:
     return found
 
 
+@cache
+def declared_tables() -> Mapping[str, Mapping[str, Any]]:
+    """Name of a table -> what stands around its lines: ``tables.toml``, which says what each entry means."""
+    return tomllib.loads((Path(__file__).parent / "tables.toml").read_text(encoding="utf-8"))
+
+
+HandedOver = Mapping[str, Iterable[str | TableColumn]]
+"""Columns that a declaration leaves to the code, by the name of their place."""
+
+
+def build_table(
+    name: str,
+    frame: pd.DataFrame,
+    source: Source | None = None,
+    *,
+    columns: HandedOver = MappingProxyType({}),
+    reading: str = "",
+    left_out: str = "",
+    unprinted: Iterable[str] = (),
+    filter: str = "",
+    **words: object,
+) -> Table:
+    """A table as it is declared, about these lines.
+
+    ``columns`` and ``words`` fill the places that the declaration leaves to the code; ``left_out`` ends the caption.
+    The ``source`` says whether answers are yes or no, and at which threshold, where the declaration asks for it.
+    """
+    told = declared_tables()[name]
+    shown: list[TableColumn] = []
+    for each in told["columns"]:
+        if isinstance(each, str):
+            shown += table_columns(*(columns[each[1:-1]] if each.startswith("{") else [each]))
+        else:
+            shown.append(table_column(**each))
+    caption = told["caption"]
+    if source is not None and not source.yes_or_no:
+        caption = told.get("caption_of_words", caption)
+    caption = caption.format(**words)
+    if source is not None and told.get("answers_at"):
+        caption += source.answers_at
+    if source is not None and told.get("fitting"):
+        shown = fitting_columns(source, shown, frame)
+    return Table(
+        name,
+        told["title"],
+        caption + left_out,
+        shown,
+        frame,
+        filter=told.get("filter", filter),
+        reading=reading,
+        unprinted=(*told.get("unprinted", ()), *unprinted),
+        panel=told.get("panel", ""),
+        repeated=tuple(told.get("repeated", ())),
+    )
+
+
 def typographic(words: pd.Series[str]) -> pd.Series[str]:
     """Sentences with a real minus before digits, as the numbers of the tables have it."""
     return words.str.replace(r"(?<=[ (])-(?=[\d.])", "−", regex=True)
@@ -326,15 +383,3 @@ def in_panels(frame: pd.DataFrame, facts: pd.DataFrame, *, by_run: bool = True) 
     runs = list(dict.fromkeys(run))
     place = [(runs.index(r), h) for r, h in zip(run, headings, strict=True)]
     return found.iloc[sorted(range(len(found)), key=lambda i: place[i])].reset_index(drop=True)
-
-
-SUPPORT = (
-    "Target support is the margin on positives and its negative on negatives: larger is always nearer to the right "
-    "answer. Differences are first minus second, paired by probe."
-)
-
-SUPPORT_COLUMNS = (
-    "support_diff pos_support_diff neg_support_diff share_left_larger only_left_correct only_right_correct "
-    "only_left_false_alarm only_right_false_alarm"
-)
-"""Keys of the columns that compare target support on two sides."""

@@ -19,17 +19,15 @@ from sightline.report.build import CASES, Progress, pack_pictures
 from sightline.report.columns import (
     about_given_answers,
     arm_facts,
-    fitting_columns,
+    build_table,
     listed,
     panel_of,
     share,
-    table_column,
-    table_columns,
     typographic,
 )
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.sections import SECTIONS, Context, Section, make_section
-from sightline.report.sections.calibration import flip_columns, flip_counts
+from sightline.report.sections.calibration import flip_counts, flips_table_of
 from sightline.report.summary import ReportSummary, Verdict, compared, main_table, summarise
 from sightline.rows.reader import rows_at
 from sightline.rows.source import MASK_COLUMNS, Audited, Source, read_source
@@ -223,17 +221,7 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
     frame["words"] = typographic(frame["words"])
     frame["panel"] = frame["arm"].map(_regimes(source)).map(panel_of)
     frame = frame.sort_values("panel", kind="stable", ignore_index=True)
-    columns = table_columns(
-        "arm label",
-        table_column("reference_value", title="A"),
-        table_column("value", title="B"),
-        table_column("diff", title="B − A"),
-        table_column("words", title="B in words"),
-        "win loss tie mcnemar_p",
-    )
-    caption = "Paired by probe, resampled by image. “Not distinguishable” bounds the change; it is not proof of none."
-    caption += source.answers_at
-    return Table("between_runs", "Differences between the runs", caption, columns, frame, filter="label", panel="panel")
+    return build_table("between_runs", frame, source)
 
 
 def _regimes(source: Source) -> dict[str, Any]:
@@ -248,10 +236,7 @@ def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
     for arm in arms:
         a, b = _pair(source, arm)
         records.append({"arm": arm, "probes": len(a), **flip_counts(a, b)})
-    at = f" {source.at}" if source.yes_or_no else ""
-    caption = f"Probes whose answer{at} differs from A to B; exact McNemar p on right answers gained and lost."
-    columns = flip_columns(directions=source.yes_or_no)
-    return Table("flips_between_runs", "Flips from A to B, in probes", caption, columns, pd.DataFrame(records))
+    return flips_table_of("flips_between_runs", records, source)
 
 
 def sameness_table(source: Source, arms: list[str]) -> Table:
@@ -281,10 +266,7 @@ def sameness_table(source: Source, arms: list[str]) -> Table:
                 "same_answer": float((a["predicted"].to_numpy() == b["predicted"].to_numpy()).mean()),
             }
         )
-    columns = table_columns("arm probes same_cells jaccard same_margin mean_change max_change same_answer")
-    caption = "Equal means equal to the last bit. Overlap is over probes whose number of visual tokens agrees."
-    frame = pd.DataFrame(records)
-    return Table("sameness", "How much is the same", caption, fitting_columns(source, columns, frame), frame)
+    return build_table("sameness", pd.DataFrame(records), source)
 
 
 def _margins(rows: pd.DataFrame) -> np.ndarray:
@@ -304,9 +286,7 @@ def manifest_table(source: Source) -> Table:
     fields = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
     records = [{"field": key, "a": a.get(key, "–"), "b": b.get(key, "–")} for key in fields]
     records = records or [{"field": "none", "a": "", "b": ""}]
-    columns = table_columns("field", "a", "b")
-    caption = "A comparison says something about a field only if it is the only one that differs."
-    return Table("run_differences", "Fields in which the runs differ", caption, columns, pd.DataFrame(records))
+    return build_table("run_differences", pd.DataFrame(records))
 
 
 def _flat(manifest: dict[str, Any], prefix: str = "") -> dict[str, str]:

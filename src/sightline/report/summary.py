@@ -16,6 +16,7 @@ from sightline.report.columns import (
     about_given_answers,
     answers_given,
     arm_facts,
+    build_table,
     family,
     heading,
     headings,
@@ -24,7 +25,6 @@ from sightline.report.columns import (
     metric_columns,
     metrics_told,
     share,
-    table_columns,
     top,
 )
 from sightline.rows.source import Audited, Source
@@ -258,17 +258,17 @@ def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
 
     ``by_run`` gives the runs of a report panels of their own.
     """
-    columns = table_columns("arm_name", *metric_columns("main", summary.arms))
-    coverage = heading(METRICS["pos_ecr"], summary.arms)
-    caption = (
-        f"Small print is the 95% interval when images are resampled. {coverage} counts the cells of all merged "
-        "sources, AnchorECR only those kept in place"
+    said = "yes or no" in answers_given(summary.arms)
+    negatives = "; NegSRC is coverage of the confusable word on negatives, no evidence of absence" if said else ""
+    return build_table(
+        "main",
+        in_panels(summary.arms, summary.facts, by_run=by_run),
+        columns={"metrics": metric_columns("main", summary.arms)},
+        coverage=heading(METRICS["pos_ecr"], summary.arms),
+        negatives=negatives,
+        answers_at=summary.answers_at,
+        few=few_differ_words(summary.arms),
     )
-    if "yes or no" in answers_given(summary.arms):
-        caption += "; NegSRC is coverage of the confusable word on negatives, no evidence of absence"
-    caption += f". Rows are points on a frontier, not a ranking.{summary.answers_at}{few_differ_words(summary.arms)}"
-    frame = in_panels(summary.arms, summary.facts, by_run=by_run)
-    return Table("main", "Main results", caption, columns, frame, unprinted=("regime",), panel="panel")
 
 
 def few_differ_words(arms: pd.DataFrame) -> str:

@@ -18,9 +18,9 @@ from sightline.core.probe import ORIGINAL
 from sightline.core.row import image_schema
 from sightline.errors import SightlineError
 from sightline.places import Place, place
-from sightline.rows.images import joined_words, same_images, with_same_images
 from sightline.rows.picture import ArmPicture, draw_arms, with_texts
 from sightline.rows.reader import ROWS, compact_frame, read_probe_records, read_table, scan_rows, stored_schema
+from sightline.rows.usable import joined_words, same_images, with_same_images
 from sightline.rows.valid import check_images, under_one_another
 from sightline.store.manifest import mixture_of
 from sightline.store.marks import unpack_cells, unpack_mask

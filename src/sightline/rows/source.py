@@ -14,7 +14,7 @@ import pandas as pd
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.places import Place
-from sightline.rows.images import joined_words, probe_scales, same_images, shared_images
+from sightline.rows.images import probe_scales
 from sightline.rows.reader import rows_at
 from sightline.rows.run import Run, load_run
 from sightline.rows.thresholds import (
@@ -26,7 +26,18 @@ from sightline.rows.thresholds import (
     on_development_side,
     words_of,
 )
-from sightline.rows.usable import ProbeList, finite_alone, finite_in_every_arm, note_data, paired, recast_controls
+from sightline.rows.usable import (
+    CONTROL,
+    ProbeList,
+    finite_alone,
+    finite_in_every_arm,
+    joined_words,
+    note_data,
+    paired,
+    recast_controls,
+    same_images,
+    shared_images,
+)
 from sightline.statistics.arm_rows import are_in_words, is_plain, looked_up
 from sightline.statistics.thresholds import (
     ThresholdLike,
@@ -310,7 +321,7 @@ def _audit(
         frame = only.chosen(frame, run.path, notes).copy()
     frame["arm_name"] = frame["plain_arm"]
     frame["arm"] = frame["plain_arm"].cat.rename_categories(lambda arm: f"{name} · {arm}" if name else arm)
-    recast_controls(frame, run)
+    recast_controls(frame, run.each_probe(CONTROL))
     if run.unfinished:
         notes.append(run.unfinished)
     if run.left_out:

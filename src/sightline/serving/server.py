@@ -28,7 +28,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.probes.images import open_image
 
@@ -312,7 +311,7 @@ def file_inside(folder: Path, name: str) -> Path:
     return file
 
 
-def picture_bytes(images: Path, name: str, occlude: Sequence[Box] = ()) -> tuple[bytes, str]:
+def picture_bytes(images: Path, name: str) -> tuple[bytes, str]:
     """A picture with the pixels that probes and boxes are about, and its media type: the file itself where a browser
     shows it so, else a PNG. A browser would turn a photograph that asks for it (EXIF), and boxes with it."""
     file = file_inside(images, name)
@@ -322,8 +321,8 @@ def picture_bytes(images: Path, name: str, occlude: Sequence[Box] = ()) -> tuple
             turned = stored.getexif().get(ORIENTATION, 1) != 1
     except (OSError, ValueError, SyntaxError):
         raise SightlineError(f"{name} is no picture that can be shown") from None
-    if media and not turned and not occlude:
+    if media and not turned:
         return file.read_bytes(), media
     sink = io.BytesIO()
-    open_image(images, name, occlude=occlude).save(sink, "PNG", compress_level=1)
+    open_image(images, name).save(sink, "PNG", compress_level=1)
     return sink.getvalue(), "image/png"

@@ -177,11 +177,11 @@ def shown_source(record: dict[str, Any], view: str, images: Path | None) -> str:
     return FILE if _digest(file, file.stat().st_mtime_ns) == record["digest"] else PREVIEW
 
 
-def shown_bytes(record: dict[str, Any], view: str, images: Path | None, occlude: Any = ()) -> tuple[bytes, str]:
+def shown_bytes(record: dict[str, Any], view: str, images: Path | None) -> tuple[bytes, str]:
     """The image and its media type."""
     if images is None or shown_source(record, view, images) == PREVIEW:
         return bytes(record["preview"] or b""), "image/jpeg"
-    return picture_bytes(images, record["image"], [tuple(box) for box in occlude])
+    return picture_bytes(images, record["image"])
 
 
 @lru_cache(maxsize=4096)

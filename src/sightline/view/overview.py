@@ -23,11 +23,11 @@ from sightline.core.row import ROW_COLUMNS
 from sightline.core.table import Table
 from sightline.errors import SightlineError
 from sightline.report.columns import panel_of
+from sightline.report.sections.frontier import measures_of
 from sightline.report.summary import ReportSummary, headlines, main_table, summarise
 from sightline.report.svg import padded, sequential
-from sightline.rows.images import joined_words, with_same_images
 from sightline.rows.source import read_source
-from sightline.rows.usable import finite_in_every_arm, paired
+from sightline.rows.usable import finite_in_every_arm, joined_words, paired, with_same_images
 from sightline.statistics.arm_rows import are_in_words, is_plain
 from sightline.statistics.metrics import METRICS, ZERO_COVERAGE
 from sightline.statistics.summaries import arm_points
@@ -154,11 +154,6 @@ def table_cells(table: Table, in_words: bool) -> dict[str, Any]:
         for panel in table.panels()
     ]
     return {"title": table.title, "caption": table.caption, "columns": columns, "panels": panels}
-
-
-def measures_of(in_words: bool, yes_or_no: bool) -> tuple[str, str, str]:
-    """To the right, upwards and as colour, as in the report."""
-    return "pos_ecr", "score" if in_words else "accuracy", "hfpr" if yes_or_no else "unsupported"
 
 
 def axes_of(in_words: bool, yes_or_no: bool) -> list[str]:

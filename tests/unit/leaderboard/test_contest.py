@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -38,21 +39,16 @@ def test_every_registered_method_takes_part_or_is_refused_with_a_reason(data: Pa
         assert [entry.budget for entry in found.entries if entry.method == method] == ["0.1", "0.3"]
 
 
-def test_a_method_that_compares_with_clip_needs_a_checkpoint(data: Path) -> None:
-    without = lineup(data / "tiny/llava", ["cdpruner"], ["0.3"], clip=False)
-    assert "--clip" in without.refusals[0].reason
-    assert not lineup(data / "tiny/llava", ["cdpruner"], ["0.3"], clip=True).refusals
+def test_who_takes_part_beside_whom_and_who_is_refused_by_name(data: Path) -> None:
+    def found(method: str, *, clip: bool = False) -> Any:
+        return lineup(data / "tiny/llava", [method], ["0.3"], clip=clip)
 
-
-def test_controls_stand_beside_whatever_is_named(data: Path) -> None:
-    found = lineup(data / "tiny/llava", ["scope:alpha=0"], ["0.3"], clip=False)
-    assert [entry.arm for entry in found.entries] == ["full", "random:0.3", "grid:0.3", "scope:0.3:alpha=0.0"]
-    assert found.entries[-1].method == "scope:alpha=0"
-
-
-def test_an_oracle_is_not_ranked_and_a_name_that_nobody_has_is_an_error(data: Path) -> None:
-    found = lineup(data / "tiny/llava", ["evidence_only"], ["0.3"], clip=False)
-    assert "is an oracle, which is not ranked" in found.refusals[0].reason
+    assert "--clip" in found("cdpruner").refusals[0].reason, "it compares with a checkpoint of CLIP"
+    assert not found("cdpruner", clip=True).refusals
+    assert "is an oracle, which is not ranked" in found("evidence_only").refusals[0].reason
+    entries = found("scope:alpha=0").entries
+    assert [entry.arm for entry in entries] == ["full", "random:0.3", "grid:0.3", "scope:0.3:alpha=0.0"]
+    assert entries[-1].method == "scope:alpha=0"
     with pytest.raises(SightlineError, match="did you mean"):
         chosen_methods(["targt"])
 
@@ -106,8 +102,6 @@ def test_another_method_amends_the_run_and_other_probes_are_refused(fresh: Conte
 
 
 def test_other_weights_in_the_same_place_are_refused_before_a_model_is_loaded(fresh: Contest, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "model"
     shutil.copytree(fresh.models["llava"], copy)
     own = replace(fresh, models={"llava": str(copy)})
@@ -154,15 +148,9 @@ def test_a_method_that_fails_while_it_runs_is_listed_and_costs_nobody_else(fresh
 
 def test_what_only_the_loaded_model_can_tell_is_listed_too(data: Path, contest: Contest, tmp_path: Path) -> None:
     """An image of InternVL cannot have fewer tokens than one tile; the description of the model does not say so."""
-    small = replace(
-        contest,
-        out=tmp_path,
-        models={"internvl": str(data / "tiny/internvl")},
-        methods=("resize",),
-        budgets=("2t",),
-        image_options={"internvl": {"max_tiles": 2}},
-    )
-    (found,) = measure(small)
+    models, options = {"internvl": str(data / "tiny/internvl")}, {"internvl": {"max_tiles": 2}}
+    asked = replace(contest, out=tmp_path, models=models, image_options=options)
+    (found,) = measure(replace(asked, methods=("resize",), budgets=("2t",)))
     (refusal,) = found.lineup.refusals
     assert refusal.method == "resize"
     assert "arm 'resize:2t'" in refusal.reason

@@ -1,49 +1,27 @@
-"""Runs, reports and cost cards that are made once and looked at by many tests; what is read from a page."""
+"""Runs, reports and cost cards that are made once and looked at by many tests; a page as tests look at it."""
 
 from __future__ import annotations
 
+import csv
+import json
 import re
+from dataclasses import dataclass
+from functools import cached_property
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from sightline.report.build import build_report
+from sightline.report.compare import compare_runs
 from tests.unit.report.cost_cards import make_cards
 from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import make_run
+from tests.unit.report.fake_run import EDITED, make_run
 
 DRAWS = 300
-
-
-@pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A synthetic run of 8 arms over 20 images."""
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
-
-
-@pytest.fixture(scope="session")
-def report(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its report.html."""
-    return build_report([run], tmp_path_factory.mktemp("report"), draws=DRAWS)
-
-
-@pytest.fixture(scope="session")
-def open_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A synthetic run of 10 arms over two open questions on each of 18 pages."""
-    return make_open_run(tmp_path_factory.mktemp("open_runs") / "run")
-
-
-@pytest.fixture(scope="session")
-def open_report(open_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its report.html."""
-    return build_report([open_run], tmp_path_factory.mktemp("open_report"), draws=DRAWS)
-
-
-@pytest.fixture(scope="session")
-def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A cost card of each kind, by kind."""
-    return make_cards(tmp_path_factory.mktemp("cards"))
 
 
 class Outline(HTMLParser):
@@ -74,13 +52,127 @@ class Outline(HTMLParser):
             self.text.append(data)
 
 
-def outline(page: Path) -> Outline:
-    parser = Outline()
-    parser.feed(page.read_text(encoding="utf-8"))
-    parser.close()
-    assert parser.stack == []
-    return parser
+@dataclass(frozen=True)
+class Page:
+    """A page that was written, and the tables beside it."""
+
+    path: Path
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def outline(self) -> Outline:
+        parser = Outline()
+        parser.feed(self.text)
+        parser.close()
+        assert parser.stack == []
+        return parser
+
+    @property
+    def ids(self) -> list[str]:
+        return self.outline.ids
+
+    @property
+    def headings(self) -> list[str]:
+        """The sections, by id, in their order."""
+        return re.findall(r'<h2 id="([\w-]+)-title">', self.text)
+
+    @property
+    def notes(self) -> str:
+        return " ".join(re.findall(r'<p class="note" role="note">(.*?)</p>', self.text))
+
+    @property
+    def readings(self) -> str:
+        return " ".join(part.split("</p>")[0] for part in self.text.split('<p class="reading">')[1:])
+
+    @property
+    def said(self) -> str:
+        """Everything that a reader of the page can see, tooltips and descriptions of drawings included."""
+        text = re.sub(r"<(style|script)[^>]*>.*?</\1>", "", self.text, flags=re.DOTALL)
+        told = re.findall(r'(?:title|aria-label)="([^"]*)"', text)
+        return unescape(re.sub(r"<[^>]+>", " ", text) + " ".join(told))
+
+    @property
+    def packed(self) -> dict[str, Any]:
+        """The cases of its gallery."""
+        found = re.search(r'<script type="application/json" id="cases">(.*?)</script>', self.text)
+        assert found is not None
+        data: dict[str, Any] = json.loads(found[1])
+        return data
+
+    def html(self, table: str) -> str:
+        found = re.search(rf'<table id="table-{table}">.*?</table>', self.text, re.S)
+        assert found is not None
+        return found[0]
+
+    def file(self, name: str) -> Path:
+        return self.path.parent / "tables" / name
+
+    def has(self, table: str) -> bool:
+        return self.file(f"{table}.csv").exists()
+
+    def rows(self, table: str) -> list[dict[str, str]]:
+        with self.file(f"{table}.csv").open() as file:
+            return list(csv.DictReader(file))
+
+    def frame(self, table: str) -> pd.DataFrame:
+        return pd.read_csv(self.file(f"{table}.csv"))
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        return {file.stem: pd.read_csv(file) for file in sorted(self.file(".").glob("*.csv"))}
 
 
-def notes(page: Path) -> str:
-    return " ".join(re.findall(r'<p class="note" role="note">(.*?)</p>', page.read_text(encoding="utf-8")))
+def report_on(out: Path, *runs: Path, draws: int = DRAWS, cases: int = 1, **options: Any) -> Page:
+    return Page(build_report(list(runs), out, draws=draws, cases=cases, **options))
+
+
+def page_of(folder: Path, *, draws: int = DRAWS, cases: int = 1, **run: Any) -> Page:
+    """The report on a run that is made for it: ``make_run`` takes the other options."""
+    return report_on(folder / "out", make_run(folder / "run", **run), draws=draws, cases=cases)
+
+
+def open_page_of(folder: Path, **run: Any) -> Page:
+    """The same of open questions."""
+    return report_on(folder / "out", make_open_run(folder / "run", **run), draws=50, cases=2)
+
+
+def comparison_of(out: Path, first: Path, second: Path, *, cases: int = 0, **options: Any) -> Page:
+    return Page(compare_runs(first, second, out, **{"draws": DRAWS, "cases": cases, **options}))
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A synthetic run of 8 arms over 20 images."""
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="session")
+def report(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """Its report."""
+    return Page(build_report([run], tmp_path_factory.mktemp("report"), draws=DRAWS))
+
+
+@pytest.fixture(scope="session")
+def edited(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The report on a run with every intervention."""
+    return page_of(tmp_path_factory.mktemp("edited"), images=24, arms=EDITED, cases=6)
+
+
+@pytest.fixture(scope="session")
+def open_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A synthetic run of 10 arms over two open questions on each of 18 pages."""
+    return make_open_run(tmp_path_factory.mktemp("open_runs") / "run")
+
+
+@pytest.fixture(scope="session")
+def open_report(open_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """Its report."""
+    return Page(build_report([open_run], tmp_path_factory.mktemp("open_report"), draws=DRAWS))
+
+
+@pytest.fixture(scope="session")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A cost card of each kind, by kind."""
+    return make_cards(tmp_path_factory.mktemp("cards"))

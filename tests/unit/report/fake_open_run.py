@@ -7,10 +7,8 @@ question for all arms, so that answers are lost with their evidence, survive wit
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,8 @@ from sightline.core.row import Column
 from sightline.core.selection import Budget
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import split_arm
-from sightline.store.folder import RunFolder
 from sightline.store.marks import pack_mask
-from tests.unit.report.fake_run import COLUMNS, HOSTILE, ROWS, SIZE, _mask, _row, edited_mask, grid_cells
+from tests.unit.report.fake_run import HOSTILE, SIZE, _mask, _row, begin_run, edited_mask, grid_cells
 
 ARMS = (
     "full",
@@ -77,21 +74,11 @@ def make_questions(images: int, rng: np.random.Generator) -> tuple[list[Probe], 
         one, (a, b) = i % len(LABELS), (2, 4)
         task = TASKS[i % len(TASKS)]
         larger, smaller = (a, b) if float(values[a]) > float(values[b]) else (b, a)
+        pair = (boxes[larger][0], boxes[larger][1], boxes[smaller][1])
+        beside, which = f"What stands beside {LABELS[one]}?", f"Which is larger, {LABELS[a]} or {LABELS[b]}?"
         for name, question, answer, regions, roles in (
-            (
-                "value",
-                f"What stands beside {LABELS[one]}?",
-                values[one],
-                boxes[one],
-                ("field_label", "answer_value"),
-            ),
-            (
-                "larger",
-                f"Which is larger, {LABELS[a]} or {LABELS[b]}?",
-                LABELS[larger],
-                (boxes[larger][0], boxes[larger][1], boxes[smaller][1]),
-                ("answer_value", "context", "comparison_anchor"),
-            ),
+            ("value", beside, values[one], boxes[one], ("field_label", "answer_value")),
+            ("larger", which, LABELS[larger], pair, ("answer_value", "context", "comparison_anchor")),
         ):
             probes.append(
                 Probe(
@@ -129,47 +116,9 @@ def make_open_run(
     """
     rng = np.random.default_rng(seed)
     probes, jpegs = make_questions(images, rng)
-    folder = RunFolder(path)
-    facts = {
-        "shards": 1,
-        "shard_images": images,
-        "model": "reader-mini",
-        "model_type": "sightline_reader",
-        "weight_digest": "ab" * 32,
-        "probe_digest": "0e" * 32,
-        "dtype": "float32",
-        "device": "cpu",
-        "attention": "sdpa",
-        "profile": "paper",
-        "positions": "preserve",
-        "box_source": "annotation",
-        "scorer": "open",
-        "seed": seed,
-        "versions": {"sightline": "0.2.0", "torch": "2.13.0"},
-        "created": "2026-07-29T12:00:00Z",
-        "image_options": {},
-    }
     written = [asdict(probe) | ({} if regions else {"regions": [], "roles": []}) for probe in probes]
-    lines = [json.dumps({"sightline_probes": 1}), *(json.dumps(each, ensure_ascii=False) for each in written)]
-    folder.open(facts, list(arms), ("\n".join(lines) + "\n").encode())
-    cells = grid_cells()
-    views = dict.fromkeys(["orig", *(edit.view for edit in (split_arm(arm)[1] for arm in arms) if edit is not None)])
-    records = [
-        {
-            "image_key": f"{key}.jpg@{view}",
-            "image": f"{key}.jpg",
-            "image_id": key,
-            "digest": sha256(jpeg).hexdigest(),
-            "width": SIZE[0],
-            "height": SIZE[1],
-            "layout": json.dumps([[ROWS, COLUMNS]]),
-            "cells": cells.tobytes(),
-            "preview": jpeg,
-        }
-        for view in views
-        for key, jpeg in jpegs.items()
-    ]
-    folder.write_images(0, "orig", records)
+    facts = {"probe_digest": "0e" * 32, "scorer": "open", "seed": seed}
+    folder, cells = begin_run(path, arms, written, jpegs, facts), grid_cells()
     luck = rng.random(len(probes))
     for arm in arms:
         each = zip(probes, luck, strict=True)

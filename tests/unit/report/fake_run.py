@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -240,6 +240,56 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
     }
 
 
+def begin_run(
+    path: Path,
+    arms: Sequence[str],
+    probes: Iterable[Mapping[str, Any]],
+    jpegs: Mapping[str, bytes],
+    facts: Mapping[str, Any],
+    edit_image: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> RunFolder:
+    """A run folder with its manifest, probes and image records, one per image and view, and no row yet."""
+    folder = RunFolder(path)
+    told = {
+        "shards": 1,
+        "shard_images": len(jpegs),
+        "model": "reader-mini",
+        "model_type": "sightline_reader",
+        "weight_digest": "ab" * 32,
+        "dtype": "float32",
+        "device": "cpu",
+        "attention": "sdpa",
+        "profile": "paper",
+        "positions": "preserve",
+        "box_source": "annotation",
+        "versions": {"sightline": "0.1.0", "torch": "2.13.0"},
+        "created": "2026-07-29T12:00:00Z",
+        "image_options": {},
+    }
+    lines = [json.dumps({"sightline_probes": 1}), *(json.dumps(each, ensure_ascii=False) for each in probes)]
+    folder.open({**told, **facts}, list(arms), ("\n".join(lines) + "\n").encode())
+    edits = [edit for edit in (split_arm(arm)[1] for arm in arms) if edit is not None]
+    records = [
+        {
+            "image_key": f"{key}.jpg@{view}",
+            "image": f"{key}.jpg",
+            "image_id": key,
+            "digest": sha256(jpeg).hexdigest(),
+            "width": SIZE[0],
+            "height": SIZE[1],
+            "layout": json.dumps([[ROWS, COLUMNS]]),
+            "cells": grid_cells().tobytes(),
+            "preview": jpeg,
+        }
+        for view in dict.fromkeys(["orig", *(edit.view for edit in edits)])
+        for key, jpeg in jpegs.items()
+    ]
+    for record in records:
+        edit_image(record)
+    folder.write_images(0, "orig", records)
+    return folder
+
+
 def make_run(
     path: Path,
     *,
@@ -269,50 +319,10 @@ def make_run(
     rng = np.random.default_rng(seed)
     probes, jpegs = make_probes(images, rng)
     probes = [replace(probe, extra=dict(extra)) for probe in probes if probe.label in labels]
-    folder = RunFolder(path)
-    facts = {
-        "shards": 1,
-        "shard_images": images,
-        "model": "reader-mini",
-        "model_type": "sightline_reader",
-        "weight_digest": ("ab" if shift == 0 else "ef") * 32,
-        "probe_digest": probe_digest,
-        "dtype": "float32",
-        "device": "cpu",
-        "attention": "sdpa",
-        "profile": "paper",
-        "positions": "preserve",
-        "box_source": "annotation",
-        "seed": seed,
-        "versions": {"sightline": "0.1.0", "torch": "2.13.0"},
-        "created": "2026-07-29T12:00:00Z",
-        "image_options": {},
-        **manifest,
-    }
     written = probes if regions else [replace(probe, regions=()) for probe in probes]
-    lines = [json.dumps({"sightline_probes": 1})] + [json.dumps(asdict(p), ensure_ascii=False) for p in written]
-    folder.open(facts, list(arms), ("\n".join(lines) + "\n").encode())
+    facts = {"weight_digest": ("ab" if shift == 0 else "ef") * 32, "probe_digest": probe_digest, "seed": seed}
+    folder = begin_run(path, arms, map(asdict, written), jpegs, facts | dict(manifest), edit_image)
     cells = grid_cells()
-    edits = [edit for edit in (split_arm(arm)[1] for arm in arms) if edit is not None]
-    views = dict.fromkeys(["orig", *(edit.view for edit in edits)])
-    records = [
-        {
-            "image_key": f"{key}.jpg@{view}",
-            "image": f"{key}.jpg",
-            "image_id": key,
-            "digest": sha256(jpeg).hexdigest(),
-            "width": SIZE[0],
-            "height": SIZE[1],
-            "layout": json.dumps([[ROWS, COLUMNS]]),
-            "cells": cells.tobytes(),
-            "preview": jpeg,
-        }
-        for view in views
-        for key, jpeg in jpegs.items()
-    ]
-    for record in records:
-        edit_image(record)
-    folder.write_images(0, "orig", records)
     base = rng.normal(0.0, 0.7, len(probes))
     for arm in arms:
         plain, edit = split_arm(arm)

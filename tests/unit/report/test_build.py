@@ -1,3 +1,5 @@
+"""The page and its tables: whole, escaped, complete; what a poor run says in place; sections that others add."""
+
 from __future__ import annotations
 
 import csv
@@ -5,83 +7,76 @@ import io
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from sightline.core.table import Table
+from sightline.commands.run import print_summary
+from sightline.core.table import Table, TableColumn, format_range
 from sightline.core.text import BEGINNINGS
 from sightline.errors import SightlineError
+from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
+from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
+from sightline.report.sections.contract import runs_table
+from sightline.report.sections.geometry import geometry_table, strata_table
+from sightline.report.summary import main_table, summarise
+from sightline.rows import load_run
+from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
-from tests.unit.report.conftest import DRAWS, notes, outline
-from tests.unit.report.fake_run import HOSTILE, break_margin, make_run
+from tests.unit.report.conftest import DRAWS, Page, page_of, report_on
+from tests.unit.report.fake_run import COLUMNS, HOSTILE, ROWS, break_margin, make_run
 
 TABLES = (
-    "main",
-    "contract",
-    "runs",
-    "paired_differences",
-    "correct_positive_provenance",
-    "calibration",
-    "thresholds",
-    "flips",
-    "geometry",
-    "scale_strata",
-    "association",
-    "cost",
-)
+    "main", "contract", "runs", "paired_differences", "correct_positive_provenance", "calibration", "thresholds",
+    "flips", "geometry", "scale_strata", "association", "cost",
+)  # fmt: skip
+SECTIONS_OF_ANY_RUN = (
+    "frontier", "contract", "differences", "provenance", "pictures", "calibration", "geometry", "legibility", "cost",
+)  # fmt: skip
 
 
-def test_every_table_is_there_in_three_formats(report: Path) -> None:
+def test_every_table_is_there_in_three_formats(report: Page) -> None:
     for name in TABLES:
         for suffix in ("csv", "md", "tex"):
-            assert (report.parent / "tables" / f"{name}.{suffix}").stat().st_size > 0
-    rows = list(csv.DictReader((report.parent / "tables/main.csv").open()))
+            assert report.file(f"{name}.{suffix}").stat().st_size > 0
+    rows = report.rows("main")
     assert [row["arm"] for row in rows][:3] == ["full", "target:0.15", "target:0.3"]
     assert float(rows[0]["accuracy_low"]) <= float(rows[0]["accuracy"]) <= float(rows[0]["accuracy_high"])
 
 
-def test_the_page_is_whole_and_asks_for_nothing(report: Path) -> None:
-    page = outline(report)
-    for section in ("contract", "frontier", "differences", "provenance", "pictures", "calibration", "geometry", "cost"):
-        assert section in page.ids
-    assert len(page.ids) == len(set(page.ids))
-    outside = [r for r in page.references if not r.startswith(("#", "data:image/jpeg;base64,"))]
+def test_the_page_is_whole_and_asks_for_nothing(report: Page) -> None:
+    assert set(SECTIONS_OF_ANY_RUN) <= set(report.ids)
+    assert len(report.ids) == len(set(report.ids))
+    outside = [r for r in report.outline.references if not r.startswith(("#", "data:image/jpeg;base64,"))]
     assert outside == []
-    text = report.read_text(encoding="utf-8")
-    assert set(re.findall(r"https?://[^\s\"'<]+", text)) == {"http://www.w3.org/2000/svg"}
-    assert "@import" not in text
-    assert "url(http" not in text
+    assert set(re.findall(r"https?://[^\s\"'<]+", report.text)) == {"http://www.w3.org/2000/svg"}
+    assert "@import" not in report.text
+    assert "url(http" not in report.text
+    headings = re.findall(r"<h2[^>]*>\s*(.*?)\s*</h2>", report.text)
+    assert headings[:5] == ["In short", "Frontier", "Contract", "Differences", "Provenance"]
 
 
-def test_words_say_what_the_intervals_allow(report: Path) -> None:
-    text = " ".join("".join(outline(report).text).split())
-    assert re.search(r"target:0.5 keeps 50%; accuracy 0\.\d{3}, (not distinguishable|lower|higher)", text)
-    assert "of the evidence survives in merges" in text
-    assert re.search(r"not distinguishable from Full: [−+]?0\.\d{3} to [−+]?0\.\d{3}", text)
-
-
-def test_the_first_picture_is_correct_without_evidence(report: Path) -> None:
-    text = report.read_text(encoding="utf-8")
-    assert text.index('id="hero"') < text.index('id="gallery"')
-    caption = re.search(r"<figcaption>(.*?)</figcaption>", text, re.S)
+def test_the_page_says_what_the_intervals_allow_and_shows_a_right_answer_without_evidence(report: Page) -> None:
+    said = " ".join("".join(report.outline.text).split())
+    assert re.search(r"target:0.5 keeps 50%; accuracy 0\.\d{3}, (not distinguishable|lower|higher)", said)
+    assert "of the evidence survives in merges" in said
+    assert re.search(r"not distinguishable from Full: [−+]?0\.\d{3} to [−+]?0\.\d{3}", said)
+    assert report.text.index('id="hero"') < report.text.index('id="gallery"')
+    caption = re.search(r"<figcaption>(.*?)</figcaption>", report.text, re.S)
     assert caption is not None
     assert "The same answer, with and without the evidence." in caption[1]
 
 
-def test_hostile_strings_stay_text(report: Path) -> None:
-    text = report.read_text(encoding="utf-8")
-    assert HOSTILE not in text
-    assert "document.title='owned'</script>" not in text
-    assert len(re.findall(r"<script", text)) == 2
-    assert "script-src 'sha256-" in text
-
-
-def test_previews_are_inlined_once(report: Path) -> None:
-    text = report.read_text(encoding="utf-8")
-    jpegs = re.findall(r"/9j/[A-Za-z0-9+/=]{200,}", text)
+def test_hostile_strings_stay_text_and_previews_are_inlined_once(report: Page) -> None:
+    assert HOSTILE not in report.text
+    assert "document.title='owned'</script>" not in report.text
+    assert len(re.findall(r"<script", report.text)) == 2
+    assert "script-src 'sha256-" in report.text
+    jpegs = re.findall(r"/9j/[A-Za-z0-9+/=]{200,}", report.text)
     assert len(jpegs) == len(set(jpegs)) == 20
 
 
@@ -91,164 +86,157 @@ def test_a_report_needs_no_torch_and_stays_small(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", images=60, arms=[*arms, "visionzip:0.3"])
     code = (
         "import sys; from sightline.report.build import build_report; "
-        f"build_report([{str(run)!r}], {str(tmp_path / 'out')!r}, draws={DRAWS}); assert 'torch' not in sys.modules"
+        f"build_report([{str(run)!r}], {str(tmp_path / 'out')!r}, draws=100); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert (tmp_path / "out/report.html").stat().st_size < 4_000_000
 
 
-def test_a_run_without_full_says_so_in_place(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=6, arms=("target:0.3", "random:0.3"))
-    page = build_report([run], tmp_path / "out", draws=DRAWS)
-    assert "no full arm" in notes(page)
-    assert "flips are counted against Full" in notes(page)
-    assert (tmp_path / "out/tables/main.csv").exists()
-    assert not (tmp_path / "out/tables/paired_differences.csv").exists()
+POOR: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "no full": (
+        {"images": 6, "arms": ("target:0.3", "random:0.3")},
+        ["no full arm", "flips are counted against Full"],
+    ),
+    "full alone": ({"images": 5, "arms": ("full",)}, ["Full is the only arm"]),
+    "one image": ({"images": 1, "arms": ("full", "grid:0.3")}, ["fewer than two images"]),
+    "yes alone": ({"images": 8, "labels": ("yes",)}, ["every probe has label yes", "thresholds need both labels"]),
+    "no alone": ({"images": 8, "labels": ("no",)}, ["every probe has label no", "thresholds need both labels"]),
+    "no regions": (
+        {"images": 8, "regions": False},
+        ["no probe has a region", "the frontier has no points", "no geometry to validate"],
+    ),
+    "a margin that is none": (
+        {"images": 8, "edit_row": break_margin("img0003:yes", "target:0.3")},
+        ["1 probe has a non-finite margin in some arm (first: img0003:yes)"],
+    ),
+    "an arm that overflowed": (
+        {"images": 6, "edit_row": break_margin("", "grid:0.3", float("inf"))},
+        ["arm grid:0.3 has no finite margin"],
+    ),
+}
 
 
-def test_full_alone_still_makes_a_report(tmp_path: Path) -> None:
-    page = build_report([make_run(tmp_path / "run", images=5, arms=("full",))], tmp_path / "out", draws=DRAWS)
-    assert "Full is the only arm" in notes(page)
+@pytest.mark.parametrize("case", POOR)
+def test_what_a_run_lacks_is_a_line_in_place_and_the_rest_is_reported(case: str, tmp_path: Path) -> None:
+    run, lines = POOR[case]
+    page = page_of(tmp_path, **run)
+    for line in lines:
+        assert line in page.notes
+    assert "this section cannot be made" not in page.text
+    assert page.outline.stack == []
+    main = {row["arm"]: row for row in page.rows("main")}
+    assert page.has("paired_differences") == (len(main) > 1 and "full" in main)
+    assert ("grid:0.3" in main) == (case not in ("an arm that overflowed", "no full", "full alone"))
+    if case == "one image":
+        assert main["full"]["accuracy"]
+        assert main["full"]["accuracy_low"] == ""
+    if case == "a margin that is none":
+        assert {row["probes"] for row in page.rows("contract")} == {"15"}, "every arm is judged on the same probes"
 
 
 def test_mixed_probe_sets_are_named_and_reported_side_by_side(run: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", images=6, arms=("full", "grid:0.3"), seed=9, probe_digest="99" * 32)
-    page = build_report([run, other], tmp_path / "out", draws=DRAWS)
-    assert "mixed probe sets" in notes(page)
-    rows = list(csv.DictReader((tmp_path / "out/tables/main.csv").open()))
-    assert {("run", "target:0.3"), ("other", "grid:0.3")} <= {(row["run"], row["arm"]) for row in rows}
-
-
-def test_one_image_has_no_intervals_but_a_report(tmp_path: Path) -> None:
-    page = build_report([make_run(tmp_path / "run", images=1)], tmp_path / "out", draws=DRAWS)
-    assert "fewer than two images" in notes(page)
-    row = next(iter(csv.DictReader((tmp_path / "out/tables/main.csv").open())))
-    assert row["accuracy"]
-    assert row["accuracy_low"] == ""
-
-
-@pytest.mark.parametrize("label", ["yes", "no"])
-def test_a_single_class_is_one_line_each(tmp_path: Path, label: str) -> None:
-    page = build_report([make_run(tmp_path / "run", images=8, labels=(label,))], tmp_path / "out", draws=DRAWS)
-    assert f"every probe has label {label}" in notes(page)
-    assert "thresholds need both labels" in notes(page)
-    assert (tmp_path / "out/tables/main.csv").exists()
-
-
-def test_empty_regions_leave_the_answers(tmp_path: Path) -> None:
-    page = build_report([make_run(tmp_path / "run", images=8, regions=False)], tmp_path / "out", draws=DRAWS)
-    found = notes(page)
-    assert "no probe has a region" in found
-    assert "the frontier has no points" in found
-    assert "no geometry to validate" in found
-    assert (tmp_path / "out/tables/paired_differences.csv").exists()
-    outline(page)
-
-
-def test_non_finite_margins_are_left_out_and_counted(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=8, edit_row=break_margin("img0003:yes", "target:0.3"))
-    page = build_report([run], tmp_path / "out", draws=DRAWS)
-    assert "1 probe has a non-finite margin in some arm (first: img0003:yes)" in notes(page)
-    rows = list(csv.DictReader((tmp_path / "out/tables/contract.csv").open()))
-    assert {row["probes"] for row in rows} == {"15"}, "every arm is judged on the same probes"
-
-
-def test_an_arm_that_overflowed_does_not_take_the_others_with_it(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=6, edit_row=break_margin("", "grid:0.3", float("inf")))
-    page = build_report([run], tmp_path / "out", draws=DRAWS)
-    assert "arm grid:0.3 has no finite margin" in notes(page)
-    assert "grid:0.3" not in (tmp_path / "out/tables/main.csv").read_text()
+    page = report_on(tmp_path / "out", run, other)
+    assert "mixed probe sets" in page.notes
+    assert {("run", "target:0.3"), ("other", "grid:0.3")} <= {(row["run"], row["arm"]) for row in page.rows("main")}
 
 
 def test_nothing_usable_is_an_error(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", images=3, edit_row=break_margin("", None))
-    with pytest.raises(SightlineError, match="no usable plain row"):
-        build_report([run], tmp_path / "out", draws=DRAWS)
-    with pytest.raises(SightlineError, match="not a run folder"):
-        build_report([tmp_path / "nowhere"], tmp_path / "out")
-    with pytest.raises(SightlineError, match="no run folder"):
-        build_report([], tmp_path / "out")
+    for runs, about in (([run], "no usable plain row"), ([tmp_path / "nowhere"], "not a run folder"), ([], "no run")):
+        with pytest.raises(SightlineError, match=about):
+            build_report(runs, tmp_path / "out")
 
 
-def test_an_unfinished_run_is_named(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=6)
+def test_an_unfinished_run_is_named_and_a_broken_preview_costs_the_pictures_alone(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", images=4, edit_image=lambda record: record.update(preview=b"broken"))
     RunFolder(run).rows_file("grid:0.3", 0).unlink()
-    page = build_report([run], tmp_path / "out", draws=DRAWS)
-    assert "the run is not finished" in notes(page)
+    page = report_on(tmp_path / "out", run)
+    assert "the run is not finished" in page.notes
+    assert "is not a readable picture" in page.notes
+    assert 'id="gallery"' not in page.text
+    assert "<noscript>" not in page.text
 
 
-def test_a_broken_preview_costs_the_pictures_alone(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=4)
-    folder = RunFolder(run)
-    from sightline.rows.run import load_run
-
-    records = [{**record, "preview": b"broken"} for record in load_run(run).images.to_pylist()]
-    folder.images_file(0, "orig").unlink()  # records that are there stay
-    folder.write_images(0, "orig", records)
-    page = build_report([run], tmp_path / "out", draws=DRAWS)
-    assert "is not a readable picture" in notes(page)
-    assert 'id="gallery"' not in page.read_text()
-    assert "<noscript>" not in page.read_text()
-
-
-def test_no_pictures_on_request(run: Path, tmp_path: Path) -> None:
-    page = build_report([run], tmp_path / "out", cases=0, draws=DRAWS)
-    assert "no case to show" in notes(page)
-    assert "data:image" not in page.read_text()
-
-
-def test_interventions_have_a_section_of_their_own(tmp_path: Path) -> None:
+def test_rows_under_an_intervention_nobody_knows_have_a_section_of_their_own(tmp_path: Path) -> None:
     def delete(row: dict[str, Any]) -> None:
         if row["arm"] == "grid:0.3":
             row["intervention"] = "delete"
 
-    page = build_report([make_run(tmp_path / "run", images=6, edit_row=delete)], tmp_path / "out", draws=DRAWS)
-    assert "interventions" in outline(page).ids
-    assert "grid:0.3" not in (tmp_path / "out/tables/main.csv").read_text()
-    assert ",delete," in (tmp_path / "out/tables/interventions.csv").read_text()
+    page = page_of(tmp_path, images=6, edit_row=delete)
+    assert "interventions" in page.ids
+    assert "grid:0.3" not in page.file("main.csv").read_text()
+    assert ",delete," in page.file("interventions.csv").read_text()
 
 
-def test_further_references_and_the_association_of_coverage(run: Path, tmp_path: Path) -> None:
-    build_report([run], tmp_path / "out", references=["random:0.3"], draws=DRAWS, cases=1)
-    rows = list(csv.DictReader((tmp_path / "out/tables/paired_differences.csv").open()))
-    pair = [r for r in rows if (r["arm"], r["against"], r["label"]) == ("target:0.3", "random:0.3", "PosECR")]
-    assert len(pair) == 1
-    assert float(pair[0]["diff_low"]) > 0, "the target selector keeps more of the evidence than chance"
-    assert pair[0]["words"].startswith("higher than random:0.3 by")
-    found = list(csv.DictReader((tmp_path / "out/tables/association.csv").open()))
+def test_further_references_the_association_of_coverage_and_no_pictures_on_request(run: Path, tmp_path: Path) -> None:
+    page = report_on(tmp_path, run, references=["random:0.3"], cases=0)
+    assert "no case to show" in page.notes
+    assert "data:image" not in page.text
+    asked = ("target:0.3", "random:0.3", "PosECR")
+    (pair,) = (r for r in page.rows("paired_differences") if (r["arm"], r["against"], r["label"]) == asked)
+    assert float(pair["diff_low"]) > 0, "the target selector keeps more of the evidence than chance"
+    assert pair["words"].startswith("higher than random:0.3 by")
+    found = page.rows("association")
     assert {row["budget"] for row in found} == {"0.3", "0.5"}
     assert all(-1 <= float(row["r_low"]) <= float(row["r_high"]) <= 1 for row in found if row["r"])
     with pytest.raises(SightlineError, match=r"did you mean 'random:0\.3'"):
-        build_report([run], tmp_path / "out", references=["randm:0.3"], draws=DRAWS)
+        report_on(tmp_path, run, references=["randm:0.3"])
 
 
-def test_arms_that_differ_in_their_seed_are_described_together(tmp_path: Path) -> None:
+def test_arms_that_differ_in_their_seed_are_described_together_and_others_compared_with_all(tmp_path: Path) -> None:
     def seeded(row: dict[str, Any]) -> None:
         if row["selector"] == "random":
-            row["arguments"] = '{"seed": ' + row["arm"].split("=")[1] + "}"
-            row["budget"] = "0.3"
+            row |= {"arguments": f'{{"seed": {row["arm"].partition(",")[2] or 0}}}', "budget": "0.3"}
 
-    arms = ("full", "random:0.3,seed=1", "random:0.3,seed=2", "random:0.3,seed=3")
-    run = make_run(tmp_path / "run", images=6, arms=arms, edit_row=seeded)
-    build_report([run], tmp_path / "out", draws=DRAWS)
-    (row,) = csv.DictReader((tmp_path / "out/tables/seeds.csv").open())
-    assert row["family"] == "random:0.3"
-    assert row["seeds"] == "3"
+    arms = ("full", "target:0.3", "random:0.3", "random:0.3,1", "random:0.3,2", "grid:0.5")
+    page = page_of(tmp_path, images=10, arms=arms, edit_row=seeded)
+    (row,) = page.rows("seeds")
+    assert (row["family"], row["seeds"]) == ("random:0.3", "3")
     assert float(row["accuracy_low"]) <= float(row["accuracy"]) <= float(row["accuracy_high"])
+    found = page.frame("seed_differences")
+    assert (set(found["arm"]), set(found["against"])) == ({"target:0.3"}, {"random:0.3"})
+    assert set(found["label"]) == {"Accuracy", "hFPR", "PosECR"}
+    main = page.frame("main").set_index("arm")["pos_ecr"]
+    seeds = [arm for arm in main.index if arm.startswith("random")]
+    line = found[found["label"] == "PosECR"].iloc[0]
+    assert line["diff"] == pytest.approx(main["target:0.3"] - main[seeds].mean())
+    assert line["diff_low"] <= line["diff"] <= line["diff_high"]
 
 
-def test_headings_are_words_that_a_reader_knows(run: Path, tmp_path: Path) -> None:
-    page = build_report([run], tmp_path / "out", draws=DRAWS).read_text(encoding="utf-8")
-    headings = re.findall(r"<h2[^>]*>\s*(.*?)\s*</h2>", page)
-    assert headings[:8] == [
-        "In short", "Frontier", "Contract", "Differences", "Provenance", "Pictures", "Calibration", "Geometry",
-    ]  # fmt: skip
+def test_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "target:0.3,1", "target:0.3,2", "shuffled:0.3")
+
+    def swept(row: dict[str, Any]) -> None:
+        weight = {"1": 0.5, "2": 1.0}.get(row["plain_arm"].partition(",")[2], 0.85)
+        if row["selector"] == "target":
+            row |= {"arguments": f'{{"weight": {weight}}}', "budget": "0.3"}
+
+    page = page_of(tmp_path, images=10, arms=arms, edit_row=swept)
+    accuracy = page.frame("main").set_index("arm").loc[list(arms[1:4]), "accuracy"]
+    (sweep,) = page.frame("sweeps").to_dict("records")
+    assert (sweep["family"], sweep["factor"], sweep["settings"]) == ("target:0.3", "weight", "0.5, 0.85, 1.0")
+    assert (sweep["frozen"], sweep["accuracy"]) == (0.85, accuracy["target:0.3"])
+    assert (sweep["accuracy_low"], sweep["accuracy_high"]) == (accuracy.min(), accuracy.max())
+    printed = format_range(accuracy.min(), accuracy.max(), "score")
+    assert f"{accuracy.min():.3f}" in printed
+    assert sweep["accuracy_range"] == printed
+    assert f"| 0.5, 0.85, 1.0 | 0.85 | {printed} |" in page.file("sweeps.md").read_text()
+    shuffled = page.frame("shuffled").set_index("arm")
+    assert set(shuffled.index) == set(arms[1:4])
+    line = shuffled.loc["target:0.3"]
+    assert line["delta_pn_average"] == pytest.approx(line["control_pn_average"] - line["pn_average"])
+    assert line["delta_pn_average_low"] <= line["delta_pn_average"] <= line["delta_pn_average_high"]
+    assert "Shuffling the scores changes coverage most under" in page.text
+    one = page_of(tmp_path / "one", images=6, arms=("full", "target:0.3", "shuffled:0.3"), labels=("yes",))
+    assert "there is no P/N average to compare" in one.text
 
 
 def test_a_kill_between_tables_and_page_leaves_no_page_that_does_not_fit_them(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = build_report([run], tmp_path / "out", draws=100, cases=2)
+    run = make_run(tmp_path / "run", images=3, arms=("full", "grid:0.3"))
+    page = report_on(tmp_path / "out", run, draws=50)
     plain = Table.write
     written: list[str] = []
 
@@ -260,21 +248,200 @@ def test_a_kill_between_tables_and_page_leaves_no_page_that_does_not_fit_them(
 
     monkeypatch.setattr(Table, "write", stopped)
     with pytest.raises(KeyboardInterrupt):
-        build_report([run], tmp_path / "out", draws=100, cases=2)
+        report_on(tmp_path / "out", run, draws=50)
     assert len(written) == 3
-    assert not page.exists()
+    assert not page.path.exists()
 
 
 def test_no_cell_of_a_table_is_a_formula(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3"), manifest={"model": "=cmd|' /C calc'!A0"})
-    page = build_report([run], tmp_path / "out", draws=100, cases=2)
-    cells = [
-        cell
-        for file in (page.parent / "tables").glob("*.csv")
-        for row in csv.reader(io.StringIO(file.read_text(encoding="utf-8")))
-        for cell in row
-    ]
+    page = page_of(tmp_path, images=4, arms=("full", "target:0.3"), manifest={"model": "=cmd|' /C calc'!A0"}, draws=100)
+    files = [file.read_text(encoding="utf-8") for file in page.file(".").glob("*.csv")]
+    cells = [cell for file in files for row in csv.reader(io.StringIO(file)) for cell in row]
     assert any(cell.startswith("'=cmd") for cell in cells)
     for cell in cells:
         if cell.startswith(BEGINNINGS):
             float(cell)  # a number is all that may begin so
+
+
+# Sections: others may add some, and one that fails says so.
+
+
+@pytest.fixture
+def register() -> Iterator[Any]:
+    """Registers sections, or places where one should be, for one test."""
+    added: list[str] = []
+
+    def add(name: str, maker: Any) -> None:
+        SECTIONS.add(name, maker)
+        added.append(name)
+
+    yield add
+    for name in added:
+        del SECTIONS._entries[name]
+
+
+def test_every_section_is_registered_by_its_id_and_has_a_place_of_its_own() -> None:
+    makers = [SECTIONS.get(name) for name in SECTIONS]
+    assert [maker.id for maker in makers] == list(SECTIONS)
+    assert len({maker.order for maker in makers}) == len(makers)
+    assert all(maker.title for maker in makers)
+
+
+def test_the_page_has_its_sections_in_order(edited: Page) -> None:
+    assert edited.headings == [
+        "overview", *SECTIONS_OF_ANY_RUN, "validity", "deletion", "occlusion", "image-dependence", "positions",
+        "interventions",
+    ]  # fmt: skip
+    assert "this section cannot be made" not in edited.text
+
+
+def test_a_new_section_has_its_place_and_tables_and_one_that_fails_says_why_in_one_line(
+    register: Any, run: Path, tmp_path: Path
+) -> None:
+    class Tokens(SectionMaker):
+        id = "tokens"
+        title = "Tokens"
+        order = 75
+        lead = "How many tokens each arm kept."
+
+        def fill(self, section: Section, context: Context) -> None:
+            kept = context.source.frame.groupby("arm", sort=False)["k_tokens"].mean().reset_index()
+            columns = [TableColumn("arm", "Arm"), TableColumn("k_tokens", "K", "number")]
+            section.add(lambda: Table("tokens", "Tokens", "", columns, pd.DataFrame(kept)))
+
+    def broken(name: str, error: Exception) -> type[SectionMaker]:
+        def fail(*_: Any) -> None:
+            raise error
+
+        return type("Broken", (SectionMaker,), {"id": name, "title": "Broken", "order": 21, "fill": fail})
+
+    failing = {
+        "broken_a": (SightlineError("nothing to weigh"), "nothing to weigh"),
+        "broken_b": (KeyError("weight"), "KeyError: &#39;weight&#39;"),
+        "broken_c": (ValueError("two\nlines"), "ValueError: two lines"),
+    }
+    register("tokens", Tokens)
+    for name, (error, _) in failing.items():
+        register(name, broken(name, error))
+    register("elsewhere", "a_package_that_is_not_installed.sections:Elsewhere")
+    page = report_on(tmp_path, run)
+    assert page.headings[1:6] == ["frontier", *failing, "contract"]
+    assert page.headings[page.headings.index("legibility") + 1] == "tokens"
+    assert page.file("tokens.csv").read_text().startswith("model,arm,k_tokens\nreader-mini,full,300.0\n")
+    for _, words in failing.values():
+        assert f"this section cannot be made: {words}<" in page.text
+    assert page.headings[-1] == "elsewhere", "what cannot even be imported is named at the end"
+    assert "No module named" in page.text
+
+
+def test_the_contract_says_which_route_served_a_run_where_it_is_recorded(tmp_path: Path) -> None:
+    own = "the model's own decoder: it has layers of type sliding_attention"
+    told = make_run(tmp_path / "told", images=2, manifest={"served_by": {"images": "General", "language": own}})
+    silent = make_run(tmp_path / "silent", images=2)
+    runs = runs_table(read_source([told, silent])).frame
+    assert runs["served_by"].tolist() == [f"General, {own}", "not recorded"]
+
+
+def without_margin(row: dict[str, Any]) -> None:
+    row |= dict.fromkeys(("margin", "loss_yes", "loss_no", "greedy_yes", "greedy_no"))
+
+
+def test_a_run_whose_scorer_gives_no_margin_is_reported_without_what_needs_one(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "target:0.3+remove_evidence", "full+occlude_evidence", "full+occlude_random")
+    page = page_of(tmp_path, images=8, arms=arms, edit_row=without_margin)
+    assert "this section cannot be made" not in page.text
+    assert page.headings[1:10] == list(SECTIONS_OF_ANY_RUN)
+    main = page.frame("main").set_index("arm")
+    assert main["accuracy"].between(0, 1).all()
+    assert main["auroc"].isna().all()
+    assert main["unsupported"].notna().any()
+    assert "the rows have no margin" in page.notes
+    assert page.has("deletion")
+    assert not page.has("occlusion")
+
+
+def test_answers_in_words_are_reported_too_and_rows_of_before_have_no_legibility(tmp_path: Path) -> None:
+    """Rows as a scorer of open answers writes them: a label and an answer in words, and whether it is right."""
+
+    def in_words(row: dict[str, Any]) -> None:
+        without_margin(row)
+        row |= {"label": "14.50", "predicted": "14.50" if row["correct"] else "1450", "legibility": None}
+
+    page = page_of(tmp_path, images=6, arms=("full", "target:0.3", "grid:0.3"), edit_row=in_words)
+    assert "this section cannot be made" not in page.text
+    main = page.frame("main").set_index("arm")
+    assert main["accuracy"].between(0, 1).all()
+    assert main["hfpr"].isna().all()
+    assert "legibility" not in page.ids
+
+
+# Geometry: thirds of scale, what the model sees, legibility.
+
+
+def test_thirds_hold_the_same_number_of_probes(run: Path) -> None:
+    source = read_source([run])
+    sizes = source.runs[0].scales
+    assert len(sizes) == 40
+    assert sizes["median_cell_area"].to_numpy() == pytest.approx(1 / (ROWS * COLUMNS), rel=1e-4)
+    frame = strata_table(source).frame
+    one = frame[(frame["arm"] == "full") & (frame["by"] == "evidence area")]
+    assert one["probes"].sum() == 20
+    assert one["probes"].max() - one["probes"].min() <= 1
+    assert one["stratum"].tolist() == ["smallest third", "middle third", "largest third"]
+    assert "median cell area" not in set(frame["by"]), "a fixed raster has nothing to split by cell size"
+
+
+RELATIVE = {"relative_pos_ecr", "relative_anchor_ecr", "relative_neg_src", "unsupported_by_pruning"}
+WARNING = "5 of 20 positives (25%) lie wholly outside what the model sees"
+
+
+@pytest.fixture(scope="module")
+def crop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def cropped(row: dict[str, Any]) -> None:
+        """A processor that leaves out every fourth image's evidence."""
+        if int(row["image_id"][-2:]) % 4 == 0:
+            row |= {"visible": 0.0, "ecr": 0.0, "anchor_ecr": 0.0, "legibility": 0.0}
+
+    arms = ("full", "target:0.3", "random:0.3", "visionzip:0.3")
+    return make_run(tmp_path_factory.mktemp("runs") / "crop", arms=arms, edit_row=cropped)
+
+
+def test_coverage_of_what_is_visible_stands_beside_coverage_where_they_differ(run: Path, crop: Path) -> None:
+    def shown(summary: Any) -> set[str]:
+        return {column.key for table in (main_table(summary), geometry_table(summary)) for column in table.columns}
+
+    assert not shown(summarise(read_source([run]), DRAWS)) & RELATIVE
+    cropped = summarise(read_source([crop]), DRAWS)
+    assert shown(cropped) >= RELATIVE
+    full = cropped.arms.set_index("arm").loc["full"]
+    assert (full["pos_ecr"], full["visible_evidence"], full["relative_pos_ecr"]) == (0.75, 0.75, 1.0)
+    assert full["unsupported"] > full["unsupported_by_pruning"] == 0.0
+    rules = ["relative_pos_ecr(full) >= 1", "illegible(full) <= 0.1", "legibility(full) >= 3", "pos_ecr(full) >= 0.9"]
+    results, _ = run_gate(crop, rules, least_n=1, draws=DRAWS)
+    assert [result.passed for result in results] == [True, False, True, False]
+
+
+def test_report_and_run_warn_in_one_line_and_legibility_says_which_measure_orders(
+    run: Path, crop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    for folder, warns in ((run, False), (crop, True)):
+        assert any(WARNING in note for note in read_source([folder]).notes) == warns
+        print_summary(load_run(folder))
+        printed = capsys.readouterr().out
+        assert (WARNING in printed) == ("Relative" in printed.split(WARNING)[0]) == warns
+    page = report_on(tmp_path, crop)
+    assert WARNING in page.text
+    assert "legibility" in page.ids
+    table = page.frame("legibility").set_index("arm")
+    assert table.index.tolist() == ["full", "target:0.3", "random:0.3", "visionzip:0.3"]
+    assert {"accuracy", "pos_ecr", "legibility", "illegible", "changed"} <= set(table.columns)
+    assert table["changed"].isna().tolist() == [True, False, False, False]
+    legibility = table["legibility"].to_dict()
+    assert legibility["full"] > legibility["random:0.3"]
+    ordering = page.frame("legibility_ordering")
+    over = [("arms", "answer changed"), ("answers", "answer changed"), ("arms", "margin moved")]
+    assert list(zip(ordering["over"], ordering["change"], strict=True)) == [*over, ("answers", "margin moved")]
+    said = page.file("legibility_ordering.md").read_text(encoding="utf-8")
+    assert "Over 3 arms" in said
+    assert "coverage has rho = " in said

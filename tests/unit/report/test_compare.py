@@ -1,116 +1,193 @@
+"""Two runs compared; the commands around reports, comparisons and gates."""
+
 from __future__ import annotations
 
-import csv
 import re
 import shutil
 from html import unescape
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from sightline.cli import main
+from sightline.commands.report import compare, gate, report
+from sightline.commands.rows import rows
 from sightline.errors import SightlineError
 from sightline.report.compare import compare_runs
-from tests.unit.report.conftest import DRAWS
+from sightline.store.folder import RunFolder
+from tests.unit.report.conftest import comparison_of
 from tests.unit.report.fake_run import make_run
-
-
-def table(out: Path, name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader((out / "tables" / f"{name}.csv").open()))
 
 
 def test_a_run_compared_with_itself_differs_in_nothing_and_says_what_its_images_leave_open(
     run: Path, tmp_path: Path
 ) -> None:
-    twin = tmp_path / "twin"
-    shutil.copytree(run, twin)
-    page = compare_runs(run, twin, tmp_path / "out", draws=DRAWS)
-    between = table(tmp_path / "out", "between_runs")
+    shutil.copytree(run, tmp_path / "twin")
+    page = comparison_of(tmp_path / "out", run, tmp_path / "twin")
+    between = page.rows("between_runs")
     assert all(row["words"].startswith("not distinguishable from A: −") for row in between if row["diff_low"])
-    accuracy = [row for row in between if row["label"] == "Accuracy"]
     away = 1 - 0.025 ** (1 / 20)  # what 20 images without a change leave open
-    for row in accuracy:
-        assert (float(row["diff_low"]), float(row["diff_high"])) == pytest.approx((-away, away), abs=1e-3)
-    text = page.read_text(encoding="utf-8")
-    assert "no arm's accuracy is shown to change; −0.168 to +0.168 is what these images leave open" in unescape(text)
-    assert "0.000 to 0.000" not in text
-    same = table(tmp_path / "out", "sameness")
+    for row in between:
+        if row["label"] == "Accuracy":
+            assert (float(row["diff_low"]), float(row["diff_high"])) == pytest.approx((-away, away), abs=1e-3)
+    said = "no arm's accuracy is shown to change; −0.168 to +0.168 is what these images leave open"
+    assert said in unescape(page.text)
+    assert "0.000 to 0.000" not in page.text
+    same = page.rows("sameness")
     assert {row["same_margin"] for row in same} == {row["same_cells"] for row in same} == {"1.0"}
-    assert {row["flips"] for row in table(tmp_path / "out", "flips_between_runs")} == {"0"}
-    assert table(tmp_path / "out", "run_differences")[0]["field"] == "none"
-    assert "every margin is the same in A and B" in page.read_text()
+    assert {row["flips"] for row in page.rows("flips_between_runs")} == {"0"}
+    assert page.rows("run_differences")[0]["field"] == "none"
+    assert "every margin is the same in A and B" in page.text
 
 
-def test_a_comparison_says_which_folder_is_which(run: Path, tmp_path: Path) -> None:
-    other = make_run(tmp_path / "after", arms=("full", "target:0.3"), shift=1.5)
-    text = compare_runs(run, other, tmp_path / "out", draws=DRAWS, cases=0).read_text(encoding="utf-8")
-    assert "<h1>Comparison of run (A) and after (B)</h1>" in text
-    assert "A is run, B is after." in text
-    assert re.search(
-        r'<p class="headline">From run to after accuracy of \S+( and \S+)? is (lower|higher), of 2 arms', text
-    )
-    assert "Run <b>A = run</b>" in text
-    alike = make_run(tmp_path / "elsewhere" / "run", arms=("full", "target:0.3"), shift=0.5)
-    text = compare_runs(run, alike, tmp_path / "again", draws=DRAWS, cases=0).read_text(encoding="utf-8")
-    assert f"Comparison of {run.resolve()} (A) and {alike.resolve()} (B)" in text, "folders that are called alike"
-
-
-def test_a_comparison_keeps_oracles_in_a_panel_of_their_own(tmp_path: Path) -> None:
-    arms = ("full", "protected:0.3", "target:0.3")
-    runs = [make_run(tmp_path / name, arms=arms, shift=shift) for name, shift in (("a", 0.0), ("b", 0.5))]
-    compare_runs(runs[0], runs[1], tmp_path / "out", draws=DRAWS, cases=0)
-    order = [row["arm"] for row in table(tmp_path / "out", "between_runs")]
-    assert list(dict.fromkeys(order)) == ["full", "target:0.3", "protected:0.3"]
-    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert "<b>protected:0.3</b> (oracle: reads the annotated boxes) accuracy" in text
-
-
-def test_what_a_new_checkpoint_changes(run: Path, tmp_path: Path) -> None:
-    other = make_run(tmp_path / "other", arms=("full", "target:0.3", "grid:0.5"), shift=0.5)
-    page = compare_runs(run, other, tmp_path / "out", draws=DRAWS)
-    text = page.read_text()
-    assert "only in A, and not compared" in text
-    assert "only in B, and not compared: grid:0.5" in text
-    assert [row["arm"] for row in table(tmp_path / "out", "sameness")] == ["full", "target:0.3"]
-    full = table(tmp_path / "out", "sameness")[0]
-    assert float(full["max_change"]) == pytest.approx(0.5)
+def test_what_a_new_checkpoint_changes_and_which_folder_is_which(run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "after", arms=("full", "target:0.3", "grid:0.5"), shift=1.5)
+    page = comparison_of(tmp_path / "out", run, other, cases=4)
+    assert "<h1>Comparison of run (A) and after (B)</h1>" in page.text
+    assert "A is run, B is after." in page.text
+    headline = r'<p class="headline">From run to after accuracy of \S+( and \S+)? is (lower|higher), of 2 arms'
+    assert re.search(headline, page.text)
+    assert "Run <b>A = run</b>" in page.text
+    assert "only in A, and not compared" in page.text
+    assert "only in B, and not compared: grid:0.5" in page.text
+    assert [row["arm"] for row in page.rows("sameness")] == ["full", "target:0.3"]
+    full = page.rows("sameness")[0]
+    assert float(full["max_change"]) == pytest.approx(1.5)
     assert float(full["same_cells"]) == 1.0
-    flips = table(tmp_path / "out", "flips_between_runs")[0]
+    flips = page.rows("flips_between_runs")[0]
     assert int(flips["no_to_yes"]) > 0
     assert int(flips["yes_to_no"]) == 0, "every margin rose"
-    assert {"weight_digest"} == {row["field"] for row in table(tmp_path / "out", "run_differences")}
-    assert [(row["run"], row["arm"]) for row in table(tmp_path / "out", "main")][:2] == [("A", "full"), ("B", "full")]
-    assert "flips vs A" in text
-    assert "The answer flips." in text
+    assert {"weight_digest"} == {row["field"] for row in page.rows("run_differences")}
+    assert [(row["run"], row["arm"]) for row in page.rows("main")][:2] == [("A", "full"), ("B", "full")]
+    assert "flips vs A" in page.text
+    near = make_run(tmp_path / "near", arms=("full", "target:0.3"), shift=0.5)
+    assert "The answer flips." in comparison_of(tmp_path / "out", run, near, cases=4).text
 
 
-def test_different_probes_are_refused(run: Path, tmp_path: Path) -> None:
-    other = make_run(tmp_path / "other", images=22, arms=("full",), probe_digest="99" * 32)
-    with pytest.raises(SightlineError, match=r"0 probes only in A, 4 only in B, 40 ids in common"):
-        compare_runs(run, other, tmp_path / "out")
-    changed = make_run(tmp_path / "changed", arms=("full",), probe_digest="98" * 32)
-    with pytest.raises(SightlineError, match="their content differs"):
-        compare_runs(run, changed, tmp_path / "out")
+def test_folders_that_are_called_alike_are_called_by_their_paths_and_oracles_keep_a_panel(tmp_path: Path) -> None:
+    arms = ("full", "protected:0.3", "target:0.3")
+    sides = (("a", 0.0), ("b", 0.5))
+    first, second = (make_run(tmp_path / name / "run", images=8, arms=arms, shift=shift) for name, shift in sides)
+    page = comparison_of(tmp_path / "out", first, second)
+    assert f"Comparison of {first.resolve()} (A) and {second.resolve()} (B)" in page.text
+    order = [row["arm"] for row in page.rows("between_runs")]
+    assert list(dict.fromkeys(order)) == ["full", "target:0.3", "protected:0.3"]
+    assert "<b>protected:0.3</b> (oracle: reads the annotated boxes) accuracy" in page.text
 
 
-def test_no_common_arm_is_refused(run: Path, tmp_path: Path) -> None:
-    other = make_run(tmp_path / "other", arms=("scope:0.4",))
-    with pytest.raises(SightlineError, match="no arm in common"):
-        compare_runs(run, other, tmp_path / "out")
+@pytest.mark.parametrize(
+    ("other", "about"),
+    [
+        ({"images": 22, "probe_digest": "99" * 32}, "0 probes only in A, 4 only in B, 40 ids in common"),
+        ({"probe_digest": "98" * 32}, "their content differs"),
+        ({"arms": ("scope:0.4",)}, "no arm in common"),
+    ],
+)
+def test_runs_that_share_no_probes_or_no_arm_are_refused(
+    run: Path, tmp_path: Path, other: dict[str, Any], about: str
+) -> None:
+    with pytest.raises(SightlineError, match=about):
+        compare_runs(run, make_run(tmp_path / "other", **{"arms": ("full",), **other}), tmp_path / "out")
 
 
 def test_runs_without_margins_are_compared_by_their_answers(tmp_path: Path) -> None:
     def without_margin(row: dict[str, Any]) -> None:
         row |= dict.fromkeys(("margin", "loss_yes", "loss_no"))
 
-    arms = ("full", "target:0.3")
-    a, b = (
-        make_run(tmp_path / name, images=6, arms=arms, shift=shift, edit_row=without_margin)
-        for name, shift in (("a", 0.0), ("b", 0.4))
-    )
-    page = compare_runs(a, b, tmp_path / "out", draws=DRAWS)
-    assert "this section cannot be made" not in page.read_text(encoding="utf-8")
-    same = pd.read_csv(tmp_path / "out" / "tables" / "sameness.csv")
+    made: dict[str, Any] = {"images": 6, "arms": ("full", "target:0.3"), "edit_row": without_margin}
+    a, b = (make_run(tmp_path / name, shift=shift, **made) for name, shift in (("a", 0.0), ("b", 0.4)))
+    page = comparison_of(tmp_path / "out", a, b)
+    assert "this section cannot be made" not in page.text
+    same = page.frame("sameness")
     assert same["same_margin"].isna().all()
     assert same["same_answer"].between(0, 1).all()
+
+
+# The commands.
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    app = typer.Typer()
+    for command in (report, compare, gate, rows):
+        app.command()(command)
+    return app
+
+
+def test_report_and_compare_say_where_they_are(app: typer.Typer, tmp_path: Path) -> None:
+    run = str(make_run(tmp_path / "run", images=4, arms=("full", "grid:0.3")))
+    for command, table in ((["report", run], "main.csv"), (["compare", run, run], "between_runs.md")):
+        out = tmp_path / command[0]
+        result = CliRunner().invoke(app, [*command, "--out", str(out), "--draws", "100", "--cases", "2"])
+        assert result.exit_code == 0, result.output
+        assert "report.html" in result.output
+        assert (out / "report.html").exists()
+        assert (out / "tables" / table).exists()
+
+
+def test_gate_exit_codes_and_files(app: typer.Typer, run: Path, tmp_path: Path) -> None:
+    files = ["--junit", str(tmp_path / "gate.xml"), "--markdown", str(tmp_path / "gate.md")]
+    asked = ["gate", str(run), "--rule", "accuracy(full) >= 0.1", *files, "--draws", "200"]
+    good = CliRunner().invoke(app, [*asked, "--least-n", "10"])
+    assert good.exit_code == 0, good.output
+    assert "passed" in good.output
+    bad = CliRunner().invoke(app, [*asked, "--rule", "posecr(random:0.3) >= 0.9", "--least-n", "10"])
+    assert bad.exit_code == 1
+    assert "failed" in bad.output
+    assert (tmp_path / "gate.xml").read_text().count("<testcase") == 2
+    assert (tmp_path / "gate.md").read_text().count("### Sightline gate") == 2, "summaries are appended"
+    few = CliRunner().invoke(app, asked)
+    assert few.exit_code == 1
+    assert "refused" in few.output
+    assert " 40 " in few.output, "n"
+    wrong = CliRunner().invoke(app, ["gate", str(run), "--rule", "accuracy(ful) >= 0.1", "--draws", "200"])
+    assert isinstance(wrong.exception, SightlineError)
+    assert str(wrong.exception) == "the run has no arm 'ful'; did you mean 'full'?"
+
+
+def test_a_gate_takes_a_file_of_rules_and_several_runs(app: typer.Typer, run: Path, tmp_path: Path) -> None:
+    worse = make_run(tmp_path / "worse", shift=-3.0, arms=("full",))
+    file = tmp_path / "rules.txt"
+    file.write_text("accuracy(full) >= 0.55  # in every run\n", encoding="utf-8")
+    options = ["--rules", str(file), "--draws", "200", "--least-n", "10"]
+    assert CliRunner().invoke(app, ["gate", str(run), *options]).exit_code == 0
+    both = CliRunner().invoke(app, ["gate", str(run), str(worse), *options])
+    assert both.exit_code == 1
+    assert "Gate on run" in both.output
+    assert "Gate on worse" in both.output
+
+
+@pytest.mark.parametrize(("words", "error"), [([], RuntimeError("a bug")), (["--debug"], SightlineError("bad input"))])
+def test_an_error_inside_the_gate_is_two_never_one(
+    words: list[str], error: Exception, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("sightline.gate.decisions.gate_runs", fail)
+    monkeypatch.setattr("sys.argv", ["sightline", *words, "gate", str(run), "--rule", "accuracy(full) >= 0.1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert str(error) in capsys.readouterr().err
+
+
+def test_commands_say_that_a_run_is_not_finished_and_a_gate_passes_only_when_asked_to(
+    app: typer.Typer, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", images=10, arms=("full", "grid:0.3"))
+    few = ["--out", str(tmp_path / "out"), "--draws", "100", "--cases", "0"]
+    commands = (["report", str(run), *few], ["rows", str(run)], ["compare", str(run), str(run), *few])
+    assert "not finished" not in CliRunner().invoke(app, commands[1]).stderr
+    RunFolder(run).rows_file("grid:0.3", 0).unlink()
+    for arguments in commands:
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        line = f"note: {run}: the run is not finished: 1 of its shards are still to be computed"
+        assert result.stderr.splitlines()[0] == line
+    asked = ["gate", str(run), "--rule", "accuracy(full) >= 0.1", "--draws", "200", "--least-n", "10"]
+    assert CliRunner().invoke(app, asked).exit_code == 1
+    assert CliRunner().invoke(app, [*asked, "--allow-partial"]).exit_code == 0

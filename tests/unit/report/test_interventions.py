@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ import pytest
 
 from sightline.core.table import format_value
 from sightline.errors import SightlineError
-from sightline.report.build import build_report
 from sightline.report.columns import signed
-from sightline.report.sections.replaced_text import text_replacement_table
+from sightline.report.sections.replaced_text import models_table, text_replacement_table
 from sightline.rows import load_run
-from sightline.rows.source import Audited, Source
-from tests.unit.report.conftest import DRAWS, notes, outline
-from tests.unit.report.fake_run import EDITED, PLAIN, break_margin, make_run
+from sightline.rows.source import Audited, Source, read_source
+from tests.unit.report.conftest import DRAWS, Page, page_of, report_on
+from tests.unit.report.fake_run import PLAIN, break_margin, make_run
 
 MADE = {
     "deletion": ("deletion", "logit_drop"),
@@ -31,51 +29,25 @@ MADE = {
 UNDISTURBED = ("main", "paired_differences", "correct_positive_provenance", "thresholds", "flips", "geometry")
 
 
-def read(page: Path, table: str) -> list[dict[str, str]]:
-    with (page.parent / "tables" / f"{table}.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def readings(page: Path) -> str:
-    text = page.read_text(encoding="utf-8")
-    return " ".join(part.split("</p>")[0] for part in text.split('<p class="reading">')[1:])
-
-
-@pytest.fixture(scope="module")
-def edited(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("edited")
-    return build_report([make_run(folder / "run", images=24, arms=EDITED)], folder / "out", draws=DRAWS, cases=6)
-
-
-def test_every_intervention_has_its_section_and_tables(edited: Path) -> None:
-    page = outline(edited)
+def test_every_intervention_has_its_section_and_tables(edited: Page, report: Page) -> None:
     for section, tables in MADE.items():
-        assert section in page.ids
+        assert section in edited.ids
         for name in tables:
-            assert f"table-{name}" in page.ids
+            assert f"table-{name}" in edited.ids
             for suffix in ("csv", "md", "tex"):
-                assert (edited.parent / "tables" / f"{name}.{suffix}").stat().st_size > 0
-    assert notes(edited) == ""
-    assert "boxes" not in page.ids, "all rows saw the annotation"
-    assert "text-replacement" not in page.ids
+                assert edited.file(f"{name}.{suffix}").stat().st_size > 0
+    assert edited.notes == ""
+    assert "boxes" not in edited.ids, "all rows saw the annotation"
+    assert "text-replacement" not in edited.ids
+    assert (set(MADE) | {"boxes"}) & set(report.ids) == {"validity"}, "arms at one budget have an association"
+    assert "boxes_ms" not in report.rows("cost")[0], "there is no detector"
 
 
-def test_plain_runs_have_none_of_them(report: Path) -> None:
-    page = outline(report)
-    assert {"deletion", "occlusion", "image-dependence", "positions", "boxes", "interventions"}.isdisjoint(page.ids)
-    assert "validity" in page.ids, "arms at one budget are enough for the association"
-
-
-def test_interventions_do_not_disturb_the_plain_tables(edited: Path, tmp_path: Path) -> None:
-    plain = build_report([make_run(tmp_path / "run", images=24, arms=PLAIN)], tmp_path / "out", draws=DRAWS, cases=6)
+def test_interventions_do_not_disturb_the_plain_tables(edited: Page, tmp_path: Path) -> None:
+    plain = page_of(tmp_path, images=24, arms=PLAIN, cases=6)
     for table in UNDISTURBED:
-        name = f"tables/{table}.csv"
-        assert (edited.parent / name).read_text() == (plain.parent / name).read_text(), table
-
-    def gallery(page: Path) -> str:
-        return page.read_text(encoding="utf-8").split('id="cases">')[1].split("</script>")[0]
-
-    assert gallery(edited) == gallery(plain)
+        assert edited.rows(table) == plain.rows(table), table
+    assert edited.packed == plain.packed
 
 
 def test_margins_that_overflow_under_an_edit_stay_there(tmp_path: Path) -> None:
@@ -83,130 +55,116 @@ def test_margins_that_overflow_under_an_edit_stay_there(tmp_path: Path) -> None:
         if row["intervention"] == "blank":
             break_margin("img0003", None)(row)
 
-    whole = build_report([make_run(tmp_path / "a", images=6, arms=EDITED)], tmp_path / "whole", draws=DRAWS)
-    run = make_run(tmp_path / "b", images=6, arms=EDITED, edit_row=overflow)
-    broken = build_report([run], tmp_path / "broken", draws=DRAWS)
-    assert "4 rows under an intervention have a non-finite margin" in notes(broken)
-    assert read(broken, "main") == read(whole, "main")
-    assert {row["n"] for row in read(broken, "image_dependence")} == {"12", "10"}
+    arms = (*PLAIN[:3], "target:0.3+blank", "full+blank")
+    whole = page_of(tmp_path / "whole", images=6, arms=arms)
+    broken = page_of(tmp_path / "broken", images=6, arms=arms, edit_row=overflow)
+    assert "4 rows under an intervention have a non-finite margin" in broken.notes
+    assert broken.rows("main") == whole.rows("main")
+    assert {row["n"] for row in broken.rows("image_dependence")} == {"12", "10"}
 
 
-def test_deletion_costs_what_restoring_brings_back(edited: Path) -> None:
-    rows = {row["variant"]: row for row in read(edited, "deletion")}
+def test_deletion_costs_what_restoring_brings_back(edited: Page) -> None:
+    rows = {row["variant"]: row for row in edited.rows("deletion")}
     assert float(rows["evidence removed"]["pos_ecr"]) == 0
     assert float(rows["evidence removed"]["change"]) < 0
     assert float(rows["evidence back, 100%"]["recovery"]) == pytest.approx(1)
     assert float(rows["other tokens instead, 100%"]["recovery"]) == pytest.approx(0)
-    assert "target:0.3 loses accuracy when the evidence is removed: −0." in readings(edited)
-    assert "of 1 arms" not in readings(edited)
-    assert "the evidence itself brings back 100% and as many other tokens 0%" in readings(edited)
+    assert "target:0.3 loses accuracy when the evidence is removed: −0." in edited.readings
+    assert "of 1 arms" not in edited.readings
+    assert "the evidence itself brings back 100% and as many other tokens 0%" in edited.readings
 
 
-def test_support_falls_with_the_evidence(edited: Path) -> None:
-    kept = next(row for row in read(edited, "logit_drop") if row["left"].startswith("evidence_only"))
+def test_support_falls_with_the_evidence(edited: Page) -> None:
+    kept = next(row for row in edited.rows("logit_drop") if row["left"].startswith("evidence_only"))
     assert kept["right"] == "anti_evidence:0.3"
     assert float(kept["pos_support_diff_low"]) > 0
     assert float(kept["support_diff"]) == pytest.approx(
         (float(kept["pos_support_diff"]) + float(kept["neg_support_diff"])) / 2, abs=1e-12
     ), "as many positives as negatives"
     assert float(kept["support_diff_low"]) <= float(kept["support_diff"]) <= float(kept["support_diff_high"])
-    occluded = {(row["arm"], row["compared"]): row for row in read(edited, "occlusion")}
+    occluded = {(row["arm"], row["compared"]): row for row in edited.rows("occlusion")}
     assert float(occluded["full", "original − evidence grayed"]["pos_support_diff"]) == pytest.approx(0.75)
     assert float(occluded["full", "original − other box grayed"]["pos_support_diff"]) == pytest.approx(0)
-    assert "Overall" in (edited.parent / "tables" / "occlusion.md").read_text(encoding="utf-8")
-    assert "Overall" in (edited.parent / "tables" / "logit_drop.md").read_text(encoding="utf-8")
+    assert "Overall" in edited.file("occlusion.md").read_text(encoding="utf-8")
+    assert "Overall" in edited.file("logit_drop.md").read_text(encoding="utf-8")
     # By the same amount in every image: what has no limits then has no interval.
-    assert re.search(r"graying the evidence lowers the target support of full by 0\.750[^ (]* (?!\()", readings(edited))
+    assert re.search(r"graying the evidence lowers the target support of full by 0\.750[^ (]* (?!\()", edited.readings)
 
 
-def test_positions_compare_equal_masks(edited: Path) -> None:
-    rows = read(edited, "positions")
+def test_positions_compare_equal_masks(edited: Page) -> None:
+    rows = edited.rows("positions")
     assert {row["arm"] for row in rows} == {"target:0.3"}
     assert {row["mask_mismatches"] for row in rows} == {"0"}
-    assert "the position policy alone turns 0 of 48 answers" in readings(edited)
+    assert "the position policy alone turns 0 of 48 answers" in edited.readings
 
 
-def test_coverage_correlates_with_what_deleting_does(edited: Path) -> None:
-    rows = [row for row in read(edited, "construct_validity") if row["predictor"] == "ECR"]
+def test_coverage_correlates_with_what_deleting_does(edited: Page) -> None:
+    rows = [row for row in edited.rows("construct_validity") if row["predictor"] == "ECR"]
     removed = next(row for row in rows if row["outcome"] == "evidence removed")
     assert removed["arm"] == "target:0.3"
     assert float(removed["pearson"]) == pytest.approx(1), "the drop is linear in coverage here"
     assert float(removed["spearman_low"]) > 0
     assert float(removed["partial_spearman_low"]) > 0
-    assert "pairs of arm and outcome" in readings(edited)
-    strata = read(edited, "drop_strata")
+    assert "pairs of arm and outcome" in edited.readings
+    strata = edited.rows("drop_strata")
     assert {row["stratum"] for row in strata} == {"small", "medium", "large"}
     assert sum(int(row["n"]) for row in strata if row["scale"] == "evidence area") == 24
 
 
 def test_refitted_tables_take_as_many_draws_as_are_asked_for(tmp_path: Path) -> None:
     arms = ("full", "target:0.3", "random:0.3", "target:0.3+remove_evidence")
-    page = build_report([make_run(tmp_path / "run", images=6, arms=arms)], tmp_path / "out", draws=1500, cases=1)
-    text = page.read_text(encoding="utf-8")
-    assert "rank and regress anew in each of 1,500 draws of images" in text
-    assert "Intervals from 1,500 draws of images" in text
+    page = page_of(tmp_path, images=6, arms=arms, draws=1500)
+    assert "rank and regress anew in each of 1,500 draws of images" in page.text
+    assert "Intervals from 1,500 draws of images" in page.text
 
 
 def test_associations_leave_oracles_out_and_count_merges_both_ways(tmp_path: Path) -> None:
     arms = ("full", "target:0.3", "random:0.3", "visionzip:0.3", "evidence_only:0.3")
-    page = build_report([make_run(tmp_path / "run", images=12, arms=arms)], tmp_path / "out", draws=DRAWS, cases=1)
-    rows = read(page, "association")
+    page = page_of(tmp_path, images=12, arms=arms)
+    rows = page.rows("association")
     assert {(row["scope"], row["coverage"], row["arms"]) for row in rows} == {
         ("all", "anchor", "3"), ("all", "lineage", "3"), ("without merging", "anchor", "2"),
     }  # fmt: skip
     assert {row["predictor"] for row in rows} == {"ECR", "LPP", "Geo-F1"}
     only = ("full", "target:0.3", "evidence_only:0.3")
-    page = build_report([make_run(tmp_path / "only", images=6, arms=only)], tmp_path / "alone", draws=DRAWS, cases=1)
-    assert "table-association" not in outline(page).ids
+    assert "table-association" not in page_of(tmp_path / "only", images=6, arms=only).ids
 
 
 def test_half_an_occlusion_is_one_line_in_place(tmp_path: Path) -> None:
     arms = ("full", "target:0.3", "random:0.3", "target:0.3+remove_evidence", "full+occlude_evidence")
-    page = build_report([make_run(tmp_path / "run", images=8, arms=arms)], tmp_path / "out", draws=DRAWS)
-    assert "no arm was run on occluded images" in notes(page)
-    assert {"occlusion", "table-deletion", "table-main"} <= set(outline(page).ids)
-    assert not (page.parent / "tables/occlusion.csv").exists()
-
-
-def seen_by(source: str, milliseconds: float | None = None) -> Any:
-    def edit(row: dict[str, Any]) -> None:
-        if row["regime"] == "oracle":
-            row |= {"box_source": source, "boxes_ms": milliseconds, "regime": "detector-assisted"}
-
-    return edit
+    page = page_of(tmp_path, images=8, arms=arms)
+    assert "no arm was run on occluded images" in page.notes
+    assert {"occlusion", "table-deletion", "table-main"} <= set(page.ids)
+    assert not page.has("occlusion")
 
 
 def test_box_sources_of_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     arms = ("full", "protected:0.3", "grid:0.3")
     boxes = {"missing_rate": 0.25, "best_iou": 0.5, "boxes_per_probe": 7.0}
+    detected = {"box_source": "rapidocr", "boxes": boxes}
+
+    def seen_by_detector(row: dict[str, Any]) -> None:
+        if row["regime"] == "oracle":
+            row |= {"box_source": "rapidocr", "boxes_ms": 400.0, "regime": "detector-assisted"}
+
     runs = [
         make_run(tmp_path / "annotated", images=8, arms=arms),
-        make_run(
-            tmp_path / "detected",
-            images=8,
-            arms=arms[:2],
-            manifest={"box_source": "rapidocr", "boxes": boxes},
-            edit_row=seen_by("rapidocr", 400.0),
-        ),
+        make_run(tmp_path / "detected", images=8, arms=arms[:2], manifest=detected, edit_row=seen_by_detector),
     ]
-    page = build_report(runs, tmp_path / "out", draws=DRAWS)
-    assert "boxes" in outline(page).ids
-    rows = {(row["arm"], row["box_source"]): row for row in read(page, "box_sources")}
+    page = report_on(tmp_path / "out", *runs)
+    assert "boxes" in page.ids
+    rows = {(row["arm"], row["box_source"]): row for row in page.rows("box_sources")}
     assert set(rows) == {("protected:0.3", source) for source in ("annotation", "rapidocr")}, "others read no boxes"
     found = rows["protected:0.3", "rapidocr"]
     assert [float(found[key]) for key in ("missing_rate", "best_iou", "boxes_ms")] == [0.25, 0.5, 400.0]
     assert rows["protected:0.3", "annotation"]["boxes_ms"] == ""
-    assert "Coverage is the same under every box source." in readings(page)
-    cost = {row["run"]: row for row in read(page, "cost") if row["arm"] == "protected:0.3"}
+    assert "Coverage is the same under every box source." in page.readings
+    cost = {row["run"]: row for row in page.rows("cost") if row["arm"] == "protected:0.3"}
     assert float(cost["detected"]["boxes_ms"]) == 400.0
     assert float(cost["detected"]["total"]) == pytest.approx(float(cost["annotated"]["total"]) + 400.0)
     assert cost["annotated"]["boxes_ms"] == ""
-    regimes = {(row["run"], row["regime"]) for row in read(page, "main") if row["arm"] == "protected:0.3"}
+    regimes = {(row["run"], row["regime"]) for row in page.rows("main") if row["arm"] == "protected:0.3"}
     assert regimes == {("annotated", "oracle"), ("detected", "detector-assisted")}
-
-
-def test_cost_has_no_detector_column_without_a_detector(report: Path) -> None:
-    assert "boxes_ms" not in read(report, "cost")[0]
 
 
 @pytest.mark.parametrize("layout", ["views", "one condition a file"])
@@ -222,30 +180,20 @@ def test_control_runs_are_paired_with_the_plain_run(tmp_path: Path, layout: str)
         extra: dict[str, Any] = {"lexically_plausible": True}
         if layout != "views":
             extra |= {"control_type": "image_mismatch", "control_seed": seed}
-        weights = {"weight_digest": "ab" * 32}
-        made = make_run(
-            tmp_path / view,
-            images=8,
-            arms=("full",),
-            shift=-0.5,
-            extra=extra,
-            edit_row=recast,
-            probe_digest=view,
-            manifest=weights,
-        )
-        runs.append(made)
-    page = build_report(runs, tmp_path / "out", draws=DRAWS)
-    rows = read(page, "image_dependence")
+        made: dict[str, Any] = {"shift": -0.5, "probe_digest": view, "manifest": {"weight_digest": "ab" * 32}}
+        runs.append(make_run(tmp_path / view, images=8, arms=("full",), extra=extra, edit_row=recast, **made))
+    page = report_on(tmp_path / "out", *runs)
+    rows = page.rows("image_dependence")
     shown = ["matching", "wrong, seed 101", "wrong, seed 202", "wrong, seed 303", "wrong, mean"]
     assert [row["condition"] for row in rows if row["stratum"] == "all"] == shown
     assert [row["condition"] for row in rows if row["stratum"] == "plausible decoy"] == shown
-    assert {row["arm"] for row in read(page, "main")} == {"full", "grid:0.3"}
-    assert {row["run"] for row in read(page, "main")} == {"plain"}
-    assert "over 3 seeds" in readings(page)
-    assert "mixed probe sets" not in notes(page), "control runs are no further probe set of the plain tables"
-    assert len(read(page, "runs")) == 4, "every run that was read is named"
+    assert {row["arm"] for row in page.rows("main")} == {"full", "grid:0.3"}
+    assert {row["run"] for row in page.rows("main")} == {"plain"}
+    assert "over 3 seeds" in page.readings
+    assert "mixed probe sets" not in page.notes, "control runs are no further probe set of the plain tables"
+    assert len(page.rows("runs")) == 4, "every run that was read is named"
     with pytest.raises(SightlineError, match="no usable plain row"):
-        build_report(runs[1:], tmp_path / "alone", draws=DRAWS)
+        report_on(tmp_path / "alone", *runs[1:])
 
 
 def test_a_control_run_of_another_model_is_left_out_and_named(tmp_path: Path) -> None:
@@ -254,9 +202,9 @@ def test_a_control_run_of_another_model_is_left_out_and_named(tmp_path: Path) ->
 
     plain = make_run(tmp_path / "plain", images=4, arms=("full", "grid:0.3"))
     other = make_run(tmp_path / "other", images=4, arms=("full",), manifest={"weight_digest": "99"}, edit_row=blank)
-    page = build_report([plain, other], tmp_path / "out", draws=DRAWS)
-    assert "other has no plain row, and no other run has its weights and settings: it is left out" in notes(page)
-    assert "image-dependence" not in outline(page).ids
+    page = report_on(tmp_path / "out", plain, other)
+    assert "other has no plain row, and no other run has its weights and settings: it is left out" in page.notes
+    assert "image-dependence" not in page.ids
 
 
 def written(lines: list[dict[str, Any]]) -> Source:
@@ -309,22 +257,19 @@ def test_two_models_over_the_same_replaced_words_are_told_apart_exactly(tmp_path
         return edit
 
     def run(name: str, failing: int, **manifest: str) -> Path:
-        return make_run(
-            tmp_path / name, images=64, arms=("full",), labels=("yes",), edit_row=asked(failing), manifest=manifest
-        )
+        made: dict[str, Any] = {"edit_row": asked(failing), "manifest": manifest, "labels": ("yes",)}
+        return make_run(tmp_path / name, images=64, arms=("full",), **made)
 
     runs = [run("good", 1, model="good"), run("poor", 7, model="poor", weight_digest="ef" * 32)]
-    page = build_report(runs, tmp_path / "out", draws=DRAWS)
-    (row,) = read(page, "text_replacement_models")
+    page = report_on(tmp_path / "out", *runs)
+    (row,) = page.rows("text_replacement_models")
     assert (row["first"], row["second"], row["images"]) == ("good", "poor", "8")
     assert (row["only_first"], row["only_second"]) == ("6", "0")
     assert float(row["mcnemar_p"]) == pytest.approx(2 / 2**6)
-    assert "good and poor differ on 6 of 8 images: 87.5% against 12.5% pass all four" in readings(page)
-    build_report(runs[:1], tmp_path / "alone", draws=DRAWS)
-    assert not (tmp_path / "alone" / "tables" / "text_replacement_models.csv").exists()
+    assert "good and poor differ on 6 of 8 images: 87.5% against 12.5% pass all four" in page.readings
+    assert models_table(read_source(runs[:1])) is None
     other = run("elsewhere", 7, model="other", weight_digest="ee" * 32, probe_digest="other")
-    build_report([runs[0], other], tmp_path / "mixed", draws=DRAWS)
-    assert not (tmp_path / "mixed" / "tables" / "text_replacement_models.csv").exists()
+    assert models_table(read_source([runs[0], other])) is None
 
 
 def test_the_edited_glyph_and_its_word_come_from_the_same_mask(tmp_path: Path) -> None:
@@ -333,12 +278,10 @@ def test_the_edited_glyph_and_its_word_come_from_the_same_mask(tmp_path: Path) -
 
     arms = ("full", "target:0.3", "random:0.3", "grid:0.3", "random:0.5")
     # The word is said to fill the image: its coverage by a mask is then the kept share, on a raster of equal cells.
-    run = make_run(
-        tmp_path / "run", images=12, arms=arms, labels=("yes",), extra={"word_region": [0, 0, 1, 1]}, edit_row=edit
-    )
-    page = build_report([run], tmp_path / "out", draws=DRAWS)
-    rows = read(page, "edit_region")
-    frame = load_run(run).frame().set_index(["arm", "probe_id"])
+    asked: dict[str, Any] = {"labels": ("yes",), "extra": {"word_region": [0, 0, 1, 1]}, "edit_row": edit}
+    page = page_of(tmp_path, images=12, arms=arms, **asked)
+    rows = page.rows("edit_region")
+    frame = load_run(tmp_path / "run").frame().set_index(["arm", "probe_id"])
     for row in rows:
         own = frame.loc[row["arm"]]
         assert float(row["word_ecr"]) == pytest.approx(own["keep"].mean(), abs=1e-6)
@@ -358,13 +301,10 @@ def test_the_edited_glyph_and_its_word_come_from_the_same_mask(tmp_path: Path) -
         ("target:0.3", "random:0.3"), ("target:0.3", "grid:0.3"), ("random:0.3", "grid:0.3"),
         ("grid:0.3", "random:0.3"), ("random:0.5", ""),
     }  # fmt: skip
-    assert "of the substituted character" in readings(page)
-    assert f"from {DRAWS} draws" in page.read_text(encoding="utf-8")
-    alone = make_run(
-        tmp_path / "alone", images=6, arms=("full", "target:0.3"), labels=("yes",), extra={"word_region": [0, 0, 1, 1]},
-        edit_row=edit,
-    )  # fmt: skip
-    assert "nothing to be compared with" in readings(build_report([alone], tmp_path / "alone-out", draws=DRAWS))
+    assert "of the substituted character" in page.readings
+    assert f"from {DRAWS} draws" in page.text
+    alone = page_of(tmp_path / "alone", images=6, arms=("full", "target:0.3"), **asked)
+    assert "nothing to be compared with" in alone.readings
 
 
 def test_values_in_sentences() -> None:

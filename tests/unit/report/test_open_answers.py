@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -14,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.report.build import build_report
 from sightline.report.case_packing import pack_cases
 from sightline.report.cases import (
     GAINED,
@@ -27,12 +24,12 @@ from sightline.report.cases import (
     mark_rows,
     with_changes,
 )
-from sightline.report.compare import compare_runs
 from sightline.report.hero import make_hero
 from sightline.report.sections import Context, make_sections
 from sightline.report.sections.changed_answers import changes_table
 from sightline.report.summary import summarise
 from sightline.rows.source import Source, read_source
+from tests.unit.report.conftest import Page, comparison_of, open_page_of
 from tests.unit.report.fake_open_run import ARMS, make_open_run
 from tests.unit.report.fake_run import HOSTILE, make_run
 
@@ -40,18 +37,12 @@ YES_OR_NO = r"\b(yes|hFPR|positives?|negatives?|PosECR|NegSRC|AUROC|sigmoid)\b"
 EDITS = ("remove_evidence", "restore_evidence=0.5", "restore_random=0.5", "occlude_evidence", "occlude_random", "blank")
 
 
-def words(page: Path) -> str:
-    """Everything that a reader of the page can see, tooltips and descriptions of drawings included."""
-    text = re.sub(r"<(style|script)[^>]*>.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    told = re.findall(r'(?:title|aria-label)="([^"]*)"', text)
-    return unescape(re.sub(r"<[^>]+>", " ", text) + " ".join(told))
-
-
-def packed(page: Path) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="cases">(.*?)</script>', page.read_text(encoding="utf-8"))
-    assert found is not None
-    data: dict[str, Any] = json.loads(found[1])
-    return data
+def of_yes_and_no(page: Page) -> list[str]:
+    """What a page says of yes and no, apart from saying that there is none of it."""
+    said = page.said
+    for words in ("answers here are not yes or no", "no probability of yes", "of yes to"):
+        said = said.replace(words, "")
+    return re.findall(YES_OR_NO, said)
 
 
 @pytest.fixture(scope="module")
@@ -59,35 +50,30 @@ def source(open_run: Path) -> Source:
     return read_source([open_run])
 
 
-def table(page: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(page.parent / "tables" / f"{name}.csv")
-
-
-def test_nothing_is_said_of_yes_and_no(open_report: Path) -> None:
-    said = words(open_report).replace("answers here are not yes or no", "").replace("no probability of yes", "")
-    assert re.findall(YES_OR_NO, said) == []
-
-
-def test_nothing_is_said_of_yes_and_no_under_interventions_either(tmp_path: Path) -> None:
+def test_nothing_is_said_of_yes_and_no_under_interventions_either(open_report: Page, tmp_path: Path) -> None:
+    assert of_yes_and_no(open_report) == []
     arms = ("full", "target:0.3", "anti_evidence:0.3", *(f"target:0.3+{edit}" for edit in EDITS), "full+blank")
-    page = build_report([make_open_run(tmp_path / "run", images=6, arms=arms)], tmp_path / "out", draws=50, cases=2)
-    said = words(page).replace("answers here are not yes or no", "").replace("no probability of yes", "")
-    assert re.findall(YES_OR_NO, said) == []
-    assert "cannot be made" not in said
-    assert set(table(page, "interventions")["intervention"]) == {*EDITS}
-    assert table(page, "interventions")["score"].notna().all()
+    page = open_page_of(tmp_path, images=6, arms=arms)
+    assert of_yes_and_no(page) == []
+    assert "cannot be made" not in page.said
+    assert set(page.frame("interventions")["intervention"]) == {*EDITS}
+    assert page.frame("interventions")["score"].notna().all()
 
 
-def test_sections_of_yes_and_no_give_way_to_those_of_words(open_report: Path, report: Path) -> None:
-    of_words, of_yes = (set(re.findall(r'<section id="([\w-]+)"', page.read_text())) for page in (open_report, report))
+def test_sections_of_yes_and_no_give_way_to_those_of_words(open_report: Page, report: Page) -> None:
+    of_words, of_yes = set(open_report.ids), set(report.ids)
     assert {"scores", "changes", "regions", "answers"} <= of_words
     assert "pictures" not in of_words
     assert not {"scores", "changes", "regions", "answers"} & of_yes
     assert "pictures" in of_yes
+    for name in ("all", "unsupported", "flip", "low", "wrong"):
+        assert f'data-filter="{name}"' in report.text
+    assert 'data-filter="confident"' not in report.text
+    assert report.packed["cases"][0]["accepted"] is None
 
 
-def test_scores_are_told_by_task_beside_full_and_the_controls_of_the_budget(open_report: Path, source: Source) -> None:
-    lines: list[dict[Any, Any]] = table(open_report, "scores").to_dict("records")
+def test_scores_are_told_by_task_beside_full_and_the_controls_of_the_budget(open_report: Page, source: Source) -> None:
+    lines: list[dict[Any, Any]] = open_report.frame("scores").to_dict("records")
     told = {(line["arm"], line["task"]): line for line in lines}
     rows = source.frame.pivot(index="probe_id", columns="arm_name", values="score")
     task = source.frame.drop_duplicates("probe_id").set_index("probe_id")["task"]
@@ -103,8 +89,8 @@ def test_scores_are_told_by_task_beside_full_and_the_controls_of_the_budget(open
     assert told["target:0.3", "all"]["score"] == pytest.approx(every), "tasks have the same weight"
 
 
-def test_scores_are_drawn_with_intervals_and_full_as_a_line(open_report: Path) -> None:
-    section = re.search(r'<section id="scores".*?</section>', open_report.read_text(encoding="utf-8"), re.DOTALL)
+def test_scores_are_drawn_with_intervals_and_full_as_a_line(open_report: Page) -> None:
+    section = re.search(r'<section id="scores".*?</section>', open_report.text, re.DOTALL)
     assert section is not None
     charts = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", section[0], re.DOTALL)]
     assert len(charts) == 6, "three tasks, each for desk and telephone"
@@ -162,10 +148,9 @@ def test_changes_are_counted_by_evidence_and_every_count_names_its_cases(source:
 
 
 def test_without_full_nothing_is_said_to_have_changed(tmp_path: Path) -> None:
-    run = make_open_run(tmp_path / "run", images=3, arms=("target:0.3", "random:0.3"))
-    page = build_report([run], tmp_path / "out", draws=50, cases=2)
-    assert "no run has a full arm beside another" in words(page)
-    assert table(page, "scores")["to_random"].notna().any()
+    page = open_page_of(tmp_path, images=3, arms=("target:0.3", "random:0.3"))
+    assert "no run has a full arm beside another" in page.said
+    assert page.frame("scores")["to_random"].notna().any()
 
 
 def test_cases_come_in_the_order_unsupported_confident_changed(source: Source) -> None:
@@ -181,8 +166,8 @@ def test_cases_come_in_the_order_unsupported_confident_changed(source: Source) -
     assert first["unsupported"]
 
 
-def test_a_case_holds_accepted_answers_roles_and_the_cells_left_of_each_region(open_report: Path) -> None:
-    data = packed(open_report)
+def test_a_case_holds_accepted_answers_roles_and_the_cells_left_of_each_region(open_report: Page) -> None:
+    data = open_report.packed
     case = next(case for case in data["cases"] if case["question"].startswith("Which is larger"))
     assert [data["marks"][mark][0] for mark in case["marks"]] == ["V", "X", "A"]
     assert len({data["marks"][mark][1] for mark in case["marks"]}) == 3
@@ -192,11 +177,8 @@ def test_a_case_holds_accepted_answers_roles_and_the_cells_left_of_each_region(o
     assert sum(every for _, every in full["by_region"]) >= full["evidence_cells"]
     others = [panel for panel in case["panels"] if panel is not full]
     assert {panel["reference_predicted"] for panel in others} == {full["predicted"]}
-
-
-def test_an_answer_that_is_markup_stays_text(open_report: Path) -> None:
-    assert HOSTILE not in open_report.read_text(encoding="utf-8")
-    assert any(HOSTILE in (case["accepted"] or []) for case in packed(open_report)["cases"])
+    assert HOSTILE not in open_report.text, "an answer that is markup stays text"
+    assert any(HOSTILE in (case["accepted"] or []) for case in data["cases"])
 
 
 def test_the_first_picture_shows_the_same_answer_with_and_without_the_evidence(source: Source) -> None:
@@ -228,23 +210,21 @@ def test_coverage_of_several_regions_is_about_questions_that_have_some(tmp_path:
         if row["probe_id"].endswith(":value"):
             row["n_regions"] = 1
 
-    run = make_open_run(tmp_path / "run", images=6, arms=("full", "target:0.3", "random:0.3"), edit_row=one_region)
-    page = build_report([run], tmp_path / "out", draws=50, cases=2)
-    told = table(page, "several_regions").set_index("arm")
-    rows = read_source([run]).frame
+    page = open_page_of(tmp_path, images=6, arms=("full", "target:0.3", "random:0.3"), edit_row=one_region)
+    told = page.frame("several_regions").set_index("arm")
+    rows = read_source([tmp_path / "run"]).frame
     several = rows[(rows["n_regions"] > 1) & (rows["arm"] == "random:0.3")]
     assert told.loc["random:0.3", "n_probes"] == 6
     assert told.loc["random:0.3", "worst_region"] == pytest.approx(several["worst_region"].mean())
     assert told.loc["random:0.3", "all_half"] == pytest.approx(several["all_half"].mean())
-    assert set(table(page, "coverage_and_score")["coverage"]) == {"worst region", "union"}
+    assert set(page.frame("coverage_and_score")["coverage"]) == {"worst region", "union"}
 
 
 def test_questions_without_regions_leave_the_sections_about_regions_out(tmp_path: Path) -> None:
-    run = make_open_run(tmp_path / "run", images=4, arms=("full", "target:0.3"), regions=False)
-    page = build_report([run], tmp_path / "out", draws=50, cases=2)
-    assert 'id="regions"' not in page.read_text(encoding="utf-8")
-    assert "there is no evidence to trace" in words(page)
-    assert (table(page, "changed_answers")["untraced"] > 0).any()
+    page = open_page_of(tmp_path, images=4, arms=("full", "target:0.3"), regions=False)
+    assert "regions" not in page.ids
+    assert "there is no evidence to trace" in page.said
+    assert (page.frame("changed_answers")["untraced"] > 0).any()
 
 
 def test_runs_of_both_kinds_share_one_report(tmp_path: Path) -> None:
@@ -270,19 +250,9 @@ def test_two_runs_of_words_are_compared_by_their_scores(tmp_path: Path) -> None:
     arms = ("full", "target:0.3", "random:0.3")
     first = make_open_run(tmp_path / "a", images=12, arms=arms)
     second = make_open_run(tmp_path / "b", images=12, arms=arms, edit_row=silent)
-    page = compare_runs(first, second, tmp_path / "out", draws=50, cases=6)
-    said = words(page)
-    assert "score of full" in said
-    assert re.findall(YES_OR_NO, said.replace("answers here are not yes or no", "").replace("of yes to", "")) == []
-    data = packed(page)
-    changes = {panel["change"] for case in data["cases"] for panel in case["panels"]}
+    page = comparison_of(tmp_path / "out", first, second, draws=50, cases=6)
+    assert "score of full" in page.said
+    assert of_yes_and_no(page) == []
+    changes = {panel["change"] for case in page.packed["cases"] for panel in case["panels"]}
     assert LOST in changes
     assert "" in changes, "run A is compared with nothing"
-
-
-def test_yes_and_no_keep_their_gallery(report: Path) -> None:
-    page = report.read_text(encoding="utf-8")
-    for name in ("all", "unsupported", "flip", "low", "wrong"):
-        assert f'data-filter="{name}"' in page
-    assert 'data-filter="confident"' not in page
-    assert packed(report)["cases"][0]["accepted"] is None

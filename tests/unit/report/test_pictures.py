@@ -32,22 +32,15 @@ def source(run: Path) -> Source:
     return read_source([run])
 
 
-def test_the_first_case_is_correct_without_evidence(source: Source) -> None:
-    first = choose_cases(source, 5)[0]
-    row = row_of(source, first.probe_id, first.featured)
-    assert row["label"] == "yes"
-    assert row["correct"]
-    assert row["ecr"] <= 1e-12
-
-
 def row_of(source: Source, probe: str, arm: str) -> pd.Series[Any]:
     return source.frame[(source.frame["arm"] == arm) & (source.frame["probe_id"] == probe)].iloc[0]
 
 
 def test_the_first_case_is_a_method_beside_a_control_that_answers_alike_without_the_evidence(source: Source) -> None:
-    first = choose_cases(source, 1)[0]
+    first = choose_cases(source, 5)[0]
     kept, gone = (row_of(source, first.probe_id, arm) for arm in (first.beside, first.featured))
     assert (kept["regime"], gone["regime"]) == ("box-free method", "box-free control")
+    assert gone["label"] == "yes"
     assert kept["correct"]
     assert gone["correct"]
     assert kept["anchor_ecr"] >= 0.5
@@ -61,18 +54,14 @@ def test_of_several_such_pairs_one_with_nearly_equal_margins_is_shown(tmp_path: 
     assert abs(kept - gone) <= NEARLY_ALIKE * min(kept, gone)
 
 
-def test_a_shuffled_arm_is_the_story_only_when_there_is_no_other(tmp_path: Path) -> None:
-    arms = ("full", "target:0.3", "shuffled:0.3", "random:0.3")
-    source = read_source([make_run(tmp_path / "run", arms=arms)])
-    assert choose_cases(source, 1)[0].featured == "random:0.3"
-    alone = read_source([make_run(tmp_path / "alone", arms=arms[:3])])
-    assert choose_cases(alone, 1)[0].featured in ("shuffled:0.3", "target:0.3")
+def test_a_shuffled_arm_is_the_story_only_when_there_is_no_other_and_an_oracle_never_is(tmp_path: Path) -> None:
+    def first(name: str, *arms: str) -> Any:
+        return choose_cases(read_source([make_run(tmp_path / name, arms=("full", *arms))]), 1)[0]
 
-
-def test_an_oracle_is_never_the_story(tmp_path: Path) -> None:
-    arms = ("full", "protected:0.3", "random:0.3")
-    first = choose_cases(read_source([make_run(tmp_path / "run", arms=arms)]), 1)[0]
-    assert (first.featured, first.beside) == ("random:0.3", "")
+    assert first("both", "target:0.3", "shuffled:0.3", "random:0.3").featured == "random:0.3"
+    assert first("alone", "target:0.3", "shuffled:0.3").featured in ("shuffled:0.3", "target:0.3")
+    oracle = first("oracle", "protected:0.3", "random:0.3")
+    assert (oracle.featured, oracle.beside) == ("random:0.3", "")
 
 
 def test_evidence_lost_to_a_crop_does_not_lead(tmp_path: Path) -> None:
@@ -107,17 +96,20 @@ def test_marks_follow_their_definitions(source: Source) -> None:
     assert not rows.loc[rows["arm"] == "full", "flip"].any()
 
 
-def test_every_image_and_cell_set_is_stored_once(source: Source) -> None:
+def test_every_image_and_cell_set_is_stored_once_and_no_json_can_close_its_element(source: Source) -> None:
     packed = pack_cases(source, choose_cases(source, 40))
     assert len(packed["cases"]) == 40
     assert len(packed["images"]) == 20, "two probes of an image share its picture"
     assert len(packed["cells"]) == 1
     assert {len(case["panels"]) for case in packed["cases"]} == {8}
+    text = str(embed_json(packed))
+    assert "<" not in text
+    assert HOSTILE in {case["target"] for case in json.loads(text)["cases"]}
+    assert json.loads(str(embed_json("\u2028&>"))) == "\u2028&>"
 
 
 def test_masks_survive_packing(source: Source) -> None:
-    case = choose_cases(source, 1)[0]
-    packed = pack_cases(source, [case])
+    packed = pack_cases(source, choose_cases(source, 1))
     panel = next(p for p in packed["cases"][0]["panels"] if p["arm"] == packed["cases"][0]["featured"])
     kept = np.unpackbits(np.frombuffer(base64.b64decode(panel["kept"]), np.uint8), count=len(grid_cells()))
     assert kept.mean() == pytest.approx(panel["keep"], abs=1e-5)
@@ -127,7 +119,7 @@ def test_masks_survive_packing(source: Source) -> None:
     assert np.allclose(cells, grid_cells(), atol=1e-5)
 
 
-def test_the_hero_takes_its_image_out_of_the_data(source: Source) -> None:
+def test_the_hero_takes_its_image_out_of_the_data_and_shows_the_evidence_undimmed_too(source: Source) -> None:
     packed = pack_cases(source, choose_cases(source, 3))
     jpeg = packed["images"][0]["jpeg"]
     hero = make_hero(packed)
@@ -136,10 +128,6 @@ def test_the_hero_takes_its_image_out_of_the_data(source: Source) -> None:
     assert hero.headline == "The same answer, with and without the evidence."
     assert "is unsupported" in hero.words
     assert "0 of" in hero.panels[1].words
-
-
-def test_the_evidence_is_shown_undimmed_beside_what_each_arm_was_left_with(source: Source) -> None:
-    hero = make_hero(pack_cases(source, choose_cases(source, 3)))
     assert len(hero.panels) == 2
     assert 'href="#hero-image"' in hero.undimmed
     assert "mask" not in hero.undimmed
@@ -186,14 +174,6 @@ def test_magnified_evidence_is_as_sharp_as_the_run_kept_it(source: Source, tmp_p
     assert pack_cases(source, choose_cases(source, 1))["images"][0]["details"] == [], "runs that kept none have none"
 
 
-def test_embedded_json_cannot_close_its_element(source: Source) -> None:
-    text = str(embed_json(pack_cases(source, choose_cases(source, 40))))
-    assert "</" not in text
-    assert "<" not in text
-    assert HOSTILE in {case["target"] for case in json.loads(text)["cases"]}
-    assert json.loads(str(embed_json("\u2028&>"))) == "\u2028&>"
-
-
 def test_touching_needs_an_area() -> None:
     cells = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
     assert touching(cells, [[0.5, 0.1, 0.6, 0.2]]).tolist() == [False, True]
@@ -237,30 +217,25 @@ def shade(picture: Image.Image, x: int, y: int = 5) -> float:
     return picture.getpixel((x, y))[0] / 200  # type: ignore[index]
 
 
-def test_kept_cells_are_lit_and_dropped_cells_dimmed() -> None:
-    image = Image.new("RGB", (100, 60), (200, 200, 200))
-    picture = overlay(image, HALVES, np.array([True, False]), [(0.6, 0.4, 0.9, 0.6)])
+GREY = Image.new("RGB", (100, 60), (200, 200, 200))
+
+
+def test_kept_cells_are_lit_merged_ones_between_dropped_ones_dimmed_and_the_crop_is_darkest() -> None:
+    picture = overlay(GREY, HALVES, np.array([True, False]), [(0.6, 0.4, 0.9, 0.6)])
     assert shade(picture, 10) == 1.0
     assert abs(shade(picture, 55) - (1 - DROPPED)) < 0.02
     assert picture.getpixel((75, 22))[0] > picture.getpixel((75, 22))[2]  # type: ignore[index]
-    assert image.getpixel((55, 5)) == (200, 200, 200)
+    assert GREY.getpixel((55, 5)) == (200, 200, 200), "the image itself stays"
+    cells = np.array([[0, 0, 0.25, 1], [0.25, 0, 0.5, 1], [0.5, 0, 0.75, 1]])
+    picture = overlay(GREY, cells, np.array([1, 0, 0]), [], lineage=np.array([1, 1, 0]))
+    shades = [shade(picture, x) for x in (10, 35, 60, 90)]
+    assert np.allclose(shades, [1.0, 1 - MERGED, 1 - DROPPED, 1 - OUTSIDE], atol=0.02)
 
 
 def test_a_pixel_under_any_kept_cell_is_lit() -> None:
     """A thumbnail cell over dropped tiles: the model still holds something of that place."""
-    cells = np.vstack([HALVES, [[0, 0, 1, 1]]])
-    image = Image.new("RGB", (100, 60), (200, 200, 200))
-    picture = overlay(image, cells, np.array([False, False, True]), [])
+    picture = overlay(GREY, np.vstack([HALVES, [[0, 0, 1, 1]]]), np.array([False, False, True]), [])
     assert shade(picture, 10) == shade(picture, 90) == 1.0
-
-
-def test_merged_cells_lie_between_and_the_crop_is_darkest() -> None:
-    cells = np.array([[0, 0, 0.25, 1], [0.25, 0, 0.5, 1], [0.5, 0, 0.75, 1]])
-    image = Image.new("RGB", (100, 60), (200, 200, 200))
-    picture = overlay(image, cells, np.array([1, 0, 0]), [], lineage=np.array([1, 1, 0]))
-    shades = [shade(picture, x) for x in (10, 35, 60, 90)]
-    wanted = [1.0, 1 - MERGED, 1 - DROPPED, 1 - OUTSIDE]
-    assert np.allclose(shades, wanted, atol=0.02)
 
 
 def test_paths_join_neighbours_and_only_neighbours() -> None:

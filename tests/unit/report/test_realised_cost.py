@@ -31,15 +31,14 @@ from sightline.report.sections.cost import (
     stage_bars,
 )
 from tests.unit.cost.subjects import GIB, result
-from tests.unit.report.conftest import DRAWS, notes, outline
+from tests.unit.report.conftest import DRAWS, Page, report_on
 
 Cards = dict[str, Path]
 
 
 @pytest.fixture(scope="module")
-def page(run: Path, cards: Cards, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("cost_report")
-    return build_report([run], out, costs=list(cards.values()), draws=DRAWS, cases=2)
+def page(run: Path, cards: Cards, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return report_on(tmp_path_factory.mktemp("cost_report"), run, costs=list(cards.values()), cases=2)
 
 
 def gpu_card(*results: dict[str, Any]) -> CostCard:
@@ -47,64 +46,54 @@ def gpu_card(*results: dict[str, Any]) -> CostCard:
     return CostCard([{**each, "weights": "checkpoint"} for each in results])
 
 
-def test_the_section_stands_beside_the_audits_own_times(page: Path) -> None:
-    found = outline(page)
+def test_the_section_stands_beside_the_audits_own_times(page: Page) -> None:
+    found = page.outline
     assert found.ids.index("cost") < found.ids.index("realised-cost")
     assert len(found.ids) == len(set(found.ids))
     text = " ".join("".join(found.text).split())
     assert "recorded while auditing, from batched work" in text
     assert "Isolated measurements" in text
-    for words in (
-        "attention sdpa, on the CPU",
-        "eager, graph",
-        "float32",
-        "compact",
-        "annotation",
-        "TFLOP/s",
-        "SM clock",
-    ):
-        assert words in text, words
-    for covers in (
+    facts = ("attention sdpa, on the CPU", "eager, graph", "float32", "compact", "annotation", "TFLOP/s", "SM clock")
+    covers = (
         "padding the prefixes into one batch",
         "on a GPU resizing, normalising and cutting into patches, vision tower, projector",
         "whole sweep: preprocessing",
-    ):
-        assert covers in text, covers
+    )
+    for words in (*facts, *covers):
+        assert words in text, words
 
 
-def test_a_run_alone_says_nothing_of_cards(report: Path) -> None:
-    assert "realised-cost" not in outline(report).ids
-
-
-def test_random_weights_and_the_missing_gpu_are_said_for_every_card(page: Path) -> None:
-    said = notes(page)
-    assert said.count(RANDOM) == said.count(NO_GPU) == 3
-
-
-def test_a_gpu_with_real_weights_needs_neither_warning(tmp_path: Path) -> None:
+def test_random_weights_and_a_missing_gpu_are_said_for_every_card_and_not_otherwise(
+    page: Page, report: Page, tmp_path: Path
+) -> None:
+    assert page.notes.count(RANDOM) == page.notes.count(NO_GPU) == 3
+    assert "realised-cost" not in report.ids, "a run alone says nothing of cards"
     gpu_card(result("eager", "full", [800.0])).write(tmp_path / "card.json")
-    section = realised_cost_section(read_cards([tmp_path / "card.json"]), beside_runs=False)
-    assert section.parts[0].notes == []
-    assert ("device", "NVIDIA H200") in section.parts[0].facts[0][1]
-    assert ("SM clock", "1980..1980 MHz after the samples") in section.parts[0].facts[0][1]
+    (part,) = realised_cost_section(read_cards([tmp_path / "card.json"]), beside_runs=False).parts
+    assert part.notes == []
+    assert ("device", "NVIDIA H200") in part.facts[0][1]
+    assert ("SM clock", "1980..1980 MHz after the samples") in part.facts[0][1]
 
 
-def test_tables_hold_the_cards_own_numbers(page: Path, cards: Cards) -> None:
+def test_tables_hold_the_cards_own_numbers(page: Page, cards: Cards) -> None:
     for kind, path in cards.items():
         card = CostCard.read(path)
         expected = card.frame().rename(columns={"low_ms": "ms_low", "high_ms": "ms_high"}).drop(columns="spread")
-        written = pd.read_csv(page.parent / "tables" / f"realised_{kind}.csv")
+        written = pd.read_csv(page.file(f"realised_{kind}.csv"))
         pd.testing.assert_frame_equal(written[expected.columns], expected, check_dtype=False)
         for suffix in ("md", "tex"):
-            assert (page.parent / "tables" / f"realised_{kind}.{suffix}").stat().st_size > 0
-    ttft = pd.read_csv(page.parent / "tables" / "realised_ttft.csv")
+            assert page.file(f"realised_{kind}.{suffix}").stat().st_size > 0
+    ttft = page.frame("realised_ttft")
     stages = CostCard.read(cards["ttft"]).stages()
     assert ttft["vision_ms"].tolist() == pytest.approx([point["vision"].centre for point in stages])
     assert ttft["vision_ms_high"].tolist() == pytest.approx([point["vision"].high for point in stages])
     assert {"decode_1_ms", "decode_2_ms", "first_token_ms", "estimated_gflop"} <= set(ttft.columns)
 
 
-def test_charts_show_stages_and_batch_sizes(cards: Cards) -> None:
+def test_charts_show_stages_and_batch_sizes(cards: Cards, tmp_path: Path) -> None:
+    def titles(figures: list[Any]) -> list[str]:
+        return [found for figure in figures for found in re.findall("<title>(.*?) over the batch size</title>", figure)]
+
     prefill, ttft, sweep = realised_cost_section(read_cards(list(cards.values())), beside_runs=True).parts
     assert [group.title for group in prefill.charts] == ["Over the batch size: eager", "Over the batch size: graph"]
     assert all(titles(group.figures) == ["Samples/s", "Speed-up"] for group in prefill.charts)
@@ -114,29 +103,19 @@ def test_charts_show_stages_and_batch_sizes(cards: Cards) -> None:
         assert f"{record['ms']:.2f} ms · {record['speedup']:.2f}×" in drawing
     assert drawing.count("prefill") >= len(records)
     assert sweep.charts == []
-
-
-def titles(figures: list[Any]) -> list[str]:
-    return [re.search("<title>(.*?) over the batch size</title>", figure)[1] for figure in figures]  # type: ignore[index]
-
-
-def test_one_batch_size_has_no_curve(cards: Cards, tmp_path: Path) -> None:
     card = CostCard.read(cards["prefill"])
     replace(card, results=card.results[:1]).write(tmp_path / "one.json")
     (part,) = realised_cost_section(read_cards([tmp_path / "one.json"]), beside_runs=False).parts
-    assert part.charts == []
+    assert part.charts == [], "one batch size has no curve"
     assert len(part.tables) == 1
 
 
 def test_a_stage_keeps_its_colour_and_what_lies_between_is_drawn() -> None:
     order = ("preprocess", "detector", "vision", "prefill")
     plain = Bar("full", "eager", {"preprocess": 1.0, "vision": 2.0, "prefill": 3.0}, 7.0, 6.5, 7.5, 1.0)
-    drawing = str(
-        stage_bars([plain, replace(plain, label="detected", stages={**plain.stages, "detector": 9.0})], order, "Stages")
-    )
-    lone = str(stage_bars([plain], order, "Stages"))
-    fills = {"vision": "#009e73", "prefill": "#cc79a7"}
-    for stage, fill in fills.items():
+    detected = replace(plain, label="detected", stages={**plain.stages, "detector": 9.0})
+    drawing, lone = (str(stage_bars(bars, order, "Stages")) for bars in ([plain, detected], [plain]))
+    for stage, fill in (("vision", "#009e73"), ("prefill", "#cc79a7")):
         for svg in (drawing, lone):
             assert re.search(rf'fill="{fill}"[^>]*><title>eager, full: {stage}', svg), stage
     assert "eager, full: 1.00 ms between stages" in lone
@@ -159,11 +138,10 @@ def test_the_sentence_is_made_from_the_numbers() -> None:
         card = gpu_card(result("eager", "full", full, 4 * GIB), result("eager", "target:0.2", pruned))
         return cost_table(card, "x", card_frame(card)).reading
 
-    clear = reading([800.0, 810.0, 820.0], [200.0, 202.5, 210.0])
-    assert (
-        clear
-        == "At best, target:0.2 (eager, batch 32) is 4.00× as fast as the full prefix, with 20% of the visual tokens."
+    at_best = (
+        "At best, target:0.2 (eager, batch 32) is 4.00× as fast as the full prefix, with 20% of the visual tokens."
     )
+    assert reading([800.0, 810.0, 820.0], [200.0, 202.5, 210.0]) == at_best
     assert "the two spreads overlap" in reading([800.0, 810.0, 820.0], [780.0, 790.0, 815.0])
     assert reading([800.0], [200.0]).endswith("; a single sample, whose spread is not known.")
     assert reading([800.0], [810.0]) == "No pruned arm was faster than the full prefix under the same conditions."
@@ -213,20 +191,25 @@ def test_cards_alone_make_a_report_without_torch(cards: Cards, tmp_path: Path) -
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = outline(tmp_path / "report.html")
+    found = Page(tmp_path / "report.html").outline
     assert "realised-cost" in found.ids
     assert "overview" not in found.ids
     assert all(reference[1:] in found.ids for reference in found.references)
     assert "Realised cost of tiny-llava" in found.text
 
 
-def test_nothing_to_report_is_one_line(tmp_path: Path, cards: Cards) -> None:
-    with pytest.raises(SightlineError, match=r"name a run, a card \(--cost\), or both"):
-        build_report([], tmp_path)
-    with pytest.raises(SightlineError, match="--reference is about arms and probes of a run; name a run folder too"):
-        build_report([], tmp_path, references=["random:0.3"], costs=[cards["ttft"]])
-    with pytest.raises(SightlineError, match="--only is about arms and probes of a run"):
-        build_report([], tmp_path, only=tmp_path / "list.txt", costs=[cards["ttft"]])
+@pytest.mark.parametrize(
+    ("options", "about"),
+    [
+        ({}, r"name a run, a card \(--cost\), or both"),
+        ({"references": ["random:0.3"]}, "--reference is about arms and probes of a run; name a run folder too"),
+        ({"only": "list.txt"}, "--only is about arms and probes of a run"),
+        ({"threshold": 0.0}, "--threshold is about arms and probes of a run"),
+    ],
+)
+def test_nothing_to_report_is_one_line(tmp_path: Path, cards: Cards, options: dict[str, Any], about: str) -> None:
+    with pytest.raises(SightlineError, match=about):
+        build_report([], tmp_path, costs=[cards["ttft"]] if options else [], **options)
 
 
 def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
@@ -236,6 +219,10 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
         return json.dumps(content)
 
     return edit
+
+
+def total_of(samples: list[Any]) -> Callable[[str], str]:
+    return spoiled(lambda card: card["results"][0]["points"][0]["samples_ms"].update(total=samples))
 
 
 @pytest.mark.parametrize(
@@ -249,19 +236,12 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
         (spoiled(lambda card: card.update(results=[])), "at least one measurement"),
         (spoiled(lambda card: card.update(results="ttft")), "is not a whole cost card"),
         (spoiled(lambda card: card["results"][0].pop("points")), r"is not a whole cost card \(no field 'points'\)"),
-        (
-            spoiled(lambda card: card["results"][0]["points"][0]["samples_ms"].update(total=["fast"])),
-            "is not a whole cost card",
-        ),
-        (
-            spoiled(lambda card: card["results"][0]["points"][0]["samples_ms"].update(total=[float("nan")])),
-            "NaN is not a time",
-        ),
-        (
-            spoiled(lambda card: card["results"][0]["points"][0]["samples_ms"].update(total=[0.0])),
-            "is not a whole cost card",
-        ),
+        (total_of(["fast"]), "is not a whole cost card"),
+        (total_of([float("nan")]), "NaN is not a time"),
+        (total_of([0.0]), "is not a whole cost card"),
         (spoiled(lambda card: card["results"][1]["request"].update(kind="prefill")), "mixes kinds"),
+        (spoiled(lambda card: card["results"][0].update(inside_timer=5)), r"bad\.json"),
+        (lambda text: "[" * 3000, r"bad\.json"),
     ],
 )  # fmt: skip
 def test_bad_cards_stop_the_report_before_it_begins(
@@ -295,12 +275,3 @@ def test_the_command_takes_cards(cards: Cards, tmp_path: Path) -> None:
     assert text.count('<div class="part">') == 3
     nothing = CliRunner().invoke(app, ["--out", str(tmp_path / "none")])
     assert isinstance(nothing.exception, SightlineError)
-
-
-def test_a_card_of_which_a_number_is_none_is_refused_before_a_page_is_made(cards: Cards, tmp_path: Path) -> None:
-    content = json.loads(cards["ttft"].read_text(encoding="utf-8"))
-    for spoiled in ("[" * 3000, json.dumps({**content, "results": [{**content["results"][0], "inside_timer": 5}]})):
-        (tmp_path / "card.json").write_text(spoiled)
-        with pytest.raises(SightlineError, match=r"card\.json"):
-            build_report([], tmp_path / "page", costs=[tmp_path / "card.json"])
-    assert not (tmp_path / "page").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,13 @@ import pytest
 
 from sightline.core.selection import NO_BOXES
 from sightline.gate.decisions import gate_runs, markdown, run_gate
-from sightline.report.build import build_report
 from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN
-from sightline.report.compare import compare_runs
 from sightline.report.sections.provenance import provenance_table
 from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.rows.source import read_source
 from sightline.statistics.bootstrap import SEED
-from tests.unit.report.conftest import DRAWS
-from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import EDITED, make_run, says_no
+from tests.unit.report.conftest import DRAWS, Page, comparison_of, open_page_of, page_of, report_on
+from tests.unit.report.fake_run import make_run, says_no
 
 
 @pytest.mark.parametrize("name", ["weakly_supported", "unsupported"])
@@ -91,14 +87,13 @@ def test_an_accuracy_above_chance_is_not_enough_when_one_label_is_rare(tmp_path:
 
 
 def test_a_page_says_once_at_its_head_that_nothing_can_be_read(guessing: Path, tmp_path: Path) -> None:
-    report = build_report([guessing], tmp_path / "report", draws=DRAWS, cases=4).read_text(encoding="utf-8")
+    report = report_on(tmp_path / "report", guessing, cases=4).text
     assert report.count("nothing about pruning can be read") == 1
     assert report.index(AT_CHANCE) < report.index('<section id="overview"')
     assert '<p class="headline">' not in report
     assert "<strong>A case.</strong>" in report
     assert "The answer flips" not in report.split("<script")[0]
-    comparison = compare_runs(guessing, guessing, tmp_path / "comparison", draws=DRAWS, cases=4)
-    text = comparison.read_text(encoding="utf-8")
+    text = comparison_of(tmp_path / "comparison", guessing, guessing).text
     assert text.count("nothing about pruning can be read") == 2, "of A and of B"
     assert "changes beyond its interval" not in text
 
@@ -106,7 +101,7 @@ def test_a_page_says_once_at_its_head_that_nothing_can_be_read(guessing: Path, t
 def test_a_comparison_with_a_model_at_chance_claims_only_what_changes(
     guessing: Path, run: Path, tmp_path: Path
 ) -> None:
-    text = compare_runs(guessing, run, tmp_path / "out", draws=DRAWS, cases=0).read_text(encoding="utf-8")
+    text = comparison_of(tmp_path, guessing, run).text
     assert f"A: {AT_CHANCE}" in text
     headline = text.partition('<p class="headline">')[2].partition("</p>")[0]
     assert "accuracy of full" in headline
@@ -117,8 +112,7 @@ def test_a_score_next_to_nothing_is_no_ground_for_a_headline(tmp_path: Path) -> 
     def wrong(row: dict[str, Any]) -> None:
         row |= {"score": 0.0, "correct": False}
 
-    run = make_open_run(tmp_path / "run", images=20, arms=("full", "target:0.3", "grid:0.3"), edit_row=wrong)
-    text = build_report([run], tmp_path / "report", draws=DRAWS, cases=0).read_text(encoding="utf-8")
+    text = open_page_of(tmp_path, images=20, arms=("full", "target:0.3", "grid:0.3"), edit_row=wrong).text
     assert "The model answers next to nothing right: nothing about pruning can be read from its answers; " in text
     assert "Of Full" not in text
 
@@ -184,6 +178,7 @@ def test_oracles_are_never_in_the_headline(tmp_path: Path) -> None:
     [
         ({"images": 1}, "1 image is fewer than 10: nothing about pruning can be read from its answers."),
         ({"regions": False}, "No correct yes answer has an annotated region"),
+        ({"edit_row": says_no}, AT_CHANCE),
     ],
 )
 def test_what_cannot_be_told_is_said(tmp_path: Path, kept: dict[str, Any], words: str) -> None:
@@ -191,16 +186,9 @@ def test_what_cannot_be_told_is_said(tmp_path: Path, kept: dict[str, Any], words
     assert sentence.startswith(words)
 
 
-def test_a_model_at_chance_is_said_instead(tmp_path: Path) -> None:
-    (sentence,) = said(make_run(tmp_path / "run", arms=("full", "target:0.3"), edit_row=says_no))
-    assert sentence.startswith("The model answers at chance: nothing about pruning can be read from its answers; ")
-
-
-def test_the_headline_stands_before_the_verdicts_and_findings_of_interventions_beside_them(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=10, arms=EDITED)
-    text = build_report([run], tmp_path / "out", draws=DRAWS, cases=2).read_text(encoding="utf-8")
-    assert text.index('<p class="headline">') < text.index('<ul class="verdicts">')
-    overview = text[text.index('<section id="overview"') : text.index('<section id="frontier"')]
+def test_the_headline_stands_before_the_verdicts_and_findings_of_interventions_beside_them(edited: Page) -> None:
+    assert edited.text.index('<p class="headline">') < edited.text.index('<ul class="verdicts">')
+    overview = edited.text[edited.text.index('<section id="overview"') : edited.text.index('<section id="frontier"')]
     for section, sentence in (
         ("deletion", "target:0.3 loses"),
         ("occlusion", "On positives, graying the evidence lowers the target support of full by"),
@@ -219,31 +207,26 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_report([mixed], tmp_path_factory.mktemp("mixed_report"), draws=DRAWS, cases=2)
-
-
-def table(page: Path, name: str) -> str:
-    text = page.read_text(encoding="utf-8")
-    found = re.search(rf'<table id="table-{name}">.*?</table>', text, re.S)
-    assert found is not None
-    return found[0]
+def page(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return report_on(tmp_path_factory.mktemp("mixed_report"), mixed, cases=2)
 
 
 @pytest.mark.parametrize("name", ["main", "paired_differences", "correct_positive_provenance"])
-def test_tables_put_oracles_under_a_heading_of_their_own(page: Path, name: str) -> None:
-    found = table(page, name)
+def test_tables_put_oracles_under_a_heading_of_their_own(page: Page, name: str) -> None:
+    found = page.html(name)
     order = [
         found.index(text) for text in (BOX_FREE, ">random:0.3<", ORACLES, ">protected:0.3<", ">evidence_only:0.3<")
     ]
     assert order == sorted(order)
     assert ASSISTED not in found, "only panels that occur"
-    rows = list(csv.DictReader((page.parent / "tables" / f"{name}.csv").open()))
-    assert {row["arm"] for row in rows if row["regime"] == "oracle"} == {"protected:0.3", "evidence_only:0.3"}
+    assert {row["arm"] for row in page.rows(name) if row["regime"] == "oracle"} == {
+        "protected:0.3",
+        "evidence_only:0.3",
+    }
 
 
-def test_the_contract_shows_the_regime_and_no_box_source_where_no_box_is_read(page: Path) -> None:
-    rows = {row["arm"]: row for row in csv.DictReader((page.parent / "tables" / "contract.csv").open())}
+def test_the_contract_shows_the_regime_and_no_box_source_where_no_box_is_read(page: Page) -> None:
+    rows = {row["arm"]: row for row in page.rows("contract")}
     assert {arm: row["box_source"] for arm, row in rows.items()} == {
         "full": NO_BOXES,
         "protected:0.3": "annotation",
@@ -254,25 +237,20 @@ def test_the_contract_shows_the_regime_and_no_box_source_where_no_box_is_read(pa
     assert rows["target:0.3"]["regime"] == "box-free method"
 
 
-def test_verdicts_of_oracles_say_so_and_stand_apart(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    said = re.findall(r"<li><b>([^<]+)</b> (.*?)</li>", text)
+def test_verdicts_and_frontier_set_oracles_apart(page: Page) -> None:
+    said = re.findall(r"<li><b>([^<]+)</b> (.*?)</li>", page.text)
     oracles = [arm for arm, words in said if words.startswith("(oracle: reads the annotated boxes) ")]
     assert oracles == ["protected:0.3", "evidence_only:0.3"]
-    assert text.index(f"<h3>{BOX_FREE}</h3>") < text.index(f"<h3>{ORACLES}</h3>")
-
-
-def test_the_frontier_marks_oracles_by_another_shape(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert ">oracle: reads annotated boxes</text>" in text
-    assert "oracles are diagnostics, not a deployable ranking" in text
-    assert "protected:0.3 (oracle): Accuracy" in text
-    assert "target:0.3: Accuracy" in text
+    assert page.text.index(f"<h3>{BOX_FREE}</h3>") < page.text.index(f"<h3>{ORACLES}</h3>")
+    assert ">oracle: reads annotated boxes</text>" in page.text
+    assert "oracles are diagnostics, not a deployable ranking" in page.text
+    assert "protected:0.3 (oracle): Accuracy" in page.text
+    assert "target:0.3: Accuracy" in page.text
 
 
 def test_budget_curves_never_join_an_oracle_to_others(tmp_path: Path) -> None:
     arms = ("full", "target:0.3", "target:0.5", "protected:0.3", "protected:0.5")
-    text = build_report([make_run(tmp_path / "run", arms=arms)], tmp_path / "out", draws=DRAWS, cases=0).read_text()
+    text = page_of(tmp_path, images=6, arms=arms, cases=0).text
     assert ">protected (oracle)</text>" in text
     assert ">target</text>" in text
 
@@ -295,19 +273,17 @@ def test_replays_and_unknown_methods_are_neither_box_free_nor_oracles(tmp_path: 
         if row["selector"] == "grid":
             row["regime"] = None
 
-    run = make_run(tmp_path / "run", arms=("full", "target:0.3", "grid:0.3"), edit_row=unknown)
-    found = table(build_report([run], tmp_path / "out", draws=DRAWS, cases=2), "main")
+    found = page_of(tmp_path, images=6, arms=("full", "target:0.3", "grid:0.3"), edit_row=unknown).html("main")
     order = [found.index(text) for text in (BOX_FREE, ">full<", UNKNOWN, ">target:0.3<", ">grid:0.3<")]
     assert order == sorted(order)
 
 
 def test_several_runs_have_panels_of_their_own_in_the_order_of_the_title(mixed: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", arms=("full", "target:0.3"), shift=0.2, manifest={"model": "a-model"})
-    page = build_report([mixed, other], tmp_path / "out", draws=DRAWS, cases=2)
-    found = table(page, "main")
-    assert re.findall(r"<span>(.*?)</span></th>", found) == [
+    page = report_on(tmp_path / "out", mixed, other)
+    assert re.findall(r"<span>(.*?)</span></th>", page.html("main")) == [
         f"reader-mini · {BOX_FREE}",
         f"reader-mini · {ORACLES}",
         f"a-model · {BOX_FREE}",
     ]
-    assert "<h1>Visual-token pruning audit of reader-mini, a-model</h1>" in page.read_text(encoding="utf-8")
+    assert "<h1>Visual-token pruning audit of reader-mini, a-model</h1>" in page.text

@@ -26,6 +26,7 @@ from tests.unit.report.fake_run import make_run
 
 PROBE = "textocr-f0af1d791168279c:hard-small-pos"
 IMAGE = "train/f0af1d791168279c.jpg"
+QUARTERS = np.array([[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]], dtype="<f4")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,8 @@ def test_a_frame_says_what_was_asked(run: Run) -> None:
     for row in frame.to_dict("records"):
         assert [row[name] for name in TEXTS] == [asked[row["probe_id"]][name] for name in TEXTS]
     assert list(run.frame(texts=False).columns) == run.rows.column_names
+    on_disk = {*row_schema().names, *run.rows.column_names}
+    assert not set(TEXTS) & on_disk, "they stand in the probes once and not in every row"
 
 
 def test_a_row_about_a_control_image_is_told_the_words_of_its_own_view() -> None:
@@ -70,9 +73,6 @@ def test_masks_come_as_one_flag_per_cell(run: Run) -> None:
             assert mask.dtype == np.bool_
             assert mask.shape == (row["n_tokens"],)
             assert pack_mask(mask) == row["kept_mask"]
-
-
-def test_the_lineage_of_a_merge_is_more_than_its_anchors_and_that_of_a_deletion_is_not(run: Run) -> None:
     anchors, sources = run.masks("visionzip_qwen:0.4"), run.masks("visionzip_qwen:0.4", lineage=True)
     assert all((sources[probe] >= anchors[probe]).all() for probe in anchors)
     assert all(sources[probe].sum() > anchors[probe].sum() for probe in anchors)
@@ -92,10 +92,9 @@ def test_cells_are_found_by_probe_and_by_row(run: Run) -> None:
 def shown_smaller(folder: Path) -> Path:
     """A run whose second arm was shown an image of four cells, where the image has 300 tokens."""
     made = make_run(folder, images=1, arms=("full", "grid:0.3"))
-    quarters = np.array([[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]], dtype="<f4")
     (images,) = (made / "images").glob("*.parquet")
     table = pq.read_table(images)
-    record = {**table.to_pylist()[0], "image_key": "img0000.jpg#fit=4t", "cells": quarters.tobytes()}
+    record = {**table.to_pylist()[0], "image_key": "img0000.jpg#fit=4t", "cells": QUARTERS.tobytes()}
     store = RunFolder(made)
     store.write_image_table(0, "orig", table.from_pylist([*table.to_pylist(), record], schema=table.schema))
     (rows,) = (file for file in made.rglob("rows/*/*.parquet") if "grid" in file.parent.name)
@@ -125,12 +124,9 @@ def test_a_picture_from_the_image_file_has_its_pixels(run: Run, data: Path) -> N
     expected = overlay(image, run.cells(PROBE), kept, regions)
     assert picture.size == image.size
     assert np.array_equal(np.asarray(picture), np.asarray(expected))
-
-
-def test_a_picture_without_the_images_comes_from_the_preview(run: Run) -> None:
-    picture = run.picture(PROBE, "full")
-    assert picture.info["sources"] == ["preview"]
-    assert np.asarray(picture).std() > 10
+    preview = run.picture(PROBE, "full")
+    assert preview.info["sources"] == ["preview"]
+    assert np.asarray(preview).std() > 10
 
 
 def test_what_an_intervention_painted_over_is_shown_painted_over(run: Run, data: Path) -> None:
@@ -146,9 +142,7 @@ def test_another_file_of_the_same_name_is_refused(run: Run, data: Path, tmp_path
     (tmp_path / "train").mkdir()
     other = next(path for path in (data / "mini_textocr" / "train").glob("*.jpg") if path.name not in IMAGE)
     shutil.copy(other, tmp_path / IMAGE)
-    with pytest.raises(
-        SightlineError, match=r"holds another train/f0af1d791168279c\.jpg than the one that was audited"
-    ):
+    with pytest.raises(SightlineError, match=r"holds another train/f0af1d791168279c\.jpg than the one"):
         run.picture(PROBE, "full", images=tmp_path)
 
 
@@ -200,11 +194,6 @@ def test_of_a_probe_that_is_asked_about_several_views_the_original_is_meant_unle
     assert not np.array_equal(original["img0000:yes"], other["img0000:yes"])
 
 
-def test_texts_stand_in_the_probes_once_and_not_in_every_row_on_disk(run: Run) -> None:
-    assert not set(TEXTS) & set(row_schema().names)
-    assert not set(TEXTS) & set(run.rows.column_names)
-
-
 def test_a_picture_of_a_real_scan_is_as_large_as_the_scan_and_shows_its_line(receipts: Path, tmp_path: Path) -> None:
     """A scan of 1,000 pixels and more, whose preview is smaller: the outlined line is legible only from the file."""
     from sightline.auditing.audit import audit
@@ -215,16 +204,8 @@ def test_a_picture_of_a_real_scan_is_as_large_as_the_scan_and_shows_its_line(rec
     records = load_regions(receipts / "receipts.json").records
     pairs = build_hard_pairs(records, HardPairRules(limit_images=1, max_area=0.02))
     write_probes(tmp_path / "probes.jsonl", pairs.probes)
-    run = audit(
-        AuditConfig(
-            model=str(asset("reader")),
-            probes=tmp_path / "probes.jsonl",
-            images=receipts,
-            out=tmp_path / "run",
-            arms=["full"],
-            device="cpu",
-        )
-    )
+    asked = {"probes": tmp_path / "probes.jsonl", "images": receipts, "out": tmp_path / "run", "device": "cpu"}
+    run = audit(AuditConfig(model=str(asset("reader")), arms=["full"], **asked))
     probe = run.probes[0]
     sharp, small = run.picture(probe["id"], "full", images=receipts), run.picture(probe["id"], "full")
     with Image.open(receipts / probe["image"]) as scan:
@@ -278,9 +259,10 @@ def test_an_answer_in_a_caption_is_short_and_says_when_there_is_none() -> None:
     assert len(quoted("x" * 100)) == 34
 
 
-def test_show_tells_question_accepted_answers_roles_and_scores(open_run: Run) -> None:
-    shown = CliRunner().invoke(app, ["show", str(open_run.path), VALUE])
+def test_show_tells_question_accepted_answers_roles_and_scores(open_run: Run, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["show", str(open_run.path), VALUE, "--out", str(tmp_path / "picture.png")])
     assert shown.exit_code == 0, shown.output
+    assert (tmp_path / "picture.png").is_file(), "all arms drawn"
     answer = open_run.row(VALUE, "full")["accepted"]
     assert f"{answer} (10 times)" in shown.output
     assert "L label of the field: " in shown.output
@@ -292,31 +274,13 @@ def test_show_tells_question_accepted_answers_roles_and_scores(open_run: Run) ->
     assert "target  " not in shown.output.split("regions")[0], "an open question looks for nothing but itself"
 
 
-def test_show_draws_the_arms_of_an_open_question(open_run: Run, tmp_path: Path) -> None:
-    shown = CliRunner().invoke(app, ["show", str(open_run.path), LARGER, "--out", str(tmp_path / "picture.png")])
-    assert shown.exit_code == 0, shown.output
-    assert (tmp_path / "picture.png").is_file()
-
-
 # Masks that a run has stored, measured against regions once more.
-
-
-QUARTERS = np.array([[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]], dtype="<f4")
 
 
 def test_a_mask_has_a_place_for_each_cell_of_its_own_image_however_many_tokens_the_full_prefix_has() -> None:
     """An arm that is shown a smaller image keeps all of its four cells, where the image itself has 16 tokens."""
-    rows = pa.Table.from_pylist(
-        [
-            {
-                "probe_id": "p",
-                "image_key": "a.jpg#fit=4t",
-                "n_tokens": 16,
-                "kept_mask": pack_mask(np.array([True, True, False, False])),
-                "lineage_mask": None,
-            }
-        ]
-    )
+    row = {"probe_id": "p", "image_key": "a.jpg#fit=4t", "n_tokens": 16, "lineage_mask": None}
+    rows = pa.Table.from_pylist([{**row, "kept_mask": pack_mask(np.array([True, True, False, False]))}])
     images = pa.Table.from_pylist([{"image_key": "a.jpg#fit=4t", "cells": QUARTERS.tobytes()}])
     (measured,) = stored_geometry(rows, images, {"p": [(0.0, 0.25, 1.0, 0.75)]})
     assert measured is not None

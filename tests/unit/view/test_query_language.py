@@ -95,43 +95,10 @@ def test_anything_else_is_refused_in_one_line(rows: AskedRows, query: str, said:
     assert "\n" not in str(caught.value)
 
 
-WORDS = st.sampled_from(
-    [
-        "arm",
-        "ecr",
-        "correct",
-        "margin_full",
-        "question",
-        "'a'",
-        "0.5",
-        "1",
-        "(",
-        ")",
-        "and",
-        "or",
-        "not",
-        "in",
-        "is",
-        "None",
-        "<",
-        "==",
-        "!=",
-        "+",
-        "/",
-        "-",
-        ",",
-        "[",
-        "]",
-        "lambda",
-        ":",
-        ".",
-        "x",
-        "**",
-        "if",
-        "else",
-        "True",
-    ]
-)
+WORDS = st.sampled_from([
+    "arm", "ecr", "correct", "margin_full", "question", "'a'", "0.5", "1", "(", ")", "and", "or", "not", "in", "is",
+    "None", "<", "==", "!=", "+", "/", "-", ",", "[", "]", "lambda", ":", ".", "x", "**", "if", "else", "True",
+])  # fmt: skip
 
 
 @settings(max_examples=400, deadline=None)
@@ -146,13 +113,9 @@ def test_no_text_does_more_than_choose_rows_or_be_refused(rows: AskedRows, query
 
 def test_rows_are_sorted_with_nulls_last_and_ties_in_order(rows: AskedRows, frame: pd.DataFrame) -> None:
     places = rows.matching("")
-    assert (
-        rows.ordered(places, "ecr", True).tolist()
-        == frame.sort_values("ecr", ascending=False, kind="stable").index.tolist()
-    )
-    assert (
-        rows.ordered(places, "question", False).tolist() == frame.sort_values("question", kind="stable").index.tolist()
-    )
+    for column, falling in (("ecr", True), ("question", False)):
+        wanted = frame.sort_values(column, ascending=not falling, kind="stable").index.tolist()
+        assert rows.ordered(places, column, falling).tolist() == wanted
     with pytest.raises(SightlineError, match="cannot be sorted by 'x'"):
         rows.ordered(places, "x", False)
 

@@ -18,6 +18,7 @@ from sightline.view import runs
 from sightline.view.overview import measured
 from sightline.view.runs import viewed_runs
 from sightline.view.server import PageData
+from tests.unit.report.fake_run import make_run
 from tests.unit.view.viewed_folder import SHARP, viewed_folder
 
 
@@ -43,19 +44,13 @@ def test_the_first_numbers_are_the_reports(home: Path, answers: PageData, tmp_pa
         assert [cell.split(" ")[0] for cell in line.strip("| ").split(" | ")] == [cell["text"] for cell in row]
 
 
-def test_every_number_opens_rows_that_exist(answers: PageData) -> None:
-    rows = answers.runs[0].asked()
-    for panel in answers.runs[0].numbers()["table"]["panels"]:
-        for row in panel["rows"]:
-            for cell in row:
-                found = rows.ordered(rows.matching(cell["behind"]["query"]), cell["behind"]["sort"], False)
-                assert {record["arm"] for record in rows.records(found, ["arm"])} <= {row[0]["text"]}
-
-
-def test_the_rows_behind_a_share_are_those_it_counts(answers: PageData) -> None:
+def test_every_number_opens_the_rows_that_it_counts(answers: PageData) -> None:
     table, rows = answers.runs[0].numbers()["table"], answers.runs[0].asked()
     keys = [column["key"] for column in table["columns"]]
-    for row in table["panels"][0]["rows"]:
+    for row in (row for panel in table["panels"] for row in panel["rows"]):
+        for cell in row:
+            found = rows.ordered(rows.matching(cell["behind"]["query"]), cell["behind"]["sort"], False)
+            assert {record["arm"] for record in rows.records(found, ["arm"])} <= {row[0]["text"]}
         own = rows.matching(row[0]["behind"]["query"])
         wrong = rows.matching(row[keys.index("accuracy")]["behind"]["query"])
         assert float(row[keys.index("accuracy")]["text"]) == pytest.approx(1 - len(wrong) / len(own), abs=5e-4)
@@ -75,27 +70,20 @@ def test_a_case_holds_the_stored_bits(home: Path, answers: PageData) -> None:
         assert np.array_equal(cells, run.cells(row))
     assert len(case["answers_of_arms"]) == len(run.arms)
     assert case["regions"][0]["words"] == "region with the evidence"
-
-
-def test_all_arms_that_keep_a_token(home: Path, answers: PageData) -> None:
-    run = load_run(home / "first")
     found = answers.keepers({"probe": "img0001:no", "key": "img0001.jpg@orig"})["arms"]
     assert [one["arm"] for one in found] == run.arms
     assert all(base64.b64decode(one["kept_mask"]) == run.row("img0001:no", one["arm"])["kept_mask"] for one in found)
 
 
 def test_two_runs_are_compared_probe_by_probe(home: Path, answers: PageData) -> None:
-    both = [
-        load_run(home / name).frame().query("arm == 'target:0.3'").set_index("probe_id") for name in ("first", "second")
-    ]
-    right = [frame["correct"] for frame in both]
+    frames = [load_run(home / name).frame().query("arm == 'target:0.3'") for name in ("first", "second")]
+    right = [frame.set_index("probe_id")["correct"] for frame in frames]
     asked = {"first": "0", "second": "1", "arm": "target:0.3", "other": "target:0.3"}
     found = answers.compare({**asked, "outcome": "only_second"})
     assert found["counts"]["only_second"] == int((~right[0] & right[1]).sum())
     assert found["counts"]["both"] == int((right[0] & right[1]).sum())
-    assert (
-        sum(found["counts"][name] for name in ("both", "neither", "only_first", "only_second")) == found["pairs"] == 12
-    )
+    each = sum(found["counts"][name] for name in ("both", "neither", "only_first", "only_second"))
+    assert each == found["pairs"] == 12
     assert {row["probe_id"] for row in found["rows"]} == set(right[0].index[~right[0] & right[1]])
     with pytest.raises(SightlineError, match="no row of arm 'targt'"):
         answers.compare({**asked, "arm": "targt"})
@@ -117,13 +105,8 @@ def test_rows_go_along_as_csv_probe_list_and_tasks(answers: PageData) -> None:
 
 
 def test_a_text_that_a_spreadsheet_would_compute_is_made_harmless(tmp_path: Path) -> None:
-    def hostile(row: dict[str, object]) -> None:
-        row["kind"] = "=cmd()"
-
-    from tests.unit.report.fake_run import make_run
-
-    (run,) = viewed_runs([make_run(tmp_path / "run", images=2, edit_row=hostile)], None)
-    assert "'=cmd()" in PageData([run]).take({"format": "csv"})
+    made = make_run(tmp_path / "run", images=2, edit_row=lambda row: row.update(kind="=cmd()"))
+    assert "'=cmd()" in PageData(viewed_runs([made], None)).take({"format": "csv"})
 
 
 def test_a_file_is_shown_where_it_is_the_one_that_was_audited(tmp_path: Path) -> None:
@@ -139,15 +122,10 @@ def test_a_file_is_shown_where_it_is_the_one_that_was_audited(tmp_path: Path) ->
     (tmp_path / "images" / "img0000.jpg").write_bytes((tmp_path / "images" / "img0001.jpg").read_bytes())
     case = answers.case({"probe": "img0000:yes", "arms": "full"})
     assert case["images"]["img0000.jpg@orig"]["source"] == "preview"
-
-
-def test_a_link_out_of_the_image_folder_is_never_followed(tmp_path: Path) -> None:
-    viewed_folder(tmp_path / "run", images=2, image_files=tmp_path / "images")
-    (tmp_path / "images" / "img0000.jpg").rename(tmp_path / "elsewhere.jpg")
-    (tmp_path / "images" / "img0000.jpg").symlink_to(tmp_path / "elsewhere.jpg")
-    answers = PageData(viewed_runs([tmp_path / "run"], tmp_path / "images"))
-    content, _ = answers.image({"key": "img0000.jpg@orig", "source": "file"})
-    assert content != (tmp_path / "elsewhere.jpg").read_bytes()
+    (tmp_path / "images" / "img0001.jpg").rename(tmp_path / "elsewhere.jpg")
+    (tmp_path / "images" / "img0001.jpg").symlink_to(tmp_path / "elsewhere.jpg")
+    content, _ = answers.image({"key": "img0001.jpg@orig", "source": "file"})
+    assert content != (tmp_path / "elsewhere.jpg").read_bytes(), "a link out of the folder is never followed"
 
 
 def test_a_growing_run_is_read_as_far_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,12 +149,13 @@ def test_a_growing_run_is_read_as_far_as_it_is_written(tmp_path: Path, monkeypat
 def test_a_run_without_a_row_is_one_line(tmp_path: Path) -> None:
     folder = viewed_folder(tmp_path / "run", images=2)
     shutil.rmtree(folder / "rows")
-    with pytest.raises(SightlineError, match="no finished shard yet"):
-        viewed_runs([folder], None)
-    with pytest.raises(SightlineError, match="not a run folder"):
-        viewed_runs([tmp_path], None)
-    with pytest.raises(SightlineError, match="is no folder"):
-        viewed_runs([folder], tmp_path / "nowhere")
+    for run, images, about in (
+        (folder, None, "no finished shard yet"),
+        (tmp_path, None, "not a run folder"),
+        (folder, tmp_path / "nowhere", "is no folder"),
+    ):
+        with pytest.raises(SightlineError, match=about):
+            viewed_runs([run], images)
 
 
 def test_a_recorded_run_is_viewed(data: Path) -> None:

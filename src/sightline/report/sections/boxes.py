@@ -16,7 +16,7 @@ from sightline.analysis.comparison import (
 from sightline.core.selection import NO_BOXES
 from sightline.core.table import Table, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import fitting_columns, has_other, table_columns, top
+from sightline.report.columns import build_table, has_other, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import plain_rows
@@ -78,16 +78,8 @@ def box_source_table(source: Source) -> Table | None:
     several = frame.groupby("arm")["box_source"].transform("nunique") > 1
     frame = frame[several] if several.any() else frame
     frame = frame.sort_values("arm", key=lambda arms: arms.map(order), kind="stable", ignore_index=True)
-    columns = table_columns(
-        "arm box_source n accuracy hfpr pos_ecr neg_src missing_rate best_iou boxes_per_probe boxes_ms",
-    )
-    caption = (
-        "Coverage is that of the annotated regions, whatever boxes the selector saw. Arms that read no boxes, or saw a "
-        "single source, are left out where others saw more."
-    ) + source.answers_at
     coverage = METRICS["pos_ecr"].label if source.yes_or_no else METRICS["pos_ecr"].label_of_words
-    shown_columns = fitting_columns(source, columns, frame)
-    return Table("box_sources", "Box sources", caption, shown_columns, frame, reading=_box_reading(frame, coverage))
+    return build_table("box_sources", frame, source, reading=_box_reading(frame, coverage))
 
 
 def _box_reading(frame: pd.DataFrame, coverage: str) -> str:

@@ -10,10 +10,10 @@ import pandas as pd
 from markupsafe import Markup
 from scipy.special import expit
 
-from sightline.core.table import Table, TableColumn
+from sightline.core.table import Table
 from sightline.errors import SightlineError
 from sightline.report.charts import reliability
-from sightline.report.columns import metric_columns, table_columns
+from sightline.report.columns import build_table, metric_columns
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source
@@ -66,15 +66,10 @@ def reliability_charts(source: Source) -> list[Markup]:
 
 
 def calibration_table(source: Source, summary: ReportSummary) -> Table:
-    columns = table_columns("arm", *metric_columns("calibration"))
-    caption = (
-        "p(yes) = sigmoid(margin), the margin as recorded: ECE over 15 equal bins of confidence, Brier and NLL are at "
-        "t = 0 whatever the threshold of the answers. Resampling adds noise to every bin, so an ECE interval lies "
-        f"above its value when probes are few.{summary.answers_at}"
-    )
     asked = [audited.name for audited in source.runs if not audited.in_words]
     arms = summary.arms[summary.arms["run"].isin(asked)].reset_index(drop=True)
-    return Table("calibration", "Calibration", caption, columns, arms)
+    columns = {"metrics": metric_columns("calibration")}
+    return build_table("calibration", arms, columns=columns, answers_at=summary.answers_at)
 
 
 def thresholds_in_force_table(source: Source) -> Table | None:
@@ -87,15 +82,9 @@ def thresholds_in_force_table(source: Source) -> Table | None:
             parts.append(chosen.assign(arm=chosen["arm"].map(names), rule=audited.rule.title))
     if not parts:
         return None
-    columns = table_columns("arm", "rule", "threshold")
-    caption = (
-        "Every table and picture of this page reads answers at these thresholds; an arm under an intervention has its "
-        "plain arm's. Margins, AUROC, reliability, ECE, Brier and NLL are those of the recorded likelihoods."
-    )
     frame = pd.concat(parts, ignore_index=True)
-    if frame["dev_probes"].notna().any():
-        columns += table_columns("dev_probes", "dev_accuracy", "dev_hfpr")
-    return Table("thresholds_in_force", "Thresholds of this page", caption, columns, frame)
+    chosen_on = ["dev_probes dev_accuracy dev_hfpr"] if frame["dev_probes"].notna().any() else []
+    return build_table("thresholds_in_force", frame, columns={"chosen": chosen_on})
 
 
 def thresholds_table(source: Source) -> Table:
@@ -111,21 +100,11 @@ def thresholds_table(source: Source) -> Table:
             problems.append(f"{audited.name}: {error}" if audited.name else str(error))
     if not records:
         raise SightlineError("; ".join(problems))
-    columns = table_columns(
-        "arm rule threshold accuracy hfpr positive_accuracy yes_rate no_to_yes yes_to_no dev test",
-    )
-    caption = _whence(source) + (
-        "Full's t is the accuracy-optimal threshold of Full for all arms; own t is each arm's, one t for all that of "
-        "all arms' rows together. "
-    )
+    risk = "No threshold within a risk: how much risk is yours to say, for example --threshold 'hfpr<=0.05'."
     if any(isinstance(audited.rule, WithinRisk) for audited in source.runs):
-        caption += "t with hFPR within the bound is each arm's most accurate one that keeps it on development probes. "
-    else:
-        caption += "No threshold within a risk: how much risk is yours to say, for example --threshold 'hfpr<=0.05'. "
-    caption += "Flips are against t = 0."
-    if problems:
-        caption += " Left out: " + "; ".join(problems) + "."
-    return Table("thresholds", "Operating points", caption, columns, pd.DataFrame(records), filter="rule")
+        risk = "t with hFPR within the bound is each arm's most accurate one that keeps it on development probes."
+    left_out = f" Left out: {'; '.join(problems)}." if problems else ""
+    return build_table("thresholds", pd.DataFrame(records), left_out=left_out, whence=_whence(source), risk=risk)
 
 
 def _whence(source: Source) -> str:
@@ -201,13 +180,7 @@ def flips_table(source: Source) -> Table | None:
             records.append({"arm": arm, "probes": len(rows), **flip_counts(before, rows)})
     if not records:
         raise SightlineError("flips are counted against Full, and no run has a full arm beside another; add --arm full")
-    at = f" {source.at}" if source.yes_or_no else ""
-    caption = (
-        f"Answers{at} compared with Full's on the same probe. The exact McNemar p asks whether gains and "
-        "losses balance; it takes probes as independent, so read it beside the image-cluster interval."
-    )
-    columns = flip_columns(directions=source.yes_or_no)
-    return Table("flips", "Flips against Full, in probes", caption, columns, pd.DataFrame(records))
+    return flips_table_of("flips", records, source)
 
 
 def flip_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
@@ -226,7 +199,8 @@ def flip_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def flip_columns(*, directions: bool = True) -> list[TableColumn]:
-    """``directions`` count what turned from no to yes and back."""
-    columns = table_columns("arm", "probes", "flips", "share", "no_to_yes", "yes_to_no", "gained", "lost", "p")
-    return [column for column in columns if directions or column.key not in ("no_to_yes", "yes_to_no")]
+def flips_table_of(name: str, records: list[dict[str, Any]], source: Source) -> Table:
+    """One line per arm with its ``flip_counts``; directions where answers are yes or no."""
+    directions = ["no_to_yes yes_to_no"] if source.yes_or_no else []
+    at = f" {source.at}" if source.yes_or_no else ""
+    return build_table(name, pd.DataFrame(records), columns={"directions": directions}, at=at)

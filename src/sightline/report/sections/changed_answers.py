@@ -10,7 +10,7 @@ import pandas as pd
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.cases import CHANGES, EVIDENCE, KEPT, LOST, NONE, OTHERWISE, UNTRACED, with_changes
-from sightline.report.columns import arm_facts, in_panels, share, table_column, table_columns, top
+from sightline.report.columns import arm_facts, build_table, in_panels, share, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, answers_in_words
 from sightline.rows.source import Source
 
@@ -35,9 +35,9 @@ def changes_table(source: Source) -> Table:
             continue
         rows = with_changes(audited.frame[audited.frame["arm"] != audited.full])
         for arm, own in rows.groupby("arm", sort=False):
-            counts = Counter(zip(own["change"], own["evidence"], strict=True))
+            found = Counter(zip(own["change"], own["evidence"], strict=True))
             for change in CHANGES:
-                line = {kind: counts[change, kind] for kind in EVIDENCE}
+                line = {kind: found[change, kind] for kind in EVIDENCE}
                 links = {f"{kind}_cases": _cases(arm, change, kind) if n else "" for kind, n in line.items()}
                 every = {"all": sum(line.values()), "all_cases": _cases(arm, change, "") if any(line.values()) else ""}
                 records.append({"arm": arm, "change": change, **line, **links, **every})
@@ -50,21 +50,8 @@ def changes_table(source: Source) -> Table:
     frame = frame[(frame["change"] != OTHERWISE) | (frame["all"] > 0)].reset_index(drop=True)
     frame["change"] = frame["change"].map(CHANGES)
     shown = [kind for kind in EVIDENCE if kind != UNTRACED or frame[kind].any()]
-    columns = table_columns(
-        "arm_name",
-        table_column("change", title="Answer", kind="text"),
-        *(TableColumn(kind, EVIDENCE[kind].capitalize(), "count", link=f"{kind}_cases") for kind in shown),
-        table_column("all", link="all_cases"),
-    )
-    caption = (
-        "Questions by what became of Full's answer (case, punctuation and blanks aside; right is a score of at least "
-        "0.5) and by evidence: kept if every region is at least half covered, none if not a single cell of it is left. "
-        "A count leads to its cases among the pictures."
-    )
-    return Table(
-        "changed_answers", "Changed answers and their evidence", caption, columns, frame, reading=reading,
-        panel="panel", repeated=("arm_name",), unprinted=("regime",),
-    )  # fmt: skip
+    counts = [TableColumn(kind, EVIDENCE[kind].capitalize(), "count", link=f"{kind}_cases") for kind in shown]
+    return build_table("changed_answers", frame, columns={"evidence": counts}, reading=reading)
 
 
 def _cases(arm: object, change: str, evidence: str) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from sightline.core.table import Table, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import arm_facts, in_panels, table_column, table_columns
+from sightline.report.columns import arm_facts, build_table, in_panels
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.rows.source import Source
 from sightline.statistics.metrics import METRICS, metrics_shown_in, point
@@ -61,16 +61,10 @@ def contract_table(source: Source) -> Table:
                     "probes": len(rows),
                 }
             )
-    columns = table_columns(
-        "arm_name selector regime arguments budget",
-        table_column("keep", help="Realised kept fraction, measured on the tensor that was run."),
-        "tokens kept positions box_source profile device dtype attention probes",
-    )
-    caption = "Numbers are comparable only between rows that agree here, except in the part that is being compared."
     frame = in_panels(pd.DataFrame(records), arm_facts(source)).assign(
         regime=lambda lines: lines["regime"].fillna("not known")
     )
-    return Table("contract", "Reporting contract", caption, columns, frame, unprinted=("model",), panel="panel")
+    return build_table("contract", frame)
 
 
 def runs_table(source: Source) -> Table:
@@ -92,9 +86,7 @@ def runs_table(source: Source) -> Table:
                 "created": str(manifest.get("created")),
             }
         )
-    columns = table_columns("run model served_by weights probe_set device seed versions created")
-    caption = "Digests are of content, never of paths."
-    return Table("runs", "Runs", caption, columns, pd.DataFrame(records))
+    return build_table("runs", pd.DataFrame(records))
 
 
 def _served_by(route: Mapping[str, str] | None) -> str:
@@ -172,12 +164,5 @@ def limit_table(source: Source) -> Table:
         f"{most['title']} of {most['arm']} changes most, by {format_value(float(most['change']), 'signed')}: "
         f"{format_value(float(most['all']), 'score')} on all probes, {format_value(float(most['kept']), 'score')} here."
     )
-    columns = table_columns(
-        *(["run"] if len(source.runs) > 1 else []),
-        "title arm",
-        table_column("all", title="All probes", kind="score"),
-        table_column("kept", title="These probes", kind="score"),
-        "change",
-    )
-    caption = "Of every metric the arm whose value differs most, up or down, from its value on all audited probes."
-    return Table("limited", "Largest change of every metric", caption, columns, frame, reading=reading)
+    named = ["run"] if len(source.runs) > 1 else []
+    return build_table("limited", frame, columns={"run": named}, reading=reading)

@@ -16,7 +16,7 @@ from sightline.cost.card import CostCard
 from sightline.cost.spread import CONDITIONS, BatchCurves, StageBars
 from sightline.errors import SightlineError
 from sightline.report.charts import Curve, labelled_lines
-from sightline.report.columns import table_column, table_columns
+from sightline.report.columns import build_table, table_column, table_columns
 from sightline.report.sections.base import SECTIONS, Card, ChartGroup, Context, Part, Section, SectionMaker
 from sightline.report.svg import CHARACTER, QUALITATIVE, Scale, axes, chart, round_step, tag, tick
 from sightline.rows.source import Source
@@ -60,18 +60,9 @@ def stage_times_table(source: Source) -> Table:
     frame = pd.DataFrame(records)
     if frame[list(STAGES)].isna().all(axis=None):
         raise SightlineError("the run recorded no stage times")
-    columns = table_columns(
-        "arm keep sequence_full sequence_pruned",
-        *(stage for stage in STAGES if stage != "boxes_ms" or frame[stage].notna().any()),
-        "total device",
-    )
+    stages = [stage for stage in STAGES if stage != "boxes_ms" or frame[stage].notna().any()]
     devices = ", ".join(sorted(set(frame["device"])))
-    caption = (
-        f"Mean milliseconds per probe on {devices}, as recorded while auditing: preprocessing, vision and detecting "
-        "boxes are paid once per image and shared, language time is a batch divided by its rows. This is bookkeeping, "
-        "not a benchmark: exclusive timing needs a fresh process per arm."
-    )
-    return Table("cost", "Stage times", caption, columns, frame)
+    return build_table("cost", frame, columns={"stages": stages}, devices=devices)
 
 
 LONG = 12

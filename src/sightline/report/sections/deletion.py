@@ -22,18 +22,14 @@ from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
 from sightline.interventions import families
 from sightline.report.columns import (
-    SUPPORT,
-    SUPPORT_COLUMNS,
     amount,
+    build_table,
     collect,
     first_choice,
-    fitting_columns,
     has,
     has_selectors,
     share,
     signed,
-    table_column,
-    table_columns,
     top,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
@@ -109,26 +105,7 @@ def deletion_table(source: Source, draws: int) -> Table | None:
     frame, left_out = found
     reading = _deletion_reading(frame)
     frame["variant"] = frame["variant"].map(_variant)
-    columns = table_columns(
-        "arm variant n keep accuracy",
-        table_column("change", interval=True, help="Accuracy minus that of the mask as selected."),
-        "recovery hfpr pos_ecr neg_src",
-    )
-    caption = (
-        "Every kept token that touches the evidence is dropped, then a share of them comes back, or as many others. "
-        "Recovery is a dash where removal left accuracy as it was; where removal helped, 100% is the lower accuracy."
-    )
-    if source.yes_or_no:
-        caption += " On negatives the evidence is the confusable word." + source.answers_at
-    return Table(
-        "deletion",
-        "Deletion and restoration",
-        caption + left_out,
-        fitting_columns(source, columns, frame),
-        frame,
-        reading=reading,
-        repeated=("arm",),
-    )
+    return build_table("deletion", frame, source, reading=reading, left_out=left_out)
 
 
 def _variant(name: str) -> str:
@@ -210,8 +187,10 @@ def logit_drop_table(source: Source, draws: int) -> Table | None:
         f"At budget {line['budget']}, keeping the evidence instead of removing it changes target support by "
         f"{signed(line, 'pos_support_diff')} on positives and {signed(line, 'neg_support_diff')} on negatives."
     )
-    columns = table_columns("left", "right", "budget", "n", SUPPORT_COLUMNS)
-    return Table("logit_drop", "Evidence kept and removed", SUPPORT + left_out, columns, frame, reading=reading)
+    return build_table("logit_drop", frame, reading=reading, left_out=left_out)
+
+
+GRAYED = ("evidence_masked", "random_masked")
 
 
 @SECTIONS.register("occlusion")
@@ -221,7 +200,7 @@ class Occlusion(SectionMaker):
     order = 120
     in_overview = True
     lead = "The evidence grayed in the image itself, against as large a box elsewhere."
-    needs = (some_run(has("view", "evidence_masked", "random_masked")),)
+    needs = (some_run(has("view", *GRAYED)),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: occlusion_table(context.source, context.draws))
@@ -251,10 +230,7 @@ def occlusion_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
 def occlusion_table(source: Source, draws: int) -> Table | None:
     """Target support on the original image, with the evidence grayed, and with as large a box grayed elsewhere."""
 
-    def wanted(rows: pd.DataFrame) -> bool:
-        return bool(rows["view"].isin(("evidence_masked", "random_masked")).any())
-
-    found = collect(source, wanted, lambda run: occlusion_frame(run.rows, draws=draws))
+    found = collect(source, has("view", *GRAYED), lambda run: occlusion_frame(run.rows, draws=draws))
     if found is None:
         return None
     frame, left_out = found
@@ -268,9 +244,5 @@ def occlusion_table(source: Source, draws: int) -> Table | None:
         f"{amount(taken, 'pos_support_diff')}, which leaves it {amount(beyond, 'pos_support_diff')} {ends} than "
         "graying another box does."
     )
-    columns = table_columns("arm", "compared", "n", SUPPORT_COLUMNS)
     frame["compared"] = frame["left"] + " − " + frame["right"]
-    caption = f"The image is grayed before it is encoded; the mask is chosen anew. {SUPPORT}"
-    return Table(
-        "occlusion", "Evidence occlusion", caption + left_out, columns, frame, reading=reading, repeated=("arm",)
-    )
+    return build_table("occlusion", frame, reading=reading, left_out=left_out)

@@ -19,13 +19,13 @@ from sightline.core.table import Table, TableColumn, format_range
 from sightline.errors import SightlineError
 from sightline.report.columns import (
     arm_facts,
+    build_table,
     collect,
     has_selectors,
     headings,
     in_panels,
     metrics_told,
     signed,
-    table_columns,
     top,
     typographic,
 )
@@ -68,21 +68,7 @@ def differences_table(summary: ReportSummary) -> Table:
     frame["words"] = frame["words"].where(frame["reason"].isin(["", None]) | frame["diff_low"].notna(), frame["reason"])
     frame["words"] = typographic(frame["words"])
     frame = in_panels(frame, summary.facts)
-    columns = table_columns("arm_name against label value reference_value diff words win loss tie mcnemar_p")
-    caption = (
-        "Paired by probe, resampled by image; better, worse and equal count images, McNemar's p counts probes. “Not "
-        "distinguishable” bounds what may have been lost; it is not proof of equality."
-    ) + summary.answers_at
-    return Table(
-        "paired_differences",
-        "Paired differences",
-        caption,
-        columns,
-        frame,
-        filter="label",
-        unprinted=("regime",),
-        panel="panel",
-    )
+    return build_table("paired_differences", frame, answers_at=summary.answers_at)
 
 
 CONTROL = "shuffled"
@@ -141,16 +127,11 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
             f"Shuffling the scores changes coverage most under {line['arm']}: P/N average "
             f"{signed(line, 'delta_pn_average')}, accuracy {signed(line, 'delta_accuracy')}."
         )
-    columns = table_columns(
-        "arm control n keep accuracy hfpr pn_average",
+    deltas = [
         *(TableColumn(f"control_{name}", f"{METRICS[name].label}, shuffled", "score") for name in DELTAS),
         *(TableColumn(f"delta_{name}", f"Δ {METRICS[name].label}", "signed", interval=True) for name in DELTAS),
-    )
-    caption = (
-        "The same scores given to other tokens, at the same budget: what an arm owes to the place of its scores. Δ is "
-        "shuffled minus arm, paired by probe and resampled by image."
-    )
-    return Table("shuffled", "Against shuffled scores", caption + left_out, columns, frame, reading=reading)
+    ]
+    return build_table("shuffled", frame, columns={"deltas": deltas}, reading=reading, left_out=left_out)
 
 
 RANGED = ("accuracy", "hfpr", "auroc", "pn_average")
@@ -242,16 +223,9 @@ def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
     for name in RANGED:
         ends = zip(frame[f"{name}_low"], frame[f"{name}_high"], strict=True)
         frame[f"{name}_range"] = [format_range(low, high, "score") for low, high in ends]
-    columns = table_columns(
-        "family factor settings frozen",
-        *(TableColumn(f"{name}_range", f"{METRICS[name].label}, range") for name in RANGED),
-    )
-    caption = (
-        "Arms that differ in one argument alone: the smallest and the largest value over all settings, a range and not "
-        "an interval."
-    )
-    numbers = tuple(f"{name}{end}" for name in RANGED for end in ("", "_low", "_high"))
-    return Table("sweeps", "Sensitivity to settings", caption, columns, frame, unprinted=numbers)
+    spans = [TableColumn(f"{name}_range", f"{METRICS[name].label}, range") for name in RANGED]
+    numbers = [f"{name}{end}" for name in RANGED for end in ("", "_low", "_high")]
+    return build_table("sweeps", frame, columns={"ranges": spans}, unprinted=numbers)
 
 
 def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
@@ -268,12 +242,11 @@ def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
         records.append(record)
     if not records:
         return None
-    columns = table_columns("family", "seeds")
+    columns: list[TableColumn] = []
     for metric in metrics:
         columns.append(TableColumn(metric.name, metric.label, "score", interval=True))
         columns.append(TableColumn(f"{metric.name}_sd", "SD", "score"))
-    caption = "Mean over seeds; small print is the range; SD is over these seeds and not a sample estimate."
-    return Table("seeds", "Random seeds", caption, columns, pd.DataFrame(records))
+    return build_table("seeds", pd.DataFrame(records), columns={"metrics": columns})
 
 
 def seed_differences_table(source: Source, draws: int, seed: int) -> Table | None:
@@ -301,21 +274,7 @@ def seed_differences_table(source: Source, draws: int, seed: int) -> Table | Non
     frame = pd.DataFrame(records)
     frame["words"] = typographic(frame["words"])
     frame = in_panels(frame, arm_facts(source))
-    columns = table_columns("arm_name", "against", "seeds", "label", "diff", "words")
-    caption = (
-        "Arm minus the mean over seeds. Seeds and, crossed with them, images are resampled, so an interval covers "
-        f"another choice of masks as well as another choice of images: {draws:,} draws."
-    )
-    return Table(
-        "seed_differences",
-        "Against a random control",
-        caption,
-        columns,
-        frame,
-        filter="label",
-        unprinted=("regime",),
-        panel="panel",
-    )
+    return build_table("seed_differences", frame, draws=f"{draws:,}")
 
 
 @dataclass(frozen=True)

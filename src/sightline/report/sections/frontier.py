@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,19 +14,19 @@ from markupsafe import Markup
 from sightline.analysis.comparison import ALL_TASKS, ArmPair, rows_in_words, score_changes
 from sightline.arms.plan import MATCHED
 from sightline.core.table import Table, TableColumn
-from sightline.report.charts import NARROW, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
+from sightline.report.charts import NARROW, WIDE, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
 from sightline.report.columns import (
     ASSISTED,
     BOX_FREE,
     ORACLES,
     UNKNOWN,
+    HandedOver,
+    build_table,
     column_of,
     family,
     heading,
     in_panels,
     panel_of,
-    table_column,
-    table_columns,
 )
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker, answers_in_words
 from sightline.rows.source import Audited
@@ -62,16 +62,14 @@ class Frontier(SectionMaker):
             lines = summary.arms[summary.arms["run"] == audited.name].to_dict("records")
             names = {shown: own for own, shown in audited.shown_arms.items()}
             prefix = f"{audited.name}: " if audited.name else ""
-            measures = _measures(audited)
+            measures = measures_of(audited.in_words, audited.yes_or_no)
             points = [_point(line, names[line["arm"]], line["arm"] in full, measures) for line in lines]
             if not any(np.isfinite(p.x) and np.isfinite(p.y) for p in points):
                 section.notes.append(f"{prefix}no arm has both an accuracy and a coverage: the frontier has no points")
             else:
                 arms = summary.arms[summary.arms["run"] == audited.name]
                 x, y, colour = (heading(METRICS[name], arms) for name in measures)
-                wide = frontier(points, x, y, colour, class_="chart only-wide")
-                narrow = frontier(points, x, y, colour, size=NARROW, class_="chart only-narrow")
-                section.charts.append(ChartGroup(audited.name, [wide, narrow]))
+                section.charts.append(ChartGroup(audited.name, frontier_charts(points, x, y, colour)))
             if audited.in_words:
                 continue  # Scores have a section of their own over budgets.
             curves = _curves([{**line, "selector": curve_name(line)} for line in lines], audited.full)
@@ -79,10 +77,15 @@ class Frontier(SectionMaker):
                 section.charts.append(ChartGroup(f"{prefix}Over budgets", curves))
 
 
-def _measures(audited: Audited) -> tuple[str, str, str]:
+def measures_of(in_words: bool, yes_or_no: bool) -> tuple[str, str, str]:
     """The metrics to the right, upwards and as colour."""
-    quality = "score" if audited.in_words else "accuracy"
-    return "pos_ecr", quality, "hfpr" if audited.yes_or_no else "unsupported"
+    return "pos_ecr", "score" if in_words else "accuracy", "hfpr" if yes_or_no else "unsupported"
+
+
+def frontier_charts(points: Sequence[FrontierPoint], x: str, y: str, colour: str) -> list[Markup]:
+    """For desk and telephone."""
+    sizes = {"chart only-wide": WIDE, "chart only-narrow": NARROW}
+    return [frontier(points, x, y, colour, size, class_) for class_, size in sizes.items()]
 
 
 def _point(line: dict[Any, Any], label: str, is_full: bool, measures: tuple[str, str, str]) -> FrontierPoint:
@@ -233,25 +236,10 @@ def scores_table(lines: pd.DataFrame, context: Context) -> Table:
     frame = in_panels(lines.drop(columns=["arm_name", "regime"], errors="ignore"), context.summary.facts)
     told = [f"to_{rival}" for rival in ("full", *CONTROLS) if f"to_{rival}" in frame]
     several = frame["task"].nunique() > 1
-    columns = table_columns(
-        "arm_name",
-        *(["task"] if several else []),
-        table_column("n_probes", title="Questions"),
-        "keep",
-        column_of(METRICS["score"]),
-        *(TableColumn(name, f"− {_title(name)}", "signed", interval=True, help=_meaning(name)) for name in told),
-    )
-    caption = (
-        "Score is each task's own: soft accuracy for textvqa, ANLS for docvqa, OCRBench's rule for ocrbench, exact "
-        "match for every other. Differences are paired by question, intervals resample images; a control is the "
-        "first arm of its selector with the same budget."
-    )
-    if several:
-        caption += f" In “{ALL_TASKS}” every task has the same weight, however many questions it has."
-    return Table(
-        "scores", "Scores by budget", caption, columns, frame, filter="task" if several else "", panel="panel",
-        unprinted=("regime",),
-    )  # fmt: skip
+    changes = [TableColumn(name, f"− {_title(name)}", "signed", interval=True, help=_meaning(name)) for name in told]
+    weights = f" In “{ALL_TASKS}” every task has the same weight, however many questions it has." if several else ""
+    columns: HandedOver = {"task": ["task"] if several else [], "score": [column_of(METRICS["score"]), *changes]}
+    return build_table("scores", frame, columns=columns, weights=weights, filter="task" if several else "")
 
 
 def _title(name: str) -> str:

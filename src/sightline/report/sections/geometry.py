@@ -14,13 +14,13 @@ from sightline.analysis.comparison import Record
 from sightline.core.table import Kind, Table, TableColumn, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import (
+    HandedOver,
+    build_table,
     collect,
     excludes_zero,
-    fitting_columns,
     metric_columns,
     signed,
     table_column,
-    table_columns,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
@@ -59,12 +59,8 @@ class GeometrySection(SectionMaker):
 def geometry_table(summary: ReportSummary) -> Table:
     if summary.arms["pos_ecr"].isna().all():
         raise SightlineError("no positive probe has a region: there is no geometry to validate")
-    columns = table_columns("arm", *metric_columns("geometry", summary.arms))
-    caption = (
-        "Coverage is recall: coarse cells inflate it. LPP is the share of touching kept cells that lies inside the "
-        "regions; Geo-F1 is the mean harmonic mean of both."
-    )
-    return Table("geometry", "Geometry", caption, columns, summary.arms)
+    columns = {"metrics": metric_columns("geometry", summary.arms)}
+    return build_table("geometry", summary.arms, columns=columns)
 
 
 def _thirds(values: pd.Series[float]) -> pd.Series[int] | None:
@@ -110,26 +106,9 @@ def strata_table(source: Source) -> Table:
     frame = pd.DataFrame(records)
     order = {arm: i for i, arm in enumerate(source.frame["arm"].unique())}
     frame = frame.sort_values(["arm", "by", "third"], key=lambda c: c.map(order) if c.name == "arm" else c)
-    asked = "Positives" if source.yes_or_no else "Questions"
-    columns = table_columns(
-        "arm by stratum",
-        table_column("probes", title=asked),
-        *(["score"] if source.in_words else []),
-        "accuracy pos_ecr lpp",
-    )
-    caption = (
-        f"{asked} in thirds of equal count. Coverage that rises with cell size alone is inflation by coarse cells; "
-        "precision (LPP) falls with it."
-    )
-    return Table(
-        "scale_strata",
-        "Coverage by scale",
-        caption,
-        fitting_columns(source, columns, frame),
-        frame.reset_index(drop=True),
-        filter="by",
-        repeated=("arm", "by"),
-    )
+    asked = table_column("probes", title="Positives" if source.yes_or_no else "Questions")
+    columns: HandedOver = {"asked": [asked], "score": ["score"] if source.in_words else []}
+    return build_table("scale_strata", frame.reset_index(drop=True), source, columns=columns)
 
 
 METRICS_SHOWN = ("keep", "score", "accuracy", "pos_ecr", "legibility", "illegible")
@@ -292,17 +271,8 @@ def legibility_table(source: Source, summary: ReportSummary) -> Table:
             continue  # without Full nothing has changed; the other columns stand
         changed |= {str(arm): float(share) for arm, share in rows.groupby("arm")["changed"].mean().items()}
     frame = summary.arms.assign(changed=summary.arms["arm"].map(changed))
-    columns = table_columns(
-        "arm",
-        *(_explained(name) for name in METRICS_SHOWN if METRICS[name].answers != "words" or source.in_words),
-        "changed",
-    )
-    caption = (
-        "Legibility is the height of a character in source pixels times the root of the samples per source pixel that "
-        "reach the model: it falls where cells are dropped, where the image is shrunk, and where tokens are mixed. It "
-        "says what arrives, not what the model can make of it."
-    )
-    return Table("legibility", "Legibility", caption, fitting_columns(source, columns, frame), frame)
+    shown = [_explained(name) for name in METRICS_SHOWN if METRICS[name].answers != "words" or source.in_words]
+    return build_table("legibility", frame, source, columns={"metrics": shown})
 
 
 def _explained(name: str) -> TableColumn:
@@ -327,31 +297,8 @@ def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | 
     frame, left_out = found
     reading = " ".join(_reading(part) for _, part in frame.groupby("run", sort=False))
     frame["change"] = frame["change"].map(CHANGE_WORDS)
-    columns = table_columns(
-        *(["run"] if len(source.runs) > 1 else []),
-        "over",
-        table_column("change", kind="text", help="From Full to the arm."),
-        table_column("n", title="n"),
-        table_column(
-            "ecr", title="Coverage", kind="signed", interval=True, help="Spearman of ECR with the change; -1 is best."
-        ),
-        table_column(
-            "legibility",
-            title="Legibility",
-            kind="signed",
-            interval=True,
-            help="Spearman of legibility with the change; -1 is best.",
-        ),
-        table_column("advantage", title="Coverage − legibility", help="Positive: legibility orders better."),
-    )
-    caption = (
-        "Spearman of what is left of the evidence with what changes, over arms (means over probes with regions) and "
-        "over single answers of all arms but Full; near −1 the measure orders changes well. Intervals resample images "
-        "and say nothing about other arms than these."
-    )
-    return Table(
-        "legibility_ordering", "What orders answer changes", caption + left_out, columns, frame, reading=reading
-    )
+    run = ["run"] if len(source.runs) > 1 else []
+    return build_table("legibility_ordering", frame, columns={"run": run}, reading=reading, left_out=left_out)
 
 
 def _reading(lines: pd.DataFrame) -> str:

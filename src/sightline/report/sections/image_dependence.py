@@ -24,13 +24,11 @@ from sightline.analysis.outcomes import lexically_plausible
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table, format_range, format_value
 from sightline.report.columns import (
+    build_table,
     collect,
     first_choice,
-    fitting_columns,
     has_other,
     signed,
-    table_column,
-    table_columns,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Audited, Source
@@ -159,34 +157,16 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
     reading = _image_reading(source, frame)
     frame["condition"] = frame["condition"].map(_condition)
     narrow = "stratum" if frame["stratum"].nunique() > 1 else ""
-    columns = table_columns(
-        "arm",
-        table_column("stratum", title="Images"),
-        "condition n accuracy delta_accuracy positive_accuracy hfpr yes_rate",
-        table_column("auroc", interval=True),
-        "margin_gap margin_win_rate",
-    )
-    caption = (
-        f"Questions and labels stay, the image changes; all {source.at}. What stays right without the matching image "
-        "was never read off it. Wrong images show none of the words asked for; their mean is over seeds. A decoy "
-        "is plausible when it is a word of some other image."
-    )
-    if not source.yes_or_no:
-        caption = (
-            "Questions stay, the image changes. What stays right without the matching image was never read off it. The "
-            "mean of wrong images is over seeds."
-        )
-    ranges = tuple(f"{name}_{end}" for name in RANGED for end in ENDS)
-    return Table(
+    ranges = [f"{name}_{end}" for name in RANGED for end in ENDS]
+    return build_table(
         "image_dependence",
-        "Image dependence",
-        caption + left_out,
-        fitting_columns(source, columns, frame),
         frame,
+        source,
         filter=narrow,
         reading=reading,
+        left_out=left_out,
         unprinted=ranges,
-        repeated=("arm", "stratum"),
+        at=source.at,
     )
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
-from sightline.report.columns import FEWER_DRAWS, fitting_columns, has_other, metric_columns, table_columns
+from sightline.report.columns import FEWER_DRAWS, build_table, has_other, metric_columns
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED
@@ -41,31 +41,17 @@ def interventions_table(source: Source, draws: int, seed: int) -> Table | None:
             )
         )
         for (arm, what), rows in others.groupby(["arm", "what"], sort=False):
-            table = arm_summary(rows, metrics=names, draws=fewer, seed=seed)
-            plain = audited.frame[(audited.frame["arm"] == arm) & audited.frame["image_id"].isin(rows["image_id"])]
-            change = {label: _mean_margin(rows, label) - _mean_margin(plain, label) for label in ("yes", "no")}
-            lines.append(
-                table.assign(
-                    arm=str(arm),
-                    intervention=str(what),
-                    margin_yes=change["yes"],
-                    margin_no=change["no"],
-                )
+            table = arm_summary(rows, metrics=names, draws=fewer, seed=seed).assign(
+                arm=str(arm), intervention=str(what)
             )
+            plain = audited.frame[(audited.frame["arm"] == arm) & audited.frame["image_id"].isin(rows["image_id"])]
+            change = {f"margin_{a}": _mean_margin(rows, a) - _mean_margin(plain, a) for a in ("yes", "no")}
+            lines.append(table.assign(arm=str(arm), intervention=str(what), **change))
     if not lines:
         return None
     frame = pd.concat(lines, ignore_index=True)
-    columns = table_columns(
-        "arm intervention n_probes", *metric_columns("interventions", frame), "margin_yes margin_no"
-    )
-    caption = (
-        "Δ margin is the mean margin under the intervention minus that of the plain arm on the same images. Intervals "
-        f"from {fewer} draws of images.{source.answers_at}"
-    )
-    if not source.yes_or_no:
-        caption = f"Each beside the plain arm of the main table. Intervals from {fewer} draws of images."
-    shown = fitting_columns(source, columns, frame)
-    return Table("interventions", "Interventions and image controls", caption, shown, frame)
+    metrics = metric_columns("interventions", frame)
+    return build_table("interventions", frame, source, columns={"metrics": metrics}, fewer=fewer)
 
 
 def _mean_margin(rows: pd.DataFrame, label: str) -> float:

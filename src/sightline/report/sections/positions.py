@@ -16,7 +16,7 @@ from sightline.analysis.comparison import (
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
 from sightline.probes.probe_file import hash_side
-from sightline.report.columns import collect, has, table_columns, top
+from sightline.report.columns import build_table, collect, has, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Source, with_masks
 from sightline.statistics.arm_rows import UNCHANGED
@@ -133,13 +133,4 @@ def positions_table(source: Source) -> Table | None:
     different = int(raw["mask_mismatches"].sum())
     if different:
         reading += f" {different} of the masks differ between the policies: their rows compare more than positions."
-    columns = table_columns(
-        "arm comparison n flips no_to_yes yes_to_no accuracy_compact accuracy_preserve hfpr_compact "
-        "hfpr_preserve auroc_compact auroc_preserve margin_change_abs mask_mismatches",
-    )
-    caption = (
-        "A number is the threshold of all answers on this page, judged on all its probes. Each policy's own t, and "
-        "compact's t for both, are chosen on development images and judged on others: those of a development run, or "
-        "the development side of the image split, which leaves those rows fewer probes."
-    )
-    return Table("positions", "Position policies", caption + left_out, columns, frame, reading=reading)
+    return build_table("positions", frame, reading=reading, left_out=left_out)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
-from sightline.report.columns import arm_facts, in_panels, of_words, table_column, table_columns
+from sightline.report.columns import arm_facts, build_table, in_panels, of_words, table_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.rows.source import Source
 from sightline.statistics.correct_positives import correct_positive_provenance
@@ -60,32 +60,18 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         asked, coverage, among = "Positives", METRICS["pos_ecr"].label, "positives answered yes"
     else:
         asked, coverage, among = "Questions", METRICS["pos_ecr"].label_of_words, "right answers"
-    columns = table_columns(
-        "arm_name",
-        table_column("positives", title=asked),
-        "correct",
+    coverages = [
         table_column("mean_ecr", title=coverage, help=f"Of the {among}."),
         table_column("mean_anchor_ecr", help=f"Of the {among}."),
-        *(
-            column
-            for metric in map(METRICS.get, SHARES)
-            for column in (
-                TableColumn(f"{metric.name}_n", "n", "count", help=meaning(metric.help)),
-                TableColumn(metric.name, metric.label, "percent", interval=True, help=meaning(metric.help)),
-            )
-        ),
-    )
-    caption = (
-        f"Among {among}: coverage of their evidence by lineage, with the main table's 95% intervals; the "
-        "CSV has Wilson's over probes too. Under an unsupported answer no token from the evidence itself was read: it "
-        "rests on what the vision tower mixed into other tokens, on context, or on luck."
-    ) + source.answers_at
-    return Table(
-        "correct_positive_provenance",
-        "Correct answers and their evidence",
-        caption,
-        columns,
-        in_panels(pd.DataFrame(records), arm_facts(source)),
-        unprinted=("regime", *(f"{name}_wilson_{end}" for name in SHARES for end in ("low", "high"))),
-        panel="panel",
-    )
+    ]
+    shares = [
+        column
+        for metric in map(METRICS.get, SHARES)
+        for column in (
+            TableColumn(f"{metric.name}_n", "n", "count", help=meaning(metric.help)),
+            TableColumn(metric.name, metric.label, "percent", interval=True, help=meaning(metric.help)),
+        )
+    ]
+    columns = {"asked": [table_column("positives", title=asked)], "coverage": coverages, "shares": shares}
+    frame = in_panels(pd.DataFrame(records), arm_facts(source))
+    return build_table("correct_positive_provenance", frame, source, columns=columns, among=among)

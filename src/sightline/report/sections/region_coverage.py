@@ -20,14 +20,13 @@ from sightline.analysis.comparison import (
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
 from sightline.report.columns import (
+    build_table,
     collect,
     column_of,
     excludes_zero,
     in_panels,
     of_words,
     signed,
-    table_column,
-    table_columns,
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, answers_in_words
 from sightline.report.summary import ReportSummary
@@ -72,19 +71,7 @@ def regions_table(source: Source, summary: ReportSummary, draws: int, seed: int)
     if not parts:
         raise SightlineError("no question has more than one region: what is said of coverage elsewhere is all there is")
     frame = in_panels(pd.concat(parts, ignore_index=True), summary.facts)
-    columns = table_columns(
-        "arm_name",
-        table_column("n_probes", title="Questions", help="Those with more than one region."),
-        "regions",
-        *map(_column, SHOWN),
-    )
-    caption = (
-        "Questions with more than one region. Union is the covered share of their common area; the worst region is the "
-        "least covered one of a question. Large regions outweigh small ones in the union, not in the worst."
-    )
-    return Table(
-        "several_regions", "Coverage of several regions", caption, columns, frame, panel="panel", unprinted=("regime",)
-    )
+    return build_table("several_regions", frame, columns={"metrics": list(map(_column, SHOWN))})
 
 
 def _column(name: str) -> TableColumn:
@@ -156,23 +143,15 @@ def coverage_table(source: Source, draws: int) -> Table | None:
     if found is None:
         return None
     frame, left_out = found
-    reading = _reading(frame)
-    columns = table_columns(
-        *(["run"] if len(source.in_words) > 1 else []),
-        "selector coverage samples",
-        table_column("n", title="Answers", help="Questions times budgets."),
-        "rho",
-        table_column("advantage", title="Worst − union", help="Positive: the worst region says more."),
+    run = ["run"] if len(source.in_words) > 1 else []
+    return build_table(
+        "coverage_and_score",
+        frame,
+        columns={"run": run},
+        reading=_reading(frame),
+        left_out=left_out,
+        draws=f"{draws:,}",
     )
-    caption = (
-        "Rank correlation of coverage with the change of the score against Full, over all budgets of a selector "
-        f"together; {draws:,} draws resample questions with all their budgets. An association, not a cause: what is "
-        "dropped with the evidence matters too."
-    )
-    return Table(
-        "coverage_and_score", "Coverage and change of score", caption + left_out, columns, frame, reading=reading,
-        repeated=("selector",), unprinted=("arms",),
-    )  # fmt: skip
 
 
 def _family(line: dict[Any, Any]) -> str:

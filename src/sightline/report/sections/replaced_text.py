@@ -23,7 +23,7 @@ from sightline.analysis.comparison import (
 from sightline.analysis.outcomes import extra
 from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import collect, has, signed, table_column, table_columns, top
+from sightline.report.columns import build_table, collect, has, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.picture import stored_geometry
 from sightline.rows.run import Run
@@ -31,7 +31,6 @@ from sightline.rows.source import Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence
 from sightline.statistics.intervals import wilson
-from sightline.statistics.metrics import METRICS
 from sightline.statistics.paired import mcnemar
 
 PAINTED = tuple(f"{version}_{asked}" for version in ("replacement", "sham", "erase") for asked in ("source", "target"))
@@ -134,9 +133,7 @@ def text_replacement_table(source: Source) -> Table | None:
         f"{format_value(line['all_controls'], 'percent')} ({interval}) of {line['images']} images, and "
         f"switches with it on {format_value(line['semantic_switch'], 'percent')}."
     )
-    columns = table_columns("arm images original replacement sham erase semantic_switch all_controls")
-    caption = f"Share of images on which both questions are answered right, {source.at}, for each version of the image."
-    return Table("text_replacement", "Text replacement", caption + left_out, columns, frame, reading=reading)
+    return build_table("text_replacement", frame, reading=reading, left_out=left_out, at=source.at)
 
 
 def models_table(source: Source) -> Table | None:
@@ -157,9 +154,7 @@ def models_table(source: Source) -> Table | None:
         f"{format_value(better, 'percent')} against {format_value(worse, 'percent')} pass all four "
         f"(exact McNemar p = {format_value(line['mcnemar_p'], 'p')})."
     )
-    columns = table_columns("arm first second images first_rate second_rate only_first only_second mcnemar_p")
-    caption = "The strict rate, all four versions right, of two models on the same images."
-    return Table("text_replacement_models", "Text replacement between models", caption, columns, frame, reading=reading)
+    return build_table("text_replacement_models", frame, reading=reading)
 
 
 EDIT_DRAWS = 20_000
@@ -269,17 +264,4 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
             f"{line['arm']} keeps {format_value(line['ecr'], 'percent')} of the substituted character: "
             f"{signed(line, 'ecr_gain')} against {line['against']}."
         )
-    columns = table_columns(
-        "arm n keep",
-        table_column("accuracy", title=METRICS["positive_accuracy"].label),
-        "word_ecr",
-        table_column("ecr", title="Edit ECR", help="Coverage of the substituted character."),
-        "edit_gone word_kept_edit_lost",
-        table_column("center_recall", title="Centre kept"),
-        "against accuracy_gain ecr_gain",
-    )
-    caption = (
-        "The only region is the character that was substituted; selectors never see it. Every probe asks for the "
-        f"painted word, so all are positives. Gains are paired by image, intervals from {draws:,} draws."
-    ) + source.answers_at
-    return Table("edit_region", "Edit regions", caption + left_out, columns, frame, reading=reading)
+    return build_table("edit_region", frame, source, reading=reading, left_out=left_out, draws=f"{draws:,}")

@@ -15,7 +15,7 @@ from sightline.analysis.comparison import Record, by_model, clustered_means, int
 from sightline.analysis.outcomes import COVERAGE, OUTCOMES, STRATA, samples, tertiles
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError
-from sightline.report.columns import collect, excludes_zero, has, signed, table_column, table_columns, top
+from sightline.report.columns import build_table, collect, excludes_zero, has, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.images import SCALES
 from sightline.rows.source import Audited, Source
@@ -161,17 +161,7 @@ def construct_table(source: Source, draws: int) -> Table | None:
     frame, left_out = found
     reading = _construct_reading(frame)
     frame["outcome"], frame["predictor"] = frame["outcome"].map(OUTCOME_WORDS), frame["predictor"].map(COVERAGE_WORDS)
-    columns = table_columns(
-        "arm outcome predictor", table_column("n", title="Positives"), "spearman partial_spearman pearson"
-    )
-    caption = (
-        "Positives only. The partial correlation holds log evidence area, log median cell area and Full's margin "
-        f"fixed; its intervals rank and regress anew in each of {draws:,} draws of images."
-    )
-    return Table(
-        "construct_validity", "Coverage and what interventions do", caption + left_out, columns, frame,
-        filter="predictor", reading=reading,
-    )  # fmt: skip
+    return build_table("construct_validity", frame, reading=reading, left_out=left_out, draws=f"{draws:,}")
 
 
 def _wide(found: pd.DataFrame) -> pd.DataFrame:
@@ -241,18 +231,14 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
     reading = _strata_reading(frame)
     frame["scale"] = frame["scale"].map(SCALE_WORDS)
     measured = [outcome for outcome in OUTCOMES if outcome in frame]
-    columns = table_columns(
-        "arm scale stratum",
-        table_column("n", title="Positives"),
+    columns = [
         *(TableColumn(key, COVERAGE_WORDS[key], "score", interval=True) for key in ("ecr", "lpp")),
         *(TableColumn(key, OUTCOME_WORDS[key].capitalize(), "signed", interval=True) for key in measured),
+    ]
+    drawn = f"{draws:,}"
+    return build_table(
+        "drop_strata", frame, columns={"measured": columns}, reading=reading, left_out=left_out, draws=drawn
     )
-    caption = (
-        "Positives of arms under interventions in thirds; coverage, then mean margin drops and gains. Coverage that "
-        "grows with cell size while precision falls is coarse geometry, not evidence. Intervals from "
-        f"{draws:,} draws of images."
-    )
-    return Table("drop_strata", "Drops by scale", caption + left_out, columns, frame, filter="scale", reading=reading)
 
 
 def _wide_strata(found: pd.DataFrame) -> pd.DataFrame:
@@ -437,18 +423,4 @@ def association_table(source: Source, draws: int) -> Table | None:
         if math.isfinite(line["r"])
         else f"At budget {line['budget']} coverage does not vary once image and arm are held fixed."
     )
-    columns = table_columns(
-        "budget scope arms specification predictor",
-        table_column("coverage", title="Merged tokens by"),
-        "images r",
-    )
-    caption = (
-        "Positives of the arms at one budget together, without oracles and with one seed of each drawn arm: rank "
-        "correlation of coverage with the margin change from Full, image-cluster intervals. Merged tokens count by "
-        "their anchors, or by everything merged into them. Measured controls are log evidence area, log median cell "
-        "area and Full's margin. Association is not use: interventions test that."
-    )
-    return Table(
-        "association", "Coverage and margin change", caption + left_out, columns, frame, filter="predictor",
-        reading=reading,
-    )  # fmt: skip
+    return build_table("association", frame, reading=reading, left_out=left_out)
