@@ -239,7 +239,7 @@ def test_pseudo_values_are_those_of_every_image_left_out(ties: bool) -> None:
     )
     sums = ImageSums.of(rows, [METRICS[name] for name in ("accuracy", "pos_ecr", "auroc")])
     left_out = np.concatenate([sums.at(1.0 - (np.arange(12) == image)[None]) for image in range(12)])
-    np.testing.assert_allclose(sums.pseudo_values(), 12 * sums.point() - 11 * left_out, atol=1e-12)
+    np.testing.assert_allclose(sums.pseudo_values(), 12 * sums.point - 11 * left_out, atol=1e-12)
 
 
 def test_auroc_without_the_only_image_of_a_class_has_no_value() -> None:

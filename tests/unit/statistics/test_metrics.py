@@ -141,7 +141,7 @@ def test_the_bootstrap_statistic_at_one_count_per_image_is_the_point_estimate() 
     rows = example()
     known = [metric for metric in METRICS.values() if not why_not(metric, rows)]
     assert len(known) > 12
-    found = ImageSums.of(rows, known).point()
+    found = ImageSums.of(rows, known).point
     assert found == pytest.approx([point(metric, rows) for metric in known], abs=1e-15)
 
 

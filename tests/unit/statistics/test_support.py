@@ -15,8 +15,7 @@ from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.intervals import wilson
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.readable_answers import LEAST_IMAGES, NOTHING, nothing_to_read
-from sightline.statistics.summaries import arm_rows, arm_summary
+from sightline.statistics.summaries import LEAST_IMAGES, NOTHING, arm_rows, arm_summary, nothing_to_read
 
 DRAWS = 500
 

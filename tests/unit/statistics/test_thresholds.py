@@ -8,26 +8,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given as given_any
 from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
 from sightline.statistics.metrics import auroc
 from sightline.statistics.thresholds import (
     Development,
-    Given,
-    WithinRisk,
     accuracy_optimal,
     candidates,
     check_models,
     evaluate,
     flips,
+    given,
     parse_threshold,
     predict,
     read_thresholds,
     risk_constrained,
     shown,
     threshold_for,
+    within_risk,
 )
 from tests.unit.statistics.golden_rows import development, run_frame, table
 
@@ -50,13 +50,13 @@ def by_scanning(labels: list[bool], margins: list[float]) -> float:
     return best[1]
 
 
-@given(scored)
+@given_any(scored)
 def test_the_vectorised_scan_is_the_stated_rule(rows: list[tuple[bool, int]]) -> None:
     labels, margins = [label for label, _ in rows], [float(margin) for _, margin in rows]
     assert accuracy_optimal(labels, margins).threshold == by_scanning(labels, margins)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.floats(-1e-300, 1e-300) | st.floats(-9, 9)), min_size=1, max_size=20))
+@given_any(st.lists(st.tuples(st.booleans(), st.floats(-1e-300, 1e-300) | st.floats(-9, 9)), min_size=1, max_size=20))
 def test_the_rule_holds_where_midpoints_round_onto_a_margin(rows: list[tuple[bool, float]]) -> None:
     labels, margins = [label for label, _ in rows], [margin for _, margin in rows]
     assert accuracy_optimal(labels, margins).threshold == by_scanning(labels, margins)
@@ -87,7 +87,7 @@ def test_rates_over_an_empty_class_are_nan() -> None:
     assert math.isnan(evaluate([False], [1.0]).positive_accuracy)
 
 
-@given(scored, st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]))
+@given_any(scored, st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]))
 def test_risk_constrained_is_the_best_that_meets_the_bound(rows: list[tuple[bool, int]], bound: float) -> None:
     labels, margins = np.array([label for label, _ in rows]), np.array([float(margin) for _, margin in rows])
     if labels.all():
@@ -246,7 +246,7 @@ def test_full_dev_serves_an_arm_that_has_no_development_row_and_own_dev_does_not
 def test_a_rule_is_written_as_it_reads() -> None:
     for text in ("full-dev", "own-dev", "shared", "hfpr<=0.05", "2.043"):
         assert str(parse_threshold(text)) == text
-    assert parse_threshold(" hFPR <= 0.05 ") == WithinRisk(0.05)
+    assert parse_threshold(" hFPR <= 0.05 ") == within_risk(0.05)
 
 
 @pytest.mark.parametrize(
@@ -270,14 +270,14 @@ def test_what_is_no_rule_is_refused_in_one_line_that_helps(text: str, line: str)
 
 def test_a_model_stands_before_the_equals_sign_and_a_bound_is_not_taken_for_one() -> None:
     rules = read_thresholds(["hfpr<=0.05", "Org/InternVL=2.043", "Qwen=hfpr<=0.1"])
-    assert rules == {None: WithinRisk(0.05), "Org/InternVL": Given(2.043), "Qwen": WithinRisk(0.1)}
-    assert threshold_for(rules, "Qwen") == WithinRisk(0.1)
-    assert threshold_for(rules, "LLaVA") == WithinRisk(0.05)
+    assert rules == {None: within_risk(0.05), "Org/InternVL": given(2.043), "Qwen": within_risk(0.1)}
+    assert threshold_for(rules, "Qwen") == within_risk(0.1)
+    assert threshold_for(rules, "LLaVA") == within_risk(0.05)
     assert threshold_for(read_thresholds("Qwen=0.5"), "LLaVA") is None
 
 
 def test_python_takes_a_number_a_rule_or_one_per_model() -> None:
-    assert read_thresholds(2) == read_thresholds("2") == read_thresholds(Given(2.0)) == {None: Given(2.0)}
+    assert read_thresholds(2) == read_thresholds("2") == read_thresholds(given(2.0)) == {None: given(2.0)}
     assert read_thresholds({"Qwen": 1.5, "LLaVA": "own-dev"}) == read_thresholds(["Qwen=1.5", "LLaVA=own-dev"])
 
 
