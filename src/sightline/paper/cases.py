@@ -23,7 +23,7 @@ from sightline.paper.lines import by_rule
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_sets import DOCVQA, LITE, TEXTVQA
-from sightline.paper.study import Built, NothingToAskError, Study, built_set, probe_set
+from sightline.paper.study import Built, NothingToAskError, Study, builds, built_set
 from sightline.probes.typed_rows import JPEG_QUALITY, shown_size
 from sightline.rows.run import Run
 
@@ -208,20 +208,13 @@ def case_ids(study: Study, how: str) -> list[str]:
     return [probe.id for probe in found.probes]
 
 
-def _lacks(study: Study) -> str:
+def _lacks(study: Study, name: str) -> str:
     """Why no case can be chosen: the files of a 500-question part are missing."""
     return next(filter(None, (study.questions.lacks(task, "lite") for task in TASKS)), "")
 
 
-@probe_set(
-    OUTCOME,
-    "48 questions each of TextVQA-500 and DocVQA-500, chosen as in the paper by what pruning did to their answers",
-    "sightline paper run S22",
-    scorer="open",
-    images=f"--images probes/{OUTCOME}-images",
-    lacks=_lacks,
-)
-def by_outcome(study: Study) -> Built:
+@builds(OUTCOME, lacks=_lacks)
+def by_outcome(study: Study, name: str) -> Built:
     chosen = chosen_by_outcome(_cases(study), fill=study.options.demo)
     if not chosen:
         raise NothingToAskError(
@@ -230,15 +223,8 @@ def by_outcome(study: Study) -> Built:
     return _built(study, chosen, OUTCOME, {UNQUALIFIED: sum(not case.candidate for case in chosen)})
 
 
-@probe_set(
-    LOT,
-    f"as many of each by lot, in the shares of their stress tags, seed {STRATIFIED_SEED}",
-    "sightline paper run S22",
-    scorer="open",
-    images=f"--images probes/{LOT}-images",
-    lacks=_lacks,
-)
-def by_lot(study: Study) -> Built:
+@builds(LOT, lacks=_lacks)
+def by_lot(study: Study, name: str) -> Built:
     chosen = stratified_sample(_cases(study))
     if not chosen:
         raise NothingToAskError("TextVQA-500 and DocVQA-500 have no two questions to draw one from")

@@ -16,7 +16,7 @@ from lab.stand_ins import StandIns
 from sightline.cli import app
 from sightline.cost.shapes import weight_bytes
 from sightline.errors import SightlineError
-from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions, check
+from sightline.paper import MODELS, PAPER_TABLES, Need, Study, StudyOptions, check
 from sightline.paper.data import unpack
 from sightline.paper.printed import explained, measured
 from sightline.paper.run import opened, run_table
@@ -280,7 +280,9 @@ def test_checks_constants_are_those_of_the_cards_and_the_published_ids() -> None
     most = max(point["memory"]["allocated_incremental"] for point in points["answers-qwen"])
     assert most == check.WORKING_BYTES["open"]
     shapes = {"qwen": "qwen3-vl-8b", "llava": "llava-1.5-7b", "internvl": "internvl3.5-8b"}
-    assert {name: weight_bytes(shape, torch.bfloat16) for name, shape in shapes.items()} == check.BYTES
+    assert {name: weight_bytes(shape, torch.bfloat16) for name, shape in shapes.items()} == {
+        name: model.bytes for name, model in MODELS.items()
+    }
 
 
 @pytest.mark.parametrize("number", ["1", "S13", "S20"])
