@@ -87,8 +87,7 @@ def silence(study: Study, need: Need) -> str:
             return ""
         return nothing_to_read(rows, draws=study.options.draws)
 
-    found: str = study.remembered(("silence", need.run), make)
-    return found
+    return study.remembered(("silence", need.run), make)
 
 
 def corrected(found: Sequence[Judgement], alpha: float = ALPHA) -> list[Judgement]:

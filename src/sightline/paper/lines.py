@@ -114,11 +114,10 @@ def rows_of(study: Study, line: Line) -> pd.DataFrame:
     InternVL's rows on development images are those of the held-out ones, whatever the rule: its tables are about them.
     """
     model, probes, threshold = line.model, line.probes, line.threshold
-    found: pd.DataFrame = study.remembered(
+    return study.remembered(
         ("at threshold", model, probes, threshold, line.box_source, line.scorer),
         lambda: rows_at(study, model, probes, threshold, line.box_source, line.scorer),
     )
-    return found
 
 
 def rows_at(
@@ -237,10 +236,9 @@ def by_rule(study: Study, model: str, probes: str, rule: str = "", box_source: s
     official one; other benchmarks have one form. Its profile scores by these wherever no rule is named.
     """
     rule = rule or (ARTIFACT if study.options.profile == "artifact" else "score")
-    found: pd.DataFrame = study.remembered(
+    return study.remembered(
         ("by rule", model, probes, rule, box_source), lambda: _by_rule(study, model, probes, rule, box_source)
     )
-    return found
 
 
 def _by_rule(study: Study, model: str, probes: str, rule: str, box_source: str) -> pd.DataFrame:
@@ -278,5 +276,4 @@ def compared(
             p=float(found.get("p", math.nan)),
         )
 
-    made: Compared = study.remembered(("compared", model, probes, pair, rule, flips), make)
-    return made
+    return study.remembered(("compared", model, probes, pair, rule, flips), make)

@@ -264,8 +264,7 @@ def _lexical_audit(study: Study, name: str) -> LexicalAudit:
         _, found = built_probes(study, name)
         return audit_negatives(found.probes, study.source.ingest.records)
 
-    found: LexicalAudit = study.remembered(("lexical audit", name), make)
-    return found
+    return study.remembered(("lexical audit", name), make)
 
 
 def no_decoy_in_its_image(study: Study, line: Line) -> Judgement:
@@ -370,7 +369,7 @@ def _conditional(study: Study, scope: str, specification: str, predictor: str) -
         rows = study.rows(QWEN, CONFIRMATION)
         return association_frame(rows, probe_scales(run), arms=arms, draws=study.options.draws)
 
-    table: pd.DataFrame = study.remembered("conditional audit", make)
+    table = study.remembered("conditional audit", make)
     chosen = (table["scope"] == scope) & (table["specification"] == specification) & (table["predictor"] == predictor)
     if not chosen.any():
         raise SightlineError("too few images with all masks")
@@ -388,7 +387,7 @@ def validity(study: Study, line: Line) -> list[Measured]:
 
     Rows with their deletions (``deleted``), and Full on the images that were grayed (the set ``grayed``).
     """
-    joined: pd.DataFrame = study.remembered(("samples", line.model), lambda: _with_drops(study, line))
+    joined = study.remembered(("samples", line.model), lambda: _with_drops(study, line))
     own = own_rows(study, joined, line.model, line.arm)
     found = study.remembered(("correlations", line.model), lambda: correlations(own, draws=study.options.draws))
     means = [Measured(float(own[name].astype(float).mean())) for name in ("ecr", "lpp", "geo_f1")]
@@ -475,8 +474,7 @@ def _edit_regions(study: Study) -> pd.DataFrame:
         run = study.run(QWEN, EDIT_REGION)
         return edit_region_frame(run.frame(), word_coverage(run))
 
-    found: pd.DataFrame = study.remembered("edit regions", make)
-    return found
+    return study.remembered("edit regions", make)
 
 
 def localised(study: Study, line: Line) -> list[Measured]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,7 @@ RECORD = "study.json"
 DEMO_IMAGES = 12
 DETECTOR = "easyocr"
 """The text detector of the paper."""
+T = TypeVar("T")
 STAND_INS = ("rapidocr", "tesseract")
 """Detectors that stand in for it where it is not installed, and are said to."""
 
@@ -227,8 +228,7 @@ class Study:
         if not self.options.clip:
             return "it compares with CLIP embeddings, give --clip"
         clip, checkpoint = self.options.clip, self.models[model]
-        found: str = self.remembered(("clip", clip, checkpoint), lambda: clip_trouble(clip, checkpoint))
-        return found
+        return self.remembered(("clip", clip, checkpoint), lambda: clip_trouble(clip, checkpoint))
 
     def _with_detector(self, need: Need) -> Need | None:
         """The need with a text detector that is installed here; None, and a note, where there is none."""
@@ -264,7 +264,7 @@ class Study:
             for words in said:
                 self.note(words)
 
-    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+    def remembered(self, key: Any, make: Callable[[], T]) -> T:
         """What ``make`` returns, made once until rows change; what it noted is noted whenever it is asked for."""
         if key not in self._made:
             with self.noting() as said:
@@ -272,7 +272,8 @@ class Study:
             self._made[key], self._said[key] = found, tuple(said)
         for words in self._said.get(key, ()):
             self.note(words)
-        return self._made[key]
+        made: T = self._made[key]
+        return made
 
     def compute(self, needs: Iterable[Need]) -> None:
         """Audits what is missing, run by run; each amends what other tables left there."""
@@ -338,19 +339,17 @@ class Study:
 
     def rows(self, model: str, probes: str, box_source: str = "annotation", scorer: str = "") -> pd.DataFrame:
         """All rows of a run, coverage counted as in the paper; refused in words where there are none."""
-        found: pd.DataFrame = self.remembered(
+        return self.remembered(
             ("rows", model, probes, box_source, scorer),
             lambda: of_visible_evidence(self.run(model, probes, box_source, scorer).frame()),
         )
-        return found
 
     def stand_in(self, model: str) -> str:
         """What stands in for one of the paper's models here; nothing where it is that model, or none was given."""
         source = self.models.get(model)
         if source is None:
             return ""
-        found: str = self.remembered(("stand-in", source), lambda: stand_in(source, model))
-        return found
+        return self.remembered(("stand-in", source), lambda: stand_in(source, model))
 
     def require(self, model: str) -> None:
         """Refuses in words where no checkpoint of the model was given."""

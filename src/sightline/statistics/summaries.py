@@ -435,7 +435,11 @@ def nothing_to_read(
     ``frame`` holds the plain rows of all arms.
     """
     full = frame[frame["selector"] == "full"]
-    arms = arm_summary(full if len(full) else frame, metrics=DECIDED_BY, draws=draws, seed=seed)
+    spoken = full if len(full) else frame
+    images = spoken.groupby("arm", observed=True)["image_id"].nunique()
+    if images.nunique() == 1 and images.iloc[0] < least_images:  # whatever they say: nothing need be resampled
+        return _too_few(images.iloc[0], least_images)
+    arms = arm_summary(spoken, metrics=DECIDED_BY, draws=draws, seed=seed)
     selectors = frame[["arm", "selector"]].drop_duplicates("arm").astype(str).set_index("arm")["selector"]
     return nothing_in(arms.assign(selector=arms["arm"].map(selectors)), least_images=least_images)
 
@@ -447,9 +451,8 @@ def nothing_in(arms: pd.DataFrame, *, least_images: int = LEAST_IMAGES) -> str:
     """
     full = arms[arms["selector"] == "full"]
     best = max((line for _, line in (full if len(full) else arms).iterrows()), key=_goodness)
-    images = int(best["n_images"])
-    if images < least_images:
-        return f"{images} image{'s are' if images != 1 else ' is'} fewer than {least_images}: {NOTHING}"
+    if best["n_images"] < least_images:
+        return _too_few(best["n_images"], least_images)
     name, floor = _measure(best)
     value, low, high = (best[f"{name}{end}"] for end in ("", "_low", "_high"))
     if not math.isfinite(value) or low > floor:
@@ -459,6 +462,10 @@ def nothing_in(arms: pd.DataFrame, *, least_images: int = LEAST_IMAGES) -> str:
     if floor == CHANCE:
         return f"the model answers {'below' if high < floor else 'at'} chance: {NOTHING}; {numbers}"
     return f"the model answers next to nothing right: {NOTHING}; {numbers}, not surely above {floor:g}"
+
+
+def _too_few(images: int, least: int) -> str:
+    return f"{images} image{'s are' if images != 1 else ' is'} fewer than {least}: {NOTHING}"
 
 
 def _measure(line: pd.Series[Any]) -> tuple[str, float]:
