@@ -47,19 +47,21 @@ def test_boxes_are_matched(tmp_path: Path) -> None:
     assert line["agreement"] == 1.0, "every pair has IoU 0.5 at least"
 
 
-def test_what_cannot_be_compared_is_said_in_one_line(files: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="field 'colour' is not in both files; they share valid, note"):
-        agreement_table(*files, fields=["colour"])
-    other = tmp_path / "other.csv"
-    other.write_text("probe_id,valid\nq1,yes\n")
-    with pytest.raises(SightlineError, match="have no row in common"):
-        agreement_table(files[0], other)
-    other.write_text("probe_id,valid\np1,yes\np1,no\n")
-    with pytest.raises(SightlineError, match="row 2 decides p1 a second time"):
-        agreement_table(files[0], other)
-    other.write_text("name,valid\np1,yes\n")
-    with pytest.raises(SightlineError, match="row 1 has none of probe_id, sample_id, id"):
-        agreement_table(files[0], other)
+@pytest.mark.parametrize(
+    ("text", "fields", "reason"),
+    [
+        ("probe_id,valid\np1,yes\n", ["colour"], "field 'colour' is not in both files; they share valid"),
+        ("probe_id,valid\nq1,yes\n", [], "have no row in common"),
+        ("probe_id,valid\np1,yes\np1,no\n", [], "row 2 decides p1 a second time"),
+        ("name,valid\np1,yes\n", [], "row 1 has none of probe_id, sample_id, id"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_one_line(
+    files: tuple[Path, Path], tmp_path: Path, text: str, fields: list[str], reason: str
+) -> None:
+    (tmp_path / "other.csv").write_text(text)
+    with pytest.raises(SightlineError, match=reason):
+        agreement_table(files[0], tmp_path / "other.csv", fields=fields)
 
 
 def test_the_command_prints_and_writes_it(files: tuple[Path, Path], tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from sightline.report.sections.replaced_text import (
 )
 from sightline.report.sections.validity import association_frame, correlations, strata
 from sightline.statistics.bootstrap import SEED, count_blocks
-from tests.unit.analysis.golden_frame import analysis, frame, scales
+from tests.unit.statistics.golden_rows import analysis, frame, scales
 
 EXACT = 1e-12
 DRAWS = 100

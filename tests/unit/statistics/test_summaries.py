@@ -3,58 +3,42 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import as_names, in_name_order, looked_up, numbered
 from sightline.statistics.bootstrap import difference_interval, metric_interval
-from sightline.statistics.metrics import METRICS, point
+from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
-from tests.unit.statistics.golden_rows import run_frame, run_rows
 
 ARMS = {"full": 0.0, "target@0.30": 0.2, "random@0.30": -0.8}
 QUICK = 300
 
 
+GEOMETRY = ("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region")
+
+
 def frame(images: int = 30) -> pd.DataFrame:
     """A positive and a negative probe per image for three arms, with every column of the row schema."""
     rng = np.random.default_rng(0)
-    parts = []
+    parts, n = [], 2 * images
     for arm, shift in ARMS.items():
-        n = 2 * images
         labels = np.tile(["yes", "no"], images)
         margin = np.where(labels == "yes", 1.0, -1.0) + shift * (labels == "yes") + rng.normal(size=n)
         ecr = np.ones(n) if arm == "full" else rng.random(n)
         predicted = np.where(margin >= 0, "yes", "no")
-        parts.append(
-            pd.DataFrame(
-                {
-                    "arm": arm,
-                    "probe_id": [f"p{i:03d}" for i in range(n)],
-                    "image_id": [f"im{i // 2:03d}" for i in range(n)],
-                    "label": labels,
-                    "margin": margin,
-                    "loss_yes": 1.0,
-                    "loss_no": 1.0 + margin,
-                    "predicted": predicted,
-                    "correct": predicted == labels,
-                    **dict.fromkeys(("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1"), ecr),
-                    "worst_region": ecr,
-                    "visible": 1.0,
-                    "legibility": 20.0 * ecr,
-                    "all_half": ecr >= 0.5,
-                    "n_tokens": 100,
-                    "k_tokens": 30,
-                    "keep": 1.0 if arm == "full" else 0.3,
-                    "has_regions": True,
-                }
-            )
-        )
+        columns = {
+            "arm": arm, "probe_id": [f"p{i:03d}" for i in range(n)], "image_id": [f"im{i // 2:03d}" for i in range(n)],
+            "label": labels, "margin": margin, "loss_yes": 1.0, "loss_no": 1.0 + margin, "predicted": predicted,
+            "correct": predicted == labels, **dict.fromkeys(GEOMETRY, ecr), "visible": 1.0, "legibility": 20.0 * ecr,
+            "all_half": ecr >= 0.5, "n_tokens": 100, "k_tokens": 30, "keep": 1.0 if arm == "full" else 0.3,
+            "has_regions": True,
+        }  # fmt: skip
+        parts.append(pd.DataFrame(columns))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -149,11 +133,30 @@ def test_thresholds_override_the_answers_of_the_rows() -> None:
     assert one["random@0.30"] == stored["random@0.30"]
 
 
-def test_a_run_without_the_reference_arm() -> None:
-    rows = frame()
-    with pytest.raises(SightlineError, match="no arm 'fulll' to compare with; did you mean 'full'"):
-        paired_differences(rows, "fulll")
-    assert len(arm_summary(rows[rows["arm"] != "full"], draws=QUICK)) == 2
+@pytest.mark.parametrize(
+    ("changed", "lost", "kept", "reason"),
+    [
+        (lambda rows: rows[rows["label"] == "yes"], "auroc hfpr neg_src pn_average", "accuracy pos_ecr accuracy_low",
+         "negative_accuracy, hfpr: there are no negatives;"),
+        (lambda rows: rows.assign(has_regions=False), "pos_ecr center_recall weakly_supported", "accuracy auroc keep",
+         "there are no positives with regions"),
+        (lambda rows: rows.drop(columns=["lpp", "predicted"]), "lpp", "accuracy", "lpp: the rows have no column 'lpp'"),
+        (lambda rows: rows.assign(all_half=0.7), "all_half", "worst_region", "values other than 0 and 1"),
+    ],
+    ids=["one class", "no regions", "no column", "a share that is none"],
+)  # fmt: skip
+def test_what_rows_lack_costs_the_metrics_that_need_it_and_no_others(
+    changed: Callable[[pd.DataFrame], pd.DataFrame], lost: str, kept: str, reason: str
+) -> None:
+    rows = changed(frame())
+    table = arm_summary(rows[rows["arm"] != "full"], draws=QUICK)
+    assert len(table) == 2
+    assert table[lost.split()].isna().all(axis=None)
+    assert table[kept.split()].notna().all(axis=None)
+    assert table["reason"].str.contains(reason, regex=False).all()
+    paired = paired_differences(rows, draws=QUICK)
+    assert line(paired, "random@0.30", lost.split()[0])["reason"]
+    assert line(paired, "random@0.30", kept.split()[0])["reason"] == ""
 
 
 def test_arms_with_different_probes_are_not_compared_but_the_rest_is() -> None:
@@ -167,12 +170,8 @@ def test_arms_with_different_probes_are_not_compared_but_the_rest_is() -> None:
     assert math.isfinite(bad["value"])
     assert line(table, "target@0.30", "accuracy")["reason"] == ""
     assert len(table.attrs["problems"]) == 1
-
-
-def test_arms_that_disagree_on_labels_are_not_compared() -> None:
     rows = frame()
-    odd = (rows["arm"] == "random@0.30") & (rows["probe_id"] == "p003")
-    rows.loc[odd, "label"] = "yes"
+    rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p003"), "label"] = "yes"
     assert "different sets" in line(paired_differences(rows, draws=QUICK), "random@0.30", "hfpr")["reason"]
 
 
@@ -186,31 +185,6 @@ def test_one_image_has_values_but_no_interval() -> None:
     difference = line(paired_differences(rows, draws=QUICK), "target@0.30", "pos_ecr")
     assert math.isfinite(difference["diff"])
     assert difference["words"] == "not computed"
-
-
-def test_a_single_class_loses_what_needs_both() -> None:
-    rows = frame()
-    table = arm_summary(rows[rows["label"] == "yes"], draws=QUICK)
-    assert table[["auroc", "hfpr", "neg_src", "pn_average"]].isna().all(axis=None)
-    assert table[["accuracy", "pos_ecr", "accuracy_low"]].notna().all(axis=None)
-    assert table["reason"].str.contains("negative_accuracy, hfpr: there are no negatives;").all()
-
-
-def test_a_share_that_is_no_share_costs_that_metric_alone() -> None:
-    rows = frame()
-    rows["all_half"] = 0.7
-    table = paired_differences(rows, draws=QUICK)
-    assert "other than 0 and 1" in line(table, "random@0.30", "all_half")["reason"]
-    assert line(table, "random@0.30", "worst_region")["reason"] == ""
-
-
-def test_no_regions_loses_geometry_and_nothing_else() -> None:
-    rows = frame()
-    rows["has_regions"] = False
-    table = arm_summary(rows, draws=QUICK)
-    assert table[["pos_ecr", "center_recall", "weakly_supported"]].isna().all(axis=None)
-    assert table[["accuracy", "auroc", "keep"]].notna().all(axis=None)
-    assert table["reason"].str.contains("there are no positives with regions").all()
 
 
 def test_a_broken_margin_costs_its_arm_the_answers_and_keeps_the_geometry() -> None:
@@ -245,37 +219,6 @@ def test_a_malformed_arm_is_named_and_the_others_are_computed(column: str, value
     assert words in line(paired_differences(rows, draws=QUICK), "random@0.30", "pos_ecr")["reason"]
 
 
-def test_missing_columns() -> None:
-    rows = frame()
-    with pytest.raises(SightlineError, match="no column 'image_id'"):
-        arm_summary(rows.drop(columns="image_id"))
-    with pytest.raises(SightlineError, match="no rows"):
-        arm_summary(rows.iloc[:0])
-    with pytest.raises(SightlineError, match="unknown metric"):
-        arm_summary(rows, metrics=["nope"])
-    table = arm_summary(rows.drop(columns=["lpp", "predicted"]), draws=QUICK)
-    assert table["lpp"].isna().all()
-    assert table["reason"].str.contains("lpp: the rows have no column 'lpp'").all()
-    assert table["accuracy"].notna().all()
-
-
-def test_reference_runs_as_a_frame(data: Path) -> None:
-    """The same numbers through the table as through arrays, on rows that a real run produced."""
-    runs = {"full": "qwen3_8b_full", "target": "qwen3_8b_target_0p30", "grid": "qwen3_8b_grid_0p30"}
-    parts = []
-    for arm, run in runs.items():
-        part = run_frame(data, f"textocr_confirmation/{run}").rename(columns={"sample_id": "probe_id"})
-        part["label"] = np.where(part["polarity"] == "positive", "yes", "no")
-        parts.append(part[["probe_id", "image_id", "label", "margin", "ecr", "anchor_ecr"]].assign(arm=arm))
-    table = paired_differences(pd.concat(parts), metrics=["accuracy", "pos_ecr"], draws=QUICK)
-    for arm in ("target", "grid"):
-        for name in ("accuracy", "pos_ecr"):
-            rows = run_rows(data, f"textocr_confirmation/{runs[arm]}")
-            full = run_rows(data, f"textocr_confirmation/{runs['full']}")
-            expected = point(METRICS[name], rows) - point(METRICS[name], full)
-            assert line(table, arm, name)["diff"] == pytest.approx(expected, abs=1e-12)
-
-
 # Names as numbers: the same answers for text and for categoricals.
 
 
@@ -286,31 +229,20 @@ TEXT = pd.Series(NAMES)
 
 
 @pytest.mark.parametrize("column", [TEXT, SORTED, UNSORTED], ids=["text", "sorted", "unsorted"])
-def test_numbers_are_places_among_the_sorted_names_that_occur(column: pd.Series) -> None:
+def test_names_are_numbered_among_those_that_occur_and_looked_up_as_by_mapping(column: pd.Series) -> None:
     index, names = numbered(column)
     assert names.tolist() == ["a", "b", "c"]
     assert names[index].tolist() == NAMES
-
-
-@pytest.mark.parametrize("column", [TEXT, SORTED, UNSORTED], ids=["text", "sorted", "unsorted"])
-def test_looking_up_is_mapping(column: pd.Series) -> None:
     table = pd.Series([1.0, 2.0], index=["b", "a"])
     np.testing.assert_array_equal(looked_up(column, table), [1.0, 2.0, np.nan, 2.0, 1.0])
-    whole = pd.Series([True, False, True], index=["a", "b", "c"])
-    found = looked_up(column, whole)
+    found = looked_up(column, pd.Series([True, False, True], index=["a", "b", "c"]))
     assert found.dtype == bool
     assert found.tolist() == [False, True, True, True, False]
-
-
-def test_looking_up_in_an_index_of_categories() -> None:
-    table = pd.Series(["x", "y", "z"], index=pd.CategoricalIndex(["c", "b", "a"]))
-    assert looked_up(SORTED, table).tolist() == ["y", "z", "x", "z", "y"]
-
-
-def test_a_missing_name_has_no_value() -> None:
-    column = pd.Series(pd.Categorical(["a", None], categories=["a"]))
-    assert not in_name_order(column)
-    np.testing.assert_array_equal(looked_up(column, pd.Series([5.0], index=["a"])), [5.0, np.nan])
+    by_category = pd.Series(["x", "y", "z"], index=pd.CategoricalIndex(["c", "b", "a"]))
+    assert looked_up(column, by_category).tolist() == ["y", "z", "x", "z", "y"]
+    unnamed = pd.Series(pd.Categorical(["a", None], categories=["a"]))
+    assert not in_name_order(unnamed)
+    np.testing.assert_array_equal(looked_up(unnamed, pd.Series([5.0], index=["a"])), [5.0, np.nan])
 
 
 def test_names_come_back_as_text() -> None:

@@ -10,12 +10,11 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.intervals import wilson
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.summaries import LEAST_IMAGES, NOTHING, arm_rows, arm_summary, nothing_to_read
+from sightline.statistics.summaries import LEAST_IMAGES, NOTHING, arm_points, arm_rows, arm_summary, nothing_to_read
 
 DRAWS = 500
 
@@ -39,45 +38,40 @@ def scored(scores: list[float], arm: str = "full") -> pd.DataFrame:
 BALANCED = ["yes", "no"] * 30
 
 
-def test_an_interval_that_reaches_one_half_is_chance() -> None:
-    found = nothing_to_read(says(BALANCED, ["no"] * 60), draws=DRAWS)
-    assert found.startswith(f"the model answers at chance: {NOTHING}; Balanced accuracy of Full is 0.500 (")
-    somewhat = says(BALANCED, [*BALANCED[:36], *BALANCED[1:25]])  # 60 % right: the interval holds one half
-    assert "at chance" in nothing_to_read(somewhat, draws=DRAWS)
-    assert nothing_to_read(says(BALANCED, [*BALANCED[:50], *["no"] * 10]), draws=DRAWS) == ""
+MIXED = ["yes"] * 20 + ["no"] * 80
+TURNED = ["no" if label == "yes" else "yes" for label in BALANCED]
+SILENT = f"the model answers next to nothing right: {NOTHING}; Score of Full is 0.0"
 
 
-def test_answers_surely_below_one_half_say_as_little() -> None:
-    turned = ["no" if label == "yes" else "yes" for label in BALANCED]
-    assert nothing_to_read(says(BALANCED, turned), draws=DRAWS).startswith("the model answers below chance: ")
-
-
-def test_the_share_of_a_label_is_no_knowledge_and_no_excuse() -> None:
-    """Without any margin: always no is right in 80 of 100, and a model that says yes too often still reads."""
-    labels = ["yes"] * 20 + ["no"] * 80
-    assert "at chance" in nothing_to_read(says(labels, ["no"] * 100), draws=DRAWS)
-    eager = ["yes"] * 20 + ["yes"] * 48 + ["no"] * 32  # 52 % right, but all of the positives and 40 % of the negatives
-    assert nothing_to_read(says(labels, eager), draws=DRAWS) == ""
-
-
-def test_one_label_alone_is_compared_with_a_coin() -> None:
-    assert "Accuracy of Full is 0.500" in nothing_to_read(says(["yes"] * 40, ["yes", "no"] * 20), draws=DRAWS)
-    assert nothing_to_read(says(["yes"] * 40, ["yes"] * 36 + ["no"] * 4), draws=DRAWS) == ""
-
-
-@pytest.mark.parametrize(("right", "silent"), [(0, True), (3, True), (12, False)])
-def test_open_questions_need_a_score_surely_above_next_to_nothing(right: int, silent: bool) -> None:
-    found = nothing_to_read(scored([1.0] * right + [0.0] * (40 - right)), draws=DRAWS)
-    assert bool(found) == silent
-    if silent:
-        assert found.startswith(f"the model answers next to nothing right: {NOTHING}; Score of Full is 0.0")
-        assert found.endswith(", not surely above 0.05")
-
-
-def test_answers_of_other_kinds_have_no_chance_of_one_half() -> None:
-    spelled = rows(["14.50"] * 40, [True, False] * 20)
-    assert nothing_to_read(spelled, draws=DRAWS) == ""
-    assert "next to nothing" in nothing_to_read(rows(["14.50"] * 40, [False] * 40), draws=DRAWS)
+@pytest.mark.parametrize(
+    ("answered", "words"),
+    [
+        (says(BALANCED, ["no"] * 60), f"the model answers at chance: {NOTHING}; Balanced accuracy of Full is 0.500 ("),
+        # 60 % right: the interval holds one half.
+        (says(BALANCED, [*BALANCED[:36], *BALANCED[1:25]]), "the model answers at chance"),
+        (says(BALANCED, [*BALANCED[:50], *["no"] * 10]), ""),
+        (says(BALANCED, TURNED), "the model answers below chance: "),
+        # Without any margin: always no is right in 80 of 100, and a model that says yes too often still reads (52 %
+        # right, but all of the positives and 40 % of the negatives).
+        (says(MIXED, ["no"] * 100), "the model answers at chance"),
+        (says(MIXED, ["yes"] * 68 + ["no"] * 32), ""),
+        # One label alone is compared with a coin.
+        (says(["yes"] * 40, ["yes", "no"] * 20), f"the model answers at chance: {NOTHING}; Accuracy of Full is 0.500"),
+        (says(["yes"] * 40, ["yes"] * 36 + ["no"] * 4), ""),
+        # Open questions need a score surely above next to nothing.
+        (scored([0.0] * 40), SILENT),
+        (scored([1.0] * 3 + [0.0] * 37), SILENT),
+        (scored([1.0] * 12 + [0.0] * 28), ""),
+        # Answers of other kinds have no chance of one half.
+        (rows(["14.50"] * 40, [True, False] * 20), ""),
+        (rows(["14.50"] * 40, [False] * 40), "the model answers next to nothing right"),
+    ],
+)
+def test_what_can_be_read_from_answers(answered: pd.DataFrame, words: str) -> None:
+    found = nothing_to_read(answered, draws=DRAWS)
+    assert found.startswith(words)
+    assert bool(found) == bool(words)
+    assert found.endswith(", not surely above 0.05") == ("next to nothing" in words)
 
 
 def test_too_few_images_are_said_whatever_was_answered() -> None:
@@ -105,8 +99,6 @@ def test_metrics_know_whether_they_read_answers() -> None:
 
 
 def test_balanced_accuracy_is_the_mean_over_both_labels() -> None:
-    from sightline.statistics.summaries import arm_points
-
     labels = ["yes"] * 10 + ["no"] * 30
     found = arm_points(says(labels, ["yes"] * 9 + ["no"] * 31), ["balanced_accuracy", "accuracy"])
     assert found["balanced_accuracy"] == pytest.approx((0.9 + 1.0) / 2)
@@ -130,6 +122,10 @@ def test_only_correct_positives_with_regions_count() -> None:
     assert found.mean_ecr == pytest.approx(0.5 / 3)
     assert math.isnan(found.mean_anchor_ecr)
     assert found.weakly_supported.cluster[0] <= 2 / 3 <= found.weakly_supported.cluster[1]
+    none = correct_positive_provenance(ArmRows.of([True, True], [-1.0, -1.0], ecr=[0.5, 0.5]))
+    share = none.weakly_supported
+    assert none.correct == 0
+    assert np.isnan([share.rate, *share.wilson, *share.cluster]).all(), "no correct positive is NaN, not a crash"
 
 
 def test_cluster_interval_is_wider_when_probes_of_an_image_agree() -> None:
@@ -154,15 +150,3 @@ def test_a_share_has_the_interval_that_the_summary_of_its_arm_gives_it() -> None
     exact = binomtest(6, 30).proportion_ci(method="exact")
     assert found.weakly_supported.cluster == pytest.approx((exact.low, exact.high), abs=0.005)
     assert {"unsupported", "weakly_supported"} <= set(line["few_differ"].split(", "))
-
-
-def test_no_correct_positive_is_nan_not_a_crash() -> None:
-    found = correct_positive_provenance(ArmRows.of([True, True], [-1.0, -1.0], ecr=[0.5, 0.5]))
-    assert found.correct == 0
-    assert math.isnan(found.weakly_supported.rate)
-    assert all(math.isnan(bound) for bound in (*found.weakly_supported.wilson, *found.weakly_supported.cluster))
-
-
-def test_rows_without_regions_are_refused() -> None:
-    with pytest.raises(SightlineError, match="provenance cannot be computed: there are no positives with regions"):
-        correct_positive_provenance(ArmRows.of([True], [1.0], ecr=[0.0], has_regions=[False]))
