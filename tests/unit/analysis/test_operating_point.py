@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,13 @@ import pandas as pd
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.report.sections.image_dependence import image_dependence_frame
-from sightline.report.sections.positions import positions_frame
 from sightline.report.sections.replaced_text import edit_region_frame, text_replacement_frame
 from sightline.rows.thresholds import HASH_SPLIT, apply_thresholds, at_words, on_development_side
 from sightline.statistics.metrics import auroc
 from sightline.statistics.summaries import arm_summary
 from sightline.statistics.thresholds import accuracy_optimal, evaluate
-from tests.unit.analysis.test_intervention_tables import MATCHED, image_free, replacement_rows
-from tests.unit.statistics.golden_rows import analysis, frame, run_frame, table
+from tests.unit.analysis.test_intervention_tables import replacement_rows
+from tests.unit.statistics.golden_rows import run_frame, table
 
 INTERNVL = "internvl_textocr_hard/internvl35_8b_textocr_hard_full1000"
 METHODS = {
@@ -224,47 +221,6 @@ def test_the_published_images_are_split_as_published(data: Path) -> None:
     held_out = int((~on_development_side(rows)).sum())
     for row in table(folder / "internvl_threshold_decomposition.csv"):
         assert held_out == int(row["test_n"]) == 536
-
-
-@pytest.mark.parametrize("model", MATCHED)
-def test_reference_image_dependence_at_an_applied_threshold(data: Path, model: str) -> None:
-    published = [row for row in analysis(data, "image_free", "image_free_summary.csv") if row["model_key"] == model]
-    applied = apply_thresholds(image_free(data, model), None, {model: float(published[0]["threshold"])}).rows
-    found = image_dependence_frame(applied, draws=100).set_index("condition")
-    for row in published:
-        ours = found.loc["matching image" if row["condition"] == "matched_image_full" else row["condition"]]
-        assert ours["threshold"] == float(row["threshold"])
-        for name in ("accuracy", "hfpr", "yes_rate", "auroc"):
-            assert ours[name] == pytest.approx(float(row[name]), abs=1e-12), (row["condition"], name)
-        gap = float(row["mean_positive_minus_negative_margin"])
-        assert ours["margin_gap"] == pytest.approx(gap, abs=1e-12), "of margins as recorded"
-
-
-@pytest.mark.parametrize(("model", "run"), [("llava", "llava_protected40"), ("internvl", "internvl_soft50")])
-def test_reference_positions_at_the_plain_arms_own_threshold(data: Path, model: str, run: str) -> None:
-    """The policy that was swapped in has the threshold of the arm as it is: what the reference calls compact's."""
-    rows = pd.concat(
-        frame(data, f"position_id/{run}_{policy}", arm="protected:0.4", positions=policy, view="orig",
-              intervention="none" if policy == "compact" else "swap_positions")
-        for policy in ("compact", "preserve")
-    )  # fmt: skip
-    file = data / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json"
-    expected = json.loads(file.read_text())
-    applied = apply_thresholds(rows, None, "own-dev").rows
-    found = positions_frame(applied).set_index("comparison")
-    assert found.index.tolist() == ["raw"], "nothing is left to choose on"
-    apart = positions_frame(applied, development=rows[on_development_side(rows)]).set_index("comparison")
-    for name, block, flips in (
-        ("raw", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
-        ("compact threshold", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
-        ("own thresholds", "own_threshold_test", "paired_test_own_threshold"),
-    ):
-        line = apart.loc[name]
-        assert line["flips"] == expected[flips]["prediction_flips"]
-        for policy in ("compact", "preserve"):
-            assert line[f"accuracy_{policy}"] == pytest.approx(expected[block][policy]["acc"], abs=1e-12)
-            assert line[f"hfpr_{policy}"] == pytest.approx(expected[block][policy]["hFPR"], abs=1e-12)
-    pd.testing.assert_frame_equal(found, apart.loc[["raw"]])
 
 
 def test_text_replacement_and_edit_regions_are_at_the_applied_threshold() -> None:
