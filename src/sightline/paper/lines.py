@@ -169,9 +169,13 @@ def summary_of(study: Study, line: Line, names: Sequence[str]) -> Any:
     return study.summary(rows_of(study, line), study.arm(line.model, line.arm), tuple(names), key)
 
 
+def cell(found: Any, name: str) -> Measured:
+    """A figure of a record with the ends of its interval: ``x``, ``x_low``, ``x_high``."""
+    return Measured(*(float(found[f"{name}{end}"]) for end in ("", "_low", "_high")))
+
+
 def cells(found: Any, names: Iterable[str]) -> list[Measured]:
-    """Figures of a record with the ends of their intervals: ``x``, ``x_low``, ``x_high``."""
-    return [Measured(found[name], found[f"{name}_low"], found[f"{name}_high"]) for name in names]
+    return [cell(found, name) for name in names]
 
 
 def metric_cells(study: Study, line: Line, names: Sequence[str]) -> list[Measured]:
@@ -271,7 +275,7 @@ def compared(
             keep=float(both.loc[both["arm"] == pair.arm, "keep"].mean()),
             score=float(found["score"]),
             reference=float(found["reference_score"]),
-            change=Measured(*(float(found[name]) for name in ("change", "change_low", "change_high"))),
+            change=cell(found, "change"),
             tally="/".join(str(found[name]) for name in ("win", "loss", "tie")),
             p=float(found.get("p", math.nan)),
         )

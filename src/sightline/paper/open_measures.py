@@ -44,7 +44,7 @@ from sightline.paper.cases import (
     with_regions,
 )
 from sightline.paper.claims import Judgement, interval_words, judgement
-from sightline.paper.lines import NOTHING, Line, Measured, by_rule, cells, compared
+from sightline.paper.lines import NOTHING, Line, Measured, by_rule, cell, cells, compared
 from sightline.paper.models import QWEN
 from sightline.paper.open_sets import DOCVQA, TEXTVQA
 from sightline.paper.study import DETECTOR, Study
@@ -154,7 +154,7 @@ def worst_says_more(study: Study, line: Line) -> Judgement:
     found = _associations(study, line.probes)["worst region"]
     if math.isnan(found["advantage"]):
         return Judgement("open", UNMOVED)
-    gain = Measured(*(float(found[name]) for name in ("advantage", "advantage_low", "advantage_high")))
+    gain = cell(found, "advantage")
     return judgement(gain, f"rho of the worst region minus that of the union: {interval_words(gain)}")
 
 

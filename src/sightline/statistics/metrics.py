@@ -149,28 +149,17 @@ def metric(
     definition: str,
     *,
     better: Direction,
-    over: str = "all probes",
     needs: tuple[str, ...],
-    form: Form = "mean",
-    binary: bool = False,
-    shown_in: tuple[DisplayGroup, ...] = ("main",),
-    order: int = 1000,
-    with_interval: bool = True,
-    aliases: tuple[str, ...] = (),
-    share: bool = False,
-    repeats: str = "",
-    answers: AnswerKind = "any",
-    label_of_words: str = "",
-    limits: tuple[float, float] = (-math.inf, math.inf),
-    of_all_tokens: float | None = None,
+    over: str = "all probes",
+    **further: Any,
 ) -> Callable[[Callable[[ArmRows], FloatArray]], Metric]:
-    """Makes a metric of the function below it, which gives (n,) one value per probe, and registers it."""
+    """Makes a metric of the function below it, which gives (n,) one value per probe, and registers it.
+
+    ``further`` are fields of ``Metric`` that have a default: ``form``, ``shown_in``, ``limits``, ...
+    """
 
     def decorate(value: Callable[[ArmRows], FloatArray]) -> Metric:
-        made = Metric(
-            name, label, definition, better, over, needs, value, form, binary, shown_in, order, with_interval, aliases,
-            share, repeats, answers, label_of_words, limits, of_all_tokens,
-        )  # fmt: skip
+        made = Metric(name, label, definition, better, over, needs, value, **further)
         METRICS.add(name, made)
         return made
 
