@@ -32,11 +32,11 @@ from sightline.probes.probe_file import ProbeSet, lock_path
 from sightline.rows import Run, load_run
 from sightline.statistics.summaries import arm_summary
 
+T = TypeVar("T")
 RECORD = "study.json"
 DEMO_IMAGES = 12
 DETECTOR = "easyocr"
 """The text detector of the paper."""
-T = TypeVar("T")
 STAND_INS = ("rapidocr", "tesseract")
 """Detectors that stand in for it where it is not installed, and are said to."""
 

@@ -61,6 +61,14 @@ def count_blocks(
         yield counts
 
 
+def mean_draws(values: FloatArray, units: IntArray, draws: int, seed: int, purpose: str = "images") -> FloatArray:
+    """(n, p) values of (n,) numbered units -> (draws, p) their means over resampled units."""
+    sums = np.stack([np.bincount(units, column) for column in (*values.T, np.ones(len(values)))], axis=1)
+    blocks = count_blocks(int(units.max()) + 1, draws, seed, purpose)
+    totals: FloatArray = np.concatenate([counts @ sums for counts in blocks])
+    return totals[:, :-1] / totals[:, -1:]
+
+
 def ranked_draws(rows: int, draws: int) -> int:
     """How many of the draws AUROC is computed on, for an arm of that many rows: the first ones, or all of them."""
     return min(draws, max(FEWEST_RANKED, RANKED_ROWS // max(1, rows)))

@@ -126,8 +126,8 @@ def test_a_margin_on_the_threshold_says_yes_and_one_that_is_none_changes_nothing
 
 def test_captions_name_one_threshold_or_say_that_arms_differ() -> None:
     rows = pd.concat([pairs(1.0, range(20)), pairs(2.0, range(20), arm="grid:0.3")])
-    found = {rule: apply_thresholds(rows, None, rule).chosen["threshold"] for rule in ("full-dev", "own-dev")}
-    assert [at_words(cuts) for cuts in ([0.0], *found.values())] == ["at t = 0", "at t = 1", "at each arm's threshold"]
+    cuts = [apply_thresholds(rows, None, rule).chosen["threshold"].tolist() for rule in ("full-dev", "own-dev")]
+    assert [at_words(each) for each in ([0.0], *cuts)] == ["at t = 0", "at t = 1", "at each arm's threshold"]
 
 
 def test_every_model_has_its_own_threshold_and_one_without_a_rule_stays_as_it_was() -> None:

@@ -59,7 +59,7 @@ def run_frame(data: Path, run: str, view: str = "orig") -> pd.DataFrame:
 def run_rows(data: Path, run: str, threshold: float = 0.0) -> ArmRows:
     frame = run_frame(data, run)
     names = {"ecr": "ecr", "anchor_ecr": "anchor_ecr", "center_recall": "center", "patch_recall": "patch"}
-    columns = {ours: frame[theirs] for ours, theirs in names.items()}
+    columns: dict[str, Any] = {ours: frame[theirs] for ours, theirs in names.items()}
     return ArmRows.of(
         frame["polarity"] == "positive", frame["margin"], frame["image_id"], threshold=threshold, **columns
     )
