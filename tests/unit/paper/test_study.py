@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from sightline.cli import app
@@ -114,7 +114,7 @@ def test_a_clip_that_cannot_serve_leaves_its_lines_out(pilot: Pilot, data: Path,
 
 
 def test_a_run_that_measured_nothing_is_a_failure_and_a_mistyped_folder_is_refused_at_once(tmp_path: Path) -> None:
-    def run(textocr: str) -> Result:
+    def run(textocr: str) -> Any:
         return CliRunner().invoke(app, ["paper", "run", "S6", "--textocr", textocr, "--out", str(tmp_path / "study")])
 
     done = run("nowhere")
