@@ -14,7 +14,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.interventions import INTERVENTIONS
 from sightline.statistics.arm_rows import UNCHANGED, FloatArray, are_in_words, as_names, numbered, plain_rows
-from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
+from sightline.statistics.bootstrap import DRAWS, SEED, mean_draws
 from sightline.statistics.intervals import UNLIMITED, Estimate, interval, mean_shares
 from sightline.statistics.paired import (
     EXAMPLE_DRAWS,
@@ -132,12 +132,9 @@ def clustered_means(
         return [Estimate(math.nan, math.nan, math.nan, 0, "no rows")] * values.shape[1]
     points = values.mean(axis=0)
     index, _ = numbered(pd.Series(images))
-    count = int(index.max()) + 1
-    if count < 2:
+    if not index.any():  # all are number 0
         return [Estimate(float(point), math.nan, math.nan, 0, "fewer than two images") for point in points]
-    sums = np.stack([np.bincount(index, column) for column in (*values.T, np.ones(len(values)))], axis=1)
-    totals = np.concatenate([counts @ sums for counts in count_blocks(count, draws, SEED)])
-    drawn: FloatArray = totals[:, :-1] / totals[:, -1:]
+    drawn = mean_draws(values, index, draws, SEED)
     ends = np.broadcast_to(np.asarray(limits, dtype=np.float64), (len(points), 2))
     return [
         interval(column, mean_shares(own, index, (float(low), float(high))))

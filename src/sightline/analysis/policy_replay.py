@@ -49,13 +49,7 @@ class AskedProbes:
         )
 
     def chosen(self, which: NDArray[np.bool_]) -> AskedProbes:
-        return replace(
-            self,
-            ids=self.ids[which],
-            images=self.images[which],
-            tasks=self.tasks[which],
-            negative=self.negative[which],
-        )
+        return replace(self, **{name: getattr(self, name)[which] for name in ("ids", "images", "tasks", "negative")})
 
     @property
     def sides(self) -> NDArray[np.str_]:

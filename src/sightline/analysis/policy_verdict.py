@@ -22,7 +22,7 @@ from sightline.statistics.arm_rows import ArmRows, plain_rows
 from sightline.statistics.bootstrap import DRAWS, SEED, difference_interval, metric_interval
 from sightline.statistics.intervals import Estimate
 from sightline.statistics.metrics import UNIT, Direction, Metric, point
-from sightline.statistics.readable_answers import LEAST_IMAGES, LEAST_N, nothing_to_read
+from sightline.statistics.summaries import LEAST_IMAGES, LEAST_N, nothing_to_read
 
 # Is a budget of each sample's own worth it? A policy beside every fixed budget, and the paper's gate in words.
 #
@@ -145,7 +145,7 @@ def verdict(
     """A policy against every fixed budget on the same probes, ``reference`` being the one that it must hold up to.
 
     It is refused on fewer than ``least_n`` probes, and where ``nothing`` says why answers cannot be read
-    (``statistics.readable_answers``).
+    (``statistics.summaries``).
     """
     if reference not in fixed:
         known = ", ".join(map(str, fixed))

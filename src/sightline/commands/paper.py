@@ -26,7 +26,7 @@ def list_(out: FolderOption = None) -> None:
 
     from sightline.core.table import print_rows
     from sightline.paper.paper_table import PAPER_TABLES, in_order
-    from sightline.paper.run import state_in
+    from sightline.paper.printed import state_in
     from sightline.progress import SafeConsole
 
     lines = []
@@ -148,7 +148,7 @@ def run(
 ) -> None:
     """Measure a table. Kill it at any moment and run it again; tables of one folder share runs and amend them."""
     from sightline.paper import Study, StudyOptions
-    from sightline.paper.run import run_table, with_earlier, write_paper_page
+    from sightline.paper.printed import run_table, with_earlier, write_paper_page
 
     further: dict[str, Any] = {"device": device, "dtype": dtype, "execution": execution}
     options = StudyOptions(

@@ -53,7 +53,7 @@ def print_summary(run: Run) -> None:
     from sightline.rows.usable import cut_off, fallen_back, sentence, unseen_evidence
     from sightline.statistics.arm_rows import are_in_words, is_plain
     from sightline.statistics.metrics import METRICS
-    from sightline.statistics.readable_answers import nothing_to_read
+    from sightline.statistics.summaries import nothing_to_read
 
     frame = run.compact_frame(lambda column: column not in UNREAD)
     if frame.empty:

@@ -30,8 +30,14 @@ from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
 from sightline.statistics.paired import image_differences, image_shares, images_needed, images_to_bound
-from sightline.statistics.readable_answers import LEAST_IMAGES, LEAST_N, nothing_to_read
-from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
+from sightline.statistics.summaries import (
+    LEAST_IMAGES,
+    LEAST_N,
+    arm_rows,
+    arm_summary,
+    nothing_to_read,
+    paired_differences,
+)
 from sightline.statistics.thresholds import ThresholdLike, ThresholdRule, check_models, read_thresholds, threshold_for
 from sightline.store.parts import RunPlace
 

@@ -25,8 +25,7 @@ from sightline.statistics.arm_rows import FloatArray
 from sightline.statistics.bootstrap import ImageSums, replicate_all
 from sightline.statistics.intervals import ImageShares, interval
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in, why_not
-from sightline.statistics.readable_answers import nothing_to_read
-from sightline.statistics.summaries import arm_rows, arm_summary
+from sightline.statistics.summaries import arm_rows, arm_summary, nothing_to_read
 from sightline.version import __version__
 
 COVERAGE = "pos_ecr"

@@ -4,7 +4,7 @@ The paper's 96 cases were chosen by outcome: Full answers every one of them, and
 Their scores are therefore facts about the choice. ``cases-by-outcome`` repeats the rule from this study's own rows,
 ``cases-by-lot`` is a stratified sample of the same size, which is what the same benchmarks say when nobody looked at
 the answers first. Both are ordinary probe sets, with their images as people see them who draw regions: RGB, no side
-above 1600 pixels, JPEG.
+above 1600 pixels, JPEG. Behind them: the regions that their masks are measured against.
 """
 
 from __future__ import annotations
@@ -12,19 +12,36 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sightline.analysis.regions import stress_tags
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
+from sightline.geometry.coverage import Geometry
 from sightline.paper.lines import by_rule
 from sightline.paper.models import QWEN
 from sightline.paper.needs import Need
 from sightline.paper.open_sets import DOCVQA, LITE, TEXTVQA
-from sightline.paper.study import Built, NothingToAskError, Study, built_set, probe_set
-from sightline.probes.typed_rows import JPEG_QUALITY, shown_size
+from sightline.paper.study import Built, NothingToAskError, Study, builds, built_set
+from sightline.probes.annotations import read_annotations
+from sightline.probes.evidence import Evidence, SizeOf, evidence_of_questions, evidence_of_words, with_evidence
+from sightline.probes.fetched_images import resolve_image
+from sightline.probes.images import image_size, open_image
+from sightline.probes.regions import ANSWER
+from sightline.probes.typed_rows import (
+    ANNOTATED,
+    JPEG_QUALITY,
+    TypedBox,
+    TypedRow,
+    read_typed_rows,
+    shown_size,
+)
+from sightline.rows.picture import Boxes, stored_geometry
 from sightline.rows.run import Run
 
 CASES = 48
@@ -185,8 +202,7 @@ NEEDS = tuple(Need(QWEN, LITE[task], (FULL, *KEPT.values())) for task in TASKS)
 
 def open_runs(study: Study) -> dict[str, Run]:
     """The runs of both 500-question parts, by task."""
-    found: dict[str, Run] = study.remembered("open runs", lambda: {task: study.run(QWEN, LITE[task]) for task in TASKS})
-    return found
+    return study.remembered("open runs", lambda: {task: study.run(QWEN, LITE[task]) for task in TASKS})
 
 
 def open_rows(study: Study) -> pd.DataFrame:
@@ -196,8 +212,7 @@ def open_rows(study: Study) -> pd.DataFrame:
         rows = pd.concat([by_rule(study, QWEN, LITE[task]) for task in TASKS], ignore_index=True)
         return rows[rows["arm"].isin([study.arm(QWEN, arm) for arm in (FULL, *KEPT.values())])]
 
-    found: pd.DataFrame = study.remembered("open rows", make)
-    return found
+    return study.remembered("open rows", make)
 
 
 def case_ids(study: Study, how: str) -> list[str]:
@@ -208,20 +223,13 @@ def case_ids(study: Study, how: str) -> list[str]:
     return [probe.id for probe in found.probes]
 
 
-def _lacks(study: Study) -> str:
+def _lacks(study: Study, name: str) -> str:
     """Why no case can be chosen: the files of a 500-question part are missing."""
     return next(filter(None, (study.questions.lacks(task, "lite") for task in TASKS)), "")
 
 
-@probe_set(
-    OUTCOME,
-    "48 questions each of TextVQA-500 and DocVQA-500, chosen as in the paper by what pruning did to their answers",
-    "sightline paper run S22",
-    scorer="open",
-    images=f"--images probes/{OUTCOME}-images",
-    lacks=_lacks,
-)
-def by_outcome(study: Study) -> Built:
+@builds(OUTCOME, lacks=_lacks)
+def by_outcome(study: Study, name: str) -> Built:
     chosen = chosen_by_outcome(_cases(study), fill=study.options.demo)
     if not chosen:
         raise NothingToAskError(
@@ -230,15 +238,8 @@ def by_outcome(study: Study) -> Built:
     return _built(study, chosen, OUTCOME, {UNQUALIFIED: sum(not case.candidate for case in chosen)})
 
 
-@probe_set(
-    LOT,
-    f"as many of each by lot, in the shares of their stress tags, seed {STRATIFIED_SEED}",
-    "sightline paper run S22",
-    scorer="open",
-    images=f"--images probes/{LOT}-images",
-    lacks=_lacks,
-)
-def by_lot(study: Study) -> Built:
+@builds(LOT, lacks=_lacks)
+def by_lot(study: Study, name: str) -> Built:
     chosen = stratified_sample(_cases(study))
     if not chosen:
         raise NothingToAskError("TextVQA-500 and DocVQA-500 have no two questions to draw one from")
@@ -270,11 +271,192 @@ def _built(study: Study, cases: Sequence[OpenCase], how: str, rule: dict[str, in
 
 
 def _shown(probe: Probe, task: str, root: Path, images: Path) -> Probe:
-    from sightline.probes.images import open_image
-
     name = str(PurePosixPath(task) / PurePosixPath(probe.image).with_suffix(".jpg"))
     target = images / name
     target.parent.mkdir(parents=True, exist_ok=True)
     image = open_image(root, probe.image)
     image.resize(shown_size(*image.size)).save(target, format="JPEG", quality=JPEG_QUALITY)
     return replace(probe, image=name)
+
+
+# What the coverage of cases is measured against: regions that people drew, or boxes that come with the benchmarks.
+#
+# Masks are those of the finished runs. Nothing is answered again, and no selector saw any of these regions.
+
+EXTERNAL = ("boxes-*.parquet", "TextVQA_GT_bbox/**/*.parquet", "TextVQA_GT_bbox*.json")
+"""Patterns of jrzhang/TextVQA_GT_bbox below TextVQA's folder."""
+OCR_FOLDERS = ("ocr_results", "spdocvqa_ocr")
+"""Folders of DocVQA's OCR pages below its own, as its archives unpack."""
+
+Regions = dict[str, Evidence]
+"""By question id."""
+
+
+def cases_of_task(study: Study, how: str, task: str) -> list[Probe]:
+    """The cases of one task as its 500-question part asks them, about the images that were pruned."""
+    wanted = set(case_ids(study, how))
+    return [probe for probe in built_set(study, LITE[task])[1].probes if probe.id in wanted]
+
+
+def size_of_images(study: Study, task: str) -> SizeOf:
+    """Width and height in pixels by the name of an image, each read once."""
+    root = built_set(study, LITE[task])[2]
+    return cache(lambda name: image_size(resolve_image(root, name)))
+
+
+# Where regions come from.
+
+
+def external_boxes(study: Study, probes: Sequence[Probe]) -> Regions:
+    """TextVQA: one box for each answer, drawn by others (TextVQA_GT_bbox)."""
+    folder = study.questions.folder(TEXTVQA)
+    files = next((found for pattern in EXTERNAL if (found := sorted(folder.glob(pattern)))), [])
+    if not files:
+        raise SightlineError(f"{folder} has no boxes of TextVQA's answers: {', '.join(EXTERNAL)}")
+    options = {"id_prefix": probes[0].id.partition(":")[0]} if probes else {}
+    return evidence_of_questions(probes, read_annotations(files, options, file_format="textvqa_gt").probes)
+
+
+def answer_words(study: Study, probes: Sequence[Probe]) -> Regions:
+    """DocVQA: the words of the answer, found in its published OCR."""
+    return _ocr_regions(study, probes, None)
+
+
+def line_context(study: Study, probes: Sequence[Probe]) -> Regions:
+    """DocVQA: those words, and the ones beside them on their line, each a region."""
+    return _ocr_regions(study, probes, size_of_images(study, DOCVQA))
+
+
+def _ocr_regions(study: Study, probes: Sequence[Probe], size_of: SizeOf | None) -> Regions:
+    folder = study.questions.folder(DOCVQA)
+    pages = {PurePosixPath(probe.image).stem for probe in probes}
+    files = [
+        file for name in OCR_FOLDERS for page in sorted(pages) if (file := folder / name / f"{page}.json").is_file()
+    ]
+    if not files:
+        raise SightlineError(f"{folder} has no OCR of these pages: {' or '.join(OCR_FOLDERS)} with a JSON file each")
+    records = [record for file in files for record in read_annotations(file, {}, file_format="ms_read").records]
+    return evidence_of_words(probes, records, size_of)
+
+
+def typed_regions(study: Study, probes: Sequence[Probe], size_of: SizeOf) -> Regions:
+    """What people drew (``--annotations``): rows of these questions, by benchmark and the number of the question."""
+    rows = {question_key(row.sample_id): row for row in typed_rows(study, "annotations") if row.status == ANNOTATED}
+    found = {}
+    for probe in probes:
+        row = rows.get(question_key(probe.id))
+        if row is not None:
+            found[probe.id] = row.evidence(*shown(size_of)(probe.image))
+    return found
+
+
+def typed_rows(study: Study, option: str) -> list[TypedRow]:
+    """The rows of a file that people filled in; none where it was not given."""
+    path = study.options.judgements[option]
+    return [] if path is None else read_typed_rows(path)
+
+
+def several_regions(study: Study, how: str) -> Regions:
+    """Regions of the cases of one choice: people's where they drew any, else the boxes that come with each benchmark.
+
+    A note says which, and of how many cases.
+    """
+    return study.remembered(("regions", how), lambda: _several(study, how))
+
+
+def _several(study: Study, how: str) -> Regions:
+    by_task = {task: cases_of_task(study, how, task) for task in TASKS}
+    cases = sum(map(len, by_task.values()))
+    drawn: Regions = {}
+    for task, probes in by_task.items():
+        drawn |= typed_regions(study, probes, size_of_images(study, task))
+    if drawn:
+        study.note(f"{how}: {len(drawn)} of {cases} cases have regions that people drew; the others are left out")
+        return drawn
+    found = {**external_boxes(study, by_task[TEXTVQA]), **line_context(study, by_task[DOCVQA])}
+    study.note(
+        f"{how}: nobody drew regions (--annotations), so {len(found)} of {cases} cases are audited against "
+        "TextVQA_GT_bbox (one region each) and DocVQA's OCR (the answer's words and those beside them)"
+    )
+    return found
+
+
+# What masks cover of them.
+
+
+def audited(study: Study, regions: Mapping[str, Boxes]) -> pd.DataFrame:
+    """Rows of questions with regions, all arms: ``ecr``, ``worst_region``, ``all_half`` measured on these."""
+    if not regions:
+        raise SightlineError("none of the cases has a region")
+    kept: dict[tuple[str, str], Geometry] = {}
+    for run in open_runs(study).values():
+        rows = run.rows.filter(pc.is_in(run.rows.column("probe_id"), pa.array(list(regions), pa.string())))
+        keys = zip(*(rows.column(name).to_pylist() for name in ("arm", "probe_id")), strict=True)
+        found = zip(keys, stored_geometry(rows, run.images, regions), strict=True)
+        kept |= {key: geometry for key, geometry in found if geometry is not None}
+    answered = open_rows(study)
+    answered = answered[answered["probe_id"].isin(list(regions))]
+    own = [kept[key] for key in zip(answered["arm"], answered["probe_id"], strict=True)]
+    return answered.assign(
+        ecr=[each.ecr for each in own],
+        worst_region=[each.worst_region for each in own],
+        all_half=[float(each.all_half) for each in own],
+    )
+
+
+def boxes_of(regions: Regions) -> dict[str, Boxes]:
+    return {probe: evidence.regions for probe, evidence in regions.items()}
+
+
+def with_regions(probes: Sequence[Probe], regions: Regions) -> list[Probe]:
+    """Those of the probes that have regions, with them."""
+    return [probe for probe in with_evidence(probes, regions) if probe.id in regions]
+
+
+def shown(size_of: SizeOf) -> SizeOf:
+    """The size at which annotators see an image."""
+    return lambda name: shown_size(*size_of(name))
+
+
+def question_key(sample_id: str) -> tuple[str, str]:
+    """Benchmark and number, whatever the profile calls the part: ``docvqa_val_lite:49153`` -> docvqa, 49153."""
+    prefix, _, number = sample_id.partition(":")
+    return prefix.partition("_")[0], number
+
+
+# Rows that two people drew; in a demonstration those of the drawn pages, and a second person who was less careful.
+
+MOVED = 0.3
+"""How far the demonstration's second person moves a box, in its sides."""
+FORGOTTEN = 0.3
+"""How often that person leaves out a region that is not the answer."""
+
+
+def both_annotators(study: Study) -> tuple[list[TypedRow], list[TypedRow]]:
+    """The rows of the first and of the second person; refused in words where one is missing."""
+    first, second = (typed_rows(study, name) for name in ("annotations", "second_annotations"))
+    if study.options.demo:
+        first = first or [row for task in TASKS for row in _drawn(study, task)]
+        return first, second or careless(first)
+    if not first or not second:
+        raise SightlineError("agreement needs rows of two people: give --annotations and --second-annotations")
+    return first, second
+
+
+def _drawn(study: Study, task: str) -> list[TypedRow]:
+    return read_typed_rows(study.questions.folder(task) / "annotations.jsonl")
+
+
+def careless(rows: list[TypedRow]) -> list[TypedRow]:
+    """The rows as somebody in a hurry might have drawn them: boxes moved, some besides the answer forgotten."""
+    rng = random.Random(0)
+    found = []
+    for row in rows:
+        kept = [box for box in row.boxes if box.role == ANSWER or rng.random() >= FORGOTTEN]
+        found.append(replace(row, boxes=tuple(_moved(box, rng) for box in kept)))
+    return found
+
+
+def _moved(box: TypedBox, rng: random.Random) -> TypedBox:
+    along, down = (rng.uniform(-MOVED, MOVED) for _ in range(2))
+    return replace(box, x=max(0.0, box.x + along * box.w), y=max(0.0, box.y + down * box.h))

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sightline.errors import SightlineError
-from sightline.paper.data import BENCHMARKS, OpenBenchmark, Part, SourceImages, textocr
+from sightline.paper.data import BENCHMARKS, OpenBenchmark, SourceImages, textocr
 from sightline.paper.measures import FIGURES
 from sightline.paper.models import LLAVA, MODELS, named_models, stand_in
 from sightline.paper.needs import Need, merged
-from sightline.paper.open_sets import LITE
 from sightline.paper.paper_table import PAPER_TABLES
 from sightline.paper.probe_sets import CONFIRMATION, DEVELOPMENT, IMAGES, PAPER_RULES
 from sightline.paper.study import PROBE_SETS, scorer_of
@@ -27,23 +26,11 @@ DEVELOPMENT_IDS = Path(__file__).with_name("development_ids.txt")
 """Images of the paper's development set in order, from its published masks."""
 LOCKS = {DEVELOPMENT: "e50c20d2b4de5ba6", CONFIRMATION: "0ad15992e0a18e45"}
 """Beginnings of the published digests. They are over the authors' image folder too, which is not known."""
-REVISIONS = {LLAVA: "b234b804b114d9e37bb655e11cbbb5f5e971b7a9"}
-"""Commits that the artifact names; of the other two it has digests of shards in a file that was not published."""
-QUESTIONS: dict[tuple[str, Part], int] = {
-    ("textvqa", "whole"): 5000, ("docvqa", "whole"): 5349, ("ocrbench", "whole"): 1000,
-    ("textvqa", "lite"): 500, ("docvqa", "lite"): 500,
-}  # fmt: skip
-GET = {
-    "textocr": "TextOCR_0.1_val.json (about 40 MB; all that table S6 needs) and train_val_images.zip (about 7 GB) from "
-    "TextOCR's site",
-    "textvqa": "hf download lmms-lab/textvqa --repo-type dataset, and lmms-lab/LMMs-Eval-Lite for its 500 questions",
-    "docvqa": "hf download lmms-lab/DocVQA --repo-type dataset, or spdocvqa_qas and spdocvqa_images from its site; "
-    "lmms-lab/LMMs-Eval-Lite for its 500 questions",
-    "ocrbench": "hf download echo840/OCRBench --repo-type dataset",
-    "clip": "sightline convert openai/clip-vit-large-patch14-336 --out clip (its weights are pickled), and --clip clip",
-}
-BYTES = {"qwen": 17_534_247_392, "llava": 14_126_854_144, "internvl": 17_056_636_928}
-"""Of the weights in 16 bits, counted on their shapes."""
+GET_TEXTOCR = (
+    "TextOCR_0.1_val.json (about 40 MB; all that table S6 needs) and train_val_images.zip (about 7 GB) from TextOCR's "
+    "site"
+)
+GET_CLIP = "sightline convert openai/clip-vit-large-patch14-336 --out clip (its weights are pickled), and --clip clip"
 ROWS_PER_S, ANSWERS_PER_S, WORKING_BYTES = 113.2, 55.5, {"yes_no": 7_545_347_072, "open": 33_204_255_744}
 """On an H200, compiled, of Qwen's shape: benchmarks/cards/h200/sweep-qwen.json and answers-qwen.json (32 tokens)."""
 A800_SLOWER = 2.5
@@ -73,8 +60,8 @@ def findings(
         yield from _model(text, given)
     for name, model in MODELS.items():
         if name not in given and not any(text.startswith(f"{name}=") for text in models):
-            revision = f" --revision {REVISIONS[name]}" if name in REVISIONS else ""
-            yield Finding("missing", model.title, f"hf download {model.checkpoint}{revision}; {_size(BYTES[name])}")
+            revision = f" --revision {model.revision}" if model.revision else ""
+            yield Finding("missing", model.title, f"hf download {model.checkpoint}{revision}; {_size(model.bytes)}")
     yield from _clip(clip, given.get(LLAVA))
     data = {*open_data, *(["textocr"] if textocr_folder is not None else [])}
     yield from _effort(set(given), data)
@@ -85,13 +72,13 @@ def findings(
 
 def _textocr(folder: Path | None) -> Iterator[Finding]:
     if folder is None:
-        yield Finding("missing", "TextOCR", GET["textocr"])
+        yield Finding("missing", "TextOCR", GET_TEXTOCR)
         return
     try:
         source = textocr(folder, "paper")
         records = source.ingest.records
     except SightlineError as error:
-        yield Finding("wrong", "TextOCR", f"{error}; {GET['textocr']}")
+        yield Finding("wrong", "TextOCR", f"{error}; {GET_TEXTOCR}")
         return
     size = source.annotations.stat().st_size
     yield Finding(
@@ -167,18 +154,17 @@ def _built(source: SourceImages) -> tuple[list[str], list[tuple[str, str, str]] 
 
 def _benchmark(benchmark: OpenBenchmark, folder: Path | None) -> Iterator[Finding]:
     if folder is None:
-        yield Finding("missing", benchmark.title, GET[benchmark.task])
+        yield Finding("missing", benchmark.title, benchmark.get)
         return
-    parts: list[Part] = ["whole", *(["lite"] if benchmark.lite else [])]  # type: ignore[list-item]
-    found = {part: benchmark.files(folder, part) for part in parts}
+    found = {part: benchmark.files(folder, part) for part in benchmark.parts}
     if not any(found.values()):
-        looked = ", ".join(pattern for part in parts for pattern in benchmark.patterns(part))
-        yield Finding("wrong", benchmark.title, f"{folder} has none of {looked}; {GET[benchmark.task]}")
+        looked = ", ".join(pattern for part in found for pattern in benchmark.patterns(part))
+        yield Finding("wrong", benchmark.title, f"{folder} has none of {looked}; {benchmark.get}")
     for part, files in found.items():
         if not files:
             continue
         what = benchmark.title if part == "whole" else f"{benchmark.title}, 500 questions"
-        questions, expected = _questions(files), QUESTIONS[benchmark.task, part]
+        questions, expected = _questions(files), benchmark.parts[part]["questions"]
         size = _size(sum(file.stat().st_size for file in files))
         words = (
             f"{', '.join(file.name for file in files[:2])}{', ...' if len(files) > 2 else ''}, {size}, {questions:,} "
@@ -227,8 +213,9 @@ def _model(text: str, given: dict[str, str]) -> Iterator[Finding]:
         return
     given[model] = str(folder)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    words = f"{_size(size)} of weights, {_size(BYTES[model])} expected"
-    state: State = "ok" if 0.9 * BYTES[model] < size < 1.2 * BYTES[model] else "wrong"
+    expected = MODELS[model].bytes
+    words = f"{_size(size)} of weights, {_size(expected)} expected"
+    state: State = "ok" if 0.9 * expected < size < 1.2 * expected else "wrong"
     if other:
         state, words = "wrong", f"{words}; {other} stands in for it: no claim will be judged"
     yield Finding(state, MODELS[model].title, f"{source}, {words}")
@@ -238,9 +225,9 @@ def _model(text: str, given: dict[str, str]) -> Iterator[Finding]:
 def _revision(model: str, folder: Path) -> Finding:
     from sightline.backbones.loading import snapshot_revision
 
-    found, wanted = snapshot_revision(folder), REVISIONS.get(model)
+    found, wanted = snapshot_revision(folder), MODELS[model].revision
     what = f"{MODELS[model].title} revision"
-    if wanted is None:
+    if not wanted:
         return Finding("note", what, f"{found or 'a folder of your own'}; the paper's is not published")
     if found is None:
         return Finding("note", what, f"a folder of your own; the paper's is {wanted}")
@@ -263,7 +250,7 @@ def _clip(clip: str | None, llava: str | None) -> Iterator[Finding]:
     from sightline.backbones.clip import clip_trouble
 
     if clip is None:
-        yield Finding("missing", "CLIP", f"AnchorPrune's lines stay empty; {GET['clip']}")
+        yield Finding("missing", "CLIP", f"AnchorPrune's lines stay empty; {GET_CLIP}")
     elif (folder := _at_hand(clip)) is None:
         yield Finding("wrong", "CLIP", f"{clip} is neither a folder nor in the hub's cache")
     elif llava is not None and (reason := clip_trouble(str(folder), llava)):
@@ -278,7 +265,11 @@ def _clip(clip: str | None, llava: str | None) -> Iterator[Finding]:
 def _effort(models: set[str], data: set[str]) -> Iterator[Finding]:
     """Rows, hours and memory of all tables that these data and models can fill, from committed cost cards."""
     needs = merged(need for number in PAPER_TABLES for need in PAPER_TABLES.get(number).needs())
-    own = [need for need in needs if (not models or need.model in models) and (not data or _source(need) in data)]
+    own = [
+        need
+        for need in needs
+        if (not models or need.model in models) and (not data or PROBE_SETS[need.probes].source in data)
+    ]
     rows = {kind: sum(_rows(need) for need in own if _kind(need) == kind) for kind in ("yes_no", "open")}
     if not any(rows.values()):
         return
@@ -290,7 +281,7 @@ def _effort(models: set[str], data: set[str]) -> Iterator[Finding]:
         "its TFLOP/s; detectors, loading and timing tables not counted",
     )  # fmt: skip
     kinds = {_kind(need) for need in own}
-    most = max(BYTES[model] for model in models or BYTES) + max(WORKING_BYTES[kind] for kind in kinds)
+    most = max(MODELS[model].bytes for model in models or MODELS) + max(WORKING_BYTES[kind] for kind in kinds)
     yield Finding("note", "GPU memory", f"about {_size(most)}: weights, and what such runs took beside them on an H200")
     yield from _gpu(most)
 
@@ -306,26 +297,13 @@ def _gpu(most: int) -> Iterator[Finding]:
     yield Finding(state, "GPU", f"{found.name}, {_size(found.total_memory)}")
 
 
-def _source(need: Need) -> str:
-    """Where the questions of a need come from."""
-    by_set = {**{task: task for task in BENCHMARKS}, **{lite: task for task, lite in LITE.items()}}
-    if PROBE_SETS[need.probes].scorer == "open":
-        return by_set.get(need.probes, "docvqa")
-    return "textocr"
-
-
 def _kind(need: Need) -> str:
     return "open" if scorer_of(need) == "open" else "yes_no"
 
 
 def _rows(need: Need) -> int:
     """Probes times arms; sets that depend on answers or people count as published."""
-    counts = {
-        "confirmation": 1000, "development": 1000, "confirmation-image-free": 5000, "development-image-free": 5000,
-        "development-first-100": 200, "development-first-50": 100, "replacement": 816, "edit-region": 102,
-        "textvqa": 5000, "docvqa": 5349, "textvqa-lite": 500, "docvqa-lite": 500, "ocrbench": 100,
-    }  # fmt: skip
-    return counts.get(need.probes, 96) * len(need.arms)
+    return PROBE_SETS[need.probes].size * len(need.arms)
 
 
 def _size(count: float) -> str:

@@ -30,7 +30,7 @@ from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.paired import equivalence, holm
-from sightline.statistics.readable_answers import nothing_to_read
+from sightline.statistics.summaries import nothing_to_read
 
 Outcome = Literal["holds", "fails", "open", "not judged", "not measured"]
 Side = Literal["above", "below", "equal"]
@@ -87,8 +87,7 @@ def silence(study: Study, need: Need) -> str:
             return ""
         return nothing_to_read(rows, draws=study.options.draws)
 
-    found: str = study.remembered(("silence", need.run), make)
-    return found
+    return study.remembered(("silence", need.run), make)
 
 
 def corrected(found: Sequence[Judgement], alpha: float = ALPHA) -> list[Judgement]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sightline.checks.demo import asset
 from sightline.errors import SightlineError
@@ -88,47 +89,30 @@ class OpenBenchmark:
     task: str
     """Its format, its option of ``sightline paper run``, and the rule that scores its answers."""
     title: str
-    whole: tuple[str, ...]
-    """Patterns of the files below the given folder, as data sets of the hub and the authors' archives unpack."""
-    lite: tuple[str, ...] = ()
-    images: tuple[str, ...] = ()
+    get: str
+    """How to come by it."""
+    images: Sequence[str]
     """Folders that its images unpack into, where they do not lie inside the files."""
+    parts: Mapping[Part, Mapping[str, Any]]
+    """Of each part how many ``questions`` it has, and ``patterns`` of its files below the given folder, as data sets of
+    the hub and the authors' archives unpack."""
 
-    def patterns(self, part: Part) -> tuple[str, ...]:
-        return self.whole if part == "whole" else self.lite
+    def patterns(self, part: Part) -> Sequence[str]:
+        found: Sequence[str] = self.parts.get(part, {}).get("patterns", ())
+        return found
 
     def files(self, folder: Path, part: Part = "whole") -> list[Path]:
         """Shards of the first layout that is there."""
-        for pattern in self.patterns(part):
-            if found := sorted(folder.glob(pattern)):
-                return found
-        return []
+        return next((found for pattern in self.patterns(part) if (found := sorted(folder.glob(pattern)))), [])
+
+
+def _benchmark(task: str, title: str, get: str, images: Sequence[str], **parts: Mapping[str, Any]) -> OpenBenchmark:
+    return OpenBenchmark(task, title, get, images, {part: parts[part] for part in get_args(Part) if part in parts})
 
 
 BENCHMARKS = {
-    benchmark.task: benchmark
-    for benchmark in (
-        OpenBenchmark(
-            "textvqa",
-            "TextVQA",
-            ("validation-*.parquet", "data/validation-*.parquet", "TextVQA_*_val.json"),
-            ("lite-*.parquet", "textvqa_val/lite-*.parquet", "LMMs-Eval-Lite/textvqa_val/lite-*.parquet"),
-            ("train_images",),
-        ),
-        OpenBenchmark(
-            "docvqa",
-            "DocVQA",
-            ("validation-*.parquet", "DocVQA/validation-*.parquet", "val_v1.0*.json", "spdocvqa_qas/val_v1.0*.json"),
-            ("lite-*.parquet", "docvqa_val/lite-*.parquet", "LMMs-Eval-Lite/docvqa_val/lite-*.parquet"),
-            ("documents", "spdocvqa_images"),
-        ),
-        OpenBenchmark(
-            "ocrbench",
-            "OCRBench",
-            ("test-*.parquet", "data/test-*.parquet", "OCRBench.json"),
-            images=("OCRBench_Images",),
-        ),
-    )
+    task: _benchmark(task, **facts)
+    for task, facts in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
 
 

@@ -114,11 +114,10 @@ def rows_of(study: Study, line: Line) -> pd.DataFrame:
     InternVL's rows on development images are those of the held-out ones, whatever the rule: its tables are about them.
     """
     model, probes, threshold = line.model, line.probes, line.threshold
-    found: pd.DataFrame = study.remembered(
+    return study.remembered(
         ("at threshold", model, probes, threshold, line.box_source, line.scorer),
         lambda: rows_at(study, model, probes, threshold, line.box_source, line.scorer),
     )
-    return found
 
 
 def rows_at(
@@ -170,9 +169,13 @@ def summary_of(study: Study, line: Line, names: Sequence[str]) -> Any:
     return study.summary(rows_of(study, line), study.arm(line.model, line.arm), tuple(names), key)
 
 
+def cell(found: Any, name: str) -> Measured:
+    """A figure of a record with the ends of its interval: ``x``, ``x_low``, ``x_high``."""
+    return Measured(*(float(found[f"{name}{end}"]) for end in ("", "_low", "_high")))
+
+
 def cells(found: Any, names: Iterable[str]) -> list[Measured]:
-    """Figures of a record with the ends of their intervals: ``x``, ``x_low``, ``x_high``."""
-    return [Measured(found[name], found[f"{name}_low"], found[f"{name}_high"]) for name in names]
+    return [cell(found, name) for name in names]
 
 
 def metric_cells(study: Study, line: Line, names: Sequence[str]) -> list[Measured]:
@@ -237,10 +240,9 @@ def by_rule(study: Study, model: str, probes: str, rule: str = "", box_source: s
     official one; other benchmarks have one form. Its profile scores by these wherever no rule is named.
     """
     rule = rule or (ARTIFACT if study.options.profile == "artifact" else "score")
-    found: pd.DataFrame = study.remembered(
+    return study.remembered(
         ("by rule", model, probes, rule, box_source), lambda: _by_rule(study, model, probes, rule, box_source)
     )
-    return found
 
 
 def _by_rule(study: Study, model: str, probes: str, rule: str, box_source: str) -> pd.DataFrame:
@@ -273,10 +275,9 @@ def compared(
             keep=float(both.loc[both["arm"] == pair.arm, "keep"].mean()),
             score=float(found["score"]),
             reference=float(found["reference_score"]),
-            change=Measured(*(float(found[name]) for name in ("change", "change_low", "change_high"))),
+            change=cell(found, "change"),
             tally="/".join(str(found[name]) for name in ("win", "loss", "tie")),
             p=float(found.get("p", math.nan)),
         )
 
-    made: Compared = study.remembered(("compared", model, probes, pair, rule, flips), make)
-    return made
+    return study.remembered(("compared", model, probes, pair, rule, flips), make)

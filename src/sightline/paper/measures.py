@@ -26,6 +26,7 @@ from sightline.paper.lines import (
     NOTHING,
     Line,
     Measured,
+    cell,
     cells,
     own_rows,
     paired,
@@ -264,8 +265,7 @@ def _lexical_audit(study: Study, name: str) -> LexicalAudit:
         _, found = built_probes(study, name)
         return audit_negatives(found.probes, study.source.ingest.records)
 
-    found: LexicalAudit = study.remembered(("lexical audit", name), make)
-    return found
+    return study.remembered(("lexical audit", name), make)
 
 
 def no_decoy_in_its_image(study: Study, line: Line) -> Judgement:
@@ -370,7 +370,7 @@ def _conditional(study: Study, scope: str, specification: str, predictor: str) -
         rows = study.rows(QWEN, CONFIRMATION)
         return association_frame(rows, probe_scales(run), arms=arms, draws=study.options.draws)
 
-    table: pd.DataFrame = study.remembered("conditional audit", make)
+    table = study.remembered("conditional audit", make)
     chosen = (table["scope"] == scope) & (table["specification"] == specification) & (table["predictor"] == predictor)
     if not chosen.any():
         raise SightlineError("too few images with all masks")
@@ -379,7 +379,7 @@ def _conditional(study: Study, scope: str, specification: str, predictor: str) -
 
 def coverage_keeps_margin(study: Study, line: Line) -> Judgement:
     found = _conditional(study, "all", "image and arm effects", "ecr")
-    rho = Measured(*(float(found[name]) for name in ("estimate", "estimate_low", "estimate_high")))
+    rho = cell(found, "estimate")
     return judgement(rho, f"r = {interval_words(rho)}")
 
 
@@ -388,7 +388,7 @@ def validity(study: Study, line: Line) -> list[Measured]:
 
     Rows with their deletions (``deleted``), and Full on the images that were grayed (the set ``grayed``).
     """
-    joined: pd.DataFrame = study.remembered(("samples", line.model), lambda: _with_drops(study, line))
+    joined = study.remembered(("samples", line.model), lambda: _with_drops(study, line))
     own = own_rows(study, joined, line.model, line.arm)
     found = study.remembered(("correlations", line.model), lambda: correlations(own, draws=study.options.draws))
     means = [Measured(float(own[name].astype(float).mean())) for name in ("ecr", "lpp", "geo_f1")]
@@ -418,8 +418,7 @@ def _correlation(found: pd.DataFrame, outcome: str, kind: str) -> Measured:
     chosen = found[(found["outcome"] == outcome) & (found["predictor"] == "ecr") & (found["correlation"] == kind)]
     if chosen.empty:
         return Measured("too few")
-    line = chosen.iloc[0]
-    return Measured(float(line["estimate"]), float(line["estimate_low"]), float(line["estimate_high"]))
+    return cell(chosen.iloc[0], "estimate")
 
 
 def support_moved(study: Study, line: Line) -> list[Measured]:
@@ -452,8 +451,7 @@ def four_controls(study: Study, line: Line) -> list[Measured]:
     found: Any = text_replacement_frame(rows_of(study, line)).iloc[0]
     names = ("original", "replacement", "sham", "erase", "semantic_switch")
     shares = [Measured(float(found[name])) for name in names]
-    whole = Measured(float(found["all_controls"]), found["all_controls_low"], found["all_controls_high"])
-    return [Measured(float(found["images"])), *shares, whole]
+    return [Measured(float(found["images"])), *shares, cell(found, "all_controls")]
 
 
 def told_apart(study: Study, line: Line) -> Judgement:
@@ -475,8 +473,7 @@ def _edit_regions(study: Study) -> pd.DataFrame:
         run = study.run(QWEN, EDIT_REGION)
         return edit_region_frame(run.frame(), word_coverage(run))
 
-    found: pd.DataFrame = study.remembered("edit regions", make)
-    return found
+    return study.remembered("edit regions", make)
 
 
 def localised(study: Study, line: Line) -> list[Measured]:
@@ -493,7 +490,7 @@ def edit_kept(study: Study, line: Line) -> Judgement:
     if not pair.any():
         raise SightlineError(f"{line.arm} and {minus} have not both been measured")
     found = table[pair].iloc[0]
-    gain = Measured(*(float(found[name]) for name in ("ecr_gain", "ecr_gain_low", "ecr_gain_high")))
+    gain = cell(found, "ecr_gain")
     return judgement(gain, f"edit coverage {interval_words(gain)}, 20,000 draws; published {line.about['published']}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,10 @@ class PaperModel:
     width: int
     layers: int
     """Of its language model: a checkpoint of other sizes is another model."""
+    bytes: int
+    """Of the weights in 16 bits, counted on their shapes."""
+    revision: str = ""
+    """Commit that the artifact names; of the other two it has digests of shards in a file that was not published."""
     image_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """How images reach it, by scorer; ``*`` for all others."""
 
@@ -45,48 +50,8 @@ class PaperModel:
 
 
 MODELS = {
-    model.name: model
-    for model in (
-        PaperModel(
-            QWEN,
-            "Qwen3-VL-8B",
-            "Qwen",
-            "Qwen/Qwen3-VL-8B-Instruct",
-            "qwen3_vl",
-            {"*": "bfloat16"},
-            4096,
-            36,
-            {
-                # One size for every image: 731 to 840 visual tokens on the confirmation set.
-                "yes_no": {"min_pixels": 802_816, "max_pixels": 802_816},
-                # Open questions see their image at its own size, within bounds.
-                "*": {"min_pixels": 50_176, "max_pixels": 802_816},
-                # OCRBench's yes/no questions were put to very small images: 47 visual tokens on average.
-                "verification": {"min_pixels": 50_176, "max_pixels": 50_176},
-            },
-        ),
-        PaperModel(
-            LLAVA,
-            "LLaVA-1.5-7B",
-            "LLaVA",
-            "llava-hf/llava-1.5-7b-hf",
-            "llava",
-            {"*": "float16", "development": "bfloat16"},
-            4096,
-            32,
-        ),
-        PaperModel(
-            INTERNVL,
-            "InternVL3.5-8B",
-            "InternVL",
-            "OpenGVLab/InternVL3_5-8B-HF",
-            "internvl",
-            {"*": "bfloat16"},
-            4096,
-            36,
-            {"*": {"min_tiles": 1, "max_tiles": 12}},
-        ),
-    )
+    name: PaperModel(name, **facts)
+    for name, facts in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
 
 

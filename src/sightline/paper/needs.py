@@ -81,12 +81,7 @@ class StudyOptions:
     @property
     def judgements(self) -> dict[str, Path | None]:
         """Files that people filled in, by option."""
-        return {
-            "decisions": self.decisions,
-            "valid": self.valid,
-            "annotations": self.annotations,
-            "second_annotations": self.second_annotations,
-        }
+        return {name: getattr(self, name) for name in ("decisions", "valid", "annotations", "second_annotations")}
 
 
 def with_recorded(options: StudyOptions, recorded: Mapping[str, Any]) -> StudyOptions:

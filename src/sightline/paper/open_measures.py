@@ -22,26 +22,31 @@ from sightline.analysis.regions import (
 from sightline.boxes.quality import AdjustedCoverage, adjusted_coverage, noisy_regions
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.paper.cases import FULL, KEPT, OUTCOME, case_ids, open_rows, open_runs
-from sightline.paper.claims import Judgement, interval_words, judgement
-from sightline.paper.lines import NOTHING, Line, Measured, by_rule, cells, compared
-from sightline.paper.models import QWEN
-from sightline.paper.open_sets import DOCVQA, TEXTVQA
-from sightline.paper.regions import (
+from sightline.paper.cases import (
+    FULL,
+    KEPT,
+    OUTCOME,
     Regions,
     answer_words,
     audited,
     both_annotators,
     boxes_of,
+    case_ids,
     cases_of_task,
     external_boxes,
     line_context,
+    open_rows,
+    open_runs,
     question_key,
     several_regions,
     shown,
     size_of_images,
     with_regions,
 )
+from sightline.paper.claims import Judgement, interval_words, judgement
+from sightline.paper.lines import NOTHING, Line, Measured, by_rule, cell, cells, compared
+from sightline.paper.models import QWEN
+from sightline.paper.open_sets import DOCVQA, TEXTVQA
 from sightline.paper.study import DETECTOR, Study
 from sightline.report.sections.region_coverage import coverage_and_score_frame
 from sightline.rows.picture import Boxes
@@ -103,9 +108,7 @@ UNMOVED = "no score changed"
 
 def case_rows(study: Study, how: str, task: str = ALL_TASKS) -> pd.DataFrame:
     """The rows of the cases of one choice that have regions, with their coverage."""
-    rows: pd.DataFrame = study.remembered(
-        ("case rows", how), lambda: audited(study, boxes_of(several_regions(study, how)))
-    )
+    rows = study.remembered(("case rows", how), lambda: audited(study, boxes_of(several_regions(study, how))))
     return rows if task == ALL_TASKS else rows[rows["task"] == task]
 
 
@@ -134,7 +137,7 @@ def kept_of_all_regions(study: Study, line: Line) -> list[Measured]:
 
 def _associations(study: Study, how: str) -> dict[str, Any]:
     """Records of ``coverage_and_score_frame`` by kind of coverage."""
-    found: pd.DataFrame = study.remembered(
+    found = study.remembered(
         ("coverage and score", how),
         lambda: coverage_and_score_frame(case_rows(study, how), draws=study.options.draws),
     )
@@ -151,13 +154,12 @@ def worst_says_more(study: Study, line: Line) -> Judgement:
     found = _associations(study, line.probes)["worst region"]
     if math.isnan(found["advantage"]):
         return Judgement("open", UNMOVED)
-    gain = Measured(*(float(found[name]) for name in ("advantage", "advantage_low", "advantage_high")))
+    gain = cell(found, "advantage")
     return judgement(gain, f"rho of the worst region minus that of the union: {interval_words(gain)}")
 
 
 def _drawn_twice(study: Study) -> list[DrawnTwice]:
-    found: list[DrawnTwice] = study.remembered("drawn twice", lambda: drawn_twice(*both_annotators(study)))
-    return found
+    return study.remembered("drawn twice", lambda: drawn_twice(*both_annotators(study)))
 
 
 def annotators(study: Study, line: Line) -> list[Measured]:
@@ -193,7 +195,7 @@ JITTER, DROPPED = "jitter_25pct", "drop_40pct"
 
 def stressed(study: Study, line: Line) -> list[Measured]:
     """The questions of a ``task`` with a ``tag``: how many, Full's score, and each budget's with its change."""
-    slices: pd.DataFrame = study.remembered(
+    slices = study.remembered(
         "stress slices",
         lambda: stress_slices(
             open_rows(study),
@@ -236,10 +238,7 @@ def missing_is_worse(study: Study, line: Line) -> Judgement:
 
 def _case_boxes(study: Study, how: str, boxes: str) -> Regions:
     kind = BOXES[boxes]
-    found: Regions = study.remembered(
-        ("boxes", how, boxes), lambda: kind.find(study, cases_of_task(study, how, kind.task))
-    )
-    return found
+    return study.remembered(("boxes", how, boxes), lambda: kind.find(study, cases_of_task(study, how, kind.task)))
 
 
 def _covered(study: Study, regions: Mapping[str, Boxes]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sightline.core.probe import Probe
 from sightline.paper.data import BENCHMARKS, Part
-from sightline.paper.study import Built, NothingToAskError, Study, probe_set
+from sightline.paper.study import Built, NothingToAskError, Study, builds
 from sightline.probes import HardPairRules
 from sightline.probes.annotations import read_annotations
 from sightline.probes.questions import add_decoys, sample_questions, take_questions
@@ -22,6 +22,11 @@ TEXTVQA, DOCVQA, OCRBENCH = "textvqa", "docvqa", "ocrbench"
 TEXTVQA_LITE, DOCVQA_LITE = "textvqa-lite", "docvqa-lite"
 LITE = {TEXTVQA: TEXTVQA_LITE, DOCVQA: DOCVQA_LITE}
 """Full validation -> its 500-question part."""
+PARTS: dict[str, tuple[str, Part]] = {
+    **{task: (task, "whole") for task in (TEXTVQA, DOCVQA, OCRBENCH)},
+    **{lite: (task, "lite") for task, lite in LITE.items()},
+}
+"""Benchmark and part of each set."""
 PER_TYPE, OCRBENCH_SEED = 10, 29
 """Questions of each of OCRBench's ten types, and the seed that they and their decoys are drawn with."""
 JPEG_QUALITY = 95
@@ -60,77 +65,20 @@ def _ending(part: Part) -> str:
     return "_lite" if part == "lite" else ""
 
 
-def _all_questions(study: Study, task: str, part: Part = "whole") -> Built:
+def _lacks(study: Study, name: str) -> str:
+    return study.questions.lacks(*PARTS[name])
+
+
+@builds(TEXTVQA, TEXTVQA_LITE, DOCVQA, DOCVQA_LITE, lacks=_lacks)
+def all_questions(study: Study, name: str) -> Built:
     """Every question; of a pilot or a demonstration those of the first so many images."""
-    ingest, images = questions_of(study, task, part)
+    ingest, images = questions_of(study, *PARTS[name])
     taken = take_questions(ingest.probes, HardPairRules(limit_images=study.limit)).probes
     return asked(ingest, taken, {"limit_images": study.limit}, images)
 
 
-@probe_set(
-    TEXTVQA,
-    "TextVQA, all 5,000 questions of its validation part",
-    "sightline probes build textvqa/validation-*.parquet --format textvqa --images textvqa-images --no-decoys "
-    "--out probes/textvqa.jsonl",
-    scorer="open",
-    images="--images textvqa-images",
-    lacks=lambda study: study.questions.lacks("textvqa"),
-    lite=TEXTVQA_LITE,
-)
-def textvqa(study: Study) -> Built:
-    return _all_questions(study, TEXTVQA)
-
-
-@probe_set(
-    TEXTVQA_LITE,
-    "TextVQA, the 500 questions of LMMs-Eval-Lite",
-    "sightline probes build textvqa/lite-*.parquet --format textvqa --images textvqa-images --no-decoys "
-    "--out probes/textvqa-lite.jsonl",
-    scorer="open",
-    images="--images textvqa-images",
-    lacks=lambda study: study.questions.lacks("textvqa", "lite"),
-)
-def textvqa_lite(study: Study) -> Built:
-    return _all_questions(study, TEXTVQA, "lite")
-
-
-@probe_set(
-    DOCVQA,
-    "DocVQA, all 5,349 questions of its validation part",
-    "sightline probes build docvqa/validation-*.parquet --format docvqa --images docvqa-images --no-decoys "
-    "--out probes/docvqa.jsonl",
-    scorer="open",
-    images="--images docvqa-images",
-    lacks=lambda study: study.questions.lacks("docvqa"),
-    lite=DOCVQA_LITE,
-)
-def docvqa(study: Study) -> Built:
-    return _all_questions(study, DOCVQA)
-
-
-@probe_set(
-    DOCVQA_LITE,
-    "DocVQA, the 500 questions of LMMs-Eval-Lite",
-    "sightline probes build docvqa/lite-*.parquet --format docvqa --images docvqa-images --no-decoys "
-    "--out probes/docvqa-lite.jsonl",
-    scorer="open",
-    images="--images docvqa-images",
-    lacks=lambda study: study.questions.lacks("docvqa", "lite"),
-)
-def docvqa_lite(study: Study) -> Built:
-    return _all_questions(study, DOCVQA, "lite")
-
-
-@probe_set(
-    OCRBENCH,
-    "OCRBench, 10 questions of each of its ten types, seed 29, each with a decoy",
-    "sightline probes build ocrbench/test-*.parquet --sample 10 --seed 29 --images ocrbench-images "
-    "--out probes/ocrbench.jsonl",
-    scorer="open",
-    images="--images ocrbench-images",
-    lacks=lambda study: study.questions.lacks("ocrbench"),
-)
-def ocrbench(study: Study) -> Built:
+@builds(OCRBENCH, lacks=_lacks)
+def ocrbench(study: Study, name: str) -> Built:
     ingest, images = questions_of(study, OCRBENCH)
     each = PER_TYPE if study.limit is None else min(PER_TYPE, -(-study.limit // len(ingest.kinds)))
     rng = random.Random(OCRBENCH_SEED)

@@ -9,7 +9,7 @@ from typing import Any
 from sightline.controls.text_replacement import Replaced, Skipped, edit_region_probe, version_probes
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.paper.study import Built, NothingToAskError, Study, built_probes, built_set, probe_set
+from sightline.paper.study import Built, NothingToAskError, Study, builds, built_probes, built_set
 from sightline.probes import HardPairRules, build_hard_pairs
 
 DEVELOPMENT, CONFIRMATION = "development", "confirmation"
@@ -20,11 +20,6 @@ PAPER_RULES: dict[str, dict[str, Any]] = {
     CONFIRMATION: {"version": "confirmation-v2", "seed": 20_260_720, "shuffle_images": True},
 }
 IMAGES = 500
-OCCLUDED = {"qwen": "development-first-100", "llava": "development-first-50", "internvl": "development-first-50"}
-"""Images whose evidence is grayed: the first of the development set."""
-TEXTOCR = "textocr/TextOCR_0.1_val.json"
-TEXTOCR_IMAGES = "--images textocr/train_images --image-prefix train"
-"""As the archive unpacks: the file says ``train/ID.jpg``."""
 
 
 def _hard_pairs(study: Study, rules: dict[str, Any], exclude: Iterable[str] = ()) -> Built:
@@ -41,86 +36,35 @@ def _hard_pairs(study: Study, rules: dict[str, Any], exclude: Iterable[str] = ()
     return Built(found.probes, {"name": "hard-pairs", **settings}, None)
 
 
-@probe_set(
-    DEVELOPMENT,
-    "TextOCR-Hard development: 500 images in annotation order, construction v1, seed 17",
-    f"sightline probes build {TEXTOCR} --version development-v1 --seed 17 --out probes/development.jsonl",
-    images=TEXTOCR_IMAGES,
-)
-def development(study: Study) -> Built:
+@builds(DEVELOPMENT)
+def development(study: Study, name: str) -> Built:
     return _hard_pairs(study, PAPER_RULES[DEVELOPMENT])
 
 
-@probe_set(
-    CONFIRMATION,
-    "TextOCR-Hard confirmation: 500 other images, shuffled, construction v2, seed 20260720, locked",
-    f"sightline probes build {TEXTOCR} --seed 20260720 --shuffle-images --exclude probes/development.jsonl "
-    "--out probes/confirmation.jsonl",
-    images=TEXTOCR_IMAGES,
-)
-def confirmation(study: Study) -> Built:
+@builds(CONFIRMATION)
+def confirmation(study: Study, name: str) -> Built:
     _, seen = built_probes(study, DEVELOPMENT)
     return _hard_pairs(study, PAPER_RULES[CONFIRMATION], seen.image_ids)
 
 
-def _first(study: Study, images: int) -> Built:
+FIRST = {"development-first-100": 100, "development-first-50": 50}
+
+
+@builds(*FIRST)
+def first(study: Study, name: str) -> Built:
     _, found, root = built_set(study, DEVELOPMENT)
-    ids = set(found.image_ids[:images])
-    return Built([probe for probe in found.probes if probe.image_id in ids], {"first_images": images}, root)
+    ids = set(found.image_ids[: FIRST[name]])
+    return Built([probe for probe in found.probes if probe.image_id in ids], {"first_images": FIRST[name]}, root)
 
 
-@probe_set(
-    OCCLUDED["qwen"],
-    "the first 100 images of the development set",
-    "the development set, of which the run takes 100 images",
-    file="probes/development.jsonl --limit 100",
-    images=TEXTOCR_IMAGES,
-)
-def first_hundred(study: Study) -> Built:
-    return _first(study, 100)
-
-
-@probe_set(
-    OCCLUDED["llava"],
-    "the first 50 images of the development set",
-    "the development set, of which the run takes 50 images",
-    file="probes/development.jsonl --limit 50",
-    images=TEXTOCR_IMAGES,
-)
-def first_fifty(study: Study) -> Built:
-    return _first(study, 50)
-
-
-def _image_free(study: Study, of: str) -> Built:
+@builds("confirmation-image-free", "development-image-free")
+def image_free(study: Study, name: str) -> Built:
     from sightline.controls.image_free import SEEDS, image_free_probes
 
+    of = name.removesuffix("-image-free")
     _, found, root = built_set(study, of)
     control, _ = image_free_probes(found.probes, study.source.ingest.records)
     return Built(control, {"control": "image_free", "of": of, "seeds": list(SEEDS)}, root)
-
-
-@probe_set(
-    "confirmation-image-free",
-    "confirmation questions on their images, on gray, and on wrong images (seeds 101, 202, 303)",
-    f"sightline controls build image-free probes/confirmation.jsonl --annotations {TEXTOCR} "
-    "--out probes/confirmation-image-free",
-    file="probes/confirmation-image-free/image_free.jsonl",
-    images=TEXTOCR_IMAGES,
-)
-def confirmation_image_free(study: Study) -> Built:
-    return _image_free(study, CONFIRMATION)
-
-
-@probe_set(
-    "development-image-free",
-    "development questions on their images, on gray, and on wrong images (seeds 101, 202, 303)",
-    f"sightline controls build image-free probes/development.jsonl --annotations {TEXTOCR} "
-    "--out probes/development-image-free",
-    file="probes/development-image-free/image_free.jsonl",
-    images=TEXTOCR_IMAGES,
-)
-def development_image_free(study: Study) -> Built:
-    return _image_free(study, DEVELOPMENT)
 
 
 def _replaced(study: Study) -> tuple[list[Replaced], Path]:
@@ -143,31 +87,15 @@ def _replaced(study: Study) -> tuple[list[Replaced], Path]:
     return made, images
 
 
-@probe_set(
-    REPLACEMENT,
-    "confirmation images with the word repainted as its near miss, as itself, and erased",
-    f"sightline controls build text-replacement probes/confirmation.jsonl {TEXTOCR_IMAGES} --equal-length --limit 0 "
-    "--out replaced",
-    file="replaced/text_replacement.jsonl",
-    images="--images replaced/images",
-    reviewed=True,
-)
-def replacement(study: Study) -> Built:
+@builds(REPLACEMENT)
+def replacement(study: Study, name: str) -> Built:
     made, images = study.remembered("replaced words", lambda: _replaced(study))
     probes = [probe for one in made for probe in version_probes(one, Path(one.positive.image).suffix)]
     return Built(probes, {"control": "text_replacement", **_review(study)}, images)
 
 
-@probe_set(
-    EDIT_REGION,
-    "the repainted near miss, with the one substituted character as its region",
-    f"sightline controls build text-replacement probes/confirmation.jsonl {TEXTOCR_IMAGES} --equal-length --limit 0 "
-    "--out replaced",
-    file="replaced/edit_region.jsonl",
-    images="--images replaced/images",
-    reviewed=True,
-)
-def edit_region(study: Study) -> Built:
+@builds(EDIT_REGION)
+def edit_region(study: Study, name: str) -> Built:
     made, images = study.remembered("replaced words", lambda: _replaced(study))
     probes = [probe for one in made if (probe := edit_region_probe(one)) is not None]
     return Built(probes, {"control": "edit_region", **_review(study)}, images)
@@ -189,7 +117,7 @@ def _gsr_files(study: Study) -> tuple[Path, Path]:
     return found[0][0], found[1][0]
 
 
-def _lacks_gsr(study: Study) -> str:
+def _lacks_gsr(study: Study, name: str) -> str:
     try:
         _gsr_files(study)
     except SightlineError as error:
@@ -197,35 +125,13 @@ def _lacks_gsr(study: Study) -> str:
     return ""
 
 
-def _relations(study: Study, rows: int) -> Built:
+@builds(GSR, GSR_SLICE, lacks=_lacks_gsr)
+def relations(study: Study, name: str) -> Built:
     from sightline.probes.annotations import read_annotations
 
+    rows = study.limit or 0 if name == GSR else min(50, study.limit or 50)
     questions, instances = _gsr_files(study)
     ingest = read_annotations([questions], {"instances": str(instances), "rows": str(rows)}, file_format=GSR)
     if ingest.images is None:
         raise NothingToAskError(f"{questions} was found, but not its images, COCO's val2017")
     return Built(ingest.probes, {"name": GSR, "rows": rows}, ingest.images, ingest.source)
-
-
-@probe_set(
-    GSR,
-    "GSR-Bench, COCO's two-object questions: 880 about 440 images",
-    "sightline probes build gsr/coco_qa_two_obj.json --format-option instances=gsr/instances_val2017.json "
-    "--out probes/gsr.jsonl",
-    images="--images gsr/val2017",
-    lacks=_lacks_gsr,
-)
-def relations(study: Study) -> Built:
-    return _relations(study, study.limit or 0)
-
-
-@probe_set(
-    GSR_SLICE,
-    "GSR-Bench, its first 50 images: 100 questions",
-    "sightline probes build gsr/coco_qa_two_obj.json --format-option instances=gsr/instances_val2017.json "
-    "--format-option rows=50 --out probes/gsr-slice.jsonl",
-    images="--images gsr/val2017",
-    lacks=_lacks_gsr,
-)
-def relations_slice(study: Study) -> Built:
-    return _relations(study, min(50, study.limit or 50))

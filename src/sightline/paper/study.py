@@ -1,19 +1,19 @@
 """A study: one folder with the probe sets, runs and tables of the paper, shared by all tables and resumable.
 
-``@probe_set("name", "one line", "the command it stands for")`` above a function that returns the probes, and where
-their images are, is all that a new probe set needs. Each is built once per study, locked, and verified when it is used
-again.
+An entry of ``probe_sets.toml``, and ``@builds("name")`` above a function that returns the probes, and where their
+images are, is all that a new probe set needs. Each is built once per study, locked, and verified when it is used again.
 """
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -32,6 +32,7 @@ from sightline.probes.probe_file import ProbeSet, lock_path
 from sightline.rows import Run, load_run
 from sightline.statistics.summaries import arm_summary
 
+T = TypeVar("T")
 RECORD = "study.json"
 DEMO_IMAGES = 12
 DETECTOR = "easyocr"
@@ -61,44 +62,37 @@ class Built:
 
 @dataclass(frozen=True)
 class ProbeSetRecipe:
+    """What ``probe_sets.toml`` says of a set; its first lines say what each entry means."""
+
     name: str
     about: str
     command: str
-    """What a user would type for it."""
-    build: Callable[[Study], Built]
     scorer: str = "yes_no"
-    """What an answer is, where a table says nothing else."""
     file: str = ""
-    """Where that command puts it."""
     images: str = ""
-    """Options of ``sightline run`` that say where its images are."""
-    lacks: Callable[[Study], str] | None = None
-    """Why a study cannot build it, in words, or nothing; without it what is missing stops the whole study."""
     lite: str = ""
-    """The set that is asked in its place under ``--lite``."""
     reviewed: bool = False
-    """Whether people should look at it before it is asked about."""
+    source: str = "textocr"
+    size: int = 96
 
 
-PROBE_SETS: dict[str, ProbeSetRecipe] = {}
+PROBE_SETS = {
+    name: ProbeSetRecipe(name, **{"file": f"probes/{name}.jsonl", **facts})
+    for name, facts in tomllib.loads(Path(__file__).with_name("probe_sets.toml").read_text(encoding="utf-8")).items()
+}
+Build = Callable[["Study", str], Built]
+BUILDERS: dict[str, Build] = {}
+LACKS: dict[str, Callable[[Study, str], str]] = {}
+"""Why a study cannot build a set, in words, or nothing; without it what is missing stops the whole study."""
 
 
-def probe_set(
-    name: str,
-    about: str,
-    command: str,
-    *,
-    scorer: str = "yes_no",
-    file: str = "",
-    images: str = "",
-    lacks: Callable[[Study], str] | None = None,
-    lite: str = "",
-    reviewed: bool = False,
-) -> Callable[[Callable[[Study], Built]], Callable[[Study], Built]]:
-    def decorate(build: Callable[[Study], Built]) -> Callable[[Study], Built]:
-        PROBE_SETS[name] = ProbeSetRecipe(
-            name, about, command, build, scorer, file or f"probes/{name}.jsonl", images, lacks, lite, reviewed
-        )
+def builds(*names: str, lacks: Callable[[Study, str], str] | None = None) -> Callable[[Build], Build]:
+    """The function below it builds these sets; it is given the study and the name of the set."""
+
+    def decorate(build: Build) -> Build:
+        BUILDERS.update(dict.fromkeys(names, build))
+        if lacks is not None:
+            LACKS.update(dict.fromkeys(names, lacks))
         return build
 
     return decorate
@@ -219,8 +213,7 @@ class Study:
 
     def _lacks_questions(self, probes: str) -> str:
         """Why a probe set cannot be built here, in words; nothing where it can."""
-        lacks = PROBE_SETS[probes].lacks
-        return lacks(self) if lacks is not None else ""
+        return LACKS[probes](self, probes) if probes in LACKS else ""
 
     def _lacks(self, model: str, arm: str) -> bool:
         """Whether an arm needs CLIP and none was given that serves the model."""
@@ -235,8 +228,7 @@ class Study:
         if not self.options.clip:
             return "it compares with CLIP embeddings, give --clip"
         clip, checkpoint = self.options.clip, self.models[model]
-        found: str = self.remembered(("clip", clip, checkpoint), lambda: clip_trouble(clip, checkpoint))
-        return found
+        return self.remembered(("clip", clip, checkpoint), lambda: clip_trouble(clip, checkpoint))
 
     def _with_detector(self, need: Need) -> Need | None:
         """The need with a text detector that is installed here; None, and a note, where there is none."""
@@ -272,7 +264,7 @@ class Study:
             for words in said:
                 self.note(words)
 
-    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+    def remembered(self, key: Any, make: Callable[[], T]) -> T:
         """What ``make`` returns, made once until rows change; what it noted is noted whenever it is asked for."""
         if key not in self._made:
             with self.noting() as said:
@@ -280,7 +272,8 @@ class Study:
             self._made[key], self._said[key] = found, tuple(said)
         for words in self._said.get(key, ()):
             self.note(words)
-        return self._made[key]
+        made: T = self._made[key]
+        return made
 
     def compute(self, needs: Iterable[Need]) -> None:
         """Audits what is missing, run by run; each amends what other tables left there."""
@@ -346,19 +339,17 @@ class Study:
 
     def rows(self, model: str, probes: str, box_source: str = "annotation", scorer: str = "") -> pd.DataFrame:
         """All rows of a run, coverage counted as in the paper; refused in words where there are none."""
-        found: pd.DataFrame = self.remembered(
+        return self.remembered(
             ("rows", model, probes, box_source, scorer),
             lambda: of_visible_evidence(self.run(model, probes, box_source, scorer).frame()),
         )
-        return found
 
     def stand_in(self, model: str) -> str:
         """What stands in for one of the paper's models here; nothing where it is that model, or none was given."""
         source = self.models.get(model)
         if source is None:
             return ""
-        found: str = self.remembered(("stand-in", source), lambda: stand_in(source, model))
-        return found
+        return self.remembered(("stand-in", source), lambda: stand_in(source, model))
 
     def require(self, model: str) -> None:
         """Refuses in words where no checkpoint of the model was given."""
@@ -410,7 +401,7 @@ def built_probes(study: Study, name: str) -> tuple[Path, ProbeSet]:
                 "lock and the runs that were made from it"
             )
         return file, found
-    made = PROBE_SETS[name].build(study)
+    made = BUILDERS[name](study, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     source = study.source.ingest.source if made.source is None else made.source
     found = write_probes(file, made.probes, construction=made.construction, source=source)

@@ -32,8 +32,7 @@ from sightline.rows.usable import oracle_words, sentence
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.intervals import FEW_DIFFER
 from sightline.statistics.metrics import METRICS, metrics_shown_in
-from sightline.statistics.readable_answers import nothing_in
-from sightline.statistics.summaries import ArmAnalysis, difference_table, every_metric, summary_table
+from sightline.statistics.summaries import ArmAnalysis, difference_table, every_metric, nothing_in, summary_table
 
 
 @dataclass(frozen=True)

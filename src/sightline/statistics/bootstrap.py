@@ -61,6 +61,14 @@ def count_blocks(
         yield counts
 
 
+def mean_draws(values: FloatArray, units: IntArray, draws: int, seed: int, purpose: str = "images") -> FloatArray:
+    """(n, p) values of (n,) numbered units -> (draws, p) their means over resampled units."""
+    sums = np.stack([np.bincount(units, column) for column in (*values.T, np.ones(len(values)))], axis=1)
+    blocks = count_blocks(int(units.max()) + 1, draws, seed, purpose)
+    totals: FloatArray = np.concatenate([counts @ sums for counts in blocks])
+    return totals[:, :-1] / totals[:, -1:]
+
+
 def ranked_draws(rows: int, draws: int) -> int:
     """How many of the draws AUROC is computed on, for an arm of that many rows: the first ones, or all of them."""
     return min(draws, max(FEWEST_RANKED, RANKED_ROWS // max(1, rows)))
@@ -142,21 +150,10 @@ class ImageSums:
                     values[: len(chosen), index] = self.ranked.auroc(chosen)
         return values
 
+    @cached_property
     def point(self) -> FloatArray:
         """(M,) the metrics of the rows as they are: every image counted once."""
-        return self._point
-
-    @cached_property
-    def _point(self) -> FloatArray:
         values: FloatArray = self.at(np.ones((1, len(self.sums))))[0]
-        return values
-
-    def per_image(self) -> FloatArray:
-        """(m, M) the metrics of each image alone; NaN where an image has no probe concerned, and for AUROC."""
-        values = np.full((len(self.sums), len(self.metrics)), np.nan)
-        for index, (metric, columns) in enumerate(zip(self.metrics, self.columns, strict=True)):
-            if columns is not None:
-                values[:, index] = finish(metric, self.sums[:, columns])
         return values
 
     def pseudo_values(self) -> FloatArray:
@@ -167,7 +164,7 @@ class ImageSums:
         """
         images = len(self.sums)
         without = np.stack([self._without_each(metric) for metric in self.metrics], axis=1)
-        shares: FloatArray = images * self.point() - (images - 1) * without
+        shares: FloatArray = images * self.point - (images - 1) * without
         return shares
 
     def _without_each(self, metric: Metric) -> FloatArray:
@@ -185,7 +182,7 @@ class ImageSums:
 
     def shares(self, metric: Metric) -> ImageShares:
         """What each image has in a metric that has a value."""
-        value = float(self.point()[self.metrics.index(metric)])
+        value = float(self.point[self.metrics.index(metric)])
         sizes = self._sizes(metric)  # of each class of probes (m,) how many an image has
         parts = [float(size.max() / size.sum()) for size in sizes]
         # A pair of AUROC is touched through its positive or through its negative.
@@ -212,7 +209,7 @@ class ImageSums:
         Every table takes the interval of an arm's metric from here, so that one number has one interval.
         """
         if metric.name in self.certain:
-            return Estimate(float(self.point()[self.metrics.index(metric)]), np.nan, np.nan, kind="certain")
+            return Estimate(float(self.point[self.metrics.index(metric)]), np.nan, np.nan, kind="certain")
         return interval(draws, self.shares(metric), level)
 
     def difference(self, other: ImageSums, metric: Metric, draws: FloatArray, level: float = LEVEL) -> Estimate:

@@ -262,11 +262,6 @@ def conditional_residuals(
     return residuals(ranks(first), design), residuals(ranks(second), design)
 
 
-def fixed_residual_draws(left: FloatArray, right: FloatArray, images: ArrayLike, counts: FloatArray) -> FloatArray:
-    """(d, m) counts of images -> (d,) Pearson correlation of two residual columns (n,) over each resample of images."""
-    return FixedResiduals.of(left, right, _group_numbers(images, len(left), "images")).at(counts)
-
-
 @dataclass(frozen=True)
 class FixedResiduals:
     """Two residual columns as moments per image; ``at`` correlates them over any number of resamples of images."""

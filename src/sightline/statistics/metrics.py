@@ -94,11 +94,6 @@ class Metric:
             object.__setattr__(self, "limits", UNIT)
 
     @property
-    def is_share(self) -> bool:
-        """Whether the metric counts probes, so that an interval of a proportion fits it."""
-        return self.form == "mean" and (self.binary or self.share)
-
-    @property
     def reads_answers(self) -> bool:
         """Whether it says something about answers; coverage and budgets are the same whatever is answered.
 
@@ -154,36 +149,21 @@ def metric(
     definition: str,
     *,
     better: Direction,
-    over: str = "all probes",
     needs: tuple[str, ...],
-    form: Form = "mean",
-    binary: bool = False,
-    shown_in: tuple[DisplayGroup, ...] = ("main",),
-    order: int = 1000,
-    with_interval: bool = True,
-    aliases: tuple[str, ...] = (),
-    share: bool = False,
-    repeats: str = "",
-    answers: AnswerKind = "any",
-    label_of_words: str = "",
-    limits: tuple[float, float] = (-math.inf, math.inf),
-    of_all_tokens: float | None = None,
+    over: str = "all probes",
+    **further: Any,
 ) -> Callable[[Callable[[ArmRows], FloatArray]], Metric]:
-    """Makes a metric of the function below it, which gives (n,) one value per probe, and registers it."""
+    """Makes a metric of the function below it, which gives (n,) one value per probe, and registers it.
+
+    ``further`` are fields of ``Metric`` that have a default: ``form``, ``shown_in``, ``limits``, ...
+    """
 
     def decorate(value: Callable[[ArmRows], FloatArray]) -> Metric:
-        made = Metric(
-            name, label, definition, better, over, needs, value, form, binary, shown_in, order, with_interval, aliases,
-            share, repeats, answers, label_of_words, limits, of_all_tokens,
-        )  # fmt: skip
+        made = Metric(name, label, definition, better, over, needs, value, **further)
         METRICS.add(name, made)
         return made
 
     return decorate
-
-
-def metric_named(name: str) -> Metric:
-    return METRICS.get(name)
 
 
 def metrics_shown_in(group: DisplayGroup) -> list[Metric]:
@@ -391,12 +371,6 @@ def point(metric: Metric, rows: ArmRows) -> float:
     return float(finish(metric, np.array([column.sum() for column in probe_sums(metric, rows)])))
 
 
-def answer_metrics(labels: ArrayLike, margins: ArrayLike, threshold: float = 0.0) -> dict[str, float]:
-    """Every metric that needs no further column, from labels (yes = True) and margins."""
-    rows = ArmRows.of(labels, margins, threshold=threshold)
-    return {name: point(known, rows) for name, known in METRICS.items() if not known.columns}
-
-
 def auroc(labels: ArrayLike, margins: ArrayLike) -> float:
     """Rank-sum AUROC with average ranks for ties; NaN when a class is empty."""
     label = np.asarray(labels).astype(bool)
@@ -409,11 +383,3 @@ def ece_bin(confidence: FloatArray) -> IntArray:
     """Index of the left-closed bin [i/15, (i+1)/15) that a confidence falls into; 1.0 belongs to the last."""
     edges = np.arange(1, ECE_BINS) / ECE_BINS
     return np.searchsorted(edges, confidence, side="right")
-
-
-def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike) -> float:
-    """ECE = sum_b (n_b / n) |mean confidence - mean correctness| over 15 equal bins."""
-    sure = np.asarray(confidence, dtype=np.float64)
-    in_bin = ece_bin(sure)[:, None] == np.arange(ECE_BINS)
-    gaps = ((sure - np.asarray(correct, dtype=np.float64))[:, None] * in_bin).sum(axis=0)
-    return float(np.abs(gaps).sum() / len(sure))

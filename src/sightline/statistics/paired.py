@@ -14,7 +14,7 @@ from scipy.stats import binom, norm
 from sightline.core.table import digits_apart
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows, FloatArray, flags
-from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, count_blocks, generator, replicate
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, count_blocks, generator, mean_draws, replicate
 from sightline.statistics.intervals import (
     LEVEL,
     Estimate,
@@ -269,16 +269,10 @@ class ScoreDifferences:
         if not np.isfinite(values).all():
             raise SightlineError("a paired comparison needs a score of both arms for every question")
         index = np.arange(len(values)) if units is None else np.unique(np.asarray(units), return_inverse=True)[1]
-        count = int(index.max()) + 1
-        drawn = None
-        if count > 1:
-            sums = np.stack([np.bincount(index, column) for column in (*values.T, np.ones(len(values)))], axis=1)
-            totals = np.concatenate([counts @ sums for counts in count_blocks(count, draws, seed, purpose)])
-            drawn = totals[:, :-1] / totals[:, -1:]
         return cls(
             len(values),
             values.mean(axis=0),
-            drawn,
+            mean_draws(values, index, draws, seed, purpose) if index.any() else None,  # one alone is number 0
             tuple(win_loss_tie(column) for column in values.T),
             tuple(mean_shares(column, index, SCORE_DIFFERENCES) for column in values.T),
         )

@@ -1,4 +1,4 @@
-"""Tables from a frame of rows: one line per arm, and one line per arm and metric against a reference.
+"""Tables from a frame of rows: one line per arm, one per arm and metric against a reference, and what they allow.
 
 What cannot be computed is NaN with its reason beside it (column ``reason``, and ``attrs["problems"]`` for all of them);
 one broken arm or metric never takes the others with it.
@@ -28,8 +28,8 @@ from sightline.statistics.arm_rows import (
     numbered,
 )
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, replicate_all
-from sightline.statistics.intervals import LEVEL
-from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, finish, metric_named, point, why_not
+from sightline.statistics.intervals import FEW_DIFFER, LEVEL
+from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, finish, point, why_not
 from sightline.statistics.paired import describe_difference, describe_noninferiority, mcnemar, win_loss_tie
 
 # The rows of one arm, from a frame into the arrays that metrics read.
@@ -173,7 +173,7 @@ class AnalysedArm:
     @cached_property
     def values(self) -> FloatArray:
         """(M,) points."""
-        return np.full(len(self.metrics), np.nan) if self.sums is None else self.sums.point()
+        return np.full(len(self.metrics), np.nan) if self.sums is None else self.sums.point
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class ArmAnalysis:
             raise SightlineError(f"the rows have no column '{missing[0]}'; statistics need {', '.join(_REQUIRED)}")
         if frame.empty:
             raise SightlineError("the run has no rows; statistics need at least one arm")
-        chosen = every_metric(frame) if metrics is None else [metric_named(name) for name in metrics]
+        chosen = every_metric(frame) if metrics is None else [METRICS.get(name) for name in metrics]
         arms = {}
         for arm, part in frame[["arm", *metric_inputs(frame)]].groupby("arm", sort=False, observed=True):
             cut = threshold.get(str(arm)) if isinstance(threshold, Mapping) else threshold
@@ -218,7 +218,7 @@ def every_metric(frame: pd.DataFrame) -> list[Metric]:
 def arm_points(frame: pd.DataFrame, metrics: Sequence[str], threshold: float | None = None) -> dict[str, float]:
     """The metrics of one arm without intervals; NaN where one has no value."""
     rows = arm_rows(frame, threshold)
-    return {name: point(metric_named(name), rows) for name in metrics}
+    return {name: point(METRICS.get(name), rows) for name in metrics}
 
 
 def _joined(metrics: Sequence[Metric], reasons: Sequence[str]) -> str:
@@ -317,7 +317,7 @@ def difference_table(
 ) -> pd.DataFrame:
     """``paired_differences`` of arms that are analysed already, in all of their metrics or some."""
     base = analysis.arms[reference]
-    chosen = analysis.metrics if metrics is None else [metric_named(name) for name in metrics]
+    chosen = analysis.metrics if metrics is None else [METRICS.get(name) for name in metrics]
     lines = []
     for arm in (arm for name, arm in analysis.arms.items() if name != reference):
         unpaired = _why_not_paired(arm, base)
@@ -407,3 +407,76 @@ def _per_image(sums: ImageSums, metric: Metric, index: int) -> FloatArray:
     """(m,) one metric of each image alone."""
     columns = sums.columns[index]
     return np.full(len(sums.sums), np.nan) if columns is None else finish(metric, sums.sums[:, columns])
+
+
+# Whether anything about pruning can be read from a model's answers here: one rule for every verdict.
+#
+# A model that guesses loses nothing when tokens are pruned, and one that answers nothing right has nothing to lose: "as
+# good as Full" then means nothing. Whoever calls an arm as good or worse asks here first.
+
+LEAST_N = 50
+"""A verdict over fewer probes than this is refused: an interval of so few depends on a handful of them."""
+LEAST_IMAGES = FEW_DIFFER
+"""On fewer images than this resamples are too much alike for any interval."""
+CHANCE = 0.5
+"""Balanced accuracy of whoever answers yes or no without looking."""
+NEXT_TO_NOTHING = 0.05
+"""Mean score, or share of right answers that are not yes or no, that a model must surely exceed."""
+NOTHING = "nothing about pruning can be read from its answers"
+DECIDED_BY = ("score", "balanced_accuracy", "accuracy", "yes_rate")
+"""Metrics that ``nothing_in`` looks at."""
+
+
+def nothing_to_read(
+    frame: pd.DataFrame, *, least_images: int = LEAST_IMAGES, draws: int = DRAWS, seed: int = SEED
+) -> str:
+    """Why nothing can be read from the answers of a run, in a clause with its numbers; "" where something can.
+
+    ``frame`` holds the plain rows of all arms.
+    """
+    full = frame[frame["selector"] == "full"]
+    spoken = full if len(full) else frame
+    images = spoken.groupby("arm", observed=True)["image_id"].nunique()
+    if images.nunique() == 1 and images.iloc[0] < least_images:  # whatever they say: nothing need be resampled
+        return _too_few(images.iloc[0], least_images)
+    arms = arm_summary(spoken, metrics=DECIDED_BY, draws=draws, seed=seed)
+    selectors = frame[["arm", "selector"]].drop_duplicates("arm").astype(str).set_index("arm")["selector"]
+    return nothing_in(arms.assign(selector=arms["arm"].map(selectors)), least_images=least_images)
+
+
+def nothing_in(arms: pd.DataFrame, *, least_images: int = LEAST_IMAGES) -> str:
+    """The same from lines of ``arm_summary`` that have ``selector`` beside the metrics of ``DECIDED_BY``.
+
+    Full speaks for the model, or in a run without Full the arm that answers best: if that one guesses, so do all.
+    """
+    full = arms[arms["selector"] == "full"]
+    best = max((line for _, line in (full if len(full) else arms).iterrows()), key=_goodness)
+    if best["n_images"] < least_images:
+        return _too_few(best["n_images"], least_images)
+    name, floor = _measure(best)
+    value, low, high = (best[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if not math.isfinite(value) or low > floor:
+        return ""
+    called = "Full" if len(full) else f"{best['arm']}, the best arm of a run without Full,"
+    numbers = f"{METRICS[name].label} of {called} is {value:.3f} ({low:.3f} to {high:.3f})"
+    if floor == CHANCE:
+        return f"the model answers {'below' if high < floor else 'at'} chance: {NOTHING}; {numbers}"
+    return f"the model answers next to nothing right: {NOTHING}; {numbers}, not surely above {floor:g}"
+
+
+def _too_few(images: int, least: int) -> str:
+    return f"{images} image{'s are' if images != 1 else ' is'} fewer than {least}: {NOTHING}"
+
+
+def _measure(line: pd.Series[Any]) -> tuple[str, float]:
+    """The metric that tells whether a model answers at all, and what it has to exceed."""
+    if math.isfinite(line.get("score", math.nan)):
+        return "score", NEXT_TO_NOTHING
+    if math.isfinite(line["balanced_accuracy"]):
+        return "balanced_accuracy", CHANCE
+    return "accuracy", CHANCE if math.isfinite(line["yes_rate"]) else NEXT_TO_NOTHING
+
+
+def _goodness(line: pd.Series[Any]) -> float:
+    value = float(line[_measure(line)[0]])
+    return value if math.isfinite(value) else -math.inf

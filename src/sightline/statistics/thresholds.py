@@ -14,10 +14,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -167,139 +165,70 @@ class Development:
         return self.arms[arm]
 
 
-class ThresholdRule(ABC):
-    """Names the threshold of every arm of a model. ``str`` of a rule is what a user writes."""
+@dataclass(frozen=True)
+class ThresholdRule:
+    """Names the threshold of every arm of a model. ``str`` of a rule is what a user writes, and all that it is."""
 
-    needs_development: ClassVar[bool] = True
-    needs_full: ClassVar[bool] = False
+    text: str
+    title: str = field(compare=False)
+    """For a column of rules."""
+    words: str = field(compare=False)
+    """Which threshold it is, to be read behind "the threshold is"."""
+    threshold: Callable[[str, Development], float] = field(compare=False, repr=False)
+    """The threshold of one plain arm."""
+    needs_development: bool = True
+    needs_full: bool = False
     """Whether development rows of Full are needed whatever arm is asked for."""
+    bounds_risk: bool = False
+    """Whether it keeps hFPR within a bound."""
 
-    @abstractmethod
-    def threshold(self, arm: str, development: Development) -> float:
-        """The threshold of one plain arm."""
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """For a column of rules."""
-
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """Which threshold it is, to be read behind "the threshold is"."""
+    def __str__(self) -> str:
+        return self.text
 
 
-@dataclass(frozen=True)
-class Given(ThresholdRule):
+def given(value: float) -> ThresholdRule:
     """A number, for every arm."""
-
-    value: float
-    needs_development: ClassVar[bool] = False
-
-    def threshold(self, arm: str, development: Development) -> float:
-        return self.value
-
-    def __str__(self) -> str:
-        return repr(self.value)
-
-    @property
-    def title(self) -> str:
-        return f"t = {shown(self.value)}"
-
-    @property
-    def words(self) -> str:
-        return "the one that was given"
+    title = f"t = {shown(value)}"
+    return ThresholdRule(repr(value), title, "the one that was given", lambda *_: value, needs_development=False)
 
 
-@dataclass(frozen=True)
-class FullOnDevelopment(ThresholdRule):
-    """Full's accuracy-optimal threshold, for every arm."""
-
-    needs_full: ClassVar[bool] = True
-
-    def threshold(self, arm: str, development: Development) -> float:
-        if development.full is None:
-            raise SightlineError("no development row of a full arm to take the threshold from; run --arm full too")
-        return accuracy_optimal(*development.of(development.full)).threshold
-
-    def __str__(self) -> str:
-        return "full-dev"
-
-    @property
-    def title(self) -> str:
-        return "Full's t for all"
-
-    @property
-    def words(self) -> str:
-        return "Full's most accurate one, for all arms"
-
-
-@dataclass(frozen=True)
-class OwnOnDevelopment(ThresholdRule):
-    """Every arm's own accuracy-optimal threshold."""
-
-    def threshold(self, arm: str, development: Development) -> float:
-        return accuracy_optimal(*development.of(arm)).threshold
-
-    def __str__(self) -> str:
-        return "own-dev"
-
-    @property
-    def title(self) -> str:
-        return "own t"
-
-    @property
-    def words(self) -> str:
-        return "each arm's own most accurate one"
-
-
-@dataclass(frozen=True)
-class SharedByAll(ThresholdRule):
-    """One accuracy-optimal threshold for the rows of all arms together."""
-
-    def threshold(self, arm: str, development: Development) -> float:
-        labels, margins = zip(*development.arms.values(), strict=True)
-        return accuracy_optimal(np.concatenate(labels), np.concatenate(margins)).threshold
-
-    def __str__(self) -> str:
-        return "shared"
-
-    @property
-    def title(self) -> str:
-        return "one t for all"
-
-    @property
-    def words(self) -> str:
-        return "the most accurate one for the rows of all arms together"
-
-
-@dataclass(frozen=True)
-class WithinRisk(ThresholdRule):
+def within_risk(max_hfpr: float) -> ThresholdRule:
     """Every arm's most accurate threshold whose hFPR stays within a bound."""
+    if not 0.0 <= max_hfpr <= 1.0:
+        raise SightlineError(f"a bound on hFPR must lie in [0, 1], got {max_hfpr:g}")
+    return ThresholdRule(
+        f"hfpr<={max_hfpr:g}",
+        f"t with hFPR ≤ {max_hfpr:g}",
+        f"each arm's most accurate one whose development hFPR is at most {max_hfpr:g}",
+        lambda arm, development: risk_constrained(*development.of(arm), max_hfpr).threshold,
+        bounds_risk=True,
+    )
 
-    max_hfpr: float
 
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.max_hfpr <= 1.0:
-            raise SightlineError(f"a bound on hFPR must lie in [0, 1], got {self.max_hfpr:g}")
+def _of_full(arm: str, development: Development) -> float:
+    if development.full is None:
+        raise SightlineError("no development row of a full arm to take the threshold from; run --arm full too")
+    return accuracy_optimal(*development.of(development.full)).threshold
 
-    def threshold(self, arm: str, development: Development) -> float:
-        return risk_constrained(*development.of(arm), self.max_hfpr).threshold
 
-    def __str__(self) -> str:
-        return f"hfpr<={self.max_hfpr:g}"
+def _own(arm: str, development: Development) -> float:
+    return accuracy_optimal(*development.of(arm)).threshold
 
-    @property
-    def title(self) -> str:
-        return f"t with hFPR ≤ {self.max_hfpr:g}"
 
-    @property
-    def words(self) -> str:
-        return f"each arm's most accurate one whose development hFPR is at most {self.max_hfpr:g}"
+def _of_all(arm: str, development: Development) -> float:
+    labels, margins = zip(*development.arms.values(), strict=True)
+    return accuracy_optimal(np.concatenate(labels), np.concatenate(margins)).threshold
 
 
 NAMED: Mapping[str, ThresholdRule] = {
-    str(rule): rule for rule in (FullOnDevelopment(), OwnOnDevelopment(), SharedByAll())
+    rule.text: rule
+    for rule in (
+        ThresholdRule(
+            "full-dev", "Full's t for all", "Full's most accurate one, for all arms", _of_full, needs_full=True
+        ),
+        ThresholdRule("own-dev", "own t", "each arm's own most accurate one", _own),
+        ThresholdRule("shared", "one t for all", "the most accurate one for the rows of all arms together", _of_all),
+    )
 }
 EXAMPLES = (*NAMED, "hfpr<=0.05")
 _BOUND = re.compile(r"^hfpr\s*<=\s*(?P<bound>\S+)$", re.IGNORECASE)
@@ -325,7 +254,7 @@ def parse_threshold(text: str) -> ThresholdRule:
         return NAMED[text]
     number = _number(text)
     if number is not None:
-        return Given(number)
+        return given(number)
     bound = _BOUND.match(text)
     if bound is not None:
         limit = _number(bound["bound"])
@@ -333,7 +262,7 @@ def parse_threshold(text: str) -> ThresholdRule:
             raise SightlineError(
                 f"threshold '{text}': '{bound['bound']}' is not a number; write for example hfpr<=0.05"
             )
-        return WithinRisk(limit)
+        return within_risk(limit)
     close = difflib.get_close_matches(text.lower(), EXAMPLES, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"write a number, {', '.join(EXAMPLES[:-1])} or {EXAMPLES[-1]}"
     raise SightlineError(f"'{text}' is not a threshold; {hint}")

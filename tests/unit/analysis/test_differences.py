@@ -38,21 +38,17 @@ def test_a_range_is_smallest_and_largest_beside_the_frozen_value() -> None:
     assert (found["auroc_low"], found["auroc_high"]) == (0.84, 0.85), "what one arm lacks the others still have"
 
 
-def test_arms_alone_are_their_own_settings_and_nothing_need_be_frozen() -> None:
+def test_arms_alone_are_their_own_settings_and_bad_sweeps_are_named() -> None:
     found = sweep_range(SUMMARY, SUMMARY["arm"].tolist()[:2])
-    assert found["settings"] == "target:0.3:weight=0.5, target:0.3"
-    assert found["frozen"] == ""
-    assert math.isnan(found["accuracy"])
-    assert found["accuracy_high"] == 0.786
-
-
-def test_bad_sweeps_are_named() -> None:
-    with pytest.raises(SightlineError, match=r"no arm 'grid:0\.3' to sweep over"):
-        sweep_range(SUMMARY, ["target:0.3", "grid:0.3"])
-    with pytest.raises(SightlineError, match="at least one arm"):
-        sweep_range(SUMMARY, [])
-    with pytest.raises(SightlineError, match="frozen setting '2' is not one of 1"):
-        sweep_range(SUMMARY, {"1": "target:0.3"}, frozen="2")
+    assert (found["settings"], found["frozen"]) == ("target:0.3:weight=0.5, target:0.3", "")
+    assert (math.isnan(found["accuracy"]), found["accuracy_high"]) == (True, 0.786)
+    for settings, frozen, reason in (
+        (["target:0.3", "grid:0.3"], None, r"no arm 'grid:0\.3' to sweep over"),
+        ([], None, "at least one arm"),
+        ({"1": "target:0.3"}, "2", "frozen setting '2' is not one of 1"),
+    ):
+        with pytest.raises(SightlineError, match=reason):
+            sweep_range(SUMMARY, settings, frozen=frozen)
 
 
 def test_arms_are_swept_by_the_one_argument_in_which_they_differ() -> None:
@@ -107,25 +103,20 @@ def judged(arm: str, correct: list[bool]) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def test_the_change_of_every_arm_and_metric() -> None:
+def test_the_change_of_every_arm_and_metric_and_the_largest_of_them() -> None:
     every = pd.concat([judged("full", [True, True, False, False]), judged("grid:0.3", [True, False, True, True])])
     kept = every[every["image_id"].isin(["0", "1"])]
     found = filter_effects(every, kept, ["hfpr", "accuracy"]).set_index(["arm", "metric"])["change"]
-    assert found.loc[("full", "hfpr")] == pytest.approx(-0.5)
-    assert found.loc[("full", "accuracy")] == pytest.approx(0.25)
-    assert found.loc[("grid:0.3", "hfpr")] == pytest.approx(0.25)
-    assert found.loc[("grid:0.3", "accuracy")] == pytest.approx(-0.125)
-
-
-def test_the_largest_change_may_be_downwards() -> None:
-    every = pd.concat([judged("full", [True, True, False, False]), judged("grid:0.3", [True, False, True, True])])
-    kept = every[every["image_id"].isin(["0", "1"])]
+    assert found.to_dict() == pytest.approx(
+        {
+            ("full", "hfpr"): -0.5,
+            ("full", "accuracy"): 0.25,
+            ("grid:0.3", "hfpr"): 0.25,
+            ("grid:0.3", "accuracy"): -0.125,
+        }
+    )
     (line,) = largest_changes(every, kept, ["hfpr"]).to_dict("records")
-    assert (line["arm"], line["all"], line["kept"]) == ("full", 0.5, 0.0)
-
-
-def test_what_cannot_be_computed_is_left_out_and_nothing_at_all_is_said() -> None:
-    every = judged("full", [True, False])
+    assert (line["arm"], line["all"], line["kept"]) == ("full", 0.5, 0.0), "it may be downwards"
     positives = every[every["label"] == "yes"]
     assert "hfpr" not in set(filter_effects(every, positives, ["hfpr", "accuracy"])["metric"])
     with pytest.raises(SightlineError, match="no metric can be computed"):
@@ -196,11 +187,8 @@ def test_the_change_is_control_minus_arm_over_the_same_draws(rows: pd.DataFrame,
     assert bounds == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
 
 
-def test_rows_of_the_first_release_do_not_say_what_is_a_method(rows: pd.DataFrame) -> None:
+def test_methods_are_told_by_their_role_and_a_control_that_is_missing_is_named(rows: pd.DataFrame) -> None:
     found = shuffled_frame(rows.assign(role=None), draws=DRAWS)
-    assert set(found["arm"]) == {"target:0.3", "random:0.3", "evidence_only:0.3"}
-
-
-def test_without_a_control_it_says_what_to_add(rows: pd.DataFrame) -> None:
+    assert set(found["arm"]) == {"target:0.3", "random:0.3", "evidence_only:0.3"}, "rows of the first release have none"
     with pytest.raises(SightlineError, match=r"add it, for example shuffled:0\.3"):
         shuffled_frame(rows[rows["selector"] != "shuffled"], draws=DRAWS)

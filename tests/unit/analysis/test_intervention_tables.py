@@ -27,8 +27,9 @@ from sightline.report.sections.replaced_text import (
     text_replacement_models_frame,
 )
 from sightline.report.sections.validity import association_frame, correlations, strata
+from sightline.rows.thresholds import apply_thresholds, on_development_side
 from sightline.statistics.bootstrap import SEED, count_blocks
-from tests.unit.analysis.golden_frame import analysis, frame, scales
+from tests.unit.statistics.golden_rows import analysis, frame, scales
 
 EXACT = 1e-12
 DRAWS = 100
@@ -172,6 +173,9 @@ def test_image_dependence(data: Path, model: str, file: str) -> None:
     found = image_dependence_frame(
         image_free(data, model), threshold={model: cut}, images=images, draws=DRAWS
     ).set_index("condition")
+    applied = apply_thresholds(image_free(data, model), None, {model: cut}).rows
+    again = image_dependence_frame(applied, images=images, draws=DRAWS).set_index("condition")
+    pd.testing.assert_frame_equal(again, found)
     columns = {
         "n": "n", "images": "images", "accuracy": "accuracy", "positive_accuracy": "positive_accuracy", "hfpr": "hfpr",
         "negative_accuracy": "negative_accuracy", "balanced_accuracy": "balanced_accuracy", "auroc": "auroc",
@@ -240,6 +244,13 @@ def test_position_policies(data: Path, model: str, run: str) -> None:
         assert ours["flips"] == moved["prediction_flips"]
         assert ours["margin_change"] == pytest.approx(moved["mean_margin_delta_preserve_minus_compact"], abs=EXACT)
         assert ours["margin_change_abs"] == pytest.approx(moved["mean_abs_margin_delta"], abs=EXACT)
+    # The policy that was swapped in has the threshold of the arm as it is: what the reference calls compact's.
+    applied = apply_thresholds(rows, None, "own-dev").rows
+    apart = positions_frame(applied, development=rows[on_development_side(rows)]).set_index("comparison")
+    pd.testing.assert_frame_equal(positions_frame(applied).set_index("comparison"), apart.loc[["raw"]])
+    figures = ["flips", *(f"{name}_{policy}" for name in ("accuracy", "hfpr") for policy in ("compact", "preserve"))]
+    for name, before in (("raw", "compact threshold"), *((same, same) for same in found.index[1:])):
+        assert apart.loc[name, figures].tolist() == found.loc[before, figures].tolist()
     own = expected["own_threshold_test"]
     assert found.loc["own thresholds", "threshold_compact"] == own["compact_threshold"]
     assert found.loc["own thresholds", "threshold_preserve"] == own["preserve_threshold"]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,12 @@ import pandas as pd
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.report.sections.image_dependence import image_dependence_frame
-from sightline.report.sections.positions import positions_frame
 from sightline.report.sections.replaced_text import edit_region_frame, text_replacement_frame
 from sightline.rows.thresholds import HASH_SPLIT, apply_thresholds, at_words, on_development_side
+from sightline.statistics.metrics import auroc
 from sightline.statistics.summaries import arm_summary
-from sightline.statistics.thresholds import accuracy_optimal
-from tests.unit.analysis.golden_frame import analysis, frame
-from tests.unit.analysis.test_intervention_tables import MATCHED, image_free, replacement_rows
+from sightline.statistics.thresholds import accuracy_optimal, evaluate
+from tests.unit.analysis.test_intervention_tables import replacement_rows
 from tests.unit.statistics.golden_rows import run_frame, table
 
 INTERNVL = "internvl_textocr_hard/internvl35_8b_textocr_hard_full1000"
@@ -74,12 +71,6 @@ def test_answers_are_at_the_threshold_and_margins_stay_as_recorded() -> None:
     assert rows["predicted"].tolist() == ["yes"] * 12 + ["no"] * 12, "the rows given are left alone"
 
 
-def test_a_margin_on_the_threshold_says_yes() -> None:
-    threshold = 2.0425992012023926
-    rows = rows_of([True, False], [threshold, np.nextafter(threshold, 0.0)], ["a", "b"])
-    assert apply_thresholds(rows, None, threshold).rows["predicted"].tolist() == ["yes", "no"]
-
-
 def test_a_rule_is_chosen_on_development_rows_and_applied_to_all_others() -> None:
     here = pd.concat([pairs(0.0, range(4)), pairs(0.0, range(4), arm="grid:0.3")], ignore_index=True)
     there = pd.concat([pairs(2.0, range(90, 95)), pairs(-1.0, range(90, 95), arm="grid:0.3")], ignore_index=True)
@@ -117,34 +108,41 @@ def test_an_arm_under_an_intervention_has_its_plain_arms_threshold_and_chooses_n
     assert found.chosen["arm"].tolist() == ["target:0.3"]
     assert set(found.rows["threshold"]) == {1.0}
     assert (found.rows.loc[found.rows["arm"] == "target:0.3+remove_evidence", "predicted"] == "no").all()
-
-
-def test_rows_about_another_view_choose_no_threshold_either() -> None:
     original = pairs(1.0, range(30)).assign(view="orig", intervention="none")
     gray = pairs(-5.0, range(30)).assign(view="blank", intervention="blank")
     chosen = apply_thresholds(pd.concat([gray, original]), None, "shared").chosen
-    assert chosen["threshold"].tolist() == [1.0]
+    assert chosen["threshold"].tolist() == [1.0], "nor do rows about another view choose one"
 
 
-def test_every_model_has_its_own_threshold_and_rows_keep_their_order() -> None:
+def test_a_margin_on_the_threshold_says_yes_and_one_that_is_none_changes_nothing() -> None:
+    threshold = 2.0425992012023926
+    rows = rows_of([True, False], [threshold, np.nextafter(threshold, 0.0)], ["a", "b"])
+    assert apply_thresholds(rows, None, threshold).rows["predicted"].tolist() == ["yes", "no"]
+    rows = pairs(1.0, range(2))
+    rows.loc[0, "margin"] = np.nan
+    assert rows["predicted"].tolist() == ["yes"] * 4
+    assert apply_thresholds(rows, None, 50).rows["predicted"].tolist() == ["yes", "no", "no", "no"]
+
+
+def test_captions_name_one_threshold_or_say_that_arms_differ() -> None:
+    rows = pd.concat([pairs(1.0, range(20)), pairs(2.0, range(20), arm="grid:0.3")])
+    cuts = [apply_thresholds(rows, None, rule).chosen["threshold"].tolist() for rule in ("full-dev", "own-dev")]
+    assert [at_words(each) for each in ([0.0], *cuts)] == ["at t = 0", "at t = 1", "at each arm's threshold"]
+
+
+def test_every_model_has_its_own_threshold_and_one_without_a_rule_stays_as_it_was() -> None:
     one, two = pairs(1.0, range(20), model="one"), pairs(2.0, range(20), model="two")
     rows = pd.concat([one, two]).sort_values(["image_id", "label", "model"], ignore_index=True)
     found = apply_thresholds(rows, None, "full-dev")
     assert found.chosen[["model", "threshold"]].to_numpy().tolist() == [["one", 1.0], ["two", 2.0]]
     assert found.rows["correct"].all()
     held_out = rows[~on_development_side(rows)]
-    assert found.rows["probe_id"].tolist() == held_out["probe_id"].tolist()
-    assert "In one the threshold is" in found.words
-    assert "In two the threshold is" in found.words
-
-
-def test_a_model_without_a_rule_stays_as_it_was_recorded_on_all_its_images() -> None:
-    one, two = pairs(1.0, range(20), model="one"), pairs(2.0, range(20), model="two")
-    found = apply_thresholds(pd.concat([one, two]), None, {"two": "full-dev"}).rows
-    left_alone = found[found["model"] == "one"]
-    assert len(left_alone) == len(one)
-    assert left_alone["predicted"].tolist() == one["predicted"].tolist()
-    assert len(found[found["model"] == "two"]) < len(two)
+    assert found.rows["probe_id"].tolist() == held_out["probe_id"].tolist(), "rows keep their order"
+    assert all(f"In {model} the threshold is" in found.words for model in ("one", "two"))
+    alone = apply_thresholds(pd.concat([one, two]), None, {"two": "full-dev"}).rows
+    left_alone = alone[alone["model"] == "one"]
+    assert left_alone["predicted"].tolist() == one["predicted"].tolist(), "on all its images"
+    assert len(alone[alone["model"] == "two"]) < len(two)
 
 
 def test_bad_input_is_one_clear_line() -> None:
@@ -166,20 +164,6 @@ def test_bad_input_is_one_clear_line() -> None:
     impossible = rows_of([True, False] * 20, [0.0, 1.0] * 20, np.repeat(range(20), 2))
     with pytest.raises(SightlineError, match=r"arm 'full': no threshold that ever says yes keeps hFPR <= 0.05"):
         apply_thresholds(impossible, None, "hfpr<=0.05")
-
-
-def test_an_answer_without_a_finite_margin_stays_as_it_was_recorded() -> None:
-    rows = pairs(1.0, range(2))
-    rows.loc[0, "margin"] = np.nan
-    assert rows["predicted"].tolist() == ["yes"] * 4
-    assert apply_thresholds(rows, None, 50).rows["predicted"].tolist() == ["yes", "no", "no", "no"]
-
-
-def test_captions_name_one_threshold_or_say_that_arms_differ() -> None:
-    rows = pd.concat([pairs(1.0, range(20)), pairs(2.0, range(20), arm="grid:0.3")])
-    assert at_words([0.0]) == "at t = 0"
-    assert at_words(apply_thresholds(rows, None, "full-dev").chosen["threshold"]) == "at t = 1"
-    assert at_words(apply_thresholds(rows, None, "own-dev").chosen["threshold"]) == "at each arm's threshold"
 
 
 def test_reference_decomposition_of_the_recorded_runs(data: Path) -> None:
@@ -221,111 +205,22 @@ def test_reference_thresholds_chosen_on_all_development_rows_of_two_models_at_on
         judged = found[(found["model"] == row["model"]) & (found["arm"] == row["method"])]
         assert set(judged["threshold"]) == {float(row["full_dev_threshold"])}
         assert judged["correct"].mean() == pytest.approx(float(row["shared_accuracy"]), abs=1e-15)
+        plain = evaluate(judged["label"] == "yes", judged["margin"])
+        expected = [float(row[name]) for name in ("default_accuracy", "default_hfpr", "auroc")]
+        own = [plain.accuracy, plain.hfpr, auroc(judged["label"] == "yes", judged["margin"])]
+        assert own == pytest.approx(expected, abs=1e-15)
         negatives = judged[judged["label"] == "no"]
         assert (negatives["predicted"] == "yes").mean() == pytest.approx(float(row["shared_hfpr"]), abs=1e-15)
 
 
-def test_reference_threshold_function(data: Path) -> None:
-    case = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())["threshold"]
-    margins, labels = zip(*case["rows"], strict=True)
-    rows = rows_of(labels, margins, range(len(labels)))
-    found = apply_thresholds(rows, rows, "full-dev")
-    assert found.chosen["threshold"].tolist() == [case["best"]]
-    assert found.chosen["dev_accuracy"].tolist() == [case["metrics"]["acc"]]
-    assert found.chosen["dev_hfpr"].tolist() == [case["metrics"]["hFPR"]]
-    assert found.rows["correct"].mean() == case["metrics"]["acc"]
-
-
-def test_published_decomposition_of_internvl_on_the_published_images(data: Path) -> None:
-    """Margins are not published, but ids are, and how many answers are yes at each threshold: margins between them do.
-
-    Development margins lie a quarter on either side of the method's own published threshold, which makes it best.
-    """
+def test_the_published_images_are_split_as_published(data: Path) -> None:
     folder = data / "protocol" / "paper_evidence"
     ids = (folder / "sample_ids.txt").read_text().split()
     images = list(dict.fromkeys(one.partition(":")[0].removeprefix("textocr-") for one in ids))
-    published = table(folder / "internvl_threshold_decomposition.csv")
-    parts = []
-    for row in published:
-        arm, _ = METHODS[row["method"]]
-        rows = rows_of([True, False] * len(images), [0.0] * 2 * len(images), np.repeat(images, 2), arm=arm)
-        own = float(row["method_threshold"])
-        aside, positive = on_development_side(rows), rows["label"] == "yes"
-        rows["margin"] = np.where(positive, own + 0.25, own - 0.25)
-        for label, margins in zip(("yes", "no"), published_margins(row), strict=True):
-            rows.loc[~aside & (rows["label"] == label), "margin"] = margins
-        parts.append(rows)
-    rows = pd.concat(parts, ignore_index=True)
-    pooled = float(published[0]["pooled_shared_threshold"])
-    for rule, stem in (("own-dev", "method"), ("full-dev", "full_shared"), (pooled, "pooled_shared")):
-        found = apply_thresholds(rows, None, rule)
-        held_out = found.rows[~on_development_side(found.rows)]
-        for row in published:
-            judged = held_out[held_out["arm"] == METHODS[row["method"]][0]]
-            assert len(judged) == int(row["test_n"]) == 536
-            assert set(judged["threshold"]) == {float(row[f"{stem}_threshold"])}
-            assert judged["correct"].mean() == pytest.approx(float(row[f"{stem}_acc"]), abs=1e-12)
-            alarms = judged.loc[judged["label"] == "no", "predicted"] == "yes"
-            assert alarms.mean() == pytest.approx(float(row[f"{stem}_hfpr"]), abs=1e-12)
-
-
-def published_margins(row: dict[str, str]) -> tuple[list[float], list[float]]:
-    """Margins of 268 positives and 268 negatives, as many at or above each published threshold as it prints."""
-    half = int(row["test_n"]) // 2
-    yes_at = {}
-    for stem in ("method", "full_shared", "pooled_shared"):
-        alarms = round(float(row[f"{stem}_hfpr"]) * half)
-        right = round(float(row[f"{stem}_acc"]) * 2 * half)
-        yes_at[float(row[f"{stem}_threshold"])] = (right - (half - alarms), alarms)
-    cuts = sorted(yes_at)
-    margins: tuple[list[float], list[float]] = ([], [])
-    for label, found in enumerate(margins):
-        counts = [half, *(yes_at[cut][label] for cut in cuts), 0]
-        for cut, more, fewer in zip([cuts[0] - 1.0, *cuts], counts[:-1], counts[1:], strict=True):
-            found += [cut] * (more - fewer)
-        assert len(found) == half
-    return margins
-
-
-@pytest.mark.parametrize("model", MATCHED)
-def test_reference_image_dependence_at_an_applied_threshold(data: Path, model: str) -> None:
-    published = [row for row in analysis(data, "image_free", "image_free_summary.csv") if row["model_key"] == model]
-    applied = apply_thresholds(image_free(data, model), None, {model: float(published[0]["threshold"])}).rows
-    found = image_dependence_frame(applied, draws=100).set_index("condition")
-    for row in published:
-        ours = found.loc["matching image" if row["condition"] == "matched_image_full" else row["condition"]]
-        assert ours["threshold"] == float(row["threshold"])
-        for name in ("accuracy", "hfpr", "yes_rate", "auroc"):
-            assert ours[name] == pytest.approx(float(row[name]), abs=1e-12), (row["condition"], name)
-        gap = float(row["mean_positive_minus_negative_margin"])
-        assert ours["margin_gap"] == pytest.approx(gap, abs=1e-12), "of margins as recorded"
-
-
-@pytest.mark.parametrize(("model", "run"), [("llava", "llava_protected40"), ("internvl", "internvl_soft50")])
-def test_reference_positions_at_the_plain_arms_own_threshold(data: Path, model: str, run: str) -> None:
-    """The policy that was swapped in has the threshold of the arm as it is: what the reference calls compact's."""
-    rows = pd.concat(
-        frame(data, f"position_id/{run}_{policy}", arm="protected:0.4", positions=policy, view="orig",
-              intervention="none" if policy == "compact" else "swap_positions")
-        for policy in ("compact", "preserve")
-    )  # fmt: skip
-    file = data / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json"
-    expected = json.loads(file.read_text())
-    applied = apply_thresholds(rows, None, "own-dev").rows
-    found = positions_frame(applied).set_index("comparison")
-    assert found.index.tolist() == ["raw"], "nothing is left to choose on"
-    apart = positions_frame(applied, development=rows[on_development_side(rows)]).set_index("comparison")
-    for name, block, flips in (
-        ("raw", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
-        ("compact threshold", "compact_shared_threshold_test", "paired_test_compact_shared_threshold"),
-        ("own thresholds", "own_threshold_test", "paired_test_own_threshold"),
-    ):
-        line = apart.loc[name]
-        assert line["flips"] == expected[flips]["prediction_flips"]
-        for policy in ("compact", "preserve"):
-            assert line[f"accuracy_{policy}"] == pytest.approx(expected[block][policy]["acc"], abs=1e-12)
-            assert line[f"hfpr_{policy}"] == pytest.approx(expected[block][policy]["hFPR"], abs=1e-12)
-    pd.testing.assert_frame_equal(found, apart.loc[["raw"]])
+    rows = pairs(0.0, range(len(images))).assign(image_id=np.repeat(images, 2))
+    held_out = int((~on_development_side(rows)).sum())
+    for row in table(folder / "internvl_threshold_decomposition.csv"):
+        assert held_out == int(row["test_n"]) == 536
 
 
 def test_text_replacement_and_edit_regions_are_at_the_applied_threshold() -> None:

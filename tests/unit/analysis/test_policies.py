@@ -35,10 +35,12 @@ from tests.unit.report.fake_run import make_run, says_no
 LEVELS = LOW, MID, HIGH = tuple(map(Budget.ratio, (0.15, 0.3, 0.5)))
 
 
+ARMS = ("full", "target:0.15", "target:0.3", "target:0.5")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    arms = ("full", "target:0.15", "target:0.3", "target:0.5")
-    return load_run(make_run(tmp_path_factory.mktemp("tuning") / "run", images=60, arms=arms))
+    return load_run(make_run(tmp_path_factory.mktemp("tuning") / "run", images=60, arms=ARMS))
 
 
 def test_sides_are_those_of_the_papers_pilots() -> None:
@@ -79,8 +81,7 @@ def test_the_held_out_half_has_no_say_in_what_is_chosen(run: Any, tmp_path: Path
             row["predicted"] = "no" if row["predicted"] == "yes" else "yes"
             row["correct"] = not row["correct"]
 
-    arms = ("full", "target:0.15", "target:0.3", "target:0.5")
-    spoiled = load_run(make_run(tmp_path / "spoiled", images=60, arms=arms, edit_row=spoil))
+    spoiled = load_run(make_run(tmp_path / "spoiled", images=60, arms=ARMS, edit_row=spoil))
     first, second = (tune(each, name, "target", LEVELS, draws=200) for each in (run, spoiled))
     assert first.tried >= 1
     assert str(first.policy) == str(second.policy)
@@ -171,16 +172,20 @@ def test_what_cannot_be_fitted_is_refused_in_one_line(run: Any, changes: dict[st
         tune(run, settings.pop("name"), settings.pop("selector"), settings.pop("levels"), draws=200, **settings)
 
 
-def test_a_run_without_policies_has_nothing_to_judge(run: Any) -> None:
-    with pytest.raises(SightlineError, match="has no arm with a policy"):
-        judge_run(run)
-    with pytest.raises(SightlineError, match="has no policy to judge"):
-        judge_run(run, ["target:0.3"])
+def test_what_cannot_be_judged_is_refused(run: Any) -> None:
+    short = played("short", [1.0, 1.0], [0.3, 0.3], tasks=TASKS[:2])
+    for judge, reason in (
+        (lambda: verdict(short, FIXED, MANY, draws=200), "have other probes"),
+        (lambda: verdict(short, FIXED, Budget.ratio(0.5), draws=200), r"no fixed arm at 0\.5 to compare with"),
+        (lambda: judge_run(run), "has no arm with a policy"),
+        (lambda: judge_run(run, ["target:0.3"]), "has no policy to judge"),
+    ):
+        with pytest.raises(SightlineError, match=reason):
+            judge()
 
 
 def test_no_policy_of_a_model_at_chance_is_a_go(tmp_path: Path) -> None:
-    arms = ("full", "target:0.15", "target:0.3", "target:0.5")
-    run = load_run(make_run(tmp_path / "run", images=120, arms=arms, edit_row=says_no))
+    run = load_run(make_run(tmp_path / "run", images=120, arms=ARMS, edit_row=says_no))
     tuned = tune(run, "confidence_fallback", "target", LEVELS, draws=200)
     assert tuned.verdict.policy.n >= 50
     assert not tuned.verdict.go
@@ -188,8 +193,7 @@ def test_no_policy_of_a_model_at_chance_is_a_go(tmp_path: Path) -> None:
 
 
 def test_the_command_exits_by_what_the_bounds_say(tmp_path: Path) -> None:
-    arms = ("full", "target:0.15", "target:0.3", "target:0.5")
-    run = make_run(tmp_path / "run", images=90, arms=arms)
+    run = make_run(tmp_path / "run", images=90, arms=ARMS)
     words = ["policy", "fit", str(run), "--policy", "confidence_fallback", "--selector", "target", "--levels"]
     words += ["0.15/0.3/0.5", "--draws", "200", "--out", str(tmp_path / "p.json")]
     loose = ["--tolerance", "1", "--most-keep", "1", "--cost-below", "3"]
@@ -250,11 +254,18 @@ def test_the_three_questions_are_answered_in_words() -> None:
     assert found.policy.score == pytest.approx((1.0 + 0.719) / 2), "tasks count alike"
 
 
-def test_it_goes_when_all_three_hold() -> None:
+def test_it_goes_when_all_three_hold_and_a_fixed_budget_that_does_as_well_for_less_is_named() -> None:
     found = judged(played("wise", [1.0, 1.0, 0.6, 1.0], [0.3, 0.7, 0.3, 0.7]), FIXED, MANY, PolicyLimits(0.05))
     assert found.words.endswith("-> go")
     assert found.go
     assert found.no_worse == [], "fixed 70 % scores as much, and costs more"
+    idle = verdict(played("idle", [1.0, 0.0, 0.5, 0.5], [0.3] * 4, [0.6] * 4), FIXED, MANY, draws=200)
+    assert idle.no_worse == ["target:0.3"]
+    one = ["all"] * 4
+    fixed = {budget: played(f"target:{budget}", [0.5] * 4, [budget.keep or 0] * 4, tasks=one) for budget in FIXED}
+    higher = judged(played("better", [1.0] * 4, [0.5] * 4, tasks=one), fixed, MANY).parts[0]
+    assert higher.passed, "a higher score than the reference's is near enough"
+    assert higher.words.startswith("the score within 0.01 of fixed 70 %: yes (+0.500 [+0.")
 
 
 @pytest.mark.parametrize(
@@ -269,20 +280,6 @@ def test_it_goes_when_all_three_hold() -> None:
 def test_each_bound_counts_and_a_point_that_holds_is_not_enough(limits: PolicyLimits, go: bool) -> None:
     cascade = played("cascade", [1.0, 1.0, 0.5, 0.938], [0.3, 0.7, 0.3, 0.7], [0.3, 1.0, 0.3, 1.0])
     assert judged(cascade, FIXED, MANY, limits).go is go
-
-
-def test_a_higher_score_than_the_reference_is_near_enough() -> None:
-    fixed = {
-        budget: played(f"target:{budget}", [0.5] * 4, [budget.keep or 0] * 4, tasks=["all"] * 4) for budget in FIXED
-    }
-    found = judged(played("better", [1.0] * 4, [0.5] * 4, tasks=["all"] * 4), fixed, MANY)
-    assert found.parts[0].passed
-    assert found.parts[0].words.startswith("the score within 0.01 of fixed 70 %: yes (+0.500 [+0.")
-
-
-def test_a_fixed_budget_that_scores_as_much_for_less_is_named() -> None:
-    found = verdict(played("idle", [1.0, 0.0, 0.5, 0.5], [0.3] * 4, [0.6] * 4), FIXED, MANY, draws=200)
-    assert found.no_worse == ["target:0.3"]
 
 
 def test_a_score_that_the_interval_does_not_carry_is_not_shown_to_be_near() -> None:
@@ -312,11 +309,3 @@ def test_false_alarms_are_those_of_negatives_alone() -> None:
     found = figures(Played("x", asked, np.array([0.0, 1.0, 0.0]), np.ones(3), np.ones(3), ("1.0",) * 3))
     assert found.hfpr == 0.5
     assert np.isnan(figures(FIXED[FEW]).hfpr)
-
-
-def test_other_probes_than_the_references_are_refused() -> None:
-    short = played("short", [1.0, 1.0], [0.3, 0.3], tasks=TASKS[:2])
-    with pytest.raises(SightlineError, match="have other probes"):
-        verdict(short, FIXED, MANY, draws=200)
-    with pytest.raises(SightlineError, match=r"no fixed arm at 0\.5 to compare with"):
-        verdict(short, FIXED, Budget.ratio(0.5), draws=200)

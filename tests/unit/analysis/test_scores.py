@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,9 +16,55 @@ from sightline.errors import SightlineError
 from sightline.report.sections.region_coverage import coverage_and_score_frame
 from sightline.statistics.bootstrap import SEED, count_blocks
 from sightline.statistics.paired import sign_flip_p
-from tests.unit.analysis.open_frame import ARMS, TASKS, open_frame, probes
 
 DRAWS = 300
+ARMS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "full": ("full", "reference", "1.0", {}),
+    "target:0.3": ("target", "method", "0.3", {"score": "target", "top": 2}),
+    "target:0.7": ("target", "method", "0.7", {"score": "target", "top": 2}),
+    "target:0.3:score=focus": ("target", "method", "0.3", {"score": "focus", "top": 2}),
+    "target:0.3:score=question": ("target", "method", "0.3", {"score": "question", "top": 2}),
+    "random:0.3": ("random", "control", "0.3", {"seed": 17}),
+    "grid:0.3": ("grid", "control", "0.3", {}),
+    "grid:0.7": ("grid", "control", "0.7", {}),
+    "evidence_only:0.3": ("evidence_only", "oracle", "0.3", {}),
+}
+"""arm -> selector, role, budget, arguments."""
+TASKS = {"textvqa": 30, "docvqa": 12}
+"""How many questions each has; two to an image."""
+
+
+def open_frame(seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    parts = []
+    for arm, (selector, role, budget, arguments) in ARMS.items():
+        for task, n in TASKS.items():
+            worst = np.ones(n) if arm == "full" else rng.random(n)
+            score = np.clip(np.round(0.2 + 0.8 * worst + rng.normal(0.0, 0.2, n), 1), 0.0, 1.0)
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "model": "m", "arm": arm, "plain_arm": arm, "selector": selector, "role": role,
+                        "arguments": json.dumps(arguments), "budget": budget, "keep": float(budget),
+                        "keep_requested": float(budget), "intervention": "none", "view": "orig", "task": task,
+                        "probe_id": [f"{task}:{i}" for i in range(n)],
+                        "image_id": [f"{task}-{i // 2}" for i in range(n)],
+                        "label": "no", "predicted": "no", "correct": score >= 0.5, "score": score,
+                        "worst_region": worst, "ecr": np.sqrt(worst), "n_regions": 2,
+                    }
+                )
+            )  # fmt: skip
+    return pd.concat(parts, ignore_index=True)
+
+
+def probes() -> list[dict[str, Any]]:
+    """Questions as ``run.probes`` has them: every third long, every fourth with a number for an answer."""
+    found = []
+    for task, n in TASKS.items():
+        for i in range(n):
+            question = "What stands on the sign?" if i % 3 else "Which of all the many words stands on the blue sign?"
+            found.append({"id": f"{task}:{i}", "question": question, "answers": ["exit" if i % 4 else "14.50"]})
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +140,10 @@ def test_images_can_be_the_units_that_are_drawn(frame: pd.DataFrame) -> None:
     assert (line["change_low"], line["change_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
 
 
-def test_interventions_and_other_views_are_no_results_of_an_arm(frame: pd.DataFrame) -> None:
+def test_neither_interventions_nor_questions_that_some_arm_did_not_answer_count(frame: pd.DataFrame) -> None:
     other = frame[frame["arm"] == "target:0.3"].assign(arm="target:0.3+remove_evidence", intervention="remove_evidence")
     both = pd.concat([frame, other.assign(score=0.0)], ignore_index=True)
     pd.testing.assert_frame_equal(against_full(both, draws=50), against_full(frame, draws=50))
-
-
-def test_questions_that_some_arm_did_not_answer_are_left_out(frame: pd.DataFrame) -> None:
     missing = frame[~((frame["arm"] == "grid:0.7") & (frame["probe_id"] == "textvqa:3"))]
     table = against_full(missing, draws=50)
     assert set(table.loc[table["task"] == "textvqa", "n"]) == {TASKS["textvqa"] - 1}

@@ -179,18 +179,14 @@ def frame(images: int = 40, seed: int = 0) -> pd.DataFrame:
         parts.append(
             pd.DataFrame(
                 {
-                    "arm": arm,
-                    "selector": arm.partition(":")[0],
-                    "probe_id": [f"p{i}" for i in range(images)],
-                    "image_id": [f"im{i // 2}" for i in range(images)],
-                    "label": "yes",
-                    "margin": margin,
+                    "arm": arm, "selector": arm.partition(":")[0], "probe_id": [f"p{i}" for i in range(images)],
+                    "image_id": [f"im{i // 2}" for i in range(images)], "label": "yes", "margin": margin,
                     "predicted": np.where(margin >= 0, "yes", "no"),
                     "ecr": np.clip(ecr + 0.02 * rng.normal(size=images), 0, 1),
                     "legibility": legible + 0.1 * rng.normal(size=images),
                 }
             )
-        )
+        )  # fmt: skip
     return pd.concat(parts, ignore_index=True)
 
 
@@ -220,34 +216,20 @@ def test_over_answers_it_is_spearmans_rho_of_all_rows_but_fulls() -> None:
             assert found[f"{measure}_low"] <= found[measure] <= found[f"{measure}_high"]
 
 
-def test_nobody_is_ahead_where_both_measures_say_the_same() -> None:
-    rows = frame().assign(ecr=lambda each: each["legibility"] / 12.0)
-    found = ordering_frame(rows, draws=DRAWS)
-    assert found["advantage"].abs().max() < 1e-12
-    assert found["advantage_low"].isna().all(), "no image differs, which is no proof that none would"
-
-
-def test_arms_that_cover_alike_have_no_order_by_coverage() -> None:
-    found = line(ordering_frame(frame().assign(ecr=1.0), draws=DRAWS), "arms", "changed")
-    assert math.isnan(found["ecr"])
-    assert found["legibility"] == pytest.approx(-1.0)
-
-
-def test_two_arms_are_compared_by_their_answers_alone() -> None:
+def test_what_rows_lack_leaves_out_what_needs_it() -> None:
     rows = frame()
-    table = ordering_frame(rows[rows["arm"].isin(["full", "grid:0.5", "grid:0.3"])], draws=DRAWS)
-    assert set(table["over"]) == {"answers"}
-
-
-def test_answers_without_margins_change_or_not() -> None:
-    table = ordering_frame(frame().drop(columns="margin"), draws=DRAWS)
-    assert set(table["change"]) == {"changed"}
-
-
-def test_one_image_gives_values_without_intervals() -> None:
-    table = ordering_frame(frame().assign(image_id="the only one"), draws=DRAWS)
-    assert table["legibility"].notna().all()
-    assert table["legibility_low"].isna().all()
+    alike = ordering_frame(rows.assign(ecr=rows["legibility"] / 12.0), draws=DRAWS)
+    assert alike["advantage"].abs().max() < 1e-12, "nobody is ahead where both measures say the same"
+    assert alike["advantage_low"].isna().all(), "no image differs, which is no proof that none would"
+    same = line(ordering_frame(rows.assign(ecr=1.0), draws=DRAWS), "arms", "changed")
+    assert math.isnan(same["ecr"]), "arms that cover alike have no order by coverage"
+    assert same["legibility"] == pytest.approx(-1.0)
+    two = ordering_frame(rows[rows["arm"].isin(["full", "grid:0.5", "grid:0.3"])], draws=DRAWS)
+    assert set(two["over"]) == {"answers"}, "two arms are compared by their answers alone"
+    assert set(ordering_frame(rows.drop(columns="margin"), draws=DRAWS)["change"]) == {"changed"}
+    one = ordering_frame(rows.assign(image_id="the only one"), draws=DRAWS)
+    assert one["legibility"].notna().all()
+    assert one["legibility_low"].isna().all(), "one image gives values without intervals"
 
 
 def test_what_is_missing_is_named() -> None:

@@ -22,24 +22,22 @@ from sightline.paper.cases import (
     NEEDS,
     OUTCOME,
     OpenCase,
-    case_count,
-    case_ids,
-    cases_of,
-    chosen_by_outcome,
-    open_rows,
-    open_runs,
-    stratified_sample,
-)
-from sightline.paper.printed import measured
-from sightline.paper.regions import (
     answer_words,
     audited,
     boxes_of,
+    case_count,
+    case_ids,
+    cases_of,
     cases_of_task,
+    chosen_by_outcome,
     external_boxes,
     line_context,
+    open_rows,
+    open_runs,
     several_regions,
+    stratified_sample,
 )
+from sightline.paper.printed import measured
 from sightline.paper.study import built_set
 
 pytestmark = pytest.mark.xdist_group("open cases")
@@ -71,14 +69,9 @@ def test_cases_are_questions_with_all_four_answers_and_hold_what_each_budget_los
     assert found.drops == pytest.approx((0.5, 0.3, -0.1))
     with pytest.raises(SightlineError, match="three budgets"):
         cases_of(rows, ARMS[:2], {})
-
-
-def test_a_drop_of_exactly_a_half_is_large_and_of_exactly_a_fifth_small() -> None:
-    (found,) = cases_of(frame({"a": (0.9, 0.4, 0.9, 0.7)}), ARMS, {})
-    assert found.low
-    assert found.recovered
-    assert not found.mid
-    assert not found.persistent
+    # A drop of exactly a half is large, and of exactly a fifth small.
+    (edge,) = cases_of(frame({"a": (0.9, 0.4, 0.9, 0.7)}), ARMS, {})
+    assert (edge.low, edge.recovered, edge.mid, edge.persistent) == (True, True, False, False)
 
 
 @pytest.mark.parametrize(
@@ -100,25 +93,21 @@ def test_kinds_of_a_case_follow_from_its_drops_and_tags(
     names = ("low", "mid", "persistent", "recovered", "control")
     assert {name for name in names if getattr(found, name)} == kinds
     assert found.candidate == bool(kinds)
+    assert not replace(found, full=0.79).candidate, "Full could not answer it"
+    assert replace(found, full=0.8).candidate == bool(kinds)
 
 
-def test_what_full_could_not_answer_is_no_candidate() -> None:
-    assert case("a", 0.8, 0.8, 0.8, full=0.8).candidate
-    assert not case("a", 0.7, 0.7, 0.7, full=0.79).candidate
+KINDS: dict[str, tuple[int, tuple[float, float, float], tuple[str, ...]]] = {
+    "persistent": (20, (1.0, 1.0, 1.0), ()), "mid": (15, (0.9, 0.9, 0.4), ()), "recovered": (30, (0.8, 0.3, 0.1), ()),
+    "control": (15, (0.1, 0.0, 0.0), TAGS), "nothing": (20, (0.1, 0.0, 0.0), ()),
+}  # fmt: skip
 
 
 def many(task: str = "docvqa") -> list[OpenCase]:
     """100 questions: 20 persistent, 15 lost at 50 %, 30 recovered by 70 %, 15 controls, 20 that are nothing."""
-    kinds = {
-        "persistent": (20, (1.0, 1.0, 1.0), ()),
-        "mid": (15, (0.9, 0.9, 0.4), ()),
-        "recovered": (30, (0.8, 0.3, 0.1), ()),
-        "control": (15, (0.1, 0.0, 0.0), TAGS),
-        "nothing": (20, (0.1, 0.0, 0.0), ()),
-    }
     return [
         case(f"{task}:{name}-{number:02d}", *drops, tags=tags, task=task)
-        for name, (count, drops, tags) in kinds.items()
+        for name, (count, drops, tags) in KINDS.items()
         for number in range(count)
     ]
 
@@ -154,12 +143,9 @@ def test_the_greatest_drop_comes_first_then_the_most_tags_then_the_id() -> None:
 
 def test_too_few_candidates_stay_few_unless_a_demonstration_fills_them_up() -> None:
     cases = [case("a", 1.0, 1.0, 1.0), *(case(f"x{n}", 0.0, 0.0, 0.0) for n in range(9))]
+    assert [case_count(questions) for questions in (500, 96, 95, 12, 1)] == [48, 48, 47, 6, 0]
     assert [found.id for found in chosen_by_outcome(cases)] == ["a"]
     assert [found.id for found in chosen_by_outcome(cases, fill=True)] == ["a", "x0", "x1", "x2", "x3"]
-
-
-def test_a_small_set_gives_half_of_its_questions() -> None:
-    assert [case_count(questions) for questions in (500, 96, 95, 12, 1)] == [48, 48, 47, 6, 0]
 
 
 def test_the_stratified_sample_has_every_set_of_tags_in_its_share_of_each_task() -> None:
@@ -231,6 +217,7 @@ def test_cases_by_lot_are_half_of_a_small_set_of_each_task_about_images_as_annot
             assert (image.format, image.mode) == ("JPEG", "RGB")
             assert max(image.size) <= 1600
     assert Path(f"{file}.lock.json").is_file()
+    assert case_ids(begun(tmp_path / "study", data), LOT) == [probe.id for probe in found.probes], "made once and kept"
 
 
 def test_cases_by_outcome_are_those_that_full_answers_and_pruning_loses(
@@ -250,12 +237,6 @@ def test_cases_by_outcome_are_those_that_full_answers_and_pruning_loses(
     assert chosen[3] == questions["textvqa"][3]
     assert len(chosen) == 6
     assert "4 of the cases chosen by outcome do not qualify" in "\n".join(study.notes)
-
-
-def test_a_choice_is_made_once_and_kept(answered: Path, data: Path, tmp_path: Path) -> None:
-    study = copied(answered, data, tmp_path / "study")
-    before = case_ids(study, LOT)
-    assert case_ids(begun(tmp_path / "study", data), LOT) == before
 
 
 def test_where_nothing_is_answered_the_choice_by_outcome_is_left_out_and_the_study_goes_on(
@@ -286,6 +267,7 @@ def test_where_nothing_is_answered_the_choice_by_outcome_is_left_out_and_the_stu
 
 
 def test_masks_are_measured_against_whatever_regions_are_named(answered: Path, data: Path, tmp_path: Path) -> None:
+    """Any boxes; those of the benchmarks and their OCR where nobody drew any; and what a benchmark lacks is said."""
     study = copied(answered, data, tmp_path / "study")
     ids = case_ids(study, LOT)
     rows = audited(study, {probe: [(0.0, 0.0, 1.0, 1.0)] for probe in ids})
@@ -298,11 +280,6 @@ def test_masks_are_measured_against_whatever_regions_are_named(answered: Path, d
     with pytest.raises(SightlineError, match="none of the cases has a region"):
         audited(study, {})
 
-
-def test_regions_come_from_boxes_and_ocr_of_the_benchmarks_unless_people_drew_some(
-    answered: Path, data: Path, tmp_path: Path
-) -> None:
-    study = copied(answered, data, tmp_path / "study")
     texts, pages = (cases_of_task(study, LOT, task) for task in ("textvqa", "docvqa"))
     given, words, lines = external_boxes(study, texts), answer_words(study, pages), line_context(study, pages)
     assert set(given) == {probe.id for probe in texts}
@@ -313,6 +290,14 @@ def test_regions_come_from_boxes_and_ocr_of_the_benchmarks_unless_people_drew_so
     assert any(len(lines[probe].regions) > len(words[probe].regions) for probe in lines)
     assert several_regions(study, LOT) == {**given, **lines}
     assert "nobody drew regions (--annotations), so 6 of 6 cases" in study.notes[-1]
+
+    shutil.rmtree(study.out / "stand-ins" / "docvqa" / "ocr_results")
+    for file in (study.out / "stand-ins" / "textvqa").glob("boxes-*"):
+        file.unlink()
+    with pytest.raises(SightlineError, match="has no boxes of TextVQA's answers"):
+        external_boxes(study, texts)
+    with pytest.raises(SightlineError, match="has no OCR of these pages: ocr_results or spdocvqa_ocr"):
+        line_context(study, pages)
 
 
 def test_rows_that_people_drew_are_taken_by_the_number_of_the_question(
@@ -341,25 +326,7 @@ def test_rows_that_people_drew_are_taken_by_the_number_of_the_question(
     assert {probe: len(boxes) for probe, boxes in boxes_of(found).items()} == drawn
 
 
-def test_what_a_benchmark_lacks_for_regions_is_said(answered: Path, data: Path, tmp_path: Path) -> None:
-    study = copied(answered, data, tmp_path / "study")
-    cases = {task: cases_of_task(study, LOT, task) for task in ("textvqa", "docvqa")}
-    shutil.rmtree(study.out / "stand-ins" / "docvqa" / "ocr_results")
-    for file in (study.out / "stand-ins" / "textvqa").glob("boxes-*"):
-        file.unlink()
-    with pytest.raises(SightlineError, match="has no boxes of TextVQA's answers"):
-        external_boxes(study, cases["textvqa"])
-    with pytest.raises(SightlineError, match="has no OCR of these pages: ocr_results or spdocvqa_ocr"):
-        line_context(study, cases["docvqa"])
-
-
 def test_no_selector_saw_the_regions_of_a_case(answered: Path, data: Path) -> None:
     for run in open_runs(begun(answered, data)).values():
         assert all(not probe["regions"] and not probe.get("boxes") for probe in run.probes)
         assert set(run.frame()["box_source"]) == {"none"}
-
-
-@pytest.mark.parametrize("option", ["annotations", "second_annotations"])
-def test_rows_of_people_that_are_not_there_are_refused_at_once(data: Path, tmp_path: Path, option: str) -> None:
-    with pytest.raises(SightlineError, match=rf"--{option.replace('_', '-')}: there is no file"):
-        begun(tmp_path / "study", data, **{option: tmp_path / "nobody.jsonl"})

@@ -16,10 +16,9 @@ from lab.stand_ins import StandIns
 from sightline.cli import app
 from sightline.cost.shapes import weight_bytes
 from sightline.errors import SightlineError
-from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions, check
+from sightline.paper import MODELS, PAPER_TABLES, Need, Study, StudyOptions, check
 from sightline.paper.data import unpack
-from sightline.paper.printed import explained, measured
-from sightline.paper.run import opened, run_table
+from sightline.paper.printed import explained, measured, opened, run_table
 from sightline.paper.study import NothingToAskError, built_set
 from sightline.probes import read_probes
 from tests.conftest import REPOSITORY
@@ -70,20 +69,18 @@ def test_the_audit_of_the_negatives_needs_no_image_and_runs_later_find_them(data
     assert all((root / probe.image).is_file() for probe in found.probes)
 
 
-def test_docvqa_is_taken_as_its_site_ships_it(published: StandIns, tmp_path: Path) -> None:
-    folder = unpacked_docvqa(published, tmp_path / "sp")
-    study = Study(tmp_path / "study", {}, options=StudyOptions(limit=4), open_data={"docvqa": folder})
-    study.record()
-    _, found, root = built_set(study, "docvqa")
+def test_docvqa_is_taken_as_its_site_ships_it_and_its_images_are_missed_by_name(
+    published: StandIns, tmp_path: Path
+) -> None:
+    def build(folder: Path) -> Any:
+        study = Study(folder / "study", {}, options=StudyOptions(limit=4), open_data={"docvqa": folder})
+        study.record()
+        return built_set(study, "docvqa")
+
+    _, found, root = build(unpacked_docvqa(published, tmp_path / "sp"))
     assert all((root / probe.image).is_file() for probe in found.probes)
-
-
-def test_docvqa_without_its_images_says_where_they_were_looked_for(published: StandIns, tmp_path: Path) -> None:
-    folder = unpacked_docvqa(published, tmp_path / "sp", images=False)
-    study = Study(tmp_path / "study", {}, options=StudyOptions(limit=4), open_data={"docvqa": folder})
-    study.record()
     with pytest.raises(NothingToAskError, match=r"val_v1\.0_withQT\.json .* not its images: .*\.png .*spdocvqa_images"):
-        built_set(study, "docvqa")
+        build(unpacked_docvqa(published, tmp_path / "bare", images=False))
 
 
 def test_one_folder_of_lmms_eval_lite_serves_both_benchmarks(published: StandIns, tmp_path: Path) -> None:
@@ -108,7 +105,9 @@ def study(published: StandIns, out: Path, *tasks: str, **options: Any) -> Study:
     return made
 
 
-def test_all_questions_of_a_benchmark_are_asked_with_all_their_answers(published: StandIns, tmp_path: Path) -> None:
+def test_all_questions_of_a_benchmark_are_asked_from_parquet_or_from_the_authors_json(
+    published: StandIns, tmp_path: Path
+) -> None:
     made = study(published, tmp_path / "study")
     file, found, images = built_set(made, "textvqa")
     assert len(found.probes) == 24
@@ -116,23 +115,15 @@ def test_all_questions_of_a_benchmark_are_asked_with_all_their_answers(published
     assert all((images / probe.image).is_file() for probe in found.probes), "images inside parquet were unpacked"
     assert read_probes(file).source["format"] == "textvqa"
     assert not any(probe.decoy for probe in found.probes)
-
-
-def test_the_500_question_part_is_part_of_the_whole(published: StandIns, tmp_path: Path) -> None:
-    made = study(published, tmp_path / "study")
-    whole, part = ({probe.id for probe in built_set(made, name)[1].probes} for name in ("docvqa", "docvqa-lite"))
-    assert part < whole
-
-
-def test_the_authors_json_serves_where_there_is_no_parquet(published: StandIns, tmp_path: Path) -> None:
     folder = tmp_path / "textvqa"
     shutil.copytree(published.file("textvqa"), folder, ignore=shutil.ignore_patterns("*.parquet"))
-    made = Study(tmp_path / "study", {}, open_data={"textvqa": folder})
-    made.record()
-    _, found, images = built_set(made, "textvqa")
+    other = Study(tmp_path / "other", {}, open_data={"textvqa": folder})
+    other.record()
+    _, unpacked, images = built_set(other, "textvqa")
     assert images == folder
-    _, packed, _ = built_set(study(published, tmp_path / "other"), "textvqa")
-    assert [probe.id for probe in found.probes] == [probe.id for probe in packed.probes]
+    assert [probe.id for probe in unpacked.probes] == [probe.id for probe in found.probes]
+    whole, part = ({probe.id for probe in built_set(made, name)[1].probes} for name in ("docvqa", "docvqa-lite"))
+    assert part < whole
 
 
 def test_ocrbench_is_drawn_as_the_command_draws_it(published: StandIns, tmp_path: Path) -> None:
@@ -193,21 +184,18 @@ def test_lite_asks_the_500_question_parts_and_says_so(published: StandIns, tmp_p
         study(published, tmp_path / "study")
 
 
-def test_folders_of_open_questions_are_remembered(published: StandIns, tmp_path: Path) -> None:
+def test_folders_of_open_questions_are_remembered_and_a_study_from_before_them_goes_on(
+    published: StandIns, tmp_path: Path
+) -> None:
     study(published, tmp_path / "study", "docvqa", lite=True)
     again = opened(tmp_path / "study")
     assert again.open_data == {"docvqa": published.file("docvqa")}
     assert again.options.lite
-
-
-def test_a_study_begun_before_there_were_open_questions_goes_on(published: StandIns, tmp_path: Path) -> None:
-    study(published, tmp_path / "study")
-    record = tmp_path / "study/study.json"
-    former = {
-        name: value for name, value in json.loads(record.read_text()).items() if name not in ("lite", "open_data")
-    }
-    record.write_text(json.dumps(former))
-    assert Study(tmp_path / "study", {}).open_data == {}
+    study(published, tmp_path / "former")
+    record = tmp_path / "former/study.json"
+    written = json.loads(record.read_text())
+    record.write_text(json.dumps({name: written[name] for name in written if name not in ("lite", "open_data")}))
+    assert Study(tmp_path / "former", {}).open_data == {}
 
 
 # paper check
@@ -280,7 +268,9 @@ def test_checks_constants_are_those_of_the_cards_and_the_published_ids() -> None
     most = max(point["memory"]["allocated_incremental"] for point in points["answers-qwen"])
     assert most == check.WORKING_BYTES["open"]
     shapes = {"qwen": "qwen3-vl-8b", "llava": "llava-1.5-7b", "internvl": "internvl3.5-8b"}
-    assert {name: weight_bytes(shape, torch.bfloat16) for name, shape in shapes.items()} == check.BYTES
+    assert {name: weight_bytes(shape, torch.bfloat16) for name, shape in shapes.items()} == {
+        name: model.bytes for name, model in MODELS.items()
+    }
 
 
 @pytest.mark.parametrize("number", ["1", "S13", "S20"])

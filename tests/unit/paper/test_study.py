@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,8 +17,7 @@ from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions
 from sightline.paper.measures import valid_images
 from sightline.paper.models import named_models
 from sightline.paper.needs import merged
-from sightline.paper.printed import measured
-from sightline.paper.run import run_table, with_earlier
+from sightline.paper.printed import measured, run_table, with_earlier
 from sightline.paper.study import built_set, of_visible_evidence
 from sightline.probes.typed_rows import SignedDecision, write_decisions
 from sightline.rows.run import load_run
@@ -32,7 +31,9 @@ def test_needs_of_several_tables_become_one_run_with_all_arms() -> None:
     assert merged([first, second, other]) == [Need("qwen", "confirmation", ("full", "target:0.3", "grid:0.3")), other]
 
 
-def test_a_second_table_amends_the_run_of_the_first(pilot: Pilot, tmp_path: Path) -> None:
+def test_a_second_table_amends_the_run_of_the_first_and_what_people_said_is_remembered(
+    pilot: Pilot, data: Path, tmp_path: Path
+) -> None:
     study = pilot()
     study.models.pop("llava")
     run_table(study, PAPER_TABLES.get("S5"))
@@ -44,29 +45,30 @@ def test_a_second_table_amends_the_run_of_the_first(pilot: Pilot, tmp_path: Path
     assert {file: file.stat().st_mtime_ns for file in before} == before, "a finished shard was computed again"
     assert printed.state == "5 of 16 lines measured"
     assert any("no checkpoint of LLaVA" in line for line in printed.missing)
+    valid = tmp_path / "valid.txt"
+    valid.write_text("".join(f"{image}\n" for image in study.rows("qwen", "confirmation")["image_id"].unique()))
+    reviewed = pilot(valid=valid)
+    reviewed.models.pop("llava")
+    run_table(reviewed, PAPER_TABLES.get("S7"))
+    later = Study(tmp_path / "study", {}, options=StudyOptions(limit=4, draws=200))
+    assert (later.options.valid, later.options.clip) == (valid, str(data / "tiny/clip"))
+    (again,) = (printed for printed in with_earlier(later, []) if printed.table.number == "S7")
+    assert all(block.measured_lines for block in again.blocks[:2]), again.missing
 
 
-def test_confirmation_has_none_of_the_development_images(pilot: Pilot) -> None:
+def test_sets_share_no_image_and_neither_they_nor_the_options_of_a_folder_may_change(
+    pilot: Pilot, tmp_path: Path
+) -> None:
     study = pilot()
     study.record()
-    (_, development, _), (_, confirmation, _) = (built_set(study, name) for name in ("development", "confirmation"))
+    (file, development, _), (_, confirmation, _) = (built_set(study, name) for name in ("development", "confirmation"))
     assert not set(development.image_ids) & set(confirmation.image_ids)
     assert development.construction["version"] == "development-v1"
     assert (confirmation.construction["version"], confirmation.construction["seed"]) == ("confirmation-v2", 20260720)
-
-
-def test_a_changed_probe_set_is_refused(pilot: Pilot) -> None:
-    study = pilot()
-    study.record()
-    file, _, _ = built_set(study, "development")
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('"label": "yes"', '"label": "no"', 1), encoding="utf-8")
-    with pytest.raises(SightlineError):
+    with pytest.raises(SightlineError, match="development"):
         built_set(study, "development")
-
-
-def test_a_demonstration_and_a_measurement_do_not_share_a_folder(pilot: Pilot, tmp_path: Path) -> None:
-    pilot().record()
     with pytest.raises(SightlineError, match="was begun with demo=False"):
         Study(tmp_path / "study", {}, options=StudyOptions(demo=True, limit=4))
     with pytest.raises(SightlineError, match="was begun with limit=4"):
@@ -92,49 +94,37 @@ def test_textocr_without_annotations_or_images_is_refused_in_words(tmp_path: Pat
         _ = Study(tmp_path / "other", {}).source
 
 
-def pickled_clip(data: Path, folder: Path) -> Path:
-    """A CLIP checkpoint whose weights are pickled alone, as the hub has the paper's."""
-    shutil.copytree(data / "tiny/clip", folder)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    return folder
-
-
-def wide_clip(data: Path, folder: Path) -> Path:
-    """A CLIP checkpoint of another width than LLaVA's tower."""
-    shutil.copytree(data / "tiny/clip", folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["vision_config"]["hidden_size"] = 48
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
-@pytest.mark.parametrize(("make", "reason"), [(pickled_clip, "sightline convert"), (wide_clip, "48-wide")])
-def test_a_clip_that_cannot_serve_leaves_its_lines_out_and_stops_nothing(
-    pilot: Pilot, data: Path, tmp_path: Path, make: Callable[[Path, Path], Path], reason: str
-) -> None:
-    study = pilot(clip=str(make(data, tmp_path / "clip")))
+@pytest.mark.parametrize("reason", ["sightline convert", "48-wide"])
+def test_a_clip_that_cannot_serve_leaves_its_lines_out(pilot: Pilot, data: Path, tmp_path: Path, reason: str) -> None:
+    """Its weights are pickled alone, as the hub has the paper's; or it is of another width than LLaVA's tower."""
+    clip = tmp_path / "clip"
+    shutil.copytree(data / "tiny/clip", clip)
+    if reason == "48-wide":
+        config = json.loads((clip / "config.json").read_text())
+        config["vision_config"]["hidden_size"] = 48
+        (clip / "config.json").write_text(json.dumps(config))
+    else:
+        (clip / "model.safetensors").rename(clip / "pytorch_model.bin")
+    study = pilot(clip=str(clip))
     needs = [Need("qwen", "confirmation", ("full",)), Need("llava", "confirmation", ("full", "anchorprune:0.4"))]
-    study.compute(needs)
-    assert [study.arm("llava", "full")] == load_run(tmp_path / "study/runs/llava-confirmation").arms
-    assert load_run(tmp_path / "study/runs/qwen-confirmation").arms == ["full"]
+    assert [(need.model, need.arms) for need in study.servable(needs)] == [("qwen", ("full",)), ("llava", ("full",))]
     (note,) = study.notes
     assert "anchorprune:0.4 on LLaVA-1.5-7B is left out" in note
     assert reason in note
 
 
-def test_a_run_that_measured_nothing_is_a_failure(tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    done = CliRunner().invoke(app, ["paper", "run", "S6", "--textocr", str(empty), "--out", str(tmp_path / "study")])
-    assert done.exit_code == 1, done.output
-    assert "nothing was measured" in done.output
+def test_a_run_that_measured_nothing_is_a_failure_and_a_mistyped_folder_is_refused_at_once(tmp_path: Path) -> None:
+    def run(textocr: str) -> Any:
+        return CliRunner().invoke(app, ["paper", "run", "S6", "--textocr", textocr, "--out", str(tmp_path / "study")])
 
-
-def test_a_mistyped_folder_is_refused_before_anything_is_done(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["paper", "run", "S6", "--textocr", "nowhere", "--out", str(tmp_path / "study")])
+    done = run("nowhere")
     assert done.exit_code != 0
     assert "--textocr: there is no folder nowhere" in str(done.exception)
     assert not (tmp_path / "study").exists()
+    (tmp_path / "empty").mkdir()
+    done = run(str(tmp_path / "empty"))
+    assert done.exit_code == 1, done.output
+    assert "nothing was measured" in done.output
 
 
 def test_a_note_stands_under_the_table_that_it_is_about(pilot: Pilot) -> None:
@@ -175,23 +165,6 @@ def test_coverage_counts_what_the_tower_sees() -> None:
     assert found.loc[2, ["ecr", "anchor_ecr", "geo_f1"]].isna().all()
 
 
-def test_what_people_said_and_clip_are_remembered_when_another_table_is_run(
-    pilot: Pilot, data: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "study"
-    first = pilot()
-    first.models.pop("llava")
-    run_table(first, PAPER_TABLES.get("S5"))
-    valid = tmp_path / "valid.txt"
-    valid.write_text("".join(f"{image}\n" for image in first.rows("qwen", "confirmation")["image_id"].unique()))
-    run_table(pilot(valid=valid), PAPER_TABLES.get("S7"))
-    later = Study(out, {}, options=StudyOptions(limit=4, draws=200))
-    assert (later.options.valid, later.options.clip) == (valid, str(data / "tiny/clip"))
-    (again,) = (printed for printed in with_earlier(later, []) if printed.table.number == "S7")
-    assert again.blocks[0].measured_lines, again.missing
-    assert again.blocks[1].measured_lines, again.missing
-
-
 def test_signed_decisions_stand_for_a_list_of_valid_images(pilot: Pilot, tmp_path: Path) -> None:
     signed = tmp_path / "decisions.jsonl"
     decisions = [SignedDecision(name, name, (name,), "", name == "a", "agreement") for name in ("a", "b")]
@@ -199,11 +172,11 @@ def test_signed_decisions_stand_for_a_list_of_valid_images(pilot: Pilot, tmp_pat
     assert valid_images(pilot(valid=signed)) == {"a"}
 
 
-@pytest.mark.parametrize("name", ["valid", "decisions"])
+@pytest.mark.parametrize("name", ["valid", "decisions", "annotations", "second_annotations"])
 def test_a_file_of_peoples_judgements_that_is_not_there_is_refused_at_once(
     pilot: Pilot, tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(SightlineError, match=rf"--{name}: there is no file .*people\.txt"):
+    with pytest.raises(SightlineError, match=rf"--{name.replace('_', '-')}: there is no file .*people\.txt"):
         pilot(**{name: tmp_path / "people.txt"})
     assert not (tmp_path / "study").exists()
 

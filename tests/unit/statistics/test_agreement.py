@@ -1,11 +1,23 @@
+"""How far two people agree: labels, boxes, and the regions and roles that each drew."""
+
 from __future__ import annotations
 
+import json
+import math
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 from shapely.geometry import box as polygon
 from shapely.ops import unary_union
+from typer.testing import CliRunner
 
+from sightline.analysis.regions import RoleAgreement, agreement_table, drawn_twice, region_agreement, role_agreement
+from sightline.cli import app
 from sightline.errors import SightlineError
+from sightline.probes.typed_rows import TypedBox, TypedRow
 from sightline.statistics.agreement import agreement_rate, box_agreement, cohen_kappa, kappa_interval
 from sightline.statistics.intervals import wilson
 
@@ -15,10 +27,7 @@ def test_kappa_by_hand() -> None:
     second = ["y"] * 25 + ["n"] * 5 + ["y"] * 10 + ["n"] * 10
     by_chance = 0.6 * 0.7 + 0.4 * 0.3
     assert cohen_kappa(first, second) == pytest.approx((0.7 - by_chance) / (1 - by_chance))
-
-
-def test_kappa_when_chance_agreement_is_certain() -> None:
-    assert cohen_kappa(["y", "y"], ["y", "y"]) == 1.0
+    assert cohen_kappa(["y", "y"], ["y", "y"]) == 1.0, "where agreement by chance is certain"
     assert cohen_kappa(["y", "y"], ["n", "n"]) == 0.0
 
 
@@ -55,13 +64,111 @@ def test_matching_is_one_to_one_best_first() -> None:
     same = box_agreement([wide], [wide], ["context:x"], ["context:y"])
     assert same.all_matched
     assert not same.needs_adjudication
+    nothing = box_agreement([], [wide])
+    assert (nothing.union_iou, nothing.first_covered, nothing.matched_iou) == (0.0, 0.0, ())
 
 
-def test_nothing_marked_overlaps_nothing() -> None:
-    found = box_agreement([], [(0.0, 0.0, 1.0, 1.0)])
-    assert (found.union_iou, found.first_covered, found.matched_iou) == (0.0, 0.0, ())
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    labels = [("p1", "yes", "yes"), ("p2", "yes", "no"), ("p3", "no", "no"), ("p4", "no", "no"), ("p5", "yes", "yes")]
+    for number in (0, 1):
+        lines = ["probe_id,valid,note", *(f"{row[0]},{row[1 + number]},n{number}" for row in labels)]
+        (tmp_path / f"{number}.csv").write_text("\n".join([*lines, f"only{number},yes,x"]) + "\n")
+    return tmp_path / "0.csv", tmp_path / "1.csv"
 
 
-def test_annotators_must_label_the_same_rows() -> None:
-    with pytest.raises(SightlineError, match="same rows"):
-        cohen_kappa(["y"], ["y", "n"])
+def test_labels_have_a_rate_and_a_kappa(files: tuple[Path, Path]) -> None:
+    line = agreement_table(*files, draws=200).set_index("field").loc["valid"]
+    assert line["n"] == 5, "rows of one annotator alone are left out"
+    assert line["agreement"] == pytest.approx(0.8)
+    assert line["agreement_low"] < 0.8 < line["agreement_high"]
+    assert line["kappa"] == pytest.approx(cohen_kappa([1, 1, 0, 0, 1], [1, 0, 0, 0, 1]))
+
+
+def test_boxes_are_matched(tmp_path: Path) -> None:
+    square, half = [0.0, 0.0, 0.2, 0.2], [0.0, 0.0, 0.1, 0.2]
+    for name, boxes in (("a", [[square], [square]]), ("b", [[square], [half]])):
+        rows = [{"id": f"q{i}", "regions": each} for i, each in enumerate(boxes)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (line,) = agreement_table(tmp_path / "a.jsonl", tmp_path / "b.jsonl").to_dict("records")
+    assert line["matched_iou"] == pytest.approx((1.0 + 0.5) / 2)
+    assert line["union_iou"] == pytest.approx(0.75)
+    assert (line["first_covered"], line["second_covered"]) == (pytest.approx(0.75), pytest.approx(1.0))
+    assert line["agreement"] == 1.0, "every pair has IoU 0.5 at least"
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "reason"),
+    [
+        ("probe_id,valid\np1,yes\n", ["colour"], "field 'colour' is not in both files; they share valid"),
+        ("probe_id,valid\nq1,yes\n", [], "have no row in common"),
+        ("probe_id,valid\np1,yes\np1,no\n", [], "row 2 decides p1 a second time"),
+        ("name,valid\np1,yes\n", [], "row 1 has none of probe_id, sample_id, id"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_one_line(
+    files: tuple[Path, Path], tmp_path: Path, text: str, fields: list[str], reason: str
+) -> None:
+    (tmp_path / "other.csv").write_text(text)
+    with pytest.raises(SightlineError, match=reason):
+        agreement_table(files[0], tmp_path / "other.csv", fields=fields)
+
+
+def test_the_command_prints_and_writes_it(files: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "agreement.csv"
+    done = CliRunner().invoke(app, ["agreement", *map(str, files), "--field", "valid", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "0.800" in done.output
+    assert pd.read_csv(out)["agreement"].tolist() == [0.8]
+
+
+@pytest.mark.parametrize("boxes", [[[0.1, 0.1, 0.2]], [[0.1, 0.1, 0.2, {"a": 1}]], [["a", 0, 1, 1]], [5], [None]])
+def test_boxes_that_are_none_are_refused_with_their_row(tmp_path: Path, boxes: list[Any]) -> None:
+    for name, drawn in (("one", [[0, 0, 1, 1]]), ("two", boxes)):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": "p7", "regions": drawn}) + "\n")
+    with pytest.raises(SightlineError, match=r"two\.jsonl: 'regions' of row p7"):
+        agreement_table(tmp_path / "one.jsonl", tmp_path / "two.jsonl", draws=100)
+
+
+def row(name: str, *boxes: tuple[float, float, float, float, str], status: str = "annotated") -> TypedRow:
+    return TypedRow(f"docvqa:{name}", "docvqa", name, boxes=tuple(TypedBox(*box) for box in boxes), status=status)
+
+
+ANSWER = (0.0, 0.0, 10.0, 10.0, "answer_value:7")
+HALF = (0.0, 0.0, 5.0, 10.0, "answer_value:7")
+LABEL = (20.0, 0.0, 10.0, 10.0, "field_label:Total")
+
+
+def test_only_questions_that_both_annotated_are_compared() -> None:
+    first = [row("a", ANSWER), row("b", ANSWER, status="uncertain"), row("c", ANSWER)]
+    second = [row("c", ANSWER), row("b", ANSWER), row("a", ANSWER, status="not_visible"), row("d", ANSWER)]
+    assert [pair.first.question_id for pair in drawn_twice(first, second)] == ["c"]
+    with pytest.raises(SightlineError, match="no annotated question in common"):
+        region_agreement([])
+    with pytest.raises(SightlineError, match="no annotated question in common"):
+        role_agreement([])
+
+
+def test_agreement_counts_questions_and_averages_over_them() -> None:
+    first = [row("a", ANSWER, LABEL), row("b", ANSWER), row("c", HALF)]
+    second = [row("a", ANSWER), row("b", ANSWER), row("c", ANSWER)]
+    found = region_agreement(drawn_twice(first, second))
+    assert {name: found[name] for name in ("n", "same_count", "same_roles", "all_matched")} == {
+        "n": 3, "same_count": 2, "same_roles": 2, "all_matched": 2,
+    }  # fmt: skip
+    # a: the one matched pair agrees; b agrees; c: half of the box.
+    assert found["matched_iou"] == pytest.approx((1.0 + 1.0 + 0.5) / 3)
+    # a: 100 of 200 pixels; b: all; c: 50 of 100.
+    assert found["union_iou"] == pytest.approx((0.5 + 1.0 + 0.5) / 3)
+    assert found["first_covered"] == pytest.approx((0.5 + 1.0 + 1.0) / 3)
+    assert found["second_covered"] == pytest.approx((1.0 + 1.0 + 0.5) / 3)
+
+
+def test_roles_are_compared_by_whether_a_question_has_them() -> None:
+    first = [row("a", ANSWER, LABEL), row("b", ANSWER, HALF)]
+    second = [row("a", ANSWER), row("b", ANSWER, LABEL)]
+    found = role_agreement(drawn_twice(first, second))
+    assert found["answer_value"] == RoleAgreement(first=2, second=2, both=2)
+    assert found["field_label"] == RoleAgreement(first=1, second=1, both=0)
+    assert (found["answer_value"].f1, found["field_label"].f1) == (1.0, 0.0)
+    assert math.isnan(found["row_header"].f1)

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, spearmanr
 
-from sightline.errors import SightlineError
 from sightline.statistics.bootstrap import count_blocks
 from sightline.statistics.correlation import (
+    FixedResiduals,
     conditional_residuals,
     conditional_spearman,
-    fixed_residual_draws,
     partial_spearman,
     partial_spearman_draws,
     pearson,
@@ -59,18 +58,10 @@ def test_partial_spearman_is_correlation_of_residual_ranks() -> None:
     z = rng.normal(size=(3, 80))
     x, y = z[0] + rng.normal(size=80), z[0] - z[1] + rng.normal(size=80)
     assert partial_spearman(x, y, list(z)) == pytest.approx(by_least_squares(x, y, list(z)), abs=1e-12)
-
-
-def test_a_control_that_explains_everything_leaves_nothing() -> None:
-    x = np.arange(20.0)
-    assert math.isnan(partial_spearman(x, x**2, [x]))
-
-
-def test_constant_and_repeated_controls_change_nothing() -> None:
-    rng = np.random.default_rng(1)
-    x, y, z = rng.normal(size=(3, 60)) + rng.normal(size=60)
-    once = partial_spearman(x, y, [z])
-    assert partial_spearman(x, y, [z, np.ones(60), z]) == pytest.approx(once, abs=1e-9)
+    once = partial_spearman(x, y, [z[0]])
+    assert partial_spearman(x, y, [z[0], np.ones(80), z[0]]) == pytest.approx(once, abs=1e-9)
+    whole = np.arange(20.0)
+    assert math.isnan(partial_spearman(whole, whole**2, [whole])), "a control that explains everything leaves nothing"
 
 
 def test_refitting_draws_rank_and_regress_the_repeated_rows() -> None:
@@ -125,7 +116,7 @@ def test_fixed_residual_draws_keep_the_residuals() -> None:
     for row in counts.astype(int):
         index = np.repeat(np.arange(24), row[image])
         expected.append(np.corrcoef(left[index], right[index])[0, 1])
-    np.testing.assert_allclose(fixed_residual_draws(left, right, image, counts), expected, atol=1e-12)
+    np.testing.assert_allclose(FixedResiduals.of(left, right, image).at(counts), expected, atol=1e-12)
 
 
 def test_fixed_effects_remove_what_images_and_methods_share() -> None:
@@ -169,17 +160,6 @@ def test_clusters_widen_the_interval() -> None:
     assert rows.value == images.value
 
 
-def test_bad_input_is_one_clear_line() -> None:
-    with pytest.raises(SightlineError, match="at least three rows"):
-        spearman([1.0, 2.0], [1.0, 2.0])
-    with pytest.raises(SightlineError, match="y has shape"):
-        spearman([1.0, 2.0, 3.0], [1.0, 2.0])
-    with pytest.raises(SightlineError, match="not finite"):
-        spearman_interval([1.0, 2.0, np.nan], [1.0, 2.0, 3.0])
-    with pytest.raises(SightlineError, match="every method exactly once"):
-        conditional_spearman([1.0, 2, 3, 4], [4.0, 2, 3, 1], [0, 0, 1, 1], [0, 1, 0, 0], refit=True)
-
-
 @pytest.mark.parametrize("rows", [5, 6, 8])
 def test_draws_of_a_correlation_never_leave_minus_one_to_one(rows: int) -> None:
     """Resamples of a few rows leave residuals that are nearly collinear: their correlation is 1 up to rounding."""
@@ -204,7 +184,7 @@ def test_fixed_residuals_are_correlated_exactly_where_sums_cancel() -> None:
     image = np.array([0, 1, 1, 1, 1])
     centred = [column - column.mean() for column in (left, right)]
     counts = np.array([[0.0, 2.0], [1.0, 1.0]])
-    found = fixed_residual_draws(left, right, image, counts)
+    found = FixedResiduals.of(left, right, image).at(counts)
     assert found[0] == pytest.approx(np.corrcoef(left[1:] - 1e6, right[1:] - 1e6)[0, 1], abs=1e-9)
     assert found[1] == pytest.approx(np.corrcoef(*centred)[0, 1], abs=1e-12)
     assert (np.abs(found) <= 1.0).all()
@@ -225,5 +205,3 @@ def test_many_pairs_at_once_are_the_pairs_one_by_one() -> None:
             )
             by_hand = by_least_squares(predictors[x], outcomes[y], controls)
             assert found.value == pytest.approx(by_hand, abs=1e-12)
-    with pytest.raises(SightlineError, match="different names"):
-        spearman_intervals({"a": columns[0]}, {"a": columns[1]})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +19,26 @@ from sightline.answering.answer_scores import AnswerScores
 from sightline.commands.run import summary
 from sightline.contract.plugins import check_metric
 from sightline.core.row import Column
-from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
 from sightline.gate.rules import find_metric
+from sightline.report.columns import metric_columns
 from sightline.report.sections.geometry import strata_table
 from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.rows.run import load_run
 from sightline.rows.source import read_source
 from sightline.rows.usable import unseen_evidence
-from sightline.statistics.arm_rows import ArmRows
+from sightline.statistics import metrics
+from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.bootstrap import ImageSums
 from sightline.statistics.metrics import (
     METRICS,
     POPULATIONS,
-    answer_metrics,
+    DisplayGroup,
+    Metric,
+    MetricRegistry,
     auroc,
     ece_bin,
-    metric_named,
+    metrics_shown_in,
     point,
     why_not,
 )
@@ -56,49 +61,47 @@ def example() -> ArmRows:
     )
 
 
-def test_answers_by_hand() -> None:
-    found = answer_metrics([True, True, False, False], [1.0, -1.0, 0.0, -2.0])
-    assert found["accuracy"] == 0.5
-    assert found["positive_accuracy"] == 0.5
-    assert found["negative_accuracy"] == 0.5
-    assert found["hfpr"] == 0.5  # the margin 0 says yes at t = 0
-    assert found["yes_rate"] == 0.5
-    assert found["auroc"] == 0.75
-    yes = [1 / (1 + math.exp(-m)) for m in (1.0, -1.0, 0.0, -2.0)]
-    assert found["brier"] == pytest.approx(np.mean([(p - y) ** 2 for p, y in zip(yes, (1, 1, 0, 0), strict=True)]))
-    right = [yes[0], yes[1], 1 - yes[2], 1 - yes[3]]
-    assert found["nll"] == pytest.approx(-np.mean(np.log(right)))
+def points(rows: ArmRows, names: Iterable[str]) -> dict[str, float]:
+    return {name: point(METRICS[name], rows) for name in names}
 
 
-def test_a_threshold_moves_answers_but_not_ranking_or_likelihood() -> None:
+def test_answers_by_hand_and_a_threshold_moves_them_but_not_ranking_or_likelihood() -> None:
     labels, values = [True, True, False, False], [1.0, -1.0, 0.0, -2.0]
-    at_zero, at_half = answer_metrics(labels, values), answer_metrics(labels, values, threshold=0.5)
-    assert at_half["hfpr"] == 0.0
-    assert at_half["accuracy"] == 0.75
-    for name in ("auroc", "ece", "brier", "nll"):
-        assert at_half[name] == at_zero[name]
+    likely = ("auroc", "ece", "brier", "nll")
+    decided = ("accuracy", "positive_accuracy", "negative_accuracy", "hfpr", "yes_rate")
+    at_zero, at_half = (points(ArmRows.of(labels, values, threshold=t), (*decided, *likely)) for t in (0.0, 0.5))
+    assert {name: at_zero[name] for name in decided} == dict.fromkeys(decided, 0.5)  # the margin 0 says yes at t = 0
+    assert at_zero["auroc"] == 0.75
+    yes = [1 / (1 + math.exp(-m)) for m in values]
+    assert at_zero["brier"] == pytest.approx(np.mean([(p - y) ** 2 for p, y in zip(yes, (1, 1, 0, 0), strict=True)]))
+    assert at_zero["nll"] == pytest.approx(-np.mean(np.log([yes[0], yes[1], 1 - yes[2], 1 - yes[3]])))
+    assert (at_half["hfpr"], at_half["accuracy"]) == (0.0, 0.75)
+    assert {name: at_half[name] for name in likely} == {name: at_zero[name] for name in likely}
 
 
 def test_geometry_by_hand() -> None:
-    rows = example()
-    assert point(METRICS["pos_ecr"], rows) == 0.5
-    assert point(METRICS["neg_src"], rows) == 0.5
-    assert point(METRICS["pn_average"], rows) == 0.5
-    assert point(METRICS["anchor_ecr"], rows) == 0.25
-    assert point(METRICS["lpp"], rows) == pytest.approx(0.1)
-    assert point(METRICS["weakly_supported"], rows) == 0.5
-    assert point(METRICS["unsupported"], rows) == 0.5
-    assert point(METRICS["keep"], rows) == pytest.approx(0.4)
+    expected = {
+        "pos_ecr": 0.5, "neg_src": 0.5, "pn_average": 0.5, "anchor_ecr": 0.25, "lpp": 0.1, "weakly_supported": 0.5,
+        "unsupported": 0.5, "keep": 0.4,
+    }  # fmt: skip
+    assert points(example(), expected) == pytest.approx(expected)
 
 
-def test_pn_average_weighs_both_labels_equally_however_many_probes_each_has() -> None:
-    rows = ArmRows.of([True, False, False, False], [0.0] * 4, ecr=[1.0, 0.0, 0.0, 0.0])
-    assert point(METRICS["pn_average"], rows) == 0.5
-
-
-def test_probes_without_regions_do_not_count_as_uncovered() -> None:
-    rows = ArmRows.of([True, True], [1.0, 1.0], ecr=[0.8, 0.0], has_regions=[True, False])
-    assert point(METRICS["pos_ecr"], rows) == 0.8
+@pytest.mark.parametrize(
+    ("name", "rows", "expected"),
+    [
+        # Both labels weigh equally, however many probes each has.
+        ("pn_average", ArmRows.of([True, False, False, False], [0.0] * 4, ecr=[1.0, 0.0, 0.0, 0.0]), 0.5),
+        # Probes without regions do not count as uncovered.
+        ("pos_ecr", ArmRows.of([True, True], [1.0, 1.0], ecr=[0.8, 0.0], has_regions=[True, False]), 0.8),
+        # An impossible answer is clamped, not infinite.
+        ("nll", ArmRows.of([True, False], [-1e6, -1.0]), (-math.log(1e-12) + math.log1p(math.exp(-1.0))) / 2),
+        # Answers without margins still have an accuracy.
+        ("accuracy", ArmRows.of([True, False], predicted=[True, True]), 0.5),
+    ],
+)
+def test_one_metric_by_hand(name: str, rows: ArmRows, expected: float) -> None:
+    assert point(METRICS[name], rows) == pytest.approx(expected)
 
 
 @given(margins, st.data())
@@ -115,10 +118,6 @@ def test_auroc_is_the_normalised_mann_whitney_statistic(values: list[int], data:
 def test_ece_bins_are_left_closed_and_the_last_holds_one() -> None:
     assert ece_bin(np.array([0.0, 1 / 15, 7 / 15, 14 / 15, 1.0])).tolist() == [0, 1, 7, 14, 14]
     assert ece_bin(np.array([np.nextafter(7 / 15, 0)])).tolist() == [6]
-
-
-def test_nll_of_an_impossible_answer_is_clamped_not_infinite() -> None:
-    assert answer_metrics([True, False], [-1e6, -1.0])["nll"] < 14.2
 
 
 def test_every_metric_names_a_population_and_reads_only_what_it_needs() -> None:
@@ -141,8 +140,11 @@ def test_the_bootstrap_statistic_at_one_count_per_image_is_the_point_estimate() 
     rows = example()
     known = [metric for metric in METRICS.values() if not why_not(metric, rows)]
     assert len(known) > 12
-    found = ImageSums.of(rows, known).point()
+    found = ImageSums.of(rows, known).point
     assert found == pytest.approx([point(metric, rows) for metric in known], abs=1e-15)
+
+
+UNKNOWN = ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True])
 
 
 @pytest.mark.parametrize(
@@ -156,16 +158,8 @@ def test_the_bootstrap_statistic_at_one_count_per_image_is_the_point_estimate() 
         (ArmRows.of([True], predicted=[True]), "brier", "no margin"),
         (ArmRows.of([True], ecr=[1.0]), "accuracy", "no prediction"),
         (ArmRows.of([True], [1.0], ecr=[1.0], has_regions=[False]), "pos_ecr", "there are no positives with regions"),
-        (
-            ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True]),
-            "pos_ecr",
-            "1 of 1 values of 'ecr' are not finite",
-        ),
-        (
-            ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True]),
-            "weakly_supported",
-            "values of 'ecr' are not finite",
-        ),
+        (UNKNOWN, "pos_ecr", "1 of 1 values of 'ecr' are not finite"),
+        (UNKNOWN, "weakly_supported", "values of 'ecr' are not finite"),
         (ArmRows.of([True], [1.0], ecr=[1.0], all_half=[0.7]), "all_half", "'all_half' has values other than 0 and 1"),
         (ArmRows.of([True], [-1.0], ecr=[1.0]), "weakly_supported", "there are no correctly answered positives"),
     ],
@@ -173,28 +167,6 @@ def test_the_bootstrap_statistic_at_one_count_per_image_is_the_point_estimate() 
 def test_what_cannot_be_computed_is_nan_with_a_reason(rows: ArmRows, name: str, words: str) -> None:
     assert words in why_not(METRICS[name], rows)
     assert math.isnan(point(METRICS[name], rows))
-
-
-def test_the_documentation_lists_every_metric_as_defined() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "statistics.md").read_text()
-    for metric in METRICS.values():
-        line = f"| `{metric.name}` | {metric.label} | {metric.definition} | {metric.over} | {metric.better} |"
-        assert line in page, line
-
-
-def test_answers_without_margins_still_have_an_accuracy() -> None:
-    assert point(METRICS["accuracy"], ArmRows.of([True, False], predicted=[True, True])) == 0.5
-
-
-def test_bad_arrays_are_named() -> None:
-    with pytest.raises(SightlineError, match=r"ecr has shape \(1,\)"):
-        ArmRows.of([True, False], [1.0, 2.0], ecr=[1.0])
-    with pytest.raises(SightlineError, match="labels must be true or false"):
-        ArmRows.of(["yes", "no"], [1.0, 2.0])
-    with pytest.raises(SightlineError, match="no rows"):
-        ArmRows.of([], [])
-    with pytest.raises(SightlineError, match="unknown metric 'acuracy'"):
-        metric_named("acuracy")
 
 
 # Metrics over rows whose answers are words: what applies, what does not, and what it is called.
@@ -271,7 +243,8 @@ def test_a_gate_reads_the_scores_by_their_names(spelled: str, name: str) -> None
     assert find_metric(spelled) == name
 
 
-def open_run(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def open_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose rows are answers in words, right where the yes/no answer of the synthetic run was."""
 
     def spelled(row: dict[str, Any]) -> None:
@@ -280,35 +253,38 @@ def open_run(folder: Path) -> Path:
         for name in ("margin", "loss_yes", "loss_no", "greedy_yes", "greedy_no"):
             del row[name]
 
+    folder = tmp_path_factory.mktemp("words") / "run"
     return make_run(folder, images=12, arms=("full", "target:0.3"), edit_row=spelled, scorer_columns=OPEN_COLUMNS)
 
 
-def test_tables_about_words_show_scores_and_leave_out_false_alarms(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "run")
-    told = summary(load_run(run).frame())
+def test_tables_about_words_show_scores_and_speak_of_answers_and_not_of_yes(open_run: Path) -> None:
+    told = summary(load_run(open_run).frame())
     assert list(told.columns[:5]) == ["arm", "Keep", "Score", "Accuracy", "ECR"]
-    made = summarise(read_source([run]), draws=50)
+    source = read_source([open_run])
+    made = summarise(source, draws=50)
+    assert not [note for note in source.notes if "every probe has label" in note]
+    assert made.says_nothing == {}  # all labels are "no", and an answer in words cannot be guessed with one half
     titles = [column.title for column in main_table(made).columns]
     assert titles == ["Arm", "Keep", "Score", "Accuracy", "Exact", "ECR", "AnchorECR", "Unsupported"]
     assert set(made.differences["metric"]) == {
         "score", "accuracy", "exact", "pos_ecr", "anchor_ecr", "weakly_supported", "unsupported",
     }  # fmt: skip
-    full, arm = (verdict.words for verdict in verdicts(read_source([run]), made))
+    full, arm = (verdict.words for verdict in verdicts(source, made))
     assert full.startswith("is the reference: score ")
     assert "; score " in arm
     assert "% of 21 correct answers are unsupported" in arm
-
-
-def test_a_report_about_words_speaks_of_answers_and_not_of_yes(tmp_path: Path) -> None:
-    source = read_source([open_run(tmp_path / "run")])
-    made = summarise(source, draws=50)
-    assert not [note for note in source.notes if "every probe has label" in note]
-    assert made.says_nothing == {}  # all labels are "no", and an answer in words cannot be guessed with one half
     (words,) = headlines(source, made)
-    assert "correct answer" in words
-    assert "yes answer" not in words
-    strata = strata_table(source).frame
-    assert set(strata["arm"]) == {"full", "target:0.3"}
+    assert ("correct answer" in words, "yes answer" in words) == (True, False)
+    assert set(strata_table(source).frame["arm"]) == {"full", "target:0.3"}
+
+
+def test_the_gate_decides_on_scores(open_run: Path) -> None:
+    rules = ["score(full) >= 0.25", "exact(target:0.3) - exact(full) >= -1", "anls(full) >= 0.5"]
+    (score, difference, missing), _ = run_gate(open_run, rules, least_n=1, draws=50)
+    assert score.passed
+    assert difference.passed
+    assert missing.verdict == "undecided"
+    assert "no column 'anls'" in missing.words
 
 
 def test_tables_about_yes_and_no_show_no_scores_of_words(tmp_path: Path) -> None:
@@ -318,16 +294,6 @@ def test_tables_about_yes_and_no_show_no_scores_of_words(tmp_path: Path) -> None
     assert {"hFPR", "PosECR", "NegSRC", "AUROC"} <= titles
     assert not {"Score", "Exact", "ECR"} & titles
     assert "score" not in set(made.differences["metric"])
-
-
-def test_the_gate_decides_on_scores(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "run")
-    rules = ["score(full) >= 0.25", "exact(target:0.3) - exact(full) >= -1", "anls(full) >= 0.5"]
-    (score, difference, missing), _ = run_gate(run, rules, least_n=1, draws=50)
-    assert score.passed
-    assert difference.passed
-    assert missing.verdict == "undecided"
-    assert "no column 'anls'" in missing.words
 
 
 # What a crop cut away is told apart from what pruning took, in numbers and in words.
@@ -342,30 +308,22 @@ def rows(covered: list[float] = COVERED) -> ArmRows:
     return ArmRows.of(LABELS, np.ones(6), ecr=covered, anchor_ecr=np.asarray(covered) / 2, visible=VISIBLE)
 
 
-def value(name: str, of: ArmRows) -> float:
-    assert why_not(METRICS[name], of) == ""
-    return point(METRICS[name], of)
-
-
-def test_full_is_exactly_one_relative_to_what_is_visible() -> None:
-    full = rows(VISIBLE)
-    assert value("pos_ecr", full) == value("visible_evidence", full) == pytest.approx(2.3 / 4)
-    assert value("relative_pos_ecr", full) == 1.0
-    assert value("relative_neg_src", full) == 1.0
-
-
-def test_evidence_that_is_nowhere_visible_counts_in_no_relative_coverage() -> None:
-    pruned = rows()
-    assert value("relative_pos_ecr", pruned) == pytest.approx((0.5 + 1.0 + 0.0) / 3)
-    assert value("relative_anchor_ecr", pruned) == pytest.approx((0.25 + 0.5 + 0.0) / 3)
-    assert value("relative_neg_src", pruned) == 0.25
-
-
-def test_an_unsupported_answer_is_blamed_on_pruning_only_where_there_was_something_to_prune() -> None:
-    assert value("unsupported", rows()) == 2 / 4
-    assert value("unsupported_by_pruning", rows()) == 1 / 3
-    assert value("unsupported", rows(VISIBLE)) == 1 / 4
-    assert value("unsupported_by_pruning", rows(VISIBLE)) == 0.0
+@pytest.mark.parametrize(
+    ("covered", "expected"),
+    [
+        # Full is exactly one relative to what is visible.
+        (VISIBLE, {"pos_ecr": 2.3 / 4, "visible_evidence": 2.3 / 4, "relative_pos_ecr": 1.0, "relative_neg_src": 1.0,
+                   "unsupported": 1 / 4, "unsupported_by_pruning": 0.0}),
+        # Evidence that is nowhere visible counts in no relative coverage, and is not blamed on pruning.
+        (COVERED, {"relative_pos_ecr": 1.5 / 3, "relative_anchor_ecr": 0.75 / 3, "relative_neg_src": 0.25,
+                   "unsupported": 2 / 4, "unsupported_by_pruning": 1 / 3}),
+    ],
+    ids=["full", "pruned"],
+)  # fmt: skip
+def test_what_a_crop_cut_away_is_told_apart_from_what_pruning_took(
+    covered: list[float], expected: dict[str, float]
+) -> None:
+    assert points(rows(covered), expected) == pytest.approx(expected, abs=1e-15)
 
 
 def test_rows_without_the_column_have_no_relative_coverage_and_say_so() -> None:
@@ -396,7 +354,126 @@ def test_positives_outside_the_crop_are_counted_once_whatever_the_arms(visible: 
     found = unseen_evidence(positives_seen(visible))
     assert found.startswith(words)
     assert bool(found) == bool(words)
+    assert unseen_evidence(positives_seen(visible).drop(columns="visible")) == ""
 
 
-def test_rows_that_do_not_know_what_is_visible_warn_of_nothing() -> None:
-    assert unseen_evidence(positives_seen([0.0]).drop(columns="visible")) == ""
+# A metric is one registered object: it appears wherever it says, without a list being edited.
+
+
+@pytest.fixture
+def prompt_length() -> Iterator[Metric]:
+    """A metric over a column that no other metric reads."""
+
+    @metrics.metric(
+        "prompt_length",
+        "Prompt",
+        "mean tokens of the pruned prompt",
+        better="lower",
+        needs=("sequence_pruned",),
+        shown_in=("main", "terminal"),
+        aliases=("tokens",),
+        limits=(0.0, 900.0),
+    )
+    def prompt_length(rows: ArmRows) -> FloatArray:
+        return rows.columns["sequence_pruned"]
+
+    yield prompt_length
+    del METRICS._entries["prompt_length"]
+
+
+def test_a_new_metric_stands_in_the_main_table_the_terminal_the_csv_and_the_gate(
+    prompt_length: Metric, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3"))
+    source = read_source([run])
+    table = main_table(summarise(source, draws=20))
+    assert [column.title for column in table.columns][-1] == "Prompt"
+    assert "prompt_length,prompt_length_low,prompt_length_high" in table.csv().splitlines()[0]
+    lengths = load_run(run).frame().groupby("arm")["sequence_pruned"].mean()
+    assert summary(load_run(run).frame()).set_index("arm")["Prompt"].to_dict() == pytest.approx(lengths.to_dict())
+    (outcome,), _ = run_gate(run, ["tokens(target:0.3) <= 1000"], least_n=1, draws=20)
+    assert outcome.passed
+    assert outcome.value == pytest.approx(lengths["target:0.3"])
+
+
+def test_a_boolean_column_that_a_scorer_added_is_read_by_name() -> None:
+    frame = pd.DataFrame(
+        {
+            "arm": "a", "probe_id": ["p", "q"], "image_id": ["1", "2"], "label": ["yes", "no"], "correct": [True, True],
+            "refused": [True, False],
+        }
+    )  # fmt: skip
+
+    def refused(rows: ArmRows) -> FloatArray:
+        return rows.columns["refused"]
+
+    METRICS.add("refusals", Metric("refusals", "Refusals", "share", "lower", "all probes", ("refused",), refused))
+    try:
+        assert arm_points(frame, ["refusals", "accuracy"]) == {"refusals": 0.5, "accuracy": 1.0}
+    finally:
+        del METRICS._entries["refusals"]
+
+
+def test_a_metric_of_another_package_comes_in_through_its_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decorated and named in an entry point too, as a package would do it: that is one metric, not two."""
+    (tmp_path / "outside_metrics.py").write_text(
+        textwrap.dedent(
+            """
+            from sightline.statistics.metrics import METRICS, metric
+
+            @metric("outside", "Outside", "always one", better="neither", needs=("keep",))
+            def outside(rows):
+                return rows.columns["keep"] * 0 + 1
+            """
+        )
+    )
+    package = tmp_path / "outside_metrics-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-metrics\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[sightline.metrics]\noutside = outside_metrics:outside\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    fresh = MetricRegistry("metric", group="sightline.metrics")
+    monkeypatch.setattr(fresh, "_entries", dict(METRICS._entries))
+    monkeypatch.setattr("sightline.statistics.metrics.METRICS", fresh)
+    assert "outside" in fresh.names()
+    assert fresh.get("outside").label == "Outside"
+    assert [known.name for known in fresh.values() if "main" in known.shown_in][-1] == "outside"
+
+
+TABLES: dict[DisplayGroup, str] = {
+    "main": "keep score accuracy hfpr exact auroc pos_ecr relative_pos_ecr anchor_ecr neg_src unsupported "
+    "unsupported_by_pruning",
+    "calibration": "yes_rate positive_accuracy negative_accuracy ece brier nll",
+    "geometry": "visible_evidence pos_ecr relative_pos_ecr anchor_ecr relative_anchor_ecr relative_neg_src pn_average "
+    "anchor_pn_average lpp geo_f1 center_recall patch_recall worst_region all_half",
+    "differences": "score accuracy positive_accuracy hfpr exact auroc pos_ecr anchor_ecr neg_src weakly_supported "
+    "unsupported",
+}
+
+
+def test_every_table_has_the_metrics_it_had_and_names_and_labels_are_used_once() -> None:
+    for group, names in TABLES.items():
+        assert [known.name for known in metrics_shown_in(group)] == names.split()
+    assert [column.key for column in metric_columns("main") if not column.interval] == ["keep"]
+    assert len(METRICS.names()) == len(set(METRICS.names())) == len({known.label for known in METRICS.values()})
+
+
+def test_answers_of_any_kind_are_positives_answered_right_or_not() -> None:
+    frame = pd.DataFrame(
+        {
+            "arm": "a", "probe_id": list("pqr"), "image_id": list("123"), "label": ["14.50", "closed", "exit"],
+            "predicted": ["14.50", "close", "exit"], "correct": [True, False, True], "ecr": [1.0, 0.5, 0.0],
+        }
+    )  # fmt: skip
+    rows = arm_rows(frame)
+    assert rows.labels.all()
+    line = arm_summary(frame, draws=50).iloc[0]
+    assert line["accuracy"] == pytest.approx(2 / 3)
+    assert line["unsupported"] == 0.5
+    assert line["pos_ecr"] == 0.5
+    assert np.isnan([line["hfpr"], line["auroc"], line["yes_rate"]]).all()
+    about = "yes_rate, positive_accuracy, negative_accuracy, balanced_accuracy, hfpr"
+    assert f"{about}: the answers are not yes or no" in line["reason"]
+    assert "the rows have no margin" in line["reason"]

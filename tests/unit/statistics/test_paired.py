@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from sightline.analysis.comparison import clustered_mean
-from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import SEED, count_blocks, difference_interval, replicate
 from sightline.statistics.intervals import percentile_interval, wilson
@@ -31,7 +31,6 @@ from sightline.statistics.paired import (
     holm,
     image_differences,
     images_needed,
-    is_noninferior,
     mcnemar,
     mcnemar_p,
     sign_flip_p,
@@ -81,22 +80,10 @@ def test_percentiles_skip_undefined_draws() -> None:
     assert all(math.isnan(bound) for bound in percentile_interval(np.array([np.nan])))
 
 
-def test_bad_counts_are_named() -> None:
-    with pytest.raises(SightlineError, match="negative"):
-        mcnemar_p(-1, 2)
-    with pytest.raises(SightlineError, match="11 successes in 10"):
-        wilson(11, 10)
-    with pytest.raises(SightlineError, match="differ in length"):
-        mcnemar([1, 0], [1])
-
-
 def test_holm_multiplies_the_smallest_by_the_size_of_the_family_and_never_turns_the_order() -> None:
     # By hand: 0.01 x 4, 0.02 x 3, 0.03 x 2 (the same 0.06), 0.04 x 1 (raised to 0.06).
     assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
-    assert holm([]) == []
-    with pytest.raises(SightlineError, match="between 0 and 1"):
-        holm([0.1, math.nan])
+    assert (holm([0.5, 0.9]), holm([])) == ([1.0, 1.0], [])
 
 
 # Paired scores over examples: the machinery against plain loops, and against the counts that the paper printed.
@@ -142,21 +129,23 @@ def test_images_are_drawn_with_all_their_questions() -> None:
     assert np.ptp(draws_of(together)) > 1.2 * np.ptp(draws_of(alone))
 
 
-def test_a_seed_gives_the_same_draws_and_another_seed_others() -> None:
-    values = differences(30)
-    first, again, other = (draws_of(ScoreDifferences.of(values, draws=DRAWS, seed=seed)) for seed in (1, 1, 2))
+def test_draws_follow_seed_and_purpose_and_are_as_many_as_the_protocols() -> None:
+    values = differences(50, 1)
+    first, again, other, b = (
+        draws_of(ScoreDifferences.of(values, draws=DRAWS, seed=seed, purpose=f"examples of {name}"))[:, 0]
+        for seed, name in ((1, "a"), (1, "a"), (2, "a"), (1, "b"))
+    )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+    assert abs(np.corrcoef(first, b)[0, 1]) < 0.2, "benchmarks of one size are not resampled alike"
+    assert ScoreDifferences.of(differences(10)).estimate(0).valid_draws == EXAMPLE_DRAWS == 20_000
 
 
-def test_the_usual_number_of_draws_is_the_protocols() -> None:
-    assert EXAMPLE_DRAWS == 20_000
-    assert ScoreDifferences.of(differences(10)).estimate(0).valid_draws == 20_000
-
-
-def test_wins_losses_and_ties_count_examples() -> None:
+def test_a_tally_counts_examples_and_one_of_them_has_no_interval() -> None:
     found = ScoreDifferences.of(np.array([[0.5], [-0.1], [0.0], [1e-14], [0.2]]), draws=DRAWS)
     assert found.tallies == (WinLossTie(2, 1, 2),)
+    one = ScoreDifferences.of(np.array([[0.4]]), draws=DRAWS).estimate(0)
+    assert (one.value, np.isnan([one.low, one.high]).all(), "two examples" in one.reason) == (0.4, True, True)
 
 
 def test_benchmarks_weigh_the_same_however_large_they_are() -> None:
@@ -174,34 +163,12 @@ def test_benchmarks_weigh_the_same_however_large_they_are() -> None:
     assert float(draws_of(pooled)[:, 0].var()) == pytest.approx(sum(spread) / 4, rel=0.25)
 
 
-def test_benchmarks_of_one_size_are_not_resampled_alike() -> None:
-    values = differences(50, 1)
-    same = [draws_of(ScoreDifferences.of(values, draws=DRAWS, purpose=f"examples of {name}")) for name in "ab"]
-    assert abs(np.corrcoef(same[0][:, 0], same[1][:, 0])[0, 1]) < 0.2
-
-
-def test_one_example_has_a_difference_and_no_interval() -> None:
-    found = ScoreDifferences.of(np.array([[0.4]]), draws=DRAWS).estimate(0)
-    assert found.value == 0.4
-    assert np.isnan([found.low, found.high]).all()
-    assert "two examples" in found.reason
-
-
-@pytest.mark.parametrize("broken", [np.zeros((0, 1)), np.array([[np.nan]]), np.zeros(3)])
-def test_what_cannot_be_paired_is_refused(broken: np.ndarray) -> None:
-    with pytest.raises(SightlineError, match="paired comparison needs"):
-        ScoreDifferences.of(broken)
-
-
 def test_sign_flips_approach_the_exact_test() -> None:
     change = np.array([0.9, 0.4, -0.1, 0.3, 0.7, 0.0, 0.5, -0.2])
     moved = change[change != 0.0]
     sums = [abs(float(np.dot(signs, moved))) for signs in itertools.product((-1.0, 1.0), repeat=len(moved))]
     exact = float(np.mean(np.array(sums) >= abs(moved.sum()) - 1e-12))
     assert sign_flip_p(change) == pytest.approx(exact, abs=0.01)
-
-
-def test_without_a_difference_nothing_is_found_and_a_large_one_is_sure() -> None:
     assert sign_flip_p([0.0, 0.0]) == 1.0
     assert sign_flip_p(np.full(60, 0.3), draws=999) == 1 / 1000
 
@@ -229,34 +196,6 @@ def published(evidence: Path) -> list[dict[str, float]]:
     return found
 
 
-def test_published_tallies_add_up_and_differences_lie_in_their_intervals(evidence: Path) -> None:
-    rows = published(evidence)
-    assert len(rows) == 16 + 8 + 4 + 3
-    for row in rows:
-        assert row["win"] + row["loss"] + row["tie"] == row["n"]
-        assert row["low"] < row["diff"] < row["high"]
-        assert -row["loss"] / row["n"] <= row["diff"] <= row["win"] / row["n"]
-
-
-def test_published_differences_are_those_of_the_published_scores(evidence: Path) -> None:
-    runs = {(r["model"], r["task"], r["method"], r["budget"]): r for r in table(evidence / "full_open_ocr_qa_runs.csv")}
-    for row in runs.values():
-        assert float(row["paired_delta"]) == pytest.approx(float(row["pruned_score"]) - float(row["full_score"]))
-    for row in table(evidence / "full_open_ocr_qa_matched_comparisons.csv"):
-        scores = [
-            float(runs[row["model"], row["task"], name, row["budget"]]["pruned_score"])
-            for name in row["comparison"].split(" minus ")
-        ]
-        assert float(row["paired_delta"]) == pytest.approx(scores[0] - scores[1])
-    for row in table(evidence / "full_open_ocr_qa_recovery.csv"):
-        method = "Target-Grid" if row["model"].startswith("Qwen") else "Target"
-        scores = [
-            float(runs[row["model"], row["task"], method, budget]["pruned_score"])
-            for budget in row["comparison"].split(" minus ")
-        ]
-        assert float(row["paired_recovery"]) == pytest.approx(scores[0] - scores[1])
-
-
 def test_our_intervals_bound_the_published_ones_between_what_their_counts_allow(evidence: Path) -> None:
     """No per-question scores are published. Given win, loss and tie, an interval is widest where every change is 1 and
     narrowest where all wins are alike and all losses are, so far apart that the printed difference comes out."""
@@ -279,6 +218,7 @@ def test_the_named_number_of_images_has_the_named_power_in_simulated_studies() -
     pilot = rng.choice([-0.5, 0.0, 0.5], size=1000, p=[0.15, 0.6, 0.25])
     shift = 0.08
     images = images_needed(pilot, shift)
+    assert images_needed(np.zeros(10), 0.01) == 2, "without spread any difference shows"
     assert images_needed(pilot, -shift) == images < images_needed(pilot, shift / 2)
     centred = pilot - pilot.mean()
     found, studies = 0, 1000
@@ -306,20 +246,6 @@ def test_image_differences_have_the_variance_of_the_paired_bootstrap(name: str) 
     assert shares.mean() == pytest.approx(difference_interval(arms[0], arms[1], metric, draws=10).value, abs=0.01)
 
 
-def test_no_spread_means_any_difference_shows() -> None:
-    assert images_needed(np.zeros(10), 0.01) == 2
-
-
-def test_bad_plans_are_named() -> None:
-    with pytest.raises(SightlineError, match="at least two images"):
-        images_needed([0.1], 0.1)
-    with pytest.raises(SightlineError, match="difference of 0"):
-        images_needed([0.1, 0.2], 0.0)
-    single_class = ArmRows.of([True, True], [1.0, 2.0])
-    with pytest.raises(SightlineError, match="power for hfpr cannot be computed: there are no negatives"):
-        image_differences(single_class, single_class, METRICS["hfpr"])
-
-
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
@@ -332,47 +258,34 @@ def test_bad_plans_are_named() -> None:
         ((0.0, -0.00001, 0.00001), "not distinguishable from Full: -0.00001 to +0.00001"),
         ((math.nan, 0.0, 0.0), "not computed"),
         ((0.1, math.nan, math.nan), "not computed"),
+        ((0.1, 0.05, 0.15, "random@0.30"), "higher than random@0.30 by 0.100 (0.050 to 0.150)"),
     ],
 )
-def test_differences_in_words(numbers: tuple[float, float, float], words: str) -> None:
+def test_differences_in_words(numbers: Any, words: str) -> None:
     assert describe_difference(*numbers) == words
 
 
-def test_another_reference_is_named() -> None:
-    assert describe_difference(0.1, 0.05, 0.15, reference="random@0.30").startswith("higher than random@0.30 by")
-
-
-def test_noninferiority_needs_the_whole_interval() -> None:
-    assert is_noninferior(-0.014, 0.020, 0.02, "higher")
-    assert not is_noninferior(-0.025, 0.020, 0.02, "higher")
-    assert is_noninferior(-0.05, 0.019, 0.02, "lower")
-    assert not is_noninferior(-0.05, 0.02, 0.02, "lower")
-
-
-def test_noninferiority_in_words() -> None:
-    shown = describe_noninferiority(-0.014, 0.020, 0.02)
-    assert shown == "not inferior to Full by more than 0.020: at worst 0.014"
-    open_question = describe_noninferiority(-0.025, 0.020, 0.02)
-    assert open_question == "non-inferiority to Full within 0.020 not shown: may be worse by 0.025"
-    worse = describe_noninferiority(0.202, 0.290, 0.02, better="lower")
-    assert worse == "inferior to Full by more than 0.020: at best 0.202"
-    assert describe_noninferiority(math.nan, 0.0, 0.02) == "not computed"
-    with pytest.raises(SightlineError, match="must be positive"):
-        describe_noninferiority(-0.1, 0.1, 0.0)
+@pytest.mark.parametrize(
+    ("low", "high", "better", "words"),
+    [
+        (-0.014, 0.020, "higher", "not inferior to Full by more than 0.020: at worst 0.014"),
+        (-0.025, 0.020, "higher", "non-inferiority to Full within 0.020 not shown: may be worse by 0.025"),
+        (-0.05, 0.019, "lower", "not inferior to Full by more than 0.020: at worst 0.019"),
+        (-0.05, 0.02, "lower", "non-inferiority to Full within 0.020 not shown: may be worse by 0.020"),
+        (0.202, 0.290, "lower", "inferior to Full by more than 0.020: at best 0.202"),
+        (math.nan, 0.0, "higher", "not computed"),
+    ],
+)
+def test_noninferiority_needs_the_whole_interval(low: float, high: float, better: Any, words: str) -> None:
+    assert describe_noninferiority(low, high, 0.02, better) == words
 
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (-0.01, 0.015, "equal"),
-        (-0.01, 0.03, "open"),
-        (-0.5, 0.5, "open"),
-        (0.021, 0.04, "different"),
-        (-0.3, -0.1, "different"),
-        (math.nan, math.nan, "open"),
+        (-0.01, 0.015, "equal"), (-0.01, 0.03, "open"), (-0.5, 0.5, "open"), (0.021, 0.04, "different"),
+        (-0.3, -0.1, "different"), (math.nan, math.nan, "open"),
     ],
-)
+)  # fmt: skip
 def test_equality_is_shown_by_two_bounds_and_never_by_want_of_images(low: float, high: float, verdict: str) -> None:
     assert equivalence(low, high, 0.02) == verdict
-    with pytest.raises(SightlineError, match="must be positive"):
-        equivalence(low, high, 0.0)

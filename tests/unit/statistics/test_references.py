@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,16 @@ from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.bootstrap import SEED, ImageSums
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.correlation import (
+    FixedResiduals,
     conditional_residuals,
     conditional_spearman,
-    fixed_residual_draws,
     partial_spearman,
     partial_spearman_draws,
     pearson,
     spearman,
 )
 from sightline.statistics.intervals import percentile_interval, wilson
-from sightline.statistics.metrics import METRICS, auroc, expected_calibration_error, point
+from sightline.statistics.metrics import METRICS, auroc, ece_bin, point
 from sightline.statistics.paired import mcnemar, mcnemar_p, seed_summary, two_stage_difference, two_stage_draws
 from sightline.statistics.thresholds import accuracy_optimal
 from tests.unit.statistics.golden_rows import (
@@ -82,28 +81,25 @@ def test_occlusion_summaries_by_view(data: Path, analysis: Path) -> None:
         "qwen": "bbox_occlusion_qwen_textocr_hard_200/qwen3_8b_direct_802816",
         "llava": "bbox_occlusion_cross_model_textocr_hard_100/llava15_7b_direct",
     }
+    columns = {
+        "acc": "accuracy", "pos_acc": "positive_accuracy", "neg_acc": "negative_accuracy", "hFPR": "hfpr",
+        "yes_rate": "yes_rate",
+    }  # fmt: skip
     for model, run in runs.items():
         for row in table(analysis / f"occlusion_{model}" / f"{model}_summary.csv"):
             frame = run_frame(data, run, row["view"])
             arm = ArmRows.of(frame["polarity"] == "positive", frame["margin"], frame["image_id"])
-            for column, name in {
-                "acc": "accuracy", "pos_acc": "positive_accuracy", "neg_acc": "negative_accuracy", "hFPR": "hfpr",
-                "yes_rate": "yes_rate",
-            }.items():  # fmt: skip
-                assert value(arm, name) == pytest.approx(float(row[column]), abs=EXACT)
+            found = {column: value(arm, name) for column, name in columns.items()}
+            assert found == pytest.approx({column: float(row[column]) for column in columns}, abs=EXACT)
 
 
-def test_confirmation_method_summary_to_its_six_decimals(data: Path, analysis: Path) -> None:
-    prefix = {"qwen": "qwen3_8b", "llava": "llava15_7b"}
-    for row in table(analysis / "confirmation_method_summary.csv"):
-        model, _, method = row["run"].partition("_")
-        name = method if method == "full" else f"{method[:-2]}_0p{method[-2:]}"
-        arm = run_rows(data, f"textocr_confirmation/{prefix[model]}_{name}")
-        for column, metric in {
-            "accuracy": "accuracy", "hFPR": "hfpr", "PosECR": "pos_ecr", "NegSRC": "neg_src",
-            "PosAnchorECR": "anchor_ecr",
-        }.items():  # fmt: skip
-            assert f"{value(arm, metric):.6f}" == row[column], (row["run"], metric)
+MODELS = {"qwen": "qwen3_8b", "llava": "llava15_7b"}
+
+
+def confirmation(data: Path, model: str, method: str) -> ArmRows:
+    """``target30`` is the run ``target_0p30``."""
+    name = method if method == "full" else f"{method[:-2]}_0p{method[-2:]}"
+    return run_rows(data, f"textocr_confirmation/{MODELS[model]}_{name}")
 
 
 def test_mcnemar_and_differences_of_the_paired_statistics(data: Path, analysis: Path) -> None:
@@ -156,47 +152,19 @@ def test_calibration_of_the_scope_ablation(data: Path, analysis: Path) -> None:
         assert found == pytest.approx({column: report[split][arm][column] for column in columns}, abs=EXACT)
 
 
-def test_image_free_controls_at_their_fixed_thresholds(data: Path, analysis: Path) -> None:
-    matched = {
-        "qwen": "qwen_small_conf/full_200704",
-        "llava": "textocr_confirmation/llava15_7b_full",
-        "internvl": "internvl_textocr_hard/internvl35_8b_textocr_hard_full1000_direct",
-    }
-    columns = {
-        "accuracy": "accuracy", "positive_accuracy": "positive_accuracy", "hfpr": "hfpr", "auroc": "auroc",
-        "negative_accuracy": "negative_accuracy", "yes_rate": "yes_rate",
-    }  # fmt: skip
-    for row in table(analysis / "image_free" / "image_free_summary.csv"):
-        model, condition = row["model_key"], row["condition"]
-        is_matched = condition == "matched_image_full"
-        run = matched[model] if is_matched else f"problem_optimization_audit/image_free_controls/{model}/{condition}"
-        frame = run_frame(data, run)
-        if model == "internvl":  # its threshold was chosen on the development split, so only the rest is evaluated
-            frame = frame[~development(frame)]
-        labels = frame["polarity"] == "positive"
-        arm = ArmRows.of(labels, frame["margin"], frame["image_id"], threshold=float(row["threshold"]))
-        for column, name in columns.items():
-            assert value(arm, name) == pytest.approx(float(row[column]), abs=EXACT), (model, condition, name)
-
-
-def test_random_seed_summary(data: Path, analysis: Path) -> None:
-    folder = analysis / "random_seed_confirmation"
+@pytest.mark.parametrize("folder", ["golden_e2e/analysis/random_seed_confirmation", "protocol/paper_evidence"])
+def test_random_seed_summary_has_the_population_standard_deviation(data: Path, folder: str) -> None:
     names = {"accuracy": "accuracy", "hFPR": "hfpr", "PosECR": "pos_ecr"}
-    seeds = table(folder / "per_seed_metrics.csv")
-    arms = [run_rows(data, f"textocr_confirmation/{row['run']}") for row in seeds]
-    for row in table(folder / "random_seed_summary.csv"):
-        values = [value(arm, names[row["metric"]]) for arm in arms]
-        assert values == pytest.approx([float(seed[row["metric"]]) for seed in seeds], abs=EXACT)
+    seeds = table(data / folder / "per_seed_metrics.csv")
+    for row in table(data / folder / "random_seed_summary.csv"):
+        values = [float(seed[row["metric"]]) for seed in seeds]
+        if folder.startswith("golden"):
+            arms = [run_rows(data, f"textocr_confirmation/{seed['run']}") for seed in seeds]
+            assert [value(arm, names[row["metric"]]) for arm in arms] == pytest.approx(values, abs=EXACT)
         found = seed_summary(values)
-        assert [found.mean, found.sd] == pytest.approx([float(row["mean"]), float(row["population_sd"])], abs=EXACT)
-
-
-def test_box_source_geometry_averages_over_both_labels(data: Path, analysis: Path) -> None:
-    row = next(r for r in table(analysis / "box_robustness" / "box_robustness_summary.csv") if r["variant"] == "gt")
-    arm = run_rows(data, row["score_dir"].removeprefix("runs/"))
-    assert value(arm, "pn_average") == pytest.approx(float(row["true_ECR"]), abs=EXACT)
-    assert value(arm, "pos_ecr") == pytest.approx(float(row["true_positive_ECR"]), abs=EXACT)
-    assert not math.isnan(value(arm, "center_recall"))
+        assert found.seeds == int(row["n_random_seeds"])
+        expected = [float(row[key]) for key in ("mean", "population_sd", "minimum", "maximum")]
+        assert [found.mean, found.sd, found.minimum, found.maximum] == pytest.approx(expected, abs=1e-15)
 
 
 # Intervals of the reference analyses, from our statistics fed with the draws of each convention it used.
@@ -211,15 +179,13 @@ def metric_draws(rows: ArmRows, name: str, weights: FloatArray) -> FloatArray:
 
 
 def test_image_cluster_differences_under_the_twister_and_floor_index_percentiles(data: Path, analysis: Path) -> None:
-    prefix = {"qwen": "qwen3_8b", "llava": "llava15_7b"}
     columns = [
         ("acc", "accuracy"), ("hFPR", "hfpr"), ("ECR", "pn_average"), ("PosECR", "pos_ecr"), ("NegSRC", "neg_src"),
         ("PosAnchorECR", "anchor_ecr"),
     ]  # fmt: skip
     for row in table(analysis / "confirmation_image_cluster_stats.csv"):
         model, _, pair = row["comparison"].partition("_")
-        runs = [n if n == "full" else f"{n[:-2]}_0p{n[-2:]}" for n in pair.split("_vs_")]
-        left, right = (run_rows(data, f"textocr_confirmation/{prefix[model]}_{run}") for run in runs)
+        left, right = (confirmation(data, model, method) for method in pair.split("_vs_"))
         for offset, (column, name) in enumerate(columns):
             seed, draws = int(row["seed"]) + offset, int(row["bootstrap_draws"])
             weights = counts(twister_indices(seed, draws, left.n_images))
@@ -260,10 +226,7 @@ def test_auroc_of_image_free_controls_under_the_twister(data: Path, analysis: Pa
 
 def test_scope_ablation_under_the_twister_and_lower_rank_percentiles(data: Path, analysis: Path) -> None:
     report = json.loads((analysis / "scope_ablation" / "scope_coverage_ablation.json").read_text())
-    pure, both = (
-        run_rows(data, report["inputs"][name].removeprefix("runs/").removesuffix("/probe_scores.jsonl"))
-        for name in ("conf_alpha0", "conf_alpha1")
-    )
+    pure, both = (run_rows(data, run_of_score_file(report["inputs"][name])) for name in ("conf_alpha0", "conf_alpha1"))
     comparison = report["confirmation_comparison"]
     names = {"accuracy": "accuracy", "hfpr": "hfpr", "positive_ecr": "pos_ecr", "negative_source_coverage": "neg_src"}
     for offset, (column, name) in enumerate(names.items()):
@@ -384,7 +347,8 @@ def test_conditional_correlations_with_fixed_residuals_in_pcg_blocks_of_250(anal
         rng = np.random.default_rng(20260725 + index)
         blocks = [rng.integers(0, images, (250, images)) for _ in range(int(row["draws"]) // 250)]
         left, right = conditional_residuals(x, y, rows["image_id"], rows["method"], controls)
-        drawn = fixed_residual_draws(left, right, rows["image_id"], counts(np.concatenate(blocks)))
+        image = np.unique(rows["image_id"], return_inverse=True)[1]
+        drawn = FixedResiduals.of(left, right, image).at(counts(np.concatenate(blocks)))
         assert linear_interval(drawn) == pytest.approx((float(row["ci_low"]), float(row["ci_high"])), abs=1e-12)
 
 
@@ -401,16 +365,33 @@ def test_threshold_and_auroc(misc: dict[str, Any]) -> None:
     margins, labels = zip(*misc["threshold"]["rows"], strict=True)
     best = accuracy_optimal(labels, margins)
     assert best.threshold == misc["threshold"]["best"]
-    expected = misc["threshold"]["metrics"]
-    found = {
-        "acc": best.accuracy,
-        "hFPR": best.hfpr,
-        "pos_acc": best.positive_accuracy,
-        "neg_acc": best.negative_accuracy,
-        "yes_rate": best.yes_rate,
-    }
-    assert found == pytest.approx(expected, abs=1e-15)
+    names = {"acc": "accuracy", "hFPR": "hfpr", "pos_acc": "positive_accuracy", "neg_acc": "negative_accuracy"}
+    found = {key: getattr(best, name) for key, name in {**names, "yes_rate": "yes_rate"}.items()}
+    assert found == pytest.approx(misc["threshold"]["metrics"], abs=1e-15)
     assert auroc(labels, margins) == pytest.approx(misc["threshold"]["auroc"], abs=1e-15)
+
+
+def test_wilson_mcnemar_and_calibration_error(misc: dict[str, Any]) -> None:
+    for successes, n, interval in misc["wilson"]:
+        assert wilson(successes, n) == pytest.approx(interval, abs=1e-15)
+    for b, c, p in misc["mcnemar"]:
+        assert mcnemar_p(b, c) == pytest.approx(p, rel=1e-12)
+    confidence, correct = (np.array(misc["ece15"][name], dtype=float) for name in ("confidence", "correct"))
+    gaps = [(confidence - correct)[ece_bin(confidence) == place].sum() for place in range(15)]
+    assert np.abs(gaps).sum() / len(correct) == pytest.approx(misc["ece15"]["value"], abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("seed", "interval", "name"),
+    [
+        (20260724, floor_index_interval, "int_index_2000_seed20260724"),
+        (20260722, lower_rank_interval, "cluster_choice_2000_seed20260722"),
+    ],
+)
+def test_bootstrap_of_a_mean_under_the_twister(misc: dict[str, Any], seed: int, interval: Any, name: str) -> None:
+    values = np.array(misc["bootstrap"]["values"])
+    means = counts(twister_indices(seed, 2000, len(values))) @ values / len(values)
+    assert interval(means) == pytest.approx(misc["bootstrap"][name], abs=1e-14)
 
 
 def test_the_vectorised_twister_is_cpythons() -> None:
@@ -419,18 +400,6 @@ def test_the_vectorised_twister_is_cpythons() -> None:
         assert twister_indices(seed, 7, n).tolist() == [[rng.randrange(n) for _ in range(n)] for _ in range(7)]
         rng = random.Random(seed)
         assert twister_indices(seed, 7, n).tolist() == [[rng.choice(range(n)) for _ in range(n)] for _ in range(7)]
-
-
-def test_bootstrap_of_a_mean_under_the_twister_and_floor_index_percentiles(misc: dict[str, Any]) -> None:
-    values = np.array(misc["bootstrap"]["values"])
-    means = counts(twister_indices(20260724, 2000, len(values))) @ values / len(values)
-    assert floor_index_interval(means) == pytest.approx(misc["bootstrap"]["int_index_2000_seed20260724"], abs=1e-14)
-
-
-def test_bootstrap_of_a_mean_under_the_twister_and_lower_rank_percentiles(misc: dict[str, Any]) -> None:
-    values = np.array(misc["bootstrap"]["values"])
-    means = counts(twister_indices(20260722, 2000, len(values))) @ values / len(values)
-    assert lower_rank_interval(means) == pytest.approx(misc["bootstrap"]["cluster_choice_2000_seed20260722"], abs=1e-14)
 
 
 def test_partial_and_marginal_spearman_with_refitting_bootstrap_one_pcg_call_per_draw(misc: dict[str, Any]) -> None:
@@ -451,16 +420,6 @@ def test_partial_and_marginal_spearman_with_refitting_bootstrap_one_pcg_call_per
     assert linear_interval(draws) == pytest.approx((low, high), abs=1e-13)
 
 
-def test_wilson(misc: dict[str, Any]) -> None:
-    for successes, n, interval in misc["wilson"]:
-        assert wilson(successes, n) == pytest.approx(interval, abs=1e-15)
-
-
-def test_mcnemar(misc: dict[str, Any]) -> None:
-    for b, c, p in misc["mcnemar"]:
-        assert mcnemar_p(b, c) == pytest.approx(p, rel=1e-12)
-
-
 def test_kappa_with_rows_resampled_by_the_twister_seeded_with_a_string(misc: dict[str, Any]) -> None:
     first, second = zip(*misc["kappa"]["pairs"], strict=True)
     assert cohen_kappa(first, second) == pytest.approx(misc["kappa"]["value"], abs=1e-15)
@@ -468,30 +427,19 @@ def test_kappa_with_rows_resampled_by_the_twister_seeded_with_a_string(misc: dic
     assert linear_interval(kappa_draws(first, second, weights)) == pytest.approx(misc["kappa"]["ci"], abs=1e-14)
 
 
-def test_ece15(misc: dict[str, Any]) -> None:
-    case = misc["ece15"]
-    assert expected_calibration_error(case["confidence"], case["correct"]) == pytest.approx(case["value"], abs=1e-15)
-
-
 def test_box_agreement_of_boxes_rebuilt_from_the_case(misc: dict[str, Any]) -> None:
     """The case lists results only. Two equal squares shifted by a tenth of their side and a disjoint box a quarter
     as large give all of its overlaps, so those are the boxes."""
-    case = misc["agreement"]
-    found = box_agreement(
-        [(0.1, 0.1, 0.3, 0.3), (0.6, 0.6, 0.7, 0.7)],
-        [(0.12, 0.12, 0.32, 0.32)],
-        ["answer_value:12", "context: total"],
-        ["answer_value:12"],
-    )
-    assert round(float(np.mean(found.matched_iou)), 4) == case["mean_matched_iou"]
-    assert round(min(found.matched_iou), 4) == case["min_matched_iou"]
-    assert len(found.matched_iou) == case["matched_box_pairs"]
-    assert round(found.union_iou, 4) == case["union_region_iou"]
-    assert round(found.first_covered, 4) == case["primary_covered_by_secondary"]
-    assert round(found.second_covered, 4) == case["secondary_covered_by_primary"]
-    assert found.same_types == bool(case["label_type_set_match"])
-    assert found.all_matched == bool(case["all_boxes_matched_iou"])
-    assert found.needs_adjudication == bool(case["needs_adjudication"])
+    first, second = [(0.1, 0.1, 0.3, 0.3), (0.6, 0.6, 0.7, 0.7)], [(0.12, 0.12, 0.32, 0.32)]
+    found = box_agreement(first, second, ["answer_value:12", "context: total"], ["answer_value:12"])
+    ours = {
+        "mean_matched_iou": float(np.mean(found.matched_iou)), "min_matched_iou": min(found.matched_iou),
+        "matched_box_pairs": len(found.matched_iou), "union_region_iou": found.union_iou,
+        "primary_covered_by_secondary": found.first_covered, "secondary_covered_by_primary": found.second_covered,
+        "label_type_set_match": found.same_types, "all_boxes_matched_iou": found.all_matched,
+        "needs_adjudication": found.needs_adjudication,
+    }  # fmt: skip
+    assert {name: round(value, 4) for name, value in ours.items()} == {name: misc["agreement"][name] for name in ours}
 
 
 # Published tables that can be recomputed from the counts they print.
@@ -502,60 +450,38 @@ def evidence(data: Path) -> Path:
     return data / "protocol" / "paper_evidence"
 
 
-@pytest.mark.parametrize("share", ["lt_0p50", "eq_0"])
-def test_wilson_intervals_of_correct_positive_provenance(evidence: Path, share: str) -> None:
-    rows = table(evidence / "correct_positive_provenance.csv")
-    assert rows
-    for row in rows:
-        stem = f"correct_positive_ecr_{share}"
-        low, high = wilson(int(row[f"{stem}_count"]), int(row["correct_positive_probes"]))
-        assert low == pytest.approx(float(row[f"{stem}_ci_low"]), abs=1e-14), row["method"]
-        assert high == pytest.approx(float(row[f"{stem}_ci_high"]), abs=1e-14), row["method"]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "locked_confirmation_hfpr_sensitivity.csv",
-        "locked_confirmation_valid465_full_metrics.csv",
-        "hard_negative_result_sensitivity.csv",
-    ],
-)
-def test_wilson_intervals_of_hfpr_to_the_six_printed_decimals(evidence: Path, name: str) -> None:
-    rows = table(evidence / name)
-    assert rows
-    for row in rows:
-        low, high = wilson(int(row["false_positives"]), int(row["negative_n"]))
-        assert (f"{low:.6f}", f"{high:.6f}") == (row["hFPR_ci95_low"], row["hFPR_ci95_high"])
-
-
-def test_wilson_interval_of_annotator_agreement(evidence: Path) -> None:
+def test_wilson_intervals_of_printed_counts(evidence: Path) -> None:
+    """Of correct positives to the last bits, of hFPR to six decimals, of two annotators' agreement to three."""
+    for row in table(evidence / "correct_positive_provenance.csv"):
+        for stem in ("correct_positive_ecr_lt_0p50", "correct_positive_ecr_eq_0"):
+            found = wilson(int(row[f"{stem}_count"]), int(row["correct_positive_probes"]))
+            expected = (float(row[f"{stem}_ci_low"]), float(row[f"{stem}_ci_high"]))
+            assert found == pytest.approx(expected, abs=1e-14), row["method"]
+    for name in (
+        "locked_confirmation_hfpr_sensitivity", "locked_confirmation_valid465_full_metrics",
+        "hard_negative_result_sensitivity",
+    ):  # fmt: skip
+        rows = table(evidence / f"{name}.csv")
+        assert rows
+        for row in rows:
+            low, high = wilson(int(row["false_positives"]), int(row["negative_n"]))
+            assert (f"{low:.6f}", f"{high:.6f}") == (row["hFPR_ci95_low"], row["hFPR_ci95_high"])
     printed = {row["metric"]: row["value"] for row in table(evidence / "pre_adjudication_agreement_summary.csv")}
     n = int(printed["n"])
     low, high = wilson(round(float(printed["exact_agreement"]) * n), n)
     assert (f"{low:.3f}", f"{high:.3f}") == (printed["agreement_ci95_low"], printed["agreement_ci95_high"])
 
 
-@pytest.mark.parametrize("name", ["scope_confirmation_pairwise.csv", "alpha0_vs_alpha1_paired.csv"])
-@pytest.mark.parametrize("metric", ["acc", "hfpr"])
-def test_exact_mcnemar(evidence: Path, name: str, metric: str) -> None:
-    for row in table(evidence / name):
-        p = mcnemar_p(int(row[f"{metric}_mcnemar_b"]), int(row[f"{metric}_mcnemar_c"]))
-        assert p == pytest.approx(float(row[f"{metric}_mcnemar_p"]), rel=1e-11), row["label"]
-
-
-def test_sign_tests_of_the_pairwise_table_are_the_same_exact_test(evidence: Path) -> None:
-    rows = [row for row in table(evidence / "pairwise_stats.csv") if row["acc_sign_p"]]
+@pytest.mark.parametrize(
+    ("name", "b", "c", "p"),
+    [
+        *((name, f"{metric}_mcnemar_b", f"{metric}_mcnemar_c", f"{metric}_mcnemar_p")
+          for name in ("scope_confirmation_pairwise", "alpha0_vs_alpha1_paired") for metric in ("acc", "hfpr")),
+        ("pairwise_stats", "acc_left_better", "acc_left_worse", "acc_sign_p"),
+    ],
+)  # fmt: skip
+def test_printed_mcnemar_and_sign_tests_are_one_exact_test(evidence: Path, name: str, b: str, c: str, p: str) -> None:
+    rows = [row for row in table(evidence / f"{name}.csv") if row[p]]
     assert rows
     for row in rows:
-        p = mcnemar_p(int(float(row["acc_left_better"])), int(float(row["acc_left_worse"])))
-        assert p == pytest.approx(float(row["acc_sign_p"]), rel=1e-11), row["comparison"]
-
-
-def test_random_seed_summary_uses_the_population_standard_deviation(evidence: Path) -> None:
-    seeds = table(evidence / "per_seed_metrics.csv")
-    for row in table(evidence / "random_seed_summary.csv"):
-        found = seed_summary([float(seed[row["metric"]]) for seed in seeds])
-        assert found.seeds == int(row["n_random_seeds"])
-        expected = [float(row[key]) for key in ("mean", "population_sd", "minimum", "maximum")]
-        assert [found.mean, found.sd, found.minimum, found.maximum] == pytest.approx(expected, abs=1e-15)
+        assert mcnemar_p(int(float(row[b])), int(float(row[c]))) == pytest.approx(float(row[p]), rel=1e-11), row

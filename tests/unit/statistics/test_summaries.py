@@ -3,58 +3,53 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
-from sightline.errors import SightlineError
-from sightline.statistics.arm_rows import as_names, in_name_order, looked_up, numbered
+from sightline.statistics.arm_rows import ArmRows, as_names, in_name_order, looked_up, numbered
 from sightline.statistics.bootstrap import difference_interval, metric_interval
-from sightline.statistics.metrics import METRICS, point
-from sightline.statistics.summaries import arm_rows, arm_summary, paired_differences
-from tests.unit.statistics.golden_rows import run_frame, run_rows
+from sightline.statistics.correct_positives import correct_positive_provenance
+from sightline.statistics.intervals import wilson
+from sightline.statistics.metrics import METRICS
+from sightline.statistics.summaries import (
+    LEAST_IMAGES,
+    NOTHING,
+    arm_points,
+    arm_rows,
+    arm_summary,
+    nothing_to_read,
+    paired_differences,
+)
 
 ARMS = {"full": 0.0, "target@0.30": 0.2, "random@0.30": -0.8}
-QUICK = 300
+QUICK = 500
+
+
+GEOMETRY = ("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region")
 
 
 def frame(images: int = 30) -> pd.DataFrame:
     """A positive and a negative probe per image for three arms, with every column of the row schema."""
     rng = np.random.default_rng(0)
-    parts = []
+    parts, n = [], 2 * images
     for arm, shift in ARMS.items():
-        n = 2 * images
         labels = np.tile(["yes", "no"], images)
         margin = np.where(labels == "yes", 1.0, -1.0) + shift * (labels == "yes") + rng.normal(size=n)
         ecr = np.ones(n) if arm == "full" else rng.random(n)
         predicted = np.where(margin >= 0, "yes", "no")
-        parts.append(
-            pd.DataFrame(
-                {
-                    "arm": arm,
-                    "probe_id": [f"p{i:03d}" for i in range(n)],
-                    "image_id": [f"im{i // 2:03d}" for i in range(n)],
-                    "label": labels,
-                    "margin": margin,
-                    "loss_yes": 1.0,
-                    "loss_no": 1.0 + margin,
-                    "predicted": predicted,
-                    "correct": predicted == labels,
-                    **dict.fromkeys(("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1"), ecr),
-                    "worst_region": ecr,
-                    "visible": 1.0,
-                    "legibility": 20.0 * ecr,
-                    "all_half": ecr >= 0.5,
-                    "n_tokens": 100,
-                    "k_tokens": 30,
-                    "keep": 1.0 if arm == "full" else 0.3,
-                    "has_regions": True,
-                }
-            )
-        )
+        columns = {
+            "arm": arm, "probe_id": [f"p{i:03d}" for i in range(n)], "image_id": [f"im{i // 2:03d}" for i in range(n)],
+            "label": labels, "margin": margin, "loss_yes": 1.0, "loss_no": 1.0 + margin, "predicted": predicted,
+            "correct": predicted == labels, **dict.fromkeys(GEOMETRY, ecr), "visible": 1.0, "legibility": 20.0 * ecr,
+            "all_half": ecr >= 0.5, "n_tokens": 100, "k_tokens": 30, "keep": 1.0 if arm == "full" else 0.3,
+            "has_regions": True,
+        }  # fmt: skip
+        parts.append(pd.DataFrame(columns))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -149,11 +144,30 @@ def test_thresholds_override_the_answers_of_the_rows() -> None:
     assert one["random@0.30"] == stored["random@0.30"]
 
 
-def test_a_run_without_the_reference_arm() -> None:
-    rows = frame()
-    with pytest.raises(SightlineError, match="no arm 'fulll' to compare with; did you mean 'full'"):
-        paired_differences(rows, "fulll")
-    assert len(arm_summary(rows[rows["arm"] != "full"], draws=QUICK)) == 2
+@pytest.mark.parametrize(
+    ("changed", "lost", "kept", "reason"),
+    [
+        (lambda rows: rows[rows["label"] == "yes"], "auroc hfpr neg_src pn_average", "accuracy pos_ecr accuracy_low",
+         "negative_accuracy, hfpr: there are no negatives;"),
+        (lambda rows: rows.assign(has_regions=False), "pos_ecr center_recall weakly_supported", "accuracy auroc keep",
+         "there are no positives with regions"),
+        (lambda rows: rows.drop(columns=["lpp", "predicted"]), "lpp", "accuracy", "lpp: the rows have no column 'lpp'"),
+        (lambda rows: rows.assign(all_half=0.7), "all_half", "worst_region", "values other than 0 and 1"),
+    ],
+    ids=["one class", "no regions", "no column", "a share that is none"],
+)  # fmt: skip
+def test_what_rows_lack_costs_the_metrics_that_need_it_and_no_others(
+    changed: Callable[[pd.DataFrame], pd.DataFrame], lost: str, kept: str, reason: str
+) -> None:
+    rows = changed(frame())
+    table = arm_summary(rows[rows["arm"] != "full"], draws=QUICK)
+    assert len(table) == 2
+    assert table[lost.split()].isna().all(axis=None)
+    assert table[kept.split()].notna().all(axis=None)
+    assert table["reason"].str.contains(reason, regex=False).all()
+    paired = paired_differences(rows, draws=QUICK)
+    assert line(paired, "random@0.30", lost.split()[0])["reason"]
+    assert line(paired, "random@0.30", kept.split()[0])["reason"] == ""
 
 
 def test_arms_with_different_probes_are_not_compared_but_the_rest_is() -> None:
@@ -167,12 +181,8 @@ def test_arms_with_different_probes_are_not_compared_but_the_rest_is() -> None:
     assert math.isfinite(bad["value"])
     assert line(table, "target@0.30", "accuracy")["reason"] == ""
     assert len(table.attrs["problems"]) == 1
-
-
-def test_arms_that_disagree_on_labels_are_not_compared() -> None:
     rows = frame()
-    odd = (rows["arm"] == "random@0.30") & (rows["probe_id"] == "p003")
-    rows.loc[odd, "label"] = "yes"
+    rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p003"), "label"] = "yes"
     assert "different sets" in line(paired_differences(rows, draws=QUICK), "random@0.30", "hfpr")["reason"]
 
 
@@ -186,31 +196,6 @@ def test_one_image_has_values_but_no_interval() -> None:
     difference = line(paired_differences(rows, draws=QUICK), "target@0.30", "pos_ecr")
     assert math.isfinite(difference["diff"])
     assert difference["words"] == "not computed"
-
-
-def test_a_single_class_loses_what_needs_both() -> None:
-    rows = frame()
-    table = arm_summary(rows[rows["label"] == "yes"], draws=QUICK)
-    assert table[["auroc", "hfpr", "neg_src", "pn_average"]].isna().all(axis=None)
-    assert table[["accuracy", "pos_ecr", "accuracy_low"]].notna().all(axis=None)
-    assert table["reason"].str.contains("negative_accuracy, hfpr: there are no negatives;").all()
-
-
-def test_a_share_that_is_no_share_costs_that_metric_alone() -> None:
-    rows = frame()
-    rows["all_half"] = 0.7
-    table = paired_differences(rows, draws=QUICK)
-    assert "other than 0 and 1" in line(table, "random@0.30", "all_half")["reason"]
-    assert line(table, "random@0.30", "worst_region")["reason"] == ""
-
-
-def test_no_regions_loses_geometry_and_nothing_else() -> None:
-    rows = frame()
-    rows["has_regions"] = False
-    table = arm_summary(rows, draws=QUICK)
-    assert table[["pos_ecr", "center_recall", "weakly_supported"]].isna().all(axis=None)
-    assert table[["accuracy", "auroc", "keep"]].notna().all(axis=None)
-    assert table["reason"].str.contains("there are no positives with regions").all()
 
 
 def test_a_broken_margin_costs_its_arm_the_answers_and_keeps_the_geometry() -> None:
@@ -245,37 +230,6 @@ def test_a_malformed_arm_is_named_and_the_others_are_computed(column: str, value
     assert words in line(paired_differences(rows, draws=QUICK), "random@0.30", "pos_ecr")["reason"]
 
 
-def test_missing_columns() -> None:
-    rows = frame()
-    with pytest.raises(SightlineError, match="no column 'image_id'"):
-        arm_summary(rows.drop(columns="image_id"))
-    with pytest.raises(SightlineError, match="no rows"):
-        arm_summary(rows.iloc[:0])
-    with pytest.raises(SightlineError, match="unknown metric"):
-        arm_summary(rows, metrics=["nope"])
-    table = arm_summary(rows.drop(columns=["lpp", "predicted"]), draws=QUICK)
-    assert table["lpp"].isna().all()
-    assert table["reason"].str.contains("lpp: the rows have no column 'lpp'").all()
-    assert table["accuracy"].notna().all()
-
-
-def test_reference_runs_as_a_frame(data: Path) -> None:
-    """The same numbers through the table as through arrays, on rows that a real run produced."""
-    runs = {"full": "qwen3_8b_full", "target": "qwen3_8b_target_0p30", "grid": "qwen3_8b_grid_0p30"}
-    parts = []
-    for arm, run in runs.items():
-        part = run_frame(data, f"textocr_confirmation/{run}").rename(columns={"sample_id": "probe_id"})
-        part["label"] = np.where(part["polarity"] == "positive", "yes", "no")
-        parts.append(part[["probe_id", "image_id", "label", "margin", "ecr", "anchor_ecr"]].assign(arm=arm))
-    table = paired_differences(pd.concat(parts), metrics=["accuracy", "pos_ecr"], draws=QUICK)
-    for arm in ("target", "grid"):
-        for name in ("accuracy", "pos_ecr"):
-            rows = run_rows(data, f"textocr_confirmation/{runs[arm]}")
-            full = run_rows(data, f"textocr_confirmation/{runs['full']}")
-            expected = point(METRICS[name], rows) - point(METRICS[name], full)
-            assert line(table, arm, name)["diff"] == pytest.approx(expected, abs=1e-12)
-
-
 # Names as numbers: the same answers for text and for categoricals.
 
 
@@ -286,31 +240,20 @@ TEXT = pd.Series(NAMES)
 
 
 @pytest.mark.parametrize("column", [TEXT, SORTED, UNSORTED], ids=["text", "sorted", "unsorted"])
-def test_numbers_are_places_among_the_sorted_names_that_occur(column: pd.Series) -> None:
+def test_names_are_numbered_among_those_that_occur_and_looked_up_as_by_mapping(column: pd.Series) -> None:
     index, names = numbered(column)
     assert names.tolist() == ["a", "b", "c"]
     assert names[index].tolist() == NAMES
-
-
-@pytest.mark.parametrize("column", [TEXT, SORTED, UNSORTED], ids=["text", "sorted", "unsorted"])
-def test_looking_up_is_mapping(column: pd.Series) -> None:
     table = pd.Series([1.0, 2.0], index=["b", "a"])
     np.testing.assert_array_equal(looked_up(column, table), [1.0, 2.0, np.nan, 2.0, 1.0])
-    whole = pd.Series([True, False, True], index=["a", "b", "c"])
-    found = looked_up(column, whole)
+    found = looked_up(column, pd.Series([True, False, True], index=["a", "b", "c"]))
     assert found.dtype == bool
     assert found.tolist() == [False, True, True, True, False]
-
-
-def test_looking_up_in_an_index_of_categories() -> None:
-    table = pd.Series(["x", "y", "z"], index=pd.CategoricalIndex(["c", "b", "a"]))
-    assert looked_up(SORTED, table).tolist() == ["y", "z", "x", "z", "y"]
-
-
-def test_a_missing_name_has_no_value() -> None:
-    column = pd.Series(pd.Categorical(["a", None], categories=["a"]))
-    assert not in_name_order(column)
-    np.testing.assert_array_equal(looked_up(column, pd.Series([5.0], index=["a"])), [5.0, np.nan])
+    by_category = pd.Series(["x", "y", "z"], index=pd.CategoricalIndex(["c", "b", "a"]))
+    assert looked_up(column, by_category).tolist() == ["y", "z", "x", "z", "y"]
+    unnamed = pd.Series(pd.Categorical(["a", None], categories=["a"]))
+    assert not in_name_order(unnamed)
+    np.testing.assert_array_equal(looked_up(unnamed, pd.Series([5.0], index=["a"])), [5.0, np.nan])
 
 
 def test_names_come_back_as_text() -> None:
@@ -318,3 +261,139 @@ def test_names_come_back_as_text() -> None:
     assert as_names(TEXT) is TEXT
     assert in_name_order(SORTED)
     assert not in_name_order(UNSORTED)
+
+
+# What can be read from right answers: whether a model reads at all, and on what evidence.
+
+
+def answered(labels: list[str], correct: list[bool], arm: str = "full", **columns: Any) -> pd.DataFrame:
+    """Probes on images of their own, answered right or wrong."""
+    ids = [f"p{place:03d}" for place in range(len(labels))]
+    selector = arm.partition(":")[0]
+    made = {"arm": arm, "selector": selector, "probe_id": ids, "image_id": ids, "label": labels, "correct": correct}
+    return pd.DataFrame(made | columns)
+
+
+def says(labels: list[str], answers: list[str], arm: str = "full") -> pd.DataFrame:
+    return answered(labels, [label == answer for label, answer in zip(labels, answers, strict=True)], arm)
+
+
+def scored(scores: list[float], arm: str = "full") -> pd.DataFrame:
+    return answered(["open"] * len(scores), [score >= 0.5 for score in scores], arm, score=scores)
+
+
+BALANCED = ["yes", "no"] * 30
+
+
+MIXED = ["yes"] * 20 + ["no"] * 80
+TURNED = ["no" if label == "yes" else "yes" for label in BALANCED]
+SILENT = f"the model answers next to nothing right: {NOTHING}; Score of Full is 0.0"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (says(BALANCED, ["no"] * 60), f"the model answers at chance: {NOTHING}; Balanced accuracy of Full is 0.500 ("),
+        # 60 % right: the interval holds one half.
+        (says(BALANCED, [*BALANCED[:36], *BALANCED[1:25]]), "the model answers at chance"),
+        (says(BALANCED, [*BALANCED[:50], *["no"] * 10]), ""),
+        (says(BALANCED, TURNED), "the model answers below chance: "),
+        # Without any margin: always no is right in 80 of 100, and a model that says yes too often still reads (52 %
+        # right, but all of the positives and 40 % of the negatives).
+        (says(MIXED, ["no"] * 100), "the model answers at chance"),
+        (says(MIXED, ["yes"] * 68 + ["no"] * 32), ""),
+        # One label alone is compared with a coin.
+        (says(["yes"] * 40, ["yes", "no"] * 20), f"the model answers at chance: {NOTHING}; Accuracy of Full is 0.500"),
+        (says(["yes"] * 40, ["yes"] * 36 + ["no"] * 4), ""),
+        # Open questions need a score surely above next to nothing.
+        (scored([0.0] * 40), SILENT),
+        (scored([1.0] * 3 + [0.0] * 37), SILENT),
+        (scored([1.0] * 12 + [0.0] * 28), ""),
+        # Answers of other kinds have no chance of one half.
+        (answered(["14.50"] * 40, [True, False] * 20), ""),
+        (answered(["14.50"] * 40, [False] * 40), "the model answers next to nothing right"),
+    ],
+)
+def test_what_can_be_read_from_answers(given: pd.DataFrame, words: str) -> None:
+    found = nothing_to_read(given, draws=QUICK)
+    assert found.startswith(words)
+    assert bool(found) == bool(words)
+    assert found.endswith(", not surely above 0.05") == ("next to nothing" in words)
+
+
+def test_too_few_images_are_said_whatever_was_answered() -> None:
+    few = says(BALANCED[:8], BALANCED[:8])
+    assert nothing_to_read(few, draws=QUICK) == f"8 images are fewer than {LEAST_IMAGES}: {NOTHING}"
+    assert "at chance" in nothing_to_read(few, least_images=8, draws=QUICK), "8 right of 8 may be luck"
+    crowded = says(BALANCED, BALANCED).assign(image_id=[f"i{place % 4}" for place in range(60)])
+    assert "4 images are fewer" in nothing_to_read(crowded, draws=QUICK), "60 probes of 4 images are 4 images"
+
+
+def test_without_full_the_arm_that_answers_best_speaks_for_the_model() -> None:
+    chance = says(BALANCED, ["no"] * 60, "random:0.3")
+    reads = says(BALANCED, BALANCED, "target:0.3")
+    assert nothing_to_read(pd.concat([chance, reads]), draws=QUICK) == ""
+    found = nothing_to_read(pd.concat([chance, says(BALANCED, ["yes"] * 60, "grid:0.3")]), draws=QUICK)
+    assert "Balanced accuracy of random:0.3, the best arm of a run without Full, is 0.500 (" in found
+    assert "at chance" in nothing_to_read(pd.concat([reads, chance.assign(arm="full", selector="full")]), draws=QUICK)
+
+
+def test_metrics_know_whether_they_read_answers() -> None:
+    blind = {name for name, metric in METRICS.items() if not metric.reads_answers}
+    assert blind >= {"keep", "pos_ecr", "anchor_ecr", "neg_src", "relative_pos_ecr", "lpp", "legibility", "illegible"}
+    reading = {"accuracy", "hfpr", "auroc", "score", "exact", "answer_loss", "ece", "unsupported", "weakly_supported"}
+    assert not blind & {*reading, "balanced_accuracy", "yes_rate", "nll", "ocrbench", "unsupported_by_pruning"}
+
+
+def test_balanced_accuracy_is_the_mean_over_both_labels() -> None:
+    labels = ["yes"] * 10 + ["no"] * 30
+    found = arm_points(says(labels, ["yes"] * 9 + ["no"] * 31), ["balanced_accuracy", "accuracy"])
+    assert found["balanced_accuracy"] == pytest.approx((0.9 + 1.0) / 2)
+    assert found["accuracy"] == pytest.approx(39 / 40)
+    assert np.isnan(arm_points(says(["yes"] * 4, ["yes"] * 4), ["balanced_accuracy"])["balanced_accuracy"])
+
+
+def test_only_correct_positives_with_regions_count() -> None:
+    rows = ArmRows.of(
+        [True, True, True, True, True, False],
+        [1.0, 1.0, 1.0, -1.0, 1.0, 1.0],
+        ["a", "b", "c", "d", "e", "f"],
+        ecr=[0.0, 1e-13, 0.5, 0.0, 0.0, 0.0],
+        has_regions=[True, True, True, True, False, True],
+    )
+    found = correct_positive_provenance(rows, draws=500)
+    assert (found.positives, found.correct, found.accuracy) == (4, 3, 0.75)
+    assert (found.weakly_supported.count, found.unsupported.count) == (2, 2)  # 0.5 is not low; 1e-13 is zero
+    assert found.weakly_supported.rate == pytest.approx(2 / 3)
+    assert found.weakly_supported.wilson == wilson(2, 3)
+    assert found.mean_ecr == pytest.approx(0.5 / 3)
+    assert math.isnan(found.mean_anchor_ecr)
+    assert found.weakly_supported.cluster[0] <= 2 / 3 <= found.weakly_supported.cluster[1]
+    none = correct_positive_provenance(ArmRows.of([True, True], [-1.0, -1.0], ecr=[0.5, 0.5]))
+    share = none.weakly_supported
+    assert none.correct == 0
+    assert np.isnan([share.rate, *share.wilson, *share.cluster]).all(), "no correct positive is NaN, not a crash"
+
+
+def test_cluster_interval_is_wider_when_probes_of_an_image_agree() -> None:
+    covered = np.repeat(np.random.default_rng(0).random(40) < 0.5, 5).astype(float)
+    together = ArmRows.of(np.ones(200), np.ones(200), np.repeat(np.arange(40), 5), ecr=covered)
+    found = correct_positive_provenance(together, draws=2000).weakly_supported
+    assert found.cluster[1] - found.cluster[0] > 1.6 * (found.wilson[1] - found.wilson[0])
+
+
+def test_a_share_has_the_interval_that_the_summary_of_its_arm_gives_it() -> None:
+    ecr = np.where(np.arange(30) < 6, 0.2, 1.0)
+    names = [f"{i:02}" for i in range(30)]
+    frame = pd.DataFrame(
+        {"arm": "a", "probe_id": names, "image_id": names, "label": "yes", "correct": True, "ecr": ecr}
+    )
+    found = correct_positive_provenance(arm_rows(frame), draws=300)
+    line = arm_summary(frame, draws=300).iloc[0]
+    for name, share in (("weakly_supported", found.weakly_supported), ("unsupported", found.unsupported)):
+        assert (line[f"{name}_low"], line[f"{name}_high"]) == share.cluster
+    assert (found.weakly_supported.kind, found.unsupported.kind) == ("unseen", "unseen")
+    assert found.unsupported.cluster == pytest.approx((0.0, 1 - 0.025 ** (1 / 30)), abs=1e-4)
+    exact = binomtest(6, 30).proportion_ci(method="exact")
+    assert found.weakly_supported.cluster == pytest.approx((exact.low, exact.high), abs=0.005)
+    assert {"unsupported", "weakly_supported"} <= set(line["few_differ"].split(", "))

@@ -8,30 +8,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given as given_any
 from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
 from sightline.statistics.metrics import auroc
 from sightline.statistics.thresholds import (
     Development,
-    Given,
-    WithinRisk,
     accuracy_optimal,
     candidates,
-    check_models,
     evaluate,
     flips,
+    given,
     parse_threshold,
     predict,
     read_thresholds,
     risk_constrained,
     shown,
     threshold_for,
+    within_risk,
 )
 from tests.unit.statistics.golden_rows import development, run_frame, table
 
 scored = st.lists(st.tuples(st.booleans(), st.integers(-4, 4)), min_size=1, max_size=25)
+close = st.lists(st.tuples(st.booleans(), st.floats(-1e-300, 1e-300) | st.floats(-9, 9)), min_size=1, max_size=20)
+"""Midpoints that round onto a margin."""
+
+
 INTERNVL = "internvl_textocr_hard/internvl35_8b_textocr_hard_full1000"
 
 
@@ -50,29 +53,26 @@ def by_scanning(labels: list[bool], margins: list[float]) -> float:
     return best[1]
 
 
-@given(scored)
-def test_the_vectorised_scan_is_the_stated_rule(rows: list[tuple[bool, int]]) -> None:
+@given_any(scored | close)
+def test_the_vectorised_scan_is_the_stated_rule(rows: list[tuple[bool, float]]) -> None:
     labels, margins = [label for label, _ in rows], [float(margin) for _, margin in rows]
     assert accuracy_optimal(labels, margins).threshold == by_scanning(labels, margins)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.floats(-1e-300, 1e-300) | st.floats(-9, 9)), min_size=1, max_size=20))
-def test_the_rule_holds_where_midpoints_round_onto_a_margin(rows: list[tuple[bool, float]]) -> None:
-    labels, margins = [label for label, _ in rows], [margin for _, margin in rows]
-    assert accuracy_optimal(labels, margins).threshold == by_scanning(labels, margins)
-
-
 def test_adjacent_margins_are_counted_as_compared_not_as_imagined() -> None:
-    low = 1.0
-    high = float(np.nextafter(low, 2.0))
+    low, high = 1.0, float(np.nextafter(1.0, 2.0))
     assert candidates([low, high])[1] in (low, high)
     point = accuracy_optimal([False, True], [low, high])
     assert point == evaluate([False, True], [low, high], point.threshold)
 
 
-def test_a_margin_on_the_threshold_says_yes() -> None:
+def test_a_margin_on_the_threshold_says_yes_and_an_empty_class_has_no_rate() -> None:
     assert predict([-1.0, 0.0, 1.0]).tolist() == [False, True, True]
     assert evaluate([True, False], [0.5, 0.5], 0.5).hfpr == 1.0
+    assert math.isnan(evaluate([True], [1.0]).hfpr)
+    assert math.isnan(evaluate([False], [1.0]).positive_accuracy)
+    found = flips([True, True, False, False], [True, False, True, False])
+    assert (found.no_to_yes, found.yes_to_no, found.total) == (1, 1, 2)
 
 
 def test_ties_go_to_fewer_false_positives_then_to_the_smaller_threshold() -> None:
@@ -80,14 +80,11 @@ def test_ties_go_to_fewer_false_positives_then_to_the_smaller_threshold() -> Non
     labels, margins = [True, False, True, False], [1.0, 2.0, 3.0, 4.0]
     assert accuracy_optimal(labels, margins).hfpr == 0.0
     assert accuracy_optimal([True, True], [1.0, 2.0]).threshold == 0.0
+    labels, margins = [True, False, True, False, True], [2.0, 1.0, 1.5, -1.0, 0.2]
+    assert risk_constrained(labels, margins, 1.0) == accuracy_optimal(labels, margins), "a slack bound"
 
 
-def test_rates_over_an_empty_class_are_nan() -> None:
-    assert math.isnan(evaluate([True], [1.0]).hfpr)
-    assert math.isnan(evaluate([False], [1.0]).positive_accuracy)
-
-
-@given(scored, st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]))
+@given_any(scored, st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]))
 def test_risk_constrained_is_the_best_that_meets_the_bound(rows: list[tuple[bool, int]], bound: float) -> None:
     labels, margins = np.array([label for label, _ in rows]), np.array([float(margin) for _, margin in rows])
     if labels.all():
@@ -106,34 +103,6 @@ def test_risk_constrained_is_the_best_that_meets_the_bound(rows: list[tuple[bool
     equals = [point for point in feasible if point.accuracy == found.accuracy]
     assert found.hfpr == min(point.hfpr for point in equals)
     assert found.threshold == min(point.threshold for point in equals if point.hfpr == found.hfpr)
-
-
-def test_a_slack_bound_is_the_accuracy_optimum() -> None:
-    labels, margins = [True, False, True, False, True], [2.0, 1.0, 1.5, -1.0, 0.2]
-    assert risk_constrained(labels, margins, 1.0) == accuracy_optimal(labels, margins)
-
-
-def test_an_infeasible_bound_names_what_is_within_reach() -> None:
-    with pytest.raises(SightlineError, match=r"hFPR <= 0.1 on 4 development rows; the lowest within reach is 0.5000"):
-        risk_constrained([True, False, True, False], [1.0, 3.0, 2.0, 0.0], 0.1)
-    with pytest.raises(SightlineError, match=r"must lie in \[0, 1\]"):
-        risk_constrained([True, False], [1.0, 0.0], 1.5)
-
-
-def test_flips_by_direction() -> None:
-    found = flips([True, True, False, False], [True, False, True, False])
-    assert (found.no_to_yes, found.yes_to_no, found.total) == (1, 1, 2)
-    with pytest.raises(SightlineError, match="same rows"):
-        flips([True], [True, False])
-
-
-def test_bad_rows_are_one_clear_line() -> None:
-    with pytest.raises(SightlineError, match="development split is empty"):
-        accuracy_optimal([], [])
-    with pytest.raises(SightlineError, match="1 of 2 are not"):
-        accuracy_optimal([True, False], [np.nan, 1.0])
-    with pytest.raises(SightlineError, match="do not pair up"):
-        evaluate([True], [1.0, 2.0])
 
 
 def arm(data: Path, run: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -175,41 +144,6 @@ def test_reference_shared_threshold_applied_to_every_run(data: Path) -> None:
         assert (point.accuracy, point.hfpr) == pytest.approx((float(row["accuracy"]), float(row["hFPR"])), abs=1e-15)
 
 
-def test_reference_shared_thresholds_chosen_on_all_development_rows_of_the_full_prefix(data: Path) -> None:
-    folder = data / "golden_e2e" / "analysis" / "qwen_llava_calibration"
-    full_runs = {
-        "Qwen3-VL-8B": "prune_textocr_hard_full1000/qwen3_8b_textocr_hard_full1000_topk_1p00",
-        "LLaVA-1.5-7B": "llava_textocr_hard/llava15_7b_textocr_hard_full1000_direct",
-    }
-    for row in table(folder / "calibration_decomposition.csv"):
-        labels, margins, _ = arm(data, full_runs[row["model"]])
-        threshold = accuracy_optimal(labels, margins).threshold
-        assert threshold == float(row["full_dev_threshold"])
-        labels, margins, _ = arm(data, row["source"].removeprefix("runs/").removesuffix("/probe_scores.jsonl"))
-        assert auroc(labels, margins) == pytest.approx(float(row["auroc"]), abs=1e-15)
-        for point, stem in ((evaluate(labels, margins), "default"), (evaluate(labels, margins, threshold), "shared")):
-            assert point.accuracy == pytest.approx(float(row[f"{stem}_accuracy"]), abs=1e-15)
-            assert point.hfpr == pytest.approx(float(row[f"{stem}_hfpr"]), abs=1e-15)
-
-
-@pytest.mark.parametrize(("model", "stem"), [("llava", "llava_protected40"), ("internvl", "internvl_soft50")])
-def test_reference_flips_between_position_policies(data: Path, model: str, stem: str) -> None:
-    audit = json.loads(
-        (data / "golden_e2e" / "analysis" / f"position_{model}" / "position_id_policy_audit.json").read_text()
-    )
-    labels, compact, dev = arm(data, f"position_id/{stem}_compact")
-    _, preserve, _ = arm(data, f"position_id/{stem}_preserve")
-    assert flips(predict(compact), predict(preserve)).total == audit["paired_all"]["prediction_flips"]
-    own = [accuracy_optimal(labels[dev], margins[dev]).threshold for margins in (compact, preserve)]
-    assert own == [audit["own_threshold_test"][f"{name}_threshold"] for name in ("compact", "preserve")]
-    for key, cuts in (
-        ("paired_test_own_threshold", own),
-        ("paired_test_compact_shared_threshold", [own[0], own[0]]),
-    ):
-        before, after = predict(compact[~dev], cuts[0]), predict(preserve[~dev], cuts[1])
-        assert flips(before, after).total == audit[key]["prediction_flips"]
-
-
 YES_NO = np.array([True, False, True, False])
 SEEN = Development(
     {
@@ -222,17 +156,19 @@ SEEN = Development(
 
 @pytest.mark.parametrize(
     ("text", "full", "grid"),
-    [("2.043", 2.043, 2.043), ("-1", -1.0, -1.0), ("full-dev", 2.0, 2.0), ("own-dev", 2.0, 0.0), ("hfpr<=1", 2.0, 0.0)],
+    [
+        ("2.043", 2.043, 2.043),
+        ("-1", -1.0, -1.0),
+        ("full-dev", 2.0, 2.0),
+        ("own-dev", 2.0, 0.0),
+        ("hfpr<=1", 2.0, 0.0),
+        # Seven of eight rows are right at 0.5 and at 1.5: the tie goes to the lower hFPR.
+        ("shared", 1.5, 1.5),
+    ],
 )
 def test_a_rule_names_the_threshold_of_every_arm(text: str, full: float, grid: float) -> None:
     rule = parse_threshold(text)
     assert [rule.threshold(arm, SEEN) for arm in SEEN.arms] == [full, grid]
-
-
-def test_shared_is_the_best_for_all_rows_together() -> None:
-    # Seven of eight rows are right at 0.5 (full's negative at 1 says yes) and at 1.5 (grid's positive at 1 says no):
-    # the tie goes to the lower hFPR.
-    assert {parse_threshold("shared").threshold(arm, SEEN) for arm in SEEN.arms} == {1.5}
 
 
 def test_full_dev_serves_an_arm_that_has_no_development_row_and_own_dev_does_not() -> None:
@@ -246,55 +182,19 @@ def test_full_dev_serves_an_arm_that_has_no_development_row_and_own_dev_does_not
 def test_a_rule_is_written_as_it_reads() -> None:
     for text in ("full-dev", "own-dev", "shared", "hfpr<=0.05", "2.043"):
         assert str(parse_threshold(text)) == text
-    assert parse_threshold(" hFPR <= 0.05 ") == WithinRisk(0.05)
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("full_dev", "'full_dev' is not a threshold; did you mean 'full-dev'?"),
-        ("hfpr<0.05", "'hfpr<0.05' is not a threshold; did you mean 'hfpr<=0.05'?"),
-        ("banana", "'banana' is not a threshold; write a number, full-dev, own-dev, shared or hfpr<=0.05"),
-        ("nan", "'nan' is not a threshold"),
-        ("hfpr<=low", "'low' is not a number; write for example hfpr<=0.05"),
-        ("hfpr<=1.5", "a bound on hFPR must lie in [0, 1], got 1.5"),
-        ("hfpr<=-0.1", "a bound on hFPR must lie in [0, 1], got -0.1"),
-    ],
-)
-def test_what_is_no_rule_is_refused_in_one_line_that_helps(text: str, line: str) -> None:
-    with pytest.raises(SightlineError) as caught:
-        parse_threshold(text)
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert parse_threshold(" hFPR <= 0.05 ") == within_risk(0.05)
 
 
 def test_a_model_stands_before_the_equals_sign_and_a_bound_is_not_taken_for_one() -> None:
     rules = read_thresholds(["hfpr<=0.05", "Org/InternVL=2.043", "Qwen=hfpr<=0.1"])
-    assert rules == {None: WithinRisk(0.05), "Org/InternVL": Given(2.043), "Qwen": WithinRisk(0.1)}
-    assert threshold_for(rules, "Qwen") == WithinRisk(0.1)
-    assert threshold_for(rules, "LLaVA") == WithinRisk(0.05)
+    assert rules == {None: within_risk(0.05), "Org/InternVL": given(2.043), "Qwen": within_risk(0.1)}
+    assert threshold_for(rules, "Qwen") == within_risk(0.1)
+    assert threshold_for(rules, "LLaVA") == within_risk(0.05)
     assert threshold_for(read_thresholds("Qwen=0.5"), "LLaVA") is None
 
 
 def test_python_takes_a_number_a_rule_or_one_per_model() -> None:
-    assert read_thresholds(2) == read_thresholds("2") == read_thresholds(Given(2.0)) == {None: Given(2.0)}
+    assert read_thresholds(2) == read_thresholds("2") == read_thresholds(given(2.0)) == {None: given(2.0)}
     assert read_thresholds({"Qwen": 1.5, "LLaVA": "own-dev"}) == read_thresholds(["Qwen=1.5", "LLaVA=own-dev"])
-
-
-def test_two_rules_for_one_model_are_refused() -> None:
-    with pytest.raises(SightlineError, match="two thresholds for all models"):
-        read_thresholds(["0.5", "full-dev"])
-    with pytest.raises(SightlineError, match="two thresholds for model 'Qwen'"):
-        read_thresholds(["Qwen=0.5", "Qwen=full-dev"])
-
-
-def test_a_model_that_no_run_has_is_answered_with_a_guess() -> None:
-    with pytest.raises(SightlineError, match="model 'reader-mimi', which no run has; did you mean 'reader-mini'"):
-        check_models(read_thresholds("reader-mimi=2"), ["reader-mini", "reader-mini"])
-    with pytest.raises(SightlineError, match=r"models: a, b$"):
-        check_models(read_thresholds("zebra=2"), ["a", "b"])
-
-
-def test_thresholds_are_shown_with_three_decimals_at_most() -> None:
     shortened = [shown(value) for value in (2.0425992, 0.0, -0.0001, -1.5, 10.0)]
-    assert shortened == ["2.043", "0", "0", "−1.5", "10"]
+    assert shortened == ["2.043", "0", "0", "−1.5", "10"], "three decimals at most"

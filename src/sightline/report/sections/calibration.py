@@ -20,7 +20,7 @@ from sightline.rows.source import Audited, Source
 from sightline.rows.thresholds import HASH_SPLIT, NO_MARGIN, development_of, on_development_side
 from sightline.statistics.arm_rows import looked_up
 from sightline.statistics.paired import mcnemar
-from sightline.statistics.thresholds import NAMED, Given, ThresholdRule, WithinRisk, evaluate, flips, predict
+from sightline.statistics.thresholds import NAMED, ThresholdRule, evaluate, flips, given, predict
 
 MOST_DIAGRAMS = 24
 NOTHING_TO_CALIBRATE = (
@@ -101,7 +101,7 @@ def thresholds_table(source: Source) -> Table:
     if not records:
         raise SightlineError("; ".join(problems))
     risk = "No threshold within a risk: how much risk is yours to say, for example --threshold 'hfpr<=0.05'."
-    if any(isinstance(audited.rule, WithinRisk) for audited in source.runs):
+    if any(audited.rule is not None and audited.rule.bounds_risk for audited in source.runs):
         risk = "t with hFPR within the bound is each arm's most accurate one that keeps it on development probes."
     left_out = f" Left out: {'; '.join(problems)}." if problems else ""
     return build_table("thresholds", pd.DataFrame(records), left_out=left_out, whence=_whence(source), risk=risk)
@@ -145,7 +145,7 @@ def _thresholds(audited: Audited, development: pd.DataFrame | None) -> list[dict
 
 def _rules_beside(asked: ThresholdRule | None) -> list[ThresholdRule]:
     """The rules that choose for themselves, the one asked for if it is another, and t = 0."""
-    return list(dict.fromkeys([*NAMED.values(), *([] if asked is None else [asked]), Given(0.0)]))
+    return list(dict.fromkeys([*NAMED.values(), *([] if asked is None else [asked]), given(0.0)]))
 
 
 def _sides(audited: Audited, development: pd.DataFrame | None) -> tuple[pd.DataFrame, pd.DataFrame]:

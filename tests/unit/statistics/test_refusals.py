@@ -1,0 +1,132 @@
+"""What statistics refuse, in one line that names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sightline.analysis.comparison import clustered_mean
+from sightline.errors import SightlineError
+from sightline.statistics.agreement import cohen_kappa
+from sightline.statistics.arm_rows import ArmRows
+from sightline.statistics.bootstrap import difference_interval, metric_interval
+from sightline.statistics.correct_positives import correct_positive_provenance
+from sightline.statistics.correlation import conditional_spearman, spearman, spearman_interval, spearman_intervals
+from sightline.statistics.intervals import wilson
+from sightline.statistics.metrics import METRICS
+from sightline.statistics.paired import (
+    ScoreDifferences,
+    describe_noninferiority,
+    equivalence,
+    holm,
+    image_differences,
+    images_needed,
+    mcnemar,
+    mcnemar_p,
+    two_stage_difference,
+)
+from sightline.statistics.summaries import arm_summary, paired_differences
+from sightline.statistics.thresholds import (
+    accuracy_optimal,
+    check_models,
+    evaluate,
+    flips,
+    parse_threshold,
+    read_thresholds,
+    risk_constrained,
+)
+from tests.unit.statistics.test_summaries import frame
+
+ACCURACY, HFPR, ECR = METRICS["accuracy"], METRICS["hfpr"], METRICS["pos_ecr"]
+POSITIVES = ArmRows.of([True, True], [1.0, 2.0])
+TWO, THREE = (ArmRows.of([True] * n, np.ones(n), np.arange(n), ecr=np.linspace(0.1, 0.3, n)) for n in (2, 3))
+
+
+def on(images: list[str]) -> ArmRows:
+    return ArmRows.of([True, False], [1.0, -1.0], images)
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    # Rows.
+    (lambda: ArmRows.of([True, False], [1.0, 2.0], ecr=[1.0]), "ecr has shape (1,)"),
+    (lambda: ArmRows.of(["yes", "no"], [1.0, 2.0]), "labels must be true or false"),
+    (lambda: ArmRows.of([], []), "no rows"),
+    (lambda: METRICS.get("acuracy"), "unknown metric 'acuracy'"),
+    (
+        lambda: correct_positive_provenance(ArmRows.of([True], [1.0], ecr=[0.0], has_regions=[False])),
+        "provenance cannot be computed: there are no positives with regions",
+    ),
+    (lambda: arm_summary(frame().drop(columns="image_id")), "no column 'image_id'"),
+    (lambda: arm_summary(frame().iloc[:0]), "no rows"),
+    (lambda: arm_summary(frame(), metrics=["nope"]), "unknown metric"),
+    (lambda: paired_differences(frame(), "fulll"), "no arm 'fulll' to compare with; did you mean 'full'"),
+    # Intervals.
+    (lambda: metric_interval(on(["a", "a"]), ACCURACY), "at least two images"),
+    (lambda: metric_interval(POSITIVES, METRICS["auroc"]), "auroc cannot be computed: it needs both labels"),
+    (lambda: clustered_mean(np.zeros(3), np.arange(3), draws=0), "at least one draw"),
+    (lambda: difference_interval(on(["a", "b"]), on(["a", "c"]), ACCURACY), "same images"),
+    (lambda: two_stage_difference(TWO, [TWO], ECR), "at least two seeds"),
+    (lambda: two_stage_difference(TWO, [TWO, THREE], ECR), "on the images of the arm"),
+    (lambda: two_stage_difference(TWO, [TWO, TWO], HFPR), "no negatives"),
+    (lambda: wilson(11, 10), "11 successes in 10"),
+    # Two arms.
+    (lambda: mcnemar_p(-1, 2), "negative"),
+    (lambda: mcnemar([1, 0], [1]), "differ in length"),
+    (lambda: holm([0.1, float("nan")]), "between 0 and 1"),
+    (lambda: ScoreDifferences.of(np.zeros((0, 1))), "paired comparison needs at least one question"),
+    (lambda: ScoreDifferences.of(np.array([[np.nan]])), "paired comparison needs a score"),
+    (lambda: ScoreDifferences.of(np.zeros(3)), "paired comparison needs at least one question"),
+    (lambda: images_needed([0.1], 0.1), "at least two images"),
+    (lambda: images_needed([0.1, 0.2], 0.0), "difference of 0"),
+    (
+        lambda: image_differences(POSITIVES, POSITIVES, HFPR),
+        "power for hfpr cannot be computed: there are no negatives",
+    ),
+    (lambda: describe_noninferiority(-0.1, 0.1, 0.0), "must be positive"),
+    (lambda: equivalence(-0.01, 0.015, 0.0), "must be positive"),
+    # Correlations and annotators.
+    (lambda: spearman([1.0, 2.0], [1.0, 2.0]), "at least three rows"),
+    (lambda: spearman([1.0, 2.0, 3.0], [1.0, 2.0]), "y has shape"),
+    (lambda: spearman_interval([1.0, 2.0, np.nan], [1.0, 2.0, 3.0]), "not finite"),
+    (
+        lambda: conditional_spearman([1.0, 2, 3, 4], [4.0, 2, 3, 1], [0, 0, 1, 1], [0, 1, 0, 0], refit=True),
+        "every method exactly once",
+    ),
+    (lambda: spearman_intervals({"a": np.arange(9.0)}, {"a": np.arange(9.0)}), "different names"),
+    (lambda: cohen_kappa(["y"], ["y", "n"]), "same rows"),
+    # Thresholds.
+    (
+        lambda: risk_constrained([True, False, True, False], [1.0, 3.0, 2.0, 0.0], 0.1),
+        "hFPR <= 0.1 on 4 development rows; the lowest within reach is 0.5000",
+    ),
+    (lambda: risk_constrained([True, False], [1.0, 0.0], 1.5), "must lie in [0, 1]"),
+    (lambda: flips([True], [True, False]), "same rows"),
+    (lambda: accuracy_optimal([], []), "development split is empty"),
+    (lambda: accuracy_optimal([True, False], [np.nan, 1.0]), "1 of 2 are not"),
+    (lambda: evaluate([True], [1.0, 2.0]), "do not pair up"),
+    (lambda: read_thresholds(["0.5", "full-dev"]), "two thresholds for all models"),
+    (lambda: read_thresholds(["Qwen=0.5", "Qwen=full-dev"]), "two thresholds for model 'Qwen'"),
+    (
+        lambda: check_models(read_thresholds("reader-mimi=2"), ["reader-mini", "reader-mini"]),
+        "model 'reader-mimi', which no run has; did you mean 'reader-mini'",
+    ),
+    (lambda: check_models(read_thresholds("zebra=2"), ["a", "b"]), "models: a, b"),
+    (lambda: parse_threshold("full_dev"), "'full_dev' is not a threshold; did you mean 'full-dev'?"),
+    (lambda: parse_threshold("hfpr<0.05"), "'hfpr<0.05' is not a threshold; did you mean 'hfpr<=0.05'?"),
+    (lambda: parse_threshold("banana"), "write a number, full-dev, own-dev, shared or hfpr<=0.05"),
+    (lambda: parse_threshold("nan"), "'nan' is not a threshold"),
+    (lambda: parse_threshold("hfpr<=low"), "'low' is not a number; write for example hfpr<=0.05"),
+    (lambda: parse_threshold("hfpr<=1.5"), "a bound on hFPR must lie in [0, 1], got 1.5"),
+    (lambda: parse_threshold("hfpr<=-0.1"), "a bound on hFPR must lie in [0, 1], got -0.1"),
+]
+
+
+@pytest.mark.parametrize(("ask", "about"), REFUSED, ids=[about for _, about in REFUSED])
+def test_what_cannot_be_computed_is_refused_in_one_line(ask: Callable[[], Any], about: str) -> None:
+    with pytest.raises(SightlineError, match=re.escape(about)) as caught:
+        ask()
+    assert "\n" not in str(caught.value)
