@@ -7,16 +7,16 @@ next arm before it reads the last one's answers. One sample at a time is ``sight
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.request import Measurement, Request
-from sightline.cost.spread import ESTIMATED, OF_CEILING, SET_UP, Line, Quantity, Say
+from sightline.cost.spread import Line, Say
 
 if TYPE_CHECKING:
     from sightline.answering.answerer import Answered
@@ -42,38 +42,13 @@ class SweepRequest(Request):
 
 
 @BENCHMARKS.register("sweep")
+@in_words_of(__file__)
 class Sweep(Benchmark[SweepRequest]):
     name = "sweep"
-    title = "audit sweep against one sample at a time"
-    description = "A whole audit sweep through the engine, against one sample at a time; both timed in one process."
-    caption = "Rows per second of the whole sweep through the engine, and of one sample at a time, in one process."
     request = SweepRequest
-    arms = (
-        "full:1.0",
-        "target:0.1",
-        "target:0.2",
-        "target:0.3",
-        "target:0.4",
-        "target:0.5",
-        "grid:0.2",
-        "grid:0.3",
-        "grid:0.4",
-        "random:0.2",
-        "random:0.3",
-        "random:0.4",
-    )
     usual_executions = ("compiled",)
     together = True
     planless = True
-    inside: ClassVar[Mapping[str, str]] = {
-        "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, "
-        "materialising, scoring both continuations in batches; start-up (imports, weights, compiling, one warm-up "
-        "shard) excluded",
-        "one_sample": "per row, for each continuation by itself: the checkpoint's image processor, the model's own "
-        "eager vision tower, selection, materialising, the model's own eager forward of prompt and that answer as one "
-        "sequence with the output head on every position, its loss read back; all arms warmed up",
-        "one_sample_preprocess": "what of it the image processor and the upload took",
-    }
     main = "engine"
 
     def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
@@ -136,26 +111,6 @@ class Sweep(Benchmark[SweepRequest]):
         rates = ("one_sample_rows_per_s", "throughput_ratio", "ratio_to_model_alone")
         known = {name: extra[name] for name in rates if name in extra}
         return {"rows": extra["rows"], "rows_per_s": extra["engine_rows_per_s"], **known}
-
-    def columns(self, results: Sequence[Result]) -> list[Quantity]:
-        return [
-            Quantity("rows", "Rows", "count"),
-            Quantity("ms", "Sweep, ms", "number", help="The whole sweep once."),
-            Quantity("rows_per_s", "Rows/s, engine", "number"),
-            Quantity("one_sample_rows_per_s", "Rows/s, one sample", "number"),
-            Quantity(
-                "throughput_ratio", "Ratio", "ratio", help="Engine over one sample at a time, both from the image on."
-            ),
-            Quantity(
-                "ratio_to_model_alone",
-                "Ratio to model alone",
-                "ratio",
-                help="Engine, preprocessing included, over one sample at a time without its image processor.",
-            ),
-            ESTIMATED,
-            OF_CEILING,
-            SET_UP,
-        ]
 
     def reading(self, lines: Sequence[Line], say: Say) -> str:
         best = max(lines, key=lambda line: float(line["throughput_ratio"]))
