@@ -10,7 +10,7 @@ SCRIPT = """
 import torch
 from sightline.arms import parse_arm
 from sightline.cost.selection import Inputs
-from sightline.core.selection_rules import check_selection
+from sightline.core.selection import check_selection
 from sightline.selectors import SELECTORS
 
 assert {name!r} in SELECTORS.names()

@@ -15,8 +15,7 @@ from torch import Tensor
 from sightline.answering.select_step import SelectStep, salt
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.base import UNPROJECTED
-from sightline.core.selection import Budget, Selection, Selector, TokenView
-from sightline.core.selection_rules import lineage_mask
+from sightline.core.selection import Budget, Selection, Selector, TokenView, lineage_mask
 from sightline.selectors import greedy
 from sightline.selectors.greedy import spread
 from sightline.selectors.mmtok import mmtok_kept

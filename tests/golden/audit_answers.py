@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.towered import sequential_positions
-from sightline.core.selection import Budget, Selection, TokenView
-from sightline.core.selection_rules import lineage_mask
+from sightline.core.selection import Budget, Selection, TokenView, lineage_mask
 from sightline.geometry.cells import tile_arrangement, tile_cells, tiled_canvas
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors import SELECTORS

@@ -22,8 +22,14 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.cuts import LayerCuts, parts_of
 from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import LayerSelector, PositionPolicy, Selection
-from sightline.core.selection_rules import check_anchors, largest_shares, on_behalf_of
+from sightline.core.selection import (
+    LayerSelector,
+    PositionPolicy,
+    Selection,
+    check_anchors,
+    largest_shares,
+    on_behalf_of,
+)
 from sightline.core.span import KeptSpan, Separators
 from sightline.device.work import Arriving, Stopwatch, on_device
 from sightline.errors import SightlineError

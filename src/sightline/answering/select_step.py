@@ -22,8 +22,10 @@ from sightline.backbones.cuts import CountedPart, parts_of, together
 from sightline.backbones.loading import Served
 from sightline.core.prefix import Elapsed, Encoded, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Selection, Selector, TokenView
-from sightline.core.selection_rules import (
+from sightline.core.selection import (
+    Selection,
+    Selector,
+    TokenView,
     check_anchors,
     check_selection,
     check_shapes,

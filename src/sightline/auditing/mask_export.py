@@ -17,8 +17,7 @@ from sightline.auditing.shards import Shard, image_key, make_shards
 from sightline.auditing.worker import Worker
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
-from sightline.core.selection import Selection
-from sightline.core.selection_rules import lineage_mask
+from sightline.core.selection import Selection, lineage_mask
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.probes import read_probes

@@ -19,8 +19,18 @@ from torch.nn.functional import one_hot
 from sightline.backbones.language import Batch, LanguageModel
 from sightline.backbones.signals import attention_weights, of_positions, of_tokens
 from sightline.core.prefix import Prefix
-from sightline.core.selection import Budget, LayerSelector, LayerState, Layout, Selection, TokenView
-from sightline.core.selection_rules import check_selection, in_native_order, on_behalf_of, output_parts
+from sightline.core.selection import (
+    Budget,
+    LayerSelector,
+    LayerState,
+    Layout,
+    Selection,
+    TokenView,
+    check_selection,
+    in_native_order,
+    on_behalf_of,
+    output_parts,
+)
 from sightline.errors import SightlineError
 
 # What a budget is counted over: the whole image, or its tiles one by one, chosen from apart and put together again.

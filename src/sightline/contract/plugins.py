@@ -13,8 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Budget, LayerSelector, LayerState, Selection, Selector, TokenView
-from sightline.core.selection_rules import check_selection, in_native_order, lineage_mask
+from sightline.core.selection import (
+    Budget,
+    LayerSelector,
+    LayerState,
+    Selection,
+    Selector,
+    TokenView,
+    check_selection,
+    in_native_order,
+    lineage_mask,
+)
 from sightline.cost.selection import Inputs
 from sightline.errors import SightlineError
 from sightline.probes.data_rows import start_of

@@ -14,8 +14,7 @@ from sightline.backbones.signals import (
     PROMPT_AXES,
     TOKEN_AXIS,
 )
-from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView
-from sightline.core.selection_rules import check_anchors
+from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView, check_anchors
 from sightline.errors import SightlineError
 
 LAYOUT: Layout = ((2, 3), (1, 2), (2, 2))
