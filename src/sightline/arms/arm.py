@@ -9,15 +9,14 @@ every probe its own budget: ``policy:confidence_fallback:target:0.3/0.7:threshol
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from itertools import pairwise
 from types import UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from sightline.core.probe import ORIGINAL
-from sightline.core.selection import PER_TILE, Budget, LayerSelector, Per, PositionPolicy, Selector
+from sightline.core.selection import PER_TILE, Budget, LayerSelector, Per, PositionPolicy, Selector, argument_refusal
 from sightline.errors import SightlineError
 from sightline.interventions import Intervention, split_arm
 from sightline.policies import POLICIES, Policy
@@ -78,24 +77,12 @@ def values_of(made_of: Any) -> dict[str, Any]:
     return {f.name: getattr(made_of, f.name) for f in fields(cast(Any, made_of))}
 
 
-def ranges_of(kind: Any) -> dict[str, tuple[float, float]]:
-    """The bounds of arguments: those of the class over those of the classes that it is made from."""
-    found: dict[str, tuple[float, float]] = {}
-    for base in reversed(kind.__mro__):
-        found |= vars(base).get("ranges", {})
-    return found
-
-
 def _checked(value: Any, name: str, kind: Any, arm: str) -> Any:
-    """An argument's value, if it is a number within the range that its owner states; infinity and nan never are."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    least, most = ranges_of(kind).get(name, (-math.inf, math.inf))
-    if not abs(value) <= LARGEST:  # so said, nan is refused too
+    """An argument's value, if its owner takes it; infinity and nan nobody does."""
+    if isinstance(value, int | float) and not abs(value) <= LARGEST:  # so said, nan is refused too
         raise SightlineError(f"arm '{arm}': {name}={value} is not a usable number")
-    if not least <= value <= most:
-        bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
-        raise SightlineError(f"arm '{arm}': {name}={value}; it must be {bounds}")
+    if refusal := argument_refusal(kind, name, value):
+        raise SightlineError(f"arm '{arm}': {refusal}")
     return value
 
 
@@ -109,10 +96,6 @@ def _coerce(value: str, hint: Any, name: str, arm: str) -> Any:
         if value.lower() == "none":
             return None
         hint = next(option for option in get_args(hint) if option is not type(None))
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise SightlineError(f"arm '{arm}': {name}={value}; choose one of {', '.join(map(str, get_args(hint)))}")
-        return value
     try:
         if hint is bool:
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
