@@ -52,6 +52,7 @@ class Sweep(Benchmark[SweepRequest]):
     main = "engine"
 
     def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
+        from sightline.answering.scorers.yes_no import YesNo
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory
         from sightline.device.kernels import planless
@@ -61,14 +62,14 @@ class Sweep(Benchmark[SweepRequest]):
         execution = use_execution(subject.backbone.language, request.execution, dynamic=True)
         use_vision_execution(subject.backbone, execution)
         memory = PeakMemory(subject.device)
-        stages: dict[str, float] = {}
+        scorer = YesNo()
         with planless():  # as in an audit
-            run_engine(request, subject, arms, evenly(range(request.images), request.shard_images)[0])
+            run_sweep(request, subject, arms, evenly(range(request.images), request.shard_images)[0], scorer)
             if request.execution != "graph":
                 memory.warmed_up()
             setups = len(execution.setup_ms)
             started = time.perf_counter()
-            rows, flops = run_engine(request, subject, arms, range(request.images), stages)
+            rows, spent = run_sweep(request, subject, arms, range(request.images), scorer)
             subject.backbone.synchronise()
             engine_ms = (time.perf_counter() - started) * 1e3
         late = sum(execution.setup_ms[setups:])
@@ -83,8 +84,8 @@ class Sweep(Benchmark[SweepRequest]):
             visual_tokens=0,
             kept_tokens=0,
             length=0,
-            samples_ms={"engine": [engine_ms], **each, **{name: [ms] for name, ms in stages.items()}},
-            flops={"engine": flops},
+            samples_ms={"engine": [engine_ms], **each, **{name: [ms] for name, ms in spent.stages.items()}},
+            flops={"engine": spent.flops},
             memory=used,
             setup_ms=execution.setup_ms[:setups],
             extra={
@@ -122,36 +123,6 @@ class Sweep(Benchmark[SweepRequest]):
             f"at a time makes {say(best['one_sample_rows_per_s'], 'number')}: "
             f"{say(best['throughput_ratio'], 'ratio')}{alone}."
         )
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What a row decides: the answer and which cells were kept."""
-
-    arm: str
-    probe: str
-    margin: float
-    kept: bytes
-
-    @property
-    def yes(self) -> bool:
-        return self.margin >= 0.0
-
-
-def run_engine(
-    request: SweepRequest,
-    subject: Subject,
-    arms: Sequence[Arm],
-    images: Sequence[int],
-    stages: dict[str, float] | None = None,
-) -> tuple[list[Decision], float]:
-    """All rows of the sweep and the estimated operations they took; ``stages`` collects milliseconds by stage."""
-    from sightline.answering.scorers.yes_no import YesNo
-
-    rows, spent = run_sweep(request, subject, arms, images, YesNo())
-    if stages is not None:
-        stages |= spent.stages
-    return [_decision(arm, probe, answered) for arm, probe, answered in rows], spent.flops
 
 
 @dataclass
@@ -204,10 +175,6 @@ def _vision_flops(subject: Subject, work: ShardWork) -> float:
         vision_flops(subject.backbone, attention_sequences(subject.backbone, item), image.n)
         for item, image in zip(work.prepared.pixels, work.images.values(), strict=True)
     )
-
-
-def _decision(arm: Arm, probe: Probe, answered: Answered) -> Decision:
-    return Decision(arm.text, probe.id, answered.values["margin"], answered.trace.anchors.tobytes())
 
 
 def shards_of(request: SweepRequest, subject: Subject, images: Sequence[int]) -> list[Shard]:
