@@ -101,9 +101,16 @@ def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path:
     assert sum(encodings) == IMAGES * (1 + 1 + 2)
 
 
-def test_mask_edits_move_the_vision_counter_not_at_all(data: Path, tmp_path: Path, encodings: list[int]) -> None:
-    audit(settings(data, tmp_path / "run", interventions=["deletion", "positions"]))
-    assert sum(encodings) == IMAGES
+def test_edits_of_mask_and_positions_encode_nothing_again_and_swapped_positions_keep_the_mask(
+    data: Path, tmp_path: Path, encodings: list[int]
+) -> None:
+    frame = audit(settings(data, tmp_path / "run", limit=2, interventions=["deletion", "positions"])).frame()
+    assert sum(encodings) == 2
+    target = frame[(frame["selector"] == "target") & frame["intervention"].isin(["none", "swap_positions"])]
+    policies = target.pivot(index="probe_id", columns="positions", values=["kept_mask", "margin"])
+    assert set(target["positions"]) == {"preserve", "compact"}
+    assert (policies["kept_mask"]["preserve"] == policies["kept_mask"]["compact"]).all()
+    assert (policies["margin"]["preserve"] != policies["margin"]["compact"]).any()
 
 
 def test_interventions_amend_a_finished_run(data: Path, tmp_path: Path) -> None:
@@ -119,15 +126,6 @@ def test_interventions_amend_a_finished_run(data: Path, tmp_path: Path) -> None:
     assert set(after["arm"]) == set(amended.arms)
     keys = set(amended.images.column("image_key").to_pylist())
     assert set(after["image_key"]) <= keys
-
-
-def test_swapped_positions_keep_the_mask_and_change_the_policy(data: Path, tmp_path: Path) -> None:
-    frame = audit(settings(data, tmp_path / "run", limit=2, interventions=["positions"])).frame()
-    target = frame[frame["selector"] == "target"]
-    policies = target.pivot(index="probe_id", columns="positions", values=["kept_mask", "margin"])
-    assert set(target["positions"]) == {"preserve", "compact"}
-    assert (policies["kept_mask"]["preserve"] == policies["kept_mask"]["compact"]).all()
-    assert (policies["margin"]["preserve"] != policies["margin"]["compact"]).any()
 
 
 def test_matched_controls_are_added_recorded_and_can_be_left_out(data: Path, tmp_path: Path) -> None:

@@ -144,10 +144,6 @@ def _published(arm: str, result: Result) -> dict[str, float]:
     return {"published_speedup": EFFICIENCY[key].single} if key in EFFICIENCY else {}
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
-
-
 def rotated(items: Sequence[Item], by: int) -> list[Item]:
     """The same in a circle, begun ``by`` places later."""
     first = by % len(items)
