@@ -141,20 +141,27 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def sightline(site: Path, arguments: str, *, torch: bool = True, code: int = 0) -> str:
-    """What the command prints, to stderr if it is to end with an error."""
+def sightline(site: Path, *commands: str, torch: bool = True, code: int = 0) -> str:
+    """What commands print that one process runs in turn, to stderr if the last is to end with an error."""
     path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH", ""))))
     hidden = "" if torch else "sys.modules['torch'] = None;"
-    script = f"import sys; {hidden} sys.argv[0] = 'sightline'; from sightline.cli import main; main()"
+    script = (
+        f"import sys; {hidden} from sightline.cli import main\n"
+        f"for words in {[command.split() for command in commands]}:\n"
+        "    sys.argv[:] = ['sightline', *words]\n"
+        "    try: main()\n"
+        "    except SystemExit as end:\n"
+        "        if end.code: raise\n"
+    )
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = run_python(["-c", script, *arguments.split()], cwd=REPOSITORY, env=environment)
+    done = run_python(["-c", script], cwd=REPOSITORY, env=environment)
     assert done.returncode == code, done.stderr
     return done.stderr if code else done.stdout
 
 
 def test_its_command_appears_with_its_options_without_torch(site: Path) -> None:
-    assert "Time of vision tower and projector over a batch of images" in sightline(site, "bench --help", torch=False)
-    said = sightline(site, "bench vision --help", torch=False)
+    said = sightline(site, "bench --help", "bench vision --help", torch=False)
+    assert said.count("Time of vision tower and projector over a batch of images") == 2
     for words in ("--images", "Images per call of the vision tower.", "--shape", "--share-process"):
         assert words in said
 
@@ -165,6 +172,7 @@ def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_pat
         site,
         "bench vision --shape tiny-llava --random-weights --device cpu --images 3 --repeats 2 --warm-up 1 "
         f"--out {card}",
+        f"report --cost {card} --out {tmp_path / 'report'}",
     )
     assert printed.startswith("# Cost card: vision tower over a batch of images")
     assert "- `encode`: vision tower and projector; images preprocessed beforehand" in printed
@@ -173,7 +181,6 @@ def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_pat
     (point,) = measured["points"]
     assert len(point["samples_ms"]["encode"]) == 2
     assert all(ms > 0 for ms in point["samples_ms"]["encode"])
-    sightline(site, f"report --cost {card} --out {tmp_path / 'report'}")
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert "Vision tower over a batch of images: tiny-llava, vision.json" in page
     table = (tmp_path / "report" / "tables" / "realised_vision.csv").read_text(encoding="utf-8")

@@ -256,6 +256,7 @@ def test_every_published_number_is_measured(script: ModuleType) -> None:
     assert {*TOTAL, *TOTAL_WITH_DETECTOR} <= asked["total"]
 
 
+@pytest.mark.slow
 def test_it_runs_from_drawing_to_the_last_table(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

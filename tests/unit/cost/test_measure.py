@@ -278,6 +278,7 @@ def measures(process: int) -> bool:
 
 
 @LINUX
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda how: how.name)
 def test_a_measuring_process_ends_with_whoever_asked_for_it(how: signal.Signals) -> None:
     asking = subprocess.Popen(

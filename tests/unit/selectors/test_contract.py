@@ -58,6 +58,8 @@ CLASS_TOKEN_STAYS: dict[str, Callable[[int, int], bool]] = {
     "visionzip": lambda k, n: k > 1,
 }
 """Methods with one output that has no anchor, and for which K of N."""
+NUMBERS_ALONE = ("anchorprune", "anchorprune_qwen", "cdpruner", "coin", "divprune")
+"""Methods whose greedy loops compare numbers alone: what they pick beside NaN the framework checks and refuses."""
 ANY_QUESTION = ("anchorprune_qwen", "coin", "mmtok")
 """Methods that read a question of any length, also in a batch."""
 BETWEEN: list[tuple[str, dict[str, Any]]] = [
@@ -166,6 +168,8 @@ def check_contract(selector: Any, class_token: Callable[[int, int], bool]) -> No
     n = whole.tokens.shape[0]
     assert set(selector.needs) <= set(whole.signals)
     for name, view in {"random": whole, **degenerate_images()}.items():
+        if "NaN" in name and selector.name in NUMBERS_ALONE:
+            continue
         for k in range(1, n + 1) if name == "random" else (1, n // 3, n - 1, n):
             without, finite = class_token(k, n), "NaN" not in name
             class_source = without and selector.name == "visionzip"

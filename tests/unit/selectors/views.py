@@ -56,6 +56,7 @@ def scene(seed: int, rows: int = ROWS, columns: int = COLUMNS, texts: int = 3) -
         "clip.text": normal(2, FEATURES),
         "vision.received@-1": normal(n + 1).softmax(dim=0)[1:],
         "vision.key@-2": normal(HEADS, n, HEAD_WIDTH),
+        "vision.cls@-2": normal(FEATURES),
     }
     return TokenView(
         tokens=tokens,
