@@ -365,18 +365,22 @@ def on_behalf_of(selector: str) -> Iterator[None]:
 
 def check_types(selection: object, selector: str) -> None:
     """A ``Selection`` of integer anchors, whatever the method's author took for one."""
-    from torch import Tensor, int16, int32, int64
+    import torch
 
     if not isinstance(selection, Selection):
         raise SightlineError(
             f"selector {selector} returned a {type(selection).__name__}; it must return Selection(anchors)"
         )
     anchors, mix = selection.anchors, selection.mix
-    if not isinstance(anchors, Tensor) or anchors.dtype not in (int64, int32, int16) or anchors.ndim != 1:
+    if (
+        not isinstance(anchors, torch.Tensor)
+        or anchors.dtype not in (torch.int64, torch.int32, torch.int16)
+        or anchors.ndim != 1
+    ):
         raise SightlineError(
             f"selector {selector} returned anchors that are {_described(anchors)}; a (K,) tensor of int64 is needed"
         )
-    if mix is not None and not (isinstance(mix, Tensor) and mix.is_floating_point() and mix.ndim == 2):
+    if mix is not None and not (isinstance(mix, torch.Tensor) and mix.is_floating_point() and mix.ndim == 2):
         raise SightlineError(
             f"selector {selector} returned a mix that is {_described(mix)}; a (K, N) tensor of floats is needed"
         )

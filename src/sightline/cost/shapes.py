@@ -138,7 +138,8 @@ def _read_shapes() -> dict[str, ModelShape]:
         parts = ("text", "vision", "config", "processor")
         text, vision, config, processor = ({**shared.get(part, {}), **own.get(part, {})} for part in parts)
         config |= {"text_config": text, "vision_config": vision}
-        shapes[name] = ModelShape(own["family"], config, processor, tuple(own["image"]))
+        width, height = own["image"]
+        shapes[name] = ModelShape(own["family"], config, processor, (width, height))
     return shapes
 
 
