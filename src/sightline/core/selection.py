@@ -387,10 +387,11 @@ def check_types(selection: object, selector: str) -> None:
 
 
 def _described(value: object) -> str:
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is None or dtype is None:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
         return f"a {type(value).__name__}"
-    return f"{tuple(shape)} of {str(dtype).removeprefix('torch.')}"
+    return f"{tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
 
 
 def in_native_order(selection: Selection) -> Selection:

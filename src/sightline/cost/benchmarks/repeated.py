@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sightline.cost.subject import Subject
 
 Item = TypeVar("Item")
-STAGES = {"vision": "Vision", "select": "Select/materialise", "language": "Language", "total": "Total"}
+STAGES = ("vision", "select", "language", "total")
 
 
 def repetitions(text: str) -> list[dict[str, Any]]:
