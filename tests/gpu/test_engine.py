@@ -22,7 +22,7 @@ from sightline.checks.doctor import examine
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget
-from sightline.cost.benchmarks.sweep import Decision, SweepRequest, run_engine
+from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
@@ -35,6 +35,7 @@ from tests.answers import Scored, launch_arm, score_arm
 from tests.contract.cast import probe
 from tests.unit.answering.test_launching import Wrong
 from tests.unit.backbones.named import QUESTION, TARGET, photograph
+from tests.unit.cost.subjects import Decision, decisions
 from tests.zoo import NAMED
 
 # On a GPU: launching an arm never waits for the device, and the answers are the CPU's.
@@ -145,7 +146,7 @@ def test_the_engine_decides_as_on_a_cpu(config: str, monkeypatch: pytest.MonkeyP
         if weights is None:
             weights = subject.backbone.model.state_dict()
         subject.backbone.model.load_state_dict(weights)
-        rows[device], _ = run_engine(request, subject, [subject.arm(text, "eager") for text in arms], range(5))
+        rows[device], _ = decisions(request, subject, [subject.arm(text, "eager") for text in arms], 5)
     assert len(rows["cpu"]) == len(rows["cuda"]) == 5 * 2 * len(arms)
     for ours, plain in zip(rows["cuda"], rows["cpu"], strict=True):
         assert (ours.arm, ours.probe) == (plain.arm, plain.probe)

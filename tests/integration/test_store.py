@@ -20,7 +20,6 @@ from sightline.auditing.launchers import LAUNCHERS
 from sightline.auditing.launchers.here import Inline
 from sightline.auditing.shards import Task
 from sightline.backbones import prompting
-from sightline.core.cache import Recent
 from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
@@ -57,16 +56,12 @@ def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
     config: Any, crowded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenised, at_first_write, held = [0], [], []
-    get, write = Recent.get, RunFolder.write_row_table
+    tokenise, write = prompting.Prompting._tokenised, RunFolder.write_row_table
 
-    def counted(self: Any, key: Any, make: Any) -> Any:
-        def made() -> Any:
-            tokenised[0] += 1
-            return make()
-
-        value = get(self, key, made)
-        held.append(len(self))
-        return value
+    def counted(self: Any, *asked: Any) -> Any:
+        tokenised[0] += 1
+        held.append(self._prompts.cache_info().currsize)
+        return tokenise(self, *asked)
 
     def noting(self: Any, *args: Any) -> None:
         at_first_write.append(tokenised[0])
@@ -75,7 +70,7 @@ def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
     whole = audit(config("llava", probes=crowded, arms=["full", "grid:0.3"], out=tmp_path / "whole", shard_probes=500))
     assert whole.manifest["shards"] == 1
     monkeypatch.setattr(prompting, "PROMPTS", 8)
-    monkeypatch.setattr(Recent, "get", counted)
+    monkeypatch.setattr(prompting.Prompting, "_tokenised", counted)
     monkeypatch.setattr(RunFolder, "write_row_table", noting)
     run = audit(config("llava", probes=crowded, arms=["full", "grid:0.3"], shard_probes=4))
     assert run.manifest["shards"] == 10

@@ -17,8 +17,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from sightline.answering.scorers import SCORERS, Scorer
-from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, recorded_arm
-from sightline.arms.plan import ArmPlan, plan_arms, refuse_unusable
+from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, ArmPlan, plan_arms, recorded_arm, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.auditing.launchers import LAUNCHERS, Launcher
 from sightline.auditing.launchers.base import Job, probe_bytes

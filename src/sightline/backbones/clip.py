@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import torch
@@ -9,7 +11,6 @@ from torch import Tensor
 
 from sightline.backbones.base import read_config, weight_files, whole_model
 from sightline.backbones.loading import checkpoint_folder, first_words
-from sightline.core.cache import Recent
 from sightline.errors import SightlineError
 
 TEXTS = 8192
@@ -54,12 +55,15 @@ class ClipSpace:
             raise
         except Exception as error:  # every library that reads a file of the checkpoint has errors of its own
             raise SightlineError(f"cannot load CLIP from {Path(source).name}: {first_words(error)}") from error
-        self._texts: Recent[str, Tensor] = Recent(TEXTS)
 
     @torch.inference_mode()
     def text(self, question: str) -> Tensor:
         """(T, P) projected text embeddings, one row per block of the tower's length; a short question has one block."""
-        return self._texts.get(question, lambda: self._embedded(question))
+        return self._remembered(question)
+
+    @cached_property
+    def _remembered(self) -> Callable[[str], Tensor]:
+        return lru_cache(TEXTS)(self._embedded)
 
     def _embedded(self, question: str) -> Tensor:
         length = int(self.model.config.text_config.max_position_embeddings)

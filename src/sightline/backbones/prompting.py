@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from typing import Any, ClassVar
 
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.language import LanguageModel
-from sightline.core.cache import Recent
 from sightline.core.prefix import Prompt
 from sightline.core.selection import QuerySpan
 from sightline.core.span import Separators, SlotPositions
@@ -259,20 +258,24 @@ class Prompting(ABC):
 
         ``in_words``: see ``render``. Query spans are those of the question itself, without its instruction.
         """
+        return self._prompts(question, target, answers, in_words)
 
-        def tokenised() -> Prompt:
-            head, tail = self._around_image(self.render(question, None, in_words=in_words))
-            complete = [self._around_image(self.render(question, answer, in_words=in_words))[1] for answer in answers]
-            common = common_length(complete) if complete else len(tail)
-            return Prompt(
-                head=head,
-                shared=complete[0][:common] if complete else tail,
-                continuations=tuple(each[common:] for each in complete),
-                tail=tail,
-                spans=self._spans(head, tail, question, target),
-            )
+    @cached_property
+    def _prompts(self) -> Callable[[str, str, tuple[str, ...], bool], Prompt]:
+        """``_tokenised``, with the results asked for last held."""
+        return lru_cache(PROMPTS)(self._tokenised)
 
-        return self._prompts.get((question, target, answers, in_words), tokenised)
+    def _tokenised(self, question: str, target: str, answers: tuple[str, ...], in_words: bool) -> Prompt:
+        head, tail = self._around_image(self.render(question, None, in_words=in_words))
+        complete = [self._around_image(self.render(question, answer, in_words=in_words))[1] for answer in answers]
+        common = common_length(complete) if complete else len(tail)
+        return Prompt(
+            head=head,
+            shared=complete[0][:common] if complete else tail,
+            continuations=tuple(each[common:] for each in complete),
+            tail=tail,
+            spans=self._spans(head, tail, question, target),
+        )
 
     def _spans(
         self, head: tuple[int, ...], tail: tuple[int, ...], question: str, target: str
@@ -314,10 +317,6 @@ class Prompting(ABC):
         configured = getattr(self.model.generation_config, "eos_token_id", None)
         ids = configured if isinstance(configured, list) else [configured]
         return frozenset(i for i in (*ids, self.tokenizer.eos_token_id) if i is not None)
-
-    @cached_property
-    def _prompts(self) -> Recent[tuple[str, str, tuple[str, ...], bool], Prompt]:
-        return Recent(PROMPTS)
 
 
 class _Spans(dict[QuerySpan, tuple[int, ...]]):

@@ -1,46 +1,12 @@
-"""What is kept because making it takes long: in memory, the values used last; on disk, files from run to run."""
+"""What is kept on disk from run to run because making it takes long: one folder, and files that are whole or absent."""
 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
-# In memory: what was used last is held and the rest forgotten, so that memory does not grow with the number of keys.
-
-
-class Recent(Generic[Key, Value]):
-    """At most ``size`` values, each made when it is first asked for, or again after it was forgotten."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._held: OrderedDict[Key, Value] = OrderedDict()
-
-    def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        if key not in self._held:
-            self._held[key] = make()
-            if len(self._held) > self.size:
-                self._held.popitem(last=False)
-        self._held.move_to_end(key)
-        return self._held[key]
-
-    def clear(self) -> None:
-        self._held.clear()
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-
-# On disk, from run to run: one folder, and files that are whole or absent.
 
 
 def cache_folder() -> Path:

@@ -1,4 +1,7 @@
-"""A budget, what a method may look at, what it answers, and what every method says about itself."""
+"""A budget, what a method may look at, what it says about itself, what it answers, and how that is checked.
+
+Torch is imported where a selection is at hand: whoever lists methods need not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import difflib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args, get_origin, get_type_hints
 
 from sightline.errors import SightlineError
 
@@ -130,6 +134,38 @@ class Selection:
     """Whether outputs are put into ascending anchor order before the model sees them; False to match the artifact."""
 
 
+@lru_cache
+def ranges_of(kind: type) -> Ranges:
+    """The bounds of arguments: those of the class over those of the classes that it is made from."""
+    found: dict[str, tuple[float, float]] = {}
+    for base in reversed(kind.__mro__):
+        found |= vars(base).get("ranges", {})
+    return found
+
+
+@lru_cache
+def _choices_of(kind: type) -> Mapping[str, tuple[Any, ...]]:
+    """Arguments whose type lists their values, by name."""
+    try:
+        hints = get_type_hints(kind)
+    except NameError:  # of a class inside a function: what it says of itself cannot be read
+        return {}
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+
+
+def argument_refusal(kind: type, name: str, value: Any) -> str:
+    """Why an argument of this class cannot have the value, by its range or its type; empty where it can."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        least, most = ranges_of(kind).get(name, (-math.inf, math.inf))
+        if not least <= value <= most:
+            bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
+            return f"{name}={value}; it must be {bounds}"
+    choices = _choices_of(kind).get(name)
+    if choices and value not in choices:
+        return f"{name}={value}; choose one of {', '.join(map(str, choices))}"
+    return ""
+
+
 class Method(ABC):
     """What every pruning method says about itself; nothing else in Sightline lists methods by name.
 
@@ -153,9 +189,15 @@ class Method(ABC):
     artifact: ClassVar[ByModel] = {}
     """Arguments with which the paper's artifact ran it, where they differ from the defaults."""
     ranges: ClassVar[Ranges] = {}
-    """Of hyper-parameters for which not every number makes sense; an arm outside is refused."""
+    """Of hyper-parameters for which not every number makes sense; a method outside is refused."""
     official_ms: ClassVar[float | None] = None
     """Median milliseconds of the official code at N = 576, K = 231 on one CPU thread, its scores included."""
+
+    def __post_init__(self) -> None:
+        """Of a dataclass: an argument that no method of its kind can use is refused however the method is made."""
+        for each in fields(cast(Any, self)):
+            if refusal := argument_refusal(type(self), each.name, getattr(self, each.name)):
+                raise SightlineError(f"{self.name}: {refusal}")
 
     @classmethod
     def published_by_others(cls) -> bool:
@@ -220,6 +262,16 @@ class Selector(Method):
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         """For views with equally many tokens, each treated as if alone. Define it where one call is cheaper."""
         return [self.select(view, k) for view in views]
+
+
+class BatchSelector(Selector):
+    """A selector that is written for several views at once; one view is a batch of one."""
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        return self.select_many([view], k)[0]
+
+    @abstractmethod
+    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]: ...
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,75 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# The numbers of a cost card: one record per measured point, its ratios under equal conditions only.
-
 Full = dict[int, tuple[float, int | None]]
 """Batch size -> milliseconds and incremental memory of the full prefix."""
-
-
-def records_of(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One record per measured point, in the order measured."""
-    records = []
-    results = benchmark.pooled(results)
-    for result in results:
-        stock = stock_ms(benchmark, results, result)
-        for record in _records(benchmark, result, full_ms(benchmark, results, result)):
-            known = stock is not None and "ms" in record
-            records.append({**record, **({"than_stock": stock / record["ms"]} if known else {})})
-    return records
-
-
-def stages_of(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[dict[str, Summary]]:
-    """Every timed stage of every point, in the order of the records; empty where memory ran out."""
-    return [
-        {stage: benchmark.summary.of(samples) for stage, samples in point["samples_ms"].items()}
-        for result in benchmark.pooled(results)
-        for point in result["points"]
-    ]
-
-
-def lines_of(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[Line]:
-    """The records with their bounds named as in every table, and three columns per further stage in milliseconds."""
-    named = {"low_ms": "ms_low", "high_ms": "ms_high"}
-    lines = []
-    for record, stages in zip(records_of(benchmark, results), stages_of(benchmark, results), strict=True):
-        line = {named.get(key, key): value for key, value in record.items() if key != "spread"}
-        for stage, taken in stages.items():
-            if stage != benchmark.main:
-                bounds = {"": taken.centre, "_low": taken.low, "_high": taken.high}
-                line |= {f"{stage}_ms{bound}": value for bound, value in bounds.items()}
-        lines.append(line)
-    return lines
-
-
-def stock_ms(benchmark: Benchmark[Any], results: Sequence[Result], result: Result) -> float | None:
-    """Milliseconds of the model's own forward for the same model, device, dtype, image and text.
-
-    The one ratio that does mix kernels; it says what the execution itself gains, never what pruning does.
-    """
-    wanted = _conditions(benchmark, {**result, "kernels": None})
-    for other in results:
-        alike = _conditions(benchmark, {**other, "kernels": None}) == wanted
-        if alike and other["kernels"]["execution"] == "stock":
-            return benchmark.summary.of(other["points"][0]["samples_ms"][benchmark.main]).centre
-    return None
-
-
-def full_ms(benchmark: Benchmark[Any], results: Sequence[Result], result: Result) -> Full:
-    """The full prefix under the same conditions.
-
-    Same conditions: model, device, dtype, kernels, image, text, positions. So a ratio never mixes kernels.
-    """
-    known: Full = {}
-    for other in results:
-        if _conditions(benchmark, other) != _conditions(benchmark, result):
-            continue
-        for point in other["points"]:
-            samples = point["samples_ms"].get(benchmark.main)
-            if samples and is_full(point["arm"]):
-                memory = (point["memory"] or {}).get("allocated_incremental")
-                known[point["batch"]] = (benchmark.summary.of(samples).centre, memory)
-    return known
 
 
 def model_name(request: dict[str, Any]) -> str:
@@ -163,72 +97,6 @@ def _ratios(ms: float, point: dict[str, Any], full: Full) -> dict[str, float]:
     return ratios
 
 
-# A cost card in words: its conditions and its Markdown.
-
-
-def card_markdown(benchmark: Benchmark[Any], results: Sequence[Result]) -> str:
-    shown = [quantity for quantity in benchmark.columns(results) if quantity.card]
-    lines = [f"# Cost card: {benchmark.title}", ""]
-    lines += [f"- {name}: {value}" for name, value in card_facts(benchmark, results)]
-    lines += ["", "Inside the timer, by stage:", ""]
-    lines += [f"- `{stage}`: {text}" for stage, text in results[0]["inside_timer"].items()]
-    columns = [Quantity("execution"), Quantity("arm"), *shown]
-    lines += ["", *_table(records_of(benchmark, results), columns), ""]
-    for table in benchmark.further_tables(lines_of(benchmark, results)):
-        lines += [f"{table.title}. {table.caption}", "", *_table(table.lines, table.columns), ""]
-    points = list(_points(benchmark.pooled(results)))
-    stages = [
-        {**line, **{stage: str(benchmark.summary.of(samples)) for stage, samples in point["samples_ms"].items()}}
-        for line, point in points
-        if point["samples_ms"]
-    ]
-    timed = {stage for _, point in points for stage in point["samples_ms"]}
-    if not timed <= {quantity.key for quantity in shown}:  # else the table above has them all
-        lines += [f"Stages: {benchmark.summary.heading}", "", *_table(stages, _all_columns(stages)), ""]
-    profiles = [
-        {**line, **_shares(point["extra"]["profile"]["kinds"])}
-        for line, point in points
-        if point["extra"].get("profile", {}).get("kinds")
-    ]
-    if profiles:
-        lines += ["Where the time goes, from one profiled pass over everything inside the timer", ""]
-        lines += [*_table(profiles, _all_columns(profiles)), ""]
-    lines.append("Operations are estimated from shapes; times are measured. Every sample is in the JSON file.")
-    return "\n".join(lines) + "\n"
-
-
-def card_facts(benchmark: Benchmark[Any], results: Sequence[Result]) -> list[tuple[str, str]]:
-    """What was measured on what, as names and words."""
-    first = results[0]
-    machine, request, used = first["machine"], first["request"], first["kernels"]
-    device = machine["name"] if machine["device"] == "cuda" else f"CPU, {machine['name']}, {machine['threads']} threads"
-    rates = sorted(result["ceiling_tflops"] for result in results)
-    side = first["ceiling"]["before"]["side"]
-    clocks = [result["clocks"]["after"]["clocks.sm"] for result in results if result["clocks"]["after"]]
-    allowed = [name.replace("_", "-") for name, on in used["scaled_dot_product"].items() if on]
-    plain = "no fused kernel allowed" if machine["device"] == "cuda" else "on the CPU"
-    own = "; the engine attends by Sightline's own kernels" if used.get("own_causal") else ""
-    executions = dict.fromkeys(str(result["kernels"]["execution"]) for result in results)
-    facts = [
-        ("model", f"{model_name(request)} ({first['weights']} weights)"),
-        ("device", device + ("" if machine["device"] == "cuda" else "; no GPU was used")),
-        ("dtype", first["dtype"]),
-        ("kernels", f"attention {used['attention']}, {', '.join(allowed) + ' allowed' if allowed else plain}{own}"),
-        ("execution", ", ".join(executions)),
-        ("batch", benchmark.batch_words(results)),
-        ("ceiling", f"{rates[0]:.3g}..{rates[-1]:.3g} TFLOP/s, a {side}-cubed matrix product in the same processes"),
-        ("SM clock", f"{min(clocks):.0f}..{max(clocks):.0f} MHz after the samples" if clocks else "not available"),
-        ("image", _image_words(first)),
-        ("text tokens", "those of the questions" if first.get("probes") else str(request["text_tokens"])),
-        ("positions", first["positions"]),
-        ("box source", first["box_source"]),
-        ("processes", f"{len(results)}, {max(len(r['request']['arms']) for r in results)} arm(s) each"),
-        ("software", f"torch {machine['torch']}, transformers {machine['transformers']}, Python {machine['python']}"),
-    ]  # fmt: skip
-    notes = dict.fromkeys(result["note"] for result in results if result["note"])
-    return facts + [("note", note) for note in notes]
-
-
 def _image_words(result: Result) -> str:
     """The made-up image, or those of the probes that were measured instead."""
     probes = result.get("probes")
@@ -237,13 +105,6 @@ def _image_words(result: Result) -> str:
     (least, most), file = probes["sizes"], probes["file"]
     sizes = f"{least[0]} x {least[1]}" + (f" to {most[0]} x {most[1]}" if most != least else "")
     return f"those of {probes['count']} probes of {file} ({probes['digest'][:19]}), {sizes} pixels"
-
-
-def _points(results: Sequence[Result]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Every point behind what names it in a table."""
-    for result in results:
-        for point in result["points"]:
-            yield {"execution": result["kernels"]["execution"], "arm": point["arm"], "batch": point["batch"]}, point
 
 
 def _shares(kinds: dict[str, dict[str, float]]) -> dict[str, str]:
@@ -294,7 +155,7 @@ class CostCard:
     def kind(self) -> str:
         return str(self.results[0]["request"]["kind"])
 
-    @property
+    @cached_property
     def benchmark(self) -> Benchmark[Any]:
         return BENCHMARKS.get(self.kind)()
 
@@ -331,17 +192,74 @@ class CostCard:
             raise SightlineError(f"{path} mixes kinds of measurements; give each kind a card of its own")
         return card
 
+    @property
+    def _pooled(self) -> Sequence[Result]:
+        return self.benchmark.pooled(self.results)
+
     def records(self) -> list[dict[str, Any]]:
-        """One record per measured point: the columns of ``frame``."""
-        return records_of(self.benchmark, self.results)
+        """One record per measured point, in the order measured: the columns of ``frame``."""
+        records = []
+        for result in self._pooled:
+            stock = self._stock_ms(result)
+            for record in _records(self.benchmark, result, self._full_ms(result)):
+                known = stock is not None and "ms" in record
+                records.append({**record, **({"than_stock": stock / record["ms"]} if known else {})})
+        return records
 
     def stages(self) -> list[dict[str, Summary]]:
         """Every timed stage of every point, in the order of ``records``; empty where memory ran out."""
-        return stages_of(self.benchmark, self.results)
+        return [
+            {stage: self.benchmark.summary.of(samples) for stage, samples in point["samples_ms"].items()}
+            for _, point in self._points()
+        ]
 
     def lines(self) -> list[Line]:
-        """Records and stages in one: what a page makes its tables and sentences from."""
-        return lines_of(self.benchmark, self.results)
+        """Records with their bounds named as in every table, and three columns per further stage in milliseconds: what
+        a page makes its tables and sentences from."""
+        named = {"low_ms": "ms_low", "high_ms": "ms_high"}
+        lines = []
+        for record, stages in zip(self.records(), self.stages(), strict=True):
+            line = {named.get(key, key): value for key, value in record.items() if key != "spread"}
+            for stage, taken in stages.items():
+                if stage != self.benchmark.main:
+                    bounds = {"": taken.centre, "_low": taken.low, "_high": taken.high}
+                    line |= {f"{stage}_ms{bound}": value for bound, value in bounds.items()}
+            lines.append(line)
+        return lines
+
+    def _stock_ms(self, result: Result) -> float | None:
+        """Milliseconds of the model's own forward for the same model, device, dtype, image and text.
+
+        The one ratio that does mix kernels; it says what the execution itself gains, never what pruning does.
+        """
+        wanted = _conditions(self.benchmark, {**result, "kernels": None})
+        for other in self._pooled:
+            alike = _conditions(self.benchmark, {**other, "kernels": None}) == wanted
+            if alike and other["kernels"]["execution"] == "stock":
+                return self.benchmark.summary.of(other["points"][0]["samples_ms"][self.benchmark.main]).centre
+        return None
+
+    def _full_ms(self, result: Result) -> Full:
+        """The full prefix under the same conditions.
+
+        Same conditions: model, device, dtype, kernels, image, text, positions. So a ratio never mixes kernels.
+        """
+        known: Full = {}
+        for other in self._pooled:
+            if _conditions(self.benchmark, other) != _conditions(self.benchmark, result):
+                continue
+            for point in other["points"]:
+                samples = point["samples_ms"].get(self.benchmark.main)
+                if samples and is_full(point["arm"]):
+                    memory = (point["memory"] or {}).get("allocated_incremental")
+                    known[point["batch"]] = (self.benchmark.summary.of(samples).centre, memory)
+        return known
+
+    def _points(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Every point behind what names it in a table."""
+        for result in self._pooled:
+            for point in result["points"]:
+                yield {"execution": result["kernels"]["execution"], "arm": point["arm"], "batch": point["batch"]}, point
 
     def further_tables(self) -> Sequence[FurtherTable]:
         """What the benchmark concludes from the lines, in tables of its own."""
@@ -353,17 +271,80 @@ class CostCard:
 
         return pd.DataFrame(self.records())
 
-    def facts(self) -> list[tuple[str, str]]:
-        """What was measured on what, as names and words."""
-        return card_facts(self.benchmark, self.results)
-
     @property
     def inside_timer(self) -> dict[str, str]:
         """Stage -> what its time covers, in the order of the work."""
         return dict(self.results[0]["inside_timer"])
 
     def markdown(self) -> str:
-        return card_markdown(self.benchmark, self.results)
+        benchmark, records = self.benchmark, self.records()
+        known = {key for record in records for key in record}
+        shown = [
+            quantity
+            for quantity in benchmark.columns(self.results)
+            if quantity.card and (quantity.key in known or not quantity.optional)
+        ]
+        lines = [f"# Cost card: {benchmark.title}", ""]
+        lines += [f"- {name}: {value}" for name, value in self.facts()]
+        lines += ["", "Inside the timer, by stage:", ""]
+        lines += [f"- `{stage}`: {text}" for stage, text in self.inside_timer.items()]
+        columns = [Quantity("execution"), Quantity("arm"), *shown]
+        lines += ["", *_table(records, columns), ""]
+        for table in self.further_tables():
+            lines += [f"{table.title}. {table.caption}", "", *_table(table.lines, table.columns), ""]
+        points = list(self._points())
+        stages = [
+            {**line, **{stage: str(benchmark.summary.of(samples)) for stage, samples in point["samples_ms"].items()}}
+            for line, point in points
+            if point["samples_ms"]
+        ]
+        timed = {stage for _, point in points for stage in point["samples_ms"]}
+        if not timed <= {quantity.key for quantity in shown}:  # else the table above has them all
+            lines += [f"Stages: {benchmark.summary.heading}", "", *_table(stages, _all_columns(stages)), ""]
+        profiles = [
+            {**line, **_shares(point["extra"]["profile"]["kinds"])}
+            for line, point in points
+            if point["extra"].get("profile", {}).get("kinds")
+        ]
+        if profiles:
+            lines += ["Where the time goes, from one profiled pass over everything inside the timer", ""]
+            lines += [*_table(profiles, _all_columns(profiles)), ""]
+        lines.append("Operations are estimated from shapes; times are measured. Every sample is in the JSON file.")
+        return "\n".join(lines) + "\n"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What was measured on what, as names and words."""
+        results, first = self.results, self.results[0]
+        machine, request, used = first["machine"], first["request"], first["kernels"]
+        device = (
+            machine["name"] if machine["device"] == "cuda" else f"CPU, {machine['name']}, {machine['threads']} threads"
+        )
+        rates = [result["ceiling_tflops"] for result in results]
+        reached = f"{min(rates):.3g}..{max(rates):.3g}"
+        side = first["ceiling"]["before"]["side"]
+        clocks = [result["clocks"]["after"]["clocks.sm"] for result in results if result["clocks"]["after"]]
+        allowed = [name.replace("_", "-") for name, on in used["scaled_dot_product"].items() if on]
+        plain = "no fused kernel allowed" if machine["device"] == "cuda" else "on the CPU"
+        own = "; the engine attends by Sightline's own kernels" if used.get("own_causal") else ""
+        executions = dict.fromkeys(str(result["kernels"]["execution"]) for result in results)
+        facts = [
+            ("model", f"{model_name(request)} ({first['weights']} weights)"),
+            ("device", device),
+            ("dtype", first["dtype"]),
+            ("kernels", f"attention {used['attention']}, {', '.join(allowed) + ' allowed' if allowed else plain}{own}"),
+            ("execution", ", ".join(executions)),
+            ("batch", self.benchmark.batch_words(results)),
+            ("ceiling", f"{reached} TFLOP/s, a {side}-cubed matrix product in the same processes"),
+            ("SM clock", f"{min(clocks):.0f}..{max(clocks):.0f} MHz after the samples" if clocks else "not available"),
+            ("image", _image_words(first)),
+            ("text tokens", "those of the questions" if first.get("probes") else str(request["text_tokens"])),
+            ("positions", first["positions"]),
+            ("box source", first["box_source"]),
+            ("processes", f"{len(results)}, {max(len(r['request']['arms']) for r in results)} arm(s) each"),
+            ("software", ", ".join(f"{name} {machine[name.lower()]}" for name in ("torch", "transformers", "Python"))),
+        ]  # fmt: skip
+        notes = dict.fromkeys(result["note"] for result in results if result["note"])
+        return facts + [("note", note) for note in notes]
 
 
 def _refuse(constant: str) -> float:

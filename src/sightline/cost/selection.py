@@ -256,9 +256,7 @@ def growth(timings: Sequence[Timing]) -> float | None:
     points = [(math.log(timing.n), math.log(timing.median)) for timing in timings]
     if len({x for x, _ in points}) < 2:
         return None
-    mean_x, mean_y = (statistics.fmean(axis) for axis in zip(*points, strict=True))
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points)
-    return slope / sum((x - mean_x) ** 2 for x, _ in points)
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
 def devices(wanted: str) -> list[torch.device]:

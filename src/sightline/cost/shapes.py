@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,75 +129,18 @@ class ModelShape:
     """(width, height) of the image that costs are measured on unless another is asked for."""
 
 
-QWEN_TEXT = {"max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 5_000_000.0}
-
-
-def _qwen3_vl(text: dict[str, Any], sections: list[int], vision: dict[str, Any], image: list[int]) -> ModelShape:
-    rope = {"rope_type": "default", "mrope_interleaved": True, "mrope_section": sections}
-    config = {
-        "text_config": {**QWEN_TEXT, **text, "rope_scaling": rope},
-        "vision_config": {
-            "patch_size": 16,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
-            "out_hidden_size": text["hidden_size"],
-            **vision,
-        },
-        "image_token_id": 5,
-        "video_token_id": 6,
-        "vision_start_token_id": 7,
-        "vision_end_token_id": 8,
-        "tie_word_embeddings": False,
-    }
-    processor = {
-        "patch_size": 16,
-        "merge_size": 2,
-        "temporal_patch_size": 2,
-        "size": {"shortest_edge": 65536, "longest_edge": 16777216},
-        "image_mean": [0.5] * 3,
-        "image_std": [0.5] * 3,
-    }
-    return ModelShape("qwen3_vl", config, processor, (image[0], image[1]))
-
-
-def _llava(text: dict[str, Any], vision: dict[str, Any], image: list[int]) -> ModelShape:
-    config = {
-        "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, **text},
-        "vision_config": {"model_type": "clip_vision_model", "projection_dim": 768, **vision},
-        "image_token_index": 5,
-        "vision_feature_layer": -2,
-        "vision_feature_select_strategy": "default",
-    }
-    edge = vision["image_size"]
-    processor = {"size": {"shortest_edge": edge}, "crop_size": {"height": edge, "width": edge}}
-    return ModelShape("llava", config, processor, (image[0], image[1]))
-
-
-def _internvl(text: dict[str, Any], vision: dict[str, Any], image: list[int]) -> ModelShape:
-    edge = vision["image_size"][0]
-    config = {
-        "text_config": {"model_type": "qwen3", **QWEN_TEXT, **text},
-        "vision_config": {
-            "model_type": "internvl_vision",
-            "use_absolute_position_embeddings": True,
-            "attention_bias": True,
-            **vision,
-        },
-        "image_token_id": 5,
-        "downsample_ratio": 0.5,
-        "vision_feature_layer": -1,
-        "vision_feature_select_strategy": "default",
-        "tie_word_embeddings": False,
-    }
-    processor = {"size": {"height": edge, "width": edge}, "crop_to_patches": True, "min_patches": 1, "max_patches": 12}
-    return ModelShape("internvl", config, processor, (image[0], image[1]))
-
-
 def _read_shapes() -> dict[str, ModelShape]:
-    """The published shapes in ``shapes.toml``, each through the function of its family."""
-    families: dict[str, Callable[..., ModelShape]] = {"qwen3_vl": _qwen3_vl, "llava": _llava, "internvl": _internvl}
+    """The published shapes in ``shapes.toml``, each over what its family shares."""
     read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    return {name: families[given.pop("family")](**given) for name, given in read.items()}
+    shapes = {}
+    for name, own in read["shapes"].items():
+        shared = read["families"][own["family"]]
+        parts = ("text", "vision", "config", "processor")
+        text, vision, config, processor = ({**shared.get(part, {}), **own.get(part, {})} for part in parts)
+        config |= {"text_config": text, "vision_config": vision}
+        width, height = own["image"]
+        shapes[name] = ModelShape(own["family"], config, processor, (width, height))
+    return shapes
 
 
 SHAPES = _read_shapes()

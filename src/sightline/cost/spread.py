@@ -4,50 +4,42 @@ from __future__ import annotations
 
 import math
 import statistics
+import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 # Samples of a stage as one number with its bounds.
 
 
-class Summary(Protocol):
-    """What a card shows of samples: a centre with bounds, and what these are called."""
+@dataclass(frozen=True)
+class Summary(ABC):
+    """What a card shows of samples: a centre with bounds, in their unit, and what these are called."""
 
+    centre: float
+    low: float
+    high: float
+    count: int
     centre_word: ClassVar[str]
     bounds_words: ClassVar[str]
     heading: ClassVar[str]
     """Above a table in which every cell is one of these."""
 
     @classmethod
+    @abstractmethod
     def of(cls, samples: Sequence[float]) -> Self: ...
 
     @property
-    def centre(self) -> float: ...
-
-    @property
-    def low(self) -> float: ...
-
-    @property
-    def high(self) -> float: ...
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def bounds(self) -> str: ...
+    def bounds(self) -> str:
+        return f"{self.low:.2f}..{self.high:.2f}"
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Median and percentiles of all samples of a stage, in the unit of the samples."""
+class Spread(Summary):
+    """Median, and the 10th and 90th percentile by nearest rank, of all samples of a stage."""
 
-    median: float
-    low: float
-    """10th percentile, nearest rank."""
-    high: float
-    """90th percentile, nearest rank."""
-    count: int
     centre_word: ClassVar[str] = "median"
     bounds_words: ClassVar[str] = "10th to 90th percentile"
     heading: ClassVar[str] = "median milliseconds (10th..90th percentile) over all samples"
@@ -58,53 +50,27 @@ class Spread:
         last = len(ordered) - 1
         return cls(statistics.median(ordered), ordered[round(0.1 * last)], ordered[round(0.9 * last)], len(ordered))
 
-    @property
-    def centre(self) -> float:
-        return self.median
-
-    @property
-    def bounds(self) -> str:
-        return f"{self.low:.2f}..{self.high:.2f}"
-
     def __str__(self) -> str:
-        return f"{self.median:.2f} ({self.bounds})"
+        return f"{self.centre:.2f} ({self.bounds})"
 
 
 @dataclass(frozen=True)
-class MeanAndDeviation:
+class MeanAndDeviation(Summary):
     """Mean and sample standard deviation over processes, each of which gave one number."""
 
-    mean: float
-    deviation: float | None
+    deviation: float | None = None
     """None of a single process, which has none."""
-    count: int
     centre_word: ClassVar[str] = "mean"
     bounds_words: ClassVar[str] = "sample standard deviation over processes"
     heading: ClassVar[str] = "mean milliseconds ± sample standard deviation over processes"
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Self:
-        deviation = statistics.stdev(samples) if len(samples) > 1 else None
-        return cls(statistics.fmean(samples), deviation, len(samples))
-
-    @property
-    def centre(self) -> float:
-        return self.mean
-
-    @property
-    def low(self) -> float:
-        return self.mean - (self.deviation or 0.0)
-
-    @property
-    def high(self) -> float:
-        return self.mean + (self.deviation or 0.0)
-
-    @property
-    def bounds(self) -> str:
-        return f"{self.low:.2f}..{self.high:.2f}"
+        mean, deviation = statistics.fmean(samples), statistics.stdev(samples) if len(samples) > 1 else None
+        return cls(mean, mean - (deviation or 0.0), mean + (deviation or 0.0), len(samples), deviation)
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f}" + (f" ± {self.deviation:.2f}" if self.deviation is not None else "")
+        return f"{self.centre:.2f}" + (f" ± {self.deviation:.2f}" if self.deviation is not None else "")
 
 
 # How a benchmark wants to be shown, as data: columns of its tables and its chart. Cards and pages draw from it.
@@ -127,6 +93,8 @@ class Quantity:
     """One sentence for the page."""
     card: bool = True
     page: bool = True
+    optional: bool = False
+    """Whether a card leaves it out where no line has it, as a page does with every column."""
 
 
 @dataclass(frozen=True)
@@ -160,34 +128,16 @@ class BatchCurves:
 
 Chart = StageBars | BatchCurves
 
-KEPT = Quantity("kept_tokens", "K", "count", help="Visual tokens kept.")
-SPREAD = Quantity("spread", page=False)
-SPEEDUP = Quantity("speedup", "Speed-up", "ratio")
-ESTIMATED = Quantity("estimated_gflop", "Est. GFLOP", "number", help="Estimated from shapes, not measured.", card=False)
-OF_CEILING = Quantity(
-    "of_ceiling", "Of ceiling", "percent", help="Estimated operations over measured time, over the ceiling."
-)
-PEAK = Quantity("allocated_peak_gib", unit="number", page=False)
-MEMORY = Quantity("incremental_gib", "GiB", "number", help="Allocated peak above what the model holds at rest.")
-SET_UP = Quantity("setup_s", "Set-up, s", "number", help="Compiling and capturing, outside every other time.")
-
-OVER_BATCHES = (
-    Quantity("batch", "Batch", "count"),
-    replace(KEPT, card=False),
-    Quantity("length", "Length", "count", help="Positions per sequence that the language layers read."),
-    Quantity("ms", "ms", "number", interval=True, help="Per batch; median, 10th and 90th percentile."),
-    SPREAD,
-    Quantity("samples_per_s", "Samples/s", "number"),
-    Quantity("tflops", unit="number", page=False),
-    ESTIMATED,
-    OF_CEILING,
-    SPEEDUP,
-    PEAK,
-    MEMORY,
-    Quantity("memory_saved", "Memory saved", "percent", help="Of the full prefix's GiB, under the same conditions."),
-    SET_UP,
-)
+_DECLARED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+Declared = Sequence[str | Mapping[str, Any]]
+"""Columns as a TOML file lists them: by the key of one that several benchmarks have, or field by field."""
+OVER_BATCHES: Declared = _DECLARED["over_batches"]
 """For whatever is measured per batch and against the full prefix; columns without values are left out of a page."""
+
+
+def quantities(declared: Declared) -> list[Quantity]:
+    fields = [{"key": each} if isinstance(each, str) else each for each in declared]
+    return [Quantity(**{**_DECLARED["shared"].get(each["key"], {}), **each}) for each in fields]
 
 
 # The sentence that the lines of a card allow: the fastest pruned arm, and whether that may be chance.

@@ -21,9 +21,8 @@ from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone
-from sightline.backbones.clip import TEXTS, ClipSpace
+from sightline.backbones.clip import ClipSpace
 from sightline.backbones.loading import DTYPES, choose_device
-from sightline.core.cache import Recent
 from sightline.core.prefix import Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy
@@ -111,15 +110,18 @@ class ForgetfulClip(ClipSpace):
 
     def text(self, question: str) -> Tensor:
         if self._captured is None:
-            self._texts.clear()
-            return super().text(question)
+            return self._embedded_anew(question)
         if question not in self._captured:
             ids = torch.tensor([self.tokenizer(question).input_ids], device=self.model.device)
             if ids.shape[1] > int(self.model.config.text_config.max_position_embeddings):
-                return super().text(question)
+                return self._embedded_anew(question)
             with torch.inference_mode():
                 self._captured[question], _ = capture(lambda: self._features(input_ids=ids), self.model.device)
         return self._captured[question]()
+
+    @torch.inference_mode()
+    def _embedded_anew(self, question: str) -> Tensor:
+        return self._embedded(question)
 
 
 class RandomClip(ForgetfulClip):
@@ -142,7 +144,6 @@ class RandomClip(ForgetfulClip):
         with torch.device(device):
             self.model = CLIPModel._from_config(config, dtype=torch.float32).eval()
         self.tokenizer = StandInTokenizer(image_token_id=5)
-        self._texts = Recent(TEXTS)
 
 
 QUESTION = "Is the word exit visible in this image? Answer with yes or no."

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sightline.arms.arm import Arm, parse_arm
-from sightline.arms.plan import MATCHED
+from sightline.arms.arm import MATCHED, Arm, parse_arm
 from sightline.auditing.audit import audit, plan_audit
 from sightline.auditing.config import AuditConfig, read_config
 from sightline.auditing.records import model_name

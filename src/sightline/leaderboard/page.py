@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.arms.plan import MATCHED
+from sightline.arms.arm import MATCHED
 from sightline.core.table import Kind, Table, TableColumn, format_range, format_value
 from sightline.leaderboard.standings import COVERAGE, Record, record_text
 from sightline.places.writing import make_folder, write_whole

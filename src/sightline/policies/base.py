@@ -145,6 +145,16 @@ class Policy(ABC):
         return f"{self.name}({', '.join(said)})"
 
 
+@dataclass(frozen=True)
+class FilePolicy(Policy):
+    """A policy that reads a file, which its arm names."""
+
+    file: str
+
+    def digest(self) -> str:
+        return sha256(read_bytes(self.file, self.name)).hexdigest()
+
+
 def cuts(values: Iterable[float], count: int) -> list[float]:
     """Up to ``count`` thresholds between the values given, ascending and evenly spread over them.
 
@@ -168,11 +178,6 @@ def read_bytes(file: str, policy: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SightlineError(f"{policy}: cannot read {file}: {reason}") from None
-
-
-def content_digest(file: str, policy: str) -> str:
-    """SHA-256 of the file."""
-    return sha256(read_bytes(file, policy)).hexdigest()
 
 
 def read_fitted(file: str, policy: str) -> Mapping[str, Any]:

@@ -14,13 +14,13 @@ from sightline.core.selection import Budget, Ranges
 from sightline.errors import SightlineError
 from sightline.policies.base import (
     POLICIES,
+    FilePolicy,
     LevelAnswer,
     Noticed,
     Policy,
     Reads,
     TuningSample,
     check_fitted_levels,
-    content_digest,
     read_fitted,
 )
 
@@ -68,7 +68,7 @@ class LossBounds:
 
 @POLICIES.register("conformal")
 @dataclass(frozen=True)
-class Conformal(Policy):
+class Conformal(FilePolicy):
     """Answers at the lowest level, and at the highest where the bound on what that loses is above ``eps``.
 
     A cascade. ``file`` is what ``sightline policy fit`` wrote: for answers as sure as this one or surer, the mean loss
@@ -76,7 +76,6 @@ class Conformal(Policy):
     approximation, as in the paper's pilots, without a guarantee for finite samples.
     """
 
-    file: str
     eps: float = 0.03
 
     name: ClassVar[str] = "conformal"
@@ -110,9 +109,6 @@ class Conformal(Policy):
         if len(levels) != 2:
             raise SightlineError(f"{self.name} falls back from one level to another: write two, for example 0.3/0.7")
         check_fitted_levels({"levels": self.losses.levels}, levels, self.name)
-
-    def digest(self) -> str:
-        return content_digest(self.file, self.name)
 
     def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         if not passes:

@@ -17,6 +17,7 @@ from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies.base import (
     POLICIES,
+    FilePolicy,
     LevelAnswer,
     Noticed,
     Policy,
@@ -24,7 +25,6 @@ from sightline.policies.base import (
     Sight,
     TuningSample,
     check_fitted_levels,
-    content_digest,
     cuts,
     read_fitted,
 )
@@ -179,14 +179,12 @@ class RiskModel:
 
 @POLICIES.register("learned_risk")
 @dataclass(frozen=True)
-class LearnedRisk(Policy):
+class LearnedRisk(FilePolicy):
     """A level by the risk, learned on a development set, that the lowest level loses what the highest would get right.
 
     ``file`` is what ``sightline policy fit`` wrote: a logistic regression on features of the question, of the masks
     and, if that was better, of the answer at the lowest level. With the latter it is a cascade.
     """
-
-    file: str
 
     name: ClassVar[str] = "learned_risk"
     reads: ClassVar[frozenset[Reads]] = frozenset({"masks", "confidence"})
@@ -208,9 +206,6 @@ class LearnedRisk(Policy):
 
     def check_levels(self, levels: Sequence[Budget]) -> None:
         check_fitted_levels({"levels": self.model.levels}, levels, self.name)
-
-    def digest(self) -> str:
-        return content_digest(self.file, self.name)
 
     def look(self, sight: Sight) -> Noticed:
         return before_answer(sight)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.answering.answer_scores import normalised
-from sightline.arms.plan import MATCHED
+from sightline.arms.arm import MATCHED
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import BoolArray, are_positives
 from sightline.statistics.correct_positives import has_little_evidence, has_no_evidence, unsupported_rows

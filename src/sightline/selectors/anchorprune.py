@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.cdpruner import text_dissimilarity
 from sightline.selectors.greedy import at_least_float32, cosine, cosines, farthest_greedy, stack
@@ -60,7 +60,7 @@ def anchorprune_order(
 
 
 @dataclass(frozen=True)
-class _AnchorPrune(Selector):
+class _AnchorPrune(BatchSelector):
     """The parameters that both forms share."""
 
     k_min: int | None = None
@@ -70,12 +70,7 @@ class _AnchorPrune(Selector):
 
     query: ClassVar[QuerySpan] = "question"
     parity: ClassVar[Parity] = "exact-index"
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.max_ratio <= 1.0:
-            raise SightlineError(f"anchorprune: max_ratio must lie in [0, 1], got {self.max_ratio}")
-        if self.patience < 1:
-            raise SightlineError(f"anchorprune: patience must be at least 1, got {self.patience}")
+    ranges: ClassVar[Ranges] = {"max_ratio": (0.0, 1.0), "patience": (1, inf)}
 
     def _select(self, relevance: Tensor, features: Tensor, importance: Tensor, expansion: Tensor, k: int) -> Tensor:
         k_min = max(1, round(0.15625 * k)) if self.k_min is None else self.k_min
@@ -113,9 +108,6 @@ class AnchorPrune(_AnchorPrune):
     )
     official_ms: ClassVar[float] = 43.0
 
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
-
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         signals = [view.signals for view in views]
         kept = self._select(
@@ -152,14 +144,6 @@ class AnchorPruneQwen(_AnchorPrune):
 
     name: ClassVar[str] = "anchorprune_qwen"
     needs: ClassVar[frozenset[str]] = frozenset({"vision.received@-1"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.aggregate not in ("max", "mean"):
-            raise SightlineError(f"anchorprune_qwen: aggregate must be 'max' or 'mean', got '{self.aggregate}'")
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         tokens = stack([view.tokens for view in views])

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import gram
 from sightline.selectors.scores import NORM_FLOOR, rank
@@ -109,12 +108,6 @@ class ApET(Selector):
     parity: ClassVar[Parity] = "official-algorithm"
     merges: ClassVar[bool] = True
     ranges: ClassVar[Ranges] = {"basis": (1, 100_000)}
-
-    def __post_init__(self) -> None:
-        if self.basis < 1:
-            raise SightlineError(f"apet: basis must be at least 1, got {self.basis}")
-        if self.at not in ("tokens", "vision"):
-            raise SightlineError(f"apet: at must be 'tokens' or 'vision', got {self.at!r}")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
+from sightline.core.selection import BatchSelector, Parity, QuerySpan, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import cosine, cosines, residual_greedy, stack
 
@@ -42,7 +42,7 @@ def cdpruner_order(tokens: Tensor, relevance: Tensor, k: int) -> Tensor:
 
 @SELECTORS.register("cdpruner")
 @dataclass(frozen=True)
-class CDPruner(Selector):
+class CDPruner(BatchSelector):
     """Keeps the subset with the greatest determinant: tokens that matter for the question and differ from one another.
 
     Reference: Zhang et al., "Beyond Attention or Similarity: Maximizing Conditional Diversity for Token Pruning in
@@ -60,9 +60,6 @@ class CDPruner(Selector):
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"clip.image", "clip.text"})
     official_ms: ClassVar[float] = 87.0
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         scores = stack([text_dissimilarity(view.signals["clip.image"], view.signals["clip.text"]) for view in views])

@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine, cosines, residual_greedy, stack
 from sightline.selectors.scores import minmax
@@ -38,7 +37,7 @@ def coin_order(tokens: Tensor, text: Tensor, k: int, alpha: float, beta: float) 
 
 @SELECTORS.register("coin")
 @dataclass(frozen=True)
-class CoIn(Selector):
+class CoIn(BatchSelector):
     """Keeps informative tokens (long, aligned with the text) that point where the kept ones do not.
 
     Reference: Du et al., "CoIn" (2026). Its authors' code is not public: parity is with the spatial-provenance audit's
@@ -61,14 +60,8 @@ class CoIn(Selector):
     name: ClassVar[str] = "coin"
     query: ClassVar[QuerySpan] = "prompt"
     parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {"alpha": (0.0, 1.0), "beta": (0.0, 1.0)}
     official_ms: ClassVar[float] = 396.0
-
-    def __post_init__(self) -> None:
-        if not (0.0 <= self.alpha <= 1.0 and 0.0 <= self.beta <= 1.0):
-            raise SightlineError(f"coin: alpha and beta must lie in [0, 1], got {self.alpha} and {self.beta}")
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         # A prompt without text has no direction; its alignment is 0 everywhere.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
-from sightline.errors import SightlineError
+from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import rank
 
@@ -68,6 +68,7 @@ class Dart(LayerSelector):
 
     name: ClassVar[str] = "dart"
     parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {"image_pivots": (1, inf), "text_pivots": (0, inf), "full_layers": (1, inf)}
     needs: ClassVar[frozenset[str]] = frozenset({"lm.key", "lm.normed"})
     official_ms: ClassVar[float] = 137.0
 
@@ -75,10 +76,6 @@ class Dart(LayerSelector):
     text_pivots: int = 4
     full_layers: int = 2
     """Number of layers that see every token."""
-
-    def __post_init__(self) -> None:
-        if self.image_pivots < 1 or self.text_pivots < 0 or self.full_layers < 1:
-            raise SightlineError("selector 'dart': image_pivots and full_layers start at 1, text_pivots at 0")
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         return {max(0, min(self.full_layers - 1, layers - 2)): k}

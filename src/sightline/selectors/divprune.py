@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
+from sightline.core.selection import BatchSelector, Parity, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import cosines, farthest_greedy, stack
 
@@ -28,7 +28,7 @@ def divprune_order(tokens: Tensor, k: int) -> Tensor:
 
 @SELECTORS.register("divprune")
 @dataclass(frozen=True)
-class DivPrune(Selector):
+class DivPrune(BatchSelector):
     """Keeps tokens that are far apart: greedy max-min cosine distance, blind to the question.
 
     Reference: Alvar et al., "DivPrune: Diversity-based Visual Token Pruning for Large Multimodal Models" (CVPR 2025).
@@ -42,9 +42,6 @@ class DivPrune(Selector):
     name: ClassVar[str] = "divprune"
     parity: ClassVar[Parity] = "exact-index"
     official_ms: ClassVar[float] = 75.0
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         order = divprune_order(stack([view.tokens for view in views]), k)

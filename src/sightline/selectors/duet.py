@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine
 from sightline.selectors.scores import rank
@@ -70,10 +69,6 @@ class Duet(Selector):
     needs: ClassVar[frozenset[str]] = frozenset({RECEIVED, KEYS})
     merges: ClassVar[bool] = True
     ranges: ClassVar[Ranges] = {"contextual": (0.0, 1.0), "width": (1, 100_000)}
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.contextual <= 1.0 or self.width < 1:
-            raise SightlineError("duet: contextual lies in [0, 1], width starts at 1")
 
     def select(self, view: TokenView, k: int) -> Selection:
         received = at_least_float32(view.signals[RECEIVED])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
+from sightline.core.selection import BatchSelector, Parity, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack
 from sightline.selectors.scores import top
@@ -23,7 +23,7 @@ def head_mean(attention: Tensor) -> Tensor:
 
 @SELECTORS.register("fastervlm")
 @dataclass(frozen=True)
-class FasterVLM(Selector):
+class FasterVLM(BatchSelector):
     """Keeps the K patches that the vision tower's class token attends to most.
 
     Reference: "[CLS] Attention is All You Need for Training-Free Visual Token Pruning: Make VLM Inference Faster"
@@ -38,9 +38,6 @@ class FasterVLM(Selector):
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({CLASS_ATTENTION})
     official_ms: ClassVar[float] = 0.1
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         attention = stack([view.signals[CLASS_ATTENTION] for view in views])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
-from sightline.errors import SightlineError
+from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import top
 
@@ -41,15 +41,12 @@ class FastV(LayerSelector):
 
     name: ClassVar[str] = "fastv"
     parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {"fastv_k": (1, inf)}
     needs: ClassVar[frozenset[str]] = frozenset({"lm.attention_last"})
     official_ms: ClassVar[float] = 7.0
 
     fastv_k: int = 3
     """Number of layers that see every token: 3 in the audit and the public demo, 2 in the paper."""
-
-    def __post_init__(self) -> None:
-        if self.fastv_k < 1:
-            raise SightlineError(f"selector 'fastv': fastv_k must be at least 1, got {self.fastv_k}")
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         return {max(0, min(self.fastv_k - 1, layers - 2)): k}

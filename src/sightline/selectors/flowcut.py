@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import rank, top
 
@@ -103,10 +102,6 @@ class FlowCut(Selector):
     name: ClassVar[str] = "flowcut"
     parity: ClassVar[Parity] = "paper-algorithm"
     ranges: ClassVar[Ranges] = {"last_layer": (0, 10_000)}
-
-    def __post_init__(self) -> None:
-        if self.last_layer < 0:
-            raise SightlineError(f"flowcut: last_layer counts from 0, got {self.last_layer}")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import gram, stack, unit
 from sightline.selectors.scores import top
@@ -41,7 +41,7 @@ def flow_scores(tokens: Tensor, similarity: float, temperature: float, iteration
 
 @SELECTORS.register("gprune")
 @dataclass(frozen=True)
-class GPrune(Selector):
+class GPrune(BatchSelector):
     """Keeps the tokens that collect most norm per neighbour when it flows along a graph of cosine similarity.
 
     Reference: "What Kind of Visual Tokens Do We Need? Training-Free Visual Token Pruning for Multi-Modal Large
@@ -64,18 +64,9 @@ class GPrune(Selector):
     iterations: int = 5
 
     name: ClassVar[str] = "gprune"
-    ranges: ClassVar[Ranges] = {"iterations": (0, 10_000)}
+    ranges: ClassVar[Ranges] = {"iterations": (0, 10_000), "temperature": (1e-12, inf)}
     parity: ClassVar[Parity] = "exact-index"
     official_ms: ClassVar[float] = 40.0
-
-    def __post_init__(self) -> None:
-        if self.temperature <= 0.0:
-            raise SightlineError(f"gprune: temperature must be positive, got {self.temperature}")
-        if self.iterations < 0:
-            raise SightlineError(f"gprune: iterations must not be negative, got {self.iterations}")
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         tokens = stack([view.tokens for view in views])

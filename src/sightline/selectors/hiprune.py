@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack
 from sightline.selectors.scores import order, rank
@@ -54,7 +53,7 @@ def hiprune_kept(shallow: Tensor, deep: Tensor, neighbours: Tensor, k: int, alph
 
 @SELECTORS.register("hiprune")
 @dataclass(frozen=True)
-class HiPrune(Selector):
+class HiPrune(BatchSelector):
     """Keeps object tokens of a middle layer with their four neighbours, then a deep layer's global tokens.
 
     Reference: "HiPrune: Training-Free Visual Token Pruning via Hierarchical Attention in Vision-Language Models"
@@ -84,16 +83,9 @@ class HiPrune(Selector):
     parity: ClassVar[Parity] = "exact-index"
     official_ms: ClassVar[float] = 4.4
 
-    def __post_init__(self) -> None:
-        if self.alpha < 0.0:
-            raise SightlineError(f"hiprune: alpha must not be negative, got {self.alpha}")
-
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({f"vision.received@{self.object_layer}", f"vision.received@{self.deep_layer}"})
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         """Views of one N; only those of one layout share tensors."""

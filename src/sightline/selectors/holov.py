@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
 from sightline.selectors.greedy import stack
@@ -87,7 +87,7 @@ def holov_order(tokens: Tensor, attention: Tensor, k: int, crops: int, alpha: fl
 
 @SELECTORS.register("holov")
 @dataclass(frozen=True)
-class HoloV(Selector):
+class HoloV(BatchSelector):
     """Splits the budget over crops by attention and feature variety, then keeps each crop's most attended tokens.
 
     Reference: "Don't Just Chase 'Highlighted Tokens' in MLLMs: Revisiting Visual Holistic Context Retention" (2025).
@@ -109,15 +109,9 @@ class HoloV(Selector):
 
     name: ClassVar[str] = "holov"
     parity: ClassVar[Parity] = "official-algorithm"
+    ranges: ClassVar[Ranges] = {"crops": (1, inf)}
     needs: ClassVar[frozenset[str]] = frozenset({CLASS_ATTENTION})
     official_ms: ClassVar[float] = 20.0
-
-    def __post_init__(self) -> None:
-        if self.crops < 1:
-            raise SightlineError(f"holov: crops must be at least 1, got {self.crops}")
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         tokens = stack([view.tokens for view in views])

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import order, rank
 
@@ -87,10 +86,6 @@ class IVCPrune(LayerSelector):
     """Share of K that is kept for its position."""
     depth: float = 0.5
     """Share of the layers that see every token."""
-
-    def __post_init__(self) -> None:
-        if not (0.0 <= self.coordinates <= 1.0 and 0.0 <= self.depth <= 1.0):
-            raise SightlineError("selector 'ivcprune': coordinates and depth lie in [0, 1]")
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         return {max(0, min(round(self.depth * layers) - 1, layers - 2)): k}

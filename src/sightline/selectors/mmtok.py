@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import TAKEN, gram, launch_cover, stack, unit
 from sightline.selectors.scores import kernels_run
@@ -108,7 +108,7 @@ def mmtok_kept(covers: Sequence[Tensor], k: int, excluded: Tensor | None = None)
 
 @SELECTORS.register("mmtok")
 @dataclass(frozen=True)
-class MMTok(Selector):
+class MMTok(BatchSelector):
     """Greedily picks the patches that together best cover the question's tokens and the whole image.
 
     Reference: "MMTok: Multimodal Coverage Maximization for Efficient Inference of VLMs" (2025).
@@ -133,18 +133,12 @@ class MMTok(Selector):
     name: ClassVar[str] = "mmtok"
     query: ClassVar[QuerySpan] = "question"
     parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {"text_temp": (1e-12, inf), "visual_temp": (1e-12, inf)}
     official_ms: ClassVar[float] = 58.0
-
-    def __post_init__(self) -> None:
-        if not (self.text_temp > 0.0 and self.visual_temp > 0.0):
-            raise SightlineError(f"mmtok: temperatures must be positive, got {self.text_temp} and {self.visual_temp}")
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({self.features})
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         """Views of one N; their questions may differ in length."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import stack, unit
@@ -91,7 +91,7 @@ def spatial_weights(
 
 @SELECTORS.register("nuwa")
 @dataclass(frozen=True)
-class Nuwa(Selector):
+class Nuwa(BatchSelector):
     """Picks the most attended patches evenly over 2 x 2 regions; the weaker ones absorb similar patches around them.
 
     Reference: "Nüwa: Mending the Spatial Integrity Torn by VLM Token Pruning" (2026), stage 1.
@@ -118,17 +118,10 @@ class Nuwa(Selector):
 
     name: ClassVar[str] = "nuwa"
     parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {"per_region": (1, REGION_SIDE**2), "reach": (1e-12, inf), "percentile": (0.0, 1.0)}
     merges: ClassVar[bool] = True
     merges_vision: ClassVar[bool] = True
     official_ms: ClassVar[float] = 12.0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.per_region <= REGION_SIDE**2:
-            raise SightlineError(f"nuwa: per_region must lie in 1..{REGION_SIDE**2}, got {self.per_region}")
-        if not (self.reach > 0.0 and 0.0 <= self.percentile <= 1.0):
-            raise SightlineError(
-                f"nuwa: reach must be positive and percentile in [0, 1], got {self.reach} and {self.percentile}"
-            )
 
     @property
     def features(self) -> str:
@@ -137,9 +130,6 @@ class Nuwa(Selector):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({self.features, CLASS_ATTENTION, MERGED})
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         """Views of one N; only those of one layout share tensors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import cosines
 from sightline.selectors.scores import top
@@ -98,7 +98,7 @@ class PACT(LayerSelector):
     parity: ClassVar[Parity] = "paper-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.bare_query", "lm.bare_key", "lm.key", "lm.input"})
     merges: ClassVar[bool] = True
-    ranges: ClassVar[Ranges] = {"keep": (0.0, 1.0), "recovery": (0.0, 1e6)}
+    ranges: ClassVar[Ranges] = {"keep": (0.0, 1.0), "recovery": (0.0, 1e6), "full_layers": (1, inf)}
 
     keep: float = 0.55
     """Share of the tokens that importance leaves in play."""
@@ -106,10 +106,6 @@ class PACT(LayerSelector):
     """Bounds within which a dropped token still joins a cluster."""
     full_layers: int = 4
     """Number of layers that see every token."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.keep <= 1.0 or self.recovery < 0.0 or self.full_layers < 1:
-            raise SightlineError("selector 'pact': keep lies in [0, 1], recovery starts at 0, full_layers at 1")
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         return {max(0, min(self.full_layers - 1, layers - 2)): k}

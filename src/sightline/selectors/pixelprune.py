@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import top
 
@@ -75,10 +74,6 @@ class PixelPrune(Selector):
     parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({"image.pixels"})
     ranges: ClassVar[Ranges] = {"tolerance": (0.0, 1e6)}
-
-    def __post_init__(self) -> None:
-        if self.tolerance < 0.0:
-            raise SightlineError(f"pixelprune: tolerance must not be negative, got {self.tolerance}")
 
     def select(self, view: TokenView, k: int) -> Selection:
         return Selection(top(prediction_errors(view.signals["image.pixels"], view.layout, self.tolerance), k))

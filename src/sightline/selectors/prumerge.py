@@ -6,13 +6,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack, unit
 from sightline.selectors.scores import rank
@@ -54,24 +54,18 @@ def merge_weights(attention: Tensor, keys: Tensor, centres: Tensor, neighbours: 
 
 
 @dataclass(frozen=True)
-class _PruMerge(Selector):
+class _PruMerge(BatchSelector):
     """What both variants share: K - 1 centres chosen by ``centres`` and the extra token."""
 
     neighbours: int = 32
 
     needs: ClassVar[frozenset[str]] = frozenset({KEYS, CLASS_KEY, CLASS_QUERY, MERGED})
     merges_vision: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.neighbours < 0:
-            raise SightlineError(f"prumerge: neighbours must not be negative, got {self.neighbours}")
+    ranges: ClassVar[Ranges] = {"neighbours": (0, inf)}
 
     @abstractmethod
     def centres(self, attention: Tensor, count: int) -> Tensor:
         """(B, N) -> (B, count) distinct centres."""
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         n = views[0].tokens.shape[0]

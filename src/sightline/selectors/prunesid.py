@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import cosines
@@ -97,10 +96,6 @@ class PruneSID(Selector):
     parity: ClassVar[Parity] = "paper-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({CLASS_ATTENTION, FEATURES})
     ranges: ClassVar[Ranges] = {"lenience": (0.0, 1e6)}
-
-    def __post_init__(self) -> None:
-        if self.lenience < 0.0:
-            raise SightlineError(f"prunesid: lenience must not be negative, got {self.lenience}")
 
     def select(self, view: TokenView, k: int) -> Selection:
         features = view.signals[FEATURES].double().nan_to_num()

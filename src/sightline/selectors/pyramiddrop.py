@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastv import attention_score
 from sightline.selectors.scores import top
@@ -38,10 +37,6 @@ class PyramidDrop(LayerSelector):
     ranges: ClassVar[Ranges] = {"stages": (1, 1_000)}
 
     stages: int = 3
-
-    def __post_init__(self) -> None:
-        if self.stages < 1:
-            raise SightlineError(f"selector 'pyramiddrop': stages must be at least 1, got {self.stages}")
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         counts: dict[int, int] = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosines, cover_greedy, stack
 
@@ -30,7 +30,7 @@ def scope_order(features: Tensor, saliency: Tensor, k: int, combined: Combined =
 
 @SELECTORS.register("scope")
 @dataclass(frozen=True)
-class Scope(Selector):
+class Scope(BatchSelector):
     """Keeps tokens that cover the whole feature set, each gain in coverage weighted by the class token's attention.
 
     Reference: Deng et al., "SCOPE: Saliency-Coverage Oriented Token Pruning for Efficient Multimodel LLMs" (NeurIPS
@@ -52,20 +52,12 @@ class Scope(Selector):
 
     name: ClassVar[str] = "scope"
     parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {"alpha": (0.0, inf)}
     official_ms: ClassVar[float] = 281.0
-
-    def __post_init__(self) -> None:
-        if self.combined not in ("multi", "add"):
-            raise SightlineError(f"scope: combined must be 'multi' or 'add', got '{self.combined}'")
-        if self.alpha < 0.0:
-            raise SightlineError(f"scope: alpha must not be negative, got {self.alpha}")
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"vision.hidden@-2"} | ({"vision.cls_attention@-2"} if self.alpha else set()))
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         features = stack([view.signals["vision.hidden@-2"] for view in views])

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, QuerySpan, Ranges, Selection, Selector, TokenView
+from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView
 from sightline.device.work import on_device
 
 NORM_FLOOR = 1e-12
@@ -250,7 +250,7 @@ def on_cpu(view: TokenView) -> TokenView:
 
 
 @dataclass(frozen=True)
-class Scored(Selector):
+class Scored(BatchSelector):
     """A rule over one score per token.
 
     Parameters
@@ -289,9 +289,6 @@ class Scored(Selector):
         if view.query.shape[0] == 0:
             return centre_prior(view.cells)
         return relevance(view.tokens, view.query, self.weight, self.top).double()
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         """For views with equally many tokens."""

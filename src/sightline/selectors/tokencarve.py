@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
-from sightline.errors import SightlineError
+from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastv import attention_score
 from sightline.selectors.scores import NORM_FLOOR, rank
@@ -76,6 +76,7 @@ class TokenCarve(LayerSelector):
 
     name: ClassVar[str] = "tokencarve"
     parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {"full_layers": (1, inf), "weight": (0.0, 1.0)}
     needs: ClassVar[frozenset[str]] = frozenset({"lm.attention_last"})
     merges: ClassVar[bool] = True
     official_ms: ClassVar[float] = 1166.0
@@ -85,14 +86,6 @@ class TokenCarve(LayerSelector):
     """Share of the attention place when both rankings count."""
     full_layers: int = 2
     """Number of layers that see every token."""
-
-    def __post_init__(self) -> None:
-        if self.full_layers < 1 or not 0.0 <= self.weight <= 1.0:
-            raise SightlineError("selector 'tokencarve': full_layers starts at 1, weight lies in [0, 1]")
-        if self.ranking not in ("both", "information", "attention"):
-            raise SightlineError(
-                f"selector 'tokencarve': ranking must be both, information or attention, got {self.ranking!r}"
-            )
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         return {max(0, min(self.full_layers - 1, layers - 2)): k}

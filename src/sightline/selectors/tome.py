@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import stack, unit
 from sightline.selectors.scores import rank
@@ -77,7 +77,7 @@ def merge_to(metric: Tensor, k: int, most: int | None = None) -> tuple[Tensor, T
 
 @SELECTORS.register("tome")
 @dataclass(frozen=True)
-class ToMe(Selector):
+class ToMe(BatchSelector):
     """Merges the most similar pairs of tokens, even positions into odd ones, until K averages are left.
 
     Reference: "Token Merging: Your ViT But Faster" (2023).
@@ -99,21 +99,13 @@ class ToMe(Selector):
 
     name: ClassVar[str] = "tome"
     parity: ClassVar[Parity] = "official-algorithm"
+    ranges: ClassVar[Ranges] = {"most": (1, inf)}
     merges: ClassVar[bool] = True
     official_ms: ClassVar[float] = 3.6
-
-    def __post_init__(self) -> None:
-        if self.metric not in ("keys", "tokens"):
-            raise SightlineError(f"tome: metric must be 'keys' or 'tokens', got {self.metric!r}")
-        if self.most is not None and self.most < 1:
-            raise SightlineError(f"tome: most must be at least 1 merge per step, got {self.most}")
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({KEYS}) if self.metric == "keys" else frozenset()
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         if self.metric == "keys":

@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import ByModel, Parity, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, ByModel, Parity, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine, stack
 from sightline.selectors.scores import minmax, rank
@@ -74,7 +73,7 @@ def received_salience(received: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
 
 @SELECTORS.register("visionzip")
 @dataclass(frozen=True)
-class VisionZip(Selector):
+class VisionZip(BatchSelector):
     """Keeps the class token and the patches it looks at; merges all others into evenly spread ones with similar keys.
 
     Reference: Yang et al., "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (CVPR 2025).
@@ -103,13 +102,6 @@ class VisionZip(Selector):
     artifact: ClassVar[ByModel] = {"*": {"order": "rank"}}
     official_ms: ClassVar[float] = 19.0
 
-    def __post_init__(self) -> None:
-        if self.order not in ("native", "blocks", "rank"):
-            raise SightlineError(f"visionzip: order must be 'native', 'blocks' or 'rank', got '{self.order}'")
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
-
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         salience = stack([at_least_float32(view.signals["vision.cls_attention@-2"]).sum(dim=0) for view in views])
         metric = stack([at_least_float32(view.signals["vision.key@-2"]).mean(dim=0) for view in views])
@@ -122,7 +114,7 @@ class VisionZip(Selector):
 
 @SELECTORS.register("visionzip_qwen")
 @dataclass(frozen=True)
-class VisionZipQwen(Selector):
+class VisionZipQwen(BatchSelector):
     """Keeps the tokens that receive most attention; merges all others into evenly spread ones with similar keys.
 
     Reference: Yang et al., "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (CVPR 2025), as
@@ -139,9 +131,6 @@ class VisionZipQwen(Selector):
     needs: ClassVar[frozenset[str]] = frozenset({"vision.received@-1", "vision.key@-1"})
     merges: ClassVar[bool] = True
     official_ms: ClassVar[float] = 56.0
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         n = views[0].tokens.shape[0]

@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Selection, Selector, TokenView
-from sightline.errors import SightlineError
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import gram, stack, unit
@@ -55,7 +54,7 @@ def vispruner_kept(features: Tensor, attention: Tensor, k: int, important: int) 
 
 @SELECTORS.register("vispruner")
 @dataclass(frozen=True)
-class VisPruner(Selector):
+class VisPruner(BatchSelector):
     """Keeps the most attended patches and, of the others, those left when near-duplicates are dropped round by round.
 
     Reference: "Beyond Text-Visual Attention: Exploiting Visual Cues for Effective Token Pruning in VLMs" (2025).
@@ -77,15 +76,9 @@ class VisPruner(Selector):
 
     name: ClassVar[str] = "vispruner"
     parity: ClassVar[Parity] = "official-algorithm"
+    ranges: ClassVar[Ranges] = {"important_ratio": (0.0, 1.0)}
     needs: ClassVar[frozenset[str]] = frozenset({FEATURES, CLASS_ATTENTION})
     official_ms: ClassVar[float] = 79.0
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.important_ratio <= 1.0:
-            raise SightlineError(f"vispruner: important_ratio must lie in [0, 1], got {self.important_ratio}")
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return self.select_many([view], k)[0]
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         features = stack([view.signals[FEATURES] for view in views])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerSelector, LayerState, Parity, Selection
-from sightline.errors import SightlineError
+from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import NORM_FLOOR, rank
 
@@ -153,6 +153,9 @@ class VLMPruner(LayerSelector):
 
     name: ClassVar[str] = "vlmpruner"
     parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {
+        "pivots": (1, inf), "batch": (1, inf), "channels": (1, inf), "full_layers": (1, inf), "own": (0.0, 1.0),
+    }  # fmt: skip
     needs: ClassVar[frozenset[str]] = frozenset({"lm.key"})
     merges: ClassVar[bool] = True
     official_ms: ClassVar[float] = 581.0
@@ -165,12 +168,6 @@ class VLMPruner(LayerSelector):
     """Share of itself that a kept token retains when discarded tokens flow into it."""
     full_layers: int = 2
     """Number of layers that see every token."""
-
-    def __post_init__(self) -> None:
-        if min(self.pivots, self.batch, self.channels, self.full_layers) < 1 or not 0.0 <= self.own <= 1.0:
-            raise SightlineError(
-                "selector 'vlmpruner': pivots, batch, channels and full_layers start at 1, own lies in [0, 1]"
-            )
 
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         return {max(0, min(self.full_layers - 1, layers - 2)): k}

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import cosine
@@ -82,10 +81,6 @@ class VScan(Selector):
     parity: ClassVar[Parity] = "official-algorithm"
     merges: ClassVar[bool] = True
     ranges: ClassVar[Ranges] = {"side": (1, 100_000)}
-
-    def __post_init__(self) -> None:
-        if self.side < 1:
-            raise SightlineError(f"vscan: side must be at least 1, got {self.side}")
 
     @property
     def shallow(self) -> str:

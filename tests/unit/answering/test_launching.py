@@ -19,11 +19,12 @@ from sightline.backbones.language import Pending
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget, Selection, Selector, TokenView
-from sightline.cost.benchmarks.sweep import Decision, SweepRequest, run_engine
+from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
 from sightline.device.work import Arriving, on_device
 from sightline.errors import SightlineError
 from tests.answers import Scored, launch_arm, score_arm
+from tests.unit.cost.subjects import Decision, decisions
 
 PROBES = 4
 
@@ -218,7 +219,7 @@ def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) 
                 plain[arm.text, probe.id] = Decision(arm.text, probe.id, margin, result.anchors.tobytes())
     torch._dynamo.reset()
     use_execution(subject.backbone.language, mode, backend="eager")
-    rows, flops = run_engine(request, subject, arms, range(IMAGES))
+    rows, flops = decisions(request, subject, arms, IMAGES)
     assert len(rows) == len(plain) == IMAGES * request.probes * len(arms)
     assert flops > 0
     for row in rows:

@@ -1,16 +1,16 @@
-"""How arms are written and read, those included whose budget differs from probe to probe."""
+"""How arms are written and read, those included whose budget differs from probe to probe; which arms a run gets."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
-from typing import Any, cast
+import re
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, cast
 
 import pytest
 
-from sightline.arms.arm import parse_arm, parse_arms, recorded_arm
-from sightline.arms.plan import plan_arms
-from sightline.core.selection import Budget
+from sightline.arms.arm import parse_arm, parse_arms, plan_arms, recorded_arm
+from sightline.core.selection import Budget, Role, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 
@@ -37,76 +37,126 @@ def test_arms_have_one_canonical_form(text: str, canonical: str) -> None:
     assert parse_arm(arm.text).text == canonical
 
 
-def test_seed_comes_from_the_run_unless_the_arm_names_one() -> None:
-    assert json.loads(parse_arm("random:0.3", seed=5).arguments)["seed"] == 5
-    assert parse_arm("random:0.3", seed=5).text == "random:0.3:seed=5"
-    assert json.loads(parse_arm("random:0.3:seed=7", seed=5).arguments)["seed"] == 7
+FALLBACK = "policy:confidence_fallback:target_grid:0.3/0.7:threshold=1.2"
+REFUSED = [
+    # what is misspelt or missing
+    ("targe:0.3", "did you mean"),
+    ("target", "no budget"),
+    ("target:0", "(0, 1]"),
+    ("target:1.01", "(0, 1]"),
+    ("target:0t", "at least 1"),
+    ("target:abc", "neither a kept fraction nor a count"),
+    ("target:0.3:top=two", "not a int"),
+    ("target:0.3:score=oracle", "choose one of"),
+    ("target:0.3:nothing=1", "it takes"),
+    # a likely slip is answered with what was meant
+    ("target:30", "did you mean 0.3 (that share of the tokens) or 30t (that many)?"),
+    ("target:30%", "did you mean 0.3 (that share of the tokens)?"),
+    ("target:30%/tile", "did you mean 0.3/tile (that share of the tokens)?"),
+    ("target:192", "did you mean 192t (that many)?"),
+    ("masks", "arm 'masks' needs file: write masks:file=FILE"),
+    ("masks:", "needs file: write masks:file=FILE"),
+    # a number that no method can use
+    ("hybrid:0.3:core=nan", "core=nan is not a usable number"),
+    ("target:0.3:weight=inf", "weight=inf is not a usable number"),
+    ("random:0.3:seed=99999999999999999999", "is not a usable number"),
+    ("hybrid:0.3:core=1e308", "is not a usable number"),
+    (f"random:0.3:seed={'9' * 400}", "is not a usable number"),
+    ("hybrid:0.3:core=2", "core=2.0; it must be between 0 and 1"),
+    ("gprune:0.3:iterations=99999999999", "it must be between 0 and 10000"),
+    ("pyramiddrop:0.3:stages=99999999999", "it must be between 1 and 1000"),
+    # a budget by tiles where it means nothing
+    ("full:1.0/tile", "full has no budget to count by tiles"),
+    ("masks:0.3/tile:file=kept.jsonl", "masks has no budget to count by tiles"),
+    ("resize:0.3/tile", "resize shows the whole image smaller"),
+    ("policy:answer_stability:target:0.3/0.7/tile", "budgets of the whole image; leave out /tile"),
+    ("target:0.3/row", "'0.3/row' is neither"),
+    ("target:/tile", "'/tile' is neither"),
+    ("target:30/tile", "did you mean 0.3/tile (that share of the tokens) or 30t/tile"),
+    ("target:0t/tile", "at least 1"),
+    # policies
+    ("policy", "write policy:NAME:SELECTOR:LEVELS"),
+    ("policy:confidence_fallback:target", "write policy:NAME:SELECTOR:LEVELS"),
+    ("policy:confidence_falback:target:0.3/0.7:threshold=1", "did you mean 'confidence_fallback'"),
+    ("policy:confidence_fallback:targett:0.3/0.7:threshold=1", "did you mean 'target'"),
+    ("policy:confidence_fallback:target:threshold=1", "has no levels"),
+    ("policy:confidence_fallback:target:0.7:threshold=1", "two or more ascending budgets"),
+    ("policy:confidence_fallback:target:0.7/0.3:threshold=1", "two or more ascending budgets"),
+    ("policy:confidence_fallback:target:0.3/192t:threshold=1", "two or more ascending budgets"),
+    ("policy:confidence_fallback:target:0.3/70:threshold=1", "did you mean 0.7"),
+    (
+        "policy:confidence_fallback:target:0.3/0.7",
+        "needs threshold: write policy:confidence_fallback:target:0.3/0.7:threshold=THRESHOLD",
+    ),
+    ("policy:confidence_fallback:target:0.3/0.7:threshold=-1", "must be at least 0"),
+    ("policy:confidence_fallback:target:0.3/0.7:threshold=nan", "not a usable number"),
+    ("policy:confidence_fallback:target:0.3/0.7:mass=1", "not an argument of confidence_fallback"),
+    ("policy:answer_stability:target:0.3/0.5/0.7:target.reserve=1", "not an argument of target"),
+    ("policy:answer_stability:target:0.3/0.7", "runs all of 2 levels"),
+    ("policy:confidence_fallback:full:0.3/0.7:threshold=1", "has no budget to choose"),
+    ("policy:confidence_fallback:resize:0.3/0.7:threshold=1", "shows every level another image"),
+    ("policy:evidence_saturation:random:0.3/0.7", "looks at token scores"),
+    ("policy:evidence_saturation:fastv:0.3/0.7", "chooses between layers"),
+    (f"{FALLBACK}+remove_evidence", "put the intervention on a fixed budget"),
+    # a range holds in every class made from the one that states it
+    ("target:0.3:top=0", "top=0; it must be between 1 and 100000"),
+    ("hybrid:0.3:top=-1", "top=-1; it must be between 1 and 100000"),
+    ("protected:0.3:top=-99999999999,reserve=1", "top=-99999999999; it must be between 1 and 100000"),
+    ("fastv:0.5+remove_evidence", "prunes between layers"),
+    ("visionzip:0.4+remove_evidence", "merges"),
+    ("grid", "no budget"),
+]
+"""What cannot be an arm, and what its refusal has to say."""
 
 
-def test_the_artifact_profile_changes_what_it_names_and_arguments_win() -> None:
-    assert parse_arm("grid:0.3", profile="artifact").text == "grid:0.3:cells=truncated"
-    assert parse_arm("grid:0.3:cells=covering", profile="artifact").text == "grid:0.3"
+@pytest.mark.parametrize(("text", "words"), REFUSED)
+def test_what_cannot_work_is_refused_in_one_line(text: str, words: str) -> None:
+    with pytest.raises(SightlineError) as refused:
+        parse_arm(text)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    if "usable number" in words or "must be" in words:
+        assert re.split("[=+]", text)[0] in str(refused.value), "the arm is named"
+
+
+@pytest.mark.parametrize("text", ["fastv:0.5", "visionzip:0.4"])
+def test_an_arm_without_a_mask_of_its_own_tokens_can_have_its_image_changed(text: str) -> None:
+    assert parse_arm(f"{text}+blank").intervention is not None
+
+
+ARTIFACT = {"profile": "artifact"}
 
 
 @pytest.mark.parametrize(
-    ("text", "model_type", "published"),
+    ("text", "settings", "canonical"),
     [
-        ("protected:0.4", "llava", "protected:0.4:score=prompt"),
-        ("protected:0.3", "qwen3_vl", "protected:0.3"),
-        ("protected:0.5", "internvl", "protected:0.5"),
-        ("shuffled:0.4", "llava", "shuffled:0.4:score=prompt,seed=13"),
-        ("shuffled:0.3", "qwen3_vl", "shuffled:0.3:seed=13"),
-        ("protected:0.4:score=target", "llava", "protected:0.4"),
-        ("grid:0.3", "llava", "grid:0.3:cells=truncated"),
+        ("random:0.3", {"seed": 5}, "random:0.3:seed=5"),
+        ("random:0.3:seed=7", {"seed": 5}, "random:0.3:seed=7"),
+        ("random:0.3", ARTIFACT, "random:0.3:seed=13"),
+        ("random:0.3", {**ARTIFACT, "seed": 17}, "random:0.3"),
+        ("random:0.3:seed=5", ARTIFACT, "random:0.3:seed=5"),
+        ("grid:0.3", ARTIFACT, "grid:0.3:cells=truncated"),
+        ("grid:0.3:cells=covering", ARTIFACT, "grid:0.3"),
+        ("protected:0.4", {**ARTIFACT, "model_type": "llava"}, "protected:0.4:score=prompt"),
+        ("protected:0.3", {**ARTIFACT, "model_type": "qwen3_vl"}, "protected:0.3"),
+        ("protected:0.5", {**ARTIFACT, "model_type": "internvl"}, "protected:0.5"),
+        ("shuffled:0.4", {**ARTIFACT, "model_type": "llava"}, "shuffled:0.4:score=prompt,seed=13"),
+        ("shuffled:0.3", {**ARTIFACT, "model_type": "qwen3_vl"}, "shuffled:0.3:seed=13"),
+        ("protected:0.4:score=target", {**ARTIFACT, "model_type": "llava"}, "protected:0.4"),
+        ("grid:0.3", {**ARTIFACT, "model_type": "llava"}, "grid:0.3:cells=truncated"),
     ],
 )
-def test_the_artifact_ran_some_methods_differently_on_each_model(text: str, model_type: str, published: str) -> None:
-    assert parse_arm(text, profile="artifact", model_type=model_type).text == published
-
-
-def test_the_artifact_profile_draws_with_its_own_seed_unless_one_is_given() -> None:
-    assert parse_arm("random:0.3", profile="artifact").text == "random:0.3:seed=13"
-    assert parse_arm("random:0.3", profile="artifact", seed=17).text == "random:0.3"
-    assert parse_arm("random:0.3:seed=5", profile="artifact").text == "random:0.3:seed=5"
-
-
-def test_a_recorded_arm_is_rebuilt_from_its_own_text_alone() -> None:
-    for text in ("random:0.3", "random:0.3:seed=13", "protected:0.4", "protected:0.4:score=prompt"):
-        assert recorded_arm(text).text == text
-
-
-@pytest.mark.parametrize(("text", "reason"), [("fastv:0.5", "prunes between layers"), ("visionzip:0.4", "merges")])
-def test_an_arm_without_a_mask_of_its_own_tokens_cannot_have_it_changed(text: str, reason: str) -> None:
-    with pytest.raises(SightlineError, match=reason):
-        parse_arm(f"{text}+remove_evidence")
-    assert parse_arm(f"{text}+blank").intervention is not None
+def test_a_profile_sets_arguments_a_seed_wins_over_it_and_the_arm_over_both(
+    text: str, settings: dict[str, Any], canonical: str
+) -> None:
+    arm = parse_arm(text, **settings)
+    assert arm.text == canonical
+    assert recorded_arm(canonical).arguments == arm.arguments, "its text alone says all that matters"
 
 
 def test_only_methods_that_know_their_own_count_need_no_budget() -> None:
     assert {name for name, kind in SELECTORS.items() if not kind.needs_budget} == {"full", "masks"}
     assert parse_arm("masks:file=kept.jsonl").budget == Budget.ratio(1.0)
-    with pytest.raises(SightlineError, match="no budget"):
-        parse_arm("grid")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("targe:0.3", "did you mean"),
-        ("target", "no budget"),
-        ("target:0", "(0, 1]"),
-        ("target:1.01", "(0, 1]"),
-        ("target:0t", "at least 1"),
-        ("target:abc", "neither a kept fraction nor a count"),
-        ("target:0.3:top=two", "not a int"),
-        ("target:0.3:score=oracle", "choose one of"),
-        ("target:0.3:nothing=1", "it takes"),
-    ],
-)
-def test_bad_arms_say_what_is_wrong(text: str, words: str) -> None:
-    with pytest.raises(SightlineError) as caught:
-        parse_arm(text)
-    assert words in str(caught.value)
 
 
 def test_the_same_arm_twice_is_refused() -> None:
@@ -125,26 +175,6 @@ def test_budget_is_the_ceiling_in_double_precision(n: int, keep: float, k: int) 
     assert Budget.tokens(10**6).resolve(n) == n
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("hybrid:0.3:core=nan", "core=nan is not a usable number"),
-        ("target:0.3:weight=inf", "weight=inf is not a usable number"),
-        ("random:0.3:seed=99999999999999999999", "is not a usable number"),
-        ("hybrid:0.3:core=1e308", "is not a usable number"),
-        (f"random:0.3:seed={'9' * 400}", "is not a usable number"),
-        ("hybrid:0.3:core=2", "core=2.0; it must be between 0 and 1"),
-        ("gprune:0.3:iterations=99999999999", "it must be between 0 and 10000"),
-        ("pyramiddrop:0.3:stages=99999999999", "it must be between 1 and 1000"),
-    ],
-)
-def test_a_number_that_no_method_can_use_is_refused_before_it_runs(text: str, words: str) -> None:
-    with pytest.raises(SightlineError) as caught:
-        parse_arm(text)
-    assert words in str(caught.value)
-    assert text.partition("=")[0] in str(caught.value)
-
-
 def test_no_numeric_argument_of_any_method_takes_nan_or_infinity() -> None:
     tried = 0
     for name, kind in SELECTORS.items():
@@ -155,23 +185,6 @@ def test_no_numeric_argument_of_any_method_takes_nan_or_infinity() -> None:
                         parse_arm(f"{name}:0.3:{field.name}={value}")
                     tried += 1
     assert tried > 60
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("target:30", "did you mean 0.3 (that share of the tokens) or 30t (that many)?"),
-        ("target:30%", "did you mean 0.3 (that share of the tokens)?"),
-        ("target:30%/tile", "did you mean 0.3/tile (that share of the tokens)?"),
-        ("target:192", "did you mean 192t (that many)?"),
-        ("masks", "arm 'masks' needs file: write masks:file=FILE"),
-        ("masks:", "needs file: write masks:file=FILE"),
-    ],
-)
-def test_a_likely_slip_is_answered_with_what_was_meant(text: str, words: str) -> None:
-    with pytest.raises(SightlineError) as caught:
-        parse_arm(text)
-    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -186,33 +199,6 @@ def test_a_budget_says_what_it_is_counted_over(text: str, budget: Budget) -> Non
     arm = parse_arm(text)
     assert arm.budget == budget
     assert arm.requested == str(budget) == text.partition(":")[2]
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("full:1.0/tile", "full has no budget to count by tiles"),
-        ("masks:0.3/tile:file=kept.jsonl", "masks has no budget to count by tiles"),
-        ("resize:0.3/tile", "resize shows the whole image smaller"),
-        ("policy:answer_stability:target:0.3/0.7/tile", "budgets of the whole image; leave out /tile"),
-        ("target:0.3/row", "'0.3/row' is neither"),
-        ("target:/tile", "'/tile' is neither"),
-        ("target:30/tile", "did you mean 0.3/tile .* or 30t/tile"),
-        ("target:0t/tile", "at least 1"),
-    ],
-)
-def test_a_budget_by_tiles_is_refused_where_it_means_nothing(text: str, reason: str) -> None:
-    with pytest.raises(SightlineError, match=reason):
-        parse_arm(text)
-
-
-@pytest.mark.parametrize("arm", ["target:0.3:top=0", "hybrid:0.3:top=-1", "protected:0.3:top=-99999999999,reserve=1"])
-def test_a_range_holds_in_every_class_made_from_the_one_that_states_it(arm: str) -> None:
-    with pytest.raises(SightlineError, match=r"top=.*; it must be between 1 and 100000"):
-        parse_arm(arm)
-
-
-FALLBACK = "policy:confidence_fallback:target_grid:0.3/0.7:threshold=1.2"
 
 
 def test_name_selector_levels_and_arguments_of_both() -> None:
@@ -240,37 +226,6 @@ def test_a_profile_sets_the_selectors_arguments_too() -> None:
     assert arm.at(Budget.tokens(20)) == parse_arm("target_grid:20t", profile="artifact")
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("policy", "write policy:NAME:SELECTOR:LEVELS"),
-        ("policy:confidence_fallback:target", "write policy:NAME:SELECTOR:LEVELS"),
-        ("policy:confidence_falback:target:0.3/0.7:threshold=1", "did you mean 'confidence_fallback'"),
-        ("policy:confidence_fallback:targett:0.3/0.7:threshold=1", "did you mean 'target'"),
-        ("policy:confidence_fallback:target:threshold=1", "has no levels"),
-        ("policy:confidence_fallback:target:0.7:threshold=1", "two or more ascending budgets"),
-        ("policy:confidence_fallback:target:0.7/0.3:threshold=1", "two or more ascending budgets"),
-        ("policy:confidence_fallback:target:0.3/192t:threshold=1", "two or more ascending budgets"),
-        ("policy:confidence_fallback:target:0.3/70:threshold=1", "did you mean 0.7"),
-        ("policy:confidence_fallback:target:0.3/0.7", r"needs threshold: write .*0.3/0.7:threshold=THRESHOLD"),
-        ("policy:confidence_fallback:target:0.3/0.7:threshold=-1", "must be at least 0"),
-        ("policy:confidence_fallback:target:0.3/0.7:threshold=nan", "not a usable number"),
-        ("policy:confidence_fallback:target:0.3/0.7:mass=1", "not an argument of confidence_fallback"),
-        ("policy:answer_stability:target:0.3/0.5/0.7:target.reserve=1", "not an argument of target"),
-        ("policy:answer_stability:target:0.3/0.7", "runs all of 2 levels"),
-        ("policy:confidence_fallback:full:0.3/0.7:threshold=1", "has no budget to choose"),
-        ("policy:confidence_fallback:resize:0.3/0.7:threshold=1", "shows every level another image"),
-        ("policy:evidence_saturation:random:0.3/0.7", "looks at token scores"),
-        ("policy:evidence_saturation:fastv:0.3/0.7", "chooses between layers"),
-        (f"{FALLBACK}+remove_evidence", "put the intervention on a fixed budget"),
-    ],
-)
-def test_what_cannot_work_is_refused_in_one_line(text: str, reason: str) -> None:
-    with pytest.raises(SightlineError, match=reason) as refused:
-        parse_arm(text)
-    assert "\n" not in str(refused.value)
-
-
 def test_a_cascade_over_a_method_that_prunes_between_layers_is_served() -> None:
     assert parse_arm("policy:confidence_fallback:fastv:0.3/0.7:threshold=1").inside
 
@@ -294,3 +249,104 @@ def test_a_policy_that_looks_at_confidence_needs_a_scorer_that_says_it(columns: 
         return
     with pytest.raises(SightlineError, match="margin or answer_loss"):
         parse_arm(FALLBACK).refuse_answers(columns)
+
+
+# Which arms a run gets, decided by what selectors say about themselves.
+
+
+@dataclass(frozen=True)
+class Plain(Selector):
+    """It does not say whether it merges."""
+
+    name: ClassVar[str] = "plain_plug_in"
+    merges: ClassVar[bool | None] = None
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        raise AssertionError("an arm is planned, not run")
+
+
+class Merging(Plain):
+    name: ClassVar[str] = "merging_plug_in"
+    merges: ClassVar[bool | None] = True
+
+
+class Deleting(Plain):
+    name: ClassVar[str] = "deleting_plug_in"
+    merges: ClassVar[bool | None] = False
+    role: ClassVar[Role] = "control"
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    SELECTORS.names()  # so that all others are known
+    added = {kind.name: kind for kind in (Plain, Merging, Deleting)}
+    monkeypatch.setattr(SELECTORS, "_entries", {**SELECTORS._entries, **added})
+
+
+def edited(plan: Any, name: str) -> list[str]:
+    return [str(arm.intervention) for arm in plan.arms if arm.selector.name == name and arm.intervention]
+
+
+def test_a_method_that_says_it_merges_is_left_alone_by_deletion(capsys: Any) -> None:
+    plan = plan_arms(["target:0.3/tile", "merging_plug_in:0.3"], interventions=["deletion", "positions"])
+    assert "remove_evidence" in edited(plan, "target")
+    assert edited(plan, "merging_plug_in") == ["swap_positions"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_method_that_does_not_say_is_left_alone_with_the_line_to_add(capsys: Any) -> None:
+    plan = plan_arms(["target:0.3", "plain_plug_in:0.3", "plain_plug_in:0.5"], interventions=["deletion"])
+    assert edited(plan, "plain_plug_in") == []
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("plain_plug_in: no deletion, because Plain does not say whether it merges")
+    assert "merges: ClassVar[bool] = False" in line
+
+
+def test_an_arm_that_names_the_intervention_itself_is_taken_at_its_word() -> None:
+    assert plan_arms(["plain_plug_in:0.3+remove_evidence"]).arms[0].intervention is not None
+
+
+def test_nothing_to_intervene_on_is_still_an_error() -> None:
+    with pytest.raises(SightlineError, match="applies to none of the arms"):
+        plan_arms(["merging_plug_in:0.3"], interventions=["deletion"])
+
+
+def test_a_control_of_another_package_needs_no_controls() -> None:
+    assert plan_arms(["deleting_plug_in:0.3"]).controls == []
+    assert plan_arms(["merging_plug_in:0.3"]).controls == ["random:0.3", "grid:0.3"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "controls"),
+    [
+        (["target:0.3", "random:0.5", "grid:0.3", "target:0.4"], {}, ["random:0.3", "random:0.4", "grid:0.4"]),
+        (["target:0.3/tile", "target:0.3"], {}, ["random:0.3/tile", "grid:0.3/tile", "random:0.3", "grid:0.3"]),
+        (
+            ["target:0.3"],
+            {"profile": "artifact", "model_type": "llava"},
+            ["random:0.3:seed=13", "grid:0.3:cells=truncated"],
+        ),
+    ],
+    ids=["another budget is no match", "by tiles", "under a profile"],
+)
+def test_controls_are_matched_to_every_budget(texts: list[str], settings: dict[str, Any], controls: list[str]) -> None:
+    assert plan_arms(texts, **settings).controls == controls
+
+
+def test_a_smaller_image_is_compared_with_random_and_grid_and_changed_as_an_image_only() -> None:
+    plan = plan_arms(["full", "resize:0.3"], interventions=["deletion", "positions", "occlusion"])
+    assert plan.controls == ["random:0.3", "grid:0.3"]
+    changed = {str(arm.intervention) for arm in plan.arms if arm.plain == "resize:0.3" and arm.intervention}
+    assert changed == {"occlude_evidence", "occlude_random"}
+    assert plan_arms(["full", "resize:1.0"]).controls == [], "all tokens are nothing to be compared"
+
+
+@pytest.mark.parametrize("change", ["remove_evidence", "restore_evidence=0.5", "restore_random=1.0"])
+def test_a_smaller_image_has_no_mask_to_change(change: str) -> None:
+    with pytest.raises(SightlineError, match=r"resize keeps every token of a smaller image.*occlusion and blank"):
+        plan_arms([f"resize:0.3+{change}"])
+
+
+def test_arms_say_what_size_of_the_image_they_look_at() -> None:
+    arms = plan_arms(["full", "target:0.3", "resize:192t", "resize:192t+blank"], controls=False).arms
+    assert [arm.image_budget and str(arm.image_budget) for arm in arms] == [None, None, "192t", "192t"]

@@ -53,22 +53,19 @@ def things(monkeypatch: pytest.MonkeyPatch) -> Registry[Any]:
     return registry
 
 
-def test_a_package_that_cannot_be_imported_hinders_nobody_else(things: Registry[Any]) -> None:
+def test_a_package_that_cannot_be_imported_is_named_with_the_reason_and_hinders_nobody(
+    things: Registry[Any],
+) -> None:
     assert things.get("fine") is Path
     assert "missing" in things
     assert ("fine", Path) in list(things.items())
     assert "missing" not in dict(things.items())
-
-
-def test_a_broken_package_is_named_in_one_line_with_the_reason(things: Registry[Any]) -> None:
     for _ in range(2):
         with pytest.raises(SightlineError) as caught:
             things.get("missing")
         line = str(caught.value)
-        assert line == (
-            "thing 'missing' of package missing-package cannot be loaded (ModuleNotFoundError: No module named "
-            "'no_such_module_anywhere'); repair or uninstall missing-package"
-        )
+        assert line.startswith("thing 'missing' of package missing-package cannot be loaded (ModuleNotFoundError: ")
+        assert line.endswith("'no_such_module_anywhere'); repair or uninstall missing-package")
     assert things.broken()["missing"] == line
 
 
@@ -89,32 +86,23 @@ def test_a_package_cannot_take_the_place_of_something_built_in(
     ), "said once"
 
 
-def test_a_package_that_leaves_when_it_is_imported_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("leaving_plug_in")
-
-    def leave(name: str) -> None:
-        sys.exit(0)
-
-    module.__getattr__ = leave  # type: ignore[method-assign]
-    monkeypatch.setitem(sys.modules, "leaving_plug_in", module)
-    registry: Registry[object] = Registry("thing")
-    registry.add("leaving", "leaving_plug_in:Thing")
-    with pytest.raises(SightlineError, match=r"^thing 'leaving' cannot be loaded \(SystemExit: 0\)$"):
-        registry.get("leaving")
-
-
-def test_whatever_an_import_raises_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("raising_plug_in")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(SystemExit(0), "SystemExit: 0"), (RuntimeError("first line\nsecond line"), "RuntimeError: first line")],
+    ids=["leaves", "raises"],
+)
+def test_whatever_an_import_does_is_one_line(monkeypatch: pytest.MonkeyPatch, error: BaseException, words: str) -> None:
+    module = ModuleType("failing_plug_in")
 
     def fail(name: str) -> None:
-        raise RuntimeError("first line\nsecond line")
+        raise error
 
     module.__getattr__ = fail  # type: ignore[method-assign]
-    monkeypatch.setitem(sys.modules, "raising_plug_in", module)
+    monkeypatch.setitem(sys.modules, "failing_plug_in", module)
     registry: Registry[object] = Registry("thing")
-    registry.add("raising", "raising_plug_in:Thing")
-    with pytest.raises(SightlineError, match=r"^thing 'raising' cannot be loaded \(RuntimeError: first line\)$"):
-        registry.get("raising")
+    registry.add("failing", "failing_plug_in:Thing")
+    with pytest.raises(SightlineError, match=rf"^thing 'failing' cannot be loaded \({words}\)$"):
+        registry.get("failing")
 
 
 def test_a_class_may_be_an_entry_point_and_decorated_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sightline.arms.arm import parse_arm
 from sightline.auditing.records import boxes_read
 from sightline.core.row import cut_shards
-from sightline.core.selection import Budget, Regime, Selection, arm_regime
+from sightline.core.selection import Budget, Regime, Role, Selection, arm_regime
 from sightline.core.selection_rules import contributing, in_native_order, largest_shares, lineage_mask, output_parts
 
 # What holds of every budget and selection; how much of an output comes from a source, which legibility divides by.
@@ -48,27 +48,28 @@ def test_outputs_stand_in_the_order_of_their_anchors_and_keep_their_own_mix() ->
     assert torch.equal(ordered.mix, mix[[1, 2, 0]])
 
 
-def test_a_source_that_is_subtracted_is_of_the_lineage_too() -> None:
-    mix = torch.tensor([[1.0, -0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    assert lineage_mask(Selection(torch.tensor([0, -1]), mix), 3).tolist() == [True, True, False]
-
-
 def test_an_even_mix_of_m_sources_gives_each_one_mth_whatever_the_weights_add_up_to() -> None:
     mix = torch.tensor([[3.0, 3.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.25]])
     assert output_parts(mix).tolist() == [pytest.approx([1 / 3] * 3 + [0.0]), [0.0, 0.0, 0.0, 1.0]]
 
 
-def test_the_output_that_holds_most_of_a_source_counts() -> None:
-    mix = torch.tensor([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0]])
-    assert largest_shares(mix, 3).tolist() == pytest.approx([0.9, 0.75, 0.0])
-
-
-def test_weights_that_subtract_take_their_part_too() -> None:
+def test_a_source_that_is_subtracted_is_of_the_lineage_and_takes_its_part_too() -> None:
+    mix = torch.tensor([[1.0, -0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    assert lineage_mask(Selection(torch.tensor([0, -1]), mix), 3).tolist() == [True, True, False]
     assert largest_shares(torch.tensor([[1.0, -1.0]]), 2).tolist() == [0.5, 0.5]
 
 
-def test_the_class_token_takes_its_part_and_has_no_cell() -> None:
-    assert largest_shares(torch.tensor([[1.0, 1.0, 2.0]]), 2).tolist() == [0.25, 0.25]
+@pytest.mark.parametrize(
+    ("mix", "n", "shares"),
+    [
+        ([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0]], 3, [0.9, 0.75, 0.0]),
+        ([[1.0, 1.0, 2.0]], 2, [0.25, 0.25]),
+        ([[0.0] * 3] * 2, 3, [0.0] * 3),
+    ],
+    ids=["the output with most of it counts", "a class token has no cell", "made of nothing"],
+)
+def test_the_largest_part_of_a_source_in_one_output(mix: list[list[float]], n: int, shares: list[float]) -> None:
+    assert largest_shares(torch.tensor(mix), n).tolist() == pytest.approx(shares)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
@@ -77,10 +78,6 @@ def test_every_source_with_a_weight_has_a_share_and_no_other(dtype: torch.dtype)
     assert torch.equal(largest_shares(mix, 4) > 0, contributing(mix, 4))
     denormal = torch.tensor([[1e10, 1e-45]])
     assert torch.equal(largest_shares(denormal, 2) > 0, contributing(denormal, 2))
-
-
-def test_an_output_made_of_nothing_has_no_parts() -> None:
-    assert output_parts(torch.zeros(2, 3)).tolist() == [[0.0] * 3] * 2
 
 
 DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}
@@ -97,6 +94,7 @@ DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}
         ("target:0.3:score=overlap", "oracle", "detector-assisted"),
         ("shuffled:0.3:score=overlap", "oracle", "detector-assisted"),
         ("masks:file=masks.jsonl", "replay", "replay"),
+        ("target:0.3+remove_evidence", "box-free method", "box-free method"),
     ],
 )
 def test_the_regime_follows_from_what_an_arm_reads(arm: str, regime: Regime, with_detector: Regime) -> None:
@@ -108,17 +106,15 @@ def test_the_regime_follows_from_what_an_arm_reads(arm: str, regime: Regime, wit
     assert found == {"box_source": "rapidocr" if reads else "none", "regime": with_detector}
 
 
-def test_an_intervention_changes_nothing_about_the_regime() -> None:
-    assert boxes_read(parse_arm("target:0.3+remove_evidence"), ANNOTATED, detected=False)["regime"] == "box-free method"
-
-
-def test_who_does_not_say_whether_it_reads_boxes_is_taken_to_read_them() -> None:
-    assert arm_regime("method", None, detected=False) == "oracle"
-    assert arm_regime("method", None, detected=True) == "detector-assisted"
-
-
-def test_an_oracle_that_reads_no_boxes_is_one_all_the_same() -> None:
-    assert arm_regime("oracle", False, detected=False) == arm_regime("oracle", False, detected=True) == "oracle"
+@pytest.mark.parametrize(
+    ("role", "reads_boxes", "regimes"),
+    [("method", None, ("oracle", "detector-assisted")), ("oracle", False, ("oracle", "oracle"))],
+    ids=["who does not say is taken to read them", "an oracle that reads none"],
+)
+def test_the_regime_of_who_does_not_say_and_of_oracles(
+    role: Role, reads_boxes: bool | None, regimes: tuple[Regime, Regime]
+) -> None:
+    assert tuple(arm_regime(role, reads_boxes, detected=detected) for detected in (False, True)) == regimes
 
 
 def test_images_bound_a_shard_as_they_always_did() -> None:

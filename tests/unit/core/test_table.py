@@ -1,14 +1,20 @@
+"""Tables on a terminal and in files, their cells as text, and files that are kept from run to run."""
+
 from __future__ import annotations
 
 import csv
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.text import Text
 
-from sightline.core.table import NamedRun, Table, TableColumn, format_range, format_value, print_rows
+from sightline.core.cache import remember
+from sightline.core.table import Kind, NamedRun, Table, TableColumn, format_range, format_value, print_rows
+from sightline.core.text import as_text, from_text, without_formulas
+from sightline.errors import SightlineError
 from sightline.progress import SafeConsole
 
 
@@ -93,38 +99,32 @@ def test_lines_of_words_print_as_they_stand() -> None:
     assert printed(bare) == ["ok      [bold] is no markup  3", "failed  two                  14", "        lines"]
 
 
-def test_csv_keeps_full_precision_and_bounds(table: Table) -> None:
-    rows = list(csv.DictReader(io.StringIO(table.csv())))
-    assert float(rows[0]["score"]) == 0.1 + 0.2
-    assert (rows[0]["score_low"], rows[0]["score_high"]) == ("0.25", "0.375")
-    assert rows[1]["score"] == ""
-    assert rows[0]["arm"] == "a_b|c<i>"
-
-
-def test_markdown_escapes_what_would_break_a_row(table: Table) -> None:
-    line = next(line for line in table.markdown().splitlines() if "a_b" in line)
+def test_every_format_is_written_with_what_it_has_to_escape(table: Table, tmp_path: Path) -> None:
+    table.write(tmp_path / "tables")
+    written = {path.suffix: path.read_text(encoding="utf-8") for path in (tmp_path / "tables").iterdir()}
+    assert sorted(written) == [".csv", ".md", ".tex"]
+    first, second = csv.DictReader(io.StringIO(written[".csv"]))
+    assert float(first["score"]) == 0.1 + 0.2, "full precision"
+    assert (first["arm"], first["score_low"], first["score_high"]) == ("a_b|c<i>", "0.25", "0.375")
+    assert second["score"] == ""
+    line = next(line for line in written[".md"].splitlines() if "a_b" in line)
     assert "a_b\\|c&lt;i&gt;" in line
     assert "0.300 (0.250–0.375)" in line
     assert line.replace("\\|", "").count("|") == 4
-
-
-def test_latex_escapes_every_special_character(table: Table) -> None:
-    text = table.latex()
-    assert r"a\_b$|$c$<$i$>$ & 0.300 & " in text
-    assert r"Score \& more" in text
-    assert r"\caption{A 100\% title. Caption with \$ and \_.}" in text
-    assert text.count(r"\\") == 4, "heading, two rows, and the small print of the one that has an interval"
+    latex = written[".tex"]
+    assert latex.startswith(r"\begin{table*}")
+    assert r"a\_b$|$c$<$i$>$ & 0.300 & " in latex
+    assert r"Score \& more" in latex
+    assert r"{\scriptsize 0.250--0.375}" in latex
+    assert r"\resizebox{\textwidth}" in latex
+    assert latex.index(r"\end{tabular}") < latex.index(r"\caption{A 100\% title. Caption with \$ and \_.}")
+    assert latex.count(r"\\") == 4, "heading, two rows, and the small print of the one that has an interval"
 
 
 def test_html_cells_carry_the_sort_value(table: Table) -> None:
-    first, second = list(table.cells())
+    first, second = table.cells()
     assert float(first[1].sort) == 0.1 + 0.2
     assert (second[1].text, second[1].sort, second[1].interval) == ("–", "", "")
-
-
-def test_three_files_are_written(table: Table, tmp_path) -> None:
-    table.write(tmp_path / "tables")
-    assert sorted(p.name for p in (tmp_path / "tables").iterdir()) == ["demo.csv", "demo.md", "demo.tex"]
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,22 @@ def test_three_files_are_written(table: Table, tmp_path) -> None:
         (123.456, "number", "123"),
     ],
 )
-def test_values_as_printed(value: object, kind: str, text: str) -> None:
-    assert format_value(value, kind) == text  # type: ignore[arg-type]
+def test_values_as_printed(value: object, kind: Kind, text: str) -> None:
+    assert format_value(value, kind) == text
 
 
-def test_ranges_say_to_where_a_sign_could_be_taken_for_a_dash() -> None:
-    assert format_range(-0.014, 0.02, "signed") == "−0.014 to +0.020"
-    assert format_range(0.1, 0.2, "percent") == "10.0–20.0%"
-    assert format_range(0.1, float("nan"), "score") == ""
+@pytest.mark.parametrize(
+    ("low", "high", "kind", "text"),
+    [
+        (-0.014, 0.02, "signed", "−0.014 to +0.020"),
+        (0.1, 0.2, "percent", "10.0–20.0%"),
+        (0.1, float("nan"), "score", ""),
+        (-0.00037, 0.00037, "signed", "−0.0004 to +0.0004"),
+        (0.99996, 1.0, "score", "0.99996–1.00000"),
+    ],
+)
+def test_ranges_are_two_numbers_and_no_sign_is_taken_for_a_dash(low: float, high: float, kind: Kind, text: str) -> None:
+    assert format_range(low, high, kind) == text
 
 
 RUNS = (NamedRun("qwen", "runs-q", "Qwen3-VL"), NamedRun("llava", "runs-l", "LLaVA"))
@@ -206,15 +214,28 @@ def test_an_arm_with_several_rows_is_named_once_where_it_is_printed() -> None:
     assert table.csv() == "arm,third\na,small\na,large\nb,small\n"
 
 
-def test_latex_spans_both_columns_fits_the_page_and_prints_intervals_small(table: Table) -> None:
-    text = table.latex()
-    assert text.startswith(r"\begin{table*}")
-    assert r"\resizebox{\textwidth}" in text
-    assert r"{\scriptsize 0.250--0.375}" in text
-    assert text.index(r"\end{tabular}") < text.index(r"\caption{")
+# Cells of tables: no text is a formula, and every text can be had back.
 
 
-def test_an_interval_is_never_printed_as_one_number() -> None:
-    assert format_range(-0.00037, 0.00037, "signed") == "−0.0004 to +0.0004"
-    assert format_range(0.99996, 1.0, "score") == "0.99996–1.00000"
-    assert format_range(-0.014, 0.02, "signed") == "−0.014 to +0.020"
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(1)"])
+def test_a_formula_becomes_text_and_comes_back(text: str) -> None:
+    assert as_text(text) == f"'{text}"
+    assert from_text(as_text(text)) == text
+
+
+@pytest.mark.parametrize("value", ["target:0.3", "-0.25", "+3", "1e-3", "", "'quoted'", 5, -0.5, None, True])
+def test_everything_else_stays(value: object) -> None:
+    assert as_text(value) is value
+    if isinstance(value, str):
+        assert from_text(value) == value
+
+
+def test_a_frame_has_its_texts_and_names_cleaned_and_its_numbers_alone() -> None:
+    frame = pd.DataFrame({"arm": ["=1+1", "full", None], "value": [-1.0, 2.0, 3.0], "=x": ["a", "@b", "-1"]})
+    assert without_formulas(frame).to_csv(index=False) == "arm,value,'=x\n'=1+1,-1.0,a\nfull,2.0,'@b\n,3.0,-1\n"
+
+
+def test_a_cache_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(SightlineError, match=r"cannot remember a result in .*SIGHTLINE_CACHE"):
+        remember(tmp_path / "cache" / "boxes" / "result.json", b"{}")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from sightline.answering.scorers.yes_no import YesNo
+from sightline.arms import Arm
 from sightline.core.probe import Probe
 from sightline.cost.benchmarks.prefill import PrefillRequest
+from sightline.cost.benchmarks.sweep import SweepRequest, run_sweep
 from sightline.cost.request import Measurement
+from sightline.cost.subject import Subject
 from sightline.probes.probe_file import write_probes
 
 SIZES = ((320, 256), (256, 320), (448, 256), (256, 256))
@@ -34,6 +39,30 @@ def write_probe_file(folder: Path, count: int = 6) -> dict[str, Any]:
         )  # fmt: skip
     write_probes(folder / "probes.jsonl", probes)
     return {"probe_file": str(folder / "probes.jsonl"), "image_folder": str(folder / "images")}
+
+
+class Decision(NamedTuple):
+    """What a row of a sweep decides: the answer and which cells were kept."""
+
+    arm: str
+    probe: str
+    margin: float
+    kept: bytes
+
+    @property
+    def yes(self) -> bool:
+        return self.margin >= 0.0
+
+
+def decisions(
+    request: SweepRequest, subject: Subject, arms: Sequence[Arm], images: int
+) -> tuple[list[Decision], float]:
+    """All rows of a sweep of yes/no questions, and the estimated operations they took."""
+    rows, spent = run_sweep(request, subject, arms, range(images), YesNo())
+    return [
+        Decision(arm.text, probe.id, answered.values["margin"], answered.trace.anchors.tobytes())
+        for arm, probe, answered in rows
+    ], spent.flops
 
 
 GIB = 2**30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
-from pydantic import Field
 from typer.testing import CliRunner
 
 from sightline.commands.bench import app
@@ -22,7 +23,9 @@ from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
+from sightline.cost.selection import Inputs, Timing, chooser, devices, growth, time_method, timed_methods
 from sightline.errors import SightlineError
+from sightline.selectors import SELECTORS
 from tests.conftest import REPOSITORY
 from tests.unit.cost.subjects import result
 from tests.warm_python import run_python
@@ -83,15 +86,15 @@ def test_nothing_else_names_a_benchmark() -> None:
     assert not named
 
 
-@pytest.mark.parametrize("arguments", ["--help", "bench --help", *(f"bench {name} --help" for name in BENCHMARKS)])
-def test_help_needs_no_torch(arguments: str) -> None:
+def test_help_needs_no_torch() -> None:
+    asked = [[], ["bench"], *(["bench", name] for name in BENCHMARKS)]
     script = (
-        "import sys; sys.modules['torch'] = None; from sightline.cli import app;"
-        f"app({arguments.split()}, standalone_mode=False)"
+        "import sys; sys.modules['torch'] = None; from sightline.cli import app\n"
+        f"for words in {asked}: app([*words, '--help'], standalone_mode=False)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
-    assert "Usage" in done.stdout
+    assert done.stdout.count("Usage") == len(asked)
 
 
 def test_a_mistyped_benchmark_is_suggested() -> None:
@@ -106,15 +109,6 @@ def test_a_plain_field_hides_an_option_and_a_new_default_keeps_its_words() -> No
     first, second = asked["ttft"]["repeats"], asked["prefill"]["repeats"]
     assert (first.description, first.metadata) == (second.description, second.metadata)
     assert (first.default, second.default) == (20, 10)
-
-
-def test_a_request_refuses_what_lies_below_the_least() -> None:
-    class Asked(Request):
-        rounds: int = Field(3, ge=2, description="Rounds.")
-
-    assert Asked(kind="x", config="tiny-llava").rounds == 3
-    with pytest.raises(SightlineError, match="--rounds 1: must be at least 2"):
-        Asked(kind="x", config="tiny-llava", rounds=1)
 
 
 def test_a_benchmark_is_asked_for_with_its_own_request() -> None:
@@ -151,20 +145,27 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def sightline(site: Path, arguments: str, *, torch: bool = True, code: int = 0) -> str:
-    """What the command prints, to stderr if it is to end with an error."""
+def sightline(site: Path, *commands: str, torch: bool = True, code: int = 0) -> str:
+    """What commands print that one process runs in turn, to stderr if the last is to end with an error."""
     path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH", ""))))
     hidden = "" if torch else "sys.modules['torch'] = None;"
-    script = f"import sys; {hidden} sys.argv[0] = 'sightline'; from sightline.cli import main; main()"
+    script = (
+        f"import sys; {hidden} from sightline.cli import main\n"
+        f"for words in {[command.split() for command in commands]}:\n"
+        "    sys.argv[:] = ['sightline', *words]\n"
+        "    try: main()\n"
+        "    except SystemExit as end:\n"
+        "        if end.code: raise\n"
+    )
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = run_python(["-c", script, *arguments.split()], cwd=REPOSITORY, env=environment)
+    done = run_python(["-c", script], cwd=REPOSITORY, env=environment)
     assert done.returncode == code, done.stderr
     return done.stderr if code else done.stdout
 
 
 def test_its_command_appears_with_its_options_without_torch(site: Path) -> None:
-    assert "Time of vision tower and projector over a batch of images" in sightline(site, "bench --help", torch=False)
-    said = sightline(site, "bench vision --help", torch=False)
+    said = sightline(site, "bench --help", "bench vision --help", torch=False)
+    assert said.count("Time of vision tower and projector over a batch of images") == 2
     for words in ("--images", "Images per call of the vision tower.", "--shape", "--share-process"):
         assert words in said
 
@@ -175,6 +176,7 @@ def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_pat
         site,
         "bench vision --shape tiny-llava --random-weights --device cpu --images 3 --repeats 2 --warm-up 1 "
         f"--out {card}",
+        f"report --cost {card} --out {tmp_path / 'report'}",
     )
     assert printed.startswith("# Cost card: vision tower over a batch of images")
     assert "- `encode`: vision tower and projector; images preprocessed beforehand" in printed
@@ -183,7 +185,6 @@ def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_pat
     (point,) = measured["points"]
     assert len(point["samples_ms"]["encode"]) == 2
     assert all(ms > 0 for ms in point["samples_ms"]["encode"])
-    sightline(site, f"report --cost {card} --out {tmp_path / 'report'}")
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert "Vision tower over a batch of images: tiny-llava, vision.json" in page
     table = (tmp_path / "report" / "tables" / "realised_vision.csv").read_text(encoding="utf-8")
@@ -193,3 +194,103 @@ def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_pat
 def test_an_execution_it_does_not_run_is_refused(site: Path) -> None:
     said = sightline(site, "bench vision --shape tiny-llava --random-weights --execution graph", code=2)
     assert said == "error: unknown execution 'graph'; vision runs eager\n"
+
+
+# Timing of selectors: every sample kept, sizes and devices refused clearly, growth fitted.
+
+
+def timing(n: int, *samples: float) -> Timing:
+    return Timing("x", n, 1, 1, "cpu", samples, None, None)
+
+
+def test_official_times_belong_to_the_methods_that_were_measured() -> None:
+    """A variant that inherits its rule does not inherit the time of somebody else's code."""
+    measured = {name: kind.official_ms for name, kind in SELECTORS.items() if kind.official_ms is not None}
+    assert len(measured) == 30
+    assert (measured["target"], measured["spatial_aware"], measured["scope"]) == (23.2, 67.0, 281.0)
+    assert not {"prompt", "prumerge_plus", "anchorprune_qwen", "rel_hybrid"} & set(measured)
+
+
+def test_what_chooses_nothing_is_not_timed() -> None:
+    assert set(SELECTORS) - set(timed_methods()) == {"full", "masks", "resize"}
+
+
+@pytest.mark.parametrize("name", timed_methods())
+def test_every_method_can_be_timed(name: str) -> None:
+    anchors = chooser(name, 36, 15, 2, torch.device("cpu"), seed=0)()
+    assert len(anchors) == 15
+    assert len(set(anchors.tolist())) == 15
+
+
+def test_a_timing_keeps_its_samples() -> None:
+    measured = time_method("fastervlm", 576, 1, torch.device("cpu"), repeats=3)
+    assert len(measured.samples) == 3
+    assert measured.k == 231
+    assert measured.official_ms == 0.1
+    record = json.loads(json.dumps(measured.record()))
+    assert record["median_ms"] == sorted(record["samples"])[1]
+    assert record["p10_ms"] <= record["median_ms"] <= record["p90_ms"]
+
+
+def test_growth_is_the_exponent() -> None:
+    assert growth([timing(n, 3e-6 * n**2) for n in (100, 200, 400)]) == pytest.approx(2.0)
+    assert growth([timing(100, 1.0)]) is None
+
+
+def test_inputs_are_the_same_for_every_device_and_differ_by_seed() -> None:
+    needs = frozenset({"vision.key@-1"})
+    one, again, other = (Inputs(30, torch.device("cpu"), seed).view(needs) for seed in (1, 1, 2))
+    assert torch.equal(one.tokens, again.tokens)
+    assert not torch.equal(one.tokens, other.tokens)
+    assert one.layout == ((5, 6),)
+    assert one.cells[-1].tolist() == pytest.approx([5 / 6, 4 / 5, 1.0, 1.0])
+
+
+def test_the_command_prints_and_writes_everything(tmp_path: Path) -> None:
+    arguments = [
+        "select",
+        "--method",
+        "fastv",
+        "--method",
+        "random",
+        "--n",
+        "16,64",
+        "--batch",
+        "1,2",
+        "--device",
+        "cpu",
+    ]
+    files = ["--repeats", "2", "--csv", str(tmp_path / "t.csv"), "--json", str(tmp_path / "t.json")]
+    result = CliRunner().invoke(app, [*arguments, *files])
+    assert result.exit_code == 0, result.output
+    assert "p = " in result.output
+    records = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
+    assert len(records) == 8
+    assert all(len(record["samples"]) == 2 for record in records)
+    with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["method"] for row in rows] == ["fastv"] * 4 + ["random"] * 4
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: timed_methods(["full"]), "nothing to time"),
+        (lambda: timed_methods(["scop"]), "did you mean 'scope'"),
+        (lambda: devices("gpu"), "unknown device"),
+    ],
+)
+def test_mistakes_are_named(call: object, sentence: str) -> None:
+    with pytest.raises(SightlineError, match=sentence):
+        call()  # type: ignore[operator]
+
+
+def test_timing_needs_neither_pydantic_nor_typer() -> None:
+    """A bare machine with torch alone can measure."""
+    script = (
+        "import sys; sys.modules['pydantic'] = sys.modules['typer'] = sys.modules['transformers'] = None\n"
+        "import sightline.cost.selection as bench; print(len(bench.timed_methods()))"
+    )
+    done = run_python(["-c", script])
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 30

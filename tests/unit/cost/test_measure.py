@@ -20,7 +20,7 @@ from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.card import CostCard
-from sightline.cost.machine import PeakMemory, ceiling, clocks, kind_of
+from sightline.cost.machine import kind_of
 from sightline.cost.measure import measure, separate
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
@@ -31,27 +31,73 @@ from tests.warm_python import run_python, warm_children
 HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
 
 
+def here(kind: type[Request], config: str, *arms: str, **fields: Any) -> dict[str, Any]:
+    """What is measured in this process, by the benchmark that the request is named after."""
+    return measure_here(kind(named(kind), config=config, arms=arms, **{**HERE, **fields}))
+
+
+def named(kind: type[Request]) -> str:
+    return kind.__name__.removesuffix("Request").lower()
+
+
 def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
-    request = PrefillRequest(kind="prefill", config="tiny-qwen3-vl", arms=("full", "target:0.2"), batch=2, **HERE)
-    result = measure_here(request)
-    full, pruned = result["points"]
-    assert full["visual_tokens"] == pruned["visual_tokens"] == 64
-    assert (full["kept_tokens"], pruned["kept_tokens"]) == (64, 13)
+    result = here(PrefillRequest, "tiny-qwen3-vl", "full", "target:0.2", "resize:0.3", "random:16t", batch=2)
+    full, pruned, smaller, drawn = points = result["points"]
+    assert [point["visual_tokens"] for point in points] == [64] * 4
+    assert [point["kept_tokens"] for point in points] == [64, 13, 16, 16]
     assert full["length"] - pruned["length"] == 64 - 13
-    for point in (full, pruned):
+    for point in points:
         assert len(point["samples_ms"]["prefill"]) == 3
         assert all(ms > 0 for ms in point["samples_ms"]["prefill"])
         assert point["memory"] is None  # the CPU allocator keeps no count, and the card says nothing it did not measure
     assert pruned["flops"]["prefill"] < full["flops"]["prefill"]
+    assert (smaller["length"], smaller["flops"]) == (drawn["length"], drawn["flops"])
     assert result["ceiling_tflops"] > 0
     assert len(result["ceiling"]["before"]["samples_tflops"]) == 10
+    assert result["ceiling"]["before"]["side"] == 768
+    assert result["clocks"] == {"before": None, "after": None}, "no GPU figures without a GPU"
+
+
+TINY: dict[str, Any] = {"config": "tiny-llava"}
+REQUESTS: list[tuple[type[Request], dict[str, Any], str]] = [
+    (PrefillRequest, {}, "either a shape with random weights or a checkpoint"),
+    (PrefillRequest, {**TINY, "speed": 1}, "unknown field speed"),
+    (PrefillRequest, {**TINY, "probe_file": "p.jsonl"}, "give --probes FILE and --images DIR"),
+    (
+        PrefillRequest,
+        {**TINY, "probe_file": "p.jsonl", "image_folder": "images", "image_size": (64, 64)},
+        "--image-size is of a made-up image",
+    ),
+    (SweepRequest, {**TINY, "shard_images": 0}, "--shard-images 0: must be at least 1"),
+    (
+        TtftRequest,
+        {**TINY, "box_source": "easyocr", "detector_ms": 1.0},
+        "--box-source easyocr is timed here: drop --detector-ms",
+    ),
+    (PrefillRequest, {**TINY, "positions": "shuffled"}, "unknown position policy"),
+    (TtftRequest, {**TINY, "arms": ("target:0.3",), "execution": "stock"}, r"cannot prune: drop target:0\.3"),
+    (
+        TtftRequest,
+        {**TINY, "arms": ("fastv:0.5",), "execution": "graph"},
+        "fastv prunes between layers, which only eager execution does",
+    ),
+    *(
+        (kind, {**TINY, "arms": ("resize:0.3",)}, "resize cannot run on Llava")
+        for kind in (TtftRequest, PrefillRequest, SweepRequest)
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "words"), REQUESTS, ids=lambda value: getattr(value, "__name__", None))
+def test_what_cannot_be_measured_is_refused(kind: type[Request], fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(SightlineError, match=words):
+        measure_here(kind(named(kind), **HERE, **fields))
 
 
 @pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
 @pytest.mark.parametrize("execution", ["eager", "graph"])
 def test_first_token_times_every_stage(config: str, execution: str) -> None:
-    request = TtftRequest(kind="ttft", config=config, arms=("target:0.3",), execution=execution, decode=(1, 3), **HERE)
-    (point,) = measure_here(request)["points"]
+    (point,) = here(TtftRequest, config, "target:0.3", execution=execution, decode=(1, 3))["points"]
     stages = point["samples_ms"]
     parts = ("preprocess", "vision", "signals", "select", "materialise", "prefill", "first_token")
     assert {*parts, "total", "decode_1", "decode_3"} == set(stages)
@@ -63,8 +109,7 @@ def test_first_token_times_every_stage(config: str, execution: str) -> None:
 
 @pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
 def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
-    request = TtftRequest(kind="ttft", config=config, arms=("full",), execution="stock", **HERE)
-    results = [measure_here(request), measure_here(request.model_copy(update={"execution": "graph"}))]
+    results = [here(TtftRequest, config, "full", execution=execution) for execution in ("stock", "graph")]
     (stock,), (ours,) = (result["points"] for result in results)
     assert set(stock["samples_ms"]) == {"preprocess", "model", "total"}
     assert (stock["length"], stock["kept_tokens"]) == (ours["length"], ours["kept_tokens"])
@@ -73,61 +118,30 @@ def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
     assert second["than_stock"] == pytest.approx(first["ms"] / second["ms"])
 
 
-def test_the_models_own_forward_cannot_prune() -> None:
-    with pytest.raises(SightlineError, match=r"cannot prune: drop target:0\.3"):
-        measure_here(TtftRequest(kind="ttft", config="tiny-llava", arms=("target:0.3",), execution="stock", **HERE))
-
-
-def test_a_method_inside_the_model_is_measured_eagerly_only() -> None:
-    request = TtftRequest(kind="ttft", config="tiny-llava", arms=("fastv:0.5",), **HERE)
-    (point,) = measure_here(request)["points"]
+def test_a_method_inside_the_model_is_measured() -> None:
+    (point,) = here(TtftRequest, "tiny-llava", "fastv:0.5")["points"]
     assert point["kept_tokens"] == 32
-    with pytest.raises(SightlineError, match="fastv prunes between layers, which only eager execution does"):
-        measure_here(TtftRequest(kind="ttft", config="tiny-llava", arms=("fastv:0.5",), execution="graph", **HERE))
 
 
 @pytest.mark.parametrize("execution", ["eager", "graph"])
 def test_a_smaller_image_saves_in_the_vision_tower_too(execution: str) -> None:
-    def point(arm: str) -> dict[str, Any]:
-        request = TtftRequest(kind="ttft", config="tiny-qwen3-vl", arms=(arm,), execution=execution, **HERE)
-        (measured,) = measure_here(request)["points"]
-        return dict(measured)
-
-    full, pruned, smaller = (point(arm) for arm in ("full", "target:0.3", "resize:0.3"))
+    arms = ("full", "target:0.3", "resize:0.3")
+    full, pruned, smaller = here(TtftRequest, "tiny-qwen3-vl", *arms, execution=execution)["points"]
     assert smaller["visual_tokens"] == full["visual_tokens"] == 64
     assert smaller["kept_tokens"] == 16, "4 x 4: the largest square within 20 tokens"
     assert full["length"] - smaller["length"] == 64 - 16
     assert pruned["flops"]["vision"] == full["flops"]["vision"] > 3.9 * smaller["flops"]["vision"]
 
 
-def test_prefill_over_smaller_images_is_measured_beside_pruned_ones() -> None:
-    arms = ("full", "resize:0.3", "random:16t")
-    full, smaller, pruned = measure_here(
-        PrefillRequest(kind="prefill", config="tiny-qwen3-vl", arms=arms, batch=2, **HERE)
-    )["points"]
-    assert [point["kept_tokens"] for point in (full, smaller, pruned)] == [64, 16, 16]
-    assert [point["visual_tokens"] for point in (full, smaller, pruned)] == [64, 64, 64]
-    assert smaller["length"] == pruned["length"]
-    assert smaller["flops"] == pruned["flops"]
-
-
 def test_a_sweep_encodes_smaller_images_apart_and_bills_both() -> None:
     def point(*arms: str) -> dict[str, Any]:
-        request = SweepRequest(kind="sweep", config="tiny-qwen3-vl", arms=arms, images=3, one_sample_rows=4, **HERE)
-        (measured,) = measure_here(request)["points"]
+        (measured,) = here(SweepRequest, "tiny-qwen3-vl", *arms, images=3, one_sample_rows=4)["points"]
         return dict(measured)
 
     both, full, smaller = point("full", "resize:0.3"), point("full"), point("resize:0.3")
     assert both["extra"]["rows"] == full["extra"]["rows"] + smaller["extra"]["rows"] == 3 * 2 * 2
     assert both["flops"]["engine"] == pytest.approx(full["flops"]["engine"] + smaller["flops"]["engine"])
     assert smaller["flops"]["engine"] < full["flops"]["engine"]
-
-
-@pytest.mark.parametrize("kind", [TtftRequest, PrefillRequest, SweepRequest])
-def test_a_model_that_sees_one_size_is_not_measured_at_another(kind: type[Request]) -> None:
-    name = kind.__name__.removesuffix("Request").lower()
-    with pytest.raises(SightlineError, match="resize cannot run on Llava"):
-        measure_here(kind(name, config="tiny-llava", arms=("resize:0.3",), **HERE))
 
 
 def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,12 +155,12 @@ def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> 
         return run(self, batch, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LanguageModel, "run", scarce)
-    request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("full",), grow=True, **HERE)
-    points = measure_here(request)["points"]
+    result = here(PrefillRequest, "tiny-llava", "full", grow=True)
+    points = result["points"]
     assert [point["batch"] for point in points] == [1, 2, 4, 8]
     assert points[-1]["extra"] == {"out_of_memory": True}
     assert len({(point["kept_tokens"], point["length"]) for point in points}) == 1
-    assert "out of memory" in CostCard([measure_here(request)]).markdown()
+    assert "out of memory" in CostCard([result]).markdown()
 
 
 def test_memory_that_runs_out_in_the_measuring_process_is_one_line(
@@ -163,16 +177,8 @@ def test_memory_that_runs_out_in_the_measuring_process_is_one_line(
 
 
 def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:
-    request = SweepRequest(
-        kind="sweep",
-        config="tiny-llava",
-        arms=("full", "target:0.3"),
-        images=3,
-        batch_images=2,
-        one_sample_rows=4,
-        **HERE,
-    )
-    (point,) = measure_here(request)["points"]
+    sizes = {"images": 3, "batch_images": 2, "one_sample_rows": 4}
+    (point,) = here(SweepRequest, "tiny-llava", "full", "target:0.3", **sizes)["points"]
     assert point["extra"]["rows"] == 3 * 2 * 2
     assert len(point["samples_ms"]["one_sample"]) == 4
     rate = point["extra"]["rows"] / point["samples_ms"]["engine"][0]
@@ -210,15 +216,6 @@ def test_measuring_needs_no_tables_and_no_command_line() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_requests_are_checked() -> None:
-    with pytest.raises(SightlineError, match="either a shape with random weights or a checkpoint"):
-        PrefillRequest(kind="prefill")
-    with pytest.raises(SightlineError, match="unknown field speed"):
-        PrefillRequest(kind="prefill", config="tiny-llava", **{"speed": 1})
-    with pytest.raises(SightlineError, match="unknown position policy"):
-        measure_here(PrefillRequest(kind="prefill", config="tiny-llava", positions="shuffled", device="cpu"))
-
-
 def test_a_checkpoint_can_be_measured_too(data: Path) -> None:
     request = PrefillRequest(
         kind="prefill", checkpoint=str(data / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE
@@ -228,20 +225,13 @@ def test_a_checkpoint_can_be_measured_too(data: Path) -> None:
     assert result["weights"] == "checkpoint"
 
 
-def test_no_gpu_figures_without_a_gpu() -> None:
-    assert clocks(torch.device("cpu")) is None
-    assert PeakMemory(torch.device("cpu")).read() is None
-    assert ceiling(torch.device("cpu"), torch.float32)["side"] == 768
-
-
 def test_a_spread_is_median_and_nearest_ranks() -> None:
     spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
-    assert (spread.median, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11)
+    assert (spread.centre, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11)
 
 
 def test_a_profile_sums_kernels_by_kind() -> None:
-    request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("full",), batch=2, profile=True, **HERE)
-    result = measure_here(request)
+    result = here(PrefillRequest, "tiny-llava", "full", batch=2, profile=True)
     profile = result["points"][0]["extra"]["profile"]
     assert profile["kinds"]["matrix product"]["calls"] >= 3 * 7  # layers x projections
     assert profile["kinds"]["attention"]["ms"] > 0
@@ -288,6 +278,7 @@ def measures(process: int) -> bool:
 
 
 @LINUX
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda how: how.name)
 def test_a_measuring_process_ends_with_whoever_asked_for_it(how: signal.Signals) -> None:
     asking = subprocess.Popen(

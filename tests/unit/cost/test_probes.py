@@ -25,13 +25,14 @@ from sightline.selectors.target import Target
 from tests.unit.cost.subjects import SIZES, result, write_probe_file
 
 HERE: dict[str, Any] = {"config": "tiny-qwen3-vl", "device": "cpu", "dtype": "float32", "warm_up": 1}
-TOKENS = [width * height // 32**2 for width, height in SIZES]
+AREAS = [width * height for width, height in (*SIZES, *SIZES[:2])]
+TOKENS = [area // 32**2 for area in AREAS]
 """Visual tokens of the images: cells of 32 x 32 pixels, which divide every side."""
 
 
 @pytest.fixture(scope="module")
 def probes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return write_probe_file(tmp_path_factory.mktemp("probes"), 4)
+    return write_probe_file(tmp_path_factory.mktemp("probes"))
 
 
 def test_prefixes_of_a_batch_are_those_of_the_probes(probes: dict[str, Any]) -> None:
@@ -58,16 +59,15 @@ def test_every_image_goes_through_once_before_the_first_sample(
         return first_token(self, image, number)
 
     monkeypatch.setattr(Way, "first_token", counted)
-    request = TtftRequest(kind="ttft", arms=("full",), execution=execution, repeats=5, **HERE, **probes)
+    request = TtftRequest(kind="ttft", arms=("full",), execution=execution, repeats=7, **HERE, **probes)
     result = measure_here(request)
     (point,) = result["points"]
-    assert all(len(samples) == 5 for samples in point["samples_ms"].values())
-    assert result["probes"]["count"] == 4
+    assert all(len(samples) == 7 for samples in point["samples_ms"].values())
+    assert result["probes"]["count"] == 6
     if execution == "stock":
         assert point["visual_tokens"] == round(fmean(TOKENS))
     else:
-        areas = [width * height for width, height in SIZES]
-        assert seen == [(i % 4, areas[i % 4]) for i in range(4 + 5)]
+        assert seen == [(i % 6, AREAS[i % 6]) for i in range(6 + 7)]
         assert point["visual_tokens"] == round(fmean([*TOKENS, TOKENS[0]]))
 
 
@@ -83,13 +83,6 @@ def test_the_card_says_which_probes_and_no_ratio_crosses_them(probes: dict[str, 
     assert CostCard([full, pruned]).records()[1]["speedup"] > 0
     others = {**pruned, "probes": {**pruned["probes"], "digest": "sha256:of other probes"}}
     assert "speedup" not in CostCard([full, others]).records()[1]
-
-
-def test_made_up_and_real_images_do_not_mix(probes: dict[str, Any]) -> None:
-    with pytest.raises(SightlineError, match="give --probes FILE and --images DIR"):
-        PrefillRequest(kind="prefill", config="tiny-llava", probe_file="probes.jsonl")
-    with pytest.raises(SightlineError, match="--image-size is of a made-up image"):
-        PrefillRequest(kind="prefill", config="tiny-llava", image_size=(64, 64), **probes)
 
 
 REPEATED: dict[str, Any] = {
@@ -109,14 +102,9 @@ S17 = {
 
 
 @pytest.fixture(scope="module")
-def six_probes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return write_probe_file(tmp_path_factory.mktemp("probes"))
-
-
-@pytest.fixture(scope="module")
-def measured(six_probes: dict[str, Any]) -> list[dict[str, Any]]:
+def measured(probes: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        measure_here(RepeatedRequest(kind="repeated", arms=ARMS, repetition=number, **REPEATED, **six_probes))
+        measure_here(RepeatedRequest(kind="repeated", arms=ARMS, repetition=number, **REPEATED, **probes))
         for number in range(3)
     ]
 
@@ -157,7 +145,7 @@ def test_the_first_probes_under_each_arm_are_dropped_and_stages_fill_the_total(m
     assert [point["extra"]["keep"] for point in (full, pruned, inside)] == [1.0, 26 / 64, 0.5]
 
 
-def test_each_answer_encodes_and_selects_anew(six_probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_answer_encodes_and_selects_anew(probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[str] = []
     select = Target.select
 
@@ -166,7 +154,7 @@ def test_each_answer_encodes_and_selects_anew(six_probes: dict[str, Any], monkey
         return select(self, view, k)
 
     monkeypatch.setattr(Target, "select", counted)
-    measure_here(RepeatedRequest(kind="repeated", arms=("target:0.4",), **REPEATED, **six_probes))
+    measure_here(RepeatedRequest(kind="repeated", arms=("target:0.4",), **REPEATED, **probes))
     assert chosen == [f"p{number}" for number in range(6) for _ in ("yes", "no")]
 
 
@@ -208,7 +196,7 @@ def test_the_page_prints_mean_and_deviation(measured: list[dict[str, Any]]) -> N
 
 
 def test_a_process_per_repetition_and_a_card_after_each(
-    six_probes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    probes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
     out = tmp_path / "card.json"
@@ -221,7 +209,7 @@ def test_a_process_per_repetition_and_a_card_after_each(
 
     monkeypatch.setattr(measuring, "measure", measure)
     asked = "--shape tiny-llava --random-weights --device cpu --processes 2 --probes-per-process 4 --drop 1"
-    material = ("--probes", six_probes["probe_file"], "--images", six_probes["image_folder"])
+    material = ("--probes", probes["probe_file"], "--images", probes["image_folder"])
     done = CliRunner().invoke(app, ["repeated", *asked.split(), *material, "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert written == [0, 1]
@@ -250,14 +238,12 @@ def test_bad_options_are_one_line_before_any_process_starts(
 
 
 def test_too_few_probes_are_refused_before_the_model_is_made(
-    six_probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sightline.cost.subject.random_backbone", lambda *_, **__: pytest.fail("a model was made"))
     with pytest.raises(SightlineError, match=r"probes\.jsonl holds 6 probes and 100 are asked for"):
-        measure_here(RepeatedRequest(kind="repeated", **{**REPEATED, "probes_per_process": 100}, **six_probes))
+        measure_here(RepeatedRequest(kind="repeated", **{**REPEATED, "probes_per_process": 100}, **probes))
     with pytest.raises(SightlineError, match="does not exist"):
         measure_here(
-            RepeatedRequest(
-                kind="repeated", **REPEATED, **{**six_probes, "image_folder": six_probes["image_folder"] + "x"}
-            )
+            RepeatedRequest(kind="repeated", **REPEATED, **{**probes, "image_folder": probes["image_folder"] + "x"})
         )

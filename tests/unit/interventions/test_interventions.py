@@ -1,4 +1,4 @@
-"""Deletion and occlusion against the recorded masks, boxes and probes of the reference."""
+"""Deletion and occlusion against the masks, boxes, probes and rows that the reference recorded."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightline.auditing.audit import audit
+from sightline.auditing.config import AuditConfig
+from sightline.backbones.base import Backbone
 from sightline.boxes.quality import iou
+from sightline.boxes.sources import BoxesBeside
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.interventions import families, parse_intervention, split_arm
-from sightline.interventions.evidence import OnEvidence, Restoration, touches
+from sightline.interventions.evidence import OnEvidence, touches
 from sightline.interventions.occlusion import occlusion_probes, occlusion_views, random_region, with_occlusion
 from sightline.probes import read_probes, write_probes
+from sightline.rows import Run, load_run
 
 DELETION = [one for one in families()["deletion"] if isinstance(one, OnEvidence)]
 KEPT = torch.tensor([1, 3, 5, 7, 9, 11, 13])
@@ -33,8 +38,10 @@ def mask(indices: list[int], n: int) -> torch.Tensor:
     return found
 
 
-def variant(change: OnEvidence) -> str:
-    return f"{change.name}_{change.share:.2f}".replace(".", "p") if isinstance(change, Restoration) else change.name
+def variant(change: OnEvidence | str) -> str:
+    """What the artifact calls it."""
+    name, _, share = str(change).partition("=")
+    return f"{name}_{float(share):.2f}".replace(".", "p") if share else name
 
 
 def test_deletion_stands_for_seven_interventions() -> None:
@@ -175,3 +182,193 @@ def test_a_probe_without_regions_is_refused_by_name() -> None:
         occlusion_views(replace(PROBE, regions=()))
     with pytest.raises(SightlineError, match="no probe has regions"):
         occlusion_probes([replace(PROBE, regions=())])
+
+
+# Through ``audit``: rows against the recorded runs of the artifact, encodings counted, runs amended.
+
+IMAGES = 4
+DELETIONS = "textocr_deletion_restoration/qwen_target30_runs/"
+OCCLUSION = "bbox_occlusion_qwen_textocr_hard_200/qwen3_8b_direct_802816"
+
+
+def settings(data: Path, out: Path, **changes: Any) -> AuditConfig:
+    values: dict[str, Any] = {
+        "model": str(data / "tiny" / "qwen3vl"),
+        "probes": data / "golden_e2e" / "inputs" / "probes_dev.jsonl",
+        "images": data / "mini_textocr",
+        "image_prefix": "mini_textocr",
+        "out": out,
+        "arms": ["target:0.3"],
+        "dtype": "float32",
+        "device": "cpu",
+        "attention": "eager",
+        "image_options": {"min_pixels": 200704, "max_pixels": 200704},
+        "limit": IMAGES,
+        "shard_images": 2,
+        "profile": "artifact",
+    }
+    return AuditConfig(**{**values, **changes})
+
+
+@pytest.fixture
+def encodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry per image that went through a vision tower."""
+    seen: list[int] = []
+    original = Backbone.encode
+
+    def counted(self: Backbone, pixels: Any, *rest: Any) -> Any:
+        seen.append(len(pixels))
+        return original(self, pixels, *rest)
+
+    monkeypatch.setattr(Backbone, "encode", counted)
+    return seen
+
+
+def recorded(data: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    rows = {}
+    with gzip.open(data / "golden_e2e" / "runs" / "qwen3vl.jsonl.gz", "rt") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if row["run"].startswith(DELETIONS) or row["run"] == OCCLUSION:
+                rows[row["run"].removeprefix(DELETIONS), row["sample_id"], row["probe"]] = row
+    return rows
+
+
+def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path: Path, encodings: list[int]) -> None:
+    run = audit(settings(data, tmp_path / "run", interventions=["deletion", "occlusion"]))
+    frame = run.frame()
+    expected = recorded(data)
+    checked = {"deletion": 0, "occlusion": 0}
+    row: Any
+    for row in frame.itertuples():
+        if row.selector == "target" and row.view == "orig":
+            key, kind = (
+                ("selected" if row.intervention == "none" else variant(row.intervention), row.probe_id),
+                "deletion",
+            )
+        elif row.selector == "full":
+            key, kind = (OCCLUSION, row.probe_id), "occlusion"
+        else:
+            continue
+        found = expected.get((*key, row.view))
+        if found is None:  # the record covers a part of the images
+            continue
+        assert row.margin == pytest.approx(found["margin"], abs=2e-5), (row.intervention, row.probe_id)
+        assert row.k_tokens == found.get("kept_tokens", row.n_tokens)
+        if "ecr" in found:
+            assert row.ecr == pytest.approx(found["ecr"], abs=1e-9)
+        checked[kind] += 1
+    assert checked["deletion"] >= 8 * IMAGES
+    assert checked["occlusion"] >= 3 * IMAGES
+    # originals once, grayed evidence once per image, another random box for each of the two probes
+    assert sum(encodings) == IMAGES * (1 + 1 + 2)
+
+
+def test_edits_of_mask_and_positions_encode_nothing_again_and_swapped_positions_keep_the_mask(
+    data: Path, tmp_path: Path, encodings: list[int]
+) -> None:
+    frame = audit(settings(data, tmp_path / "run", limit=2, interventions=["deletion", "positions"])).frame()
+    assert sum(encodings) == 2
+    target = frame[(frame["selector"] == "target") & frame["intervention"].isin(["none", "swap_positions"])]
+    policies = target.pivot(index="probe_id", columns="positions", values=["kept_mask", "margin"])
+    assert set(target["positions"]) == {"preserve", "compact"}
+    assert (policies["kept_mask"]["preserve"] == policies["kept_mask"]["compact"]).all()
+    assert (policies["margin"]["preserve"] != policies["margin"]["compact"]).any()
+
+
+def test_interventions_amend_a_finished_run(data: Path, tmp_path: Path) -> None:
+    first = audit(settings(data, tmp_path / "run", limit=2, arms=["full", "target:0.3"]))
+    before = first.frame()
+    amended = audit(settings(data, tmp_path / "run", limit=2, arms=["target:0.3"], interventions=["occlusion"]))
+    after = amended.frame()
+    plain = after[after["intervention"] == "none"]
+    columns = ["arm", "probe_id", "margin", "kept_mask"]
+    assert plain[columns].reset_index(drop=True).equals(before[columns])
+    assert set(after["view"]) == {"orig", "evidence_masked", "random_masked"}
+    assert set(after["plain_arm"]) == {"full", "target:0.3", "random:0.3:seed=13", "grid:0.3:cells=truncated"}
+    assert set(after["arm"]) == set(amended.arms)
+    keys = set(amended.images.column("image_key").to_pylist())
+    assert set(after["image_key"]) <= keys
+
+
+def test_matched_controls_are_added_recorded_and_can_be_left_out(data: Path, tmp_path: Path) -> None:
+    run = audit(settings(data, tmp_path / "with", limit=1, profile="paper", arms=["target:0.3", "random:0.3"]))
+    assert run.arms == ["target:0.3", "random:0.3", "grid:0.3"]
+    assert run.manifest["matched_controls"] == ["grid:0.3"]
+    counts = run.frame().groupby(["arm", "probe_id"])["k_tokens"].first().unstack()
+    assert (counts.nunique() == 1).all()
+    alone = audit(settings(data, tmp_path / "without", limit=1, matched_controls=False))
+    assert alone.arms == ["target:0.3"]
+    controls = audit(settings(data, tmp_path / "controls", limit=1, arms=["full", "evidence_only:0.3", "random:0.5"]))
+    assert controls.manifest["matched_controls"] == []
+
+
+def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(data: Path, tmp_path: Path) -> None:
+    def protected(source: str) -> Run:
+        return audit(
+            settings(
+                data, tmp_path / source, limit=2, arms=["protected:0.1"], box_source=source, matched_controls=False
+            )
+        )
+
+    shown, hidden = protected("annotation"), protected("missing")
+    assert (shown.frame()["ecr"] == 1.0).all()
+    assert hidden.frame()["ecr"].mean() < 1.0
+    assert set(hidden.frame()["box_source"]) == {"missing"}
+    assert hidden.manifest["boxes"]["empty_rate"] == hidden.manifest["boxes"]["missing_rate"] == 1.0
+    assert hidden.frame()["boxes_ms"].isna().all()
+    with pytest.raises(SightlineError, match="box_source"):
+        audit(settings(data, tmp_path / "missing", limit=2, arms=["protected:0.1"]))
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["first", "beside"])
+def test_a_detector_is_billed_to_the_arms_that_read_its_boxes(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """``beside``: a shard is scored while the next one is searched, as with a GPU."""
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    if beside:
+        monkeypatch.setattr(BoxesBeside, "wait", lambda _: None)
+    arms = ["protected:0.1", "target:0.1"]
+    run = audit(settings(data, tmp_path / "run", limit=1, arms=arms, box_source="rapidocr", matched_controls=False))
+    cost = run.frame().groupby("selector")["boxes_ms"]
+    assert cost.min()["protected"] > 0.0
+    assert cost.count()["target"] == 0
+    facts = run.manifest["boxes"]
+    assert facts["mean_ms"] == pytest.approx(cost.mean()["protected"], rel=1e-5)
+    assert 0.0 <= facts["missing_rate"] <= 1.0
+    assert facts["rule"].startswith("text detection alone")
+    assert {tuple(box) for probe in run.probes for box in probe["regions"]}.isdisjoint(
+        tuple(box) for probe in run.probes for box in probe["boxes"]
+    )
+
+
+def test_what_cannot_be_done_is_refused_before_any_work(data: Path, tmp_path: Path) -> None:
+    def refused(message: str, **changes: Any) -> None:
+        with pytest.raises(SightlineError, match=message):
+            audit(settings(data, tmp_path / "run", **changes))
+        assert not (tmp_path / "run").exists()
+
+    refused("unknown intervention 'deletions'", interventions=["deletions"])
+    refused("applies to none of the arms", arms=["full"], interventions=["deletion"])
+    refused("unknown box source 'rapidcr'; did you mean 'rapidocr'", box_source="rapidcr")
+    refused("prunes between layers", arms=["fastv:0.3+remove_evidence"])
+    bare = tmp_path / "bare.jsonl"
+    probes = read_probes(data / "golden_e2e" / "inputs" / "probes_dev.jsonl", image_prefix="mini_textocr").probes
+    write_probes(bare, [replace(probes[0], regions=())])
+    changes = {"probes": bare, "image_prefix": ""}
+    refused("has no regions, so remove_evidence has nothing to act on", interventions=["deletion"], **changes)
+    write_probes(bare, [replace(probes[0], view="blank")])
+    refused("is already about the view 'blank'", interventions=["occlusion"], **changes)
+
+
+def test_a_run_with_interventions_resumes_where_it_was_killed(data: Path, tmp_path: Path) -> None:
+    config = settings(data, tmp_path / "run", limit=3, interventions=["deletion", "occlusion"])
+    whole = audit(config).frame()
+    lost = sorted((tmp_path / "run" / "rows").glob("*/00001.parquet"))[::2]
+    for file in lost:
+        file.unlink()
+    assert load_run(tmp_path / "run").missing == len(lost)
+    again = audit(config).frame()
+    columns = [name for name in whole.columns if not name.endswith("_ms")]
+    assert again[columns].equals(whole[columns])

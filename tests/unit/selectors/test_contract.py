@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from sightline.core.selection import LayerSelector, Selection
+from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from tests.unit.selectors.views import KINDS, check_batch, check_selection, degenerate_images, layer_state, scene
 
 BEFORE: list[tuple[str, dict[str, Any]]] = [
+    ("anchorprune", {}),
+    ("anchorprune_qwen", {}),
+    ("anchorprune_qwen", {"aggregate": "mean"}),
+    ("cdpruner", {}),
+    ("coin", {}),
+    ("divprune", {}),
+    ("duet", {}),
+    ("scope", {}),
+    ("scope", {"combined": "add"}),
+    ("visionzip", {}),
+    ("visionzip_qwen", {}),
     ("fastervlm", {}),
     ("hiprune", {}),
     ("hiprune", {"alpha": 1.0, "wrap": False}),
@@ -39,8 +52,16 @@ BEFORE: list[tuple[str, dict[str, Any]]] = [
     ("gprune", {}),
     ("pixelprune", {}),
 ]
-CLASS_TOKEN_STAYS = ("prumerge", "prumerge_plus")
-"""Methods with one output that has no anchor whenever K < N."""
+CLASS_TOKEN_STAYS: dict[str, Callable[[int, int], bool]] = {
+    "prumerge": lambda k, n: k < n,
+    "prumerge_plus": lambda k, n: k < n,
+    "visionzip": lambda k, n: k > 1,
+}
+"""Methods with one output that has no anchor, and for which K of N."""
+NUMBERS_ALONE = ("anchorprune", "anchorprune_qwen", "cdpruner", "coin", "divprune")
+"""Methods whose greedy loops compare numbers alone: what they pick beside NaN the framework checks and refuses."""
+ANY_QUESTION = ("anchorprune_qwen", "coin", "mmtok")
+"""Methods that read a question of any length, also in a batch."""
 BETWEEN: list[tuple[str, dict[str, Any]]] = [
     ("fastv", {}),
     ("pyramiddrop", {}),
@@ -64,6 +85,44 @@ PUBLISHED: dict[str, tuple[tuple[int, int, int], dict[int, int]]] = {
 """(n, k, layers) of a published setting, and where it cuts."""
 
 
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("anchorprune", {"patience": 0}, "patience"),
+    ("anchorprune_qwen", {"max_ratio": 2.0}, "max_ratio"),
+    ("anchorprune_qwen", {"aggregate": "sum"}, "aggregate"),
+    ("gprune", {"temperature": 0.0}, "temperature"),
+    ("pixelprune", {"tolerance": -1.0}, "tolerance"),
+    ("coin", {"alpha": 1.5}, "alpha"),
+    ("mmtok", {"text_temp": 0.0}, "text_temp"),
+    ("scope", {"combined": "product"}, "scope"),
+    ("scope", {"alpha": -1.0}, "scope"),
+    ("hiprune", {"alpha": -0.1}, "alpha"),
+    ("holov", {"crops": 0}, "crops"),
+    ("vispruner", {"important_ratio": 1.5}, "important_ratio"),
+    ("vscan", {"side": 0}, "side"),
+    ("flowcut", {"last_layer": -1}, "last_layer"),
+    ("visionzip", {"order": "random"}, "order"),
+    ("prumerge", {"neighbours": -1}, "neighbours"),
+    ("tome", {"metric": "values"}, "metric"),
+    ("tome", {"most": 0}, "most=0; it must be at least 1"),
+    ("nuwa", {"per_region": 5}, "per_region"),
+    ("nuwa", {"reach": 0.0}, "reach"),
+    ("duet", {"width": 0}, "width"),
+    ("apet", {"basis": 0}, "basis"),
+    ("apet", {"at": "somewhere"}, "choose one of tokens, vision"),
+    ("prunesid", {"lenience": -1.0}, "lenience"),
+    ("fastv", {"fastv_k": 0}, "fastv_k"),
+    ("pyramiddrop", {"stages": 0}, "stages"),
+    ("ivcprune", {"coordinates": 1.5}, "coordinates"),
+    ("dart", {"image_pivots": 0}, "image_pivots"),
+    ("tokencarve", {"weight": 1.5}, "tokencarve"),
+    ("tokencarve", {"full_layers": 0}, "tokencarve"),
+    ("tokencarve", {"ranking": "entropy"}, "tokencarve"),
+    ("vlmpruner", {"batch": 0}, "vlmpruner"),
+    ("pact", {"full_layers": 0}, "full_layers"),
+]
+"""Arguments that make no sense, and what the refusal is about."""
+
+
 def made(name: str, arguments: dict[str, Any]) -> Any:
     kind: Any = SELECTORS.get(name)
     return kind(**arguments)
@@ -77,7 +136,18 @@ def named(value: Any) -> str:
 
 @pytest.mark.parametrize(("name", "arguments"), BEFORE, ids=named)
 def test_before_the_language_model(name: str, arguments: dict[str, Any]) -> None:
-    check_contract(made(name, arguments), extra_outputs=int(name in CLASS_TOKEN_STAYS))
+    check_contract(made(name, arguments), CLASS_TOKEN_STAYS.get(name, lambda k, n: False))
+
+
+@pytest.mark.parametrize("name", ANY_QUESTION)
+def test_questions_of_any_length_share_a_batch(name: str) -> None:
+    check_batch(made(name, {}), [scene(seed, texts=texts) for seed, texts in enumerate((0, 2, 9))], k=11)
+
+
+@pytest.mark.parametrize(("name", "arguments", "word"), REFUSED, ids=named)
+def test_arguments_that_make_no_sense_are_refused(name: str, arguments: dict[str, Any], word: str) -> None:
+    with pytest.raises(SightlineError, match=word):
+        made(name, arguments)
 
 
 @pytest.mark.parametrize(("name", "arguments"), BETWEEN, ids=named)
@@ -92,14 +162,18 @@ def test_published_settings_cut_where_they_did(name: str) -> None:
     assert made(name, {}).schedule(*setting) == schedule
 
 
-def check_contract(selector: Any, extra_outputs: int = 0) -> None:
-    """Every budget, degenerate inputs, and batches. ``extra_outputs`` have no anchor whenever K < N."""
+def check_contract(selector: Any, class_token: Callable[[int, int], bool]) -> None:
+    """Every budget, degenerate inputs, and batches. ``class_token``: for which K of N one output has no anchor."""
     whole = scene(0)
     n = whole.tokens.shape[0]
     assert set(selector.needs) <= set(whole.signals)
     for name, view in {"random": whole, **degenerate_images()}.items():
+        if "NaN" in name and selector.name in NUMBERS_ALONE:
+            continue
         for k in range(1, n + 1) if name == "random" else (1, n // 3, n - 1, n):
-            check_selection(selector.select(view, k), n, k, extra_outputs if k < n else 0, finite="NaN" not in name)
+            without, finite = class_token(k, n), "NaN" not in name
+            class_source = without and selector.name == "visionzip"
+            check_selection(selector.select(view, k), n, k, int(without), finite, class_source)
     check_batch(selector, [scene(seed) for seed in range(5)], k=n // 3)
 
 

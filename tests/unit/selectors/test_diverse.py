@@ -1,4 +1,4 @@
-"""Methods that keep tokens unlike each other, or that cover the others: DivPrune, CDPruner, CoIn, MMTok, SCOPE."""
+"""Methods that keep tokens unlike each other, or that cover the others; and those that rank by relevance or pixels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sightline.backbones.signals import pixels_of_tokens
 from sightline.errors import SightlineError
-from sightline.selectors.cdpruner import CDPruner, cdpruner_order, conditional_relevance, text_dissimilarity
-from sightline.selectors.coin import CoIn, coin_order
+from sightline.selectors.anchorprune import AnchorPrune
+from sightline.selectors.cdpruner import conditional_relevance, text_dissimilarity
 from sightline.selectors.divprune import DivPrune, divprune_order
+from sightline.selectors.gprune import flow_scores
 from sightline.selectors.greedy import _cover_fully, _cover_lazily, cosine, cosines, farthest_greedy, gram, stack
 from sightline.selectors.mmtok import MMTok, cover_greedy, cover_lazily, coverage
-from sightline.selectors.scope import Scope, scope_order
-from tests.unit.selectors.views import check_batch, scene, view
+from sightline.selectors.pixelprune import prediction_errors
+from sightline.selectors.scope import Scope
+from tests.unit.selectors.views import scene, view
 
 # The shared loops: the quick form and the form that reads nothing back choose alike, whatever the batch.
 
@@ -76,29 +79,9 @@ def test_views_of_different_size_are_refused() -> None:
         stack([torch.zeros(3, 2), torch.zeros(4, 2)])
 
 
-def test_picks_follow_the_definition() -> None:
-    torch.manual_seed(1)
-    tokens = torch.randn(40, 6)
-    unit = tokens.double() / tokens.double().norm(dim=1, keepdim=True)
-    distance = 1.0 - unit @ unit.T
-    neighbour = [sorted(distance[:, j].tolist())[1] for j in range(40)]
-    picks = [max(range(40), key=lambda j: (neighbour[j], -j))]
-    while len(picks) < 25:
-        nearest = [min(float(distance[i, j]) for j in picks) for i in range(40)]
-        picks.append(max((i for i in range(40) if i not in picks), key=lambda i: (nearest[i], -i)))
-    assert divprune_order(tokens[None], 25)[0].tolist() == picks
-
-
 def test_of_two_mutual_neighbours_the_lower_index_comes_first() -> None:
     tokens = torch.tensor([[1.0, 0.01], [0.3, 1.7], [0.1, 1.9], [1.0, 0.02]])
     assert divprune_order(tokens[None], 1)[0].tolist() == [1]
-
-
-def test_a_batch_chooses_as_its_images_do_alone() -> None:
-    torch.manual_seed(2)
-    views = [view(torch.randn(50, 16)) for _ in range(3)]
-    for one, v in zip(DivPrune().select_many(views, 20), views, strict=True):
-        assert torch.equal(one.anchors, DivPrune().select(v, 20).anchors)
 
 
 def test_when_only_duplicates_are_left_they_follow_by_index() -> None:
@@ -108,20 +91,6 @@ def test_when_only_duplicates_are_left_they_follow_by_index() -> None:
     assert sorted(order) == list(range(9))
     assert order[5:] == sorted(order[5:])
     assert DivPrune().select(view(tokens), 1).anchors.tolist() == order[:1]
-
-
-def test_each_pick_maximises_the_determinant() -> None:
-    torch.manual_seed(1)
-    tokens, relevance = torch.randn(25, 40), torch.rand(25) + 0.1
-    unit = tokens.double() / tokens.double().norm(dim=1, keepdim=True)
-    kernel = (unit @ unit.T) * relevance.double()[:, None] * relevance.double()[None]
-    picks = cdpruner_order(tokens[None], relevance[None], 12)[0].tolist()
-    for step, pick in enumerate(picks):
-        determinants = torch.full((25,), -1.0, dtype=torch.float64)
-        for j in set(range(25)) - set(picks[:step]):
-            chosen = [*picks[:step], j]
-            determinants[j] = torch.linalg.det(kernel[chosen][:, chosen])
-        assert pick == int(determinants.argmax())
 
 
 def test_relevance_is_highest_where_the_patch_is_least_like_the_text() -> None:
@@ -135,85 +104,6 @@ def test_images_of_a_batch_influence_each_other_only_on_request() -> None:
     scores = torch.tensor([[0.0, 1.0], [2.0, 4.0]])
     assert torch.equal(conditional_relevance(scores)[0], conditional_relevance(scores[:1])[0])
     assert conditional_relevance(scores, across_batch=True)[0, 1] < 0.5
-
-
-def make(n: int, d: int) -> dict[str, torch.Tensor]:
-    return {"clip.image": torch.randn(n, d), "clip.text": torch.randn(2, d)}
-
-
-def test_a_batch_chooses_as_its_images_do_alone_cdpruner() -> None:
-    torch.manual_seed(2)
-    views = [view(torch.randn(50, 64), signals=make(50, 8)) for _ in range(3)]
-    for one, v in zip(CDPruner().select_many(views, 20), views, strict=True):
-        assert torch.equal(one.anchors, CDPruner().select(v, 20).anchors)
-
-
-@pytest.mark.parametrize("k", [1, 10, 40])
-def test_k_above_the_rank_zero_tokens_and_flat_relevance_still_give_k_distinct_ones(k: int) -> None:
-    torch.manual_seed(3)
-    tokens = torch.randn(40, 6)
-    tokens[3:8] = 0.0
-    signals = {"clip.image": torch.ones(40, 4), "clip.text": torch.ones(1, 4)}
-    anchors = CDPruner().select(view(tokens, signals=signals), k).anchors
-    assert len(anchors.unique()) == k
-
-
-def by_definition(tokens: torch.Tensor, text: torch.Tensor, k: int, alpha: float, beta: float) -> list[int]:
-    """Gram-Schmidt on the vectors themselves, one token at a time, in float64."""
-    z, query = tokens.double(), text.double().mean(dim=0)
-    scaled = lambda x: (x - x.min()) / (x.max() - x.min())  # noqa: E731
-    align = torch.stack([row @ query / (row.norm() * query.norm()) for row in z])
-    info = beta * scaled(z.norm(dim=1)) + (1 - beta) * scaled(align)
-    unit = z / z.norm(dim=1, keepdim=True)
-    picks, basis = [int(info.argmax())], list[torch.Tensor]()
-    while len(picks) < k:
-        new = unit[picks[-1]].clone()
-        for vector in basis:
-            new = new - (new @ vector) * vector
-        basis.append(new / new.norm())
-        best, best_score = -1, -1.0
-        for i in range(len(z)):
-            rest = max(0.0, 1.0 - sum(float(unit[i] @ vector) ** 2 for vector in basis)) ** 0.5
-            score = alpha * rest + (1 - alpha) * float(info[i])
-            if i not in picks and score > best_score:
-                best, best_score = i, score
-        picks.append(best)
-    return picks
-
-
-@pytest.mark.parametrize(("alpha", "beta"), [(0.9, 0.6), (0.3, 0.1), (1.0, 1.0), (0.0, 0.5)])
-def test_picks_follow_the_definition_coin(alpha: float, beta: float) -> None:
-    torch.manual_seed(1)
-    tokens, text = torch.randn(50, 40) + 0.5, torch.randn(7, 40)
-    expected = by_definition(tokens, text, 20, alpha, beta)
-    assert coin_order(tokens[None], text.mean(dim=0)[None], 20, alpha, beta)[0].tolist() == expected
-
-
-def test_a_batch_chooses_as_its_images_do_alone_with_questions_of_any_length() -> None:
-    torch.manual_seed(2)
-    views = [view(torch.randn(60, 32), query=torch.randn(length, 32)) for length in (3, 9, 0)]
-    selector = CoIn()
-    together = selector.select_many(views, 25)
-    for one, alone in zip(together, (selector.select(v, 25) for v in views), strict=True):
-        assert torch.equal(one.anchors, alone.anchors)
-
-
-@pytest.mark.parametrize("k", [1, 12, 40])
-def test_zero_duplicate_and_dependent_tokens_still_give_k_distinct_ones(k: int) -> None:
-    torch.manual_seed(3)
-    tokens = torch.randn(40, 4)
-    tokens[5:9], tokens[10:20] = 0.0, tokens[0]
-    anchors = CoIn().select(view(tokens, query=torch.randn(3, 4)), k).anchors
-    assert len(anchors.unique()) == k
-
-
-def test_weights_outside_the_unit_interval_are_refused() -> None:
-    with pytest.raises(SightlineError, match="alpha and beta"):
-        CoIn(alpha=1.5)
-
-
-def test_questions_of_different_length_share_a_batch() -> None:
-    check_batch(MMTok(), [scene(seed, texts=seed) for seed in range(4)], k=11)
 
 
 @pytest.mark.parametrize("levels", [3, 1000], ids=["many ties", "few ties"])
@@ -254,67 +144,69 @@ def test_the_compared_features_are_a_parameter() -> None:
     assert MMTok(features="clip.image").needs == {"clip.image"}
 
 
-def test_impossible_settings_are_refused() -> None:
-    with pytest.raises(SightlineError, match="temperatures"):
-        MMTok(text_temp=0.0)
-
-
-def scope_by_definition(features: torch.Tensor, saliency: torch.Tensor, k: int, combined: str) -> list[int]:
-    unit = features.double() / features.double().norm(dim=1, keepdim=True)
-    similarity, covered = unit @ unit.T, torch.zeros(len(unit), dtype=torch.float64)
-    picks: list[int] = []
-    while len(picks) < k:
-        best, best_score = -1, -1.0
-        for j in range(len(unit)):
-            gain = float((similarity[j] - covered).clamp(min=0.0).sum())
-            score = gain * float(saliency[j]) if combined == "multi" else gain + float(saliency[j])
-            if j not in picks and score > best_score:
-                best, best_score = j, score
-        picks.append(best)
-        covered = torch.maximum(covered, similarity[best])
-    return picks
-
-
-@pytest.mark.parametrize("combined", ["multi", "add"])
-def test_picks_follow_the_definition_scope(combined: str) -> None:
-    torch.manual_seed(1)
-    features, saliency = torch.randn(90, 24) + 0.3, torch.rand(90)
-    assert scope_order(features[None], saliency[None], 40, combined)[0].tolist() == scope_by_definition(  # type: ignore[arg-type]
-        features, saliency, 40, combined
-    )
-
-
-def signals(n: int) -> dict[str, torch.Tensor]:
-    return {"vision.hidden@-2": torch.randn(n, 16), "vision.cls_attention@-2": torch.rand(4, n)}
-
-
-def test_a_batch_chooses_as_its_images_do_alone_scope() -> None:
-    torch.manual_seed(2)
-    views = [view(torch.zeros(70, 8), signals=signals(70)) for _ in range(3)]
-    for one, v in zip(Scope().select_many(views, 30), views, strict=True):
-        assert torch.equal(one.anchors, Scope().select(v, 30).anchors)
-
-
 def test_pure_coverage_neither_needs_nor_reads_attention() -> None:
     torch.manual_seed(3)
     coverage = Scope(alpha=0.0)
     assert coverage.needs == {"vision.hidden@-2"}
     assert Scope().needs == {"vision.hidden@-2", "vision.cls_attention@-2"}
-    features = torch.randn(50, 16)
-    anchors = coverage.select(view(torch.zeros(50, 8), signals={"vision.hidden@-2": features}), 20).anchors
-    assert anchors.tolist() == sorted(scope_by_definition(features, torch.ones(50), 20, "multi"))
+    signals = {"vision.hidden@-2": torch.randn(50, 16)}
+    anchors = coverage.select(view(torch.zeros(50, 8), signals=signals), 20).anchors
+    alike = view(torch.zeros(50, 8), signals={**signals, "vision.cls_attention@-2": torch.ones(4, 50)})
+    assert torch.equal(anchors, Scope().select(alike, 20).anchors)
 
 
-def test_zero_tokens_and_saturation_still_give_k_distinct_ones() -> None:
+# By relevance, by a graph of tokens, by pixels.
+
+
+def clip_signals(n: int) -> dict[str, torch.Tensor]:
+    return {
+        "clip.image": torch.randn(n, 8),
+        "clip.text": torch.randn(1, 8),
+        "vision.hidden@-2": torch.randn(n, 16),
+        "vision.cls_attention@-2": torch.rand(4, n),
+    }
+
+
+def test_without_importance_the_lowest_indices_fill_up() -> None:
     torch.manual_seed(4)
-    known = signals(40)
-    known["vision.hidden@-2"][::2] = 0.0
-    known["vision.hidden@-2"][1::4] = known["vision.hidden@-2"][1]
-    anchors = Scope().select(view(torch.zeros(40, 8), signals=known), 39).anchors
-    assert len(anchors.unique()) == 39
+    signals = clip_signals(30)
+    signals["vision.cls_attention@-2"] = torch.zeros(4, 30)
+    signals["clip.text"] = -signals["clip.image"][29:]
+    anchors = AnchorPrune(k_min=1, max_ratio=0.0).select(view(torch.zeros(30, 8), signals=signals), 6).anchors
+    assert anchors.tolist() == [0, 1, 2, 3, 4, 29]
 
 
-@pytest.mark.parametrize("wrong", [{"combined": "product"}, {"alpha": -1.0}])
-def test_wrong_parameters_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(SightlineError, match="scope"):
-        Scope(**wrong)  # type: ignore[arg-type]
+def test_unconnected_tokens_keep_their_own_norm() -> None:
+    tokens = torch.diag(torch.tensor([3.0, 1.0, 2.0]))
+    assert flow_scores(tokens[None], 0.5, 0.03, 5)[0].tolist() == [3.0, 1.0, 2.0]
+
+
+def test_a_cosine_at_the_threshold_is_an_edge() -> None:
+    tokens = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, -1.0]])  # cosine exactly one half
+    connected = flow_scores(tokens[None], 0.5, 1.0, 1)[0]
+    apart = flow_scores(tokens[None], 0.5001, 1.0, 1)[0]
+    assert connected.tolist() == [1.0, 1.0]
+    assert apart.tolist() == [2.0, 2.0]
+
+
+def test_a_rectangle_costs_its_corners_where_edges_are_seen() -> None:
+    """A dark rectangle on paper, worked by hand: beside the first token, where it begins, where its first row ends, and
+    where the paper begins again below its left side. Below its right corner the left neighbour predicts paper."""
+    sheet = torch.zeros(5, 6, 1)
+    sheet[1:3, 2:4] = 7.0
+    errors = prediction_errors(sheet.flatten(0, 1), ((5, 6),), 0.0)
+    assert torch.nonzero(errors).flatten().tolist() == [0, 6 + 2, 6 + 4, 18 + 2]
+
+
+def test_tiles_predict_nothing_of_one_another() -> None:
+    pixels = torch.zeros(8, 3)
+    assert torch.isinf(prediction_errors(pixels, ((2, 2), (2, 2)), 0.0)).tolist() == [True, *[False] * 3] * 2
+
+
+def test_blocks_of_pixels_lie_where_their_tokens_do() -> None:
+    tiles = torch.arange(2 * 3 * 4 * 6.0).view(2, 3, 4, 6)
+    blocks = pixels_of_tokens(tiles, ((2, 3), (2, 3)))
+    assert blocks.shape == (12, 12)
+    assert torch.equal(blocks[6 + 4], tiles[1, :, 2:4, 2:4].flatten())
+    patches = torch.arange(24.0).view(8, 3)
+    assert torch.equal(pixels_of_tokens(patches, ((1, 2),)), patches.view(2, 12))

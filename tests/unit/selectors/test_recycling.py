@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from sightline.core.selection import LayerState, TokenView
-from sightline.errors import SightlineError
 from sightline.selectors.pact import PACT, bounded_centres, density_centres, importance
 from sightline.selectors.prunesid import PruneSID, principal_groups, quotas, surviving
 from sightline.selectors.sparsevlm import SparseVLM, cluster_count, density_peaks, kept_count, raters, recycled_count
@@ -176,11 +175,6 @@ def test_discarded_tokens_flow_into_the_most_similar_kept_one() -> None:
     torch.testing.assert_close(mix, expected)
 
 
-def test_refuses_bad_arguments() -> None:
-    with pytest.raises(SightlineError, match="vlmpruner"):
-        VLMPruner(batch=0)
-
-
 def test_importance_is_the_answer_to_the_mean_query_times_length() -> None:
     state = layer_state(4, 5, seed=2)
     asking = range(int(state.image[-1]) + 1)  # as in the public code: what stands before the image asks and answers too
@@ -289,11 +283,6 @@ def test_it_agrees_with_the_description(seed: int) -> None:
     np.testing.assert_allclose(chosen.mix.numpy(), mix, atol=1e-6)
 
 
-def test_arguments_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(SightlineError, match="full_layers"):
-        PACT(full_layers=0)
-
-
 def prunesid_literal(view: TokenView, k: int) -> list[int]:
     """The method as it is described, group by group, in numpy."""
     features = view.signals["vision.hidden@-2"].double().numpy()
@@ -362,5 +351,3 @@ def test_a_patch_is_never_kept_beside_its_copy_while_others_survive() -> None:
     view = replace(view, signals={**view.signals, "vision.hidden@-2": features})
     kept = PruneSID().select(view, 8).anchors.tolist()
     assert not {0, 1} <= set(kept)
-    with pytest.raises(SightlineError, match="lenience"):
-        PruneSID(-1.0)

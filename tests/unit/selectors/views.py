@@ -50,11 +50,19 @@ def scene(seed: int, rows: int = ROWS, columns: int = COLUMNS, texts: int = 3) -
         "vision.cls_query@-1": normal(HEADS, HEAD_WIDTH),
         "vision.cls_key@-1": normal(HEADS, HEAD_WIDTH),
     }
+    tokens, query = normal(n, WIDTH), normal(texts, WIDTH)
+    signals |= {
+        "clip.image": normal(n, FEATURES),
+        "clip.text": normal(2, FEATURES),
+        "vision.received@-1": normal(n + 1).softmax(dim=0)[1:],
+        "vision.key@-2": normal(HEADS, n, HEAD_WIDTH),
+        "vision.cls@-2": normal(FEATURES),
+    }
     return TokenView(
-        tokens=normal(n, WIDTH),
+        tokens=tokens,
         cells=torch.zeros(n, 4, dtype=torch.float64),
         layout=((rows, columns),),
-        query=normal(texts, WIDTH),
+        query=query,
         boxes=torch.zeros(0, 4, dtype=torch.float64),
         signals=signals,
     )
@@ -84,8 +92,13 @@ def degenerate_images() -> dict[str, TokenView]:
     }
 
 
-def check_selection(selection: Selection, n: int, k: int, without_source: int = 0, finite: bool = True) -> None:
-    """K outputs; anchors distinct and in range, except ``without_source`` outputs that have none; finite weights."""
+def check_selection(
+    selection: Selection, n: int, k: int, without_source: int = 0, finite: bool = True, class_source: bool = False
+) -> None:
+    """K outputs; anchors distinct and in range, except ``without_source`` outputs that have none; finite weights.
+
+    ``class_source``: the class token is a source too, behind the N.
+    """
     anchors = selection.anchors.tolist()
     assert len(anchors) == k
     sources = [anchor for anchor in anchors if anchor != -1]
@@ -93,7 +106,7 @@ def check_selection(selection: Selection, n: int, k: int, without_source: int = 
     assert len(set(sources)) == len(sources)
     assert all(0 <= source < n for source in sources)
     if selection.mix is not None:
-        assert selection.mix.shape == (k, n)
+        assert selection.mix.shape == (k, n + class_source)
         assert not finite or bool(torch.isfinite(selection.mix).all())
 
 

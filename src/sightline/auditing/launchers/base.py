@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from sightline.arms.plan import ArmPlan
+from sightline.arms.arm import ArmPlan
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.shards import Shard
 from sightline.core.registry import Registry

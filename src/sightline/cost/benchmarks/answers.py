@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from sightline.core.flags import Flag
-from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.benchmarks.sweep import SweepRequest, evenly, run_sweep
 from sightline.cost.request import Measurement, positive_numbers, with_default
-from sightline.cost.spread import OF_CEILING, SET_UP, Line, Quantity, Say
+from sightline.cost.spread import Line, Say
 
 if TYPE_CHECKING:
     import torch
@@ -45,37 +45,14 @@ class AnswersRequest(SweepRequest):
 
 
 @BENCHMARKS.register("answers")
+@in_words_of(__file__)
 class Answers(Benchmark[AnswersRequest]):
     name = "answers"
-    title = "answers in words against the model's own generate"
-    description = "Answers per second under several arms, against the model's own generate; all timed in one process."
-    caption = (
-        "Answers per second of the audit's loop over all arms, and of the model's own generate with the full prefix, "
-        "one by one and in one batch. No answer ends early."
-    )
     request = AnswersRequest
-    arms = (
-        "full:1.0",
-        "target:0.2",
-        "target:0.3",
-        "target:0.4",
-        "target:0.5",
-        "target:0.6",
-        "target:0.7",
-        "target:0.8",
-    )
     usual_executions = ("compiled",)
     executions = ("eager", "compiled")
     together = True
     planless = True
-    inside: ClassVar[Mapping[str, str]] = {
-        "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, "
-        "materialising, prefixes in batches, all tokens of all answers; start-up (imports, weights, compiling, "
-        "capturing, one warm-up shard) excluded",
-        "stock_one": "per answer: the checkpoint's image processor and the model's own generate, full prefix",
-        "stock_batch": "the same for a batch of equally long prompts, per batch; image processor excluded",
-        "step": "one token for every slot, each with as many cached tokens as --cached says",
-    }
     main = "engine"
 
     def measure(self, request: AnswersRequest, subject: Subject) -> Iterator[Measurement]:
@@ -153,22 +130,6 @@ class Answers(Benchmark[AnswersRequest]):
 
     def figures(self, point: dict[str, Any], result: Result) -> dict[str, Any]:
         return {"tokens": result["request"]["answer_tokens"], **point["extra"]}
-
-    def columns(self, results: Sequence[Result]) -> list[Quantity]:
-        return [
-            Quantity("tokens", "Tokens", "count", help="Of every answer."),
-            Quantity("answers", "Answers", "count"),
-            Quantity("answers_per_s", "Answers/s", "number", help="Sightline, over all arms."),
-            Quantity("stock_one_per_s", "Stock, one by one", "number"),
-            Quantity("stock_batch_per_s", "Stock, batched", "number"),
-            Quantity("to_stock_one", "Ratio to one by one", "ratio"),
-            Quantity("to_stock_batch", "Ratio to batched", "ratio"),
-            OF_CEILING,
-            Quantity("step_ms", "Step, ms", "number", help="One token for every slot."),
-            Quantity("step_gb_per_s", "Step, GB/s", "number", help="Weights and caches over its time."),
-            Quantity("of_bandwidth", "Of bandwidth", "percent", help="Of what reading a large tensor reaches."),
-            SET_UP,
-        ]
 
     def reading(self, lines: Sequence[Line], say: Say) -> str:
         parts = []

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from sightline.core.registry import Registry
 from sightline.cost.request import Measurement, Request
-from sightline.cost.spread import OVER_BATCHES, Chart, FurtherTable, Line, Quantity, Say, Spread, Summary, fastest_arm
+from sightline.cost.spread import (
+    OVER_BATCHES,
+    Chart,
+    Declared,
+    FurtherTable,
+    Line,
+    Quantity,
+    Say,
+    Spread,
+    Summary,
+    fastest_arm,
+    quantities,
+)
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -22,6 +37,7 @@ BENCHMARKS: Registry[type[Benchmark[Any]]] = Registry(
 R = TypeVar("R", bound=Request)
 P = ParamSpec("P")
 T = TypeVar("T")
+B = TypeVar("B", bound="Benchmark[Any]")
 Result = dict[str, Any]
 """What one measuring process wrote; ``sightline.cost.measuring_process`` says what is in it."""
 
@@ -37,6 +53,23 @@ def in_inference_mode(work: Callable[P, T]) -> Callable[P, T]:
             return work(*given, **named)
 
     return wrapped
+
+
+def in_words_of(file: str) -> Callable[[type[B]], type[B]]:
+    """Above a benchmark's class: title, sentences, arms, stages and columns are those of the TOML file beside it."""
+
+    def tell(kind: type[B]) -> type[B]:
+        told = tomllib.loads(Path(file).with_suffix(".toml").read_text(encoding="utf-8"))
+        kind.title, kind.description, kind.caption = told["title"], told["description"], told["caption"]
+        kind.arms, kind.inside = tuple(told["arms"]), told["inside"]
+        kind.declared_columns = told.get("columns", OVER_BATCHES)
+        return kind
+
+    return tell
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 class Benchmark(Generic[R]):
@@ -76,6 +109,8 @@ class Benchmark(Generic[R]):
     chart: ClassVar[Chart | None] = None
     summary: ClassVar[type[Summary]] = Spread
     """How the samples of a stage become one number with bounds."""
+    declared_columns: ClassVar[Declared] = OVER_BATCHES
+    """Those of its tables, behind arm and execution."""
 
     def measure(self, request: R, subject: Subject) -> Iterator[Measurement]:
         """Takes all samples that the request asks for. Imports torch and what needs it here: that takes seconds."""
@@ -107,9 +142,12 @@ class Benchmark(Generic[R]):
         """Columns of a record beyond those that every benchmark has."""
         return {}
 
-    def columns(self, results: Sequence[Result]) -> Sequence[Quantity]:
-        """The columns of its tables behind arm and execution."""
-        return OVER_BATCHES
+    def columns(self, results: Sequence[Result]) -> list[Quantity]:
+        """The columns of its tables behind arm and execution; that of a stage says what the stage covers."""
+        return [
+            replace(each, help=sentence(self.inside[each.key])) if each.key in self.inside and not each.help else each
+            for each in quantities(self.declared_columns)
+        ]
 
     def further_tables(self, lines: Sequence[Line]) -> Sequence[FurtherTable]:
         """What follows from the lines, in tables of its own."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from sightline.core.flags import Flag
-from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.card import model_name
 from sightline.cost.published import EFFICIENCY, PREFILL_BATCH, published_key
 from sightline.cost.request import Measurement, ProbedRequest, positive_numbers, words_of
-from sightline.cost.spread import OVER_BATCHES, BatchCurves, Quantity
+from sightline.cost.spread import BatchCurves
 
 if TYPE_CHECKING:
     from sightline.arms.arm import Arm
@@ -47,22 +47,11 @@ class PrefillRequest(ProbedRequest):
 
 
 @BENCHMARKS.register("prefill")
+@in_words_of(__file__)
 class Prefill(Benchmark[PrefillRequest]):
     name = "prefill"
-    title = "language layers over a batch of prefixes"
-    description = "Time and memory of the language layers over a batch of prefixes, full and pruned."
-    caption = (
-        "Median milliseconds per batch with the 10th and 90th percentile of all samples. Speed-up and memory saved are "
-        "against the full prefix under the same execution, kernels, dtype and batch size; where that was not measured "
-        "there is no ratio. Memory is counted on a GPU only."
-    )
     request = PrefillRequest
-    arms = ("full", "target:0.3", "target:0.2")
     usual_executions = ("eager", "compiled")
-    inside: ClassVar[Mapping[str, str]] = {
-        "collate": "padding the prefixes into one batch",
-        "prefill": "all language layers over the collated batch; no vision, no selection, no output head",
-    }
     main = "prefill"
     chart = BatchCurves()
 
@@ -107,14 +96,6 @@ class Prefill(Benchmark[PrefillRequest]):
         if key is None or key not in EFFICIENCY or point["batch"] != PREFILL_BATCH[key[0]]:
             return {}
         return {"published_speedup": EFFICIENCY[key].prefill, "published_saved": EFFICIENCY[key].memory_saved}
-
-    def columns(self, results: Sequence[Result]) -> list[Quantity]:
-        published = [
-            Quantity("published_speedup", "Published speed-up", "ratio", help="On an A800."),
-            Quantity("published_saved", "Published memory saved", "percent", help="On an A800."),
-        ]
-        known = any(self.figures(point, result) for result in results for point in result["points"])
-        return [*OVER_BATCHES, *(published if known else ())]
 
     def batching(self, request: dict[str, Any]) -> str:
         return "growing" if request["grow"] else "fixed"

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from sightline.core.flags import Flag
-from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.card import model_name
 from sightline.cost.published import EFFICIENCY, REPEATED, published_key
 from sightline.cost.request import Measurement, ProbedRequest, positive_numbers, with_default
-from sightline.cost.spread import SPEEDUP, MeanAndDeviation, Quantity, StageBars
+from sightline.cost.spread import MeanAndDeviation, StageBars
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sightline.cost.subject import Subject
 
 Item = TypeVar("Item")
-STAGES = {"vision": "Vision", "select": "Select/materialise", "language": "Language", "total": "Total"}
+STAGES = ("vision", "select", "language", "total")
 
 
 def repetitions(text: str) -> list[dict[str, Any]]:
@@ -76,34 +76,14 @@ class RepeatedRequest(ProbedRequest):
 
 
 @BENCHMARKS.register("repeated")
+@in_words_of(__file__)
 class Repeated(Benchmark[RepeatedRequest]):
     name = "repeated"
-    title = "scoring passes over real probes, repeated in fresh processes"
-    description = "The paper's repeated timing: real probes one at a time, all arms, in several fresh processes."
-    caption = (
-        "Milliseconds of one teacher-forced scoring pass over one probe: mean and sample standard deviation over fresh "
-        "processes, each of which contributes the mean over its probes. Every process times all arms over the same "
-        "probes and begins with another arm; the first probes under each arm are dropped. A probe's time is the mean "
-        "over the passes with yes and with no, each of which encodes and selects anew. Preparing the image on the host "
-        "is not in it. Speed-up is of the mean totals. Published values are from an A800; AnchorPrune's there is the "
-        "mean of a selection and a cache hit."
-    )
     request = RepeatedRequest
-    arms = ("full", "target:0.4")
     executions = ("eager",)
     together = True
     planless = True
     models_own = True
-    inside: ClassVar[Mapping[str, str]] = {
-        "vision": "upload, on a GPU resizing, normalising and cutting into patches; vision tower, projector; what "
-        "signals read is kept",
-        "select": "signals, the selector with its scores, and the shortened prefix of prompt and one answer; tokenised "
-        "beforehand",
-        "language": "the model's own language model over prompt and answer, output head on every position, loss read "
-        "back; methods that cut between layers go through Sightline's loop, and their choice counts as select",
-        "total": "wall clock of the pass: all of the above and what lies between; the device is waited for after every "
-        "stage",
-    }
     main = "total"
     before_selection = ("vision",)
     chart = StageBars("Stages of a scoring pass", whole=("total",))
@@ -146,19 +126,6 @@ class Repeated(Benchmark[RepeatedRequest]):
         shown = {stage: str(each) for stage, each in taken.items()}
         return {"keep": point["extra"]["keep"], **shown, **deviations, **_published(point["arm"], result)}
 
-    def columns(self, results: Sequence[Result]) -> list[Quantity]:
-        known = any(_published(arm, result) for result in results for arm in result["request"]["arms"])
-        published = [
-            Quantity("published_ms", "Published total, ms", "number", help="On an A800."),
-            Quantity("published_speedup", "Published speed-up", "ratio", help="On an A800."),
-        ]
-        return [
-            Quantity("keep", "Keep", "score", help="Share of the visual tokens, mean over probes."),
-            *(Quantity(stage, f"{title} ms", help=_sentence(self.inside[stage])) for stage, title in STAGES.items()),
-            SPEEDUP,
-            *(published if known else ()),
-        ]
-
 
 def _pooled(group: Sequence[Result]) -> Result:
     points = []
@@ -175,10 +142,6 @@ def _published(arm: str, result: Result) -> dict[str, float]:
     if key in REPEATED:
         return {"published_ms": REPEATED[key].total_ms, "published_speedup": REPEATED[key].speedup}
     return {"published_speedup": EFFICIENCY[key].single} if key in EFFICIENCY else {}
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def rotated(items: Sequence[Item], by: int) -> list[Item]:

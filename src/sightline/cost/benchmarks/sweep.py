@@ -7,16 +7,16 @@ next arm before it reads the last one's answers. One sample at a time is ``sight
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.request import Measurement, Request
-from sightline.cost.spread import ESTIMATED, OF_CEILING, SET_UP, Line, Quantity, Say
+from sightline.cost.spread import Line, Say
 
 if TYPE_CHECKING:
     from sightline.answering.answerer import Answered
@@ -42,41 +42,17 @@ class SweepRequest(Request):
 
 
 @BENCHMARKS.register("sweep")
+@in_words_of(__file__)
 class Sweep(Benchmark[SweepRequest]):
     name = "sweep"
-    title = "audit sweep against one sample at a time"
-    description = "A whole audit sweep through the engine, against one sample at a time; both timed in one process."
-    caption = "Rows per second of the whole sweep through the engine, and of one sample at a time, in one process."
     request = SweepRequest
-    arms = (
-        "full:1.0",
-        "target:0.1",
-        "target:0.2",
-        "target:0.3",
-        "target:0.4",
-        "target:0.5",
-        "grid:0.2",
-        "grid:0.3",
-        "grid:0.4",
-        "random:0.2",
-        "random:0.3",
-        "random:0.4",
-    )
     usual_executions = ("compiled",)
     together = True
     planless = True
-    inside: ClassVar[Mapping[str, str]] = {
-        "engine": "whole sweep: preprocessing (overlapped on the host), vision once per image, selection, "
-        "materialising, scoring both continuations in batches; start-up (imports, weights, compiling, one warm-up "
-        "shard) excluded",
-        "one_sample": "per row, for each continuation by itself: the checkpoint's image processor, the model's own "
-        "eager vision tower, selection, materialising, the model's own eager forward of prompt and that answer as one "
-        "sequence with the output head on every position, its loss read back; all arms warmed up",
-        "one_sample_preprocess": "what of it the image processor and the upload took",
-    }
     main = "engine"
 
     def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
+        from sightline.answering.scorers.yes_no import YesNo
         from sightline.backbones.attention import planless
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory
@@ -86,14 +62,14 @@ class Sweep(Benchmark[SweepRequest]):
         execution = use_execution(subject.backbone.language, request.execution, dynamic=True)
         use_vision_execution(subject.backbone, execution)
         memory = PeakMemory(subject.device)
-        stages: dict[str, float] = {}
+        scorer = YesNo()
         with planless():  # as in an audit
-            run_engine(request, subject, arms, evenly(range(request.images), request.shard_images)[0])
+            run_sweep(request, subject, arms, evenly(range(request.images), request.shard_images)[0], scorer)
             if request.execution != "graph":
                 memory.warmed_up()
             setups = len(execution.setup_ms)
             started = time.perf_counter()
-            rows, flops = run_engine(request, subject, arms, range(request.images), stages)
+            rows, spent = run_sweep(request, subject, arms, range(request.images), scorer)
             subject.backbone.synchronise()
             engine_ms = (time.perf_counter() - started) * 1e3
         late = sum(execution.setup_ms[setups:])
@@ -108,8 +84,8 @@ class Sweep(Benchmark[SweepRequest]):
             visual_tokens=0,
             kept_tokens=0,
             length=0,
-            samples_ms={"engine": [engine_ms], **each, **{name: [ms] for name, ms in stages.items()}},
-            flops={"engine": flops},
+            samples_ms={"engine": [engine_ms], **each, **{name: [ms] for name, ms in spent.stages.items()}},
+            flops={"engine": spent.flops},
             memory=used,
             setup_ms=execution.setup_ms[:setups],
             extra={
@@ -137,26 +113,6 @@ class Sweep(Benchmark[SweepRequest]):
         known = {name: extra[name] for name in rates if name in extra}
         return {"rows": extra["rows"], "rows_per_s": extra["engine_rows_per_s"], **known}
 
-    def columns(self, results: Sequence[Result]) -> list[Quantity]:
-        return [
-            Quantity("rows", "Rows", "count"),
-            Quantity("ms", "Sweep, ms", "number", help="The whole sweep once."),
-            Quantity("rows_per_s", "Rows/s, engine", "number"),
-            Quantity("one_sample_rows_per_s", "Rows/s, one sample", "number"),
-            Quantity(
-                "throughput_ratio", "Ratio", "ratio", help="Engine over one sample at a time, both from the image on."
-            ),
-            Quantity(
-                "ratio_to_model_alone",
-                "Ratio to model alone",
-                "ratio",
-                help="Engine, preprocessing included, over one sample at a time without its image processor.",
-            ),
-            ESTIMATED,
-            OF_CEILING,
-            SET_UP,
-        ]
-
     def reading(self, lines: Sequence[Line], say: Say) -> str:
         best = max(lines, key=lambda line: float(line["throughput_ratio"]))
         ratio = best.get("ratio_to_model_alone")
@@ -167,36 +123,6 @@ class Sweep(Benchmark[SweepRequest]):
             f"at a time makes {say(best['one_sample_rows_per_s'], 'number')}: "
             f"{say(best['throughput_ratio'], 'ratio')}{alone}."
         )
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What a row decides: the answer and which cells were kept."""
-
-    arm: str
-    probe: str
-    margin: float
-    kept: bytes
-
-    @property
-    def yes(self) -> bool:
-        return self.margin >= 0.0
-
-
-def run_engine(
-    request: SweepRequest,
-    subject: Subject,
-    arms: Sequence[Arm],
-    images: Sequence[int],
-    stages: dict[str, float] | None = None,
-) -> tuple[list[Decision], float]:
-    """All rows of the sweep and the estimated operations they took; ``stages`` collects milliseconds by stage."""
-    from sightline.answering.scorers.yes_no import YesNo
-
-    rows, spent = run_sweep(request, subject, arms, images, YesNo())
-    if stages is not None:
-        stages |= spent.stages
-    return [_decision(arm, probe, answered) for arm, probe, answered in rows], spent.flops
 
 
 @dataclass
@@ -249,10 +175,6 @@ def _vision_flops(subject: Subject, work: ShardWork) -> float:
         vision_flops(subject.backbone, attention_sequences(subject.backbone, item), image.n)
         for item, image in zip(work.prepared.pixels, work.images.values(), strict=True)
     )
-
-
-def _decision(arm: Arm, probe: Probe, answered: Answered) -> Decision:
-    return Decision(arm.text, probe.id, answered.values["margin"], answered.trace.anchors.tobytes())
 
 
 def shards_of(request: SweepRequest, subject: Subject, images: Sequence[int]) -> list[Shard]:

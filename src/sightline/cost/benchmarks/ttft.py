@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from sightline.core.flags import Flag
-from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode
+from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.published import total_speedup_table
 from sightline.cost.request import Measurement, ProbedRequest, positive_numbers, with_default
 from sightline.cost.spread import (
-    ESTIMATED,
-    KEPT,
-    MEMORY,
-    OF_CEILING,
-    PEAK,
-    SET_UP,
-    SPEEDUP,
-    SPREAD,
     FurtherTable,
     Line,
     Quantity,
@@ -66,33 +58,12 @@ class TtftRequest(ProbedRequest):
 
 
 @BENCHMARKS.register("ttft")
+@in_words_of(__file__)
 class Ttft(Benchmark[TtftRequest]):
     name = "ttft"
-    title = "image to first token"
-    description = "One image to the first token, everything included, stage by stage; then decoding."
-    caption = (
-        "Median milliseconds with the 10th and 90th percentile of all samples; stages as medians of their own, so that "
-        "they need not add up to the total, which also holds what lies between them. Speed-up is of the total, against "
-        "the full prefix under the same execution, kernels and dtype."
-    )
     request = TtftRequest
     executions = ("stock", "eager", "compiled", "graph")
     usual_executions = ("stock", "eager", "graph")
-    inside: ClassVar[Mapping[str, str]] = {
-        "preprocess": "what the host does to the image in memory (no file decoding): on a CPU resizing, normalising "
-        "and cutting into patches, on a GPU copying its bytes to pinned memory; in stock execution the checkpoint's "
-        "image processor and the upload",
-        "detector": "text detector on the image; present when the arm reads boxes and the box source detects them",
-        "vision": "upload, on a GPU resizing, normalising and cutting into patches, vision tower, projector",
-        "signals": "what the selector asked for beyond projected tokens",
-        "select": "the selector, its scores included",
-        "materialise": "the shortened prefix: gather or merge, positions; tokenised beforehand",
-        "prefill": "all language layers",
-        "first_token": "final norm, output head on the last position, arg-max, read back to the host",
-        "total": "wall clock from the image in memory to the first token on the host: all of the above",
-        "model": "stock execution: the model's own forward over the full prompt, its output head on the last position",
-        "decode": "that many further tokens with a key-value cache, eager in every execution",
-    }
     main = "total"
     counted = frozenset({"vision", "prefill"})
     before_selection = ("preprocess", "vision")
@@ -124,25 +95,16 @@ class Ttft(Benchmark[TtftRequest]):
         return ("full",) if execution == "stock" else arms
 
     def columns(self, results: Sequence[Result]) -> list[Quantity]:
+        """The stages that the card's timer names, and those of decoding, where the file says ``stages``."""
         timer: dict[str, str] = results[0]["inside_timer"]
         taken = dict.fromkeys(
             stage for result in results for point in result["points"] for stage in point["samples_ms"]
         )
-        return [
-            KEPT,
-            Quantity("length", "Length", "count", help="Positions that the language layers read."),
-            Quantity("ms", "Total, ms", "number", interval=True, help=timer.get("total", "")),
-            SPREAD,
-            SPEEDUP,
-            Quantity("than_stock", "Than stock", "ratio"),
-            *(_stage(name, covers) for name, covers in timer.items() if name not in self.chart.whole),
-            *(_stage(name, "Further tokens, outside the total.") for name in taken if name.startswith("decode_")),
-            ESTIMATED,
-            replace(OF_CEILING, card=False),
-            PEAK,
-            MEMORY,
-            SET_UP,
-        ]
+        stages = [_stage(name, covers) for name, covers in timer.items() if name not in self.chart.whole]
+        stages += [_stage(name, "Further tokens, outside the total.") for name in taken if name.startswith("decode_")]
+        columns = super().columns(results)
+        place = [column.key for column in columns].index("stages")
+        return [*columns[:place], *stages, *columns[place + 1 :]]
 
 
 def _stage(name: str, covers: str) -> Quantity:

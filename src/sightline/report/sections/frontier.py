@@ -12,7 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from sightline.analysis.comparison import ALL_TASKS, ArmPair, rows_in_words, score_changes
-from sightline.arms.plan import MATCHED
+from sightline.arms.arm import MATCHED
 from sightline.core.table import Table, TableColumn
 from sightline.report.charts import NARROW, WIDE, FrontierPoint, Glyph, budget_curves, curves_by_selector, frontier
 from sightline.report.columns import (
