@@ -16,6 +16,8 @@ from decimal import Decimal, InvalidOperation
 from sightline.core.probe import Box
 from sightline.core.text import edit_distance
 
+DOCUMENTS = "documents"
+"""The task of questions about fields of documents."""
 AMOUNTS = ("amount", "total")
 """Kinds of field whose value is a sum of money: the number counts, not how it is written."""
 DATE = "date"
