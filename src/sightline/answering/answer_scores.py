@@ -12,6 +12,7 @@ import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from sightline.answering.field_outcomes import DOCUMENTS, same_value
 from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 
@@ -216,8 +217,9 @@ def _left_one_out(answer: str, accepted: Sequence[str], form: Callable[[str], st
 
 # All scores of one answer, and which of them its benchmark goes by.
 
-TASK_RULES = {"textvqa": "soft_accuracy", "docvqa": "anls", "ocrbench": "ocrbench"}
-"""Benchmark -> the score that its authors rank by, a field of ``AnswerScores``. Questions from elsewhere: exact."""
+TASK_RULES = {"textvqa": "soft_accuracy", "docvqa": "anls", "ocrbench": "ocrbench", DOCUMENTS: "same_value"}
+"""Benchmark -> the score that its authors rank by, a field of ``AnswerScores``. Questions from elsewhere: exact. Of
+fields of documents the value counts: 60000.0 equals 6000.00 but for punctuation, and is another amount."""
 ANY_TASK = "exact"
 
 
@@ -231,6 +233,7 @@ class AnswerScores:
     anls: float
     anls_stripped: float
     ocrbench: bool
+    same_value: bool
     score: float
     """The one of the question's benchmark."""
 
@@ -241,7 +244,10 @@ def rule_of(task: str) -> str:
 
 
 def score_answer(task: str, answer: str, accepted: Sequence[str], question_type: str = "") -> AnswerScores:
-    """Every score of a ``cleaned`` answer. ``question_type`` is OCRBench's, which treats formulas in another way."""
+    """Every score of a ``cleaned`` answer.
+
+    ``question_type`` is OCRBench's, which treats formulas in another way, or the kind of a field: amounts are numbers.
+    """
     if not accepted:
         raise SightlineError("an answer cannot be scored without an accepted answer")
     scores = AnswerScores(
@@ -251,6 +257,7 @@ def score_answer(task: str, answer: str, accepted: Sequence[str], question_type:
         anls=anls(answer, accepted),
         anls_stripped=anls_stripped(answer, accepted),
         ocrbench=ocrbench(answer, accepted, question_type),
+        same_value=any(same_value(answer, each, question_type) for each in accepted),
         score=math.nan,
     )
     return replace(scores, score=float(getattr(scores, rule_of(task))))

@@ -157,6 +157,7 @@ def run_gate(
     for rule in parsed:
         for term in rule.terms:
             _check_arm(term.arm, audited.frame, audited.run.arms)
+            _check_kind(term.kind, audited.frame)
     outcomes = [decide_rule(rule, audited.frame, least_n=least_n, draws=draws, seed=seed) for rule in parsed]
     if any(METRICS[rule.left.metric].reads_answers for rule in parsed):
         least = min(LEAST_IMAGES, least_n)
@@ -195,6 +196,12 @@ def _check_arm(arm: str, frame: pd.DataFrame, written: list[str]) -> None:
     raise SightlineError(f"the run has no arm '{arm}'; {hint}")
 
 
+def _check_kind(kind: str, frame: pd.DataFrame) -> None:
+    known = sorted(str(name) for name in frame["kind"].dropna().unique())
+    if kind and kind not in known:
+        raise SightlineError(f"the run has no questions of kind '{kind}'; kinds: {', '.join(known)}")
+
+
 def oracle_notes(arms: Iterable[str], frame: pd.DataFrame) -> list[str]:
     """A line for each of the named arms that is an oracle: whatever is decided about it, it cannot be deployed."""
     facts = frame[["arm", "regime", "box_source"]].drop_duplicates("arm").set_index("arm")
@@ -216,7 +223,9 @@ def _concerned(frame: pd.DataFrame, metric: Metric) -> int:
 def decide_rule(
     rule: Rule, frame: pd.DataFrame, *, least_n: int = LEAST_N, draws: int = DRAWS, seed: int = SEED
 ) -> Outcome:
-    """What a rule comes to on the plain rows of a run's arms."""
+    """What a rule comes to on the plain rows of a run's arms, of its kind of question where it names one."""
+    if rule.left.kind:
+        frame = frame[frame["kind"] == rule.left.kind]
     metric, arm = rule.left.metric, rule.left.arm
     level = EQUIVALENCE_LEVEL if rule.margin else LEVEL
     if rule.right is None:

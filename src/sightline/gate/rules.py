@@ -3,6 +3,7 @@
     accuracy(target:0.3) >= 0.7                        a metric of an arm
     accuracy(target:0.3) - accuracy(full) >= -0.02     a difference between two arms
     equal(accuracy(target:0.3), accuracy(full), 0.02)  equal within a margin
+    swapped(target:0.3, amount) <= 0.01                the same on questions of one kind
 
 ``parse_rule`` reads one; ``decide_interval`` says what an interval makes of it, and ``decide_numbers`` what numbers
 alone do. Deciding one on the rows of a run is ``decisions``.
@@ -36,6 +37,8 @@ EXAMPLE = 'write for example "accuracy(target:0.3) - accuracy(full) >= -0.02"'
 class Term:
     metric: str
     arm: str
+    kind: str = ""
+    """Only questions of this kind count; all where none is named."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +143,14 @@ def _check_pair(left: Term, right: Term, rule: str) -> None:
         raise SightlineError(
             f"the rule '{rule}' compares {left.metric} with {right.metric}: a difference needs one metric"
         )
+    if right.kind != left.kind:
+        raise SightlineError(f"the rule '{rule}' compares questions of two kinds: name the same kind in both terms")
     if right.arm == left.arm:
         raise SightlineError(f"the rule '{rule}' compares arm '{left.arm}' with itself")
 
 
 def _term(text: str, rule: str, metric: Callable[[str], str]) -> tuple[Term, str]:
-    """One ``metric(arm)`` and what follows it; the arm may hold balanced parentheses of its own."""
+    """One ``metric(arm)`` or ``metric(arm, kind)`` and what follows it; the arm may hold balanced parentheses."""
     text = text.strip()
     name, opening, rest = text.partition("(")
     depth, end = 1, -1
@@ -156,7 +161,10 @@ def _term(text: str, rule: str, metric: Callable[[str], str]) -> tuple[Term, str
             break
     if not opening or end < 0:
         raise SightlineError(f"cannot read the rule '{rule}': '{text or rule}' is not metric(arm); {EXAMPLE}")
-    return Term(metric(name.strip()), rest[:end].strip()), rest[end + 1 :].strip()
+    arm, _, kind = (part.strip() for part in rest[:end].rpartition(","))
+    if not re.fullmatch(r"\w+", kind) or not arm:  # a comma of the arm's own stands before an argument
+        arm, kind = rest[:end].strip(), ""
+    return Term(metric(name.strip()), arm, kind), rest[end + 1 :].strip()
 
 
 def find_metric(name: str) -> str:

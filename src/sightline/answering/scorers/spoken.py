@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sightline.answering.answer_scores import cleaned, score_answer
+from sightline.answering.field_outcomes import judge_field, page_texts
 from sightline.answering.scorers.base import SCORERS, Reading, Scorer
 from sightline.core.prefix import Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.row import Column
+from sightline.probes.regions import ANSWER
 
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
@@ -105,6 +107,21 @@ class Generation(SpokenScorer):
 
 RIGHT = 0.5
 """The score from which on an answer counts as right."""
+FIELD_COLUMNS = (
+    Column("outcome", "string", "What became of the value: right, swapped, digit_error, invented, silent; or wrong."),
+    Column("swapped", "bool", "Whether a wrong answer stands elsewhere on the page; null: its texts are not known."),
+    Column("swapped_text", "string", "The text of the page that it is, or stands in."),
+    Column("swapped_box", "list<float64>", "Where that text stands, in fractions of the image."),
+    Column("digit_error", "bool", "Whether it stands nowhere and differs in digits alone, at most half of them."),
+    Column("digits_changed", "int32", "Digits of the accepted answer that are others; null where it has none."),
+    Column("digits_lost", "int32", "Digits that are missing."),
+    Column("digits_added", "int32", "Digits that are too many."),
+    Column("invented", "bool", "Whether a wrong answer stands nowhere on the page and is no digit error."),
+    Column("silent", "bool", "Whether nothing was answered, or that nothing can be read."),
+    Column("character_errors", "float64", "Edit distance to the nearest accepted answer / its length."),
+    Column("confidently_wrong", "bool", "Wrong, with a mean probability of at least 0.9 per token."),
+)
+"""What ``judge_field`` says of an answer."""
 
 
 @SCORERS.register("open")
@@ -128,6 +145,8 @@ class OpenAnswer(SpokenScorer):
         Column("anls", "float64", "DocVQA's: 1 - edit distance / length to the nearest accepted answer, 0 below 0.5."),
         Column("anls_stripped", "float64", "The same with punctuation stripped, as the paper's artifact has it."),
         Column("ocrbench", "bool", "OCRBench's: whether it contains an accepted answer, by the authors' rule."),
+        Column("same_value", "bool", "Of fields: whether it gives the value; amounts by number, dates by their parts."),
+        *FIELD_COLUMNS,
     )
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
 
@@ -137,6 +156,15 @@ class OpenAnswer(SpokenScorer):
     def judge(self, probe: Probe, result: Utterance, arm: str) -> dict[str, Any]:
         answer = cleaned(result.text)
         scores = score_answer(probe.task, answer, probe.answers, probe.kind)
+        field = judge_field(
+            answer,
+            probe.answers,
+            right=scores.score >= RIGHT,
+            loss=result.loss,
+            kind=probe.kind,
+            page=page_texts(probe.extra.get("page")),
+            regions=[box for box, role in zip(probe.regions, probe.roles, strict=False) if role == ANSWER],
+        )
         return {
             "predicted": answer,
             "correct": scores.score >= RIGHT,
@@ -147,4 +175,5 @@ class OpenAnswer(SpokenScorer):
             "cut_off": result.cut_off,
             "answer_loss": result.loss,
             **asdict(scores),
+            **asdict(field),
         }
