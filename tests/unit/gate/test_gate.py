@@ -14,6 +14,7 @@ from sightline.errors import SightlineError
 from sightline.gate.decisions import GatedRun, gate_runs, junit, markdown, run_gate
 from sightline.gate.rules import Term, find_metric, parse_rule, read_rules
 from sightline.rows.run import load_run
+from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_open_run import make_open_run
@@ -34,6 +35,17 @@ def test_rules_are_read() -> None:
     rule = parse_rule("equal(accuracy(scope:0.4:alpha=0,beta=f(1, 2)), accuracy(full), 0.02)")
     assert rule.left.arm == "scope:0.4:alpha=0,beta=f(1, 2)"
     assert (rule.right, rule.margin) == (Term("accuracy", "full"), 0.02)
+    assert parse_rule("swapped(target:0.3, amount) <= 0.01").left == Term("swapped", "target:0.3", "amount")
+
+
+def test_a_rule_about_one_kind_of_question_counts_those_alone(run: Path) -> None:
+    frame = read_source([run]).runs[0].frame
+    own = frame[(frame["arm"] == "full") & (frame["kind"] == frame["kind"].iloc[0])]
+    (outcome,), _ = run_gate(run, [f"accuracy(full, {own['kind'].iloc[0]}) >= 0"], least_n=FEW, draws=DRAWS)
+    assert outcome.n == len(own) < (frame["arm"] == "full").sum()
+    assert outcome.value == own["correct"].mean()
+    with pytest.raises(SightlineError, match="no questions of kind 'amount'"):
+        run_gate(run, ["accuracy(full, amount) >= 0"])
 
 
 @pytest.mark.parametrize(
@@ -46,6 +58,7 @@ def test_rules_are_read() -> None:
         ("posecrr(full) >= 0.5", "did you mean 'pos_ecr'"),
         ("accuracy(a) - hfpr(b) >= 0", "needs one metric"),
         ("accuracy(a) - accuracy(a) >= 0", "with itself"),
+        ("accuracy(a, date) - accuracy(b, total) >= 0", "two kinds"),
         ("accuracy(a) + accuracy(b) >= 0", "after the first term"),
         ("accuracy(a) - accuracy(b) - accuracy(c) >= 0", "too much"),
         ("accuracy(a) >= 1.2.3", "is not a number"),
