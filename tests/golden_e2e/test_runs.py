@@ -28,7 +28,7 @@ from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy, Selection
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors.fastv import FastV
-from sightline.store.marks import unpack_mask
+from sightline.store.shard_files import unpack_mask
 from tests.answers import score_arm
 from tests.golden_e2e.reference import PREFIX, Encoder, Run, arm_of, probes_for, read_runs
 

@@ -35,7 +35,7 @@ from sightline.rows import load_run
 from sightline.rows.picture import TEXTS
 from sightline.rows.source import read_source
 from sightline.statistics.summaries import arm_points, arm_summary
-from sightline.store.marks import unpack_cells, unpack_mask
+from sightline.store.shard_files import unpack_cells, unpack_mask
 from tests.conftest import REPOSITORY
 from tests.integration.conftest import MODELS, TEN_ARMS
 

@@ -29,7 +29,7 @@ from sightline.gate.decisions import run_gate
 from sightline.probes import read_probes, write_probes
 from sightline.report.build import build_report
 from sightline.rows.run import Run, load_run
-from sightline.store.marks import unpack_mask
+from sightline.store.shard_files import unpack_mask
 from tests.integration.test_audit import facts
 
 LEVELS = "0.3/0.5/0.7"

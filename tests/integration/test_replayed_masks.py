@@ -19,7 +19,7 @@ from sightline.errors import SightlineError
 from sightline.probes import read_probes
 from sightline.selectors.masks import Masks
 from sightline.store import RunFolder
-from sightline.store.marks import unpack_cells
+from sightline.store.shard_files import unpack_cells
 
 
 def write(path: Path, probes: Path, kept: list[int]) -> None:

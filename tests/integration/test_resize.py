@@ -26,7 +26,7 @@ from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.rows.images import probe_scales
-from sightline.store.marks import unpack_cells, unpack_mask
+from sightline.store.shard_files import unpack_cells, unpack_mask
 from tests.integration.test_audit import facts
 from tests.integration.test_resume import DONE, command
 from tests.warm_python import run_python

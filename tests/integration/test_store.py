@@ -31,8 +31,8 @@ from sightline.rows import Run, load_run
 from sightline.rows.picture import TEXTS
 from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
-from sightline.store.marks import unpack_mask
 from sightline.store.parts import RunPlace
+from sightline.store.shard_files import unpack_mask
 from sightline.store.verify import verify_folder
 from tests.integration.test_audit import facts
 

@@ -21,9 +21,8 @@ from sightline.core.probe import ORIGINAL
 from sightline.geometry.coverage import Boxes, region_areas
 from sightline.rows.reader import compact_frame, read_probe_records
 from sightline.statistics.arm_rows import as_names, looked_up
-from sightline.store.marks import unpack_cells
 from sightline.store.parts import RunFiles
-from sightline.store.shard_files import Owner, ShardPiece
+from sightline.store.shard_files import Owner, ShardPiece, unpack_cells
 
 KNOWN_BY = ("pixels", "digest")
 """Columns of an image record, each of which makes two images one where it says the same of both."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from sightline.errors import SightlineError
 from sightline.places import Place, is_remote
 from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, write_whole
-from sightline.store.folder import MANIFEST, PROBES, RunFolder, manifest_bytes
+from sightline.store.folder import MANIFEST, PROBES, RunFolder, arm_folder_name, manifest_bytes
 from sightline.store.manifest import model_words
 from sightline.store.parts import RunFiles, open_files
 from sightline.store.shard_files import Owner, ShardFile, ShardPiece, held_shards, pack_groups, pieces, write_pack
@@ -41,7 +41,7 @@ def compact_run(path: Place, out: Place | None = None) -> Compaction:
     before = _sizes(run.folders)
     if out is None:
         for folder in run.folders:
-            _pack_in_place(folder)
+            _pack_in_place(RunFiles(folder.path, folder.manifest()))
         after = _sizes(run.folders)
     else:
         _write_copy(run, out)
@@ -58,23 +58,16 @@ def _sizes(folders: Sequence[RunFolder]) -> list[int]:
     ]
 
 
-def _stocks(folder: RunFolder) -> Iterator[tuple[Owner, list[ShardFile]]]:
-    """The files of every arm, and of every version of the images, with what they must say of themselves."""
-    for arm in folder.manifest()["arms"]:
-        yield folder.owner(arm), folder.files_of_rows(arm)
-    yield from ((folder.owner(), files) for files in _by_version(folder.files_of_images()))
+def _stocks(run: RunFiles) -> Iterator[tuple[Owner, str, list[ShardFile]]]:
+    """The files of every arm, and of every version of the images: what they must say of themselves, their folder."""
+    for arm in run.arms:
+        yield run.owner(arm), f"rows/{arm_folder_name(arm)}", run.files_of_rows(arm)
+    yield from ((run.owner(), "images", files) for files in run.files_of_images())
 
 
-def _by_version(files: Sequence[ShardFile]) -> list[list[ShardFile]]:
-    versions: dict[str, list[ShardFile]] = {}
-    for file in files:
-        versions.setdefault(file.version, []).append(file)
-    return list(versions.values())
-
-
-def _pack_in_place(folder: RunFolder) -> None:
-    model = model_words(folder.manifest())
-    for owner, files in _stocks(folder):
+def _pack_in_place(run: RunFiles) -> None:
+    model = model_words(run.manifest)
+    for owner, _, files in _stocks(run):
         found = pieces(files)
         for group in pack_groups(found, owner):
             if len(group) > 1:
@@ -105,23 +98,12 @@ def _write_copy(run: RunFiles, out: Path) -> None:
     for name in ("rows", "images"):
         make_folder(building / name)
     model = model_words(run.manifest)
-    for arm in run.arms:
-        owner = run.owner(arm)
-        for group in pack_groups(run.pieces(arm), owner):
-            write_pack(group, owner, RunFolder(building).rows_file(arm, 0).parent, model)
-    for found in _versions_of(run.image_pieces()):
-        for group in pack_groups(found, run.owner()):
-            write_pack(group, run.owner(), building / "images", model)
+    for owner, name, files in _stocks(run):
+        for group in pack_groups(pieces(files), owner):
+            write_pack(group, owner, building / name, model)
     with open(run.probe_file, "rb") as probes, whole_file(building / PROBES) as handle:
         shutil.copyfileobj(probes, handle)
     write_whole(building / MANIFEST, manifest_bytes(run.manifest))
     if out.exists():
         out.rmdir()
     os.rename(building, out)
-
-
-def _versions_of(found: Sequence[ShardPiece]) -> list[list[ShardPiece]]:
-    versions: dict[str, list[ShardPiece]] = {}
-    for piece in found:
-        versions.setdefault(piece.file.version, []).append(piece)
-    return list(versions.values())

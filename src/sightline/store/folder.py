@@ -40,9 +40,10 @@ from sightline.store.manifest import (
     settings_difference,
     with_all_values,
 )
-from sightline.store.marks import Mark, write_marked
 from sightline.store.shard_files import (
+    Mark,
     Owner,
+    Problem,
     ShardFile,
     ShardPiece,
     held_of,
@@ -50,6 +51,7 @@ from sightline.store.shard_files import (
     shard_file_name,
     shard_files,
     unpack,
+    write_marked,
 )
 
 MANIFEST = "run.json"
@@ -388,6 +390,20 @@ class RunFolder:
                     )
                 digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return digests
+
+    def damaged_files(self, arms: Iterable[str]) -> list[Problem]:
+        """Files that must not be taken for done, told by their footers: not readable, or of another run, arm or shard.
+
+        Quick enough for every command that goes on with a run; a flipped bit elsewhere is found when rows are read.
+        """
+        shards = int(self.manifest()["shards"])
+        stocks = [(self.owner(arm), self.files_of_rows(arm)) for arm in arms]
+        checked = (
+            owner.check(file, shards, footer_alone=True)
+            for owner, files in (*stocks, (self.owner(), self.files_of_images()))
+            for file in files
+        )
+        return [problem for problem in checked if isinstance(problem, Problem)]
 
     def any_rows(self, arm: str) -> bool:
         """Whether some shard of the arm is finished."""

@@ -46,7 +46,18 @@ class RunFiles:
 
     def pieces(self, arm: str) -> list[ShardPiece]:
         """Where an arm's rows are, in the order of shards, each shard once."""
-        return pieces(file for folder in self.folders for file in folder.files_of_rows(arm))
+        return pieces(self.files_of_rows(arm))
+
+    def files_of_rows(self, arm: str) -> list[ShardFile]:
+        return [file for folder in self.folders for file in folder.files_of_rows(arm)]
+
+    def files_of_images(self) -> list[list[ShardFile]]:
+        """Those of every version of the images."""
+        versions: dict[str, list[ShardFile]] = {}
+        for folder in self.folders:
+            for file in folder.files_of_images():
+                versions.setdefault(file.version, []).append(file)
+        return list(versions.values())
 
     def pieces_of_arms(self, arms: Sequence[str] | None = None) -> Iterator[tuple[ShardPiece, Owner]]:
         """Where the rows of all arms, or of some, are, in the run's order."""
@@ -60,11 +71,7 @@ class RunFiles:
 
     def image_pieces(self) -> list[ShardPiece]:
         """Where image records are, by shard and version."""
-        versions: dict[str, list[ShardFile]] = {}
-        for folder in self.folders:
-            for file in folder.files_of_images():
-                versions.setdefault(file.version, []).append(file)
-        found = (piece for files in versions.values() for piece in pieces(files))
+        found = (piece for files in self.files_of_images() for piece in pieces(files))
         return sorted(found, key=lambda piece: (piece.first, piece.file.path.name))
 
     def finished_shards(self, arm: str) -> set[int]:

@@ -15,7 +15,7 @@ import pandas as pd
 from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry
 from sightline.probes import read_probes
-from sightline.store.marks import pack_mask
+from sightline.store.shard_files import pack_mask
 
 
 @cache

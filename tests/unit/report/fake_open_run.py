@@ -24,7 +24,7 @@ from sightline.core.selection import Budget
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import split_arm
 from sightline.store.folder import RunFolder
-from sightline.store.marks import pack_mask
+from sightline.store.shard_files import pack_mask
 from tests.unit.report.fake_run import COLUMNS, HOSTILE, ROWS, SIZE, _mask, _row, edited_mask, grid_cells
 
 ARMS = (

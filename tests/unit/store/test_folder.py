@@ -20,7 +20,7 @@ from sightline.rows import load_run
 from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
 from sightline.store.folder import arm_folder_name
-from sightline.store.marks import pack_mask, unpack_mask
+from sightline.store.shard_files import pack_mask, unpack_mask
 from sightline.store.verify import verify_folder
 
 MANIFEST: dict[str, Any] = {

@@ -13,9 +13,9 @@ from functools import partial
 from threading import Lock, Thread
 from typing import Any, ClassVar
 
+from sightline.auditing.audit import LAUNCHERS, Job, Launcher
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import CrewMember, Ended, drive
-from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher
 
 TO_END = 15.0
 """Seconds that a worker has to give back what it has begun."""

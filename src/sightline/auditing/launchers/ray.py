@@ -13,9 +13,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
+from sightline.auditing.audit import LAUNCHERS, Job, Launcher
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import CrewMember, Ended, drive
-from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher
 from sightline.auditing.launchers.local import TO_END, threads_for, usable_cores
 from sightline.errors import SightlineError
 from sightline.places.writing import Holder, holder_of
