@@ -50,19 +50,6 @@ def test_a_faster_way_of_running_decides_alike(
     assert "setup_ms" not in manifest(tmp_path / "plain")
 
 
-@pytest.mark.parametrize(("field", "value", "shown"), [("execution", "graph", "eager"), ("batch_images", 2, "1")])
-def test_another_way_of_running_does_not_amend_a_run(config: Any, field: str, value: Any, shown: str) -> None:
-    settings = {"arms": ["full"], "limit": 1}
-    audit(config("llava", **settings))
-    with pytest.raises(SightlineError, match=f"holds a run with {field} {shown}, this command has {value}"):
-        audit(config("llava", **settings, **{field: value}))
-
-
-def test_a_method_inside_the_model_needs_eager_execution(config: Any) -> None:
-    with pytest.raises(SightlineError, match="fastv prunes between layers, which only eager execution does"):
-        audit(config("llava", arms=["full", "fastv:0.5"], execution="compiled"))
-
-
 class Queueing(SelectStep):
     """The select step as it works on a GPU: alike probes in one call, values checked when they are read."""
 

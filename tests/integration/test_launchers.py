@@ -122,12 +122,6 @@ def test_without_ray_the_extra_is_named_before_anything_is_loaded(config: Any, m
         audit(config("llava", model="nowhere", launcher="ray"))
 
 
-@pytest.mark.parametrize("launcher", ["inline", "queue"])
-def test_one_process_takes_no_number_of_workers(config: Any, launcher: str) -> None:
-    with pytest.raises(SightlineError, match="--workers is for --launcher local and ray"):
-        audit(config("llava", model="nowhere", launcher=launcher, workers=2))
-
-
 def test_work_that_fails_twice_is_set_aside_and_the_rest_completes(
     config: Any, touchy: Touchy, mini_probes: Path, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ from sightline.probes import read_probes, write_probes
 from sightline.report.build import build_report
 from sightline.rows.run import Run, load_run
 from sightline.store.shard_files import unpack_mask
-from tests.integration.test_audit import facts
+from tests.integration.conftest import facts
 
 LEVELS = "0.3/0.5/0.7"
 SATURATION = f"policy:evidence_saturation:target_grid:{LEVELS}:mass=0.8"

@@ -34,7 +34,7 @@ from sightline.store.compaction import compact_run
 from sightline.store.parts import RunPlace
 from sightline.store.shard_files import unpack_mask
 from sightline.store.verify import verify_folder
-from tests.integration.test_audit import facts
+from tests.integration.conftest import facts
 
 ARMS = ["full", "grid:0.3", "full+blank"]
 
@@ -169,13 +169,6 @@ def test_parts_give_the_rows_and_the_figures_of_an_undivided_run(config: Any, tm
         assert (tmp_path / "a" / "tables" / name).read_text() == (tmp_path / "b" / "tables" / name).read_text(), name
 
 
-def test_a_part_that_is_empty_or_none_is_refused(config: Any) -> None:
-    with pytest.raises(SightlineError, match="--part 4/4: the run has 3 shards, so that this part is empty"):
-        audit(config("llava", shard_images=1, part="4/4"))
-    with pytest.raises(ValueError, match="there is no part 3/2"):
-        config("llava", part="3/2")
-
-
 def test_the_rest_of_a_run_may_be_added_to_a_part(config: Any, tmp_path: Path) -> None:
     settings = config("llava", arms=["full"], shard_images=1)
     audit(settings.model_copy(update={"part": "2/2"}))
@@ -280,12 +273,6 @@ def test_rows_do_not_depend_on_the_launcher(config: Any, tmp_path: Path, monkeyp
     assert Backwards.handed_out[0].startswith("1 ")
     assert len(set(Backwards.handed_out)) == len(Backwards.handed_out) == 2 * 9
     assert there.drop_columns(list(TIME_COLUMNS)).equals(here.drop_columns(list(TIME_COLUMNS)))
-
-
-@pytest.mark.parametrize(("field", "known"), [("launcher", "inline"), ("scorer", "yes_no")])
-def test_an_unknown_one_is_refused_before_any_work(config: Any, field: str, known: str) -> None:
-    with pytest.raises(SightlineError, match=f"unknown {field} 'nonsense'.*{known}"):
-        audit(config("llava", **{field: "nonsense"}, model="nowhere"))
 
 
 def test_another_scorer_brings_its_own_columns(config: Any) -> None:

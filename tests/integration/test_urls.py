@@ -19,8 +19,7 @@ from sightline.places import place
 from sightline.report.build import build_report
 from sightline.rows import load_run
 from sightline.store.leases import FolderAccess
-from tests.integration.test_audit import facts
-from tests.integration.test_resume import command
+from tests.integration.conftest import command, facts
 from tests.object_store import Store
 from tests.warm_python import Popen, run_python
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
+from pydantic import BaseModel, Field
 
 from sightline.commands.options import file_option, with_options
 from sightline.commands.probe_evidence import (
@@ -17,6 +18,7 @@ from sightline.commands.probe_evidence import (
     ProbesArgument,
     add_commands,
 )
+from sightline.core.flags import Flag
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -42,11 +44,33 @@ OutPrefixOption = Annotated[
 ]
 
 
+class WordOptions(BaseModel):
+    """Which words hard pairs ask for, and how they are drawn: fields of ``HardPairRules``."""
+
+    version: Annotated[
+        Literal["development-v1", "confirmation-v2", "strict-v3"] | None,
+        Flag(shown="confirmation-v2; with --lines strict-v3"),
+    ] = Field(None, description="How decoys are made.")
+    seed: int = Field(17, description="Seed of all draws.")
+    shuffle_images: Annotated[bool, Flag(name="--shuffle-images/--no-shuffle-images")] = Field(
+        False, description="Visit images at random."
+    )
+    min_length: int = Field(4, description="Fewest characters of a word.")
+    max_length: int = Field(18, description="Most characters of a word.")
+    min_area: float = Field(5e-5, description="Smallest box, as a fraction of the image area.")
+    max_area: float = Field(1.2e-3, description="Largest box, as a fraction of the image area.")
+    pool: int = Field(8, description="Draw among so many smallest candidates.")
+    max_symbol_share: float = Field(0.35, description="Largest share of characters other than letters and digits.")
+    unique: bool = Field(True, description="The word occurs once in its image.")
+    negatives: bool = Field(True, description="Add a near miss to every word.")
+
+
 @app.command(cls=ListsFormats)
 @with_options
 def build(
     out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],
     reading: AnnotationOptions,
+    words: WordOptions,
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", help="The annotations; several are shards of one data set.", show_default=False),
@@ -61,11 +85,6 @@ def build(
         bool,
         typer.Option("--check-images/--no-check-images", help="Every image used must exist and have its stated size."),
     ] = True,
-    version: Annotated[
-        Literal["development-v1", "confirmation-v2", "strict-v3"] | None,
-        typer.Option(help="How decoys are made.", show_default="confirmation-v2; with --lines strict-v3"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 17,
     limit_images: Annotated[
         int | None,
         typer.Option(
@@ -76,24 +95,9 @@ def build(
             show_default="500; of open questions all",
         ),
     ] = None,
-    shuffle_images: Annotated[
-        bool, typer.Option("--shuffle-images/--no-shuffle-images", help="Visit images at random.")
-    ] = False,
     exclude: Annotated[
         list[Path] | None, typer.Option(help="Leave out the images of a probe file, or of a list of ids. Repeatable.")
     ] = None,
-    min_length: Annotated[int, typer.Option(help="Fewest characters of a word.")] = 4,
-    max_length: Annotated[int, typer.Option(help="Most characters of a word.")] = 18,
-    min_area: Annotated[float, typer.Option(help="Smallest box, as a fraction of the image area.")] = 5e-5,
-    max_area: Annotated[float, typer.Option(help="Largest box, as a fraction of the image area.")] = 1.2e-3,
-    pool: Annotated[int, typer.Option(help="Draw among so many smallest candidates.")] = 8,
-    max_symbol_share: Annotated[
-        float, typer.Option(help="Largest share of characters other than letters and digits.")
-    ] = 0.35,
-    unique: Annotated[bool, typer.Option("--unique/--no-unique", help="The word occurs once in its image.")] = True,
-    negatives: Annotated[
-        bool, typer.Option("--negatives/--no-negatives", help="Add a near miss to every word.")
-    ] = True,
     sample: Annotated[
         int | None, typer.Option(min=1, help="Given questions: draw so many of each kind (OCRBench: 10, --seed 29).")
     ] = None,
@@ -115,18 +119,9 @@ def build(
     from sightline.probes.probe_file import read_image_ids
 
     rules = HardPairRules(
-        version=version or ("strict-v3" if reading.lines else "confirmation-v2"),
-        seed=seed,
+        **words.model_dump(exclude={"version"}),
+        version=words.version or ("strict-v3" if reading.lines else "confirmation-v2"),
         limit_images=(500 if limit_images is None else limit_images) or None,
-        shuffle_images=shuffle_images,
-        min_length=min_length,
-        max_length=max_length,
-        min_area=min_area,
-        max_area=max_area,
-        pool=pool,
-        max_symbol_share=max_symbol_share,
-        unique=unique,
-        negatives=negatives,
         lines=reading.lines,
     )
     excluded = frozenset[str]().union(*(read_image_ids(path) for path in exclude or []))

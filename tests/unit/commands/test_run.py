@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
@@ -103,18 +101,6 @@ def test_help_shows_panels_defaults_and_what_is_required() -> None:
         assert words in page
     assert page.count("Required.") == 5
     assert "--max-pixels" not in page
-
-
-def test_help_of_run_does_not_import_torch() -> None:
-    code = (
-        "import sys; sys.argv = ['sightline', 'run', '--help']\n"
-        "from sightline.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "--image-option" in done.stdout
 
 
 def test_flags_become_the_config(audited: list[AuditConfig]) -> None:
