@@ -194,25 +194,23 @@ class SelectStep:
         return selected
 
     @torch.inference_mode()
-    def scores(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> np.ndarray:
-        """(N,) float64, what the arm's selector, which must be a scored one, ranks tokens by; waits for the device."""
-        signals = {name: self.signal(name, encoded, probe)[0] for name in arm.selector.needs}
-        view = on_cpu(self._view(encoded, prompt, probe, arm, signals))
-        with on_behalf_of(arm.selector.name):
-            found: np.ndarray = cast(Scored, arm.selector).scores(view).double().cpu().numpy()
-        return found
+    def scores(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm, *, by_part: bool = False) -> np.ndarray:
+        """(N,) float64, what the arm's selector, which must be a scored one, ranks tokens by; waits for the device.
 
-    @torch.inference_mode()
-    def kept_scores(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> np.ndarray | None:
-        """(N,) float64, what a scored selector ranked tokens by, each tile for itself where the budget is a tile's."""
-        selector = arm.selector
-        if not self.keeps_scores or not isinstance(selector, Scored):
-            return None
-        signals = {name: self.signal(name, encoded, probe)[0] for name in selector.needs}
+        ``by_part``: each tile for itself where the budget is a tile's.
+        """
+        selector = cast(Scored, arm.selector)
+        signals = {name: self.signal(name, encoded, probe)[0] for name in arm.selector.needs}
         view = self._view(encoded, prompt, probe, arm, signals)
-        parts = [on_cpu(part.of(view)) for part in parts_of(encoded.layout, arm.budget)]
-        with on_behalf_of(selector.name):
-            return np.concatenate([selector.scores(part).double().cpu().numpy() for part in parts])
+        views = [part.of(view) for part in parts_of(encoded.layout, arm.budget)] if by_part else [view]
+        with on_behalf_of(arm.selector.name):
+            return np.concatenate([selector.scores(on_cpu(part)).double().cpu().numpy() for part in views])
+
+    def kept_scores(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> np.ndarray | None:
+        """The same for whoever keeps them; None where a selector ranks nothing or nobody asked."""
+        if not self.keeps_scores or not isinstance(arm.selector, Scored):
+            return None
+        return self.scores(encoded, prompt, probe, arm, by_part=True)
 
     def signal(self, name: str, encoded: Encoded, probe: Probe) -> tuple[Tensor, Elapsed]:
         """The tensor and what computing it took. Those of an image are kept with it and serve every probe and arm."""

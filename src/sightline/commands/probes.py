@@ -20,11 +20,11 @@ from sightline.commands.probe_evidence import (
 )
 from sightline.core.flags import Flag
 from sightline.errors import SightlineError
+from sightline.progress import say
 
 if TYPE_CHECKING:
     from sightline.core.probe import Probe
     from sightline.probes import HardPairRules, Ingest, ProbeSet
-    from sightline.progress import SafeConsole
 
 T = TypeVar("T")
 
@@ -130,8 +130,7 @@ def build(
     asks_open = any(probe.is_open for probe in ingest.probes)
     if asks_open and limit_images is None:
         rules = replace(rules, limit_images=None)
-    console = _console()
-    _say(console, "read", ", ".join(ingest.counts.notes()))
+    _say("read", ", ".join(ingest.counts.notes()))
     images = reading.images or ingest.images
     if check_images and images is None and ingest.packed is not None:
         raise SightlineError(f"{read[0]} holds the images; say with --images where they are to be unpacked")
@@ -166,14 +165,14 @@ def build(
         image_prefix=image_prefix,
     )
     if ingest.packed is not None and images is not None:
-        _say(console, "unpacked", f"{unpacked} of {len(written.images)} images into {images}")
+        _say("unpacked", f"{unpacked} of {len(written.images)} images into {images}")
     elif reading.images is None and images is not None:
-        _say(console, "images", str(images))
-    _say(console, "built", _build_line(written, said.notes, rules.limit_images or 0))
+        _say("images", str(images))
+    _say("built", _build_line(written, said.notes, rules.limit_images or 0))
     if said.shortage:
-        _say(console, "no candidate", said.shortage)
-    _say(console, "wrote", str(out))
-    _say(console, "digest", written.digest)
+        _say("no candidate", said.shortage)
+    _say("wrote", str(out))
+    _say("digest", written.digest)
 
 
 def _given_files(files: list[Path] | None, annotations: Path | None) -> list[Path]:
@@ -261,9 +260,8 @@ def regions(
 
     ingest = reading.read(annotations)
     write_regions(out, ingest.records, layout=layout or reading.usual_layout, image_prefix=image_prefix)
-    console = _console()
-    _say(console, "read", ", ".join(ingest.counts.notes()))
-    _say(console, "wrote", str(out))
+    _say("read", ", ".join(ingest.counts.notes()))
+    _say("wrote", str(out))
 
 
 @app.command()
@@ -271,15 +269,14 @@ def formats() -> None:
     """List the annotation formats and their options, with defaults in brackets."""
     from sightline.probes.formats.base import FORMATS, options_of
 
-    console = _console()
     for name, kind in FORMATS.items():
-        _say(console, name, kind.description)
+        _say(name, kind.description)
         for option, said in options_of(kind).items():
             default = getattr(kind, option, None)
             usual = "" if default is None else f" [{default!r}]"
-            _say(console, "", f"{said.flag:<30} {said.help}{usual}")
+            _say("", f"{said.flag:<30} {said.help}{usual}")
     for reason in FORMATS.broken().values():
-        console.print(f"broken: {reason}", markup=False, highlight=False, soft_wrap=True)
+        say(f"broken: {reason}")
 
 
 @app.command(cls=ListsFormats)
@@ -295,17 +292,17 @@ def audit(
     from sightline.core.table import print_rows
     from sightline.probes import audit_negatives, read_probes
     from sightline.probes.lexical_audit import headline, write_audit
+    from sightline.progress import SafeConsole
 
     found = read_probes(probes, image_prefix=image_prefix)
     ingest = reading.read(regions)
     result = audit_negatives(found.probes, ingest.records)
-    console = _console()
-    print_rows(console, ("negatives", str(len(result.findings))), headline(result), title="Lexical audit")
+    print_rows(SafeConsole(), ("negatives", str(len(result.findings))), headline(result), title="Lexical audit")
     for finding in result.suspicious[:10]:
         words = f"{_printable(finding.probe.source_text)} -> {_printable(finding.probe.target_text)}"
-        _say(console, "look at", f"{finding.probe.id}  {words}  ({', '.join(finding.reasons)})")
+        _say("look at", f"{finding.probe.id}  {words}  ({', '.join(finding.reasons)})")
     for path in write_audit(out, result) if out else []:
-        _say(console, "wrote", str(path))
+        _say("wrote", str(path))
 
 
 @app.command()
@@ -329,16 +326,15 @@ def split(
     if rule == "md5" and dev_buckets != 5:
         raise SightlineError("--hash md5 halves the set; --dev-buckets is for --hash sha1")
     found = read_probes(probes, image_prefix=image_prefix)
-    console = _console()
     for side, part in split_probes(found.probes, group_by=group_by, dev_buckets=dev_buckets, rule=rule).items():
-        _say(console, side, f"{len(part)} probes, {len(ProbeSet(part).image_ids)} images")
+        _say(side, f"{len(part)} probes, {len(ProbeSet(part).image_ids)} images")
         if out is not None:
             how: dict[str, Any] = {"side": side, "group_by": group_by, "dev_buckets": dev_buckets, "of": found.digest}
             if rule != "sha1":
                 how["hash"] = rule
             construction = {**found.construction, "split": how}
             write_probes(out / f"{side}.jsonl", part, construction=construction, source=found.source)
-            _say(console, "wrote", str(out / f"{side}.jsonl"))
+            _say("wrote", str(out / f"{side}.jsonl"))
 
 
 @app.command()
@@ -353,10 +349,9 @@ def lock(
 
     found = read_probes(probes, image_prefix=image_prefix)
     path = lock_probes(probes, found, images=_image_digests(found, images), replace=replace)
-    console = _console()
-    _say(console, "locked", f"{len(found)} probes" + (f", {len(found.images)} images" if images else ""))
-    _say(console, "digest", found.digest)
-    _say(console, "wrote", str(path))
+    _say("locked", f"{len(found)} probes" + (f", {len(found.images)} images" if images else ""))
+    _say("digest", found.digest)
+    _say("wrote", str(path))
 
 
 @app.command()
@@ -376,11 +371,10 @@ def verify(probes: ProbesArgument, images: ImagesOption = None, image_prefix: Pr
         read_probes(probes, image_prefix=image_prefix)
     elif found.layout == "artifact":
         raise SightlineError(f"{probes} has neither a lock nor a digest to verify against; lock it first")
-    console = _console()
-    _say(console, "intact", f"{len(found)} probes {'as locked' if locked else 'as in their digest'}")
+    _say("intact", f"{len(found)} probes {'as locked' if locked else 'as in their digest'}")
     if images:
-        _say(console, "images", f"{len(digests)} present, {compared} of them compared with the lock")
-    _say(console, "digest", found.digest)
+        _say("images", f"{len(digests)} present, {compared} of them compared with the lock")
+    _say("digest", found.digest)
 
 
 @app.command()
@@ -395,19 +389,18 @@ def show(
     from sightline.probes import read_probes
 
     found = read_probes(probes, image_prefix=image_prefix)
-    console = _console()
-    _say(console, "probes", f"{len(found)} ({_label_counts(found)})")
-    _say(console, "images", str(len(found.image_ids)))
+    _say("probes", f"{len(found)} ({_label_counts(found)})")
+    _say("images", str(len(found.image_ids)))
     for name, values in (("kinds", (p.kind for p in found.probes)), ("views", (p.view for p in found.probes))):
-        _say(console, name, ", ".join(f"{count} {_printable(value)}" for value, count in Counter(values).items()))
-    _say(console, "layout", found.layout)
-    _say(console, "digest", found.digest)
+        _say(name, ", ".join(f"{count} {_printable(value)}" for value, count in Counter(values).items()))
+    _say("layout", found.layout)
+    _say("digest", found.digest)
     for name in ("construction", "source"):
         for key, value in getattr(found, name).items():
-            _say(console, name, _printable(f"{key} = {value}"))
+            _say(name, _printable(f"{key} = {value}"))
     for probe in found.probes[:examples]:
         answer = f"  {probe.answers[0]}" if probe.is_open else ""
-        _say(console, probe.label, _printable(f"{probe.question}{answer}  [{probe.id}]"))
+        _say(probe.label, _printable(f"{probe.question}{answer}  [{probe.id}]"))
 
 
 add_commands(app)
@@ -445,16 +438,12 @@ def _digest_of(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _console() -> SafeConsole:
-    from sightline.progress import SafeConsole
-
-    return SafeConsole()
-
-
-def _say(console: SafeConsole, label: str, text: str) -> None:
+def _say(label: str, text: str) -> None:
     from rich.text import Text
 
-    console.print(Text.assemble((f"{label:<13}", "bold"), text), soft_wrap=True)
+    from sightline.progress import SafeConsole
+
+    SafeConsole().print(Text.assemble((f"{label:<13}", "bold"), text), soft_wrap=True)
 
 
 def _printable(text: str) -> str:
