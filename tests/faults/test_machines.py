@@ -161,6 +161,8 @@ def test_a_driver_is_refused_while_another_writes(
     refused = started(small, second).done()
     assert refused.returncode == 2
     (line,) = (line for line in refused.stderr.splitlines() if "is being written by" in line)
+    if first != "local":
+        assert f"process {begun.pid} on" in line
     assert re.search(r"process \d+ on \S+, since .*--launcher queue", line), line
     assert begun.done().returncode == 0
     assert equals_undisturbed(small)
@@ -180,5 +182,6 @@ def test_one_that_comes_after_a_kill_goes_on_at_once(small: AuditConfig, equals_
     wait_until(lambda: row_files(small) >= 1 or not begun.runs)
     begun.signal(9)
     begun.done()
+    assert list(small.out.glob("leases/driver.*")), "a kill gives nothing back"
     assert started(small, "inline").done().returncode == 0
     assert equals_undisturbed(small)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,27 +41,28 @@ def mini_probes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def make_config(data: Path, probes: Path, out: Path, model: str, /, **changes: Any) -> AuditConfig:
+    """A quick configuration on the mini set."""
+    settings: dict[str, Any] = {
+        "model": str(data / "tiny" / model),
+        "probes": probes,
+        "images": data / "mini_textocr",
+        "out": out,
+        "arms": ["full", "target:0.3", "random:0.3"],
+        "device": "cpu",
+        "dtype": "float32",
+        "limit": 3,
+        "matched_controls": False,
+        **changes,
+        "image_options": {**SMALL[model], **changes.get("image_options", {})},
+    }
+    return AuditConfig(**settings)
+
+
 @pytest.fixture
 def config(data: Path, mini_probes: Path, tmp_path: Path) -> Any:
     """``config("llava", arms=[...], limit=2)`` -> a quick AuditConfig on the mini set."""
-
-    def make(model: str, /, **changes: Any) -> AuditConfig:
-        settings: dict[str, Any] = {
-            "model": str(data / "tiny" / model),
-            "probes": mini_probes,
-            "images": data / "mini_textocr",
-            "out": tmp_path / "run",
-            "arms": ["full", "target:0.3", "random:0.3"],
-            "device": "cpu",
-            "dtype": "float32",
-            "limit": 3,
-            "matched_controls": False,
-            **changes,
-            "image_options": {**SMALL[model], **changes.get("image_options", {})},
-        }
-        return AuditConfig(**settings)
-
-    return make
+    return partial(make_config, data, mini_probes, tmp_path / "run")
 
 
 def facts(frame: pd.DataFrame) -> pd.DataFrame:

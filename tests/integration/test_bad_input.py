@@ -584,12 +584,20 @@ def test_line_ends_that_only_unicode_knows_may_stand_in_a_question(config: Any, 
     assert done.exit_code == 0, done.exception
 
 
-def test_a_budget_of_more_tokens_than_there_are_is_noted(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    run = audit(config("llava", arms=["center:100000t"], limit=2))
-    assert set(run.frame()["keep"]) == {1.0}
+@pytest.mark.parametrize(
+    ("model", "arm", "why"),
+    [
+        ("llava", "center:100000t", "its budget is larger"),
+        ("internvl", "random:5000t/tile", "no tile has more than its budget"),
+    ],
+)
+def test_a_budget_of_more_tokens_than_there_are_is_noted(
+    config: Any, capsys: pytest.CaptureFixture[str], model: str, arm: str, why: str
+) -> None:
+    frame = audit(config(model, arms=[arm], limit=1)).frame()
+    assert set(frame["keep"]) == {1.0}
     notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note:")]
-    n = run.frame()["n_tokens"].iloc[0]
-    assert notes == [f"note: center:100000t keeps all {n} tokens of an image: its budget is larger"]
+    assert notes == [f"note: {arm} keeps all {frame['n_tokens'].iloc[0]} tokens of an image: {why}"]
 
 
 def test_controls_that_nobody_named_are_announced_once(config: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from sightline.gate.decisions import run_gate
 from sightline.probes.probe_file import ProbeSet, write_probes
 from sightline.rows import Run
 from sightline.rows.source import read_source
-from tests.integration.conftest import facts, refused
+from tests.integration.conftest import facts, make_config, refused
 
 ARMS = ["full", "target:0.4", "target_grid:0.4:score=focus", "fastv:0.5"]
 QUESTIONS = (
@@ -51,25 +51,28 @@ def questions(data: Path) -> list[Probe]:
     ]
 
 
-@pytest.fixture
-def audited(config: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+@pytest.fixture(scope="module")
+def audited(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     """Audits probes with a tiny checkpoint, each time into a folder of its own unless one is named."""
 
     def run(probes: Sequence[Probe], arms: Sequence[str] = ARMS, **settings: Any) -> Run:
         folder = settings.pop("folder", None) or tmp_path_factory.mktemp("open")
         write_probes(folder / "probes.jsonl", ProbeSet(tuple(probes)))
-        where = {"probes": folder / "probes.jsonl", "out": folder / "run"}
-        return audit(config("qwen3vl", **where, arms=list(arms), **settings))
+        asked = {"arms": list(arms), "image_options": {"max_pixels": 50176}, **settings}
+        return audit(make_config(data, folder / "probes.jsonl", folder / "run", "qwen3vl", **asked))
 
     return run
 
 
-def test_rows_of_open_questions_have_answer_score_and_coverage(
-    audited: Callable[..., Run], questions: list[Probe]
-) -> None:
-    run = audited(questions)
-    frame = run.frame()
-    assert run.manifest["scorer"] == "open"
+@pytest.fixture(scope="module")
+def usual(audited: Callable[..., Run], questions: list[Probe]) -> Run:
+    """The questions under all arms."""
+    return audited(questions)
+
+
+def test_rows_of_open_questions_have_answer_score_and_coverage(usual: Run, questions: list[Probe]) -> None:
+    frame = usual.frame()
+    assert usual.manifest["scorer"] == "open"
     assert len(frame) == len(ARMS) * len(questions)
     assert set(frame["label"]) == {"open"}
     assert (frame["answer_tokens"] <= 32).all()
@@ -80,14 +83,18 @@ def test_rows_of_open_questions_have_answer_score_and_coverage(
     assert frame["worst_region"].notna().all()
 
 
-def test_an_arm_answers_alike_whichever_other_arms_run(audited: Callable[..., Run], questions: list[Probe]) -> None:
-    together = facts(audited(questions).frame())
+def test_an_arm_answers_alike_whichever_other_arms_run(
+    audited: Callable[..., Run], questions: list[Probe], usual: Run
+) -> None:
+    together = facts(usual.frame())
     apart = facts(pd.concat([audited(questions, [arm]).frame() for arm in ARMS[:3]]))
     same = together[together["arm"].isin(ARMS[:3])].reset_index(drop=True)
     pd.testing.assert_frame_equal(same, apart)
 
 
-def test_selectors_know_nothing_of_answers_and_regions(audited: Callable[..., Run], questions: list[Probe]) -> None:
+def test_selectors_know_nothing_of_answers_and_regions(
+    audited: Callable[..., Run], questions: list[Probe], usual: Run
+) -> None:
     """With other answers, decoys, roles and regions every arm keeps the same tokens and says the same."""
     other = [
         replace(
@@ -96,7 +103,7 @@ def test_selectors_know_nothing_of_answers_and_regions(audited: Callable[..., Ru
         for probe in questions
     ]
     columns = ["arm", "probe_id", "kept_mask", "answer"]
-    one, two = (facts(audited(probes).frame())[columns] for probes in (questions, other))
+    one, two = (facts(run.frame())[columns] for run in (usual, audited(other)))
     pd.testing.assert_frame_equal(one, two)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,43 +24,11 @@ from sightline.store.verify import verify_folder
 from tests.changed_run import edited
 from tests.integration import conftest
 from tests.integration.conftest import MODELS, TEN_ARMS, command, killed_and_resumed
-from tests.warm_python import run_python
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_killed_and_resumed_rows_are_identical(config: Any, model: str) -> None:
     killed_and_resumed(config(model, arms=TEN_ARMS, limit=6, shard_images=1))
-
-
-WHILE_AUDITING = """
-import os, signal, sys
-from sightline.cli import main
-from sightline.store import folder
-
-plain, number = folder.RunFolder.write_rows, int(sys.argv.pop(1))
-
-def written_then_stopped(*arguments):
-    plain(*arguments)
-    os.kill(os.getpid(), number)
-
-folder.RunFolder.write_rows = written_then_stopped
-main()
-"""
-"""The command line, which gets a signal when its first rows are written."""
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
-)
-def test_a_stopped_run_says_how_to_go_on_and_goes_on(config: Any, number: int, code: int, how: str) -> None:
-    settings = config("llava", arms=["full", "center:0.3"], limit=2, shard_images=1)
-    done = run_python(["-c", WHILE_AUDITING, str(int(number)), *command(settings)[2:]])
-    assert done.returncode == code
-    assert "Traceback" not in done.stderr
-    line = f"{how}; finished shards are kept, run the same command to go on"
-    assert done.stderr.strip().splitlines()[-1] == line
-    assert list(settings.out.glob("rows/*/*.parquet")), "what was finished is kept"
-    assert audit(settings).missing == 0
 
 
 def test_another_command_that_is_stopped_promises_nothing(tmp_path: Path) -> None:
@@ -86,26 +53,33 @@ def without_times(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
     return frame[frame["arm"] == arm].drop(columns=list(TIME_COLUMNS)).reset_index(drop=True).convert_dtypes()
 
 
+TILES = {"arms": ["tome:0.5/tile:metric=tokens"], "image_options": {"min_tiles": 2}}
+CASCADE = "policy:answer_stability:target_grid:0.3/0.5/0.7"
+
+
 @pytest.mark.parametrize(
-    ("settings", "recorded", "later"),
+    ("model", "settings", "recorded", "later"),
     [
-        ({"arms": ["random:0.3"]}, "random:0.3", {"seed": 13}),
-        ({"arms": ["shuffled:0.3"], "seed": 5}, "shuffled:0.3:seed=5", {"seed": 13}),
-        ({"arms": ["protected:0.3:score=target"], "profile": "artifact"}, "protected:0.3", {}),
-        ({"arms": ["protected:0.3:score=prompt"]}, "protected:0.3:score=prompt", {}),
+        ("llava", {"arms": ["random:0.3"]}, "random:0.3", {"seed": 13}),
+        ("llava", {"arms": ["shuffled:0.3"], "seed": 5}, "shuffled:0.3:seed=5", {"seed": 13}),
+        ("llava", {"arms": ["protected:0.3:score=target"], "profile": "artifact"}, "protected:0.3", {}),
+        ("llava", {"arms": ["protected:0.3:score=prompt"]}, "protected:0.3:score=prompt", {}),
+        ("internvl", TILES, "tome:0.5/tile:metric=tokens", {}),
+        ("internvl", {**TILES, "arms": ["random:6t/tile"]}, "random:6t/tile", {}),
+        ("qwen3vl", {"arms": [CASCADE]}, CASCADE, {}),
     ],
-    ids=["seed", "named-seed", "artifact", "argument"],
+    ids=["seed", "named-seed", "artifact", "argument", "merged-tiles", "drawn-tiles", "policy"],
 )
 def test_a_missing_shard_of_a_recorded_arm_is_filled_as_it_was(
-    config: Any, settings: dict[str, Any], recorded: str, later: dict[str, Any]
+    config: Any, model: str, settings: dict[str, Any], recorded: str, later: dict[str, Any]
 ) -> None:
     settings = {**settings, "limit": 2, "shard_images": 1}
-    first = audit(config("llava", **settings))
+    first = audit(config(model, **settings))
     before = without_times(first.frame(), recorded)
     assert first.arms == [recorded]
     assert len(before) == 4
     RunFolder(first.path).rows_file(recorded, 1).unlink()
-    amended = audit(config("llava", **{**settings, **later, "arms": ["full"]}))
+    amended = audit(config(model, **{**settings, **later, "arms": ["full"]}))
     assert amended.arms == [recorded, "full"]
     assert amended.missing == 0
     pd.testing.assert_frame_equal(without_times(amended.frame(), recorded), before)

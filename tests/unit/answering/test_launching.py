@@ -157,24 +157,6 @@ def test_merged_tokens_bring_their_lineage() -> None:
     assert plain.tolist() == [False, True, False]
 
 
-def test_out_of_memory_while_launching_still_halves(
-    subject: Subject, images: list[Encoded], probes: list[Probe], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arm = parse_arm("target:0.3")
-    expected = score_arm(subject.step, arm, probes, images, "preserve", 100_000)
-    launch = subject.backbone.language.launch
-
-    def scarce(group: Sequence[Any], cutter: Any = None) -> Any:
-        if len(group) > 2:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return launch(group, cutter)
-
-    monkeypatch.setattr(subject.backbone.language, "launch", scarce)
-    scored = launch_arm(subject.step, arm, probes, images, "preserve", 100_000)()
-    for ours, plain in zip(scored, expected, strict=True):
-        assert ours.answer.loss_yes == pytest.approx(plain.answer.loss_yes, abs=1e-5)
-
-
 def test_values_for_the_device_are_whole_numbers_or_tensors() -> None:
     cpu = torch.device("cpu")
     assert on_device([3, 1], cpu).dtype == torch.long
