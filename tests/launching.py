@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from sightline.auditing.config import AuditConfig, flag_of
+from sightline import AuditConfig, load_run
+from sightline.auditing.config import flag_of
 from sightline.core.row import TIME_COLUMNS
-from sightline.rows import load_run
 from tests.conftest import REPOSITORY
 from tests.warm_python import Popen
 

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.auditing.config import AuditConfig
-from sightline.rows import load_run
+from sightline import AuditConfig, load_run
 from tests.faults.processes import Command, computes, row_files
 from tests.integration.conftest import facts
 from tests.launching import wait_until

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.auditing.config import AuditConfig
-from sightline.rows import load_run
+from sightline import AuditConfig, load_run
 from tests.faults.conftest import Disk
 from tests.faults.killing import SLOW, each_launcher, killed_in_the_middle, settings_files, started
 from tests.faults.processes import row_files

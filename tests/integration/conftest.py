@@ -11,13 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
+from sightline import AuditConfig, Run, SightlineError, audit
 from sightline.backbones.base import Backbone
 from sightline.core.row import TIME_COLUMNS
-from sightline.errors import SightlineError
 from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
-from sightline.rows import Run
 from tests.launching import words_of
 from tests.warm_python import run_python
 

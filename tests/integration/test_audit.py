@@ -19,17 +19,15 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import sightline
+from sightline import SightlineError, audit, load_run, read_probes
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.auditing import worker
-from sightline.auditing.audit import audit
 from sightline.auditing.loop import PREVIEW_SIDE
 from sightline.backbones.qwen3_vl import Qwen3VL
 from sightline.cli import app
 from sightline.commands.run import print_summary
 from sightline.core.row import row_schema
-from sightline.errors import SightlineError
-from sightline.probes import images, read_probes, write_probes
-from sightline.rows import load_run
+from sightline.probes import images, write_probes
 from sightline.rows.picture import TEXTS
 from sightline.rows.source import read_source
 from sightline.statistics.summaries import arm_points, arm_summary

@@ -18,16 +18,11 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from sightline import cli
-from sightline.auditing.audit import audit
+from sightline import SELECTORS, Selection, Selector, SightlineError, TokenView, audit, cli, load_run
 from sightline.backbones.general import General
 from sightline.backbones.language import LanguageModel
 from sightline.boxes.sources import BOX_SOURCES
-from sightline.core.selection import Selection, Selector, TokenView
-from sightline.errors import SightlineError
-from sightline.rows import load_run
 from sightline.rows.source import read_source
-from sightline.selectors import SELECTORS
 from sightline.store import RunFolder
 from tests.changed_run import edited
 from tests.integration.conftest import command, facts, refused

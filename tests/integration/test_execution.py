@@ -11,14 +11,12 @@ import pandas as pd
 import pytest
 import torch
 
+from sightline import Selection, SightlineError, audit
 from sightline.answering.answerer import Answerer
 from sightline.answering.select_step import SelectStep
-from sightline.auditing.audit import audit
 from sightline.auditing.launchers.here import Inline
 from sightline.backbones.base import Backbone
 from sightline.core.row import TIME_COLUMNS
-from sightline.core.selection import Selection
-from sightline.errors import SightlineError
 from sightline.selectors.grid import Grid
 from sightline.store import RunFolder
 from tests.clock import Clock

@@ -11,11 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
-from sightline.errors import SightlineError
-from sightline.rows import load_run
-from sightline.selectors import SELECTORS
+from sightline import SELECTORS, AuditConfig, SightlineError, audit, load_run
 from tests.integration.conftest import MODELS
 from tests.launching import (
     TOUCHY,

@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
-from sightline.core.selection import Selection, Selector, TokenView
-from sightline.selectors import SELECTORS
+from sightline import SELECTORS, AuditConfig, Selection, Selector, TokenView, audit
 from tests.integration.conftest import killed_and_resumed
 
 GENERAL = [

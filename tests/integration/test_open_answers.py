@@ -10,14 +10,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.auditing.audit import audit
-from sightline.backbones import load_backbone
+from sightline import Probe, Run, audit, load_backbone
 from sightline.backbones.prompting import OPEN_INSTRUCTION
 from sightline.commands.run import print_summary
-from sightline.core.probe import Probe
 from sightline.gate.decisions import run_gate
 from sightline.probes.probe_file import ProbeSet, write_probes
-from sightline.rows import Run
 from sightline.rows.source import read_source
 from tests.integration.conftest import facts, make_config, refused
 

@@ -14,21 +14,18 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from sightline import Probe, Run, SightlineError, audit, load_run, read_probes
 from sightline.analysis.policy_replay import fixed_answers
 from sightline.analysis.policy_verdict import judge_run, tune
 from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
-from sightline.auditing.audit import audit
 from sightline.auditing.mask_export import exported_masks
 from sightline.cli import app
-from sightline.core.probe import Probe
 from sightline.core.row import TIME_COLUMNS
-from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
-from sightline.probes import read_probes, write_probes
+from sightline.probes import write_probes
 from sightline.report.build import build_report
-from sightline.rows.run import Run, load_run
 from sightline.store.shard_files import unpack_mask
 from tests.integration.conftest import make_config
 

@@ -11,11 +11,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from sightline import Selection, audit, read_probes
 from sightline.auditing import mask_export
-from sightline.auditing.audit import audit
 from sightline.cli import app
-from sightline.core.selection import Selection
-from sightline.probes import read_probes
 from sightline.selectors.masks import Masks
 from sightline.store import RunFolder
 from sightline.store.shard_files import unpack_cells

@@ -12,16 +12,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from sightline import Probe, SightlineError, audit, load_backbone
 from sightline.answering.answerer import Answerer
 from sightline.answering.ask import ask
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
-from sightline.auditing.audit import audit
-from sightline.backbones import load_backbone
 from sightline.backbones.base import model_logits
 from sightline.checks.doctor import drawn_image
-from sightline.core.probe import Probe
-from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.rows.images import probe_scales
 from sightline.store.shard_files import unpack_cells, unpack_mask

@@ -15,8 +15,7 @@ import pytest
 from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
+from sightline import AuditConfig, audit
 from sightline.core.row import TIME_COLUMNS
 from sightline.rows.source import read_source
 from sightline.store import RunFolder

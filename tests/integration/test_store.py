@@ -13,21 +13,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sightline import Budget, Run, SightlineError, audit, load_run, read_probes
 from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.spoken import Generation, Utterance
-from sightline.auditing.audit import audit
 from sightline.auditing.launchers import LAUNCHERS
 from sightline.auditing.launchers.here import Inline
 from sightline.auditing.shards import Task
 from sightline.backbones import prompting
 from sightline.core.cache import Recent
 from sightline.core.row import TIME_COLUMNS, row_schema
-from sightline.core.selection import Budget
-from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
-from sightline.probes import read_probes, write_probes
+from sightline.probes import write_probes
 from sightline.report.build import build_report
-from sightline.rows import Run, load_run
 from sightline.rows.picture import TEXTS
 from sightline.store import RunFolder
 from sightline.store.compaction import compact_run

@@ -12,12 +12,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
-from sightline.errors import SightlineError
+from sightline import AuditConfig, SightlineError, audit, load_run
 from sightline.places import place
 from sightline.report.build import build_report
-from sightline.rows import load_run
 from sightline.store.leases import FolderAccess
 from tests.integration.conftest import command, facts
 from tests.object_store import Store

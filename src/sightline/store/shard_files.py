@@ -233,10 +233,11 @@ def _opened(path: Place) -> pq.ParquetFile:
 
 def _compare(handle: BinaryIO) -> None:
     at = _checksum_at(handle)
-    if at is not None:
-        handle.seek(at)
-        if handle.read(len(_UNKNOWN)).decode("ascii", "replace") != _digest(handle, at):
-            raise DamagedError("its content does not fit its checksum")
+    if at is None:
+        raise DamagedError("it does not say what it is")
+    handle.seek(at)
+    if handle.read(len(_UNKNOWN)).decode("ascii", "replace") != _digest(handle, at):
+        raise DamagedError("its content does not fit its checksum")
 
 
 def _mark(facts: Mapping[str, Any]) -> Mark:

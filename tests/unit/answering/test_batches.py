@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from sightline import Selection, SightlineError
 from sightline.answering.answerer import LaunchedBatches, batches, launch_batches
 from sightline.answering.materialise import ArmPass, Trace, materialise
 from sightline.answering.scorers.yes_no import YesNo
@@ -18,10 +19,8 @@ from sightline.auditing.loop import encode_all
 from sightline.backbones.base import Backbone
 from sightline.backbones.language import Likelihood
 from sightline.core.prefix import Prefix
-from sightline.core.selection import Selection
 from sightline.cost.subject import Subject
 from sightline.device.work import in_halves
-from sightline.errors import SightlineError
 from tests.scarce import Scarce
 
 

@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from sightline import Budget, Probe, Selection, Selector, SightlineError, TokenView
 from sightline.answering.materialise import KeptTokens
 from sightline.answering.select_step import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.execution import use_execution
 from sightline.backbones.language import Pending
 from sightline.core.prefix import Encoded
-from sightline.core.probe import Probe
-from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.cost.benchmarks.sweep import Decision, SweepRequest, run_engine
 from sightline.cost.subject import Subject
 from sightline.device.work import Arriving, on_device
-from sightline.errors import SightlineError
 from tests.answers import Scored, launch_arm, score_arm
 
 PROBES = 4

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from sightline import AuditConfig, SightlineError
 from sightline.auditing.audit import choose_seed, plan_audit
-from sightline.auditing.config import AuditConfig, read_config
+from sightline.auditing.config import read_config
 from sightline.boxes.detectors import EasyOcr
-from sightline.errors import SightlineError
 from sightline.places import is_remote, place
 from tests.warm_python import run_python
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from sightline import Probe, SightlineError
 from sightline.arms.arm import parse_arm
 from sightline.auditing.audit import OwnTasks
 from sightline.auditing.shards import Shard, Task, longest_first, tasks_left
 from sightline.auditing.sharing import SharedTasks
-from sightline.core.probe import ORIGINAL, Probe
-from sightline.errors import SightlineError
+from sightline.core.probe import ORIGINAL
 from sightline.store import RunFolder
 from sightline.store.leases import LEASES, FolderAccess
 from tests.unit.store.test_folder import MANIFEST

@@ -13,13 +13,12 @@ from pydantic import Field, create_model
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sightline.auditing.config import AuditConfig, flag_of
+from sightline import AuditConfig, SightlineError, load_run
+from sightline.auditing.config import flag_of
 from sightline.checks.doctor import Examination
 from sightline.cli import app
 from sightline.commands.options import Overrides, with_options
 from sightline.commands.run import print_summary, summary
-from sightline.errors import SightlineError
-from sightline.rows.run import load_run
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_summary
 from tests.unit.report.fake_run import make_run, says_no

@@ -5,19 +5,20 @@ import json
 import os
 import re
 import stat
+from io import BytesIO
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
 from sightline.places import StoreError, open_file, open_lines, open_ranges, place, read_text, read_whole
 from sightline.places.listing import refuse_without_creation, store_reason, told_of
 from sightline.places.writing import create_new, make_folder, refuse_unusable_place, write_whole
-from sightline.store.shard_files import read_shard
+from sightline.store.shard_files import Mark, read_shard, write_marked
 from tests.object_store import Store
 from tests.warm_python import run_python
 
@@ -48,14 +49,10 @@ def test_a_put_and_a_read_are_one_request_each(bucket: str, object_store: Store)
 def test_of_a_table_only_the_columns_that_are_wanted_are_fetched(
     bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = pa.BufferOutputStream()
-    noise = [bytes((i * j) % 251 for j in range(100_000)) for i in range(20)]
-    table = pa.table({"image": [str(i) for i in range(20)], "preview": noise})
-    mark = '{"run": "", "model": "", "arm": null, "version": "", "shards": []}'
-    with pq.ParquetWriter(sink, table.schema, compression="none") as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({"sightline": mark})
-    data = sink.getvalue().to_pybytes()
+    sink, drawn = BytesIO(), Random(5)
+    table = pa.table({"image": [str(i) for i in range(20)], "preview": [drawn.randbytes(100_000) for _ in range(20)]})
+    write_marked(sink, table.schema, [table], Mark("", "", None, "", ()))
+    data = sink.getvalue()
     target = place(f"{bucket}/images.parquet")
     write_whole(target, data)
     object_store.counted()

@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sightline.errors import SightlineError
+from sightline import SightlineError, load_run
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.data_rows import read_objects
-from sightline.rows.run import load_run
 from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from tests.changed_run import edited, rewritten

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sightline import SightlineError, load_run
 from sightline.core.row import image_schema, row_schema
-from sightline.errors import SightlineError
-from sightline.rows import load_run
 from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
 from sightline.store.folder import arm_folder_name

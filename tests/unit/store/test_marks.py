@@ -107,11 +107,17 @@ def test_every_truncation_is_found(content: bytes, tmp_path: Path) -> None:
         assert is_damaged(path), length
 
 
-def test_a_file_without_a_mark_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "00000.parquet"
-    pq.write_table(TABLE, path)
-    with pytest.raises(DamagedError, match="does not say what it is"):
-        read_shard(path)
+def test_a_file_without_a_mark_or_whose_mark_has_lost_its_name_is_damaged(tmp_path: Path) -> None:
+    path, marked, plain = tmp_path / "00000.parquet", BytesIO(), BytesIO()
+    pq.write_table(TABLE, plain)
+    small = TABLE.drop(["arguments"])
+    write_marked(marked, small.schema, [small], MARK)
+    for name in (b"", b"sightline", b"checksum"):
+        backwards = marked.getvalue()[::-1].replace(name[::-1], b"y" + name[::-1][1:], 1)
+        path.write_bytes(backwards[::-1] if name else plain.getvalue())
+        for how in ({},) if name else ({}, {"footer_alone": True}):
+            with pytest.raises(DamagedError):
+                read_shard(path, **how)
 
 
 COLUMNS = {

@@ -7,9 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from sightline.errors import SightlineError
+from sightline import SightlineError, load_run
 from sightline.places import StoreError, place, read_whole
-from sightline.rows import load_run
 from sightline.store import RunFolder
 from sightline.store.compaction import compact_run
 from sightline.store.manifest import Failure

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from benchmarks.large_runs import write_large_run
 
-from sightline.errors import SightlineError
-from sightline.rows import load_run
+from sightline import SightlineError, load_run
 from sightline.store import RunFolder, shard_files
 from sightline.store.compaction import compact_run
 from sightline.store.verify import verify_folder
