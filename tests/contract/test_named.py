@@ -13,10 +13,9 @@ import torch
 from PIL import Image
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.materialise import materialise
+from sightline.answering.materialise import SelectStep, all_needs, materialise
 from sightline.answering.scorers.spoken import Generation
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.answering.select_step import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.base import model_inputs, model_logits

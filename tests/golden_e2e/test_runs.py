@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.materialise import materialise
-from sightline.answering.select_step import SelectStep
+from sightline.answering.materialise import SelectStep, materialise
 from sightline.arms.arm import Arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig

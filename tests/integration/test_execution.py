@@ -13,7 +13,7 @@ import torch
 
 from sightline import Selection, SightlineError, audit
 from sightline.answering.answerer import Answerer
-from sightline.answering.select_step import SelectStep
+from sightline.answering.materialise import SelectStep
 from sightline.auditing.launchers.here import Inline
 from sightline.backbones.base import Backbone
 from sightline.core.row import TIME_COLUMNS

@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 from sightline.answering.answerer import Answered, Answerer, Collect
-from sightline.answering.select_step import all_needs
+from sightline.answering.materialise import all_needs
 from sightline.arms.arm import Arm
 from sightline.auditing.shards import Shard, Task, image_key, region_geometries
 from sightline.backbones import Backbone, Pixels

@@ -11,9 +11,8 @@ import torch
 
 from sightline import Selection, SightlineError
 from sightline.answering.answerer import LaunchedBatches, batches, launch_batches
-from sightline.answering.materialise import ArmPass, Trace, materialise
+from sightline.answering.materialise import ArmPass, SelectStep, Trace, materialise
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import encode_all
 from sightline.backbones.base import Backbone

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from sightline import Budget, Probe, Selection, Selector, SightlineError, TokenView
-from sightline.answering.materialise import KeptTokens
-from sightline.answering.select_step import SelectStep, all_needs
+from sightline.answering.materialise import KeptTokens, SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.execution import use_execution
 from sightline.backbones.language import Pending

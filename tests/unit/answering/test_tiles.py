@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sightline import SELECTORS, Selection
-from sightline.answering.select_step import Selected, SelectStep, all_needs
+from sightline.answering.materialise import Selected, SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.prefix import Encoded
 from sightline.core.selection_rules import lineage_mask

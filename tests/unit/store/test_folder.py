@@ -18,9 +18,9 @@ import pytest
 from sightline import SightlineError, load_run
 from sightline.core.row import image_schema, row_schema
 from sightline.store import RunFolder
-from sightline.store.compaction import compact_run
 from sightline.store.folder import arm_folder_name
 from sightline.store.manifest import Failure
+from sightline.store.parts import compact_run
 from sightline.store.shard_files import pack_mask, unpack_mask
 from sightline.store.verify import verify_folder
 from tests.changed_run import edited
