@@ -208,7 +208,7 @@ def read_shard(path: Place, *, footer_alone: bool = False) -> tuple[pq.ParquetFi
     try:
         if footer_alone or not is_remote(path):
             if not footer_alone:
-                with path.open("rb") as handle:
+                with open(path, "rb") as handle:
                     _compare(handle)
             parquet = _opened(path)
         else:
@@ -225,10 +225,10 @@ def read_shard(path: Place, *, footer_alone: bool = False) -> tuple[pq.ParquetFi
 
 def _opened(path: Place) -> pq.ParquetFile:
     """A file of which only what is asked for is read."""
-    if not is_remote(path):
-        return pq.ParquetFile(pa.memory_map(str(path)))
-    with told_of(path, "read"):
-        return pq.ParquetFile(open_ranges(path), pre_buffer=True)
+    if is_remote(path):
+        with told_of(path, "read"):
+            return pq.ParquetFile(open_ranges(path), pre_buffer=True)
+    return pq.ParquetFile(pa.memory_map(str(path)))
 
 
 def _compare(handle: BinaryIO) -> None:
