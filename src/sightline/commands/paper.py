@@ -160,11 +160,9 @@ def run(
     from sightline.paper.run import run_table, with_earlier, write_paper_page
 
     further: dict[str, Any] = {"device": device, "dtype": dtype, "execution": execution}
-    options = StudyOptions(
-        **study.model_dump(),
-        **({} if draws is None else {"draws": draws, "example_draws": draws}),
-        run={name: value for name, value in further.items() if value is not None},
-    )
+    run_options = {name: value for name, value in further.items() if value is not None}
+    drawn: dict[str, Any] = {} if draws is None else {"draws": draws, "example_draws": draws}
+    options = StudyOptions(**study.model_dump(), **drawn, run=run_options)
     open_data = data.open_data()
     measured = Study(out, _models(models or [], study.demo, out), data.textocr, options, open_data)
     fresh = []
