@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from sightline.answering.scorers import SCORERS, Scorer
 from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, recorded_arm
@@ -291,36 +291,8 @@ class Here(Launcher):
 
     def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
         """Returns when every task is in the folder, or set aside there."""
-        own: TaskSource
-        if self.locks:
-            own = OwnTasks(folder, tasks, self.access)
-        else:
-            own = SharedTasks(folder, longest_first(tasks), self.access)
-        compute_rows(self.worker, folder, own, boxes)
-
-
-class TaskSource(Protocol):
-    """Where the loop gets its tasks from."""
-
-    arms: set[str]
-    total: int
-    """Rows of all tasks."""
-    progress: Progress | None
-
-    def ready(self) -> Iterator[Task]:
-        """What can be had without waiting. Whoever asks works one task ahead."""
-
-    def wait(self) -> bool:
-        """Until there is something to take; False when all is in the folder or set aside."""
-
-    def wrote(self, task: Task, arm: Arm) -> None:
-        """The rows of one arm of a task are in the folder."""
-
-    def fail(self, blamed: Collection[tuple[str, str]], error: Exception) -> bool:
-        """Records an error of some tasks' (by key) arms; whether the loop goes on without them."""
-
-    def give_back(self) -> None:
-        """Nothing that was taken is done any more."""
+        shared = None if self.locks else SharedTasks(folder, longest_first(tasks), self.access)
+        compute_rows(self.worker, folder, shared or OwnTasks(folder, tasks, self.access), boxes)
 
 
 class OwnTasks:
@@ -338,6 +310,7 @@ class OwnTasks:
         self._next_look = time.monotonic() + PAUSE
 
     def ready(self) -> Iterator[Task]:
+        """What can be had without waiting. Whoever asks works one task ahead."""
         while self._left and self._shared is None:
             self._access.check()
             moved()
@@ -357,9 +330,11 @@ class OwnTasks:
         return any(name.startswith(MEMBER) for name in self._access.others())
 
     def wait(self) -> bool:
+        """Until there is something to take; False when all is in the folder or set aside."""
         return self._shared is not None and self._shared.wait()
 
     def wrote(self, task: Task, arm: Arm) -> None:
+        """The rows of one arm of a task are in the folder."""
         moved()
         if self._shared is not None:
             self._shared.wrote(task, arm)
@@ -371,11 +346,12 @@ class OwnTasks:
         return False
 
     def give_back(self) -> None:
+        """Nothing that was taken is done any more."""
         if self._shared is not None:
             self._shared.give_back()
 
 
-def compute_rows(worker: Worker, folder: RunFolder, tasks: TaskSource, boxes: BoxesBeside) -> None:
+def compute_rows(worker: Worker, folder: RunFolder, tasks: OwnTasks | SharedTasks, boxes: BoxesBeside) -> None:
     """Writes the rows of every task it can get, and records of images that have none yet.
 
     Returns when all of them are in the folder, whoever wrote them, or set aside.
@@ -407,7 +383,7 @@ def compute_rows(worker: Worker, folder: RunFolder, tasks: TaskSource, boxes: Bo
 
 
 def _write_ready(
-    worker: Worker, folder: RunFolder, tasks: TaskSource, boxes: BoxesBeside, options: LoopOptions
+    worker: Worker, folder: RunFolder, tasks: OwnTasks | SharedTasks, boxes: BoxesBeside, options: LoopOptions
 ) -> None:
     """The tasks that can be had without waiting: a file of rows for every arm of each."""
     for work, arm, answers in answer_shards(
