@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -100,8 +101,7 @@ def test_the_contractions_are_those_that_were_published() -> None:
 FORMULA = "Handwritten Mathematical Expression Recognition"
 
 
-def formula(answer: str, accepted: list[str]) -> bool:
-    return ocrbench(answer, accepted, FORMULA)
+formula = partial(ocrbench, question_type=FORMULA)
 
 
 def said_by(people: int) -> list[str]:
@@ -152,8 +152,8 @@ def said_by(people: int) -> list[str]:
     (ocrbench, "anything", [""], 0),
     (formula, r"$x ^ { 2 } + Y$", ["x^{2}+Y"], 1),
     (formula, "X^2", ["x^2"], 0),
-    (lambda *words: ocrbench(*words, "HME100k"), "x ^ 2", ["x^2"], 1),
-    (lambda *words: ocrbench(*words, "Digit String Recognition"), "x ^ 2", ["x^2"], 0),
+    (partial(ocrbench, question_type="HME100k"), "x ^ 2", ["x^2"], 1),
+    (partial(ocrbench, question_type="Digit String Recognition"), "x ^ 2", ["x^2"], 0),
 ])  # fmt: skip
 def test_every_rule_gives_what_was_published(
     rule: Callable[[str, list[str]], float], answer: str, accepted: list[str], score: float
