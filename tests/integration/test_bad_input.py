@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -338,7 +339,7 @@ def test_a_run_folder_of_another_run_is_refused_before_a_model_is_loaded(
         ("llava", {"limit": 2}, ["with limit 1, this command has 2"]),
     ):
         settings = config(model, **{"arms": ["full"], "limit": 1, **changes})
-        refused(lambda settings=settings: audit(settings), *words)
+        refused(partial(audit, settings), *words)
 
 
 def test_losses_that_are_not_numbers(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:

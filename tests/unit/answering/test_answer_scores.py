@@ -98,10 +98,7 @@ def test_the_contractions_are_those_that_were_published() -> None:
     assert hashlib.sha256(lines.encode()).hexdigest() == PUBLISHED_CONTRACTIONS
 
 
-FORMULA = "Handwritten Mathematical Expression Recognition"
-
-
-formula = partial(ocrbench, question_type=FORMULA)
+formula = partial(ocrbench, question_type="Handwritten Mathematical Expression Recognition")
 
 
 def said_by(people: int) -> list[str]:
