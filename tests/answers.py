@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from sightline.answering.answerer import Answered, Answerer
+from sightline.answering.materialise import SelectStep
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.answering.select_step import SelectStep
 from sightline.arms import Arm
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sightline.store.marks import read_marked, write_marked
+from sightline.store.shard_files import read_shard, write_marked
 
 
 def edited(run: Path, **fields: Any) -> None:
@@ -23,8 +23,7 @@ def edited(run: Path, **fields: Any) -> None:
 
 def rewritten(file: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     """A shard file with other rows under its own mark, with a checksum that fits: nobody but its content can tell."""
-    parquet, mark = read_marked(file)
-    assert mark is not None
+    parquet, mark = read_shard(file)
     table = change(parquet.read().replace_schema_metadata(None))
     sink = BytesIO()
     write_marked(sink, table.schema, [table], mark)

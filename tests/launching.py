@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from sightline.auditing.config import AuditConfig, flag_of
+from sightline import AuditConfig, load_run
+from sightline.auditing.config import flag_of
 from sightline.core.row import TIME_COLUMNS
-from sightline.rows import load_run
 from tests.conftest import REPOSITORY
 from tests.warm_python import Popen
 
@@ -152,8 +152,6 @@ class Touchy(Selector):
             raise KeyError(view.probe_id)
         if view.probe_id in moods.get("dies", ()):
             os.kill(os.getpid(), signal.SIGKILL)
-        if view.probe_id in moods.get("runs out", ()):
-            raise MemoryError("not enough memory: you tried to allocate the moon")
         return Selection(torch.arange(k))
 
     def moods(self):
@@ -162,7 +160,7 @@ class Touchy(Selector):
 
 
 class Touchy:
-    """A selector that waits, raises, runs out of memory or dies where it is told to, in whichever process."""
+    """A selector that waits, raises or dies where it is told to, in whichever process."""
 
     def __init__(self, folder: Path) -> None:
         self.plugin, self.moods = folder / "touchy.py", folder / "moods.json"
@@ -170,7 +168,7 @@ class Touchy:
         self.be()
 
     def be(self, **moods: Any) -> None:
-        """``waits`` (until it is told otherwise), ``raises``, ``dies`` and ``runs_out`` are lists of probe ids."""
+        """``waits`` (until it is told otherwise), ``raises`` and ``dies`` are lists of probe ids."""
         fresh = self.moods.with_suffix(".new")
-        fresh.write_text(json.dumps({name.replace("_", " "): value for name, value in moods.items()}))
+        fresh.write_text(json.dumps(moods))
         os.replace(fresh, self.moods)

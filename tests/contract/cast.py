@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image, ImageOps
 
-from sightline.answering.select_step import SelectStep, all_needs
+from sightline.answering.materialise import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.clip import ClipSpace

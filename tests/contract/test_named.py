@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sightline.answering.select_step import SelectStep, all_needs
+from sightline.answering.materialise import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.base import UNPROJECTED
 from sightline.backbones.clip import ClipSpace

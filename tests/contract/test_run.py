@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from sightline.answering.select_step import all_needs
+from sightline.answering.materialise import all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig

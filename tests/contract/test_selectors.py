@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.answering.select_step import SelectStep, salt
+from sightline.answering.materialise import SelectStep, salt
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.base import UNPROJECTED
 from sightline.core.selection import Budget, Selection, Selector, TokenView

@@ -8,11 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
-from sightline.rows import load_run
-from tests.faults.killing import difference, facts
-from tests.integration.conftest import config, mini_probes
+from sightline import AuditConfig, audit, load_run
+from tests.faults.killing import difference
+from tests.integration.conftest import config, facts, mini_probes
 
 __all__ = ["config", "mini_probes"]
 

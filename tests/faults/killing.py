@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.auditing.config import AuditConfig
-from sightline.core.row import TIME_COLUMNS
-from sightline.rows import load_run
-from tests.faults.processes import Command, computes, row_files, until
+from sightline import AuditConfig, load_run
+from tests.faults.processes import Command, computes, row_files
+from tests.integration.conftest import facts
+from tests.launching import wait_until
 
 KEY = ["arm", "probe_id"]
 
@@ -114,7 +114,7 @@ class Killer:
             time.sleep(self._random.uniform(0, 3))
             return
         enough = min(self._files - 1, row_files(settings) + self._random.randint(0, self._files // 3))
-        until(lambda: row_files(settings) >= enough or not any(each.runs for each in commands), "rows")
+        wait_until(lambda: row_files(settings) >= enough or not any(each.runs for each in commands))
         time.sleep(self._random.uniform(0, 0.2))
 
     def _kill_somebody(self, commands: Sequence[Command]) -> None:
@@ -143,11 +143,6 @@ def _ends(command: Command) -> bool:
         return False
 
 
-def facts(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows without timings, by arm and probe."""
-    return frame.drop(columns=list(TIME_COLUMNS)).sort_values(KEY).reset_index(drop=True)
-
-
 def difference(wanted: pd.DataFrame, found: pd.DataFrame) -> dict[str, int]:
     """How many rows are missing, have another value, or are there twice."""
     doubled = int(found.duplicated(KEY).sum())
@@ -157,16 +152,12 @@ def difference(wanted: pd.DataFrame, found: pd.DataFrame) -> dict[str, int]:
     columns = [name for name in wanted.columns if name not in KEY]
     changed = pd.Series(False, index=shared.index)
     for name in columns:
-        changed |= ~_same(shared[name], shared[f"{name} found"])
+        changed |= shared[name].map(_exactly) != shared[f"{name} found"].map(_exactly)
     return {"lost": lost, "changed": int(changed.sum()), "doubled": doubled}
 
 
-def _same(one: pd.Series, other: pd.Series) -> pd.Series:
-    """To the last bit; what is missing in both is the same."""
-    return one.map(_exactly) == other.map(_exactly)
-
-
 def _exactly(value: Any) -> Any:
+    """To the last bit; what is missing in both is the same."""
     return value.tobytes() if isinstance(value, np.ndarray) else repr(value)
 
 
@@ -182,7 +173,7 @@ def started(settings: AuditConfig, launcher: str, *, fault: str = "", place: Pat
 def killed_in_the_middle(settings: AuditConfig, launcher: str) -> None:
     """Leaves a run of which some files are there and some are not."""
     command = started(settings, launcher, fault=SLOW)
-    until(lambda: row_files(settings) >= 2 or not command.runs, "the first rows")
+    wait_until(lambda: row_files(settings) >= 2 or not command.runs)
     command.signal(9)
     command.done()
     assert command.leaves_nobody_behind()

@@ -10,14 +10,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
 from sightline.auditing import member
 from sightline.auditing.config import AuditConfig
-from tests.launching import words_of
+from tests.launching import row_files as files_of_rows
+from tests.launching import wait_until, words_of
 from tests.warm_python import LONGEST_NAME, REPOSITORY, Popen
 
 PATIENCE = 1200.0
@@ -88,17 +88,8 @@ class Command:
 
     def leaves_nobody_behind(self) -> bool:
         """Whether all that it started is gone, within a while after its end."""
-        until(lambda: not self.family, f"{self.family} to end")
-        return not self.family
-
-
-def until(happened: Callable[[], bool], what: str) -> None:
-    """Waits, and fails with a sentence when it never happens."""
-    given_up = time.monotonic() + PATIENCE
-    while not happened():
-        if time.monotonic() > given_up:
-            raise AssertionError(f"waited in vain for {what}")
-        time.sleep(0.02)
+        wait_until(lambda: not self.family)
+        return True
 
 
 def living_in(session: int) -> list[int]:
@@ -125,4 +116,5 @@ def computes(pid: int) -> bool:
 
 
 def row_files(settings: AuditConfig) -> int:
-    return sum(1 for _ in settings.out.glob("rows/*/*.parquet"))
+    """How many files of rows there are."""
+    return len(files_of_rows(settings.out))

@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image, ImageOps
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
-from sightline.errors import SightlineError
-from sightline.probes import read_probes, write_probes
-from sightline.rows import load_run
+from sightline import AuditConfig, SightlineError, audit, load_run, read_probes
+from sightline.probes import write_probes
 from sightline.store import RunFolder
 from tests.faults.killing import each_launcher, killed_in_the_middle, started
 from tests.faults.processes import row_files

@@ -12,8 +12,10 @@ import pytest
 from benchmarks.kills import AUDIT, killed, small_audit, undisturbed
 
 from sightline.auditing.config import AuditConfig
-from tests.faults.killing import SLOW, difference, facts, started
-from tests.faults.processes import row_files, until
+from tests.faults.killing import SLOW, difference, started
+from tests.faults.processes import row_files
+from tests.integration.conftest import facts
+from tests.launching import wait_until
 
 
 @pytest.mark.parametrize("launcher", ["inline", "local", "queue"])
@@ -55,7 +57,7 @@ def test_a_stopped_command_ends_clean_and_goes_on(
     equals_undisturbed: Callable[[AuditConfig], bool],
 ) -> None:
     command = started(small, launcher, fault=SLOW)
-    until(lambda: row_files(small) >= 2 or not command.runs, "the first rows")
+    wait_until(lambda: row_files(small) >= 2 or not command.runs)
     if name == "SIGINT":
         command.press_ctrl_c()
     else:
@@ -77,7 +79,7 @@ def test_those_who_share_a_folder_finish_what_a_stopped_one_began(
     small: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
 ) -> None:
     stopped, staying = (started(small, "queue", fault=SLOW) for _ in range(2))
-    until(lambda: row_files(small) >= 2, "the first rows")
+    wait_until(lambda: row_files(small) >= 2)
     stopped.signal(signal.SIGTERM)
     assert stopped.done().returncode == 143
     assert staying.done().returncode == 0

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sightline.auditing.config import AuditConfig
-from sightline.rows import load_run
+from sightline import AuditConfig, load_run
 from tests.faults.conftest import Disk
 from tests.faults.killing import SLOW, each_launcher, killed_in_the_middle, settings_files, started
-from tests.faults.processes import row_files, until
+from tests.faults.processes import row_files
+from tests.launching import wait_until
 
 JUMPING = """
 import itertools, time
@@ -47,7 +47,7 @@ def test_machines_whose_clocks_are_ten_years_apart_share_a_folder(
 ) -> None:
     """Nobody takes a living process for dead, which would be work done twice and a note about a lost worker."""
     ahead, behind = (started(small, "queue", fault=clock + SLOW) for clock in (AHEAD, BEHIND))
-    until(lambda: row_files(small) >= 2, "the first rows")
+    wait_until(lambda: row_files(small) >= 2)
     for command in (ahead, behind):
         done = command.done()
         assert done.returncode == 0, done.stderr
@@ -156,10 +156,12 @@ def test_a_driver_is_refused_while_another_writes(
     first: str, second: str, small: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     begun = started(small, first, fault=SLOW)
-    until(lambda: row_files(small) >= 1 or not begun.runs, "the first rows")
+    wait_until(lambda: row_files(small) >= 1 or not begun.runs)
     refused = started(small, second).done()
     assert refused.returncode == 2
     (line,) = (line for line in refused.stderr.splitlines() if "is being written by" in line)
+    if first != "local":
+        assert f"process {begun.pid} on" in line
     assert re.search(r"process \d+ on \S+, since .*--launcher queue", line), line
     assert begun.done().returncode == 0
     assert equals_undisturbed(small)
@@ -176,8 +178,9 @@ def test_of_two_that_begin_at_the_same_moment_one_writes(small: AuditConfig, equ
 
 def test_one_that_comes_after_a_kill_goes_on_at_once(small: AuditConfig, equals_undisturbed: Equal) -> None:
     begun = started(small, "inline", fault=SLOW)
-    until(lambda: row_files(small) >= 1 or not begun.runs, "the first rows")
+    wait_until(lambda: row_files(small) >= 1 or not begun.runs)
     begun.signal(9)
     begun.done()
+    assert list(small.out.glob("leases/driver.*")), "a kill gives nothing back"
     assert started(small, "inline").done().returncode == 0
     assert equals_undisturbed(small)

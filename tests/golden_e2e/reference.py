@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sightline.answering.select_step import SelectStep, all_needs
+from sightline.answering.materialise import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import Backbone, ImageOptions, load_backbone, options_for
 from sightline.backbones.clip import ClipSpace

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.materialise import materialise
-from sightline.answering.select_step import SelectStep
+from sightline.answering.materialise import SelectStep, materialise
 from sightline.arms.arm import Arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
@@ -28,7 +27,7 @@ from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy, Selection
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors.fastv import FastV
-from sightline.store.marks import unpack_mask
+from sightline.store.shard_files import unpack_mask
 from tests.answers import score_arm
 from tests.golden_e2e.reference import PREFIX, Encoder, Run, arm_of, probes_for, read_runs
 

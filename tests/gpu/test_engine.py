@@ -13,7 +13,7 @@ from threading import Event, Thread
 import pytest
 import torch
 
-from sightline.answering.select_step import SelectStep
+from sightline.answering.materialise import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import read_config

@@ -19,30 +19,21 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import sightline
+from sightline import SightlineError, audit, load_run, read_probes
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.auditing import worker
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
 from sightline.auditing.loop import PREVIEW_SIDE
-from sightline.backbones.base import Backbone
 from sightline.backbones.qwen3_vl import Qwen3VL
 from sightline.cli import app
 from sightline.commands.run import print_summary
-from sightline.core.row import TIME_COLUMNS, row_schema
-from sightline.errors import SightlineError
-from sightline.probes import images, read_probes, write_probes
-from sightline.rows import load_run
+from sightline.core.row import row_schema
+from sightline.probes import images, write_probes
 from sightline.rows.picture import TEXTS
 from sightline.rows.source import read_source
 from sightline.statistics.summaries import arm_points, arm_summary
-from sightline.store.marks import unpack_cells, unpack_mask
+from sightline.store.shard_files import unpack_cells, unpack_mask
 from tests.conftest import REPOSITORY
-from tests.integration.conftest import MODELS, TEN_ARMS
-
-
-def facts(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows without timings, in an order that does not depend on the run."""
-    return frame.drop(columns=list(TIME_COLUMNS)).sort_values(["arm", "probe_id"]).reset_index(drop=True)
+from tests.integration.conftest import MODELS, TEN_ARMS, facts
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -52,6 +43,7 @@ def test_rows_carry_the_reporting_contract(config: Any, model: str) -> None:
     assert list(frame.columns) == [*row_schema(YesNo.columns).names, *TEXTS]
     assert len(frame) == 10 * 6, "three images, two probes each, ten arms"
     assert run.missing == 0
+    assert sightline.load_run(run.path).rows.equals(run.rows), "by its public name"
     assert set(frame["arm"]) == set(TEN_ARMS)
     assert frame["weight_digest"].str.startswith("sha256:").all()
     assert (frame["keep"] == frame["k_tokens"] / frame["n_tokens"]).all()
@@ -77,23 +69,20 @@ def test_rows_carry_the_reporting_contract(config: Any, model: str) -> None:
     assert [probe.id for probe in copied.probes] == [record["id"] for record in run.probes]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_each_image_is_encoded_once_for_all_probes_and_arms(
-    config: Any, model: str, monkeypatch: pytest.MonkeyPatch
+SMALLER = ["full", "resize:0.3", "target:0.3", "resize:0.5", "resize:20t", "random:0.3"]
+
+
+@pytest.mark.parametrize(
+    ("model", "arms", "sizes"), [*((model, TEN_ARMS, 1) for model in MODELS), ("qwen3vl", SMALLER, 4)]
+)
+def test_each_image_is_encoded_once_per_size_for_all_probes_and_arms(
+    config: Any, encoded: list[int], model: str, arms: list[str], sizes: int
 ) -> None:
-    calls: list[int] = []
-    plain = Backbone.encode
-
-    def counted(self: Backbone, batch: Any, needs: Any = ()) -> Any:
-        calls.append(len(batch))
-        return plain(self, batch, needs)
-
-    monkeypatch.setattr(Backbone, "encode", counted)
-    settings = config(model, arms=TEN_ARMS, limit=4, shard_images=3)
+    settings = config(model, arms=arms, limit=4, shard_images=3)
     audit(settings)
-    assert sum(calls) == 4
+    assert sum(encoded) == 4 * sizes
     audit(settings)
-    assert sum(calls) == 4, "a finished run encodes nothing"
+    assert sum(encoded) == 4 * sizes, "a finished run encodes nothing"
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -134,12 +123,6 @@ def test_both_position_policies_on_every_architecture(config: Any, tmp_path: Pat
         assert not np.allclose(margins["preserve"]["grid:0.3"], margins["compact"]["grid:0.3"], atol=1e-6), model
 
 
-def test_python_api_gives_tables(config: Any) -> None:
-    audit(config("llava"))
-    run = sightline.load_run(config("llava").out)
-    assert run.rows.num_rows == len(run.frame()) == 18
-
-
 def test_an_image_is_decoded_once_for_the_tower_and_the_report(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: Counter[str] = Counter()
     decode = images.open_image_file
@@ -175,29 +158,15 @@ def test_a_vision_signal_is_computed_once_per_image(config: Any, monkeypatch: py
     assert (rows.loc[rows["selector"] == "full", "signal_ms"] == 0).all()
 
 
-def settings(data: Path, out: Path, images: Path) -> AuditConfig:
-    return AuditConfig(
-        model=str(data / "tiny" / "qwen3vl"),
-        probes=data / "golden_e2e" / "inputs" / "probes_dev.jsonl",
-        images=images,
-        image_prefix="mini_textocr",
-        out=out,
-        arms=["full", "target:0.3", "protected:0.3", "target:0.3:score=overlap"],
-        dtype="float32",
-        device="cpu",
-        image_options={"max_pixels": 50176},
-        limit=1,
-    )
-
-
-def test_a_run_says_what_each_arm_read_and_keeps_its_evidence_sharp(data: Path, tmp_path: Path) -> None:
+def test_a_run_says_what_each_arm_read_and_keeps_its_evidence_sharp(config: Any, data: Path, tmp_path: Path) -> None:
     large = tmp_path / "images"
     for file in (data / "mini_textocr").rglob("*.jpg"):
         copy = large / file.relative_to(data / "mini_textocr")
         copy.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(file) as image:
             image.resize((1600, round(1600 * image.height / image.width))).save(copy)
-    run = audit(settings(data, tmp_path / "run", large))
+    arms = ["full", "target:0.3", "protected:0.3", "target:0.3:score=overlap"]
+    run = audit(config("qwen3vl", images=large, arms=arms, limit=1, matched_controls=True))
     rows = run.frame().drop_duplicates("arm").set_index("arm")
     assert rows["regime"].to_dict() == {
         "full": "full",
@@ -339,4 +308,5 @@ def test_the_documented_config_file_runs_as_printed(
     run = load_run("runs/quick")
     assert run.unfinished == ""
     assert run.manifest["image_options"]["max_pixels"] == 802816
+    assert {"full+occlude_evidence", "full+occlude_random"} <= set(run.arms), "both interventions of the file"
     assert {"full", "target:0.3", "protected:0.4", "target:0.3+remove_evidence"} <= set(run.arms)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -18,78 +19,182 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from sightline import cli
-from sightline.auditing.audit import audit
+from sightline import SELECTORS, Selection, Selector, SightlineError, TokenView, audit, cli, load_run
 from sightline.backbones.general import General
 from sightline.backbones.language import LanguageModel
 from sightline.boxes.sources import BOX_SOURCES
-from sightline.core.selection import Selection, Selector, TokenView
-from sightline.errors import SightlineError
-from sightline.rows import load_run
 from sightline.rows.source import read_source
-from sightline.selectors import SELECTORS
 from sightline.store import RunFolder
 from tests.changed_run import edited
-from tests.integration.test_audit import facts
-from tests.integration.test_resume import command
+from tests.integration.conftest import command, facts, refused
 from tests.unit.boxes.test_sources import Sweeping
 from tests.unit.report.fake_run import make_run
 from tests.warm_python import run_python
 
 
-def refused(work: Callable[[], object], *words: str) -> None:
-    with pytest.raises(SightlineError) as caught:
-        work()
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message
+@dataclass(frozen=True)
+class Given:
+    """What a user gives, free to be spoiled: probes, and a private copy of the first images."""
 
+    folder: Path
+    data: Path
+    probes: Path
 
-def with_probe(path: Path, out: Path, **changes: Any) -> Path:
-    """A probe file with one changed probe and a header without digest, so that only the change is wrong."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    rows = [row for row in rows if "sightline_probes" not in row]
-    rows[0] = {**rows[0], **changes}
-    out.write_text("".join(json.dumps(row) + "\n" for row in [{"sightline_probes": 1}, *rows]), encoding="utf-8")
-    return out
+    @property
+    def images(self) -> Path:
+        return self.folder / "pictures"
+
+    @property
+    def names(self) -> list[str]:
+        """Of images, as the probes ask about them."""
+        lines = self.probes.read_text(encoding="utf-8").splitlines()[1:]
+        return list(dict.fromkeys(json.loads(line)["image"] for line in lines))
+
+    def with_probe(self, **changes: Any) -> dict[str, Any]:
+        """One changed probe, and a header without digest, so that only the change is wrong."""
+        rows = [json.loads(line) for line in self.probes.read_text(encoding="utf-8").split("\n") if line][1:]
+        rows = [{"sightline_probes": 1}, {**rows[0], **changes}, *rows[1:]]
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        return {"probes": self.written("p.jsonl", text)}
+
+    def with_image(self, spoil: Callable[[Path], object]) -> dict[str, Any]:
+        spoil(self.images / self.names[0])
+        return {"images": self.images}
+
+    def written(self, name: str, text: str) -> Path:
+        file = self.folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def damage(self, index: int) -> tuple[str, bytes]:
+        """Cuts the body of the image of that index in half, header and all else as they were; name and old content."""
+        file = self.images / self.names[index]
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2])
+        return self.names[index], content
+
+    def pickled(self) -> str:
+        folder = self.folder / "pickled"
+        shutil.copytree(self.data / "tiny" / "llava", folder, ignore=shutil.ignore_patterns("*.safetensors"))
+        (folder / "pytorch_model.bin").write_bytes(b"not loaded")
+        return str(folder)
 
 
 @pytest.fixture
-def images(data: Path, tmp_path: Path, mini_probes: Path) -> Path:
-    """A private copy of the first images, to be damaged."""
-    root = tmp_path / "pictures"
-    for line in mini_probes.read_text(encoding="utf-8").splitlines()[1:9]:
-        name = json.loads(line)["image"]
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(data / "mini_textocr" / name, root / name)
-    return root
+def given(data: Path, tmp_path: Path, mini_probes: Path) -> Given:
+    made = Given(tmp_path, data, mini_probes)
+    for name in made.names[:4]:
+        (made.images / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(data / "mini_textocr" / name, made.images / name)
+    return made
 
 
-def first_image(mini_probes: Path) -> str:
-    return str(json.loads(mini_probes.read_text(encoding="utf-8").splitlines()[1])["image"])
+REFUSED: dict[str, tuple[Callable[[Given], dict[str, Any]], list[str]]] = {
+    "missing image": (lambda given: given.with_image(Path.unlink), ["FIRST", "does not exist", "--skip-bad-images"]),
+    "image bomb": (
+        lambda given: given.with_image(lambda file: Image.new("1", (20000, 20000)).save(file, format="PNG")),
+        ["FIRST", "pixels"],
+    ),
+    "name that leaves the root": (lambda given: given.with_probe(image="../outside.jpg"), ["../outside.jpg"]),
+    "name of the whole machine": (lambda given: given.with_probe(image="/etc/passwd"), ["/etc/passwd"]),
+    "box outside of the image": (lambda given: given.with_probe(regions=[[0.5, 0.5, 1.5, 0.6]]), ["1.5"]),
+    "empty id": (lambda given: given.with_probe(id=""), ["id"]),
+    "id twice": (lambda given: given.with_probe(id=second_id(given)), ["SECOND"]),
+    "wrong digest": (
+        lambda given: {"probes": given.written("p.jsonl", given.probes.read_text().replace('"yes"', '"no"', 1))},
+        ["digest"],
+    ),
+    "no such selector": (lambda _: {"arms": ["targt:0.3"]}, ["targt", "did you mean 'target'"]),
+    "budget above one": (lambda _: {"arms": ["target:1.5"]}, ["target:1.5", "(0, 1]"]),
+    "budget of nothing": (lambda _: {"arms": ["target:0"]}, ["(0, 1]"]),
+    "budget in per cent": (lambda _: {"arms": ["target:30"]}, ["0.3", "30t"]),
+    "no budget": (lambda _: {"arms": ["target"]}, ["budget"]),
+    "no such argument": (lambda _: {"arms": ["target:0.3:wieght=1"]}, ["wieght", "weight"]),
+    "replay of nothing": (lambda _: {"arms": ["masks"]}, ["masks:file=FILE"]),
+    "replay of no file": (lambda _: {"arms": ["masks:file=nowhere.jsonl"]}, ["cannot read nowhere.jsonl"]),
+    "model of no image": (lambda given: {"model": tiny(given, "clip")}, ["clip", "has no image-text type 'clip'"]),
+    "no such model": (lambda given: {"model": tiny(given, "lava")}, ["lava does not exist", "did you mean", "llava"]),
+    "no model in the folder": (
+        lambda given: {"model": str(given.written("empty/x", "").parent)},
+        ["config.json"],
+    ),
+    "pickled weights": (lambda given: {"model": given.pickled()}, ["safetensors"]),
+    "image option of another architecture": (
+        lambda _: {"image_options": {"max_pixels": 100352}},
+        ["llava has no image option 'max_pixels'; it has crop_blind"],
+    ),
+    "method without a class token": (
+        lambda given: {"arms": ["prumerge:0.3"], "model": tiny(given, "internvl")},
+        ["prumerge cannot run on InternVL", "class token"],
+    ),
+    "another one": (
+        lambda given: {"arms": ["visionzip:0.3"], "model": tiny(given, "qwen3vl")},
+        ["visionzip cannot run on Qwen3VL", "no class token"],
+    ),
+    "method of a deeper tower": (
+        lambda _: {"arms": ["nuwa:0.3"]},
+        ["nuwa cannot run on Llava", "the vision tower has", "first_layer"],
+    ),
+    "method that needs CLIP": (lambda _: {"arms": ["anchorprune:0.3"]}, ["anchorprune", "--clip"]),
+    "device of no kind": (lambda _: {"device": "gpu"}, ["unknown --device 'gpu'", "cuda:1"]),
+    "device without values": (lambda _: {"device": "meta"}, ["unknown --device 'meta'", "cuda:1"]),
+    "no such launcher": (lambda _: {"launcher": "nonsense"}, ["unknown launcher 'nonsense'", "inline"]),
+    "no such scorer": (lambda _: {"scorer": "nonsense"}, ["unknown scorer 'nonsense'", "yes_no"]),
+    "workers of one process": (lambda _: {"workers": 2}, ["--workers is for --launcher local and ray"]),
+    "workers of a queue": (
+        lambda _: {"workers": 2, "launcher": "queue"},
+        ["--workers is for --launcher local and ray"],
+    ),
+    "empty part": (
+        lambda _: {"shard_images": 1, "part": "4/4"},
+        ["--part 4/4: the run has 3 shards, so that this part is empty"],
+    ),
+    "cuts between compiled layers": (
+        lambda _: {"arms": ["full", "fastv:0.5"], "execution": "compiled"},
+        ["fastv prunes between layers, which only eager execution does"],
+    ),
+    "no such import": (lambda _: {"imports": ["nowhere.py"]}, ["--import nowhere.py", "cannot be read"]),
+    "import that fails": (
+        lambda given: {"imports": [given.written("broken.py", "import no_such_module\n")]},
+        ["--import", "broken.py", "No module named 'no_such_module'"],
+    ),
+    "folder of somebody else": (
+        lambda given: {"out": given.written("mine/thesis.tex", "precious").parent},
+        ["not a run folder", "--out"],
+    ),
+}
 
 
-def test_missing_image(config: Any, images: Path, mini_probes: Path) -> None:
-    (images / first_image(mini_probes)).unlink()
-    refused(lambda: audit(config("llava", images=images)), first_image(mini_probes), "does not exist")
+def tiny(given: Given, name: str) -> str:
+    return str(given.data / "tiny" / name)
 
 
-def damage(images: Path, mini_probes: Path, index: int) -> tuple[str, bytes]:
-    """Cuts the body of the image of that index in half, header and all else as they were; its name and old content."""
-    lines = mini_probes.read_text(encoding="utf-8").splitlines()[1:]
-    name = list(dict.fromkeys(json.loads(line)["image"] for line in lines))[index]
-    data = (images / name).read_bytes()
-    (images / name).write_bytes(data[: len(data) // 2])
-    return name, data
+def second_id(given: Given) -> str:
+    return str(json.loads(given.probes.read_text(encoding="utf-8").splitlines()[2])["id"])
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_wrong_is_said_in_one_line_before_a_model_is_loaded(
+    config: Any, given: Given, case: str, request: pytest.FixtureRequest
+) -> None:
+    spoil, words = REFUSED[case]
+    if case != "pickled weights":  # whoever loads them says so
+        request.getfixturevalue("no_weights")
+    meant = {"FIRST": given.names[0], "SECOND": second_id(given)}
+    settings = config("llava", **{"arms": ["full"], **spoil(given)})
+    refused(lambda: audit(settings), *(meant.get(word, word) for word in words))
+    if case == "folder of somebody else":
+        assert (settings.out / "thesis.tex").read_text() == "precious"
 
 
 @pytest.mark.parametrize("shard_images", [1, 2, 4], ids=["a-shard-of-its-own", "beside-another", "one-shard"])
 def test_a_damaged_image_costs_its_own_probes_and_is_made_up_for_when_mended(
-    config: Any, images: Path, mini_probes: Path, tmp_path: Path, shard_images: int
+    config: Any, given: Given, tmp_path: Path, shard_images: int
 ) -> None:
+    images = given.images
     whole = audit(config("llava", images=images, limit=4, shard_images=shard_images, out=tmp_path / "whole"))
-    name, data = damage(images, mini_probes, 2)
+    name, data = given.damage(2)
     settings = config("llava", images=images, limit=4, shard_images=shard_images)
     partial = audit(settings)
     assert list(partial.bad_images) == [name]
@@ -107,11 +212,15 @@ def test_a_damaged_image_costs_its_own_probes_and_is_made_up_for_when_mended(
     assert set(mended.images.column("image").to_pylist()) == set(whole.images.column("image").to_pylist())
 
 
-def test_a_damaged_image_is_an_exit_code_unless_it_is_to_be_skipped(
-    config: Any, images: Path, mini_probes: Path, tmp_path: Path
+@pytest.mark.parametrize("reason", ["damaged", "the model cannot read it"])
+def test_a_bad_image_is_an_exit_code_unless_it_is_to_be_skipped(
+    config: Any, given: Given, zoo: Callable[[str], Path], tmp_path: Path, reason: str
 ) -> None:
-    name, _ = damage(images, mini_probes, 1)
-    settings = config("llava", images=images, limit=3, shard_images=2)
+    settings = config("llava", images=given.images, limit=3, shard_images=2)
+    name, _ = given.damage(1)
+    if reason != "damaged":
+        Image.new("RGB", (20, 20)).save(given.images / name)
+        settings = settings.model_copy(update={"model": str(zoo("mistral3"))})
     failed = run_python(command(settings))
     assert failed.returncode == 1
     assert "Traceback" not in failed.stderr
@@ -156,19 +265,17 @@ def own_code_fails(monkeypatch: pytest.MonkeyPatch, where: str, size: tuple[int,
 )
 def test_an_image_that_the_models_own_code_cannot_read_costs_its_own_probes_alone(
     config: Any,
-    images: Path,
-    mini_probes: Path,
+    given: Given,
     zoo: Callable[[str], Path],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     where: str,
     size: tuple[int, int],
     reason: str,
 ) -> None:
-    model = {"model": str(zoo("mistral3"))}
+    model, images = {"model": str(zoo("mistral3"))}, given.images
     settings = config("llava", images=images, limit=4, shard_images=2).model_copy(update=model)
-    whole = facts(audit(settings.model_copy(update={"out": tmp_path / "whole"})).frame())
-    name, data = damage(images, mini_probes, 2)
+    whole = facts(audit(settings.model_copy(update={"out": settings.out.with_name("whole")})).frame())
+    name, data = given.damage(2)
     Image.new("RGB", size, (90, 120, 30)).save(images / name)
     own_code_fails(monkeypatch, where, size)
     partial = audit(settings)
@@ -190,30 +297,12 @@ def test_an_image_that_the_models_own_code_cannot_read_costs_its_own_probes_alon
     pd.testing.assert_frame_equal(facts(mended.frame().query("arm != 'grid:0.3'")), whole)
 
 
-def test_an_image_that_the_model_cannot_read_is_an_exit_code_unless_it_is_to_be_skipped(
-    config: Any, images: Path, mini_probes: Path, zoo: Callable[[str], Path], tmp_path: Path
-) -> None:
-    model = {"model": str(zoo("mistral3"))}
-    settings = config("llava", images=images, limit=3, shard_images=2).model_copy(update=model)
-    name, _ = damage(images, mini_probes, 1)
-    Image.new("RGB", (20, 20)).save(images / name)
-    failed = run_python(command(settings))
-    assert failed.returncode == 1
-    assert "Traceback" not in failed.stderr
-    assert name in failed.stderr.splitlines()[-1]
-    assert "--skip-bad-images" in failed.stderr.splitlines()[-1]
-    skipped = settings.model_copy(update={"out": tmp_path / "skipped", "skip_bad_images": True})
-    done = run_python(command(skipped))
-    assert done.returncode == 0, done.stderr
-    assert f"note: 1 image could not be read ({name}), so that 2 probes have no rows" in done.stderr
-
-
 def test_where_images_are_searched_for_boxes_a_damaged_one_is_found_before_all_else(
-    config: Any, images: Path, mini_probes: Path, monkeypatch: pytest.MonkeyPatch
+    config: Any, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BOX_SOURCES, "_entries", {**BOX_SOURCES._entries, "sweeping": Sweeping()})
-    name, _ = damage(images, mini_probes, 1)
-    settings = config("llava", images=images, limit=3, shard_images=2, box_source="sweeping")
+    name, _ = given.damage(1)
+    settings = config("llava", images=given.images, limit=3, shard_images=2, box_source="sweeping")
     with monkeypatch.context() as without:
         without.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
         refused(lambda: audit(settings), name, "is damaged", "--skip-bad-images")
@@ -223,103 +312,34 @@ def test_where_images_are_searched_for_boxes_a_damaged_one_is_found_before_all_e
     assert run.missing == 0
 
 
-def test_with_skipping_a_missing_image_is_left_out_up_front(config: Any, images: Path, mini_probes: Path) -> None:
-    (images / first_image(mini_probes)).unlink()
-    run = audit(config("llava", images=images, limit=2, skip_bad_images=True))
-    assert list(run.bad_images) == [first_image(mini_probes)]
+def test_with_skipping_a_missing_image_is_left_out_up_front(config: Any, given: Given) -> None:
+    run = audit(config("llava", limit=2, skip_bad_images=True, **given.with_image(Path.unlink)))
+    assert list(run.bad_images) == given.names[:1]
     assert len(run.frame()["image_id"].unique()) == 1
-    refused(lambda: audit(config("llava", images=images, limit=2)), "does not exist", "--skip-bad-images")
 
 
 def test_an_image_that_is_damaged_after_it_was_recorded_is_no_reason_to_drop_its_rows(
-    config: Any, images: Path, mini_probes: Path
+    config: Any, given: Given
 ) -> None:
-    audit(config("llava", images=images, limit=2, arms=["full"]))
-    name, _ = damage(images, mini_probes, 0)
-    refused(lambda: audit(config("llava", images=images, limit=2, arms=["center:0.3"])), name, "restore the file")
+    audit(config("llava", images=given.images, limit=2, arms=["full"]))
+    name, _ = given.damage(0)
+    later = config("llava", images=given.images, limit=2, arms=["center:0.3"])
+    refused(lambda: audit(later), name, "restore the file")
 
 
-def test_image_bomb(config: Any, images: Path, mini_probes: Path) -> None:
-    Image.new("1", (20000, 20000)).save(images / first_image(mini_probes), format="PNG")
-    refused(lambda: audit(config("llava", images=images)), first_image(mini_probes), "pixels")
-
-
-@pytest.mark.parametrize("name", ["../outside.jpg", "/etc/passwd"])
-def test_image_name_leaving_the_root(config: Any, mini_probes: Path, tmp_path: Path, name: str) -> None:
-    probes = with_probe(mini_probes, tmp_path / "p.jsonl", image=name)
-    refused(lambda: audit(config("llava", probes=probes)), name)
-
-
-def test_box_outside_the_image(config: Any, mini_probes: Path, tmp_path: Path) -> None:
-    probes = with_probe(mini_probes, tmp_path / "p.jsonl", regions=[[0.5, 0.5, 1.5, 0.6]])
-    refused(lambda: audit(config("llava", probes=probes)), "1.5")
-
-
-def test_empty_and_duplicate_ids(config: Any, mini_probes: Path, tmp_path: Path) -> None:
-    second = json.loads(mini_probes.read_text(encoding="utf-8").splitlines()[2])["id"]
-    probes = with_probe(mini_probes, tmp_path / "p.jsonl", id="")
-    refused(lambda: audit(config("llava", probes=probes)), "id")
-    probes = with_probe(mini_probes, tmp_path / "p.jsonl", id=second)
-    refused(lambda: audit(config("llava", probes=probes)), second)
-
-
-def test_probe_file_with_a_wrong_digest(config: Any, mini_probes: Path, tmp_path: Path) -> None:
-    text = mini_probes.read_text(encoding="utf-8")
-    changed = tmp_path / "changed.jsonl"
-    changed.write_text(text.replace('"label": "yes"', '"label": "no"', 1), encoding="utf-8")
-    refused(lambda: audit(config("llava", probes=changed)), "digest")
-
-
-def test_unknown_selector_and_bad_budgets(config: Any) -> None:
-    refused(lambda: audit(config("llava", arms=["targt:0.3"])), "targt", "did you mean 'target'")
-    refused(lambda: audit(config("llava", arms=["target:1.5"])), "target:1.5", "(0, 1]")
-    refused(lambda: audit(config("llava", arms=["target:0"])), "(0, 1]")
-    refused(lambda: audit(config("llava", arms=["target"])), "budget")
-    refused(lambda: audit(config("llava", arms=["target:0.3:wieght=1"])), "wieght", "weight")
-
-
-def test_model_folder_of_another_architecture(config: Any, data: Path, tmp_path: Path) -> None:
-    refused(lambda: audit(config("llava", model=str(data / "tiny" / "clip"))), "clip", "has no image-text type 'clip'")
-    refused(lambda: audit(config("llava", model=str(tmp_path / "nowhere"))), "nowhere", "does not exist")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    refused(lambda: audit(config("llava", model=str(empty))), "config.json")
-
-
-def test_an_image_option_of_another_architecture(config: Any) -> None:
-    line = "llava has no image option 'max_pixels'; it has crop_blind"
-    refused(lambda: audit(config("llava", image_options={"max_pixels": 100352})), line)
-    done = run_python([*command(config("llava")), "--image-option", "max_pixels=100352"])
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == f"error: {line}"
-
-
-def test_pickle_weights_are_not_loaded(config: Any, data: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "pickled"
-    shutil.copytree(data / "tiny" / "llava", folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    (folder / "pytorch_model.bin").write_bytes(b"not loaded")
-    refused(lambda: audit(config("llava", model=str(folder))), "safetensors")
-
-
-def test_a_method_the_backbone_cannot_serve_is_refused_by_name(config: Any) -> None:
-    refused(lambda: audit(config("internvl", arms=["visionzip:0.3"])), "visionzip", "InternVL", "class token")
-    refused(lambda: audit(config("llava", arms=["anchorprune:0.3"])), "anchorprune", "--clip")
-
-
-def test_run_folder_of_another_model_dtype_or_probes(config: Any, mini_probes: Path, tmp_path: Path) -> None:
+def test_a_run_folder_of_another_run_is_refused_before_a_model_is_loaded(
+    config: Any, given: Given, request: pytest.FixtureRequest
+) -> None:
     audit(config("llava", arms=["full"], limit=1))
-    other = "holds a run of llava (llava), this command has qwen3vl (qwen3_vl)"
-    refused(lambda: audit(config("qwen3vl", arms=["full"], limit=1)), other, "--out")
-    refused(lambda: audit(config("llava", arms=["full"], limit=1, dtype="bfloat16")), "dtype", "bfloat16")
-    changed = with_probe(mini_probes, tmp_path / "p.jsonl", question="Is it there?")
-    refused(lambda: audit(config("llava", arms=["full"], limit=1, probes=changed)), "over other probes")
-
-
-def test_a_folder_that_is_no_run_is_left_alone(config: Any, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "thesis.tex").write_text("precious")
-    refused(lambda: audit(config("llava")), "not a run folder", "--out")
-    assert (tmp_path / "run" / "thesis.tex").read_text() == "precious"
+    request.getfixturevalue("no_weights")
+    for model, changes, words in (
+        ("qwen3vl", {}, ["holds a run of llava (llava), this command has qwen3vl (qwen3_vl)", "--out"]),
+        ("llava", {"dtype": "bfloat16"}, ["dtype", "bfloat16"]),
+        ("llava", given.with_probe(question="Is it there?"), ["over other probes"]),
+        ("llava", {"limit": 2}, ["with limit 1, this command has 2"]),
+    ):
+        settings = config(model, **{"arms": ["full"], "limit": 1, **changes})
+        refused(partial(audit, settings), *words)
 
 
 def test_losses_that_are_not_numbers(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,52 +416,17 @@ def test_other_errors_of_the_library_show_themselves() -> None:
         cli.main(fail)
 
 
-def test_help_is_quick_and_does_not_import_torch() -> None:
+@pytest.mark.parametrize(("words", "said"), [(["--help"], "run"), (["run", "--help"], "--image-option")])
+def test_help_is_quick_and_does_not_import_torch(words: list[str], said: str) -> None:
     code = (
-        "import sys; sys.argv = ['sightline', '--help']\n"
+        f"import sys; sys.argv = ['sightline', *{words}]\n"
         "from sightline.cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "run" in done.stdout
-
-
-@pytest.fixture
-def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading a model fails the test: what is wrong must be known before."""
-
-    def load(*_: Any, **__: Any) -> None:
-        pytest.fail("a model was loaded")
-
-    monkeypatch.setattr("sightline.auditing.worker.load_backbone", load)
-
-
-@pytest.mark.usefixtures("no_weights")
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"device": "gpu"}, ["unknown --device 'gpu'", "cuda:1"]),
-        ({"device": "meta"}, ["unknown --device 'meta'", "cuda:1"]),
-        ({"arms": ["target:30"]}, ["0.3", "30t"]),
-        ({"arms": ["masks"]}, ["masks:file=FILE"]),
-        ({"arms": ["masks:file=nowhere.jsonl"]}, ["cannot read nowhere.jsonl"]),
-        ({"arms": ["prumerge:0.3"], "model": "internvl"}, ["prumerge cannot run on InternVL", "class token"]),
-        ({"arms": ["visionzip:0.3"], "model": "qwen3vl"}, ["visionzip cannot run on Qwen3VL", "no class token"]),
-        ({"arms": ["nuwa:0.3"]}, ["nuwa cannot run on Llava", "the vision tower has", "first_layer"]),
-        ({"arms": ["anchorprune:0.3"]}, ["--clip"]),
-        ({"model": "lava"}, ["lava does not exist", "did you mean", "llava"]),
-        ({"imports": ["nowhere.py"]}, ["--import nowhere.py", "cannot be read"]),
-    ],
-)
-def test_what_is_wrong_is_said_before_a_model_is_loaded(
-    config: Any, data: Path, changes: dict[str, Any], words: list[str]
-) -> None:
-    changes = {"arms": ["full"], **changes}
-    if "model" in changes:
-        changes["model"] = str(data / "tiny" / changes["model"])
-    refused(lambda: audit(config("llava", **changes)), *words)
+    assert said in done.stdout
 
 
 @pytest.mark.usefixtures("no_weights")
@@ -457,13 +442,6 @@ def test_a_slip_in_a_relative_model_folder_is_not_looked_up_on_the_hub(
     refused(lambda: audit(config("llava", model="tiny/lava", **settings)), "tiny/lava does not exist", "tiny/llava?")
 
 
-def test_a_run_of_another_model_is_refused_before_a_model_is_loaded(config: Any, request: Any) -> None:
-    audit(config("llava", arms=["full"], limit=1))
-    request.getfixturevalue("no_weights")
-    refused(lambda: audit(config("qwen3vl", arms=["full"], limit=1)), "of llava (llava)", "qwen3vl (qwen3_vl)")
-    refused(lambda: audit(config("llava", arms=["full"], limit=2)), "with limit 1, this command has 2")
-
-
 def places(root: Path) -> dict[str, Path]:
     """Paths that cannot become a folder."""
     (root / "file").write_text("precious")
@@ -476,8 +454,11 @@ def places(root: Path) -> dict[str, Path]:
     }
 
 
+each_place = pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "below a dangling link"])
+
+
+@each_place
 @pytest.mark.usefixtures("no_weights")
-@pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "below a dangling link"])
 def test_a_run_says_in_one_line_that_its_folder_cannot_be(config: Any, tmp_path: Path, place: str) -> None:
     out = places(tmp_path)[place]
     refused(lambda: audit(config("llava", out=out)), str(out), "choose another --out")
@@ -493,13 +474,18 @@ def test_a_folder_that_may_not_be_written_to_is_refused(
     refused(lambda: audit(config("llava", out=tmp_path / "run")), f"{tmp_path} is not writable", "--out")
 
 
-@pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "below a dangling link"])
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("made") / "run", images=4)
+
+
+@each_place
 @pytest.mark.parametrize("name", ["demo", "controls", "report", "rows", "bench"])
+@pytest.mark.usefixtures("no_weights")
 def test_every_command_that_writes_says_in_one_line_that_it_cannot(
-    config: Any, mini_probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, name: str
+    made: Path, mini_probes: Path, tmp_path: Path, place: str, name: str
 ) -> None:
-    out = places(tmp_path)[place]
-    run = str(make_run(tmp_path / "made", images=4))
+    out, run = places(tmp_path)[place], str(made)
     if name in ("rows", "bench"):
         out = out / "rows.csv"
     words = {
@@ -509,7 +495,6 @@ def test_every_command_that_writes_says_in_one_line_that_it_cannot(
         "rows": ["rows", run, "--out", str(out)],
         "bench": ["bench", "select", "--method", "grid", "--n", "16", "--batch", "1", "--csv", str(out)],
     }[name]
-    monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
     done = CliRunner().invoke(cli.app, words)
     assert isinstance(done.exception, SightlineError), done.output
     assert "\n" not in str(done.exception)
@@ -589,27 +574,29 @@ def test_an_arm_that_an_earlier_release_accepted_and_never_ran_does_not_stop_oth
     assert "note: hybrid:0.3:core=nan of an earlier command is left out" in capsys.readouterr().err
 
 
-def test_line_ends_that_only_unicode_knows_may_stand_in_a_question(
-    config: Any, mini_probes: Path, tmp_path: Path
-) -> None:
+def test_line_ends_that_only_unicode_knows_may_stand_in_a_question(config: Any, given: Given, tmp_path: Path) -> None:
     question = 'Does the image\u2028contain\u2029the exact\u0085text "A"?'
-    rows = [json.loads(line) for line in mini_probes.read_text(encoding="utf-8").split("\n") if line]
-    rows = [{"sightline_probes": 1}, {**rows[1], "question": question}, *rows[2:]]
-    probes = tmp_path / "p.jsonl"
-    probes.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    run = audit(config("llava", probes=probes, arms=["full"], limit=2))
+    run = audit(config("llava", **given.with_probe(question=question), arms=["full"], limit=2))
     assert run.probes[0]["question"] == question
     assert CliRunner().invoke(cli.app, ["gate", str(run.path), "--rule", "accuracy(full) >= 0"]).exit_code in (0, 1)
     done = CliRunner().invoke(cli.app, ["report", str(run.path), "--out", str(tmp_path / "r"), "--draws", "100"])
     assert done.exit_code == 0, done.exception
 
 
-def test_a_budget_of_more_tokens_than_there_are_is_noted(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    run = audit(config("llava", arms=["center:100000t"], limit=2))
-    assert set(run.frame()["keep"]) == {1.0}
+@pytest.mark.parametrize(
+    ("model", "arm", "why"),
+    [
+        ("llava", "center:100000t", "its budget is larger"),
+        ("internvl", "random:5000t/tile", "no tile has more than its budget"),
+    ],
+)
+def test_a_budget_of_more_tokens_than_there_are_is_noted(
+    config: Any, capsys: pytest.CaptureFixture[str], model: str, arm: str, why: str
+) -> None:
+    frame = audit(config(model, arms=[arm], limit=1)).frame()
+    assert set(frame["keep"]) == {1.0}
     notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note:")]
-    n = run.frame()["n_tokens"].iloc[0]
-    assert notes == [f"note: center:100000t keeps all {n} tokens of an image: its budget is larger"]
+    assert notes == [f"note: {arm} keeps all {frame['n_tokens'].iloc[0]} tokens of an image: {why}"]
 
 
 def test_controls_that_nobody_named_are_announced_once(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -637,9 +624,5 @@ def test_a_selector_in_a_file_is_imported_recorded_and_held_to(config: Any, tmp_
         assert run.manifest["imports"] == {"mine.py": digest}
         assert run.manifest["inputs"] == {"mine:0.3": digest}
         assert run.frame()["selector"].unique().tolist() == ["mine"]
-        broken = tmp_path / "broken.py"
-        broken.write_text("import no_such_module\n")
-        words = ("--import", "broken.py", "No module named 'no_such_module'")
-        refused(lambda: audit(config("llava", arms=["full"], imports=[broken])), *words)
     finally:
         del SELECTORS._entries["mine"]

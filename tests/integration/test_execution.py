@@ -11,14 +11,12 @@ import pandas as pd
 import pytest
 import torch
 
+from sightline import Selection, SightlineError, audit
 from sightline.answering.answerer import Answerer
-from sightline.answering.select_step import SelectStep
-from sightline.auditing.audit import audit
+from sightline.answering.materialise import SelectStep
 from sightline.auditing.launchers.here import Inline
 from sightline.backbones.base import Backbone
 from sightline.core.row import TIME_COLUMNS
-from sightline.core.selection import Selection
-from sightline.errors import SightlineError
 from sightline.selectors.grid import Grid
 from sightline.store import RunFolder
 from tests.clock import Clock
@@ -48,19 +46,6 @@ def test_a_faster_way_of_running_decides_alike(
     assert (facts["execution"], facts["batch_images"]) == ("graph", 2)
     assert facts["setup_ms"] > 0
     assert "setup_ms" not in manifest(tmp_path / "plain")
-
-
-@pytest.mark.parametrize(("field", "value", "shown"), [("execution", "graph", "eager"), ("batch_images", 2, "1")])
-def test_another_way_of_running_does_not_amend_a_run(config: Any, field: str, value: Any, shown: str) -> None:
-    settings = {"arms": ["full"], "limit": 1}
-    audit(config("llava", **settings))
-    with pytest.raises(SightlineError, match=f"holds a run with {field} {shown}, this command has {value}"):
-        audit(config("llava", **settings, **{field: value}))
-
-
-def test_a_method_inside_the_model_needs_eager_execution(config: Any) -> None:
-    with pytest.raises(SightlineError, match="fastv prunes between layers, which only eager execution does"):
-        audit(config("llava", arms=["full", "fastv:0.5"], execution="compiled"))
 
 
 class Queueing(SelectStep):

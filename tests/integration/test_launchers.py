@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -12,11 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
-from sightline.errors import SightlineError
-from sightline.rows import load_run
-from sightline.selectors import SELECTORS
+from sightline import SELECTORS, AuditConfig, SightlineError, audit, load_run
 from tests.integration.conftest import MODELS
 from tests.launching import (
     TOUCHY,
@@ -122,12 +117,6 @@ def test_without_ray_the_extra_is_named_before_anything_is_loaded(config: Any, m
         audit(config("llava", model="nowhere", launcher="ray"))
 
 
-@pytest.mark.parametrize("launcher", ["inline", "queue"])
-def test_one_process_takes_no_number_of_workers(config: Any, launcher: str) -> None:
-    with pytest.raises(SightlineError, match="--workers is for --launcher local and ray"):
-        audit(config("llava", model="nowhere", launcher=launcher, workers=2))
-
-
 def test_work_that_fails_twice_is_set_aside_and_the_rest_completes(
     config: Any, touchy: Touchy, mini_probes: Path, tmp_path: Path
 ) -> None:
@@ -148,14 +137,6 @@ def test_work_that_fails_twice_is_set_aside_and_the_rest_completes(
     assert facts_of(mended.path).equals(facts_of(plain.path))
 
 
-def test_memory_that_runs_out_is_one_failure(config: Any, touchy: Touchy, mini_probes: Path) -> None:
-    touchy.be(runs_out=[probe_of(mini_probes, 0)])
-    arms = ["full", "touchy:0.3"]
-    run = audit(config("llava", arms=arms, limit=2, shard_images=1, launcher="queue", imports=[touchy.plugin]))
-    assert "memory" in run.failed["00000"]["touchy:0.3"]
-    assert run.missing == 1
-
-
 def test_what_ends_its_worker_three_times_is_set_aside(config: Any, touchy: Touchy, mini_probes: Path) -> None:
     touchy.be(dies=[probe_of(mini_probes, 0)])
     arms = ["touchy:0.3", "full"]
@@ -168,23 +149,6 @@ def test_what_ends_its_worker_three_times_is_set_aside(config: Any, touchy: Touc
     assert "it ended its worker 3 times" in run.failed["00000"]["touchy:0.3"]
     assert "set aside: shard 00000 under touchy:0.3" in err
     assert set(run.frame()["arm"]) == {"full"}
-
-
-def test_a_second_driver_is_refused_until_the_first_is_dead(held: AuditConfig, undisturbed: Any) -> None:
-    with running(first := start(held)):
-        wait_until(lambda: row_files(held.out), [first])
-        for launcher in ("inline", "local"):
-            with pytest.raises(SightlineError) as caught:
-                audit(changed(held, launcher=launcher))
-            assert f"is being written by process {first.pid} on" in str(caught.value)
-            assert "--launcher queue" in str(caught.value)
-        assert first.poll() is None
-        kill(first.pid)
-        first.wait()
-        assert "driver" in holders(held.out), "a kill gives nothing back"
-    expected = undisturbed()
-    assert audit(held).missing == 0
-    assert facts_of(held.out).equals(expected)
 
 
 def test_a_queue_process_joins_a_driver(held: AuditConfig, touchy: Touchy, undisturbed: Any) -> None:
@@ -218,18 +182,6 @@ def test_dead_workers_are_replaced_and_another_number_of_them_goes_on(
     audit(held)
     assert {file: file.stat().st_mtime_ns for file in done} == done, "what was finished is not computed again"
     assert facts_of(two.out).equals(expected)
-
-
-def test_a_driver_that_is_stopped_takes_its_workers_along(held: AuditConfig) -> None:
-    two = changed(held, launcher="local", workers=2)
-    with running(driver := start(two)):
-        wait_until(lambda: len(workers_of(two.out)) == 2 and row_files(two.out), [driver])
-        workers = workers_of(two.out)
-        kill(driver.pid, signal.SIGTERM)
-        _, err = finish(driver, code=143)
-    assert err.strip().splitlines()[-1] == "terminated; finished shards are kept, run the same command to go on"
-    assert not any(is_alive(pid) for pid in workers)
-    assert not (two.out / "leases").exists(), "whatever was begun is given back"
 
 
 def test_a_worker_whose_heart_beats_while_nothing_moves_loses_its_task(held: AuditConfig, undisturbed: Any) -> None:

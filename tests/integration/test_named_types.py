@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
-from sightline.core.selection import Selection, Selector, TokenView
-from sightline.selectors import SELECTORS
-from tests.integration.test_audit import facts
-from tests.integration.test_resume import DONE, command
-from tests.warm_python import run_python
+from sightline import SELECTORS, AuditConfig, Selection, Selector, TokenView, audit
+from tests.integration.conftest import killed_and_resumed
 
 GENERAL = [
     "full", "target:0.3", "random:0.3", "visionzip_qwen:0.3", "hiprune:0.3:object_layer=1", "fastv:0.5", "resize:0.5",
@@ -37,35 +30,17 @@ SEPARATED = ("llava_next", "smolvlm", "paligemma")
 
 
 @pytest.fixture
-def settings(data: Path, mini_probes: Path, tmp_path: Path, zoo: Callable[[str], Path]) -> Callable[..., AuditConfig]:
-    def make(model_type: str, **changes: Any) -> AuditConfig:
-        return AuditConfig(
-            model=str(zoo(model_type)),
-            probes=mini_probes,
-            images=data / "mini_textocr",
-            device="cpu",
-            dtype="float32",
-            matched_controls=False,
-            **{"out": tmp_path / "run", "arms": ARMS[model_type], **changes},
-        )
+def settings(config: Any, zoo: Callable[[str], Path]) -> Callable[..., AuditConfig]:
+    def make(name: str, **changes: Any) -> AuditConfig:
+        made: AuditConfig = config("llava", model=str(zoo(name)), **{"arms": ARMS[name], **changes})
+        return made
 
     return make
 
 
 @pytest.mark.parametrize(("name", "limit"), [("qwen2_5_vl", 6), ("glm4v", 6), ("llava_next", 4), ("smolvlm", 4)])
-def test_killed_and_resumed_rows_are_identical(
-    settings: Callable[..., AuditConfig], name: str, limit: int, tmp_path: Path
-) -> None:
-    config = settings(name, limit=limit, shard_images=1, out=tmp_path / "killed")
-    process = run_python(command(config))
-    assert process.returncode == -signal.SIGKILL, process.stderr
-    assert len(list(config.out.glob("rows/*/*.parquet"))) == DONE
-    resumed = audit(config)
-    undisturbed = audit(config.model_copy(update={"out": tmp_path / "undisturbed"}))
-    assert resumed.missing == 0
-    pd.testing.assert_frame_equal(facts(resumed.frame()), facts(undisturbed.frame()))
-    assert not list(config.out.rglob("*.tmp"))
-    frame = undisturbed.frame()
+def test_killed_and_resumed_rows_are_identical(settings: Callable[..., AuditConfig], name: str, limit: int) -> None:
+    frame = killed_and_resumed(settings(name, limit=limit, shard_images=1)).frame()
     assert set(frame["arm"]) == set(ARMS[name])
     if name not in SEPARATED:
         assert frame["legibility"].notna().any()
@@ -151,25 +126,9 @@ def plug_ins() -> Iterator[None]:
         del SELECTORS._entries[kind.name]
 
 
-def one_image(data: Path, out: Path, **changes: Any) -> AuditConfig:
-    return AuditConfig(
-        model=str(data / "tiny" / "qwen3vl"),
-        probes=data / "golden_e2e" / "inputs" / "probes_dev.jsonl",
-        images=data / "mini_textocr",
-        image_prefix="mini_textocr",
-        out=out,
-        dtype="float32",
-        device="cpu",
-        image_options={"max_pixels": 50176},
-        limit=1,
-        matched_controls=False,
-        **changes,
-    )
-
-
 @pytest.mark.usefixtures("plug_ins")
-def test_a_method_that_merges_does_not_abort_a_run_with_deletions(data: Path, tmp_path: Path) -> None:
-    run = audit(one_image(data, tmp_path / "run", arms=["target:0.3", "averaging:0.3"], interventions=["deletion"]))
+def test_a_method_that_merges_does_not_abort_a_run_with_deletions(config: Any) -> None:
+    run = audit(config("qwen3vl", limit=1, arms=["target:0.3", "averaging:0.3"], interventions=["deletion"]))
     rows = run.frame().groupby(["selector", "intervention"]).size()
     assert ("target", "remove_evidence") in rows.index
     assert {intervention for selector, intervention in rows.index if selector == "averaging"} == {"none"}
@@ -177,11 +136,11 @@ def test_a_method_that_merges_does_not_abort_a_run_with_deletions(data: Path, tm
 
 @pytest.mark.usefixtures("plug_ins")
 def test_detection_is_billed_to_methods_that_read_boxes_or_do_not_say(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     arms = ["at_boxes:0.1", "box_free:0.1", "hybrid:0.1"]
-    frame = audit(one_image(data, tmp_path / "run", arms=arms, box_source="rapidocr")).frame()
+    frame = audit(config("qwen3vl", limit=1, arms=arms, box_source="rapidocr")).frame()
     billed = frame.groupby("selector")["boxes_ms"].count()
     assert billed["at_boxes"] == len(frame) / 3
     assert billed["box_free"] == billed["hybrid"] == 0

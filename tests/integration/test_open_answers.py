@@ -10,18 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig, read_config
-from sightline.backbones import load_backbone
+from sightline import Probe, Run, audit, load_backbone
 from sightline.backbones.prompting import OPEN_INSTRUCTION
 from sightline.commands.run import print_summary
-from sightline.core.probe import Probe
-from sightline.core.row import TIME_COLUMNS
-from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
 from sightline.probes.probe_file import ProbeSet, write_probes
-from sightline.rows import Run
 from sightline.rows.source import read_source
+from tests.integration.conftest import facts, make_config, refused
 
 ARMS = ["full", "target:0.4", "target_grid:0.4:score=focus", "fastv:0.5"]
 QUESTIONS = (
@@ -55,38 +50,26 @@ def questions(data: Path) -> list[Probe]:
 
 @pytest.fixture(scope="module")
 def audited(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    """Audits probes with a tiny checkpoint, each time into a folder of its own."""
+    """Audits probes with a tiny checkpoint, each time into a folder of its own unless one is named."""
 
     def run(probes: Sequence[Probe], arms: Sequence[str] = ARMS, **settings: Any) -> Run:
-        folder = tmp_path_factory.mktemp("open")
+        folder = settings.pop("folder", None) or tmp_path_factory.mktemp("open")
         write_probes(folder / "probes.jsonl", ProbeSet(tuple(probes)))
-        return audit(config(data, folder / "probes.jsonl", folder / "run", arms, **settings))
+        asked = {"arms": list(arms), "image_options": {"max_pixels": 50176}, **settings}
+        return audit(make_config(data, folder / "probes.jsonl", folder / "run", "qwen3vl", **asked))
 
     return run
 
 
-def config(data: Path, probes: Path, out: Path, arms: Sequence[str], **settings: Any) -> AuditConfig:
-    usual = {
-        "model": str(data / "tiny" / "qwen3vl"),
-        "images": data / "mini_textocr",
-        "matched_controls": False,
-        "dtype": "float32",
-        "image_options": {"max_pixels": 50176},
-    }
-    return read_config(None, {**usual, **settings, "probes": probes, "out": out, "arms": list(arms)})
+@pytest.fixture(scope="module")
+def usual(audited: Callable[..., Run], questions: list[Probe]) -> Run:
+    """The questions under all arms."""
+    return audited(questions)
 
 
-def comparable(frame: pd.DataFrame) -> pd.DataFrame:
-    kept = frame.drop(columns=[name for name in frame if name in TIME_COLUMNS])
-    return kept.sort_values(["arm", "probe_id"]).reset_index(drop=True)
-
-
-def test_rows_of_open_questions_have_answer_score_and_coverage(
-    audited: Callable[..., Run], questions: list[Probe]
-) -> None:
-    run = audited(questions)
-    frame = run.frame()
-    assert run.manifest["scorer"] == "open"
+def test_rows_of_open_questions_have_answer_score_and_coverage(usual: Run, questions: list[Probe]) -> None:
+    frame = usual.frame()
+    assert usual.manifest["scorer"] == "open"
     assert len(frame) == len(ARMS) * len(questions)
     assert set(frame["label"]) == {"open"}
     assert (frame["answer_tokens"] <= 32).all()
@@ -97,14 +80,18 @@ def test_rows_of_open_questions_have_answer_score_and_coverage(
     assert frame["worst_region"].notna().all()
 
 
-def test_an_arm_answers_alike_whichever_other_arms_run(audited: Callable[..., Run], questions: list[Probe]) -> None:
-    together = comparable(audited(questions).frame())
-    apart = comparable(pd.concat([audited(questions, [arm]).frame() for arm in ARMS[:3]]))
+def test_an_arm_answers_alike_whichever_other_arms_run(
+    audited: Callable[..., Run], questions: list[Probe], usual: Run
+) -> None:
+    together = facts(usual.frame())
+    apart = facts(pd.concat([audited(questions, [arm]).frame() for arm in ARMS[:3]]))
     same = together[together["arm"].isin(ARMS[:3])].reset_index(drop=True)
     pd.testing.assert_frame_equal(same, apart)
 
 
-def test_selectors_know_nothing_of_answers_and_regions(audited: Callable[..., Run], questions: list[Probe]) -> None:
+def test_selectors_know_nothing_of_answers_and_regions(
+    audited: Callable[..., Run], questions: list[Probe], usual: Run
+) -> None:
     """With other answers, decoys, roles and regions every arm keeps the same tokens and says the same."""
     other = [
         replace(
@@ -113,7 +100,7 @@ def test_selectors_know_nothing_of_answers_and_regions(audited: Callable[..., Ru
         for probe in questions
     ]
     columns = ["arm", "probe_id", "kept_mask", "answer"]
-    one, two = (comparable(audited(probes).frame())[columns] for probes in (questions, other))
+    one, two = (facts(run.frame())[columns] for run in (usual, audited(other)))
     pd.testing.assert_frame_equal(one, two)
 
 
@@ -133,14 +120,15 @@ def test_ranking_compares_answer_and_decoy(audited: Callable[..., Run], question
     assert (frame["correct"] == (frame["preference"] > 0)).all()
 
 
+@pytest.mark.usefixtures("no_weights")
 def test_probes_that_a_scorer_cannot_judge_are_refused_before_a_model_is_loaded(
-    audited: Callable[..., Run], questions: list[Probe], monkeypatch: pytest.MonkeyPatch
+    audited: Callable[..., Run], questions: list[Probe]
 ) -> None:
-    monkeypatch.setattr("sightline.auditing.worker.load_backbone", None)
-    with pytest.raises(SightlineError, match="'open-0' is an open question, which --scorer yes_no cannot judge"):
-        audited(questions, ["full"], scorer="yes_no")
-    with pytest.raises(SightlineError, match="'open-0' has no decoy, which --scorer candidate_ranking compares"):
-        audited([replace(probe, decoy="") for probe in questions], ["full"], scorer="candidate_ranking")
+    open_one = "'open-0' is an open question, which --scorer yes_no cannot judge"
+    refused(lambda: audited(questions, ["full"], scorer="yes_no"), open_one)
+    bare = [replace(probe, decoy="") for probe in questions]
+    words = "'open-0' has no decoy, which --scorer candidate_ranking compares"
+    refused(lambda: audited(bare, ["full"], scorer="candidate_ranking"), words)
 
 
 def test_the_protocols_prompt_is_asked_and_spans_are_the_questions(data: Path) -> None:
@@ -161,7 +149,7 @@ def test_the_protocols_prompt_is_asked_and_spans_are_the_questions(data: Path) -
 
 
 def test_an_answer_that_is_cut_off_at_its_longest_is_marked_and_counted(
-    data: Path, audited: Callable[..., Run], questions: list[Probe], capsys: pytest.CaptureFixture[str]
+    audited: Callable[..., Run], questions: list[Probe], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A tiny model says no stop token in three tokens; 32 is the usual limit and part of what a folder fixes."""
     run = audited(questions, ["full", "target:0.4"], longest_answer=3)
@@ -175,8 +163,8 @@ def test_an_answer_that_is_cut_off_at_its_longest_is_marked_and_counted(
     assert any(words in note for note in read_source([run.path]).notes)
     _, notes = run_gate(run.path, ["accuracy(full) >= 0"])
     assert any(words in note for note in notes)
-    with pytest.raises(SightlineError, match="longest_answer 3, this command has 4"):
-        audit(config(data, run.path.parent / "probes.jsonl", run.path, ["full"], longest_answer=4))
+    again = {"folder": run.path.parent, "longest_answer": 4}
+    refused(lambda: audited(questions, ["full"], **again), "longest_answer 3, this command has 4")
 
 
 def test_a_target_that_is_not_in_the_question_is_marked_and_counted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,20 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from sightline import Probe, Run, SightlineError, audit, load_run, read_probes
 from sightline.analysis.policy_replay import fixed_answers
 from sightline.analysis.policy_verdict import judge_run, tune
 from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
 from sightline.auditing.mask_export import exported_masks
 from sightline.cli import app
-from sightline.core.probe import Probe
 from sightline.core.row import TIME_COLUMNS
-from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
-from sightline.probes import read_probes, write_probes
+from sightline.probes import write_probes
 from sightline.report.build import build_report
-from sightline.rows.run import Run, load_run
-from sightline.store.marks import unpack_mask
-from tests.integration.test_audit import facts
+from sightline.store.shard_files import unpack_mask
+from tests.integration.conftest import make_config
 
 LEVELS = "0.3/0.5/0.7"
 SATURATION = f"policy:evidence_saturation:target_grid:{LEVELS}:mass=0.8"
@@ -48,32 +45,18 @@ def fallback(run: Run) -> str:
 @pytest.fixture(scope="module")
 def finished(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Fixed arms and policies, the last ones by amending: what their thresholds are is known from the first."""
-    settings: dict[str, Any] = {
-        "model": str(data / "tiny" / "qwen3vl"), "probes": mini_probes, "images": data / "mini_textocr",
-        "out": tmp_path_factory.mktemp("policies") / "run", "device": "cpu", "dtype": "float32",
-        "image_options": {"max_pixels": 100352},
-    }  # fmt: skip
-    run = audit(AuditConfig(**settings, arms=["full", SATURATION, STABILITY]))
-    out = settings["out"].parent
-    learned = ["--policy", "learned_risk", "--selector", "target_grid", "--levels", LEVELS]
-    fit(run, *learned, "--out", str(out / "learned.json"))
-    fit(
-        run,
-        "--policy",
-        "conformal",
-        "--selector",
-        "target_grid",
-        "--levels",
-        "0.3/0.7",
-        "--out",
-        str(out / "bounds.json"),
-    )
+    out = tmp_path_factory.mktemp("policies")
+    settings = partial(make_config, data, mini_probes, out / "run", "qwen3vl", limit=None, matched_controls=True)
+    run = audit(settings(arms=["full", SATURATION, STABILITY]))
+    for name, levels, file in (("learned_risk", LEVELS, "learned.json"), ("conformal", "0.3/0.7", "bounds.json")):
+        chosen = ["--policy", name, "--selector", "target_grid", "--levels", levels]
+        fit(run, *chosen, "--out", str(out / file))
     policies = [
         fallback(run),
         f"policy:learned_risk:target_grid:{LEVELS}:file={out / 'learned.json'}",
         f"policy:conformal:target_grid:0.3/0.7:file={out / 'bounds.json'},eps=0.5",
     ]
-    return audit(AuditConfig(**settings, arms=policies))
+    return audit(settings(arms=policies))
 
 
 def fit(run: Run, *words: str, code: tuple[int, ...] = (0, 1)) -> str:
@@ -152,17 +135,6 @@ def test_rows_do_not_depend_on_what_else_ran_or_on_shards(config: Any, tmp_path:
         left, right = (frame.loc[frame["arm"] == arm, same].reset_index(drop=True) for frame in (one, again))
         # Beside Full, whose selector reads no question, a column of answers to that has gaps.
         pd.testing.assert_frame_equal(left, right, rtol=0, atol=1e-4, check_dtype=False)
-
-
-def test_what_a_kill_left_undone_is_done_the_same(config: Any, tmp_path: Path) -> None:
-    settings = config("qwen3vl", arms=[STABILITY], limit=4, shard_images=2)
-    whole = audit(settings).frame(texts=False)
-    (part,) = (settings.out / "rows").glob("*/00001.parquet")
-    part.unlink()
-    resumed = audit(config("qwen3vl", arms=["full"], limit=4, shard_images=2)).frame(texts=False)
-    same = [name for name in whole.columns if name not in TIME_COLUMNS]
-    left, right = (frame.loc[frame["arm"] == STABILITY, same].reset_index(drop=True) for frame in (whole, resumed))
-    pd.testing.assert_frame_equal(left, right, check_dtype=False)  # with Full, a column of booleans has gaps
 
 
 def test_rows_decided_by_another_file_are_not_mixed(config: Any, tmp_path: Path, mini_probes: Path) -> None:
@@ -270,18 +242,11 @@ def test_a_run_of_policies_is_reported(finished: Run, tmp_path: Path) -> None:
 ARMS = ["full", "target:0.3/tile", "target:0.3", "random:0.3/tile", "random:6t/tile", "tome:0.5/tile:metric=tokens"]
 
 
-@pytest.fixture
-def run(config: Any) -> Run:
-    return audit(
-        config(
-            "internvl",
-            arms=ARMS,
-            limit=2,
-            image_options={"min_tiles": 2},
-            interventions=["deletion"],
-            matched_controls=True,
-        )
-    )
+@pytest.fixture(scope="module")
+def run(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("tiles") / "run"
+    asked: dict[str, Any] = {"image_options": {"min_tiles": 2}, "interventions": ["deletion"], "matched_controls": True}
+    return audit(make_config(data, mini_probes, out, "internvl", arms=ARMS, limit=2, **asked))
 
 
 def kept_by_tile(run: Run, row: Any) -> tuple[list[int], list[int]]:
@@ -339,29 +304,3 @@ def test_report_gate_and_masks_read_such_a_run(run: Run, tmp_path: Path) -> None
     lines = list(exported_masks(run, "target:0.3/tile"))
     kept = run.frame().query("arm == 'target:0.3/tile'").set_index("probe_id")["k_tokens"]
     assert {line["sample_id"]: len(line["kept_indices"]) for line in lines} == kept.to_dict()
-
-
-def test_what_is_missing_is_made_again_with_the_same_rows(config: Any) -> None:
-    settings = config("internvl", arms=ARMS, image_options={"min_tiles": 2}, shard_images=1)
-    undisturbed = facts(audit(settings).frame())
-    written = sorted(settings.out.glob("rows/*/00001.parquet"))
-    assert len(written) == len(ARMS)
-    for file in written:
-        file.unlink()
-    resumed = audit(settings)
-    assert resumed.missing == 0
-    pd.testing.assert_frame_equal(facts(resumed.frame()), undisturbed)
-
-
-@pytest.mark.parametrize("model", ["llava", "qwen3vl"])
-def test_on_one_grid_rows_are_those_of_the_plain_budget(config: Any, model: str) -> None:
-    frame = audit(config(model, arms=["random:0.3", "random:0.3/tile", "target:9t", "target:9t/tile"])).frame()
-    differing = ["arm", "plain_arm", "budget", "levels"]
-    for plain in ("random:0.3", "target:9t"):
-        first, second = (facts(frame[frame["arm"] == arm]).drop(columns=differing) for arm in (plain, f"{plain}/tile"))
-        pd.testing.assert_frame_equal(first, second)
-
-
-def test_a_count_beyond_every_tile_is_noted(config: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    audit(config("internvl", arms=["random:5000t/tile"], limit=1))
-    assert "random:5000t/tile keeps all" in capfd.readouterr().err

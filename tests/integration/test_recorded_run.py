@@ -8,13 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from sightline import AuditConfig, Run, audit, load_run
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
 from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
-from sightline.rows import Run, load_run
 from sightline.rows.picture import TEXTS
 from sightline.store import RunFolder
 from sightline.store.verify import verify_folder

@@ -11,15 +11,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from sightline import Selection, audit, read_probes
 from sightline.auditing import mask_export
-from sightline.auditing.audit import audit
 from sightline.cli import app
-from sightline.core.selection import Selection
-from sightline.errors import SightlineError
-from sightline.probes import read_probes
 from sightline.selectors.masks import Masks
 from sightline.store import RunFolder
-from sightline.store.marks import unpack_cells
+from sightline.store.shard_files import unpack_cells
+from tests.integration.conftest import refused
 
 
 def write(path: Path, probes: Path, kept: list[int]) -> None:
@@ -34,24 +32,23 @@ def masks(tmp_path: Path, mini_probes: Path) -> Path:
     return path
 
 
-def test_an_audit_records_what_it_replayed_and_goes_on_with_it(config: Any, masks: Path) -> None:
+def test_rows_of_a_replay_belong_to_the_content_of_its_file(config: Any, masks: Path, mini_probes: Path) -> None:
     arm = f"masks:file={masks}"
     settings = config("llava", arms=[arm], limit=2)
     first = audit(settings).frame()
     assert first["k_tokens"].tolist() == [2] * len(first)
+    assert first["budget"].astype(float).tolist() == first["keep"].tolist(), "what was kept is the budget"
+    assert set(first["keep"]) == {2 / first["n_tokens"].iloc[0]}
+    assert first["keep_requested"].isna().all()
     assert list(RunFolder(settings.out).manifest()["inputs"]) == [arm]
-    again = audit(config("llava", arms=[arm, "full"], limit=2)).frame()
-    assert (again["arm"] == arm).sum() == len(first)
-
-
-def test_another_content_is_refused(config: Any, masks: Path, mini_probes: Path) -> None:
-    settings = config("llava", arms=[f"masks:file={masks}"], limit=2)
-    rows = audit(settings).frame()
     write(masks, mini_probes, [5])
-    with pytest.raises(SightlineError, match=r"holds rows of masks:file=.* made from other content of its file"):
-        audit(settings)
+    refused(lambda: audit(settings), f"holds rows of {arm}", "made from other content of its file")
     write(masks, mini_probes, [0, 3])
-    assert audit(settings).frame()["kept_mask"].tolist() == rows["kept_mask"].tolist()
+    again = audit(config("llava", arms=[arm, "full"], limit=2)).frame()
+    assert again[again["arm"] == arm]["kept_mask"].tolist() == first["kept_mask"].tolist()
+    masks.unlink()
+    later = audit(config("llava", arms=["full", "center:0.3"], limit=2)).frame()
+    assert set(later["arm"]) == {arm, "full", "center:0.3"}, "a finished arm needs its file no more"
 
 
 def test_an_unfinished_arm_of_an_earlier_command_is_checked_too(config: Any, masks: Path, mini_probes: Path) -> None:
@@ -60,14 +57,7 @@ def test_an_unfinished_arm_of_an_earlier_command_is_checked_too(config: Any, mas
     audit(settings)
     RunFolder(settings.out).rows_file(arm, 1).unlink()
     write(masks, mini_probes, [5])
-    with pytest.raises(SightlineError, match="made from other content"):
-        audit(config("llava", arms=["full"], limit=2, shard_images=1))
-
-
-def test_a_finished_arm_does_not_need_its_file_any_more(config: Any, masks: Path) -> None:
-    audit(config("llava", arms=[f"masks:file={masks}"], limit=2))
-    masks.unlink()
-    assert set(audit(config("llava", arms=["full"], limit=2)).frame()["arm"]) == {f"masks:file={masks}", "full"}
+    refused(lambda: audit(config("llava", arms=["full"], limit=2, shard_images=1)), "made from other content")
 
 
 def test_a_changed_file_is_read_again(config: Any, masks: Path, mini_probes: Path, tmp_path: Path) -> None:
@@ -82,27 +72,17 @@ def test_a_mended_file_is_accepted_while_no_row_was_made_from_the_old_one(
 ) -> None:
     write(masks, mini_probes, [0, 100_000])
     settings = config("llava", arms=[f"masks:file={masks}"], limit=2)
-    with pytest.raises(SightlineError, match="lists token 100000"):
-        audit(settings)
+    refused(lambda: audit(settings), "lists token 100000")
     write(masks, mini_probes, [0, 3])
     assert set(audit(settings).frame()["k_tokens"]) == {2}
 
 
-def test_a_probe_without_a_line_is_named_before_a_model_is_loaded(
-    config: Any, masks: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = masks.read_text().splitlines()
-    masks.write_text("\n".join(lines[:1]) + "\n")
-    monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
-    with pytest.raises(SightlineError, match=r"has no mask for probe '.*' \(and 2 more\)"):
-        audit(config("llava", arms=[f"masks:file={masks}"], limit=2))
-
-
-def test_rows_of_a_replay_say_what_was_kept_as_their_budget(config: Any, masks: Path) -> None:
-    frame = audit(config("llava", arms=[f"masks:file={masks}"], limit=1)).frame()
-    assert frame["budget"].astype(float).tolist() == frame["keep"].tolist()
-    assert set(frame["keep"]) == {2 / frame["n_tokens"].iloc[0]}
-    assert frame["keep_requested"].isna().all()
+@pytest.mark.usefixtures("no_weights")
+def test_a_probe_without_a_line_is_named_before_a_model_is_loaded(config: Any, masks: Path) -> None:
+    masks.write_text(masks.read_text().splitlines()[0] + "\n")
+    refused(
+        lambda: audit(config("llava", arms=[f"masks:file={masks}"], limit=2)), "has no mask for probe", "(and 2 more)"
+    )
 
 
 def export(run: Any, arm: str, out: Path, *options: str) -> Any:
@@ -149,16 +129,14 @@ def test_masks_of_another_model_are_refused_with_both_counts(config: Any, tmp_pa
     file = tmp_path / "m.jsonl"
     assert export(run, "center:0.3", file).exit_code == 0
     made = int(run.frame()["n_tokens"].iloc[0])
-    with pytest.raises(SightlineError) as caught:
-        audit(config("llava", arms=[f"masks:file={file}"], limit=1, out=tmp_path / "other"))
-    message = str(caught.value)
-    assert f"{file}:1 was made for {made} tokens, this model makes " in message
+    other = config("llava", arms=[f"masks:file={file}"], limit=1, out=tmp_path / "other")
+    refused(lambda: audit(other), f"{file}:1 was made for {made} tokens, this model makes ")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
         line["layout"] = [[1, made]]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(SightlineError, match=rf"was made for a layout of 1 x {made}, this model makes "):
-        audit(config("qwen3vl", arms=[f"masks:file={file}"], limit=1, out=tmp_path / "third"))
+    third = config("qwen3vl", arms=[f"masks:file={file}"], limit=1, out=tmp_path / "third")
+    refused(lambda: audit(third), f"was made for a layout of 1 x {made}, this model makes ")
 
 
 @pytest.mark.parametrize(
@@ -232,18 +210,13 @@ GROUP = [3, [3, 4], [0.5, 0.5]]
 def test_an_odd_mask_file_is_one_line(tmp_path: Path, content: bytes, words: str) -> None:
     file = tmp_path / ("m.jsonl.gz" if content.startswith(b"\x1f") else "m.jsonl")
     file.write_bytes(content)
-    with pytest.raises(SightlineError) as caught:
-        Masks(str(file)).check_probes(["a"])
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refused(lambda: Masks(str(file)).check_probes(["a"]), words)
 
 
 @pytest.mark.parametrize("file", ["a\0b.jsonl", "x" * 5000, "."])
 def test_a_path_that_no_mask_file_can_have_is_one_line(file: str) -> None:
     for ask in (Masks(file).digest, lambda: Masks(file).check_probes(["a"])):
-        with pytest.raises(SightlineError) as caught:
-            ask()
-        assert "\n" not in str(caught.value)
+        refused(ask)
 
 
 def test_a_group_that_reaches_beyond_the_image_is_refused(tmp_path: Path) -> None:
@@ -251,5 +224,4 @@ def test_a_group_that_reaches_beyond_the_image_is_refused(tmp_path: Path) -> Non
     file.write_text(json.dumps({"id": "a", "groups": [GROUP]}) + "\n")
     assert Masks(str(file)).indices("a", 5) == (3,)
     assert Masks(str(file)).indices("a", 4) == (3,), "source N is the class token"
-    with pytest.raises(SightlineError, match="the masks were made for another model"):
-        Masks(str(file)).indices("a", 3)
+    refused(lambda: Masks(str(file)).indices("a", 3), "the masks were made for another model")

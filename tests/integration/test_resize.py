@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,17 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from sightline import Probe, SightlineError, audit, load_backbone
 from sightline.answering.answerer import Answerer
 from sightline.answering.ask import ask
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
-from sightline.auditing import worker
-from sightline.auditing.audit import audit
-from sightline.backbones import load_backbone
-from sightline.backbones.base import Backbone, model_logits
+from sightline.backbones.base import model_logits
 from sightline.checks.doctor import drawn_image
-from sightline.core.probe import Probe
-from sightline.errors import SightlineError
 from sightline.report.build import build_report
 from sightline.rows.images import probe_scales
-from sightline.store.marks import unpack_cells, unpack_mask
-from tests.integration.test_audit import facts
-from tests.integration.test_resume import DONE, command
-from tests.warm_python import run_python
+from sightline.store.shard_files import unpack_cells, unpack_mask
+from tests.integration.conftest import facts, killed_and_resumed
 
 ARMS = ["full", "resize:0.3", "target:0.3", "resize:0.5", "resize:20t", "random:0.3"]
 """Pruned and smaller arms in turns; the mini set's images have other proportions each."""
@@ -101,22 +94,6 @@ def test_the_audited_path_is_the_models_own_at_fewer_pixels(data: Path) -> None:
     assert (ours - theirs).abs().max() <= 1e-4
 
 
-def test_images_are_encoded_once_per_size_for_all_probes(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    plain = Backbone.encode
-
-    def counted(self: Backbone, batch: Any, needs: Any = ()) -> Any:
-        calls.append(len(batch))
-        return plain(self, batch, needs)
-
-    monkeypatch.setattr(Backbone, "encode", counted)
-    settings = config("qwen3vl", arms=ARMS, limit=4, shard_images=3)
-    audit(settings)
-    assert sum(calls) == 4 * 4, "the usual size and three smaller ones"
-    audit(settings)
-    assert sum(calls) == 4 * 4, "a finished run encodes nothing"
-
-
 def test_rows_do_not_depend_on_arms_beside_them_on_batches_or_on_shards(config: Any, tmp_path: Path) -> None:
     together = facts(audit(config("qwen3vl", arms=ARMS, limit=4, out=tmp_path / "one")).frame())
     other = config("qwen3vl", arms=ARMS[::-1], limit=4, shard_images=2, batch_tokens=600, out=tmp_path / "two")
@@ -136,16 +113,8 @@ def test_rows_do_not_depend_on_arms_beside_them_on_batches_or_on_shards(config: 
     pd.testing.assert_frame_equal(facts(amended.frame()), together)
 
 
-def test_killed_and_resumed_rows_are_identical(config: Any, tmp_path: Path) -> None:
-    settings = config("qwen3vl", arms=ARMS, limit=4, shard_images=1, out=tmp_path / "killed")
-    process = run_python(command(settings))
-    assert process.returncode == -signal.SIGKILL, process.stderr
-    assert len(list(settings.out.glob("rows/*/*.parquet"))) == DONE
-    resumed = audit(settings)
-    undisturbed = audit(settings.model_copy(update={"out": tmp_path / "undisturbed"}))
-    assert resumed.missing == 0
-    pd.testing.assert_frame_equal(facts(resumed.frame()), facts(undisturbed.frame()))
-    assert resumed.images.select(["image_key", "cells"]).equals(undisturbed.images.select(["image_key", "cells"]))
+def test_killed_and_resumed_rows_are_identical(config: Any) -> None:
+    killed_and_resumed(config("qwen3vl", arms=ARMS, limit=4, shard_images=1))
 
 
 def test_occlusion_and_blank_change_the_image_before_it_is_made_smaller(config: Any) -> None:
@@ -188,11 +157,9 @@ def test_fewer_tiles_on_a_tiled_model(config: Any) -> None:
     assert smaller["ecr"].to_numpy() == pytest.approx(1.0)
 
 
+@pytest.mark.usefixtures("no_weights")
 @pytest.mark.parametrize("arm", ["resize:0.3", "resize:0.3+blank"])
-def test_a_model_that_sees_one_size_refuses_before_it_is_loaded(
-    config: Any, monkeypatch: pytest.MonkeyPatch, arm: str
-) -> None:
-    monkeypatch.setattr(worker, "load_backbone", lambda *_, **__: pytest.fail("the model was loaded"))
+def test_a_model_that_sees_one_size_refuses_before_it_is_loaded(config: Any, arm: str) -> None:
     settings = config("llava", arms=["full", arm])
     with pytest.raises(SightlineError, match=r"^resize cannot run on Llava: .*\(576 tokens in LLaVA-1.5\)$"):
         audit(settings)

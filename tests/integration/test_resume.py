@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,87 +15,19 @@ import pytest
 from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
+from sightline import AuditConfig, audit
 from sightline.core.row import TIME_COLUMNS
-from sightline.errors import SightlineError
 from sightline.rows.source import read_source
 from sightline.store import RunFolder
 from sightline.store.verify import verify_folder
 from tests.changed_run import edited
-from tests.integration.conftest import MODELS, TEN_ARMS
-from tests.integration.test_audit import facts
-from tests.launching import words_of
-from tests.warm_python import run_python
-
-DONE = 12
-KILLED = f"""
-import os, signal
-from sightline.cli import main
-
-replace, written = os.replace, []
-
-def replace_or_die(source, target):
-    written.extend([target] * ("rows" in target.parts))
-    if len(written) > {DONE}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    replace(source, target)
-
-os.replace = replace_or_die
-main()
-"""
-"""The command line, dying when its thirteenth file of rows is complete but does not have its name yet."""
-
-
-def command(config: AuditConfig) -> list[str]:
-    """What follows ``python`` on its command line."""
-    return ["-c", KILLED, "run", *words_of(config)]
+from tests.integration import conftest
+from tests.integration.conftest import MODELS, TEN_ARMS, command, killed_and_resumed
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_killed_and_resumed_rows_are_identical(config: Any, model: str, tmp_path: Path) -> None:
-    settings = config(model, arms=TEN_ARMS, limit=6, shard_images=1, out=tmp_path / "killed")
-    process = run_python(command(settings))
-    assert process.returncode == -signal.SIGKILL, process.stderr
-    assert len(list(settings.out.glob("rows/*/*.parquet"))) == DONE
-    assert list(settings.out.rglob("*.tmp")), "the kill leaves a file half-written"
-
-    resumed = audit(settings)
-    undisturbed = audit(settings.model_copy(update={"out": tmp_path / "undisturbed"}))
-    assert resumed.missing == 0
-    pd.testing.assert_frame_equal(facts(resumed.frame()), facts(undisturbed.frame()))
-    assert not list(settings.out.rglob("*.tmp")), "what the kill left half-written is gone"
-
-
-WHILE_AUDITING = """
-import os, signal, sys
-from sightline.cli import main
-from sightline.store import folder
-
-plain, number = folder.RunFolder.write_rows, int(sys.argv.pop(1))
-
-def written_then_stopped(*arguments):
-    plain(*arguments)
-    os.kill(os.getpid(), number)
-
-folder.RunFolder.write_rows = written_then_stopped
-main()
-"""
-"""The command line, which gets a signal when its first rows are written."""
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
-)
-def test_a_stopped_run_says_how_to_go_on_and_goes_on(config: Any, number: int, code: int, how: str) -> None:
-    settings = config("llava", arms=["full", "center:0.3"], limit=2, shard_images=1)
-    done = run_python(["-c", WHILE_AUDITING, str(int(number)), *command(settings)[2:]])
-    assert done.returncode == code
-    assert "Traceback" not in done.stderr
-    line = f"{how}; finished shards are kept, run the same command to go on"
-    assert done.stderr.strip().splitlines()[-1] == line
-    assert list(settings.out.glob("rows/*/*.parquet")), "what was finished is kept"
-    assert audit(settings).missing == 0
+def test_killed_and_resumed_rows_are_identical(config: Any, model: str) -> None:
+    killed_and_resumed(config(model, arms=TEN_ARMS, limit=6, shard_images=1))
 
 
 def test_another_command_that_is_stopped_promises_nothing(tmp_path: Path) -> None:
@@ -121,26 +52,33 @@ def without_times(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
     return frame[frame["arm"] == arm].drop(columns=list(TIME_COLUMNS)).reset_index(drop=True).convert_dtypes()
 
 
+TILES = {"arms": ["tome:0.5/tile:metric=tokens"], "image_options": {"min_tiles": 2}}
+CASCADE = "policy:answer_stability:target_grid:0.3/0.5/0.7"
+
+
 @pytest.mark.parametrize(
-    ("settings", "recorded", "later"),
+    ("model", "settings", "recorded", "later"),
     [
-        ({"arms": ["random:0.3"]}, "random:0.3", {"seed": 13}),
-        ({"arms": ["shuffled:0.3"], "seed": 5}, "shuffled:0.3:seed=5", {"seed": 13}),
-        ({"arms": ["protected:0.3:score=target"], "profile": "artifact"}, "protected:0.3", {}),
-        ({"arms": ["protected:0.3:score=prompt"]}, "protected:0.3:score=prompt", {}),
+        ("llava", {"arms": ["random:0.3"]}, "random:0.3", {"seed": 13}),
+        ("llava", {"arms": ["shuffled:0.3"], "seed": 5}, "shuffled:0.3:seed=5", {"seed": 13}),
+        ("llava", {"arms": ["protected:0.3:score=target"], "profile": "artifact"}, "protected:0.3", {}),
+        ("llava", {"arms": ["protected:0.3:score=prompt"]}, "protected:0.3:score=prompt", {}),
+        ("internvl", TILES, "tome:0.5/tile:metric=tokens", {}),
+        ("internvl", {**TILES, "arms": ["random:6t/tile"]}, "random:6t/tile", {}),
+        ("qwen3vl", {"arms": [CASCADE]}, CASCADE, {}),
     ],
-    ids=["seed", "named-seed", "artifact", "argument"],
+    ids=["seed", "named-seed", "artifact", "argument", "merged-tiles", "drawn-tiles", "policy"],
 )
 def test_a_missing_shard_of_a_recorded_arm_is_filled_as_it_was(
-    config: Any, settings: dict[str, Any], recorded: str, later: dict[str, Any]
+    config: Any, model: str, settings: dict[str, Any], recorded: str, later: dict[str, Any]
 ) -> None:
     settings = {**settings, "limit": 2, "shard_images": 1}
-    first = audit(config("llava", **settings))
+    first = audit(config(model, **settings))
     before = without_times(first.frame(), recorded)
     assert first.arms == [recorded]
     assert len(before) == 4
     RunFolder(first.path).rows_file(recorded, 1).unlink()
-    amended = audit(config("llava", **{**settings, **later, "arms": ["full"]}))
+    amended = audit(config(model, **{**settings, **later, "arms": ["full"]}))
     assert amended.arms == [recorded, "full"]
     assert amended.missing == 0
     pd.testing.assert_frame_equal(without_times(amended.frame(), recorded), before)
@@ -193,32 +131,24 @@ def goes_on(settings: AuditConfig) -> None:
 def refused(settings: AuditConfig, *words: str) -> None:
     """The audit is refused with these words, and no row is written."""
     before = rows_on_disk(settings)
-    with pytest.raises(SightlineError) as caught:
-        audit(settings)
-    for word in words:
-        assert word in str(caught.value)
+    conftest.refused(lambda: audit(settings), *words)
     assert rows_on_disk(settings) == before
 
 
-def test_an_image_that_changed_before_the_run_was_resumed_is_refused_by_name(begun: AuditConfig) -> None:
-    changed = image_of(begun, 1)
-    invert(begun.images / changed)
-    refused(begun, changed, "--out")
-
-
-@pytest.mark.parametrize("arm", ["random:0.3", "full+blank", "full+occlude_evidence"])
-def test_an_image_that_changed_before_the_run_was_amended_is_refused_by_name(begun: AuditConfig, arm: str) -> None:
-    """Also where the amendment looks at a version of the image that the run has no record of yet."""
-    changed = image_of(begun, 0)
-    invert(begun.images / changed)
-    refused(begun.model_copy(update={"arms": [arm]}), changed, "--out")
-
-
-def test_an_image_folder_with_other_content_is_refused(begun: AuditConfig, tmp_path: Path) -> None:
-    elsewhere = Path(shutil.copytree(begun.images, tmp_path / "elsewhere"))
-    changed = image_of(begun, 1)
-    invert(elsewhere / changed)
-    refused(begun.model_copy(update={"images": elsewhere}), str(elsewhere / changed))
+@pytest.mark.parametrize(
+    ("shard", "arm", "moved"),
+    [(1, "full", False), (0, "random:0.3", False), (0, "full+blank", False), (0, "full+occlude_evidence", False),
+     (1, "full", True)],
+)  # fmt: skip
+def test_an_image_that_changed_before_the_run_was_gone_on_with_is_refused_by_name(
+    begun: AuditConfig, tmp_path: Path, shard: int, arm: str, moved: bool
+) -> None:
+    """Resumed or amended, in its folder or in a copy of it; also where the amendment looks at a version of the image
+    that the run has no record of yet."""
+    images = Path(shutil.copytree(begun.images, tmp_path / "elsewhere")) if moved else begun.images
+    changed = image_of(begun, shard)
+    invert(images / changed)
+    refused(begun.model_copy(update={"arms": [arm], "images": images}), str(images / changed), "--out")
 
 
 def test_the_same_images_in_another_folder_are_the_same_run(begun: AuditConfig, tmp_path: Path) -> None:
@@ -253,20 +183,17 @@ def touch_up(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"],
-)
-def test_a_checkpoint_file_that_changed_is_refused_by_name(config: Any, checkpoint: Path, name: str) -> None:
+    ["config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+     "added_tokens.json"],
+)  # fmt: skip
+def test_a_checkpoint_file_that_changed_or_came_is_refused_by_name(config: Any, checkpoint: Path, name: str) -> None:
     settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
     audit(settings)
-    touch_up(checkpoint / name)
+    if name == "added_tokens.json":
+        shutil.copy(checkpoint / "tokenizer.json", checkpoint / name)
+    else:
+        touch_up(checkpoint / name)
     refused(settings.model_copy(update={"arms": ["full", "random:0.3"]}), name, "the checkpoint", "--out")
-
-
-def test_a_checkpoint_file_that_came_or_went_is_refused_by_name(config: Any, checkpoint: Path) -> None:
-    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
-    audit(settings)
-    shutil.copy(checkpoint / "tokenizer.json", checkpoint / "added_tokens.json")
-    refused(settings, "added_tokens.json")
 
 
 def test_the_same_checkpoint_in_another_folder_is_the_same_run(config: Any, checkpoint: Path, tmp_path: Path) -> None:
@@ -294,12 +221,6 @@ def test_a_clip_checkpoint_is_settled_by_the_first_command_that_names_one(config
     refused(clipped, "tokenizer_config.json", "the CLIP checkpoint")
 
 
-def test_another_attention_kernel_is_refused(config: Any) -> None:
-    settings = config("llava", arms=["full"], limit=1)
-    audit(settings)
-    refused(settings.model_copy(update={"attention": "eager", "arms": ["random:0.3"]}), "attention", "eager", "sdpa")
-
-
 def test_a_run_that_recorded_no_such_files_goes_on_and_records_them(config: Any, checkpoint: Path, clip: Path) -> None:
     settings = config("llava", model=str(checkpoint), arms=["cdpruner:0.3"], clip=str(clip), limit=1)
     edited(audit(settings).path, **dict.fromkeys(("checkpoint_files", "clip_files", "attention")))
@@ -316,14 +237,17 @@ def rewritten(settings: AuditConfig, change: Any) -> None:
     folder._write_manifest(recorded)
 
 
-LAST_BITS = [("batch_tokens", 300, "16384", "300"), ("batch_images", 2, "1", "2"), ("threads", 2, "1", "2")]
+LAST_BITS = [
+    ("batch_tokens", 300, "16384", "300"), ("batch_images", 2, "1", "2"), ("threads", 2, "1", "2"),
+    ("attention", "eager", "sdpa", "eager"),
+]  # fmt: skip
 """Settings that decide nothing but the last bits of sums."""
 
 
 @pytest.mark.parametrize(("field", "value", "old", "new"), LAST_BITS)
 @pytest.mark.parametrize("launcher", ["inline", "queue"])
 def test_a_setting_that_moves_the_last_bits_is_refused_by_name_with_both_values_and_the_flag(
-    begun: AuditConfig, field: str, value: int, old: str, new: str, launcher: str
+    begun: AuditConfig, field: str, value: int | str, old: str, new: str, launcher: str
 ) -> None:
     changed = begun.model_copy(update={field: value, "launcher": launcher})
     refused(changed, f"with {field} {old}", f"this command has {new}", "--accept-change")
@@ -331,10 +255,10 @@ def test_a_setting_that_moves_the_last_bits_is_refused_by_name_with_both_values_
 
 @pytest.mark.parametrize(("field", "old"), [("torch", "1.0"), ("transformers", "4.0"), ("device", "NVIDIA Moon")])
 def test_other_versions_and_another_device_are_refused_before_a_model_is_loaded(
-    begun: AuditConfig, field: str, old: str, monkeypatch: pytest.MonkeyPatch
+    begun: AuditConfig, field: str, old: str, request: pytest.FixtureRequest
 ) -> None:
     rewritten(begun, lambda facts: (facts if field == "device" else facts["versions"]).update({field: old}))
-    monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("loaded"))
+    request.getfixturevalue("no_weights")
     refused(begun, f"with {field} {old}, this command has", "--accept-change")
 
 

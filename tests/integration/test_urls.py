@@ -12,15 +12,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
-from sightline.errors import SightlineError
+from sightline import AuditConfig, SightlineError, audit, load_run
 from sightline.places import place
 from sightline.report.build import build_report
-from sightline.rows import load_run
 from sightline.store.leases import FolderAccess
-from tests.integration.test_audit import facts
-from tests.integration.test_resume import command
+from tests.integration.conftest import command, facts
 from tests.object_store import Store
 from tests.warm_python import Popen, run_python
 
@@ -239,7 +235,7 @@ def test_requests_are_those_that_the_page_states(
     """Shards of one image: what each of them costs, and what a run costs besides. The page is docs/places.md."""
     besides = {"LIST": 15, "HEAD": 3, "GET": 4, "PUT": 5, "POST": 2, "DELETE": 5}
     silent = 3600.0  # signs of life go by the clock: here there is time for none, nor to see who has joined
-    monkeypatch.setattr("sightline.auditing.launchers.here.PAUSE", silent)
+    monkeypatch.setattr("sightline.auditing.audit.PAUSE", silent)
     for images in (2, 5):
         monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / f"cache-{images}"))
         settings = on_s3("llava", limit=images, out=f"{bucket}/runs/{images}", worker_timeout=silent)

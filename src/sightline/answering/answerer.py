@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sightline.answering.materialise import ArmPass, BeforePass, InsidePass, KeptTokens, Trace
+from sightline.answering.materialise import ArmPass, BeforePass, InsidePass, KeptTokens, Selected, SelectStep, Trace
 from sightline.answering.scorers import Reading, Scorer
-from sightline.answering.select_step import Selected, SelectStep
 from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace

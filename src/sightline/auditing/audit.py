@@ -3,41 +3,42 @@
 ``audit`` plans (``plan_audit``: all that can be refused without a model is refused there) and hands the job to a
 launcher. One that computes in this process (``Here``) takes its place in the run folder, loads the model, opens the
 folder, and goes through what is left: task by task, arm by arm, one file of rows each (``compute_rows``). How a shard
-is cut is in ``shards``, how the device is kept busy in ``loop``, what a row says in ``records``, what the loaded model
-does in ``worker``; how several processes share a folder, in ``sharing`` and ``store.leases``.
+is cut is in ``shards``, how the device is kept busy and what a row says in ``loop``, what the loaded model does in
+``worker``; how several processes share a folder, in ``sharing`` and ``store.leases``.
 """
 
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from sightline.answering.scorers import SCORERS, Scorer
 from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, ArmPlan, plan_arms, recorded_arm, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
-from sightline.auditing.launchers import LAUNCHERS, Launcher
-from sightline.auditing.launchers.base import Job, probe_bytes
-from sightline.auditing.loop import LoopOptions, answer_shards
-from sightline.auditing.records import image_records, row_records, settings_before_loading
+from sightline.auditing.loop import LoopOptions, answer_shards, image_records, row_records
 from sightline.auditing.shards import (
+    Shard,
     Task,
     check_image,
     check_images,
     lacks_images,
+    longest_first,
     make_shards,
     tasks_left,
     with_boxes,
 )
-from sightline.auditing.sharing import is_known
-from sightline.auditing.worker import Worker, use_threads
+from sightline.auditing.sharing import PAUSE, SharedTasks, is_known
+from sightline.auditing.worker import Worker, settings_before_loading, use_threads
 from sightline.backbones.attention import planless
 from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type
 from sightline.boxes.sources import BoxesBeside, box_source, check_source, source_under
-from sightline.core.registry import import_files, imported_digest
+from sightline.core.registry import Registry, import_files, imported_digest
+from sightline.device import moved
 from sightline.device.work import free_memory
 from sightline.errors import SightlineError
 from sightline.places import StoreError, is_remote
@@ -45,14 +46,14 @@ from sightline.places.listing import refuse_without_creation
 from sightline.places.writing import remove_leftovers
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.images import image_digests
+from sightline.probes.probe_file import probes_text
 from sightline.progress import Progress, in_json, say, waiting_for
 from sightline.rows import Run, load_run
 from sightline.statistics.metrics import METRICS
 from sightline.store import RunFolder
 from sightline.store.folder import MANIFEST
-from sightline.store.leases import FolderAccess
+from sightline.store.leases import MEMBER, FolderAccess
 from sightline.store.manifest import ACCEPTABLE
-from sightline.store.verify import damaged_files
 
 
 def audit(config: AuditConfig) -> Run:
@@ -80,6 +81,37 @@ def announce_controls(job: Job) -> None:
 
 
 # The plan: arms, probes, shards, images. Everything that can be refused without a model is refused here.
+
+
+@dataclass(frozen=True)
+class Job:
+    """An audit whose input has been read and checked: everything that a launcher needs to know."""
+
+    config: AuditConfig
+    folder: RunFolder
+    recorded: Mapping[str, Any]
+    """The folder's manifest; empty for a new run."""
+    plan: ArmPlan
+    probes: ProbeSet
+    shards: list[Shard]
+    sizes: Mapping[str, tuple[int, int]]
+    """(width, height) of every image by name."""
+    bad: Mapping[str, str]
+    """Images that are known to be unreadable, with the reason; empty unless they are to be skipped."""
+    imports: Mapping[str, str]
+    """Digests of imported files, by name."""
+
+    @property
+    def own_shards(self) -> list[Shard]:
+        """Those that this command computes: all, or every N-th of a part."""
+        first, step = self.config.share or (1, 1)
+        return self.shards[first - 1 :: step]
+
+
+def probe_bytes(probes: ProbeSet, shards: Sequence[Shard]) -> bytes:
+    """The audited probes as a probe file of their own, for the run folder."""
+    chosen = replace(probes, probes=tuple(probe for shard in shards for probe in shard.probes))
+    return probes_text(chosen).encode()
 
 
 def plan_audit(config: AuditConfig) -> Job:
@@ -164,7 +196,7 @@ def check_description(
     """Refuses what the checkpoint's ``config.json`` and the run folder can tell before weights are read."""
     choose_device(config.device)
     source = checkpoint_folder(config.model)
-    settings = settings_before_loading(config, source, recorded)
+    settings = settings_before_loading(config, source)
     if recorded:
         folder.refuse_other(
             {**settings, "probe_digest": probes.digest}, without=ACCEPTABLE if config.accept_change else ()
@@ -172,6 +204,36 @@ def check_description(
     served = Served.by_description(source)
     for arm in plan.arms:
         served.refuse(arm.selector, clip=config.clip is not None)
+
+
+# Where the work runs.
+
+LAUNCHERS: Registry[type[Launcher]] = Registry(
+    "launcher", group="sightline.launchers", package="sightline.auditing.launchers"
+)
+"""By name. ``@LAUNCHERS.register("name")`` above a class is all that a new one needs."""
+
+
+class Launcher(ABC):
+    """The run folder is the only truth: work is done when its files are there, whoever wrote them.
+
+    Rows must not depend on the launcher.
+    """
+
+    name: ClassVar[str]
+    shares: ClassVar[bool] = True
+    """Whether several processes may work in one run folder, for which a store must create an object once."""
+
+    def __init__(self, config: AuditConfig) -> None:
+        self.config = config
+
+    def refuse_unusable(self) -> None:
+        """Refuses what is missing on this machine, before anything is loaded."""
+        return None
+
+    @abstractmethod
+    def launch(self, job: Job) -> None:
+        """Returns when all of the job is in the folder, or set aside there with the reason."""
 
 
 # In this process: a place in the run folder, the model, the folder opened, the loop.
@@ -226,36 +288,69 @@ class Here(Launcher):
             self.access.opened(folder.path / MANIFEST)
         return tasks
 
-    @abstractmethod
     def run(self, folder: RunFolder, tasks: Sequence[Task], boxes: BoxesBeside) -> None:
         """Returns when every task is in the folder, or set aside there."""
+        shared = None if self.locks else SharedTasks(folder, longest_first(tasks), self.access)
+        compute_rows(self.worker, folder, shared or OwnTasks(folder, tasks, self.access), boxes)
 
 
-class TaskSource(Protocol):
-    """Where the loop gets its tasks from."""
+class OwnTasks:
+    """The tasks of a process that has locked the folder: a list, from its first to its last. Nothing is claimed.
 
-    arms: set[str]
-    total: int
-    """Rows of all tasks."""
-    progress: Progress | None
+    As soon as somebody joins (``--launcher queue``), the rest of the list is shared.
+    """
+
+    def __init__(self, folder: RunFolder, tasks: Sequence[Task], access: FolderAccess) -> None:
+        self._folder, self._left, self._access = folder, deque(tasks), access
+        self.arms = {arm.text for task in tasks for arm in task.arms}
+        self.total = sum(task.rows for task in tasks)
+        self.progress: Progress | None = None
+        self._shared: SharedTasks | None = None
+        self._next_look = time.monotonic() + PAUSE
 
     def ready(self) -> Iterator[Task]:
         """What can be had without waiting. Whoever asks works one task ahead."""
+        while self._left and self._shared is None:
+            self._access.check()
+            moved()
+            if self._joined():
+                self._shared = SharedTasks(self._folder, list(self._left), self._access)
+                self._shared.total, self._shared.progress = self.total, self.progress
+            else:
+                yield self._left.popleft()
+        if self._shared is not None:
+            yield from self._shared.ready()
+
+    def _joined(self) -> bool:
+        """Whether somebody came to share the folder, looked up now and then."""
+        if time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + PAUSE
+        return any(name.startswith(MEMBER) for name in self._access.others())
 
     def wait(self) -> bool:
         """Until there is something to take; False when all is in the folder or set aside."""
+        return self._shared is not None and self._shared.wait()
 
     def wrote(self, task: Task, arm: Arm) -> None:
         """The rows of one arm of a task are in the folder."""
+        moved()
+        if self._shared is not None:
+            self._shared.wrote(task, arm)
 
     def fail(self, blamed: Collection[tuple[str, str]], error: Exception) -> bool:
-        """Records an error of some tasks' (by key) arms; whether the loop goes on without them."""
+        """Sets the arms aside for the next command, and ends this one."""
+        reason = str(error) or type(error).__name__
+        self._folder.set_aside({arm for _, arm in blamed if arm}, f"it failed ({reason}); name it to try again")
+        return False
 
     def give_back(self) -> None:
         """Nothing that was taken is done any more."""
+        if self._shared is not None:
+            self._shared.give_back()
 
 
-def compute_rows(worker: Worker, folder: RunFolder, tasks: TaskSource, boxes: BoxesBeside) -> None:
+def compute_rows(worker: Worker, folder: RunFolder, tasks: OwnTasks | SharedTasks, boxes: BoxesBeside) -> None:
     """Writes the rows of every task it can get, and records of images that have none yet.
 
     Returns when all of them are in the folder, whoever wrote them, or set aside.
@@ -287,7 +382,7 @@ def compute_rows(worker: Worker, folder: RunFolder, tasks: TaskSource, boxes: Bo
 
 
 def _write_ready(
-    worker: Worker, folder: RunFolder, tasks: TaskSource, boxes: BoxesBeside, options: LoopOptions
+    worker: Worker, folder: RunFolder, tasks: OwnTasks | SharedTasks, boxes: BoxesBeside, options: LoopOptions
 ) -> None:
     """The tasks that can be had without waiting: a file of rows for every arm of each."""
     for work, arm, answers in answer_shards(
@@ -358,7 +453,7 @@ def open_folder(
     )
     # A file that is not what was written, or that belongs to another run, is computed again instead of kept. A store
     # is not asked for the footer of every object: what it holds was put whole, and rows are compared when read.
-    for problem in [] if is_remote(folder.path) else damaged_files(folder, names):
+    for problem in [] if is_remote(folder.path) else folder.damaged_files(names):
         if (aside := problem.set_aside()) is not None:
             say(f"note: {problem.words}; set aside as {aside.name}", err=True)
     resumed = list(resumable_arms(job, recorded, names))

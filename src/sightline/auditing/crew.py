@@ -8,8 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sightline.auditing.audit import retry_failed
-from sightline.auditing.launchers.base import Job
+from sightline.auditing.audit import Job, retry_failed
 from sightline.auditing.shards import Task, tasks_left
 from sightline.device import moved
 from sightline.errors import SightlineError

@@ -1,4 +1,4 @@
-"""The one loop over shards: what ``sightline run`` writes and what ``sightline bench sweep`` times.
+"""The one loop over shards, which ``sightline run`` writes the rows of and ``sightline bench sweep`` times; the rows.
 
 An image is encoded once for all its probes and arms, and once more for each version that an intervention shows. Arms
 are answered one after the other over the shard's probes, so the batches of an arm do not depend on which other arms
@@ -9,29 +9,33 @@ it, and the host prepares the next shard.
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from PIL import Image
 
 from sightline.answering.answerer import Answered, Answerer, Collect
-from sightline.answering.select_step import all_needs
+from sightline.answering.materialise import all_needs
 from sightline.arms.arm import Arm
 from sightline.auditing.shards import Shard, Task, image_key, region_geometries
 from sightline.backbones import Backbone, Pixels
 from sightline.core.prefix import Encoded
-from sightline.core.probe import Box
+from sightline.core.probe import ORIGINAL, Box, Probe
+from sightline.core.selection import NO_BOXES, arm_regime
 from sightline.device.work import FEWER, halved, in_halves, memory_ran_out, one_ahead, prepared_ahead, setting_up
 from sightline.errors import SightlineError
-from sightline.geometry.coverage import RegionGeometry
+from sightline.geometry.coverage import Geometry, RegionGeometry
 from sightline.geometry.marks import surroundings
 from sightline.places import StoreError
+from sightline.store.shard_files import pack_mask
 
 # What a run keeps of an image for reports: a small preview, and the regions sharp where the preview blurs them.
 
@@ -70,12 +74,8 @@ def details(image: Image.Image, regions: Iterable[Box]) -> list[Detail]:
         pixels = (int(x1), int(y1), min(image.width, int(x2) + 1), min(image.height, int(y2) + 1))
         crop = image.crop(pixels)
         crop.thumbnail((DETAIL_SIDE, DETAIL_SIDE), Image.Resampling.LANCZOS)
-        box = (
-            pixels[0] / image.width,
-            pixels[1] / image.height,
-            pixels[2] / image.width,
-            pixels[3] / image.height,
-        )
+        left, top, right, bottom = pixels
+        box = (left / image.width, top / image.height, right / image.width, bottom / image.height)
         found.append(Detail(_jpeg(crop, DETAIL_QUALITY), box))
     return found
 
@@ -326,3 +326,154 @@ def answer_shards(
     for (work, arm), answers in one_ahead(launches()):
         yield work, arm, answers
         del work, answers
+
+
+# One row per probe and arm, one record per image: plain dictionaries in the shape of ``sightline.core.row``.
+
+GEOMETRY = (
+    "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
+    "worst_region", "all_half", "legibility",
+)  # fmt: skip
+NO_POLICY = "none"
+"""The policy of an arm whose budget is the same for all samples."""
+CONTRACT = ("positions", "profile", "model", "model_type", "weight_digest", "device", "dtype", "attention")
+"""What every row repeats of how the run was made."""
+
+
+def row_records(
+    arm: Arm,
+    work: ShardWork,
+    answers: Sequence[Answered],
+    contract: Mapping[str, Any],
+    boxes_ms: Mapping[str, float] | None,
+) -> list[dict[str, Any]]:
+    """The rows of one arm over a shard.
+
+    ``boxes_ms`` is what a text detector took per image, for an arm whose selector reads its boxes.
+    """
+    rows = []
+    each = zip(work.shard.probes, work.encoded, work.geometries, answers, strict=True)
+    for probe, image, regions, answered in each:
+        trace = answered.trace
+        geometry = regions.measure(trace.lineage, trace.anchors, trace.shares) if regions is not None else None
+        detection = None if boxes_ms is None else boxes_ms.get(probe.image)
+        row = _row(arm, probe, image, answered, geometry, contract)
+        rows.append({**row, **boxes_read(arm, contract, detected=boxes_ms is not None), "boxes_ms": detection})
+    return rows
+
+
+def _row(
+    arm: Arm,
+    probe: Probe,
+    image: Encoded,
+    answered: Answered,
+    geometry: Geometry | None,
+    contract: Mapping[str, Any],
+) -> dict[str, Any]:
+    trace = answered.trace
+    layers = trace.k_layers
+    halved = answered.halved or image.halved
+    return {
+        "arm": arm.text,
+        "plain_arm": arm.plain,
+        "selector": arm.selector.name,
+        "role": arm.selector.role,
+        "arguments": arm.arguments,
+        **_budget(arm, image, answered),
+        "keep": trace.k / image.full_n,
+        "n_tokens": image.full_n,
+        "k_tokens": trace.k,
+        "k_layers": layers,
+        "keep_layer_mean": float(np.mean(layers)) / image.full_n if layers else trace.k / image.full_n,
+        "intervention": _intervention(arm, probe),
+        "probe_id": probe.id,
+        "image_id": probe.image_id,
+        "image_key": image_key(probe, arm.image_budget),
+        "view": probe.view,
+        "label": probe.label,
+        "kind": probe.kind,
+        **answered.values,
+        "query_found": answered.query_found,
+        "n_regions": len(probe.regions),
+        # Null, not zero, for a probe without regions: nothing was measured.
+        **{name: None if geometry is None else getattr(geometry, name) for name in GEOMETRY},
+        "kept_mask": pack_mask(trace.anchors),
+        "lineage_mask": pack_mask(trace.lineage) if trace.merges else None,
+        **_scores(arm, trace.scores),
+        "sequence_full": trace.sequence_full,
+        "sequence_pruned": trace.sequence_pruned,
+        "preprocess_ms": image.preprocess_ms,
+        "vision_ms": image.vision_ms,
+        "signal_ms": trace.signal_ms,
+        "select_ms": trace.select_ms,
+        "materialise_ms": trace.materialise_ms,
+        "language_ms": answered.language_ms,
+        **{name: contract[name] for name in CONTRACT},
+        "positions": arm.positions(contract["positions"]),
+        "versions": json.dumps(contract["versions"]),
+        "conditions": json.dumps({**contract["conditions"], **({"halved": True} if halved else {})}),
+    }
+
+
+def _scores(arm: Arm, scores: np.ndarray | None) -> dict[str, Any]:
+    """As few bytes as hold every score exactly: a replay at another budget must not meet new ties."""
+    if scores is None:
+        return {"scores": None, "scores_rule": None}
+    short = scores.astype("<f4")
+    exact = bool((short == scores).all())
+    rule = "top" if getattr(arm.selector, "plain_top", False) else "other"
+    return {"scores": (short if exact else scores.astype("<f8")).tobytes(), "scores_rule": rule}
+
+
+def _budget(arm: Arm, image: Encoded, answered: Answered) -> dict[str, Any]:
+    """What was asked for, and what was spent: of a policy all of its passes, else the one."""
+    k, spent = answered.trace.k, answered.spent
+    replayed = arm.selector.role == "replay"
+    budget = repr(k / image.n) if replayed else arm.requested
+    final = arm.budget if spent is None else spent.levels[-1]
+    return {
+        "budget": budget,
+        "keep_requested": None if replayed else final.keep,
+        "policy": NO_POLICY if arm.policy is None else arm.policy.name,
+        "levels": budget if spent is None else "/".join(map(str, spent.levels)),
+        "keep_spent": (k if spent is None else sum(spent.kept)) / image.full_n,
+        "decided_on": None if spent is None else spent.decided_on,
+    }
+
+
+def boxes_read(arm: Arm, contract: Mapping[str, Any], detected: bool) -> dict[str, str]:
+    """What the arm was shown, and which regime that makes it."""
+    selector = arm.selector
+    source = NO_BOXES if selector.reads_boxes is False else contract["box_source"]
+    return {"box_source": source, "regime": arm_regime(selector.role, selector.reads_boxes, detected)}
+
+
+def _intervention(arm: Arm, probe: Probe) -> str:
+    """The arm's own; for a probe that is about a control image already, that image's name."""
+    if arm.intervention is not None:
+        return str(arm.intervention)
+    return "none" if probe.view == ORIGINAL else probe.view
+
+
+def image_records(work: ShardWork) -> list[dict[str, Any]]:
+    """One record per distinct image of a shard."""
+    prepared, records = work.prepared, []
+    for probe, pixels, seen in zip(prepared.shard.images, prepared.pixels, prepared.seen or (), strict=True):
+        encoded = work.images[image_key(probe)]
+        records.append(
+            {
+                "image_key": image_key(probe, prepared.shard.image_budget),
+                "image": probe.image,
+                "image_id": probe.image_id,
+                "digest": seen.digest,
+                "pixels": seen.pixels,
+                "width": pixels.size[0],
+                "height": pixels.size[1],
+                "layout": json.dumps(encoded.layout),
+                "cells": encoded.cells.astype("<f4").tobytes(),
+                "preview": seen.preview,
+                "details": [detail.jpeg for detail in seen.details],
+                "detail_boxes": [list(detail.box) for detail in seen.details],
+            }
+        )
+    return records

@@ -25,7 +25,7 @@ from sightline.probes import read_probes
 from sightline.probes.images import open_image
 from sightline.rows import Run
 from sightline.store.manifest import SEVERAL_MACHINES
-from sightline.store.marks import pack_mask, unpack_mask
+from sightline.store.shard_files import pack_mask, unpack_mask
 
 RECORDED = (
     "profile", "dtype", "positions", "box_source", "scorer", "image_options", "attention", "batch_images",

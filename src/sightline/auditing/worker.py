@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,20 @@ from sightline.answering.scorers.spoken import SpokenScorer
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.loop import ImageFile, Prepared, Seen, details, preview
-from sightline.auditing.records import conditions, manifest_settings, reporting_contract
 from sightline.auditing.shards import Shard, image_key, with_boxes
-from sightline.backbones import load_backbone, options_for, weight_digest
+from sightline.backbones import ImageOptions, load_backbone, options_for, weight_digest
 from sightline.backbones.base import checkpoint_digests, description_digests, subfolder_digests
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.execution import Execution, use_execution, use_vision_execution
-from sightline.backbones.loading import checkpoint_folder, served_by, snapshot_revision
+from sightline.backbones.loading import (
+    backbone_class,
+    checkpoint_folder,
+    choose_device,
+    choose_dtype,
+    model_type,
+    served_by,
+    snapshot_revision,
+)
 from sightline.boxes.sources import BoxesBeside
 from sightline.core.selection import Budget
 from sightline.device import moved
@@ -31,6 +41,7 @@ from sightline.places import StoreError
 from sightline.probes.images import image_digest, image_files, image_place, open_image_file, pixel_digest
 from sightline.progress import waiting_for
 from sightline.store import RunFolder
+from sightline.version import __version__
 
 
 class Worker:
@@ -63,11 +74,13 @@ class Worker:
             self._execution = use_execution(backbone.language, config.execution, dynamic=True)
             use_vision_execution(backbone, self._execution, dynamic=True)
         clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
-        self.contract = reporting_contract(config, backbone, weight_digest(source))
-        self._files: dict[str, Any] = {
-            "checkpoint_files": description_digests(source),
-            "checkpoint_subfolders": subfolder_digests(source),
+        kind, language = str(backbone.model.config.model_type), backbone.language
+        self.contract: Mapping[str, Any] = {
+            **described(config, kind, backbone.paper_positions, language.dtype),
+            "weight_digest": weight_digest(source),
+            **computed_by(language.device),
         }
+        self._files = files_of(source)
         if revision := snapshot_revision(source):
             self._files["model_revision"] = revision
         if clip is not None:
@@ -82,7 +95,7 @@ class Worker:
     def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """What the run folder, whose manifest may be ``recorded`` already, has to agree with."""
         backbone = self.answerer.backbone
-        settings = manifest_settings(self.config, self.contract, backbone.options, recorded)
+        settings = manifest_settings(self.config, self.contract, backbone.options)
         if self.device.type == "cpu":
             self.threads = self.config.threads or recorded.get("threads") or torch.get_num_threads()
             settings["threads"] = self.threads
@@ -192,3 +205,82 @@ def use_threads(count: int | None) -> Iterator[None]:
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
+
+
+# The reporting contract: what a run is determined by, for its manifest and for every row.
+
+
+def computed_by(device: torch.device) -> dict[str, Any]:
+    """What decides the last bits of rows beside the model and the options: device and versions."""
+    import transformers
+
+    on_gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu ({platform.machine()})",
+        # Of a CPU, which of its instructions PyTorch adds up sums with.
+        **({} if on_gpu else {"instructions": torch.backends.cpu.get_cpu_capability()}),
+        "versions": {
+            "sightline": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def conditions(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a run's settings decides the last bits of a row and has no column of its own."""
+    found = {name: settings.get(name) for name in ("batch_tokens", "batch_images", "threads", "instructions")}
+    files = {**settings["checkpoint_files"], **settings["checkpoint_subfolders"]}
+    found["checkpoint"] = sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:8]
+    return {name: value for name, value in found.items() if value is not None}
+
+
+SETTINGS = {
+    "limit", "shard_images", "shard_probes", "execution", "batch_images", "batch_tokens", "longest_answer",
+    "keep_scores", "seed", "skip_bad_images",
+}  # fmt: skip
+"""Options that a manifest has under their own names and that rows do not repeat."""
+
+
+def described(config: AuditConfig, kind: str, paper_positions: str, dtype: torch.dtype) -> dict[str, Any]:
+    """What every row carries about how it was made, as far as no weights are needed to know it."""
+    return {
+        "model": model_name(config),
+        "model_type": kind,
+        "scorer": config.scorer,
+        "positions": paper_positions if config.positions == "auto" else config.positions,
+        "box_source": config.box_source,
+        "profile": config.profile,
+        "dtype": str(dtype).removeprefix("torch."),
+        "attention": config.attention,
+    }
+
+
+def model_name(config: AuditConfig) -> str:
+    """Folder name or hub id, never a local path; a hub's revision is recorded beside it."""
+    name = config.model if Path(config.model).is_dir() else config.model.partition("@")[0]
+    return name.rstrip("/").split("/")[-1] if "/" in name else name
+
+
+def settings_before_loading(config: AuditConfig, source: Path) -> dict[str, Any]:
+    """What a run folder has to agree with, as far as it can be told before any weights are read."""
+    kind = model_type(source)
+    contract = described(config, kind, backbone_class(kind).paper_positions, choose_dtype(config.dtype, source))
+    contract |= files_of(source)
+    if config.launcher != "ray":  # whose workers run on machines of which this process knows nothing
+        contract |= computed_by(choose_device(config.device))
+    if config.threads is not None and choose_device(config.device).type == "cpu":
+        contract["threads"] = config.threads
+    return manifest_settings(config, contract, options_for(source, config.profile, config.image_options))
+
+
+def files_of(source: Path) -> dict[str, Any]:
+    """Digests of what a checkpoint holds beside its weights."""
+    return {"checkpoint_files": description_digests(source), "checkpoint_subfolders": subfolder_digests(source)}
+
+
+def manifest_settings(config: AuditConfig, contract: Mapping[str, Any], options: ImageOptions) -> dict[str, Any]:
+    """The contract with the settings that rows do not repeat."""
+    own = config.model_dump(include=SETTINGS)
+    return {**contract, **own, "image_options": options.as_dict(), "images": str(config.images)}

@@ -96,7 +96,7 @@ def save_picture(run: Run, path: Path) -> Path | None:
     from sightline.report.hero import overlay
     from sightline.statistics.arm_rows import plain_rows
     from sightline.statistics.correct_positives import unsupported_rows
-    from sightline.store.marks import unpack_cells, unpack_mask
+    from sightline.store.shard_files import unpack_cells, unpack_mask
 
     rows = plain_rows(run.frame())
     unsupported = rows[unsupported_rows(rows)]

@@ -30,8 +30,6 @@ def selectors(
 
     With --model only the checkpoint's config.json is read, no weights.
     """
-    import inspect
-
     from rich.text import Text
 
     from sightline.arms.arm import parameters
@@ -62,8 +60,6 @@ def selectors(
 
 def backbones(name: Annotated[str | None, typer.Argument(help="Show one architecture alone.")] = None) -> None:
     """List the architectures: position policy, and what ``--image-option`` takes for each."""
-    import inspect
-
     from rich.text import Text
 
     from sightline.backbones import BACKBONES
@@ -99,8 +95,6 @@ def _where(kind: type[Method]) -> str:
 
 def traits(kind: type[Method]) -> dict[str, str]:
     """What a method says about itself, in words; what depends on arguments, for their defaults."""
-    import inspect
-
     from sightline.backbones.loading import with_defaults
     from sightline.core.selection import PARITY_WORDS, Method
 

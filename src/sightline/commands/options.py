@@ -103,7 +103,7 @@ def flag_parameters(
         words = [field.description, *(["Repeatable."] if repeated else [])]
         how: dict[str, Any] = {"metavar": mark.metavar or None, "rich_help_panel": mark.panel or panel}
         if TAKES_URL in field.metadata:
-            kind, how["metavar"], how["parser"] = Place, "PATH_OR_URL", place
+            kind, how["metavar"], how["parser"] = list[Place] if repeated else Place, "PATH_OR_URL", place
         elif repeated:
             how["metavar"] = mark.metavar or (PAIR if get_origin(kind) is dict else flag.removeprefix("--").upper())
             kind = kind if get_origin(kind) is list else list[str]

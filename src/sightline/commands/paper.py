@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from pydantic import BaseModel, Field
 
+from sightline.commands.options import with_options
 from sightline.errors import SightlineError
 from sightline.progress import say
 
@@ -51,12 +53,62 @@ def show(table: TableArgument) -> None:
         SafeConsole(soft_wrap=True).print(explained(wanted), markup=False, highlight=False)
 
 
+class DataFolders(BaseModel):
+    """Where published data lies."""
+
+    textocr: Path | None = Field(None, description="Folder with TextOCR_0.1_val.json and the images it names.")
+    textvqa: Path | None = Field(
+        None, description="Folder with TextVQA: validation-*.parquet or TextVQA_0.5.1_val.json, lite-*.parquet."
+    )
+    docvqa: Path | None = Field(
+        None, description="Folder with DocVQA: validation-*.parquet or val_v1.0.json, lite-*.parquet."
+    )
+    ocrbench: Path | None = Field(None, description="Folder with OCRBench: test-*.parquet or OCRBench.json.")
+
+    def open_data(self) -> dict[str, Path]:
+        """The folders of questions that were named; one that is none, or TextOCR's, is refused."""
+        found = {name: folder for name, folder in self if folder is not None}
+        for name, folder in found.items():
+            if not folder.is_dir():
+                raise SightlineError(f"--{name}: there is no folder {folder}")
+        return {name: folder for name, folder in found.items() if name != "textocr"}
+
+
+class AllFolders(DataFolders):
+    gsr: Path | None = Field(
+        None, description="Folder with GSR-Bench: coco_qa_two_obj.json, instances_*.json and COCO's images."
+    )
+
+
+class StudyFlags(BaseModel):
+    """Fields of ``StudyOptions``."""
+
+    lite: bool = Field(False, description="TextVQA and DocVQA: their 500-question parts instead of full validation.")
+    demo: bool = Field(
+        False, description="The embedded reader and tiny random models on drawn pages: shows that it runs."
+    )
+    profile: Literal["paper", "artifact"] = Field(
+        "paper", description="paper: as the paper defines it, done correctly; artifact: as its figures were made."
+    )
+    limit: int | None = Field(None, ge=4, description="Images per probe set: a pilot.")
+    clip: str | None = Field(None, description="CLIP checkpoint, for AnchorPrune.")
+    decisions: Path | None = Field(None, description="Reviewed screening.csv of text replacements (tables S13, S14).")
+    valid: Path | None = Field(
+        None,
+        description="Images that people found valid (table S7): what 'annotate sign-off' wrote, or one id per line.",
+    )
+    annotations: Path | None = Field(
+        None, description="Rows of regions that people drew for open questions (tables S22, S23)."
+    )
+    second_annotations: Path | None = Field(
+        None, description="Rows of a second person about some of the same questions (table S22)."
+    )
+
+
 @app.command()
+@with_options
 def check(
-    textocr: Annotated[Path | None, typer.Option(help="Folder with TextOCR_0.1_val.json and its images.")] = None,
-    textvqa: Annotated[Path | None, typer.Option(help="Folder with TextVQA.")] = None,
-    docvqa: Annotated[Path | None, typer.Option(help="Folder with DocVQA.")] = None,
-    ocrbench: Annotated[Path | None, typer.Option(help="Folder with OCRBench.")] = None,
+    data: DataFolders,
     models: Annotated[
         list[str] | None,
         typer.Option(help="Checkpoint: folder, hub id or hub id@revision, or NAME=PATH. Repeatable."),
@@ -73,9 +125,8 @@ def check(
     from sightline.paper.check import findings
     from sightline.progress import SafeConsole
 
-    _folders(textocr=textocr)
-    open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench)
-    found = list(findings(textocr, open_data, models or [], clip))
+    open_data = data.open_data()
+    found = list(findings(data.textocr, open_data, models or [], clip))
     wrong = sum(each.state == "wrong" for each in found)
     states = (Text(each.state, "bold" if each.state == "wrong" else "") for each in found)
     lines = ((state, each.what, each.words) for state, each in zip(states, found, strict=True))
@@ -86,57 +137,15 @@ def check(
 
 
 @app.command()
+@with_options
 def run(
     table: TableArgument,
     out: Annotated[Path, typer.Option(help="Folder of the study: probe sets, runs, tables. Shared by all tables.")],
+    data: AllFolders,
+    study: StudyFlags,
     models: Annotated[
         list[str] | None,
         typer.Option(help="Checkpoint, told by its architecture, or NAME=PATH (qwen, llava, internvl). Repeatable."),
-    ] = None,
-    textocr: Annotated[
-        Path | None, typer.Option(help="Folder with TextOCR_0.1_val.json and the images it names.")
-    ] = None,
-    textvqa: Annotated[
-        Path | None,
-        typer.Option(help="Folder with TextVQA: validation-*.parquet or TextVQA_0.5.1_val.json, lite-*.parquet."),
-    ] = None,
-    docvqa: Annotated[
-        Path | None, typer.Option(help="Folder with DocVQA: validation-*.parquet or val_v1.0.json, lite-*.parquet.")
-    ] = None,
-    ocrbench: Annotated[
-        Path | None, typer.Option(help="Folder with OCRBench: test-*.parquet or OCRBench.json.")
-    ] = None,
-    gsr: Annotated[
-        Path | None,
-        typer.Option(help="Folder with GSR-Bench: coco_qa_two_obj.json, instances_*.json and COCO's images."),
-    ] = None,
-    lite: Annotated[
-        bool, typer.Option("--lite", help="TextVQA and DocVQA: their 500-question parts instead of full validation.")
-    ] = False,
-    demo: Annotated[
-        bool,
-        typer.Option("--demo", help="The embedded reader and tiny random models on drawn pages: shows that it runs."),
-    ] = False,
-    profile: Annotated[
-        Literal["paper", "artifact"],
-        typer.Option(help="paper: as the paper defines it, done correctly; artifact: as its figures were made."),
-    ] = "paper",
-    limit: Annotated[int | None, typer.Option(min=4, help="Images per probe set: a pilot.")] = None,
-    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for AnchorPrune.")] = None,
-    decisions: Annotated[
-        Path | None, typer.Option(help="Reviewed screening.csv of text replacements (tables S13, S14).")
-    ] = None,
-    valid: Annotated[
-        Path | None,
-        typer.Option(
-            help="Images that people found valid (table S7): what 'annotate sign-off' wrote, or one id per line."
-        ),
-    ] = None,
-    annotations: Annotated[
-        Path | None, typer.Option(help="Rows of regions that people drew for open questions (tables S22, S23).")
-    ] = None,
-    second_annotations: Annotated[
-        Path | None, typer.Option(help="Rows of a second person about some of the same questions (table S22).")
     ] = None,
     draws: Annotated[
         int | None,
@@ -151,41 +160,21 @@ def run(
     from sightline.paper.printed import run_table, with_earlier, write_paper_page
 
     further: dict[str, Any] = {"device": device, "dtype": dtype, "execution": execution}
-    options = StudyOptions(
-        demo=demo,
-        profile=profile,
-        limit=limit,
-        clip=clip,
-        decisions=decisions,
-        valid=valid,
-        annotations=annotations,
-        second_annotations=second_annotations,
-        lite=lite,
-        **({} if draws is None else {"draws": draws, "example_draws": draws}),
-        run={name: value for name, value in further.items() if value is not None},
-    )
-    open_data = _folders(textvqa=textvqa, docvqa=docvqa, ocrbench=ocrbench, gsr=gsr)
-    _folders(textocr=textocr)
-    study = Study(out, _models(models or [], demo, out), textocr, options, open_data)
+    run_options = {name: value for name, value in further.items() if value is not None}
+    drawn: dict[str, Any] = {} if draws is None else {"draws": draws, "example_draws": draws}
+    options = StudyOptions(**study.model_dump(), **drawn, run=run_options)
+    open_data = data.open_data()
+    measured = Study(out, _models(models or [], study.demo, out), data.textocr, options, open_data)
     fresh = []
     for each in chosen(table):
-        fresh.append(run_table(study, each))
+        fresh.append(run_table(measured, each))
         _print(fresh[-1])
-    page = write_paper_page(study, with_earlier(study, fresh))
+    page = write_paper_page(measured, with_earlier(measured, fresh))
     say(f"page: {page}")
     say(f"tables: {page.parent / 'tables'}")
     if not any(printed.measured_lines for printed in fresh):
         say("nothing was measured; the reasons stand below each table")
         raise typer.Exit(1)
-
-
-def _folders(**given: Path | None) -> dict[str, Path]:
-    """The folders that were named; one that is none is refused."""
-    found = {name: folder for name, folder in given.items() if folder is not None}
-    for name, folder in found.items():
-        if not folder.is_dir():
-            raise SightlineError(f"--{name}: there is no folder {folder}")
-    return found
 
 
 def _models(given: list[str], demo: bool, out: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
+from pydantic import BaseModel, Field
 
 from sightline.commands.options import file_option, with_options
 from sightline.commands.probe_evidence import (
@@ -17,12 +18,13 @@ from sightline.commands.probe_evidence import (
     ProbesArgument,
     add_commands,
 )
+from sightline.core.flags import Flag
 from sightline.errors import SightlineError
+from sightline.progress import say
 
 if TYPE_CHECKING:
     from sightline.core.probe import Probe
     from sightline.probes import HardPairRules, Ingest, ProbeSet
-    from sightline.progress import SafeConsole
 
 T = TypeVar("T")
 
@@ -42,11 +44,33 @@ OutPrefixOption = Annotated[
 ]
 
 
+class WordOptions(BaseModel):
+    """Which words hard pairs ask for, and how they are drawn: fields of ``HardPairRules``."""
+
+    version: Annotated[
+        Literal["development-v1", "confirmation-v2", "strict-v3"] | None,
+        Flag(shown="confirmation-v2; with --lines strict-v3"),
+    ] = Field(None, description="How decoys are made.")
+    seed: int = Field(17, description="Seed of all draws.")
+    shuffle_images: Annotated[bool, Flag(name="--shuffle-images/--no-shuffle-images")] = Field(
+        False, description="Visit images at random."
+    )
+    min_length: int = Field(4, description="Fewest characters of a word.")
+    max_length: int = Field(18, description="Most characters of a word.")
+    min_area: float = Field(5e-5, description="Smallest box, as a fraction of the image area.")
+    max_area: float = Field(1.2e-3, description="Largest box, as a fraction of the image area.")
+    pool: int = Field(8, description="Draw among so many smallest candidates.")
+    max_symbol_share: float = Field(0.35, description="Largest share of characters other than letters and digits.")
+    unique: bool = Field(True, description="The word occurs once in its image.")
+    negatives: bool = Field(True, description="Add a near miss to every word.")
+
+
 @app.command(cls=ListsFormats)
 @with_options
 def build(
     out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],
     reading: AnnotationOptions,
+    words: WordOptions,
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", help="The annotations; several are shards of one data set.", show_default=False),
@@ -61,11 +85,6 @@ def build(
         bool,
         typer.Option("--check-images/--no-check-images", help="Every image used must exist and have its stated size."),
     ] = True,
-    version: Annotated[
-        Literal["development-v1", "confirmation-v2", "strict-v3"] | None,
-        typer.Option(help="How decoys are made.", show_default="confirmation-v2; with --lines strict-v3"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 17,
     limit_images: Annotated[
         int | None,
         typer.Option(
@@ -76,24 +95,9 @@ def build(
             show_default="500; of open questions all",
         ),
     ] = None,
-    shuffle_images: Annotated[
-        bool, typer.Option("--shuffle-images/--no-shuffle-images", help="Visit images at random.")
-    ] = False,
     exclude: Annotated[
         list[Path] | None, typer.Option(help="Leave out the images of a probe file, or of a list of ids. Repeatable.")
     ] = None,
-    min_length: Annotated[int, typer.Option(help="Fewest characters of a word.")] = 4,
-    max_length: Annotated[int, typer.Option(help="Most characters of a word.")] = 18,
-    min_area: Annotated[float, typer.Option(help="Smallest box, as a fraction of the image area.")] = 5e-5,
-    max_area: Annotated[float, typer.Option(help="Largest box, as a fraction of the image area.")] = 1.2e-3,
-    pool: Annotated[int, typer.Option(help="Draw among so many smallest candidates.")] = 8,
-    max_symbol_share: Annotated[
-        float, typer.Option(help="Largest share of characters other than letters and digits.")
-    ] = 0.35,
-    unique: Annotated[bool, typer.Option("--unique/--no-unique", help="The word occurs once in its image.")] = True,
-    negatives: Annotated[
-        bool, typer.Option("--negatives/--no-negatives", help="Add a near miss to every word.")
-    ] = True,
     sample: Annotated[
         int | None, typer.Option(min=1, help="Given questions: draw so many of each kind (OCRBench: 10, --seed 29).")
     ] = None,
@@ -115,18 +119,9 @@ def build(
     from sightline.probes.probe_file import read_image_ids
 
     rules = HardPairRules(
-        version=version or ("strict-v3" if reading.lines else "confirmation-v2"),
-        seed=seed,
+        **words.model_dump(exclude={"version"}),
+        version=words.version or ("strict-v3" if reading.lines else "confirmation-v2"),
         limit_images=(500 if limit_images is None else limit_images) or None,
-        shuffle_images=shuffle_images,
-        min_length=min_length,
-        max_length=max_length,
-        min_area=min_area,
-        max_area=max_area,
-        pool=pool,
-        max_symbol_share=max_symbol_share,
-        unique=unique,
-        negatives=negatives,
         lines=reading.lines,
     )
     excluded = frozenset[str]().union(*(read_image_ids(path) for path in exclude or []))
@@ -135,8 +130,7 @@ def build(
     asks_open = any(probe.is_open for probe in ingest.probes)
     if asks_open and limit_images is None:
         rules = replace(rules, limit_images=None)
-    console = _console()
-    _say(console, "read", ", ".join(ingest.counts.notes()))
+    _say("read", ", ".join(ingest.counts.notes()))
     images = reading.images or ingest.images
     if check_images and images is None and ingest.packed is not None:
         raise SightlineError(f"{read[0]} holds the images; say with --images where they are to be unpacked")
@@ -171,14 +165,14 @@ def build(
         image_prefix=image_prefix,
     )
     if ingest.packed is not None and images is not None:
-        _say(console, "unpacked", f"{unpacked} of {len(written.images)} images into {images}")
+        _say("unpacked", f"{unpacked} of {len(written.images)} images into {images}")
     elif reading.images is None and images is not None:
-        _say(console, "images", str(images))
-    _say(console, "built", _build_line(written, said.notes, rules.limit_images or 0))
+        _say("images", str(images))
+    _say("built", _build_line(written, said.notes, rules.limit_images or 0))
     if said.shortage:
-        _say(console, "no candidate", said.shortage)
-    _say(console, "wrote", str(out))
-    _say(console, "digest", written.digest)
+        _say("no candidate", said.shortage)
+    _say("wrote", str(out))
+    _say("digest", written.digest)
 
 
 def _given_files(files: list[Path] | None, annotations: Path | None) -> list[Path]:
@@ -266,9 +260,8 @@ def regions(
 
     ingest = reading.read(annotations)
     write_regions(out, ingest.records, layout=layout or reading.usual_layout, image_prefix=image_prefix)
-    console = _console()
-    _say(console, "read", ", ".join(ingest.counts.notes()))
-    _say(console, "wrote", str(out))
+    _say("read", ", ".join(ingest.counts.notes()))
+    _say("wrote", str(out))
 
 
 @app.command()
@@ -276,15 +269,14 @@ def formats() -> None:
     """List the annotation formats and their options, with defaults in brackets."""
     from sightline.probes.formats.base import FORMATS, options_of
 
-    console = _console()
     for name, kind in FORMATS.items():
-        _say(console, name, kind.description)
+        _say(name, kind.description)
         for option, said in options_of(kind).items():
             default = getattr(kind, option, None)
             usual = "" if default is None else f" [{default!r}]"
-            _say(console, "", f"{said.flag:<30} {said.help}{usual}")
+            _say("", f"{said.flag:<30} {said.help}{usual}")
     for reason in FORMATS.broken().values():
-        console.print(f"broken: {reason}", markup=False, highlight=False, soft_wrap=True)
+        say(f"broken: {reason}")
 
 
 @app.command(cls=ListsFormats)
@@ -300,17 +292,17 @@ def audit(
     from sightline.core.table import print_rows
     from sightline.probes import audit_negatives, read_probes
     from sightline.probes.lexical_audit import headline, write_audit
+    from sightline.progress import SafeConsole
 
     found = read_probes(probes, image_prefix=image_prefix)
     ingest = reading.read(regions)
     result = audit_negatives(found.probes, ingest.records)
-    console = _console()
-    print_rows(console, ("negatives", str(len(result.findings))), headline(result), title="Lexical audit")
+    print_rows(SafeConsole(), ("negatives", str(len(result.findings))), headline(result), title="Lexical audit")
     for finding in result.suspicious[:10]:
         words = f"{_printable(finding.probe.source_text)} -> {_printable(finding.probe.target_text)}"
-        _say(console, "look at", f"{finding.probe.id}  {words}  ({', '.join(finding.reasons)})")
+        _say("look at", f"{finding.probe.id}  {words}  ({', '.join(finding.reasons)})")
     for path in write_audit(out, result) if out else []:
-        _say(console, "wrote", str(path))
+        _say("wrote", str(path))
 
 
 @app.command()
@@ -334,16 +326,15 @@ def split(
     if rule == "md5" and dev_buckets != 5:
         raise SightlineError("--hash md5 halves the set; --dev-buckets is for --hash sha1")
     found = read_probes(probes, image_prefix=image_prefix)
-    console = _console()
     for side, part in split_probes(found.probes, group_by=group_by, dev_buckets=dev_buckets, rule=rule).items():
-        _say(console, side, f"{len(part)} probes, {len(ProbeSet(part).image_ids)} images")
+        _say(side, f"{len(part)} probes, {len(ProbeSet(part).image_ids)} images")
         if out is not None:
             how: dict[str, Any] = {"side": side, "group_by": group_by, "dev_buckets": dev_buckets, "of": found.digest}
             if rule != "sha1":
                 how["hash"] = rule
             construction = {**found.construction, "split": how}
             write_probes(out / f"{side}.jsonl", part, construction=construction, source=found.source)
-            _say(console, "wrote", str(out / f"{side}.jsonl"))
+            _say("wrote", str(out / f"{side}.jsonl"))
 
 
 @app.command()
@@ -358,10 +349,9 @@ def lock(
 
     found = read_probes(probes, image_prefix=image_prefix)
     path = lock_probes(probes, found, images=_image_digests(found, images), replace=replace)
-    console = _console()
-    _say(console, "locked", f"{len(found)} probes" + (f", {len(found.images)} images" if images else ""))
-    _say(console, "digest", found.digest)
-    _say(console, "wrote", str(path))
+    _say("locked", f"{len(found)} probes" + (f", {len(found.images)} images" if images else ""))
+    _say("digest", found.digest)
+    _say("wrote", str(path))
 
 
 @app.command()
@@ -381,11 +371,10 @@ def verify(probes: ProbesArgument, images: ImagesOption = None, image_prefix: Pr
         read_probes(probes, image_prefix=image_prefix)
     elif found.layout == "artifact":
         raise SightlineError(f"{probes} has neither a lock nor a digest to verify against; lock it first")
-    console = _console()
-    _say(console, "intact", f"{len(found)} probes {'as locked' if locked else 'as in their digest'}")
+    _say("intact", f"{len(found)} probes {'as locked' if locked else 'as in their digest'}")
     if images:
-        _say(console, "images", f"{len(digests)} present, {compared} of them compared with the lock")
-    _say(console, "digest", found.digest)
+        _say("images", f"{len(digests)} present, {compared} of them compared with the lock")
+    _say("digest", found.digest)
 
 
 @app.command()
@@ -400,19 +389,18 @@ def show(
     from sightline.probes import read_probes
 
     found = read_probes(probes, image_prefix=image_prefix)
-    console = _console()
-    _say(console, "probes", f"{len(found)} ({_label_counts(found)})")
-    _say(console, "images", str(len(found.image_ids)))
+    _say("probes", f"{len(found)} ({_label_counts(found)})")
+    _say("images", str(len(found.image_ids)))
     for name, values in (("kinds", (p.kind for p in found.probes)), ("views", (p.view for p in found.probes))):
-        _say(console, name, ", ".join(f"{count} {_printable(value)}" for value, count in Counter(values).items()))
-    _say(console, "layout", found.layout)
-    _say(console, "digest", found.digest)
+        _say(name, ", ".join(f"{count} {_printable(value)}" for value, count in Counter(values).items()))
+    _say("layout", found.layout)
+    _say("digest", found.digest)
     for name in ("construction", "source"):
         for key, value in getattr(found, name).items():
-            _say(console, name, _printable(f"{key} = {value}"))
+            _say(name, _printable(f"{key} = {value}"))
     for probe in found.probes[:examples]:
         answer = f"  {probe.answers[0]}" if probe.is_open else ""
-        _say(console, probe.label, _printable(f"{probe.question}{answer}  [{probe.id}]"))
+        _say(probe.label, _printable(f"{probe.question}{answer}  [{probe.id}]"))
 
 
 add_commands(app)
@@ -450,16 +438,12 @@ def _digest_of(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _console() -> SafeConsole:
-    from sightline.progress import SafeConsole
-
-    return SafeConsole()
-
-
-def _say(console: SafeConsole, label: str, text: str) -> None:
+def _say(label: str, text: str) -> None:
     from rich.text import Text
 
-    console.print(Text.assemble((f"{label:<13}", "bold"), text), soft_wrap=True)
+    from sightline.progress import SafeConsole
+
+    SafeConsole().print(Text.assemble((f"{label:<13}", "bold"), text), soft_wrap=True)
 
 
 def _printable(text: str) -> str:

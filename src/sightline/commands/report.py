@@ -7,11 +7,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel, Field
 
-from sightline.commands.options import AsOneOption, file_option, place_argument, place_option, runs_or_one
+from sightline.commands.options import AsOneOption, file_option, place_argument, runs_or_one, with_options
+from sightline.core.flags import TAKES_URL, Flag
 from sightline.places import Place
 from sightline.progress import say, waiting_for
 
@@ -22,20 +24,26 @@ if TYPE_CHECKING:
 
 OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables/.")]
 CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put into the page.")]
-DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
-DevelopmentOption = Annotated[
-    list[Place] | None,
-    place_option("Run over other images of the same model: thresholds are chosen there. Repeatable."),
-]
-ThresholdOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="[MODEL=]RULE",
-        help="Read all answers at this threshold: a number, or full-dev, own-dev, shared, 'hfpr<=0.05', chosen on "
-        "--development or else on half of the images, which leaves the other half in the tables. Repeatable.",
-    ),
-]
+
+
+class ReadingOptions(BaseModel):
+    """How rows are read and resampled, by report, compare and gate alike."""
+
+    threshold: Annotated[list[str] | None, Flag(metavar="[MODEL=]RULE")] = Field(
+        None,
+        description="Read all answers at this threshold: a number, or full-dev, own-dev, shared, 'hfpr<=0.05', chosen "
+        "on --development or else on half of the images, which leaves the other half in the tables.",
+    )
+    development: Annotated[list[Any] | None, TAKES_URL] = Field(
+        None, description="Run over other images of the same model: thresholds are chosen there."
+    )
+    draws: int = Field(10_000, ge=100, description="Bootstrap draws.")
+    seed: int = Field(17, description="Seed of the draws.")
+
+    def arguments(self) -> dict[str, Any]:
+        """For whoever computes."""
+        developments, threshold = self.development or (), self.threshold or None
+        return {"developments": developments, "threshold": threshold, "draws": self.draws, "seed": self.seed}
 
 
 @contextmanager
@@ -56,6 +64,7 @@ def _note_unfinished(runs: Sequence[RunPlace]) -> None:
             say(f"note: {run.path}: {run.unfinished}", err=True)
 
 
+@with_options
 def report(
     runs: Annotated[
         list[Place] | None,
@@ -68,16 +77,14 @@ def report(
     reference: Annotated[
         list[str] | None, typer.Option(help="Compare all arms with this one too, for example random:0.3. Repeatable.")
     ] = None,
-    threshold: ThresholdOption = None,
-    development: DevelopmentOption = None,
     only: Annotated[
         Path | None,
         typer.Option(help="Report on these probes alone: one probe id per line, or what 'annotate sign-off' wrote."),
     ] = None,
     as_one: AsOneOption = False,
     cases: CasesOption = 60,
-    draws: DrawsOption = 10_000,
-    seed: SeedOption = 17,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Write a self-contained HTML report with images, and every table as CSV, Markdown and LaTeX."""
     from sightline.report.build import build_report
@@ -90,50 +97,37 @@ def report(
             out,
             references=reference or (),
             costs=cost or (),
-            developments=development or (),
-            threshold=threshold or None,
             only=only,
             cases=cases,
-            draws=draws,
-            seed=seed,
             progress=progress,
+            **reading.arguments(),
         )
     say(f"report: {page}")
     say(f"tables: {page.parent / 'tables'}")
 
 
+@with_options
 def compare(
     first: Annotated[
         Place, place_argument("RUN_A", "The run to compare with, or a folder of its parts: a path or a URL.")
     ],
     second: Annotated[Place, place_argument("RUN_B", "The run to compare, or a folder of its parts.")],
     out: OutOption = Path("comparison"),
-    threshold: ThresholdOption = None,
-    development: DevelopmentOption = None,
     cases: CasesOption = 60,
-    draws: DrawsOption = 10_000,
-    seed: SeedOption = 17,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Compare two runs over the same probes: two checkpoints, two library versions, two devices."""
     from sightline.report.compare import compare_runs
 
     _note_unfinished([first, second])
     with _steps() as progress:
-        page = compare_runs(
-            first,
-            second,
-            out,
-            developments=development or (),
-            threshold=threshold or None,
-            cases=cases,
-            draws=draws,
-            seed=seed,
-            progress=progress,
-        )
+        page = compare_runs(first, second, out, cases=cases, progress=progress, **reading.arguments())
     say(f"comparison: {page}")
     say(f"tables: {page.parent / 'tables'}")
 
 
+@with_options
 def gate(
     runs: Annotated[list[Place], place_argument("RUN...", "Run folders, paths or URLs; a rule must hold in each.")],
     rule: Annotated[
@@ -144,8 +138,6 @@ def gate(
         ),
     ] = None,
     rules: Annotated[Path | None, typer.Option(help="File with one rule per line; # begins a comment.")] = None,
-    threshold: ThresholdOption = None,
-    development: DevelopmentOption = None,
     least_n: Annotated[
         int, typer.Option(min=1, help="Refuse a rule whose metric concerns fewer probes than this.")
     ] = 50,
@@ -155,8 +147,8 @@ def gate(
     as_one: AsOneOption = False,
     junit: Annotated[Path | None, file_option("Write JUnit XML here.", endings=(".xml",))] = None,
     markdown: Annotated[Path | None, file_option("Append a Markdown summary to this file.", endings=(".md",))] = None,
-    draws: DrawsOption = 10_000,
-    seed: SeedOption = 17,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error."""
     with errors_are_two("the gate could not decide"):
@@ -171,12 +163,9 @@ def gate(
             gated = gate_runs(
                 runs_or_one(runs, as_one=as_one),
                 asked,
-                developments=development or (),
-                threshold=threshold or None,
                 least_n=least_n,
                 allow_partial=allow_partial,
-                draws=draws,
-                seed=seed,
+                **reading.arguments(),
             )
         for run in gated:
             _print_gated(run)

@@ -174,9 +174,8 @@ def compact(
     folder that is being written to is refused.
     """
     from sightline.progress import waiting_for
-    from sightline.store.compaction import compact_run
     from sightline.store.leases import locked
-    from sightline.store.parts import part_folders
+    from sightline.store.parts import compact_run, part_folders
 
     with waiting_for(f"compacting {run}", logged=False), locked(*(folder.path for folder in part_folders(run))):
         done = compact_run(run, out)

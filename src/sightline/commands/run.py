@@ -61,28 +61,24 @@ def print_summary(run: Run) -> None:
     plain = is_plain(frame)
     frame = frame[plain] if plain.any() and not plain.all() else frame
     manifest = run.manifest
-    console = SafeConsole()
+    console = SafeConsole(highlight=False)
     print_panels(console, summary(frame), frame)
-    nothing = nothing_to_read(frame, draws=DRAWS)
-    if nothing:
-        console.print(sentence(nothing), markup=False, highlight=False)
+    if nothing := nothing_to_read(frame, draws=DRAWS):
+        console.print(sentence(nothing))
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
     unsupported = METRICS["unsupported"]
     meaning = of_words(unsupported.definition) if are_in_words(frame).any() else unsupported.definition
-    console.print(f"{unsupported.label}: {meaning}; ms per row", markup=False, highlight=False)
-    hidden = unseen_evidence(frame)
-    if hidden:
-        console.print(hidden, markup=False, highlight=False)
+    console.print(f"{unsupported.label}: {meaning}; ms per row")
+    if hidden := unseen_evidence(frame):
+        console.print(hidden)
     console.print(
         f"{manifest['model']} ({manifest['model_type']}, {manifest['dtype']}, {manifest['device']}, "
-        f"positions {manifest['positions']}): {probes} probes on {images} images; rows in {run.path}",
-        markup=False,
-        highlight=False,
+        f"positions {manifest['positions']}): {probes} probes on {images} images; rows in {run.path}"
     )
     if run.joined:
         say(f"note: {run.joined}", err=True)
     for line in (*cut_off(frame), *fallen_back(frame), *([run.mixture] if run.mixture else [])):
-        console.print(f"note: {line}", markup=False, highlight=False)
+        console.print(f"note: {line}")
     for task, arms in run.failed.items():
         for arm, reason in arms.items():
             say(f"set aside: shard {task} under {arm}: {reason}", err=True)

@@ -14,10 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.materialise import ArmPass
+from sightline.answering.materialise import ArmPass, SelectStep
 from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.spoken import Generation
-from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone

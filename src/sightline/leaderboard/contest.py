@@ -11,9 +11,8 @@ from typing import Any
 from sightline.arms.arm import MATCHED, Arm, parse_arm
 from sightline.auditing.audit import audit, plan_audit
 from sightline.auditing.config import AuditConfig, read_config
-from sightline.auditing.records import model_name
 from sightline.auditing.shards import tasks_left
-from sightline.auditing.worker import Worker
+from sightline.auditing.worker import Worker, model_name
 from sightline.backbones.base import weight_digest
 from sightline.backbones.loading import Served, checkpoint_folder, model_type
 from sightline.checks.demo import SHARD_IMAGES, asset

@@ -19,7 +19,7 @@ from sightline.report.cases import CHANGES, EVIDENCE, Case, mark_rows
 from sightline.rows.images import image_records
 from sightline.rows.source import Audited, Source, masks_of
 from sightline.statistics.arm_rows import as_names
-from sightline.store.marks import unpack_cells, unpack_mask
+from sightline.store.shard_files import unpack_cells, unpack_mask
 
 LARGEST_SIDE = 560
 JPEG_QUALITY = 62

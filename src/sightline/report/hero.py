@@ -18,7 +18,7 @@ from sightline.geometry.marks import DROPPED, MERGED, OUTSIDE, RegionMark, overl
 from sightline.report.columns import listed
 from sightline.report.svg import tag
 from sightline.statistics.thresholds import shown
-from sightline.store.marks import unpack_mask
+from sightline.store.shard_files import unpack_mask
 
 __all__ = ["DROPPED", "MERGED", "OUTSIDE", "cell_path", "overlay"]
 

@@ -19,7 +19,7 @@ from sightline.geometry.coverage import Geometry, RegionGeometry
 from sightline.geometry.marks import marks_of, overlay
 from sightline.places import Place
 from sightline.probes.images import image_digest, image_file, open_image
-from sightline.store.marks import unpack_cells, unpack_mask
+from sightline.store.shard_files import unpack_cells, unpack_mask
 
 FILE, PREVIEW = "file", "preview"
 """Where the pixels of an arm's picture come from."""

@@ -37,7 +37,15 @@ Form = Literal["mean", "macro", "ece", "auroc"]
 AnswerKind = Literal["any", "yes or no", "words"]
 """What answers a metric is about; ``words`` are compared with accepted answers."""
 DisplayGroup = Literal[
-    "main", "terminal", "demo", "differences", "seeds", "interventions", "calibration", "geometry", "leaderboard",
+    "main",
+    "terminal",
+    "demo",
+    "differences",
+    "seeds",
+    "interventions",
+    "calibration",
+    "geometry",
+    "leaderboard",
     "fields",
 ]
 """Tables made of metrics: the report's main one, what a run and the demo print, those of report sections, and those of

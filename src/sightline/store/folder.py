@@ -6,6 +6,7 @@ import errno
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from functools import cached_property
 from hashlib import file_digest, sha256
 from io import BytesIO
@@ -40,9 +41,10 @@ from sightline.store.manifest import (
     settings_difference,
     with_all_values,
 )
-from sightline.store.marks import Mark, write_marked
 from sightline.store.shard_files import (
+    Mark,
     Owner,
+    Problem,
     ShardFile,
     ShardPiece,
     held_of,
@@ -50,6 +52,7 @@ from sightline.store.shard_files import (
     shard_file_name,
     shard_files,
     unpack,
+    write_marked,
 )
 
 MANIFEST = "run.json"
@@ -169,7 +172,8 @@ class RunFolder:
         if is_remote(self.path):  # without sub-folders, a probe file alone could as well be somebody else's
             self._settle_manifest(manifest, stored)
         if anew:
-            self._write_probes(probes)
+            write_whole(self.path / PROBES, probes)
+            self.files.added(self.path / PROBES)
         if not is_remote(self.path):
             self._settle_manifest(manifest, stored)
         return arms
@@ -197,8 +201,10 @@ class RunFolder:
     def refuse_foreign(self) -> None:
         """Refuses a place that cannot become a run folder: not writable, or holding something else."""
         refuse_unusable_place(self.path)
-        # While it is looked at, another process may have made a run folder of it, whose manifest is its last file.
-        if not self._is_begun() and not self._appeared():
+        if self._is_begun():
+            return
+        self.files.refresh()  # meanwhile another process may have made a run folder of it, its manifest last
+        if not self.exists:
             raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
 
     def _is_begun(self) -> bool:
@@ -207,10 +213,6 @@ class RunFolder:
             passing = rf"{LEASES}/{_AT_OPENING}|{re.escape(TRIAL)}\w+"
             return all(re.fullmatch(passing, name) for name in self.files.everything())
         return all(map(self._is_beginning, entries(self.path)))
-
-    def _appeared(self) -> bool:
-        self.files.refresh()
-        return self.exists
 
     def _is_beginning(self, entry: Path) -> bool:
         """Whether ``open`` leaves this when it is killed before there is a manifest: empty sub-folders, a half-written
@@ -284,10 +286,7 @@ class RunFolder:
 
     def record_failure(self, failure: Failure) -> None:
         """Some work went wrong; ``notes`` says when it is set aside."""
-        self.notes.add(
-            f"failed.{failure.task}",
-            {"task": failure.task, "arms": failure.arms, "reason": failure.reason, "lost": failure.lost},
-        )
+        self.notes.add(f"failed.{failure.task}", asdict(failure))
 
     def forgive(self, arms: Iterable[str]) -> None:
         """A new command tries again what failed under the arms that it names. For whoever is alone in the folder."""
@@ -314,10 +313,6 @@ class RunFolder:
     def add_setup(self, ms: float) -> None:
         """Adds a process' time for compiling and capturing to the manifest."""
         self.notes.add(f"setup.{here().token}", {"setup_ms": ms})
-
-    def _write_probes(self, probes: bytes) -> None:
-        write_whole(self.path / PROBES, probes)
-        self.files.added(self.path / PROBES)
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Over one that is what was written: a damaged one must not get a checksum that hides it."""
@@ -388,6 +383,20 @@ class RunFolder:
                     )
                 digests.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return digests
+
+    def damaged_files(self, arms: Iterable[str]) -> list[Problem]:
+        """Files that must not be taken for done, told by their footers: not readable, or of another run, arm or shard.
+
+        Quick enough for every command that goes on with a run; a flipped bit elsewhere is found when rows are read.
+        """
+        shards = int(self.manifest()["shards"])
+        stocks = [(self.owner(arm), self.files_of_rows(arm)) for arm in arms]
+        checked = (
+            owner.check(file, shards, footer_alone=True)
+            for owner, files in (*stocks, (self.owner(), self.files_of_images()))
+            for file in files
+        )
+        return [problem for problem in checked if isinstance(problem, Problem)]
 
     def any_rows(self, arm: str) -> bool:
         """Whether some shard of the arm is finished."""

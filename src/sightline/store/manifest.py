@@ -19,8 +19,7 @@ from sightline.errors import SightlineError
 from sightline.places import Listing, Place, read_whole
 from sightline.places.listing import remove
 from sightline.places.writing import create_new, make_within, write_whole
-from sightline.store.marks import texts_digest
-from sightline.store.shard_files import Owner, ShardPiece, bounds
+from sightline.store.shard_files import Owner, ShardPiece, bounds, texts_digest
 
 # What a run says of itself: the fields of ``run.json``, the settings that all rows share, in what some differ.
 

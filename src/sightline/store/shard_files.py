@@ -1,24 +1,33 @@
-"""Names of shard files: one shard each (``00003.parquet``), or consecutive ones in a pack (``00000-00127.parquet``).
+"""Shard files: what they are called, what each says of itself, and how they are opened, packed and taken apart.
 
-Image records of a version that an intervention shows have its name in theirs (``00003.blank.parquet``).
+A file holds one shard (``00003.parquet``), or consecutive ones in a pack (``00000-00127.parquet``). Image records of a
+version that an intervention shows have its name in theirs (``00003.blank.parquet``).
+
+Every file carries a mark, one entry of the parquet footer: whose run, which arm, which shards, and a checksum. That is
+the SHA-256 of the whole file, taken while the place of the checksum holds zeros, so that nothing beside the file is
+needed and every bit counts, the footer's and the mark's own included.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from hashlib import sha256
+from io import BytesIO
+from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sightline.core.row import TIME_COLUMNS
-from sightline.errors import SightlineError
-from sightline.places import Place, told_of
+from sightline.errors import SightlineError, first_line
+from sightline.places import Place, is_remote, open_ranges, read_whole, told_of
 from sightline.places.writing import make_folder, whole_file
-from sightline.store.marks import DamagedError, Mark, MarkedShard, read_marked, table_digest, texts_digest, write_marked
 
 _NAME = re.compile(r"(\d+)(?:-(\d+))?(?:\.(.+))?\.parquet")
 
@@ -96,17 +105,170 @@ def pieces(files: Iterable[ShardFile]) -> list[ShardPiece]:
     return found
 
 
+# What a file says of itself.
+
+KEY = b"sightline"
+_PLACE = b'{"sightline_checksum": "'
+_UNKNOWN = "0" * 64
+_CHUNK = 1 << 20
+
+
+class MarkedShard(NamedTuple):
+    """One shard within a file."""
+
+    shard: int
+    rows: int
+    content: str
+    """Digest of what it is about, in order: probe ids, or image keys."""
+    values: str
+    """Digest of all that it says, timings aside."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Whose file this is and what it holds."""
+
+    run: str
+    """Digest of the settings that all rows of a run share."""
+    model: str
+    arm: str | None
+    """None of image records."""
+    version: str
+    """Of image records, the version of the images; "" for the original."""
+    shards: tuple[MarkedShard, ...]
+
+    def within(self, first: int, last: int) -> tuple[int, int]:
+        """(start, stop) of the rows of some consecutive shards."""
+        before = sum(held.rows for held in self.shards if held.shard < first)
+        return before, before + sum(held.rows for held in self.shards if first <= held.shard <= last)
+
+
+class DamagedError(Exception):
+    """A file is not what it was when it was written; says how that shows."""
+
+
+def write_marked(
+    handle: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table], mark: Mark, group: int | None = None
+) -> None:
+    """Writes tables under one another, and the mark that holds of them, into an empty file that can be read back.
+
+    ``group`` is the most rows of a row group; None: one per table.
+    """
+    # What was read from a file has that file's mark with it.
+    with pq.ParquetWriter(handle, schema.remove_metadata(), compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=group)
+        writer.add_key_value_metadata({KEY.decode(): _text(mark)})
+    at = _checksum_at(handle)
+    if at is None:
+        raise DamagedError("its mark was not written")
+    digest = _digest(handle, at)
+    handle.seek(at)
+    handle.write(digest.encode())
+
+
+def _text(mark: Mark) -> str:
+    facts = {"run": mark.run, "model": mark.model, "arm": mark.arm, "version": mark.version}
+    return json.dumps({"sightline_checksum": _UNKNOWN, **facts, "shards": mark.shards})
+
+
+def _checksum_at(handle: BinaryIO) -> int | None:
+    """Where the checksum stands: in the last entry of the footer, behind all statistics."""
+    size = handle.seek(0, 2)
+    handle.seek(max(0, size - 8))
+    tail = handle.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if len(tail) < 8 or tail[4:] != b"PAR1" or length > size - 12:
+        return None
+    start = size - 8 - length
+    handle.seek(start)
+    found = handle.read(length).rfind(_PLACE)
+    return None if found < 0 else start + found + len(_PLACE)
+
+
+def _digest(handle: BinaryIO, at: int) -> str:
+    """Of the whole file, with zeros in the place of the checksum."""
+    digest = sha256()
+    handle.seek(0)
+    for size in (*[_CHUNK] * (at // _CHUNK), at % _CHUNK):
+        digest.update(handle.read(size))
+    digest.update(_UNKNOWN.encode())
+    handle.seek(at + len(_UNKNOWN))
+    while chunk := handle.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_shard(path: Place, *, footer_alone: bool = False) -> tuple[pq.ParquetFile, Mark]:
+    """A shard file after comparing its checksum, and its mark; ``DamagedError`` where it is not what was written.
+
+    ``footer_alone`` reads what the file says of itself and leaves the checksum alone. Of an object in a store that is
+    as much as its footer is, and whatever is read later; else all of it in one request.
+    """
+    try:
+        if footer_alone or not is_remote(path):
+            if not footer_alone:
+                with open(path, "rb") as handle:
+                    _compare(handle)
+            parquet = _opened(path)
+        else:
+            content = read_whole(path)
+            _compare(BytesIO(content))
+            parquet = pq.ParquetFile(pa.BufferReader(content))
+        said: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
+        if KEY not in said:
+            raise DamagedError("it does not say what it is")
+        return parquet, _mark(json.loads(said[KEY]))
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+        raise DamagedError(first_line(error)) from error
+
+
+def _opened(path: Place) -> pq.ParquetFile:
+    """A file of which only what is asked for is read."""
+    if is_remote(path):
+        with told_of(path, "read"):
+            return pq.ParquetFile(open_ranges(path), pre_buffer=True)
+    return pq.ParquetFile(pa.memory_map(str(path)))
+
+
+def _compare(handle: BinaryIO) -> None:
+    at = _checksum_at(handle)
+    if at is None:
+        raise DamagedError("it does not say what it is")
+    handle.seek(at)
+    if handle.read(len(_UNKNOWN)).decode("ascii", "replace") != _digest(handle, at):
+        raise DamagedError("its content does not fit its checksum")
+
+
+def _mark(facts: Mapping[str, Any]) -> Mark:
+    shards = tuple(MarkedShard(*held) for held in facts["shards"])
+    return Mark(facts["run"], facts["model"], facts["arm"], facts["version"], shards)
+
+
 # Shard files opened with their mark compared: nothing damaged, and nothing of another run, is taken for rows.
 
 BATCH = 65_536
 """Rows that are held at once where files are read in batches."""
 
 
-def read_shard(path: Place, *, footer_alone: bool = False) -> tuple[pq.ParquetFile, Mark]:
-    """A shard file and its mark, without which it is damaged."""
-    parquet, mark = read_marked(path, must_be_marked=True, footer_alone=footer_alone)
-    assert mark is not None
-    return parquet, mark
+SET_ASIDE = ".damaged"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One line. A file that can be set aside, so that the next run computes it again, is named."""
+
+    words: str
+    file: Place | None = None
+
+    def set_aside(self) -> Place | None:
+        """Gives the file another name, under which nobody reads it."""
+        if self.file is None:
+            return None
+        with told_of(self.file, "rename"):
+            if not self.file.exists():
+                return None
+            return self.file.rename(self.file.with_name(self.file.name + SET_ASIDE))
 
 
 @dataclass(frozen=True)
@@ -131,6 +293,17 @@ class Owner:
         if held != list(file.shards):
             return f"holds shard{'s' * (len(held) != 1)} {_span(held)}, as its name does not say"
         return ""
+
+    def check(self, file: ShardFile, shards: int, *, footer_alone: bool = False) -> Mark | Problem:
+        """What a file of a run of so many shards says of itself, or why it is not what belongs here."""
+        try:
+            _, mark = read_shard(file.path, footer_alone=footer_alone)
+            problem = self.problem(file, mark)
+        except (DamagedError, OSError, ValueError, KeyError, TypeError) as error:
+            return Problem(f"{file.path} is damaged ({error})", file.path)
+        if not problem and file.last >= shards:
+            problem = f"holds shard {file.last} of a run that has {shards}"
+        return Problem(f"{file.path} {problem}", file.path) if problem else mark
 
     def opened(self, file: ShardFile, *, footer_alone: bool = False) -> tuple[pq.ParquetFile, Mark]:
         """The file, or one line that says what is wrong with it and how to go on.
@@ -190,8 +363,7 @@ class Owner:
             with told_of(file.path, "read"):
                 yield
         except (pa.ArrowException, OSError) as error:
-            line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise SightlineError(self.line(file, f"cannot be read ({line})")) from None
+            raise SightlineError(self.line(file, f"cannot be read ({first_line(error)})")) from None
 
 
 def bounds(piece: ShardPiece, mark: Mark, rows: int) -> tuple[int, int]:
@@ -289,3 +461,78 @@ def unpack(file: ShardFile, owner: Owner, *, without: int | None = None) -> None
             table = owner.read(ShardPiece(file, held.shard, held.shard))
             with whole_file(file.path.with_name(shard_file_name(held.shard, version=file.version))) as handle:
                 write_marked(handle, parquet.schema_arrow, [table], replace(mark, shards=(held,)))
+
+
+# A digest of what a table says, whatever chunks, buffers or encodings it is held in.
+
+LENGTH = 32
+"""Hexadecimal digits: 128 bits tell any two tables apart."""
+
+
+def texts_digest(texts: Iterable[str]) -> str:
+    return sha256("\n".join(texts).encode()).hexdigest()[:LENGTH]
+
+
+def table_digest(table: pa.Table, without: Iterable[str] = ()) -> str:
+    """Of names, types and values in order; some columns may be left out."""
+    left_out, digest = set(without), sha256()
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if field.name not in left_out:
+            digest.update(f"{field.name}\n{_kind(field.type)}\n{len(column)}\n".encode())
+            for buffer in _plain(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)):
+                digest.update(buffer)
+    return digest.hexdigest()[:LENGTH]
+
+
+def _kind(kind: pa.DataType) -> str:
+    """A type in words. What the items of a list are called is a matter of who wrote them."""
+    return f"list<{_kind(kind.value_type)}>" if pa.types.is_list(kind) else str(kind)
+
+
+def _characters(array: pa.Array) -> bytes:
+    """All values of a binary array without nulls behind one another."""
+    _, offsets, data = array.buffers()
+    if data is None or not len(array):
+        return b""
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return bytes(memoryview(data)[ends[0] : ends[-1]])
+
+
+def _plain(array: pa.Array) -> Iterable[bytes]:
+    """Which values there are, then the values, as bytes that do not depend on what lies under a null."""
+    yield array.is_valid().cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes()
+    kind = array.type
+    if pa.types.is_list(kind):
+        yield array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).tobytes()
+        yield from _plain(array.flatten())
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        filled = array.cast(pa.binary()).fill_null(b"")
+        yield pc.binary_length(filled).to_numpy().tobytes()
+        yield _characters(filled)
+    elif pa.types.is_null(kind):
+        return
+    else:
+        plain = array.cast(pa.uint8()) if pa.types.is_boolean(kind) else array
+        yield plain.fill_null(0).to_numpy(zero_copy_only=False).tobytes()
+
+
+# Masks and cells as the bytes that a run folder holds.
+
+
+def unpack_mask(packed: bytes, n: int) -> np.ndarray:
+    """(N,) bool from a row's bit-packed mask."""
+    if len(packed) != (n + 7) // 8:
+        raise SightlineError(
+            f"a mask of {8 * len(packed)} bits stands beside an image of {n} cells: rows and images of the run folder "
+            "do not belong together"
+        )
+    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=n).astype(bool)
+
+
+def pack_mask(kept: np.ndarray) -> bytes:
+    return np.packbits(kept.astype(bool)).tobytes()
+
+
+def unpack_cells(packed: bytes) -> np.ndarray:
+    """(N, 4) float32 from an image record."""
+    return np.frombuffer(packed, dtype="<f4").reshape(-1, 4)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sightline.core.row import cut_shards
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 from sightline.places import Place, StoreError, open_lines, told_of
 from sightline.probes.dialects import own_row, probe_from_own
 from sightline.probes.probe_file import HEADER, canonical
@@ -32,29 +32,10 @@ from sightline.store.folder import (
     read_text,
 )
 from sightline.store.manifest import Alike, alike_in, mixture_words, settings_of, unnamed_settings
-from sightline.store.marks import DamagedError, MarkedShard, texts_digest
-from sightline.store.shard_files import Owner, ShardFile, ShardPiece, read_shard, shard_file
+from sightline.store.shard_files import MarkedShard, Owner, Problem, ShardFile, ShardPiece, shard_file, texts_digest
 
-SET_ASIDE = ".damaged"
 NAMED = 8
 """Shards that a line names; it counts the others."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One line. A file that can be set aside, so that the next run computes it again, is named."""
-
-    words: str
-    file: Place | None = None
-
-    def set_aside(self) -> Place | None:
-        """Gives the file another name, under which nobody reads it."""
-        if self.file is None:
-            return None
-        with told_of(self.file, "rename"):
-            if not self.file.exists():
-                return None
-            return self.file.rename(self.file.with_name(self.file.name + SET_ASIDE))
 
 
 class Asked(NamedTuple):
@@ -147,7 +128,7 @@ def _asked(found: Verified, manifest: Mapping[str, Any]) -> dict[int, Asked] | N
     except StoreError:
         raise
     except (SightlineError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        found.wrong(f"{path} cannot be read ({str(error).splitlines()[0] if str(error) else type(error).__name__})")
+        found.wrong(f"{path} cannot be read ({first_line(error)})")
         return None
     if len(asked) != manifest["shards"]:
         found.wrong(f"{path} makes {len(asked)} shards, {MANIFEST} says {manifest['shards']}")
@@ -194,23 +175,14 @@ def _cut_probes(found: Verified, path: Place, manifest: Mapping[str, Any]) -> di
     return asked
 
 
-def _held(
-    found: Verified, file: ShardFile, owner: Owner, shards: int, *, footer_alone: bool = False
-) -> list[MarkedShard] | None:
+def _held(found: Verified, file: ShardFile, owner: Owner, shards: int) -> tuple[MarkedShard, ...] | None:
     """What a file holds, shard by shard; None, and a line, where that is not what belongs here."""
     found.files += 1
-    try:
-        _, mark = read_shard(file.path, footer_alone=footer_alone)
-        problem = owner.problem(file, mark)
-    except (DamagedError, OSError, ValueError, KeyError, TypeError) as error:
-        found.wrong(f"{file.path} is damaged ({error})", file.path)
+    held = owner.check(file, shards)
+    if isinstance(held, Problem):
+        found.problems.append(held)
         return None
-    if not problem and file.last >= shards:
-        problem = f"holds shard {file.last} of a run that has {shards}"
-    if problem:
-        found.wrong(f"{file.path} {problem}", file.path)
-        return None
-    return list(mark.shards)
+    return held.shards
 
 
 def _images(found: Verified, manifest: Mapping[str, Any]) -> np.ndarray:
@@ -301,15 +273,3 @@ def _unreadable_names(found: Verified, below: str) -> None:
 def _named(shards: Sequence[int]) -> str:
     shown = ", ".join(map(str, shards[:NAMED])) + (f" and {len(shards) - NAMED} more" if len(shards) > NAMED else "")
     return f"shard{'s' * (len(shards) > 1)} {shown}"
-
-
-def damaged_files(folder: RunFolder, arms: Sequence[str]) -> list[Problem]:
-    """Files of a run that must not be taken for done, told by their footers: not readable, or of another run, arm or
-    shard. Quick enough for every command that goes on with a run; a flipped bit elsewhere is found when rows are read.
-    """
-    found, shards = Verified(folder), int(folder.manifest()["shards"])
-    stocks = [(folder.owner(arm), folder.files_of_rows(arm)) for arm in arms]
-    for owner, files in (*stocks, (folder.owner(), folder.files_of_images())):
-        for file in files:
-            _held(found, file, owner, shards, footer_alone=True)
-    return found.problems

@@ -9,19 +9,17 @@ from typing import Any
 import pytest
 import torch
 
+from sightline import Selection, SightlineError
 from sightline.answering.answerer import LaunchedBatches, batches, launch_batches
-from sightline.answering.materialise import ArmPass, Trace, materialise
+from sightline.answering.materialise import ArmPass, SelectStep, Trace, materialise
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import encode_all
 from sightline.backbones.base import Backbone
 from sightline.backbones.language import Likelihood
 from sightline.core.prefix import Prefix
-from sightline.core.selection import Selection
 from sightline.cost.subject import Subject
 from sightline.device.work import in_halves
-from sightline.errors import SightlineError
 from tests.scarce import Scarce
 
 
@@ -90,20 +88,25 @@ def test_scores_come_back_in_the_order_given(backbone: Backbone, prefixes: list[
     assert len(set(shares)) == 1  # one batch, equal shares
 
 
+def one_fits(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[int]:
+    """A method that runs out of memory for more than one; how many each call had is noted."""
+    plain, sizes = getattr(owner, name), []
+
+    def scarce(items: Sequence[Any], *rest: Any) -> Any:
+        sizes.append(len(items))
+        if len(items) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return plain(items, *rest)
+
+    monkeypatch.setattr(owner, name, scarce)
+    return sizes
+
+
 def test_out_of_memory_halves_the_batch(
     backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, _ = launched(backbone, prefixes).read()
-    launch = backbone.language.launch
-    sizes = []
-
-    def scarce(group: Sequence[Prefix], cutter: Any = None) -> Any:
-        sizes.append(len(group))
-        if len(group) > 1:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return launch(group, cutter)
-
-    monkeypatch.setattr(backbone.language, "launch", scarce)
+    sizes = one_fits(monkeypatch, backbone.language, "launch")
     answers, _ = launched(backbone, prefixes).read()
     assert sizes == [4, 2, 1, 1, 1, 1]  # what did not fit once is not tried again
     launched(backbone, prefixes)
@@ -133,15 +136,7 @@ def test_selecting_halves_when_memory_runs_out(
     step = SelectStep(backbone)
     expected = [item.selection.anchors for item in step.many(images, [subject.prompt] * 3, probes, arm)]
     step.queues = True  # as on a GPU: alike images together
-    choose, sizes = step._select, []
-
-    def scarce(views: list[Any], *rest: Any) -> Any:
-        sizes.append(len(views))
-        if len(views) > 1:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return choose(views, *rest)
-
-    monkeypatch.setattr(step, "_select", scarce)
+    sizes = one_fits(monkeypatch, step, "_select")
     selected = step.many(images, [subject.prompt] * 3, probes, arm)
     together = arm.selector.batches
     assert sizes == ([3, 1, 2, 1, 1] if together else [1, 1, 1])
@@ -149,25 +144,27 @@ def test_selecting_halves_when_memory_runs_out(
         assert torch.equal(item.selection.anchors, anchors)
 
 
-def test_a_single_prefix_that_does_not_fit_is_an_error(
-    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("raised", "seen", "words"),
+    [
+        (torch.cuda.OutOfMemoryError("CUDA out of memory"), SightlineError, "out of memory on a single prefix"),
+        (RuntimeError("shapes do not match"), RuntimeError, "shapes do not match"),
+    ],
+    ids=["does not fit", "another error"],
+)
+def test_a_prefix_that_does_not_fit_is_a_sentence_and_another_error_is_not_mistaken_for_that(
+    backbone: Backbone,
+    prefixes: list[Prefix],
+    monkeypatch: pytest.MonkeyPatch,
+    raised: Exception,
+    seen: type[Exception],
+    words: str,
 ) -> None:
-    def full(*_: Any) -> Any:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+    def fail(*_: Any) -> Any:
+        raise raised
 
-    monkeypatch.setattr(backbone.language, "launch", full)
-    with pytest.raises(SightlineError, match="out of memory on a single prefix"):
-        launched(backbone, prefixes).read()
-
-
-def test_other_errors_are_not_mistaken_for_memory(
-    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: Any) -> Any:
-        raise RuntimeError("shapes do not match")
-
-    monkeypatch.setattr(backbone.language, "launch", broken)
-    with pytest.raises(RuntimeError, match="shapes do not match"):
+    monkeypatch.setattr(backbone.language, "launch", fail)
+    with pytest.raises(seen, match=words):
         launched(backbone, prefixes).read()
 
 
@@ -185,15 +182,6 @@ def test_encoding_in_batches_keeps_order_and_values(subject: Subject, batch_imag
 def test_encoding_halves_when_memory_runs_out(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = subject.backbone
     pixels = [backbone.preprocess(subject.image(i)) for i in range(3)]
-    encode = backbone.encode
-    sizes = []
-
-    def scarce(batch: Sequence[Any], needs: Any = ()) -> Any:
-        sizes.append(len(batch))
-        if len(batch) > 1:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return encode(batch, needs)
-
-    monkeypatch.setattr(backbone, "encode", scarce)
+    sizes = one_fits(monkeypatch, backbone, "encode")
     assert len(encode_all(backbone, pixels, (), 4)) == 3
     assert sizes == [3, 1, 2, 1, 1]

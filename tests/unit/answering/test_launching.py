@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.materialise import KeptTokens
-from sightline.answering.select_step import SelectStep, all_needs
+from sightline import Budget, Probe, Selection, Selector, SightlineError, TokenView
+from sightline.answering.materialise import KeptTokens, SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.execution import use_execution
 from sightline.backbones.language import Pending
@@ -22,7 +22,6 @@ from sightline.core.selection import Budget, Selection, Selector, TokenView
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
 from sightline.device.work import Arriving, on_device
-from sightline.errors import SightlineError
 from tests.answers import Scored, launch_arm, score_arm
 from tests.unit.cost.subjects import Decision, decisions
 
@@ -156,24 +155,6 @@ def test_merged_tokens_bring_their_lineage() -> None:
     assert whole is None, "what is only deleted is kept whole"
     assert np.array_equal(plain, same)
     assert plain.tolist() == [False, True, False]
-
-
-def test_out_of_memory_while_launching_still_halves(
-    subject: Subject, images: list[Encoded], probes: list[Probe], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arm = parse_arm("target:0.3")
-    expected = score_arm(subject.step, arm, probes, images, "preserve", 100_000)
-    launch = subject.backbone.language.launch
-
-    def scarce(group: Sequence[Any], cutter: Any = None) -> Any:
-        if len(group) > 2:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return launch(group, cutter)
-
-    monkeypatch.setattr(subject.backbone.language, "launch", scarce)
-    scored = launch_arm(subject.step, arm, probes, images, "preserve", 100_000)()
-    for ours, plain in zip(scored, expected, strict=True):
-        assert ours.answer.loss_yes == pytest.approx(plain.answer.loss_yes, abs=1e-5)
 
 
 def test_values_for_the_device_are_whole_numbers_or_tensors() -> None:

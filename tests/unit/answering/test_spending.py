@@ -8,15 +8,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from sightline import Budget, Probe, SightlineError
 from sightline.answering.answerer import Answered, Answerer
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.prefix import Encoded
-from sightline.core.probe import Probe
 from sightline.core.row import Column
-from sightline.core.selection import Budget
 from sightline.cost.subject import Subject
-from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight
 
 PROBES = 4

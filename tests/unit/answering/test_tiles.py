@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.select_step import Selected, SelectStep, all_needs
+from sightline import SELECTORS, Selection
+from sightline.answering.materialise import Selected, SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.prefix import Encoded
-from sightline.core.selection import Selection
 from sightline.core.selection_rules import lineage_mask
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
-from sightline.selectors import SELECTORS
 from tests.answers import score_arm
 
 BATCH_TOKENS = 4096

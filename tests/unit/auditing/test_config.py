@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sightline import AuditConfig, SightlineError
 from sightline.auditing.audit import choose_seed, plan_audit
-from sightline.auditing.config import AuditConfig, read_config
+from sightline.auditing.config import read_config
 from sightline.boxes.detectors import EasyOcr
-from sightline.errors import SightlineError
 from sightline.places import is_remote, place
-from tests.conftest import REPOSITORY
 from tests.warm_python import run_python
 
 NEEDED = "model: m\nprobes: p.jsonl\nimages: i\nout: o\n"
@@ -43,6 +41,7 @@ def test_keys_are_spelled_as_fields_or_as_their_flags(tmp_path: Path) -> None:
         (b"model: !!python/object:os.system x\n", "not valid YAML"),
         (b"[" * 5000, "nested too deeply"),
         (b"- model\n", "must hold a mapping of options"),
+        (b"model: [unclosed\n", "not valid YAML"),
         (b"model: 2001-99-99\n", "not valid YAML"),
         (b"model: &a [*a]\n", "--model"),
         (b"limit: .nan\n", "--limit"),
@@ -58,12 +57,6 @@ def test_a_file_that_is_no_config_is_one_line(tmp_path: Path, content: bytes, wo
     assert "\n" not in str(caught.value)
 
 
-def test_a_config_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nowhere.yaml"):
-        with pytest.raises(SightlineError, match="cannot read config"):
-            read_config(path, {})
-
-
 GIVEN = {"model": "m", "probes": Path("p"), "images": Path("i"), "out": Path("o"), "arms": ["full"]}
 
 
@@ -77,11 +70,11 @@ def test_flags_win_over_the_file_and_unknown_keys_are_errors(tmp_path: Path) -> 
         read_config(file, {"model": "m", "probes": "p", "images": "i", "out": "o", "arms": ["full"]})
     with pytest.raises(SightlineError, match="--probes is needed"):
         read_config(None, {"model": "m"})
-    with pytest.raises(SightlineError, match="cannot read config"):
-        read_config(tmp_path / "none.yaml", {})
-    file.write_text("model: [unclosed\n")
-    with pytest.raises(SightlineError, match="not valid YAML"):
-        read_config(file, {})
+    for path in (tmp_path, tmp_path / "none.yaml"):
+        with pytest.raises(SightlineError, match="cannot read config"):
+            read_config(path, {})
+    with pytest.raises(ValueError, match="there is no part 3/2"):
+        AuditConfig(**GIVEN, part="3/2")
 
 
 @pytest.mark.parametrize(("device", "gpu", "shard", "tokens", "probes"), [
@@ -111,17 +104,6 @@ def test_image_options_that_are_not_a_mapping_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("given", ["deletion, occlusion", ["deletion,occlusion"], ["deletion", "occlusion"]])
 def test_interventions_may_be_separated_by_commas(given: str | list[str]) -> None:
     assert AuditConfig(**GIVEN, interventions=given).interventions == ["deletion", "occlusion"]
-
-
-def test_the_config_file_of_the_documentation_is_read(tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "runs.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    file = tmp_path / "run.yaml"
-    file.write_text(block)
-    config = read_config(file, {})
-    assert config.arms == ["full", "target:0.3", "protected:0.4"]
-    assert config.interventions == ["deletion", "occlusion"]
-    assert config.image_options == {"max_pixels": 802816}
 
 
 def test_the_artifact_profile_has_its_own_seed_unless_one_is_given() -> None:

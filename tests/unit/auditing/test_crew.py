@@ -11,13 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sightline.auditing.audit import plan_audit
-from sightline.auditing.config import AuditConfig
+from sightline import AuditConfig, SightlineError
+from sightline.auditing.audit import Job, plan_audit
 from sightline.auditing.crew import DEATHS, CrewMember, Ended, drive
-from sightline.auditing.launchers.base import Job
 from sightline.auditing.launchers.local import crew_configs
 from sightline.auditing.launchers.ray import _cluster, actor_configs
-from sightline.errors import SightlineError
 from sightline.store.leases import LEASES
 
 

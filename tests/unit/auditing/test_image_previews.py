@@ -14,8 +14,7 @@ from PIL import Image, ImageDraw
 from sightline.answering.answerer import Answered
 from sightline.answering.materialise import Trace
 from sightline.arms.arm import parse_arm
-from sightline.auditing.loop import DETAIL_SIDE, PREVIEW_SIDE, details, preview
-from sightline.auditing.records import CONTRACT, row_records
+from sightline.auditing.loop import CONTRACT, DETAIL_SIDE, PREVIEW_SIDE, details, preview, row_records
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.geometry.cells import grid_cells

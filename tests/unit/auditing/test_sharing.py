@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from sightline import Probe, SightlineError
 from sightline.arms.arm import parse_arm
-from sightline.auditing.launchers.here import OwnTasks
+from sightline.auditing.audit import OwnTasks
 from sightline.auditing.shards import Shard, Task, longest_first, tasks_left
 from sightline.auditing.sharing import SharedTasks
-from sightline.core.probe import ORIGINAL, Probe
-from sightline.errors import SightlineError
+from sightline.core.probe import ORIGINAL
 from sightline.store import RunFolder
 from sightline.store.leases import LEASES, FolderAccess
 from tests.unit.store.test_folder import MANIFEST
@@ -324,7 +324,7 @@ def test_alone_tasks_are_taken_in_order_and_nothing_is_claimed(folder: RunFolder
 
 
 def test_once_somebody_joins_the_rest_is_shared(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sightline.auditing.launchers.here.PAUSE", 0.0)
+    monkeypatch.setattr("sightline.auditing.audit.PAUSE", 0.0)
     every = [task(index) for index in range(6)]
     done: dict[str, list[str]] = {"own": [], "theirs": []}
     with FolderAccess(folder.path, 60.0) as driver, FolderAccess(folder.path, 60.0) as member:

@@ -13,9 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.ask import ask
-from sightline.answering.materialise import Trace, materialise
+from sightline.answering.materialise import SelectStep, Trace, materialise
 from sightline.answering.scorers.spoken import Generation
-from sightline.answering.select_step import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.base import model_inputs, model_logits

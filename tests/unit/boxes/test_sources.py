@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.answering.select_step import SelectStep
+from sightline.answering.materialise import SelectStep
 from sightline.arms.arm import parse_arm
 from sightline.boxes import detectors
 from sightline.boxes.detection import Detected

@@ -39,22 +39,13 @@ def commands(run: Path) -> dict[str, list[str]]:
     first, second = run.parent / "first.csv", run.parent / "second.csv"
     first.write_text("probe_id,seen\n" + "".join(f"p{n},{'yes' if n % 2 else 'no'}\n" for n in range(8)))
     second.write_text(first.read_text())
+    gate = ["gate", str(run), "--rule", "posecr(full) >= 0", "--least-n", "1", "--draws", "100"]
     return {
         "rows": ["rows", str(run), *ROWS.split(), "--out"],
         "masks": ["masks", "export", str(run), "--arm", "target:0.3", "--out"],
         "agreement": ["agreement", str(first), str(second), "--draws", "100", "--out"],
-        "junit": ["gate", str(run), "--rule", "posecr(full) >= 0", "--least-n", "1", "--draws", "100", "--junit"],
-        "markdown": [
-            "gate",
-            str(run),
-            "--rule",
-            "posecr(full) >= 0",
-            "--least-n",
-            "1",
-            "--draws",
-            "100",
-            "--markdown",
-        ],
+        "junit": [*gate, "--junit"],
+        "markdown": [*gate, "--markdown"],
     }
 
 
@@ -137,12 +128,8 @@ def test_sockets_folders_and_links_to_nothing_are_refused_before_any_work(
         server.bind(str(tmp_path / "socket"))
         (tmp_path / "nowhere").symlink_to("no-such-file")
         os.mknod(tmp_path / "disk", stat.S_IFBLK | 0o600, os.makedev(259, 4000))
-        for place, why in (
-            ("socket", "a socket"),
-            ("disk", "a block device"),
-            (".", "a folder"),
-            ("nowhere", "a link to nothing"),
-        ):
+        kinds = {"socket": "a socket", "disk": "a block device", ".": "a folder", "nowhere": "a link to nothing"}
+        for place, why in kinds.items():
             refused = called(commands[name], tmp_path / place)
             assert isinstance(refused.exception, SightlineError)
             assert why in str(refused.exception)
@@ -234,12 +221,7 @@ def test_every_option_that_names_a_file_to_write_says_what_a_dash_is() -> None:
             look(command.get_command(None, name), f"{path} {name}")
         for option in getattr(command, "params", ()):
             says = getattr(option, "help", None) or ""
-            if (
-                writes.search(says)
-                and "older" not in says
-                and "into" not in says
-                and "- is standard output" not in says
-            ):
+            if writes.search(says) and not re.search("older|into|- is standard output", says):
                 forgotten.append(f"{path} {option.name}: {says}")
 
     look(typer.main.get_command(app), "sightline")

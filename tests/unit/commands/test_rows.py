@@ -15,9 +15,8 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
+from sightline import SightlineError, load_run
 from sightline.cli import app, main
-from sightline.errors import SightlineError
-from sightline.rows import load_run
 from sightline.store import RunFolder
 from sightline.store.leases import locked
 from tests.unit.report.fake_run import make_run

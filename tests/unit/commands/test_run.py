@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
@@ -15,13 +13,12 @@ from pydantic import Field, create_model
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sightline.auditing.config import AuditConfig, flag_of
+from sightline import AuditConfig, SightlineError, load_run
+from sightline.auditing.config import flag_of
 from sightline.checks.doctor import Examination
 from sightline.cli import app
 from sightline.commands.options import Overrides, with_options
 from sightline.commands.run import print_summary, summary
-from sightline.errors import SightlineError
-from sightline.rows.run import load_run
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_summary
 from tests.unit.report.fake_run import make_run, says_no
@@ -103,18 +100,6 @@ def test_help_shows_panels_defaults_and_what_is_required() -> None:
         assert words in page
     assert page.count("Required.") == 5
     assert "--max-pixels" not in page
-
-
-def test_help_of_run_does_not_import_torch() -> None:
-    code = (
-        "import sys; sys.argv = ['sightline', 'run', '--help']\n"
-        "from sightline.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "--image-option" in done.stdout
 
 
 def test_flags_become_the_config(audited: list[AuditConfig]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.arms.arm import parse_arm
-from sightline.auditing.records import boxes_read
+from sightline.auditing.loop import boxes_read
 from sightline.core.row import cut_shards
 from sightline.core.selection import Budget, Regime, Role, Selection, arm_regime
 from sightline.core.selection_rules import contributing, in_native_order, largest_shares, lineage_mask, output_parts

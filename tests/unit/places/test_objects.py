@@ -5,19 +5,20 @@ import json
 import os
 import re
 import stat
+from io import BytesIO
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sightline.errors import SightlineError
 from sightline.places import StoreError, open_file, open_lines, open_ranges, place, read_text, read_whole
 from sightline.places.listing import refuse_without_creation, store_reason, told_of
 from sightline.places.writing import create_new, make_folder, refuse_unusable_place, write_whole
-from sightline.store.marks import read_marked
+from sightline.store.shard_files import Mark, read_shard, write_marked
 from tests.object_store import Store
 from tests.warm_python import run_python
 
@@ -48,14 +49,14 @@ def test_a_put_and_a_read_are_one_request_each(bucket: str, object_store: Store)
 def test_of_a_table_only_the_columns_that_are_wanted_are_fetched(
     bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = pa.BufferOutputStream()
-    noise = [bytes((i * j) % 251 for j in range(100_000)) for i in range(20)]
-    pq.write_table(pa.table({"image": [str(i) for i in range(20)], "preview": noise}), sink, compression="none")
-    data = sink.getvalue().to_pybytes()
+    sink, drawn = BytesIO(), Random(5)
+    table = pa.table({"image": [str(i) for i in range(20)], "preview": [drawn.randbytes(100_000) for _ in range(20)]})
+    write_marked(sink, table.schema, [table], Mark("", "", None, "", ()))
+    data = sink.getvalue()
     target = place(f"{bucket}/images.parquet")
     write_whole(target, data)
     object_store.counted()
-    assert read_marked(target)[0].read().num_columns == 2
+    assert read_shard(target)[0].read().num_columns == 2
     assert object_store.counted() == {"GET": 1}
     fetched: list[int] = []
     import s3fs.core
@@ -64,7 +65,7 @@ def test_of_a_table_only_the_columns_that_are_wanted_are_fetched(
     monkeypatch.setattr(
         "s3fs.core._fetch_range", lambda *words, **more: fetched.append(words[5] - words[4]) or plain(*words, **more)
     )
-    assert read_marked(target, footer_alone=True)[0].read(["image"]).column("image").to_pylist() == [
+    assert read_shard(target, footer_alone=True)[0].read(["image"]).column("image").to_pylist() == [
         str(i) for i in range(20)
     ]
     counted = object_store.counted()

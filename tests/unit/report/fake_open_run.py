@@ -21,7 +21,7 @@ from sightline.core.row import Column
 from sightline.core.selection import Budget
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import split_arm
-from sightline.store.marks import pack_mask
+from sightline.store.shard_files import pack_mask
 from tests.unit.report.fake_run import HOSTILE, SIZE, _mask, _row, begin_run, edited_mask, grid_cells
 
 ARMS = (

@@ -25,7 +25,7 @@ from sightline.core.selection import NO_BOXES, Budget, arm_regime
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
 from sightline.store.folder import RunFolder
-from sightline.store.marks import pack_mask
+from sightline.store.shard_files import pack_mask
 
 ARMS = (
     "full",

@@ -20,7 +20,7 @@ from sightline.geometry.marks import overlay
 from sightline.rows import Run, load_run
 from sightline.rows.picture import GAP, PER_LINE, TEXTS, ArmPicture, quoted, stored_geometry, with_texts
 from sightline.store import RunFolder
-from sightline.store.marks import pack_mask
+from sightline.store.shard_files import pack_mask
 from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import make_run
 

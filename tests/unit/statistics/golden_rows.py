@@ -23,7 +23,7 @@ from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry
 from sightline.probes import read_probes
 from sightline.statistics.arm_rows import ArmRows
-from sightline.store.marks import pack_mask
+from sightline.store.shard_files import pack_mask
 
 FULL_GEOMETRY = {"ecr": 1.0, "anchor_ecr": 1.0, "center": 1.0, "patch": 1.0}
 

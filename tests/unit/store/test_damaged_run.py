@@ -12,13 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sightline.errors import SightlineError
+from sightline import SightlineError, load_run
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.data_rows import read_objects
-from sightline.rows.run import load_run
 from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
-from tests.changed_run import rewritten
+from tests.changed_run import edited, rewritten
 from tests.unit.report.fake_run import make_run
 
 
@@ -86,9 +85,7 @@ def test_a_damaged_manifest(run: Path, content: Any, words: str) -> None:
 
 
 def test_a_manifest_without_its_number_of_shards(run: Path) -> None:
-    manifest = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    del manifest["shards"]
-    (run / "run.json").write_text(json.dumps(manifest))
+    edited(run, shards=None)
     refused(run, "no finished shard")
 
 
@@ -199,6 +196,7 @@ def test_a_path_that_no_file_system_takes_is_one_line(tmp_path: Path, name: str)
         lambda path: list(read_objects(path)),
         lambda path: RunFolder(path).refuse_foreign(),
         lambda path: RunFolder(path).manifest(),
+        load_run,
     ):
         with pytest.raises(SightlineError) as caught:
             refused_by(tmp_path / name)

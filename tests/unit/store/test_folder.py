@@ -1,4 +1,4 @@
-"""The run folder: opened, resumed, amended, in parts."""
+"""The run folder: opened, resumed, amended, in parts, and what is noted beside its manifest."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from sightline import SightlineError, load_run
 from sightline.core.row import image_schema, row_schema
-from sightline.errors import SightlineError
-from sightline.rows import load_run
 from sightline.store import RunFolder
-from sightline.store.compaction import compact_run
 from sightline.store.folder import arm_folder_name
-from sightline.store.marks import pack_mask, unpack_mask
+from sightline.store.manifest import Failure
+from sightline.store.parts import compact_run
+from sightline.store.shard_files import pack_mask, unpack_mask
 from sightline.store.verify import verify_folder
+from tests.changed_run import edited
 
 MANIFEST: dict[str, Any] = {
     "model": "tiny", "model_type": "llava",
@@ -29,6 +31,13 @@ MANIFEST: dict[str, Any] = {
     "positions": "compact", "box_source": "annotation", "image_options": {}, "shard_images": 8,
     "limit": None, "shards": 2,
 }  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run")
+    folder.open(MANIFEST, ["full", "target:0.3"], b"")
+    return folder
 
 
 def test_every_column_has_a_sentence() -> None:
@@ -47,9 +56,7 @@ def test_arm_folders_are_readable_and_distinct() -> None:
     assert arm_folder_name("target:0.3") != arm_folder_name("target-0.3")
 
 
-def test_amending_keeps_old_arms_first(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    assert folder.open(MANIFEST, ["full", "target:0.3"], b"") == ["full", "target:0.3"]
+def test_amending_keeps_old_arms_first(folder: RunFolder) -> None:
     assert folder.open(MANIFEST, ["random:0.3", "full"], b"") == ["full", "target:0.3", "random:0.3"]
 
 
@@ -62,9 +69,7 @@ def test_amending_keeps_old_arms_first(tmp_path: Path) -> None:
         *((field, field) for field in ("dtype", "positions", "profile", "limit", "execution", "batch_images")),
     ],
 )
-def test_another_run_under_the_same_folder_is_refused(tmp_path: Path, field: str, words: str) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.open(MANIFEST, ["full"], b"")
+def test_another_run_under_the_same_folder_is_refused(folder: RunFolder, field: str, words: str) -> None:
     with pytest.raises(SightlineError) as caught:
         folder.open({**MANIFEST, field: "other"}, ["full"], b"")
     assert words in str(caught.value)
@@ -72,33 +77,10 @@ def test_another_run_under_the_same_folder_is_refused(tmp_path: Path, field: str
 
 
 @pytest.mark.parametrize("field", ["attention", "threads"])
-def test_what_a_run_once_said_stays_and_what_it_never_said_agrees_with_anything(tmp_path: Path, field: str) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.open(MANIFEST, ["full"], b"")
+def test_what_a_run_once_said_stays_and_what_it_never_said_agrees_with_anything(folder: RunFolder, field: str) -> None:
     folder.open({**MANIFEST, field: "one"}, ["full"], b"")
     with pytest.raises(SightlineError, match=f"with {field} one, this command has other"):
         folder.open({**MANIFEST, field: "other"}, ["full"], b"")
-
-
-def test_what_is_not_a_run_says_so(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="not a run folder"):
-        load_run(tmp_path)
-    folder = RunFolder(tmp_path / "run")
-    folder.open(MANIFEST, ["full"], b"")
-    with pytest.raises(SightlineError, match="no finished shard"):
-        load_run(tmp_path / "run")
-    (tmp_path / "run" / "run.json").write_text("{broken")
-    with pytest.raises(SightlineError, match="not valid JSON"):
-        load_run(tmp_path / "run")
-
-
-def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.open(MANIFEST, ["full"], b"")
-    folder.write_rows("full", 0, [], ())
-    folder.rows_file("full", 0).write_bytes(b"half a file")
-    with pytest.raises(SightlineError, match=r"00000\.parquet"):
-        _ = load_run(tmp_path / "run").rows
 
 
 class Killed(BaseException):
@@ -174,8 +156,7 @@ def part(run: Path, place: Path, shards: set[int], arms: set[str] | None = None)
                 if arms is None:
                     folder.images_file(shard, "orig").unlink(missing_ok=True)
     if arms is not None:
-        manifest["arms"] = [arm for arm in manifest["arms"] if arm in arms]
-        (place / "run.json").write_text(json.dumps(manifest))
+        edited(place, arms=[arm for arm in manifest["arms"] if arm in arms])
     return place
 
 
@@ -227,13 +208,8 @@ def test_parts_are_compacted_into_one_run(finished: Path, tmp_path: Path) -> Non
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(finished: Path, tmp_path: Path, field: str, value: object, words: str) -> None:
     first, second = part(finished, tmp_path / "a", EVEN), part(finished, tmp_path / "b", ODD)
-    for place, said in ((first, "mine"), (second, value)):
-        manifest = json.loads((place / "run.json").read_text())
-        if field == "inputs" and place == first:
-            manifest["inputs"] = {"full": said}
-        elif place == second:
-            manifest[field] = said
-        (place / "run.json").write_text(json.dumps(manifest))
+    edited(first, inputs={"full": "mine"})
+    edited(second, **{field: value})
     with pytest.raises(SightlineError) as caught:
         load_run([first, second])
     assert f"{first} and {second} are not one run" in str(caught.value)
@@ -253,8 +229,99 @@ def test_the_same_shard_with_other_rows_is_refused(finished: Path, tmp_path: Pat
         load_run([first, second])
 
 
-def test_no_folder_is_said_to_be_none(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="is not a run folder"):
-        load_run(tmp_path)
-    with pytest.raises(SightlineError, match="no run folder given"):
-        load_run([])
+def test_what_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
+    for where, words in ((tmp_path, "is not a run folder"), ([], "no run folder given")):
+        with pytest.raises(SightlineError, match=words):
+            load_run(where)
+    RunFolder(tmp_path / "run").open(MANIFEST, ["full"], b"")
+    with pytest.raises(SightlineError, match="no finished shard"):
+        load_run(tmp_path / "run")
+
+
+# What several processes find out about a run, read back as one manifest.
+
+
+def failure(task: str = "00001", *, lost: bool = False, arms: tuple[str, ...] = ("full",)) -> Failure:
+    return Failure(task, arms, "a reason", lost)
+
+
+def test_notes_show_in_the_manifest_and_not_in_its_file(folder: RunFolder) -> None:
+    before = (folder.path / "run.json").read_bytes()
+    folder.set_aside(["target:0.3"], "it failed")
+    folder.record_bad_images(3, {"a.png": "is damaged"})
+    folder.add_setup(2.0)
+    folder.add_setup(3.0)
+    manifest = folder.manifest()
+    assert manifest["set_aside"] == {"target:0.3": "it failed"}
+    assert manifest["bad_images"] == {"a.png": {"shard": 3, "reason": "is damaged"}}
+    assert manifest["setup_ms"] == 5.0
+    assert (folder.path / "run.json").read_bytes() == before
+
+
+def test_opening_again_counts_nothing_twice(folder: RunFolder) -> None:
+    folder.add_setup(2.0)
+    folder.record_bad_images(3, {"a.png": "is damaged"})
+    folder.open(MANIFEST, ["full"], b"")
+    folder.open({**MANIFEST, "created": "later"}, ["full"], b"")
+    assert folder.manifest()["setup_ms"] == 2.0
+    assert "setup_ms" not in json.loads((folder.path / "run.json").read_text())
+
+
+def test_what_the_manifest_itself_says_still_counts(folder: RunFolder) -> None:
+    old = {
+        "set_aside": {"target:0.3": "long ago"},
+        "bad_images": {"b.png": {"shard": 0, "reason": "r"}},
+        "setup_ms": 1.0,
+    }
+    edited(folder.path, **old)
+    folder.add_setup(2.0)
+    folder.record_bad_images(3, {"a.png": "is damaged"})
+    manifest = folder.manifest()
+    assert set(manifest["bad_images"]) == {"a.png", "b.png"}
+    assert manifest["setup_ms"] == 3.0
+    assert folder.open(MANIFEST, ["full"], b"") == ["full"]
+    folder.forget_shards_of(["b.png", "a.png"])
+    assert folder.manifest()["bad_images"] == {}
+
+
+def test_an_arm_is_taken_back_by_whoever_names_it_alone(folder: RunFolder) -> None:
+    folder.set_aside(["target:0.3"], "it failed")
+    assert folder.open(MANIFEST, ["full"], b"", alone=False) == ["full"]
+    assert "target:0.3" in folder.manifest()["set_aside"]
+    assert folder.open(MANIFEST, ["target:0.3"], b"") == ["full", "target:0.3"]
+    assert not folder.manifest()["set_aside"]
+
+
+def test_work_is_set_aside_when_it_fails_twice_or_is_lost_thrice(folder: RunFolder) -> None:
+    folder.record_failure(failure())
+    folder.record_failure(failure(lost=True))
+    folder.record_failure(failure(lost=True))
+    assert "failed" not in folder.manifest()
+    folder.record_failure(failure("00002", arms=("full", "target:0.3")))
+    folder.record_failure(failure("00002", arms=("target:0.3",)))
+    assert folder.manifest()["failed"] == {"00002": {"target:0.3": "it failed 2 times (a reason)"}}
+    folder.record_failure(failure(lost=True))
+    assert folder.manifest()["failed"]["00001"] == {"full": "it ended its worker 3 times (a reason)"}
+
+
+def test_no_failure_of_several_processes_is_overwritten(folder: RunFolder) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: RunFolder(folder.path).record_failure(failure()), range(20)))
+    assert len(folder.notes.failures()) == 20
+
+
+def test_a_new_command_forgives_the_arms_that_it_names(folder: RunFolder) -> None:
+    for _ in range(2):
+        folder.record_failure(failure(arms=("target:0.3",)))
+    folder.forgive(["full"])
+    assert folder.manifest()["failed"]
+    folder.forgive(["full", "target:0.3"])
+    assert "failed" not in folder.manifest()
+
+
+def test_a_damaged_note_is_named(folder: RunFolder) -> None:
+    folder.add_setup(2.0)
+    (file,) = (folder.path / "notes").iterdir()
+    file.write_text("{")
+    with pytest.raises(SightlineError, match=rf"{file.name} cannot be read .*; delete it"):
+        folder.manifest()

@@ -12,7 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sightline.store.marks import DamagedError, Mark, MarkedShard, read_marked, table_digest, texts_digest, write_marked
+from sightline.store.shard_files import (
+    DamagedError,
+    Mark,
+    MarkedShard,
+    read_shard,
+    table_digest,
+    texts_digest,
+    write_marked,
+)
 
 TABLE = pa.table({
     "arm": ["full"] * 3,
@@ -33,14 +41,14 @@ def content() -> bytes:
 def test_a_file_says_what_it_is(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "00004.parquet"
     path.write_bytes(content)
-    file, mark = read_marked(path, must_be_marked=True)
+    file, mark = read_shard(path)
     assert mark == MARK
     assert file.read().equals(TABLE)
     assert pq.read_table(path).equals(TABLE), "any reader of parquet reads it"
     again = BytesIO()
     write_marked(again, file.schema_arrow, [file.read()], replace(MARK, arm="other"))
     path.write_bytes(again.getvalue())
-    assert read_marked(path)[1] == replace(MARK, arm="other"), "no mark is handed on"
+    assert read_shard(path)[1] == replace(MARK, arm="other"), "no mark is handed on"
 
 
 def test_rows_of_a_shard_stand_behind_those_of_the_shards_before() -> None:
@@ -52,7 +60,7 @@ def test_rows_of_a_shard_stand_behind_those_of_the_shards_before() -> None:
 
 def is_damaged(path: Path) -> bool:
     try:
-        read_marked(path, must_be_marked=True)
+        read_shard(path)
     except DamagedError:
         return True
     return False
@@ -99,22 +107,17 @@ def test_every_truncation_is_found(content: bytes, tmp_path: Path) -> None:
         assert is_damaged(path), length
 
 
-def test_a_file_of_an_earlier_release_has_no_mark(tmp_path: Path) -> None:
-    path = tmp_path / "00000.parquet"
-    pq.write_table(TABLE.drop(["arguments"]), path)
-    file, mark = read_marked(path)
-    assert mark is None
-    assert file.read().equals(TABLE.drop(["arguments"]))
-    with pytest.raises(DamagedError, match="does not say what it is"):
-        read_marked(path, must_be_marked=True)
-
-
-def test_a_flipped_bit_in_the_name_of_the_mark_makes_no_earlier_release_of_it(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "00000.parquet"
-    for name in (b"sightline", b"checksum"):
-        path.write_bytes(content[::-1].replace(name[::-1], b"y" + name[::-1][1:], 1)[::-1])
-        with pytest.raises(DamagedError):
-            read_marked(path)
+def test_a_file_without_a_mark_or_whose_mark_has_lost_its_name_is_damaged(tmp_path: Path) -> None:
+    path, marked, plain = tmp_path / "00000.parquet", BytesIO(), BytesIO()
+    pq.write_table(TABLE, plain)
+    small = TABLE.drop(["arguments"])
+    write_marked(marked, small.schema, [small], MARK)
+    for name in (b"", b"sightline", b"checksum"):
+        backwards = marked.getvalue()[::-1].replace(name[::-1], b"y" + name[::-1][1:], 1)
+        path.write_bytes(backwards[::-1] if name else plain.getvalue())
+        for how in ({},) if name else ({}, {"footer_alone": True}):
+            with pytest.raises(DamagedError):
+                read_shard(path, **how)
 
 
 COLUMNS = {

@@ -7,13 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from sightline.errors import SightlineError
+from sightline import SightlineError, load_run
 from sightline.places import StoreError, place, read_whole
-from sightline.rows import load_run
 from sightline.store import RunFolder
-from sightline.store.compaction import compact_run
 from sightline.store.manifest import Failure
-from sightline.store.parts import part_folders
+from sightline.store.parts import compact_run, part_folders
 from sightline.store.verify import verify_folder
 from tests.object_store import Store
 from tests.unit.store.test_folder import MANIFEST

@@ -12,7 +12,7 @@ from PIL import Image
 
 from sightline.probes.images import image_digest
 from sightline.store.folder import RunFolder
-from sightline.store.marks import pack_mask
+from sightline.store.shard_files import pack_mask
 from tests.unit.report.fake_run import make_run
 
 SHARP = (1280, 960)

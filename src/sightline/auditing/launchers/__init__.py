@@ -1,5 +1,5 @@
 """Where the work of an audit runs, one file each. A file registers itself; nothing else lists it."""
 
-from sightline.auditing.launchers.base import LAUNCHERS, Launcher
+from sightline.auditing.audit import LAUNCHERS, Job, Launcher
 
-__all__ = ["LAUNCHERS", "Launcher"]
+__all__ = ["LAUNCHERS", "Job", "Launcher"]

@@ -7,15 +7,15 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock, Thread
 from typing import Any, ClassVar
 
+from sightline.auditing.audit import LAUNCHERS, Job, Launcher
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import CrewMember, Ended, drive
-from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher
 
 TO_END = 15.0
 """Seconds that a worker has to give back what it has begun."""
@@ -34,19 +34,25 @@ class Local(Launcher):
 
 
 def crew_configs(config: AuditConfig, recorded: Mapping[str, Any]) -> list[AuditConfig]:
-    """One per worker: its device, and on a CPU the threads that all of them have."""
+    """One per worker, on the GPUs or cores of this machine."""
     import torch
 
     from sightline.backbones.loading import choose_device
 
-    device = choose_device(config.device)
+    gpus = [config.device] if ":" in config.device else [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    return member_configs(config, recorded, gpus if choose_device(config.device).type != "cpu" else [], usable_cores())
+
+
+def member_configs(
+    config: AuditConfig, recorded: Mapping[str, Any], gpus: Sequence[str], cores: int
+) -> list[AuditConfig]:
+    """One per worker: its device, and on a CPU the threads that all of them have."""
     changes: dict[str, Any] = {"launcher": "queue", "workers": "auto", "address": None, "json_progress": False}
-    if device.type != "cpu":
-        gpus = [config.device] if ":" in config.device else [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if gpus:
         count = len(gpus) if config.workers == "auto" else config.workers
         return [config.model_copy(update={**changes, "device": gpus[i % len(gpus)]}) for i in range(count)]
     threads = threads_for(config, recorded)
-    count = max(1, usable_cores() // threads) if config.workers == "auto" else config.workers
+    count = max(1, cores // threads) if config.workers == "auto" else config.workers
     return [config.model_copy(update={**changes, "threads": threads, "device": "cpu"})] * count
 
 

@@ -13,10 +13,10 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
+from sightline.auditing.audit import LAUNCHERS, Job, Launcher
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.crew import CrewMember, Ended, drive
-from sightline.auditing.launchers.base import LAUNCHERS, Job, Launcher
-from sightline.auditing.launchers.local import TO_END, threads_for, usable_cores
+from sightline.auditing.launchers.local import TO_END, member_configs, threads_for, usable_cores
 from sightline.errors import SightlineError
 from sightline.places.writing import Holder, holder_of
 from sightline.store.leases import Leases
@@ -48,15 +48,8 @@ def actor_configs(
 ) -> list[AuditConfig]:
     """One per actor. With ``auto``, as many as the cluster has GPUs, or groups of CPU cores."""
     gpus = int(resources.get("GPU", 0)) if config.device != "cpu" else 0
-    changes: dict[str, Any] = {"launcher": "queue", "workers": "auto", "address": None, "json_progress": False}
-    if gpus:
-        changes["device"] = "cuda"  # Ray shows an actor its own GPU and no other
-        count = gpus if config.workers == "auto" else config.workers
-    else:
-        changes |= {"device": "cpu", "threads": threads_for(config, recorded)}
-        cores = max(1, int(resources.get("CPU", 1)) // changes["threads"])
-        count = cores if config.workers == "auto" else config.workers
-    return [config.model_copy(update=changes)] * count
+    # Ray shows an actor its own GPU and no other.
+    return member_configs(config, recorded, ["cuda"] * gpus, int(resources.get("CPU", 1)))
 
 
 @contextmanager

@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 
 from sightline.answering.answerer import Answerer
+from sightline.answering.materialise import all_needs
 from sightline.answering.scorers.spoken import Generation
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.answering.select_step import all_needs
 from sightline.arms import parse_arm
 from sightline.arms.arm import Arm
 from sightline.backbones import Backbone

@@ -56,7 +56,7 @@ class Prefill(Benchmark[PrefillRequest]):
     chart = BatchCurves()
 
     def measure(self, request: PrefillRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.answering.select_step import all_needs
+        from sightline.answering.materialise import all_needs
         from sightline.backbones.execution import use_execution
         from sightline.cost.subject import DISTINCT
         from sightline.device.work import free_memory, is_out_of_memory
