@@ -53,7 +53,8 @@ MASK_COLUMNS = ("kept_mask", "lineage_mask")
 UNREAD = frozenset(
     (
         "loss_yes", "loss_no", "greedy_yes", "greedy_no", "keep_requested", "keep_spent", "levels", "decided_on",
-        "k_layers", "accepted", "swapped_text", "swapped_box", "text_hits", "model_type", "weight_digest", "versions", "conditions", "scores", "scores_rule",
+        "k_layers", "accepted", "swapped_text", "swapped_box", "text_hits",
+        "model_type", "weight_digest", "versions", "conditions", "scores", "scores_rule",
         *MASK_COLUMNS,
     )
 )  # fmt: skip

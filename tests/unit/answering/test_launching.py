@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline import Budget, Probe, Selection, Selector, SightlineError, TokenView
+from sightline import SightlineError
 from sightline.answering.materialise import KeptTokens, SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.execution import use_execution
