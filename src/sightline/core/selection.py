@@ -425,10 +425,12 @@ def check_shapes(selection: Selection, n: int, k: int, selector: str) -> None:
 
 def check_anchors(anchors: Tensor, n: int, selector: str, *, merges: bool) -> None:
     """The part of the check that looks at the (K,) anchors themselves, on the host."""
+    import torch
+
     placed = anchors[anchors >= 0]
     if len(placed) and int(placed.max()) >= n:
         raise SightlineError(f"selector {selector} chose token {int(placed.max())} of {n}")
-    if len(placed.unique()) != len(placed):
+    if len(torch.unique(placed)) != len(placed):
         raise SightlineError(f"selector {selector} chose a token twice")
     if not merges and len(placed) != len(anchors):
         raise SightlineError(f"selector {selector} returned a token without a source but no mix")
