@@ -25,13 +25,11 @@ from sightline.probes.annotations import load_regions
 
 def stands(text: str, lines: Sequence[str], *, case: bool) -> bool:
     """Whether the text stands in one of the lines; a number not as part of a longer one."""
-    wanted, *written = ("".join(each.split()) for each in (text, *lines))
-    if not case:
-        wanted, written = wanted.casefold(), [line.casefold() for line in written]
-    before = r"(?<!\d)(?<!\d[.,])" if wanted[:1].isdigit() else ""
-    after = r"(?![.,]?\d)" if wanted[-1:].isdigit() else ""
-    pattern = re.compile(before + re.escape(wanted) + after)
-    return any(pattern.search(line) for line in written)
+    before = r"(?<!\d)(?<!\d[.,])" if text[:1].isdigit() else ""
+    after = r"(?![.,]?\d)" if text[-1:].isdigit() else ""
+    signs = r"\s*".join(re.escape(sign) for sign in text if not sign.isspace())
+    pattern = re.compile(before + signs + after, 0 if case else re.IGNORECASE)
+    return any(pattern.search(line) for line in lines)
 
 
 def share(probes: Sequence[Probe], truth: dict[str, list[str]], *, case: bool) -> str:

@@ -86,7 +86,7 @@ def build_document_probes(
     lines = [*_told(found, readings, made, counts, refused, other), *_problems(found, readings), *unasked]
     construction = {
         "documents": len({page.source for page in found.pages}), "pages": len(found.pages), "ocr": ocr,
-        "second": other or "", "sure": READING["sure"], "asked": READING["asked"], "rendering": RULE,
+        "second": other or "", "sure": READING["sure"], "misread": READING["misread"], "rendering": RULE,
         "wording": wording, "fields_per_page": fields_per_page, "seed": seed,
     }  # fmt: skip
     return DocumentProbes(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sightline.core.probe import Box
-from sightline.documents.reading import PageLine, PageReading, folded, part, words_in
+from sightline.documents.reading import PageLine, PageReading, folded, part, standing, words_in
 from sightline.documents.rules import LABEL_MARKS, READING, TEXT, VALUES, kind_of_value, known_label
 from sightline.probes.regions import hull
 
@@ -66,12 +66,12 @@ def find_fields(page: PageReading) -> FoundFields:
         if any(field.value_box == other.value_box for other in kept):
             continue  # a cell that is the only one below its head
         names = [field.label, *([field.row] if field.row else [])]
-        if values[folded(field.label), folded(field.row)] > 1 or any(layout.count(name) != 1 for name in names):
+        if values[folded(field.label), folded(field.row)] > 1 or any(layout.count_label(name) != 1 for name in names):
             refused["label stands twice"] += 1
         elif not layout.is_asked(field):
             refused["value not read surely enough"] += 1
         else:
-            kept.append(replace(field, elsewhere=layout.count_value(field.value) - 1))
+            kept.append(replace(field, elsewhere=layout.count(field.value) - 1))
     return FoundFields(tuple(kept), refused)
 
 
@@ -81,38 +81,33 @@ class Layout:
     def __init__(self, page: PageReading) -> None:
         self.page = page
         self.lines = tuple(piece for line in page.lines for piece in _pieces(line))
-        self._all = [folded(line.text) for line in (*page.lines, *page.dropped)]
+        self._all = [line.text for line in (*page.lines, *page.dropped)]
+
+    def count_label(self, text: str) -> int:
+        """How often a label stands there: as a text, or before a colon or a value."""
+        bare = folded(text)
+        pattern = re.compile(rf"(?<![^\W_]){re.escape(bare)}(?![^\W_])")
+        return sum(len(pattern.findall(folded(line))) for line in self._all)
 
     def count(self, text: str) -> int:
-        """How often a text stands on the page by itself, in any reading: no letter or digit touches it."""
-        bare = folded(text.strip(LABEL_MARKS))
-        pattern = re.compile(rf"(?<![^\W_]){re.escape(bare)}(?![^\W_])")
-        return sum(len(pattern.findall(line)) for line in self._all)
-
-    def count_value(self, text: str) -> int:
-        """How often a value stands there, also behind a currency: no digit touches a number, no letter a word."""
-        bare = folded(text)
-        digits = any(sign.isdigit() for sign in bare)
-        before, after = (r"(?<!\d)(?<!\d[.,])", r"(?![.,]?\d)") if digits else (r"(?<![^\W_])", r"(?![^\W_])")
-        pattern = re.compile(before + re.escape(bare) + after)
+        """How often a text stands on the page, in any reading, within lines too."""
+        pattern = standing(text)
         return sum(len(pattern.findall(line)) for line in self._all)
 
     def is_asked(self, field: DocumentField) -> bool:
-        """Whether the lines that a field is made of were read surely enough for a question."""
-        parts = [(field.label, field.label_box), (field.value, field.value_box)]
+        """Whether what a field is made of was read surely enough for a question; a known label is as it is known."""
+        parts = [(field.value, field.value_box)]
+        parts += [] if field.called else [(field.label, field.label_box)]
         parts += [(field.row, field.row_box)] if field.row_box else []
-        return all(self.is_sure(text, box) for text, box in parts)
+        most = READING["misread_alone" if field.kind == TEXT else "misread"]
+        return all(self.is_sure(text, box, most) for text, box in parts)
 
-    def is_sure(self, text: str, box: Box) -> bool:
-        """Whether a part of a line may be asked for: both engines read it there, or one is quite sure of the line.
-
-        What the second engine reads there with confidence, and otherwise, speaks against it.
-        """
+    def is_sure(self, text: str, box: Box, most: float) -> bool:
+        """Whether both engines read a part of a line, or the first is expected to misread so few signs of the line."""
         line = next(line for line in self.page.lines if _within(box, line.box))
         if line.agreed or _holds(words_in(line.box, self.page.second), text):
             return True
-        other = [word for word in words_in(box, self.page.second) if word.confidence >= READING["contradicts"]]
-        return line.confidence >= READING["asked"] and not other
+        return (1.0 - line.confidence) * len(line.text) <= most
 
     def right_of(self, line: PageLine) -> list[PageLine]:
         """Texts of the same row to the right, nearest first, unread ones included."""
@@ -145,9 +140,7 @@ class Layout:
 
 def _holds(words: Sequence[PageLine], text: str) -> bool:
     """Whether the words of the second engine hold the text, and not as a part of a longer number or word."""
-    pattern = re.compile(rf"(?<![^\W_]){re.escape(folded(text))}(?![^\W_])")
-    together = "".join(folded(word.text) for word in words)
-    return any(pattern.search(folded(word.text)) for word in words) or folded(text) == together
+    return standing(text).search(" ".join(word.text for word in words)) is not None
 
 
 # A label and its value.
@@ -178,7 +171,7 @@ def _labelled(layout: Layout, refused: Counter[str]) -> Iterator[DocumentField]:
             known is None and not (line.text.rstrip().endswith((":", "：")) and len(bare) <= LONGEST_LABEL)
         ):
             continue
-        if not any(sign.isalpha() for sign in bare):
+        if not _is_label(bare):
             continue
         start = line.text.index(bare)
         label = part(line, start, start + len(bare))
@@ -213,6 +206,11 @@ def _inside(line: PageLine) -> DocumentField | None:
     return None
 
 
+def _is_label(text: str) -> bool:
+    """Words; a digit that touches a letter is a misread one: "INV0ICE", "GST 1D"."""
+    return any(sign.isalpha() for sign in text) and not re.search(r"[^\W\d_]\d|\d[^\W\d_]", text)
+
+
 def _seen(kind: str, value: str) -> str:
     """The kind of a value: a date is one under any label."""
     return "date" if kind_of_value(value) == "date" else kind
@@ -221,7 +219,7 @@ def _seen(kind: str, value: str) -> str:
 def _of_parts(
     line: PageLine, label: str, kind: str, called: str, value: PageLine, whole: PageLine
 ) -> DocumentField | None:
-    if not any(sign.isalpha() for sign in label):
+    if not _is_label(label):
         return None
     start = line.text.index(label)
     box = part(line, start, start + len(label)).box

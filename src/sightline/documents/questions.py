@@ -7,15 +7,16 @@ changed, such that it stands nowhere on the page.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
 from sightline.core.probe import Box, Probe
 from sightline.documents.fields import BELOW, RIGHT, DocumentField, Layout, find_fields
 from sightline.documents.pages import DocumentPage
-from sightline.documents.reading import PageReading, folded, words_of
+from sightline.documents.reading import PageLine, PageReading, folded, words_of
 from sightline.documents.rules import KINDS, LABEL_MARKS, TEXT, VALUES, WORDINGS, Wording, kind_of_value
 from sightline.probes.evidence import evidence_of_words, find_span, with_evidence
 from sightline.probes.hard_pairs import Traces, decoy_candidates, hard_question, normalise_word
@@ -26,6 +27,8 @@ SHORTEST, LONGEST = 4, 32
 """Characters of a text that a pair asks for."""
 SHORTEST_VALUE = 2
 """Characters of a value that an open question asks for."""
+PROSE = 4
+"""Words of a line from which on it is prose, whose words are asked for."""
 DIGITS = 5
 """Decimals of coordinates in ``extra``: less than a pixel of any page."""
 
@@ -74,26 +77,38 @@ def _plain_fields(
 ) -> list[DocumentField]:
     """Texts that stand right of or below another one, each once on the page: what any page can be asked for."""
     taken = {field.value_box for field in chosen} | {field.label_box for field in chosen}
-    found = []
-    for line in layout.lines:
-        for relation, others in ((RIGHT, layout.right_of(line)), (BELOW, layout.below(line))):
-            if not others or others[0].reason or (relation == BELOW and layout.right_of(others[0])):
-                continue
-            label, value = line.text.strip(LABEL_MARKS), others[0].text.strip(LABEL_MARKS)
-            field = DocumentField(TEXT, label, line.box, value, others[0].box, relation)
-            if _is_plain(label) and _is_plain(value) and layout.count(label) == layout.count(value) == 1:
-                found.append(field)
+    found = [field for line in layout.lines for field in (*_neighbours(layout, line), *_successors(line))]
     rng.shuffle(found)
     kept: list[DocumentField] = []
     for field in found:
-        if len(kept) < most and not {field.value_box, field.label_box} & taken and layout.is_asked(field):
+        boxes = {field.value_box, field.label_box}
+        if len(kept) >= most or boxes & taken or not (_is_word(field.label) and _is_word(field.value)):
+            continue
+        if layout.count(field.label) == layout.count(field.value) == 1 and layout.is_asked(field):
             kept.append(field)
-            taken |= {field.value_box, field.label_box}
+            taken |= boxes
     return kept
 
 
-def _is_plain(text: str) -> bool:
-    return SHORTEST <= len(text) <= LONGEST and sum(sign.isalnum() for sign in text) > 0.6 * len(text)
+def _neighbours(layout: Layout, line: PageLine) -> Iterator[DocumentField]:
+    """The next text in the row; the one below, if nothing stands beside that."""
+    for relation, others in ((RIGHT, layout.right_of(line)), (BELOW, layout.below(line))):
+        if others and not others[0].reason and not (relation == BELOW and layout.right_of(others[0])):
+            label, value = line.text.strip(LABEL_MARKS), others[0].text.strip(LABEL_MARKS)
+            yield DocumentField(TEXT, label, line.box, value, others[0].box, relation)
+
+
+def _successors(line: PageLine) -> Iterator[DocumentField]:
+    """Of a line of prose each word with the next one."""
+    words = words_of(line)
+    for place, (word, following) in enumerate(pairwise(words) if len(words) >= PROSE else ()):
+        rest = " ".join(each.text for each in words[place + 1 :])
+        yield DocumentField(TEXT, word.text, word.box, following.text, following.box, RIGHT, whole=rest)
+
+
+def _is_word(text: str) -> bool:
+    """Words: of mixtures with digits an engine is often sure and wrong."""
+    return SHORTEST <= len(text) <= LONGEST and kind_of_value(text) == "name"
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,16 @@ def folded(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+def standing(text: str) -> re.Pattern[str]:
+    """Finds a text in a line, case and blanks aside: a number that no digit touches, a word that no letter does."""
+    signs = [re.escape(sign) for sign in folded(text)]
+    sides = []
+    for sign, number, word in ((text.strip()[:1], r"(?<!\d)(?<!\d[.,])", r"(?<![^\W\d_])"),
+                               (text.strip()[-1:], r"(?![.,]?\d)", r"(?![^\W\d_])")):  # fmt: skip
+        sides.append(number if sign.isdigit() else word if sign.isalpha() else "")
+    return re.compile(sides[0] + r"\s*".join(signs) + sides[1], re.IGNORECASE)
+
+
 def reasons(readings: Iterable[PageReading]) -> Counter[str]:
     """Why texts do not count, over several pages."""
     return Counter(line.reason for reading in readings for line in reading.dropped)
@@ -174,7 +184,9 @@ def _unseen(words: Sequence[PageLine], lines: Sequence[PageLine]) -> list[PageLi
     return [
         replace(word, reason=ALONE)
         for word in words
-        if any(sign.isalnum() for sign in word.text) and not any(_meets(word.box, line.box) for line in lines)
+        if word.confidence >= READING["seen"]
+        and any(sign.isalnum() for sign in word.text)
+        and not any(_meets(word.box, line.box) for line in lines)
     ]
 
 
