@@ -7,6 +7,7 @@ changed, such that it stands nowhere on the page.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -17,7 +18,7 @@ from sightline.core.probe import Box, Probe
 from sightline.documents.fields import BELOW, RIGHT, DocumentField, Layout, find_fields
 from sightline.documents.pages import DocumentPage
 from sightline.documents.reading import PageLine, PageReading, folded, words_of
-from sightline.documents.rules import KINDS, LABEL_MARKS, TEXT, VALUES, WORDINGS, Wording, kind_of_value
+from sightline.documents.rules import KINDS, LABEL_MARKS, TEXT, VALUES, WORDINGS, Wording, kind_of_value, known_label
 from sightline.probes.evidence import evidence_of_words, find_span, with_evidence
 from sightline.probes.hard_pairs import Traces, decoy_candidates, hard_question, normalise_word
 from sightline.probes.regions import ANSWER, ImageRegions, Word
@@ -178,6 +179,7 @@ class _Page:
             decoy
             for decoy in decoy_candidates(text, self.traces, "strict-v3")
             if len(decoy) == len(text)
+            and (kind_of_value(text) != "date" or _is_plausible(decoy))
             and "".join(decoy.casefold().split()) not in self.traces
             and all(
                 one == other or (one.isdigit() and other.isdigit() if digits else one.isalpha() and other.isalpha())
@@ -191,6 +193,13 @@ class _Page:
         if field.elsewhere:
             facts["value_elsewhere"] = field.elsewhere
         return facts | page_extra(self.page, self.reading)
+
+
+def _is_plausible(date: str) -> bool:
+    """Whether every day and month of a date could be one: else its text alone gives a decoy away."""
+    return all(0 < int(number) <= 31 for number in re.findall(r"(?<!\d)\d{1,2}(?!\d)", date)) and bool(
+        re.search(r"(?<!\d)0?[1-9](?!\d)|(?<!\d)1[0-2](?!\d)|[^\W\d_]{3}", date)
+    )
 
 
 def page_extra(page: DocumentPage, reading: PageReading) -> dict[str, Any]:
@@ -211,22 +220,19 @@ def worded(field: DocumentField, fields: Sequence[DocumentField], wording: Wordi
 
 
 def other_value(reading: PageReading, kind: str, answers: Iterable[str], rng: random.Random) -> str:
-    """Another value of the kind that stands on the page, in a text of its own or at the end of one; else empty."""
-    kind = "amount" if kind == "total" else kind
-    if kind not in VALUES:
-        kind = kind_of_value(next(iter(answers), ""))
-    pattern = VALUES.get(kind)
-    right = {folded(answer) for answer in answers}
+    """Another value of the kind that stands on the page, in a text of its own or as a word of one; else empty."""
+    right = [folded(answer) for answer in answers]
+    kind = {"total": "amount", "table_cell": "", TEXT: ""}.get(kind, kind) or kind_of_value(right[0])
+    texts = [line.text for line in reading.lines if known_label(line.text) is None]
+    texts += [] if kind == "name" else [word.text for line in reading.lines for word in words_of(line)]
     found = []
-    for line in reading.lines:
-        for text in (line.text, *([] if kind == "name" else [word.text for word in words_of(line)])):
-            match = None if pattern is None else pattern.fullmatch(text.strip(LABEL_MARKS))
-            if match is not None:
-                found.append(match["value"] if "value" in match.re.groupindex and match["value"] else match[0])
-    found = [
-        text for text in dict.fromkeys(found) if not any(folded(text) in each or each in folded(text) for each in right)
+    for text in (text.strip(LABEL_MARKS) for text in texts):
+        if kind != TEXT and kind_of_value(text) == kind and (match := VALUES[kind].fullmatch(text)) is not None:
+            found.append(match["value"] if "value" in match.re.groupindex else text)
+    others = [
+        text for text in dict.fromkeys(found) if not any(folded(text) in one or one in folded(text) for one in right)
     ]
-    return rng.choice(found) if found else ""
+    return rng.choice(others) if others else ""
 
 
 # Questions of somebody else: their pages, evidence where the answer was read, the kind that it looks like.
