@@ -81,7 +81,7 @@ class Layout:
     def __init__(self, page: PageReading) -> None:
         self.page = page
         self.lines = tuple(piece for line in page.lines for piece in _pieces(line))
-        self._all = [line.text for line in (*page.lines, *page.dropped)]
+        self._all = [line.text for line in (*self.lines, *page.dropped)]
 
     def count_label(self, text: str) -> int:
         """How often a label stands there: as a text, or before a colon or a value."""
@@ -99,15 +99,16 @@ class Layout:
         parts = [(field.value, field.value_box)]
         parts += [] if field.called else [(field.label, field.label_box)]
         parts += [(field.row, field.row_box)] if field.row_box else []
-        most = READING["misread_alone" if field.kind == TEXT else "misread"]
-        return all(self.is_sure(text, box, most) for text, box in parts)
+        return all(self._is_sure(text, box, field.kind) for text, box in parts)
 
-    def is_sure(self, text: str, box: Box, most: float) -> bool:
-        """Whether both engines read a part of a line, or the first is expected to misread so few signs of the line."""
+    def _is_sure(self, text: str, box: Box, kind: str) -> bool:
+        """Whether both engines read a part of a line, or the first is expected to misread few signs of it."""
         line = next(line for line in self.page.lines if _within(box, line.box))
         if line.agreed or _holds(words_in(line.box, self.page.second), text):
             return True
-        return (1.0 - line.confidence) * len(line.text) <= most
+        if kind == TEXT:
+            return (1.0 - line.confidence) * len(text) <= READING["misread_alone"]
+        return (1.0 - line.confidence) * len(line.text) <= READING["misread"]
 
     def right_of(self, line: PageLine) -> list[PageLine]:
         """Texts of the same row to the right, nearest first, unread ones included."""

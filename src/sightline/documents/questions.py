@@ -283,7 +283,8 @@ def asked_probes(
         guessed = kind_of_value(probe.answers[0]) if probe.answers else TEXT
         decoy = probe.decoy or other_value(readings[page.image], guessed, probe.answers, rng)
         extra = {**probe.extra, **page_extra(page, readings[page.image])}
-        found.append(replace(probe, kind=probe.kind or guessed, decoy=decoy, extra=extra))
+        kind = guessed if probe.kind in ("", probe.task) else probe.kind
+        found.append(replace(probe, kind=kind, decoy=decoy, extra=extra))
     return found, lines
 
 

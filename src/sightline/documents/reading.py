@@ -228,7 +228,7 @@ def _turned(read: TextsRead) -> str:
     if tall > READING["turned_share"] * sum(len(text.text) for text in texts):
         return "its text runs upwards or downwards: turn the page, then read it again"
     sure = sorted(text.confidence for text in texts)
-    if sure and sure[len(sure) // 2] < READING["readable"]:
+    if len(sure) > 2 and sure[len(sure) // 2] < READING["readable"]:
         return "hardly anything can be read for sure: is it upside down, blurred or in another script?"
     return ""
 
