@@ -11,14 +11,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import Any
 
 from sightline.boxes.detectors import Detector, FoundText, detector_named
 from sightline.core.cache import cache_folder, remember
@@ -81,7 +81,7 @@ def detect(
             known[name] = found
             tell(name, found)
 
-        _run((detector, str(root)), missing, workers, lambda name, answer: remember(name, _detected(answer)))
+        _run(detector, root, missing, workers, remember)
     return {name: known[name] for name in files}
 
 
@@ -125,28 +125,27 @@ def read_texts(
             continue
         tell(name)
 
-    def done(name: str, answer: Mapping[str, Any]) -> None:
-        found[name] = _texts(answer)
-        if not found[name].problem:
-            remember(files[name], json.dumps(answer).encode())
+    def done(name: str, texts: TextsRead) -> None:
+        found[name] = texts
+        if not texts.problem:
+            remember(files[name], json.dumps(asdict(texts)).encode())
         tell(name)
 
     missing = [name for name in files if name not in found]
     if missing:
-        _run((detector, str(root), READING), missing, workers, done)
+        _run(detector, root, missing, workers, done, reads=True)
     return {name: found[name] for name in dict.fromkeys((*files, *found))}
 
 
-def read_one(detector: Detector, root: Place, name: str) -> dict[str, Any]:
-    """What a detector reads in one image, in this process, as it is remembered."""
+def read_one(detector: Detector, root: Place, name: str) -> TextsRead:
+    """What a detector reads in one image, in this process."""
     import numpy as np
 
     try:
         image = np.asarray(open_image(root, name))
     except SightlineError as problem:
-        return {"width": 0, "height": 0, "texts": [], "problem": str(problem)}
-    texts = [(text.outline, text.confidence, text.text) for text in detector.read(image)]
-    return {"width": image.shape[1], "height": image.shape[0], "texts": texts}
+        return TextsRead(0, 0, (), str(problem))
+    return TextsRead(image.shape[1], image.shape[0], tuple(detector.read(image)))
 
 
 def detect_one(detector: Detector, root: Place, name: str) -> Detected:
@@ -181,10 +180,13 @@ def boxes_of(findings: Iterable[FoundText], width: int, height: int) -> tuple[tu
 
 
 def _run(
-    arguments: Sequence[str],
+    detector: str,
+    root: Place,
     names: list[str],
     workers: int | None,
-    done: Callable[[str, Mapping[str, Any]], None],
+    done: Callable[[str, Any], None],
+    *,
+    reads: bool = False,
 ) -> None:
     """Hands images to worker processes one at a time, so that a slow page holds nobody up.
 
@@ -193,11 +195,11 @@ def _run(
     """
     count = min(workers or os.cpu_count() or 1, len(names))
     idle: SimpleQueue[_Worker] = SimpleQueue()
-    started = [_Worker(arguments, alone=count == 1) for _ in range(count)]
+    started = [_Worker(detector, root, alone=count == 1, reads=reads) for _ in range(count)]
     for worker in started:
         idle.put(worker)
 
-    def one(name: str) -> tuple[str, Mapping[str, Any]]:
+    def one(name: str) -> tuple[str, Detected | TextsRead]:
         worker = idle.get()
         try:
             return name, worker.ask(name)
@@ -215,12 +217,13 @@ def _run(
 
 
 class _Worker:
-    def __init__(self, arguments: Sequence[str], *, alone: bool) -> None:
+    def __init__(self, detector: str, root: Place, *, alone: bool, reads: bool) -> None:
+        self._reads = reads
         environment = dict(os.environ)
         if not alone:
             environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sightline.boxes.detection", *arguments],
+            [sys.executable, "-m", "sightline.boxes.detection", detector, str(root), *([READING] if reads else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -228,8 +231,7 @@ class _Worker:
             env=environment,
         )
 
-    def ask(self, name: str) -> Mapping[str, Any]:
-        """What the process answers about an image, checked to be a result."""
+    def ask(self, name: str) -> Detected | TextsRead:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -244,8 +246,7 @@ class _Worker:
             answer = json.loads(line)
             if "error" in answer:
                 raise SightlineError(f"image {name!r}: {answer['error']}")
-            _texts(answer) if "texts" in answer else _detected(answer)
-            return cast(Mapping[str, Any], answer)
+            return _texts(answer) if self._reads else _detected(answer)
         except UNUSABLE:
             raise SightlineError(
                 f"the text detector answered {line[:80]!r} for image {name!r}; try another detector"
@@ -273,8 +274,8 @@ def _detected(record: Mapping[str, Any]) -> Detected:
 def _texts(record: Mapping[str, Any]) -> TextsRead:
     """A stored reading; a ``ValueError`` where it is none."""
     texts = tuple(
-        FoundText(tuple((float(x), float(y)) for x, y in outline), float(sure), str(text))
-        for outline, sure, text in record["texts"]
+        FoundText(tuple((float(x), float(y)) for x, y in text["outline"]), float(text["confidence"]), str(text["text"]))
+        for text in record["texts"]
     )
     numbers = [value for text in texts for value in (text.confidence, *(v for point in text.outline for v in point))]
     if not all(map(math.isfinite, numbers)) or not all(text.outline for text in texts):
@@ -304,7 +305,7 @@ def main(detector: str, root: Place, task: str = "") -> None:
         try:
             engine = engine or detector_named(detector)()
             name = json.loads(line)
-            answer = read_one(engine, root, name) if task == READING else asdict(detect_one(engine, root, name))
+            answer = asdict((read_one if task == READING else detect_one)(engine, root, name))
         except Exception as problem:  # the parent turns it into one line for the user
             answer = {"error": str(problem).splitlines()[0] if str(problem) else type(problem).__name__}
         answers.write(json.dumps(answer) + "\n")

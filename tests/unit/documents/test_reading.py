@@ -96,7 +96,7 @@ def test_an_engine_reads_a_page_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {"copperwire", "139.95", "invoiceno:inv-20417"} <= {text.strip("$") for text in texts}
     assert "cannot be read" in pages["cut.jpg"].problem
 
-    def again(*_: object) -> None:
+    def again(*_: object, **__: object) -> None:
         raise AssertionError("read again")
 
     monkeypatch.setattr("sightline.boxes.detection._run", again)
