@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from sightline.core.cache import cache_folder
 from sightline.errors import SightlineError, first_line
@@ -33,6 +33,12 @@ FURTHER_FORMATS = ("AVIF", "DIB", "JPEG2000", "PCX", "PSD", "QOI", "SGI", "SUN",
 RULE = f"PDF pages at {DPI} dpi, at most {LONGEST_SIDE} pixels a side; EXIF orientation applied"
 _POINTS = 72
 _ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}  # fmt: skip
+"""EXIF orientation -> what sets the image upright. Where questions are about an image in place, nobody does that."""
 _SNIFFED = 1024
 """Bytes in which a PDF says that it is one."""
 
@@ -221,7 +227,7 @@ def _image_source(file: Path, name: str) -> _Source:
             raise SightlineError(f"does not say which value of mode {stored.mode} is white; save it with 8 or 16 bits")
         try:
             frames = page_frames(stored)
-            turned = stored.getexif().get(_ORIENTATION, 1) in range(2, 9)
+            turned = stored.getexif().get(_ORIENTATION, 1) in _TURNS
         except Exception as problem:  # of a file that is cut off between its pages
             raise SightlineError(f"cannot be read: {first_line(problem)}") from None
         if usual and len(frames) == 1 and not turned:
@@ -247,7 +253,9 @@ def _frame(file: Path, frame: int) -> Made:
         with stored:
             stored.seek(frame)
             _refuse_large(stored.size)
-            return ImageOps.exif_transpose(to_rgb(stored)) if frame else to_rgb(ImageOps.exif_transpose(stored))
+            turn = _TURNS.get(stored.getexif().get(_ORIENTATION, 1))
+            upright = to_rgb(stored)
+            return upright if turn is None else upright.transpose(turn)
 
     return make
 

@@ -84,9 +84,13 @@ def test_a_large_sheet_is_rendered_within_the_bound(folder: Path, tmp_path: Path
 def test_a_turned_photograph_is_set_upright(folder: Path, tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    page().save(folder / "phone.jpg", exif=exif)
-    (upright,) = find_pages(folder, tmp_path / "out").pages
-    assert (upright.width, upright.height) == (40, 60)
+    photograph = page()
+    photograph.paste("black", (0, 0, 30, 40))  # its left half is the upper one
+    photograph.save(folder / "phone.jpg", exif=exif, quality=95)
+    found = find_pages(folder, tmp_path / "out")
+    upright = open_image(found.root, found.pages[0].image)
+    assert upright.size == (40, 60)
+    assert [upright.getpixel((20, y))[0] > 128 for y in (5, 55)] == [False, True]
 
 
 @pytest.mark.parametrize(
