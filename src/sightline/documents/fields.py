@@ -66,7 +66,7 @@ def find_fields(page: PageReading) -> FoundFields:
         if any(field.value_box == other.value_box for other in kept):
             continue  # a cell that is the only one below its head
         names = [field.label, *([field.row] if field.row else [])]
-        if values[folded(field.label), folded(field.row)] > 1 or any(layout.count_label(name) != 1 for name in names):
+        if values[folded(field.label), folded(field.row)] > 1 or any(layout.count_label(name) > 1 for name in names):
             refused["label stands twice"] += 1
         elif not layout.is_asked(field):
             refused["value not read surely enough"] += 1
@@ -84,9 +84,8 @@ class Layout:
         self._all = [line.text for line in (*self.lines, *page.dropped)]
 
     def count_label(self, text: str) -> int:
-        """How often a label stands there: as a text, or before a colon or a value."""
-        bare = folded(text)
-        pattern = re.compile(rf"(?<![^\W_]){re.escape(bare)}(?![^\W_])")
+        """How often a label stands there: as a text, or before a colon or a number; not as a word among others."""
+        pattern = re.compile(rf"(?<![^\W\d_]){re.escape(folded(text))}(?![^\W\d_])")
         return sum(len(pattern.findall(folded(line))) for line in self._all)
 
     def count(self, text: str) -> int:
@@ -193,8 +192,8 @@ def _inside(line: PageLine) -> DocumentField | None:
     for start in reversed(starts):
         label = line.text[:start].strip(LABEL_MARKS)
         known = known_label(label) if label else None
-        if known is None:
-            continue
+        if known is None or (known.kind == "name" and line.text[:start].rstrip()[-1] not in ":："):
+            continue  # a name needs a colon before it: "to view our offers"
         value = _value(part(line, start, len(line.text)), known.kind)
         if value is not None:
             return _of_parts(line, label, _seen(known.kind, value[0].text), known.called, *value)
