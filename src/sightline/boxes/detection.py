@@ -1,4 +1,7 @@
-"""Detectors over many images: once per image, several processes at a time, remembered by the image's digest."""
+"""Detectors over many images: once per image, several processes at a time, remembered by the image's digest.
+
+What they show as boxes, and what they read.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,8 @@ from sightline.probes.images import image_digest, image_files, open_image
 
 SAME = 1e-6
 """Boxes whose coordinates all agree to this are one box."""
+READING = "read"
+"""What a worker process is told that reads, instead of showing boxes."""
 UNUSABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 """What reading a result raises that no detector has written."""
 
@@ -80,6 +85,69 @@ def detect(
     return {name: known[name] for name in files}
 
 
+@dataclass(frozen=True)
+class TextsRead:
+    """Everything that an engine read in one image, whatever its confidence."""
+
+    width: int
+    height: int
+    texts: tuple[FoundText, ...]
+    """Outlines are in pixels of the image."""
+    problem: str = ""
+    """Why nothing could be read; such an image is asked for again next time."""
+
+
+def read_texts(
+    detector: str,
+    root: Place,
+    names: Iterable[str],
+    *,
+    cache: Path | None = None,
+    workers: int | None = None,
+    tell: Callable[[str], object] = lambda name: None,
+) -> dict[str, TextsRead]:
+    """Image name -> what the engine reads; images that it has read before are not read again.
+
+    Unlike ``detect`` an image that cannot be opened is no error: its result says what is wrong with it.
+    """
+    kind = detector_named(detector)
+    folder = (cache or cache_folder()) / "texts" / f"{kind.name}-{kind.require()}"
+    files: dict[str, Path] = {}
+    found: dict[str, TextsRead] = {}
+    for name, opened in image_files(root, list(dict.fromkeys(names))):
+        try:
+            with opened() as file:
+                files[name] = folder / f"{image_digest(file)[7:]}.json"
+            found[name] = _texts(json.loads(files[name].read_text(encoding="utf-8")))
+        except SightlineError as problem:
+            found[name] = TextsRead(0, 0, (), str(problem))
+        except (OSError, *UNUSABLE):
+            continue
+        tell(name)
+
+    def done(name: str, texts: TextsRead) -> None:
+        found[name] = texts
+        if not texts.problem:
+            remember(files[name], json.dumps(asdict(texts)).encode())
+        tell(name)
+
+    missing = [name for name in files if name not in found]
+    if missing:
+        _run(detector, root, missing, workers, done, reads=True)
+    return {name: found[name] for name in dict.fromkeys((*files, *found))}
+
+
+def read_one(detector: Detector, root: Place, name: str) -> TextsRead:
+    """What a detector reads in one image, in this process."""
+    import numpy as np
+
+    try:
+        image = np.asarray(open_image(root, name))
+    except SightlineError as problem:
+        return TextsRead(0, 0, (), str(problem))
+    return TextsRead(image.shape[1], image.shape[0], tuple(detector.read(image)))
+
+
 def detect_one(detector: Detector, root: Place, name: str) -> Detected:
     """Runs a detector on one image, in this process."""
     import numpy as np
@@ -112,7 +180,13 @@ def boxes_of(findings: Iterable[FoundText], width: int, height: int) -> tuple[tu
 
 
 def _run(
-    detector: str, root: Place, names: list[str], workers: int | None, done: Callable[[str, Detected], None]
+    detector: str,
+    root: Place,
+    names: list[str],
+    workers: int | None,
+    done: Callable[[str, Any], None],
+    *,
+    reads: bool = False,
 ) -> None:
     """Hands images to worker processes one at a time, so that a slow page holds nobody up.
 
@@ -121,14 +195,14 @@ def _run(
     """
     count = min(workers or os.cpu_count() or 1, len(names))
     idle: SimpleQueue[_Worker] = SimpleQueue()
-    started = [_Worker(detector, root, alone=count == 1) for _ in range(count)]
+    started = [_Worker(detector, root, alone=count == 1, reads=reads) for _ in range(count)]
     for worker in started:
         idle.put(worker)
 
-    def one(name: str) -> tuple[str, Detected]:
+    def one(name: str) -> tuple[str, Detected | TextsRead]:
         worker = idle.get()
         try:
-            return name, worker.detect(name)
+            return name, worker.ask(name)
         finally:
             idle.put(worker)
 
@@ -143,12 +217,13 @@ def _run(
 
 
 class _Worker:
-    def __init__(self, detector: str, root: Place, *, alone: bool) -> None:
+    def __init__(self, detector: str, root: Place, *, alone: bool, reads: bool) -> None:
+        self._reads = reads
         environment = dict(os.environ)
         if not alone:
             environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sightline.boxes.detection", detector, str(root)],
+            [sys.executable, "-m", "sightline.boxes.detection", detector, str(root), *([READING] if reads else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -156,7 +231,7 @@ class _Worker:
             env=environment,
         )
 
-    def detect(self, name: str) -> Detected:
+    def ask(self, name: str) -> Detected | TextsRead:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -171,7 +246,7 @@ class _Worker:
             answer = json.loads(line)
             if "error" in answer:
                 raise SightlineError(f"image {name!r}: {answer['error']}")
-            return _detected(answer)
+            return _texts(answer) if self._reads else _detected(answer)
         except UNUSABLE:
             raise SightlineError(
                 f"the text detector answered {line[:80]!r} for image {name!r}; try another detector"
@@ -196,6 +271,18 @@ def _detected(record: Mapping[str, Any]) -> Detected:
     return found
 
 
+def _texts(record: Mapping[str, Any]) -> TextsRead:
+    """A stored reading; a ``ValueError`` where it is none."""
+    texts = tuple(
+        FoundText(tuple((float(x), float(y)) for x, y in text["outline"]), float(text["confidence"]), str(text["text"]))
+        for text in record["texts"]
+    )
+    numbers = [value for text in texts for value in (text.confidence, *(v for point in text.outline for v in point))]
+    if not all(map(math.isfinite, numbers)) or not all(text.outline for text in texts):
+        raise ValueError("no texts within an image")
+    return TextsRead(int(record["width"]), int(record["height"]), texts, str(record.get("problem", "")))
+
+
 def _read(file: Path) -> Detected | None:
     """A remembered result; a file that cannot be read counts as never written."""
     try:
@@ -208,7 +295,7 @@ def _write(file: Path, found: Detected) -> None:
     remember(file, json.dumps(asdict(found)).encode())
 
 
-def main(detector: str, root: Place) -> None:
+def main(detector: str, root: Place, task: str = "") -> None:
     """A worker process, ``python -m sightline.boxes.detection``: image names in, one line of JSON out for each."""
     # Libraries print what they like: answers go to the real standard output, everything else to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -217,7 +304,8 @@ def main(detector: str, root: Place) -> None:
     for line in sys.stdin:
         try:
             engine = engine or detector_named(detector)()
-            answer = asdict(detect_one(engine, root, json.loads(line)))
+            name = json.loads(line)
+            answer = asdict((read_one if task == READING else detect_one)(engine, root, name))
         except Exception as problem:  # the parent turns it into one line for the user
             answer = {"error": str(problem).splitlines()[0] if str(problem) else type(problem).__name__}
         answers.write(json.dumps(answer) + "\n")
@@ -225,4 +313,4 @@ def main(detector: str, root: Place) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], place(sys.argv[2]))
+    main(sys.argv[1], place(sys.argv[2]), *sys.argv[3:])

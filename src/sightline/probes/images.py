@@ -57,17 +57,22 @@ _PAGED = ("GIF", "PNG", "TIFF", "WEBP")
 _TWELVE_BITS = 4095
 
 
-def pages(stored: Image.Image) -> int:
-    """How many pages or frames a file has; one that Pillow shows only the first of says so here."""
+def page_frames(stored: Image.Image) -> list[int]:
+    """Which frames of a file are pages; a smaller copy of a page, or a mask for one, is none."""
     count = int(getattr(stored, "n_frames", 1)) if stored.format in _PAGED else 1
     if stored.format != "TIFF" or count == 1:
-        return count
+        return list(range(count))
     kinds = []
     for page in range(count):
         stored.seek(page)
         kinds.append(getattr(stored, "tag_v2", {}).get(_KIND_OF_PAGE, 0))
     stored.seek(0)
-    return max(1, sum(not kind & _NO_PAGE for kind in kinds))
+    return [page for page, kind in enumerate(kinds) if not kind & _NO_PAGE] or [0]
+
+
+def pages(stored: Image.Image) -> int:
+    """How many pages or frames a file has; one that Pillow shows only the first of says so here."""
+    return len(page_frames(stored))
 
 
 def has_known_white(stored: Image.Image) -> bool:

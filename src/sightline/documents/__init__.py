@@ -1,0 +1,1 @@
+"""From plain documents to probes: pages, what is written on them, fields, questions."""

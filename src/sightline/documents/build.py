@@ -1,0 +1,189 @@
+"""From a folder of documents to probes in one call: pages, texts, fields, questions; what is left out is said."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sightline.core.probe import Probe
+from sightline.documents.pages import RULE, DocumentPage, FoundPages, find_pages
+from sightline.documents.questions import QuestionRules, asked_probes, page_probes
+from sightline.documents.reading import FIRST, PageReading, read_pages, reasons, second_engine
+from sightline.documents.rules import KINDS, READING, Wording, check_wording
+from sightline.errors import SightlineError
+from sightline.places.writing import make_folder, write_whole
+from sightline.probes.annotations import read_annotations
+from sightline.probes.formats.regions import HEADER
+
+PAGES_FILE, PAGES_FOLDER = "pages.jsonl", "pages"
+
+
+@dataclass(frozen=True)
+class DocumentProbes:
+    """Probes about the pages of documents, and what became of everything else."""
+
+    probes: tuple[Probe, ...]
+    root: Path
+    """The folder that image names are relative to."""
+    pages: tuple[DocumentPage, ...]
+    readings: Mapping[str, PageReading]
+    """Image name -> what was read on it."""
+    pages_file: Path
+    """All texts as a regions file; those that do not count are boxes without text, with ``reading`` and ``reason``."""
+    counts: Mapping[str, int]
+    lines: tuple[str, ...]
+    """What there is to say, a line each: first what was made, then what was left out and why."""
+    construction: Mapping[str, Any]
+    """How the probes were made, for the header of a probe file."""
+
+
+def build_document_probes(
+    documents: str | Path | Sequence[str | Path],
+    out: Path,
+    *,
+    questions: Path | None = None,
+    ocr: str = FIRST,
+    second: str | None = "auto",
+    wording: Wording = "place",
+    fields_per_page: int = 6,
+    seed: int = 17,
+    limit_pages: int | None = None,
+    cache: Path | None = None,
+    workers: int | None = None,
+) -> DocumentProbes:
+    """Reads documents and asks about them.
+
+    Parameters
+    ----------
+    documents: a folder, an image, a PDF, or a list of them.
+    out: the folder in which ``pages.jsonl`` is written, and ``pages/`` where pages have to be converted.
+    questions: a file with image, question and answers: then these are asked, with evidence, instead of fields.
+    ocr, second: text detectors that read; the second is ``auto`` (Tesseract where it is installed), a name, or None.
+    fields_per_page: so many at most, spread over their kinds; 0 for all.
+    limit_pages: only so many first pages.
+    cache: where readings are remembered, by the digest of the image.
+    """
+    check_wording(wording)
+    rules = QuestionRules(wording, fields_per_page, seed)
+    other = second_engine() if second == "auto" else second
+    found = find_pages(documents, out / PAGES_FOLDER, limit=limit_pages)
+    names = [page.image for page in found.pages]
+    readings = read_pages(found.root, names, first=ocr, second=other, cache=cache, workers=workers)
+    made, refused, unasked = _questions(found, readings, questions, rules)
+    if not made:
+        first = next(iter(_problems(found, readings)), "nothing on them can be asked for")
+        raise SightlineError(
+            f"{len(found.pages)} pages give no question ({first}); scan them upright at 150 dpi or more, or "
+            "bring questions of your own"
+        )
+    make_folder(out)
+    write_pages(out / PAGES_FILE, found.pages, readings)
+    counts = _counts(found, readings, made)
+    lines = [*_told(found, readings, made, counts, refused, other), *_problems(found, readings), *unasked]
+    construction = {
+        "documents": len({page.source for page in found.pages}), "pages": len(found.pages), "ocr": ocr,
+        "second": other or "", "sure": READING["sure"], "misread": READING["misread"], "rendering": RULE,
+        "wording": wording, "fields_per_page": fields_per_page, "seed": seed,
+    }  # fmt: skip
+    return DocumentProbes(
+        tuple(made), found.root, found.pages, readings, out / PAGES_FILE, counts, tuple(lines), construction
+    )
+
+
+def _questions(
+    found: FoundPages, readings: Mapping[str, PageReading], questions: Path | None, rules: QuestionRules
+) -> tuple[list[Probe], Counter[str], list[str]]:
+    """The probes, why labels with a value became no field, and a line for every question without a page."""
+    refused: Counter[str] = Counter()
+    usable = [page for page in found.pages if not readings[page.image].problem]
+    if questions is not None:
+        given = read_annotations(questions, {}, images=found.root).probes
+        if not given:
+            raise SightlineError(f"{questions} asks no questions; it needs columns image, question and answers")
+        made, lines = asked_probes(given, usable, readings, rules)
+        return made, refused, lines
+    probes: list[Probe] = []
+    for page in usable:
+        asked, why = page_probes(page, readings[page.image], rules)
+        probes += asked
+        refused.update(why)
+    return probes, refused, []
+
+
+def write_pages(path: Path, pages: Sequence[DocumentPage], readings: Mapping[str, PageReading]) -> None:
+    """A regions file of all that was read. What does not count is a box without text; its reading stands beside it."""
+    rows: list[dict[str, Any]] = [{HEADER: 1, "boxes": "xyxy", "units": "normalised"}]
+    for page in pages:
+        reading = readings[page.image]
+        words: list[dict[str, Any]] = [{"text": line.text, "box": list(line.box)} for line in reading.lines]
+        words += [
+            {"text": "", "box": list(line.box), "reading": line.text, "reason": line.reason,
+             "confidence": round(line.confidence, 4)}
+            for line in reading.dropped
+        ]  # fmt: skip
+        size = {"width": page.width, "height": page.height}
+        rows.append({"image_id": page.page_id, "image": page.image, **size, "words": words})
+    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+
+
+def _counts(found: FoundPages, readings: Mapping[str, PageReading], probes: Sequence[Probe]) -> dict[str, int]:
+    kinds = Counter(probe.kind for probe in probes if probe.is_open)
+    labels = Counter(probe.label for probe in probes)
+    return {
+        "pages": len(found.pages),
+        "pages_converted": found.converted,
+        "pages_with_questions": len({probe.image for probe in probes}),
+        "pages_left_out": sum(bool(reading.problem) for reading in readings.values()),
+        "files": len({page.source for page in found.pages}),
+        "files_refused": len(found.problems),
+        "files_of_other_kinds": found.left_out,
+        "texts": sum(len(reading.lines) for reading in readings.values()),
+        "texts_agreed": sum(line.agreed for reading in readings.values() for line in reading.lines),
+        "texts_dropped": sum(len(reading.dropped) for reading in readings.values()),
+        **{label: labels[label] for label in ("open", "yes", "no")},
+        **{kind: kinds[kind] for kind in KINDS if kinds[kind]},
+    }
+
+
+def _told(
+    found: FoundPages,
+    readings: Mapping[str, PageReading],
+    probes: Sequence[Probe],
+    counts: Mapping[str, int],
+    refused: Mapping[str, int],
+    second: str | None,
+) -> list[str]:
+    """What was made, in the words and columns of the command line."""
+    converted = f"; {counts['pages_converted']} converted ({RULE})" if found.converted else ""
+    others = f"; {found.left_out} files of other kinds passed over" if found.left_out else ""
+    agreed = f", {counts['texts_agreed']} of them read alike by {second}" if second else ""
+    why = ", ".join(f"{count} {reason}" for reason, count in reasons(readings.values()).most_common())
+    dropped = f"{counts['texts_dropped']} do not{f': {why}' if why else ''}"
+    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if kind in counts)
+    lines = [
+        f"pages        {counts['pages']} pages of {counts['files']} files{converted}{others}",
+        f"texts        {counts['texts']} count{agreed}; {dropped}",
+        f"built        {len(probes)} probes ({counts['open']} open, {counts['yes']} yes, {counts['no']} no) "
+        f"from {counts['pages_with_questions']} pages{f'; {kinds}' if kinds else ''}",
+    ]
+    if refused:
+        why = ", ".join(f"{count} times {reason}" for reason, count in Counter(refused).most_common())
+        lines.append(f"no field     {why}")
+    without = [reading for reading in readings.values() if not reading.problem]
+    silent = len(without) - counts["pages_with_questions"]
+    return lines + ([f"no question  {silent} pages with text give none"] if silent > 0 else [])
+
+
+def _problems(found: FoundPages, readings: Mapping[str, PageReading]) -> list[str]:
+    """A line for every file and page that is left out."""
+    files = [f"left out     {name}: {problem}" for name, problem in found.problems]
+    pages = [
+        f"left out     {page.page_id}: {readings[page.image].problem}"
+        for page in found.pages
+        if readings[page.image].problem
+    ]
+    return files + pages

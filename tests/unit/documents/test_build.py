@@ -1,0 +1,167 @@
+"""From documents to probes: what is asked, with which evidence and decoys, and what is said about the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sightline.boxes.detection import TextsRead
+from sightline.core.probe import Probe
+from sightline.documents import reading
+from sightline.documents.build import DocumentProbes, build_document_probes
+from sightline.errors import SightlineError
+from sightline.probes import read_probes, read_regions, write_probes
+from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, found
+
+PROSE = """
+100 100 Lanterns swayed gently beside seventeen wooden barrels
+100 140 while merchants counted silver under painted canvas
+"""
+PAGES = {"invoice.png": INVOICE, "prose.png": PROSE, "blank.png": "", "unsure.png": "10 10 Smear ~0.75"}
+
+
+@pytest.fixture
+def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four pages and a reader that knows them; nothing but their names is looked at."""
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for shade, name in enumerate(PAGES):  # pages that show the same would be one
+        Image.new("L", (WIDTH, HEIGHT), shade).save(folder / name)
+
+    def known(engine: str, root: Path, names: Iterable[str], **_: Any) -> dict[str, TextsRead]:
+        return {name: TextsRead(WIDTH, HEIGHT, found(PAGES[name])) for name in names}
+
+    monkeypatch.setattr(reading, "read_texts", known)
+    return folder
+
+
+def build(documents: Path, **options: Any) -> DocumentProbes:
+    return build_document_probes(documents, documents.parent / "out", **{"second": None, **options})
+
+
+def asked(built: DocumentProbes, ending: str) -> dict[str, Probe]:
+    return {f"{probe.source_text}": probe for probe in built.probes if probe.id.endswith(ending)}
+
+
+def test_a_field_gives_an_open_question_and_a_pair(documents: Path) -> None:
+    built = build(documents, fields_per_page=0)
+    total = asked(built, ":open")["139.95"]
+    assert total.question == 'What is the text right of "Total"?'
+    assert (total.target_text, total.answers, total.kind) == ("Total", ("139.95", "$139.95"), "total")
+    assert total.roles == ("answer_value", "field_label")
+    assert total.decoy in {"48.20", "91.75", "150.00"}
+    assert total.extra["relation"] == "right_of"
+    assert ["Copper wire", 0.1, 0.425, 0.232, 0.455] in total.extra["page"]
+    cell = asked(built, ":open")["48.20"]
+    assert cell.question == 'What is the text below "Price" and right of "Copper wire"?'
+    assert cell.roles == ("answer_value", "column_header", "row_header")
+    yes, no = asked(built, ":yes")["139.95"], asked(built, ":no")["139.95"]
+    assert yes.question == 'Does the image contain the exact text "139.95"? Answer yes or no.'
+    assert yes.regions == no.regions == total.regions[:1]
+    assert sum(one != other for one, other in zip("139.95", no.target_text, strict=True)) == 1
+    assert no.target_text not in {row[0] for row in no.extra["page"]}
+
+
+def test_negatives_change_one_sign_for_one_of_its_kind(documents: Path) -> None:
+    built = build(documents, fields_per_page=0)
+    negatives = [probe for probe in built.probes if probe.label == "no"]
+    assert len(negatives) > 5
+    for probe in negatives:
+        changed = [pair for pair in zip(probe.source_text, probe.target_text, strict=True) if pair[0] != pair[1]]
+        assert len(changed) == 1
+        assert len({sign.isdigit() for pair in changed for sign in pair}) == 1
+
+
+def test_fields_are_few_spread_over_kinds_and_drawn_alike(documents: Path) -> None:
+    built = build(documents, fields_per_page=5)
+    kinds = [probe.kind for probe in built.probes if probe.is_open and probe.image == "invoice.png"]
+    assert kinds == ["total", "amount", "date", "identifier", "name"]
+    assert build(documents, fields_per_page=5).probes == built.probes
+    assert build(documents, fields_per_page=5, seed=18).probes != built.probes
+
+
+def test_a_page_of_prose_is_asked_for_its_words(documents: Path) -> None:
+    built = build(documents)
+    opened = [probe for probe in built.probes if probe.image == "prose.png" and probe.is_open]
+    assert len(opened) >= 4
+    words = PROSE.split()
+    for probe in opened:
+        after = words[words.index(probe.target_text) + 1]
+        assert probe.question == f'What is the text right of "{probe.target_text}"?'
+        assert probe.answers[0] == after
+    assert sum(probe.image == "prose.png" and probe.label == "yes" for probe in built.probes) > 3
+
+
+def test_the_other_wording_calls_a_field_by_its_name(documents: Path) -> None:
+    questions = {text: probe.question for text, probe in asked(build(documents, wording="field"), ":open").items()}
+    assert questions["139.95"] == "What is the total?"
+    assert questions["INV-20417"] == "What is the invoice number?"
+    with pytest.raises(SightlineError, match="unknown wording 'poem'"):
+        build(documents, wording="poem")
+
+
+def test_what_was_left_out_is_said_and_counted(documents: Path) -> None:
+    (documents / "broken.pdf").write_bytes(b"%PDF-1.4")
+    built = build(documents)
+    assert built.counts["pages"] == 4
+    assert built.counts["pages_left_out"] == 2
+    assert built.counts["files_refused"] == 1
+    left_out = [line for line in built.lines if line.startswith("left out")]
+    assert [line.split()[2].strip(":") for line in left_out] == ["broken.pdf", "blank.png", "unsure.png"]
+    assert "no text was found" in left_out[1]
+    for name in ("invoice.png", "prose.png"):
+        (documents / name).unlink()
+    with pytest.raises(SightlineError, match=r"2 pages give no question .*broken\.pdf.*scan them upright"):
+        build(documents)
+
+
+def test_pages_are_a_regions_file_and_probes_a_probe_file(documents: Path, tmp_path: Path) -> None:
+    built = build(documents)
+    regions = {record.image: record for record in read_regions(built.pages_file).records}
+    assert "Copper wire" in regions["invoice.png"].texts
+    assert [word.text for word in regions["unsure.png"].words] == [""]
+    rows = [json.loads(line) for line in built.pages_file.read_text().splitlines()]
+    (dropped,) = next(row["words"] for row in rows if row.get("image") == "unsure.png")
+    assert (dropped["reading"], dropped["reason"], dropped["confidence"]) == ("Smear", "unsure", 0.75)
+    write_probes(tmp_path / "probes.jsonl", built.probes, construction=built.construction)
+    assert read_probes(tmp_path / "probes.jsonl").probes == built.probes
+
+
+def test_questions_of_somebody_get_evidence_kind_and_decoy(documents: Path, tmp_path: Path) -> None:
+    file = tmp_path / "questions.csv"
+    file.write_text(
+        "image,question,answers\ninvoice.png,What is due?,139.95\nnone.png,What?,1\nprose.png,Who?,merchants\n"
+    )
+    built = build(documents, questions=file)
+    due, who = built.probes
+    assert (due.question, due.kind, due.roles) == ("What is due?", "amount", ("answer_value",))
+    assert due.regions[0] == pytest.approx((0.6, 0.625, 0.684, 0.655))
+    assert due.decoy in {"48.20", "91.75", "150.00"}
+    assert ["Total", 0.1, 0.625, 0.16, 0.655] in due.extra["page"]
+    assert who.image == "prose.png"
+    assert any("none.png is on none of the pages" in line for line in built.lines)
+
+
+def test_a_question_about_a_pdf_is_about_the_page_with_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way with a real reader: a PDF of two pages, rendered, read and asked about."""
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    drawn(PROSE, 2).save(folder / "both.pdf", save_all=True, append_images=[drawn(INVOICE, 2)], resolution=150.0)
+    built = build_document_probes(folder, tmp_path / "out", second=None, workers=1)
+    assert built.counts["pages_converted"] == 2
+    assert {probe.image_id for probe in built.probes} == {"both.pdf#1", "both.pdf#2"}
+    total = asked(built, ":open")["139.95"]
+    assert (total.image_id, total.target_text) == ("both.pdf#2", "Total")
+    assert total.regions[1] == pytest.approx((0.1, 0.625, 0.16, 0.66), abs=0.02)
+    file = tmp_path / "questions.jsonl"
+    file.write_text(json.dumps({"image": "both.pdf", "question": "Which number?", "answers": ["INV-20417"]}) + "\n")
+    (own,) = build_document_probes(folder, tmp_path / "out", second=None, questions=file).probes
+    assert (own.image_id, own.kind) == ("both.pdf#2", "identifier")

@@ -1,0 +1,138 @@
+"""Folders of images and PDFs become pages; what cannot be used is named, and the rest goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from sightline.documents.pages import DPI, LONGEST_SIDE, find_pages
+from sightline.errors import SightlineError
+from sightline.probes.images import open_image
+
+ENCRYPTED = (
+    b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
+    b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>endobj\n"
+    b"4 0 obj<</Filter/Standard/V 1/R 2/P -4/O<" + b"11" * 32 + b">/U<" + b"22" * 32 + b">>>endobj\n"
+    b"trailer<</Root 1 0 R/Encrypt 4 0 R/ID[<33><33>]/Size 5>>\n%%EOF"
+)
+
+
+def page(color: str = "white", size: tuple[int, int] = (60, 40)) -> Image.Image:
+    return Image.new("RGB", size, color)
+
+
+def pdf(path: Path, pages: int = 2, resolution: float = 72.0, size: tuple[int, int] = (60, 40)) -> None:
+    page(size=size).save(path, save_all=True, append_images=[page(size=size)] * (pages - 1), resolution=resolution)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "documents"
+    (made / "may").mkdir(parents=True)
+    return made
+
+
+def test_plain_images_are_used_where_they_are(folder: Path, tmp_path: Path) -> None:
+    page().save(folder / "b.png")
+    page().save(folder / "may" / "a.jpg")
+    (folder / "notes.txt").write_text("not a document")
+    (folder / ".hidden.png").write_bytes(b"")
+    found = find_pages(folder, tmp_path / "out")
+    assert [(each.image, each.number, each.width, each.height) for each in found.pages] == [
+        ("b.png", 0, 60, 40), ("may/a.jpg", 0, 60, 40)
+    ]  # fmt: skip
+    assert (found.root, found.left_out, found.converted, found.problems) == (folder, 1, 0, ())
+    assert not (tmp_path / "out").exists()
+
+
+def test_pages_of_pdfs_and_frames_become_images_of_their_own(folder: Path, tmp_path: Path) -> None:
+    pdf(folder / "may" / "bill.pdf")
+    page("red").save(folder / "scan.tiff", save_all=True, append_images=[page("blue")])
+    page().save(folder / "plain.png")
+    found = find_pages(folder, tmp_path / "out")
+    assert [each.page_id for each in found.pages] == [
+        "plain.png", "scan.tiff#1", "scan.tiff#2", "may/bill.pdf#1", "may/bill.pdf#2"
+    ]  # fmt: skip
+    assert found.converted == 4
+    sizes = {each.page_id: open_image(found.root, each.image).size for each in found.pages}
+    assert sizes["may/bill.pdf#1"] == pytest.approx((60 * DPI / 72, 40 * DPI / 72), abs=1)  # rounded up by PDFium
+    assert all(sizes[each.page_id] == (each.width, each.height) for each in found.pages)
+    assert open_image(found.root, found.pages[2].image).getpixel((0, 0)) == (0, 0, 255)
+
+
+def test_a_page_is_rendered_once_and_again_when_its_source_changes(folder: Path, tmp_path: Path) -> None:
+    pdf(folder / "bill.pdf", pages=1)
+    (first,) = find_pages(folder, tmp_path / "out").pages
+    rendered = tmp_path / "out" / first.image
+    before = rendered.stat().st_mtime_ns
+    assert find_pages(folder, tmp_path / "out").pages == (first,)
+    assert rendered.stat().st_mtime_ns == before
+    pdf(folder / "bill.pdf", pages=1, size=(80, 40))
+    (second,) = find_pages(folder, tmp_path / "out").pages
+    assert second.image != first.image
+    assert second.width > first.width
+
+
+def test_a_large_sheet_is_rendered_within_the_bound(folder: Path, tmp_path: Path) -> None:
+    pdf(folder / "poster.pdf", pages=1, resolution=10.0, size=(600, 400))
+    (sheet,) = find_pages(folder, tmp_path / "out").pages
+    assert max(sheet.width, sheet.height) == LONGEST_SIDE
+
+
+def test_a_turned_photograph_is_set_upright(folder: Path, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photograph = page()
+    photograph.paste("black", (0, 0, 30, 40))  # its left half is the upper one
+    photograph.save(folder / "phone.jpg", exif=exif, quality=95)
+    found = find_pages(folder, tmp_path / "out")
+    upright = open_image(found.root, found.pages[0].image)
+    assert upright.size == (40, 60)
+    assert [upright.getpixel((20, y))[0] > 128 for y in (5, 55)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("locked.pdf", ENCRYPTED, "is encrypted; save a copy without the password"),
+        ("broken.pdf", b"%PDF-1.4 and then nothing", "cannot be read as a PDF"),
+        ("text.pdf", b"hello", "is no PDF"),
+        ("noise.jpg", b"\xff\xd8 no image", "cannot be read"),
+        ("empty.png", b"", "is empty"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_and_the_others_go_on(
+    name: str, content: bytes, said: str, folder: Path, tmp_path: Path
+) -> None:
+    (folder / name).write_bytes(content)
+    page().save(folder / "good.png")
+    found = find_pages(folder, tmp_path / "out")
+    assert [each.image for each in found.pages] == ["good.png"]
+    ((file, problem),) = found.problems
+    assert file == name
+    assert said in problem
+    (folder / "good.png").unlink()
+    with pytest.raises(SightlineError, match=f"no page to read in 1 files; {name}.*name a folder with images"):
+        find_pages(folder, tmp_path / "out")
+
+
+def test_nothing_at_all_is_one_line_that_says_what_to_do(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SightlineError, match="no page to read in 0 files; name a folder"):
+        find_pages(folder, tmp_path / "out")
+    with pytest.raises(SightlineError, match="does not exist; name a folder"):
+        find_pages(folder / "gone", tmp_path / "out")
+
+
+def test_a_list_of_files_and_a_limit(folder: Path, tmp_path: Path) -> None:
+    pdf(folder / "bill.pdf", pages=3)
+    page().save(folder / "may" / "scan", format="PNG")
+    found = find_pages([folder / "may" / "scan", folder / "bill.pdf"], tmp_path / "out", limit=3)
+    assert [each.page_id for each in found.pages] == ["may/scan", "bill.pdf#1", "bill.pdf#2"]
+
+
+def test_what_an_earlier_call_wrote_is_not_a_document(folder: Path) -> None:
+    pdf(folder / "bill.pdf", pages=1)
+    first = find_pages(folder, folder / "out" / "pages")
+    assert find_pages(folder, folder / "out" / "pages").pages == first.pages
