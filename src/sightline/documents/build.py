@@ -171,7 +171,7 @@ def _told(
         f"from {counts['pages_with_questions']} pages{f'; {kinds}' if kinds else ''}",
     ]
     if refused:
-        why = ", ".join(f"{count} times {reason}" for reason, count in Counter(refused).most_common())
+        why = ", ".join(f"{reason} ({count})" for reason, count in Counter(refused).most_common())
         lines.append(f"no field     {why}")
     without = [reading for reading in readings.values() if not reading.problem]
     silent = len(without) - counts["pages_with_questions"]

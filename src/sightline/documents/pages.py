@@ -286,7 +286,8 @@ def _pdf_pages(file: Path) -> tuple[Made, ...]:
             with opened() as document:
                 sheet = document[number]
                 scale = min(DPI / _POINTS, LONGEST_SIDE / max(sheet.get_size()))
-                return sheet.render(scale=scale).to_pil().convert("RGB")
+                rendered: Image.Image = sheet.render(scale=scale).to_pil()
+                return rendered.convert("RGB")
 
         return make
 
