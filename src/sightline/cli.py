@@ -23,6 +23,7 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 # ruff: noqa: E501 - a command is a line
 COMMANDS = {
+    "audit": "From a folder of documents to a verdict: may this model be pruned, how far, and what breaks first?",
     "demo": "Audit the shipped reader on the shipped scenes, yes/no and open questions: minutes on a CPU, no network.",
     "leaderboard": "Rank every method on some models: answers, surviving evidence, unsupported answers, cost, with intervals.",
     "run": "Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.",
@@ -54,6 +55,7 @@ COMMANDS = {
 """Every command and group, with the first sentence of its help."""
 MODULES = {
     "leaderboard": {"demo": "demo", "leaderboard": "leaderboard"},
+    "audit": {"audit": "audit"},
     "run": {"run": "run"},
     "rows": {"rows": "rows", "verify": "verify", "compact": "compact", "show": "show", "masks": "masks"},
     "methods": {"selectors": "selectors", "backbones": "backbones", "list": "list_"},
@@ -128,7 +130,7 @@ def _options(
     """Options before the command."""
 
 
-RESUMED = ("run", "demo", "leaderboard")
+RESUMED = ("audit", "run", "demo", "leaderboard")
 """Commands that go on where they stopped."""
 INTERRUPTED, TERMINATED = 130, 143
 """Exit codes after Ctrl-C and SIGTERM, as shells expect them."""

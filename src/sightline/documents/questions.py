@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
+from sightline.answering.field_outcomes import DOCUMENTS
 from sightline.core.probe import Box, Probe
 from sightline.documents.fields import BELOW, RIGHT, DocumentField, Layout, find_fields
 from sightline.documents.pages import DocumentPage
@@ -143,7 +144,7 @@ class _Page:
             kind=field.kind,
             answers=answers,
             roles=tuple(role for _, role in regions),
-            task="qa",
+            task=DOCUMENTS,
             decoy=other_value(self.reading, field.kind, answers, self.rng) or next(iter(self.changed(field.value)), ""),
             extra=self.extra(field),
         )
@@ -284,7 +285,8 @@ def asked_probes(
         decoy = probe.decoy or other_value(readings[page.image], guessed, probe.answers, rng)
         extra = {**probe.extra, **page_extra(page, readings[page.image])}
         kind = guessed if probe.kind in ("", probe.task) else probe.kind
-        found.append(replace(probe, kind=kind, decoy=decoy, extra=extra))
+        task = DOCUMENTS if probe.task in ("", "qa") else probe.task
+        found.append(replace(probe, task=task, kind=kind, decoy=decoy, extra=extra))
     return found, lines
 
 
