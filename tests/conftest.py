@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -58,11 +59,40 @@ SLOW = (
 """Files and folders that start many processes, browsers or servers, or train: ``make test-slow`` runs them."""
 
 
+def is_slow(path: Path) -> bool:
+    return any(place == path or place in path.parents for place in (Path(__file__).parent / name for name in SLOW))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without a test of the kind that is asked for are not even imported."""
+    if collection_path.suffix != ".py" or config.getoption("markexpr") not in ("slow", "not slow"):
+        return None
+    return True if is_slow(collection_path) != (config.getoption("markexpr") == "slow") else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    slow = [Path(__file__).parent / name for name in SLOW]
     for item in items:
-        if any(item.path == place or place in item.path.parents for place in slow):
+        if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: no later search for garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers take whole files, so that what a file's fixtures build is built by one of them, not by each."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class FileScheduling(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            """Its group, if a test is marked with one; otherwise its file."""
+            return str(super()._split_scope(nodeid)).partition("::")[0]
+
+    return FileScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def most_memory(config: pytest.Config) -> float:
@@ -108,14 +138,13 @@ def golden_dir(config: pytest.Config, name: str) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
+def _swift() -> Iterator[None]:
     # Two test workers on two cores: one thread each is faster than two that fight, and results do not depend on it.
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _kept_memory() -> None:
     keep_freed_memory()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda file: None)  # nothing here has to outlive a power failure
+        yield
 
 
 @pytest.fixture(scope="session")
