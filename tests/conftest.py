@@ -54,13 +54,14 @@ SLOW = (
     "integration/test_paper.py",
     "integration/test_resume.py",
     "integration/test_urls.py",
-    "lab/test_train.py",
+    "lab",
 )
 """Files and folders that start many processes, browsers or servers, or train: ``make test-slow`` runs them."""
 
 
 def is_slow(path: Path) -> bool:
-    return any(place == path or place in path.parents for place in (Path(__file__).parent / name for name in SLOW))
+    place = path.as_posix().removeprefix(f"{Path(__file__).parent.as_posix()}/")
+    return place.startswith(tuple(f"{name}/" for name in SLOW)) or place in SLOW
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -71,20 +72,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = {path for path in {item.path for item in items} if is_slow(path)}
     for item in items:
-        if is_slow(item.path):
+        if item.path in slow:
             item.add_marker(pytest.mark.slow)
 
 
+def pytest_configure() -> None:
+    gc.disable()  # what is imported and collected stays: searching it for garbage takes a quarter of the time
+
+
 def pytest_collection_finish() -> None:
-    """What is there by now stays: no later search for garbage looks at it again."""
-    gc.collect()
-    gc.freeze()
+    gc.enable()
+    gc.freeze()  # and no later search looks at it
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Workers take whole files, so that what a file's fixtures build is built by one of them, not by each."""
+    """Workers take whole files, so that what a file's fixtures build is built by one of them, not by each.
+
+    In the order of their names, which puts the small ones of ``unit`` last: no worker waits long for the other.
+    """
     from xdist.scheduler import LoadGroupScheduling
 
     class FileScheduling(LoadGroupScheduling):  # type: ignore[misc]
@@ -92,6 +100,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             """Its group, if a test is marked with one; otherwise its file."""
             return str(super()._split_scope(nodeid)).partition("::")[0]
 
+    config.option.loadscopereorder = False
     return FileScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
