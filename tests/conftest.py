@@ -66,9 +66,10 @@ def is_slow(path: Path) -> bool:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Files without a test of the kind that is asked for are not even imported."""
-    if collection_path.suffix != ".py" or config.getoption("markexpr") not in ("slow", "not slow"):
-        return None
-    return True if is_slow(collection_path) != (config.getoption("markexpr") == "slow") else None
+    asked = config.getoption("markexpr")
+    if asked == "not slow":
+        return True if is_slow(collection_path) else None
+    return True if asked == "slow" and collection_path.suffix == ".py" and not is_slow(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -118,8 +119,8 @@ _peaks: dict[str, int] = {}
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    give_back_memory()
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    give_back_memory(nextitem is None or nextitem.path != item.path)
 
 
 @pytest.hookimpl(optionalhook=True)
