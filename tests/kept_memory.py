@@ -13,6 +13,8 @@ import resource
 import sys
 from pathlib import Path
 
+import torch
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Parameters of glibc's ``mallopt``."""
 KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
@@ -54,6 +56,8 @@ def give_back_memory(file_is_done: bool) -> None:
         gc.freeze()
     if not much:
         return
+    if file_is_done and "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
     # Lines of other people's modules, which tracebacks and compilers have looked at.
     linecache.cache = {name: entry for name, entry in linecache.cache.items() if len(entry) == 1 or entry[1] is None}
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
