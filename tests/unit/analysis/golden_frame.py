@@ -18,17 +18,12 @@ from sightline.probes import read_probes
 from sightline.store.marks import pack_mask
 
 
-def packed(record: dict[str, Any]) -> dict[str, Any]:
-    """Kept tokens as an array: a hundred thousand numbers of Python's stay in memory otherwise."""
-    return {**record, "kept": np.array(record["kept"])} if "kept" in record else record
-
-
 @cache
 def records(folder: Path, run: str) -> tuple[dict[str, Any], ...]:
     found = []
     for model in ("qwen3vl", "llava", "internvl"):
         with gzip.open(folder / "runs" / f"{model}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            found += [json.loads(line, object_hook=packed) for line in lines if f'"run": "{run}"' in line]
+            found += [json.loads(line) for line in lines if f'"run": "{run}"' in line]
     assert found, run
     return tuple(found)
 
