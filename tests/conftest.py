@@ -56,7 +56,7 @@ SLOW = (
     "integration/test_urls.py",
     "lab",
 )
-"""Files and folders that start many processes, browsers or servers, or train: ``make test-slow`` runs them."""
+"""Files and folders that start many processes, browsers or servers, or test the lab: ``make test-slow`` runs them."""
 
 
 def is_slow(path: Path) -> bool:
