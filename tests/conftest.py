@@ -3,6 +3,7 @@ from __future__ import annotations
 import collections
 import gc
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,6 @@ from uuid import uuid4
 import pytest
 import torch
 
-from tests.clock import Clock
 from tests.kept_memory import give_back_memory, keep_freed_memory, peak_memory
 from tests.object_store import Store, serve
 
@@ -178,6 +178,21 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     from lab.stand_ins import write_stand_ins
 
     return write_stand_ins(tmp_path_factory.mktemp("stand-ins"))
+
+
+class Clock(threading.local):
+    """Takes the place of ``time.perf_counter``: what passes on it is what the test says has passed.
+
+    Every thread has its own: what a test lets pass on one does not end up in what another happens to be timing.
+    """
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 
 from sightline.device.work import Stopwatch, one_ahead, setting_up
 from sightline.errors import SightlineError
-from tests.clock import Clock
+from tests.conftest import Clock
 
 # The next piece of work is launched before the previous result is read, and a failure costs nothing before it.
 
