@@ -21,7 +21,7 @@ from sightline.core.selection import Selection
 from sightline.errors import SightlineError
 from sightline.selectors.grid import Grid
 from sightline.store import RunFolder
-from tests.clock import Clock
+from tests.conftest import Clock
 from tests.integration.conftest import TEN_ARMS
 from tests.scarce import Scarce
 
