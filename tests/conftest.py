@@ -80,6 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
+    keep_freed_memory()
     gc.disable()  # what is imported and collected stays: searching it for garbage takes a quarter of the time
 
 
@@ -151,7 +152,6 @@ def golden_dir(config: pytest.Config, name: str) -> Path:
 def _swift() -> Iterator[None]:
     # Two test workers on two cores: one thread each is faster than two that fight, and results do not depend on it.
     torch.set_num_threads(1)
-    keep_freed_memory()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda file: None)  # nothing here has to outlive a power failure
         yield

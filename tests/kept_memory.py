@@ -23,10 +23,10 @@ GIB = 2**30
 
 
 def keep_freed_memory() -> None:
-    """From now on large blocks come from the heap, and the heap is not given back.
+    """From now on large blocks come from the heap, one for all threads, and the heap is not given back.
 
     By default glibc maps every large tensor anew and unmaps it when it is freed, so that the kernel clears its pages
-    each time. Runs of tiny models free such tensors all the time.
+    each time. Runs of tiny models free such tensors all the time, and start threads, each of which would keep a heap.
     """
     os.environ.update(KERNELS)
     if sys.platform != "linux":
@@ -35,7 +35,7 @@ def keep_freed_memory() -> None:
     if mallopt is not None:  # not every C library has it
         mallopt(M_MMAP_THRESHOLD, GIB)
         mallopt(M_TRIM_THRESHOLD, 2 * GIB - 1)
-        mallopt(M_ARENA_MAX, 2)
+        mallopt(M_ARENA_MAX, 1)
 
 
 _least = 0
