@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's ``mallopt``."""
 KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
 """Compiled products of matrices that torch remembers, of 1,024 by default: 250 KiB for every shape that tests try."""
@@ -23,10 +23,10 @@ GIB = 2**30
 
 
 def keep_freed_memory() -> None:
-    """From now on large blocks come from the heap, one for all threads, and the heap is not given back.
+    """From now on large blocks come from the heap, and the heap is not given back.
 
     By default glibc maps every large tensor anew and unmaps it when it is freed, so that the kernel clears its pages
-    each time. Runs of tiny models free such tensors all the time, and start threads, each of which would keep a heap.
+    each time. Runs of tiny models free such tensors all the time.
     """
     os.environ.update(KERNELS)
     if sys.platform != "linux":
@@ -35,7 +35,6 @@ def keep_freed_memory() -> None:
     if mallopt is not None:  # not every C library has it
         mallopt(M_MMAP_THRESHOLD, GIB)
         mallopt(M_TRIM_THRESHOLD, 2 * GIB - 1)
-        mallopt(M_ARENA_MAX, 1)
 
 
 _least = 0
