@@ -132,6 +132,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A session whose processes grow too large fails, although all its tests pass."""
+    gc.unfreeze()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["peak"] = peak_memory()
         return
