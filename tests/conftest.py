@@ -112,7 +112,7 @@ def most_memory(config: pytest.Config) -> float:
     Of the slow ones two recorded runs, over pages of 802,816 pixels with every state of the vision tower kept, need
     more; how much is printed.
     """
-    return 3 * 2**30 if config.getoption("markexpr") == "not slow" else float("inf")
+    return 2 * 2**30 if config.getoption("markexpr") == "not slow" else float("inf")
 
 
 _peaks: dict[str, int] = {}
