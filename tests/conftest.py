@@ -55,8 +55,9 @@ SLOW = (
     "integration/test_resume.py",
     "integration/test_urls.py",
     "lab",
+    "unit/benchmarks/test_walk.py",
 )
-"""Files and folders that start many processes, browsers or servers, or test the lab: ``make test-slow`` runs them."""
+"""What starts many processes, browsers or servers, traces them or tests the lab: ``make test-slow`` runs it."""
 
 
 def is_slow(path: Path) -> bool:
