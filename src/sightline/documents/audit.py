@@ -124,7 +124,7 @@ def audit_documents(
     if asked.prove or not asked.methods:
         page = built.pages[0]
         found = prove_model(model, built.root / page.image, out, device=asked.device, dtype=asked.dtype)
-        served = found["facts"]["selectors"]
+        served = found["selectors"]
         say(f"proved       {len(found['checks'])} checks passed on {page.page_id}")
     arms = choose_arms(served, asked.methods, asked.keep)
     say(f"arms         {', '.join(arms)}")
