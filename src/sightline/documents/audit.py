@@ -196,13 +196,12 @@ def write_questions(built: DocumentProbes, out: Path, *, twins: bool = True) -> 
     """Probe files of the documents; twins are painted beside the pages, once."""
     asked = [probe for probe in built.probes if probe.is_open]
     pairs = [probe for probe in built.probes if not probe.is_open]
-    header = {"construction": built.construction}
     if asked:
         mirrored = paint_twins(asked, built.root) if twins else []
-        write_probes(out / PROBES, [*asked, *mirrored], **header)
+        write_probes(out / PROBES, [*asked, *mirrored], construction=built.construction)
     if pairs:
-        write_probes(out / PAIRS, pairs, **header)
-    write_probes(out / TRANSCRIPTS, transcript_probes(built.probes), **header)
+        write_probes(out / PAIRS, pairs, construction=built.construction)
+    write_probes(out / TRANSCRIPTS, transcript_probes(built.probes), construction=built.construction)
     main = out / (PROBES if asked else PAIRS)
     return AskedDocuments(
         built.root, main, out / PAIRS if asked and pairs else None, out / TRANSCRIPTS,
