@@ -45,8 +45,8 @@ def _detect_in_folder(folder: Path) -> str:
             return found[0]
     known = ", ".join(readers)
     raise SightlineError(
-        f"{folder}: no file in this folder is in a format of which folders are read ({known}); plain images and PDFs are "
-        "read by --ocr rapidocr, or audited at once by sightline audit MODEL FOLDER"
+        f"{folder}: no file in this folder is in a format of which folders are read ({known}); plain images and PDFs "
+        "are read by --ocr rapidocr, or audited at once by sightline audit MODEL FOLDER"
     )
 
 
