@@ -63,11 +63,11 @@ def page_probes(page: DocumentPage, reading: PageReading, rules: QuestionRules) 
 
 
 def _spread(fields: Sequence[DocumentField], most: int, rng: random.Random) -> list[DocumentField]:
-    """One of each kind in turn, values that stand nowhere else first, until there are enough."""
+    """One of each kind in turn until there are enough; values that stand nowhere else first, then short labels."""
     waiting = {kind: [field for field in fields if field.kind == kind] for kind in KINDS}
     for group in waiting.values():
         rng.shuffle(group)
-        group.sort(key=lambda field: field.elsewhere > 0)
+        group.sort(key=lambda field: (field.elsewhere > 0, len(field.label.split())))
     chosen: list[DocumentField] = []
     while len(chosen) < most and any(waiting.values()):
         chosen += [group.pop(0) for group in waiting.values() if group][: most - len(chosen)]
