@@ -62,6 +62,8 @@ class Outcome:
     n: int
     """Probes that the metric concerns; of a difference, in the arm that has fewer of them."""
     words: str
+    images_needed: int = 0
+    """About how many images would decide what is undecided; 0 where that cannot be said."""
 
     @property
     def passed(self) -> bool:
@@ -251,7 +253,9 @@ def decide_rule(
     if certain:
         words += "; it holds by construction, which no image could change"
     elif verdict == "undecided":
-        words += f": more images would decide{_how_many(rule, frame, value, few_differ)}"
+        needed, there = images_to_decide(rule, frame, value, few_differ)
+        words += f": more images would decide{f', about {needed} instead of {there}' if needed else ''}"
+        return Outcome(rule, verdict, value, low, high, n, words, needed)
     return Outcome(rule, verdict, value, low, high, n, words)
 
 
@@ -271,8 +275,11 @@ def _words(rule: Rule, verdict: Decision, low: float, high: float) -> str:
     }[verdict]
 
 
-def _how_many(rule: Rule, frame: pd.DataFrame, value: float, few_differ: bool) -> str:
-    """How many images would probably decide the rule if value and spread stay what they are; "" where none would."""
+def images_to_decide(rule: Rule, frame: pd.DataFrame, value: float, few_differ: bool) -> tuple[int, int]:
+    """How many images would probably decide the rule if value and spread stay what they are, and how many there are.
+
+    The first is 0 where no number that anybody will collect would.
+    """
     metric = METRICS[rule.left.metric]
     left, *others = (arm_rows(frame[frame["arm"] == term.arm]) for term in rule.terms)
     # The bound that is to be told from the value; of two, the nearer one.
@@ -286,8 +293,8 @@ def _how_many(rule: Rule, frame: pd.DataFrame, value: float, few_differ: bool) -
         else:
             needed = images_needed(image_differences(left, others[0], metric), value - bound, level=level)
     except SightlineError:
-        return ""
-    return f", about {needed} instead of {left.n_images}" if needed < MOST_IMAGES else ""
+        return 0, left.n_images
+    return needed if needed < MOST_IMAGES else 0, left.n_images
 
 
 def _shares(metric: Metric, left: ArmRows, right: ArmRows | None = None) -> ImageShares:
