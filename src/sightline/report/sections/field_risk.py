@@ -74,6 +74,8 @@ def _risks(audited: Audited, kind: str, context: Context) -> pd.DataFrame:
     found = arm_summary(frame, metrics=RISKS, draws=context.draws, seed=context.seed)
     sums = frame.groupby("arm", observed=True)[list(DIGITS)].sum()
     found[list(DIGITS)] = sums.reindex(found["arm"]).to_numpy()
+    # Resampled means may reach below nothing; a distance does not.
+    found["character_errors_low"] = found["character_errors_low"].clip(lower=0.0)
     found["arm"] = in_report(audited, found["arm"])
     shown = urlencode({"filter": "swapped"})
     found["swapped_cases"] = [
