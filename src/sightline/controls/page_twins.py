@@ -20,10 +20,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from scipy.ndimage import maximum_filter, minimum_filter
 
 from sightline.controls.text_replacement import Pixels, can_draw, font_files, load_font, outer_pixels
-from sightline.core.probe import Box, Probe
-
-TWIN = "twin"
-"""The view of a probe about the twin of its page."""
+from sightline.core.probe import TWIN, Box, Probe
 
 CONSONANTS, VOWELS = "bcdfghklmnprstvz", "aeiou"
 _RUNS = re.compile(r"[^\W\d_]+|\d")
