@@ -1,7 +1,7 @@
 """Sightline audits visual-token pruning in multimodal language models.
 
-Three calls: ``audit(AuditConfig(...))`` runs arms on probes, ``load_run(path)`` reads the rows back,
-``load_backbone(model)`` opens a checkpoint for work of your own.
+``audit(AuditConfig(...))`` runs arms on probes, ``audit_documents(model, documents)`` goes from plain documents to a
+verdict, ``load_run(path)`` reads the rows back, ``load_backbone(model)`` opens a checkpoint for work of your own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Selector,
         TokenView,
     )
+    from sightline.documents.audit import DocumentOptions, audit_documents
     from sightline.errors import SightlineError
     from sightline.probes import read_probes
     from sightline.rows import Run, load_run
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AuditConfig": "sightline.auditing.config",
     "Budget": "sightline.core.selection",
+    "DocumentOptions": "sightline.documents.audit",
     "LayerSelector": "sightline.core.selection",
     "LayerState": "sightline.core.selection",
     "Parity": "sightline.core.selection",
@@ -48,6 +50,7 @@ _HOMES = {
     "SightlineError": "sightline.errors",
     "TokenView": "sightline.core.selection",
     "audit": "sightline.auditing.audit",
+    "audit_documents": "sightline.documents.audit",
     "load_backbone": "sightline.backbones",
     "load_run": "sightline.rows",
     "read_probes": "sightline.probes",
@@ -55,8 +58,9 @@ _HOMES = {
 """Public names and where they live. Imported on first use, so that the command line starts without torch."""
 
 __all__ = [
-    "SELECTORS", "AuditConfig", "Budget", "LayerSelector", "LayerState", "Parity", "Probe", "QuerySpan", "Role", "Run",
-    "Selection", "Selector", "SightlineError", "TokenView", "audit", "load_backbone", "load_run", "read_probes",
+    "SELECTORS", "AuditConfig", "Budget", "DocumentOptions", "LayerSelector", "LayerState", "Parity", "Probe",
+    "QuerySpan", "Role", "Run", "Selection", "Selector", "SightlineError", "TokenView", "audit", "audit_documents",
+    "load_backbone", "load_run", "read_probes",
 ]  # fmt: skip
 
 
