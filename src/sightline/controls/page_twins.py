@@ -26,6 +26,7 @@ CONSONANTS, VOWELS = "bcdfghklmnprstvz", "aeiou"
 _RUNS = re.compile(r"[^\W\d_]+|\d")
 _WORD = re.compile(r"\w(?:\S*\w)?")
 SCALE = 4
+LANCZOS = Image.Resampling.LANCZOS
 PageTexts = Sequence[tuple[str, Box]]
 
 
@@ -86,19 +87,23 @@ def repaint(
     sized = [(old, new, box) for old, new, box in changed if box[2] - box[0] >= 4 and box[3] - box[1] >= 4]
     inks = [ink_of(drawn.crop(box)) for _, _, box in sized]
     font = closest_font([(old, ink[2]) for (old, _, _), ink in zip(sized, inks, strict=True)], files)
-    for (_, new, box), (colour, ground, extent) in zip(sized, inks, strict=True):
-        drawn.paste(ground, box[:2])
+    for (_, _, box), (_, ground, extent, _) in zip(
+        sized, inks, strict=True
+    ):  # all old ink goes before any new one comes
+        drawn.paste(ground.crop(extent), (box[0] + extent[0], box[1] + extent[1]))
+    for (old, new, box), (colour, _, extent) in zip(sized, inks, strict=True):
         file = font if can_draw(font, new) else next((file for file in files if can_draw(file, new)), font)
-        placed = (box[0] + extent[0], box[1] + extent[1], box[0] + extent[2], box[1] + extent[3])
-        _draw(drawn, new, placed, file, colour)
+        placed = (box[0] + extent[0] + 1, box[1] + extent[1] + 1, box[0] + extent[2] - 1, box[1] + extent[3] - 1)
+        _draw(drawn, old, new, placed, file, colour)
     return drawn
 
 
 def ink_of(crop: Image.Image) -> tuple[tuple[int, int, int], Image.Image, Pixels]:
-    """A text's colour, the ground without it, and the extent of its ink within the crop.
+    """A text's colour, the ground without it, and the extent of its ink within the crop, a pixel wider on each side.
 
     Ink is what differs from the ground by more than half of the largest difference; the ground is the crop with its
-    thin strokes closed (opened, on dark pages) and smoothed, so that shading and stains of the paper stay.
+    thin strokes closed (opened, on dark pages) and smoothed, so that shading and stains of the paper stay. Of the rows
+    only those around the middle count: boxes of engines reach into the lines above and below.
     """
     pixels = np.asarray(crop.convert("L"), dtype=np.float32)
     dark_ink = float(np.median(pixels)) >= (float(pixels.min()) + float(pixels.max())) / 2
@@ -110,9 +115,24 @@ def ink_of(crop: Image.Image) -> tuple[tuple[int, int, int], Image.Image, Pixels
     ink = contrast > max(8.0, 0.5 * float(contrast.max()))
     if not ink.any():
         return (20, 20, 20) if dark_ink else (235, 235, 235), ground, (0, 0, *crop.size)
-    rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
-    red, green, blue = (int(value) for value in np.median(np.asarray(crop)[ink], axis=0))
-    return (red, green, blue), ground, (int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1)
+    top, bottom = _middle_rows(ink.any(axis=1))
+    columns = np.flatnonzero(ink[top:bottom].any(axis=0))
+    darkest = np.asarray(crop.convert("RGB"))[top:bottom][contrast[top:bottom] >= 0.95 * contrast[top:bottom].max()]
+    red, green, blue = (int(value) for value in np.median(darkest, axis=0))
+    extent = (
+        max(0, int(columns[0]) - 1), max(0, top - 1),
+        min(crop.width, int(columns[-1]) + 2), min(crop.height, bottom + 1),
+    )  # fmt: skip
+    return (red, green, blue), ground, extent
+
+
+def _middle_rows(inked: np.ndarray) -> tuple[int, int]:
+    """First and last + 1 of the rows with ink around the middle; single empty rows, below dots say, do not end them."""
+    rows = np.flatnonzero(inked)
+    bands = np.split(rows, np.flatnonzero(np.diff(rows) > 2) + 1)
+    middle = len(inked) / 2
+    band = min(bands, key=lambda each: max(each[0] - middle, middle - each[-1], 0))
+    return int(band[0]), int(band[-1]) + 1
 
 
 def closest_font(texts: Sequence[tuple[str, Pixels]], files: Sequence[Path]) -> Path:
@@ -130,16 +150,24 @@ def closest_font(texts: Sequence[tuple[str, Pixels]], files: Sequence[Path]) -> 
     return min(files, key=strain)
 
 
-def _draw(page: Image.Image, text: str, box: Pixels, file: Path, colour: tuple[int, int, int]) -> None:
-    """Draws the text so that its ink fills the box: enlarged, cut to its ink, then reduced."""
+def _draw(page: Image.Image, old: str, new: str, box: Pixels, file: Path, colour: tuple[int, int, int]) -> None:
+    """Draws the new text on the line of the old one, whose ink filled the box: as wide, in letters of the same size.
+
+    Enlarged, cut to its ink, then reduced: s = height of the box / height of the old text in this font.
+    """
     width, height = max(1, box[2] - box[0]), max(1, box[3] - box[1])
     font = load_font(file, min(256, max(16, height * SCALE)))
-    left, top, right, bottom = (math.floor(edge) for edge in font.getbbox(text))
+    known = old if can_draw(file, old) else new
+    (_, line_top, _, line_bottom), (left, top, right, bottom) = (font.getbbox(text) for text in (known, new))
     if right <= left or bottom <= top:
         return
-    stencil = Image.new("L", (right - left, bottom - top))
-    ImageDraw.Draw(stencil).text((-left, -top), text, font=font, fill=255)
-    page.paste(colour, box, stencil.resize((width, height), Image.Resampling.LANCZOS))
+    scale = height / max(1.0, line_bottom - line_top)
+    size = (math.ceil(right - left), math.ceil(bottom - top))
+    stencil = Image.new("L", size)
+    ImageDraw.Draw(stencil).text((-left, -top), new, font=font, fill=255)
+    placed = (width, max(1, round(size[1] * scale)))
+    corner = (box[0], round(box[1] + (top - line_top) * scale))
+    page.paste(colour, (*corner, corner[0] + placed[0], corner[1] + placed[1]), stencil.resize(placed, LANCZOS))
 
 
 # The probes of a twin: the same questions, with the twin's answers.
