@@ -87,9 +87,7 @@ def repaint(
     sized = [(old, new, box) for old, new, box in changed if box[2] - box[0] >= 4 and box[3] - box[1] >= 4]
     inks = [ink_of(drawn.crop(box)) for _, _, box in sized]
     font = closest_font([(old, ink[2]) for (old, _, _), ink in zip(sized, inks, strict=True)], files)
-    for (_, _, box), (_, ground, extent, _) in zip(
-        sized, inks, strict=True
-    ):  # all old ink goes before any new one comes
+    for (_, _, box), (_, ground, extent) in zip(sized, inks, strict=True):  # all old ink goes before any new one
         drawn.paste(ground.crop(extent), (box[0] + extent[0], box[1] + extent[1]))
     for (old, new, box), (colour, _, extent) in zip(sized, inks, strict=True):
         file = font if can_draw(font, new) else next((file for file in files if can_draw(file, new)), font)
