@@ -143,13 +143,14 @@ class Judgements:
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """The fields on which two people differ. Free texts never do."""
+        """The fields on which two people differ. Free texts never do, unless what is typed is the answer."""
         if self.twice is None:
             return ()
         first, second = self.twice
         named = [each.name for each in self.kind.fields if first[each.name] != second[each.name]]
         drawn = self.kind.draws_boxes and (bool(first[BOXES]) or bool(second[BOXES])) and self.boxes.needs_adjudication
-        return (*named, *((BOXES,) if drawn else ()))
+        typed = (self.kind.typed[0],) if self.kind.typed and len(set(map(self.kind.typed_text, self.twice))) > 1 else ()
+        return (*named, *typed, *((BOXES,) if drawn else ()))
 
     @property
     def disputed(self) -> bool:

@@ -95,7 +95,7 @@ def manifest_row(item: WorkItem) -> dict[str, Any]:
         "question": item.question,
         "source_text": item.source_text,
         "target_text": item.target_text,
-        "target_answer": "no",
+        "target_answer": "no" if item.target_text else "",
         "evidence_regions_json": json.dumps([list(box) for box in item.views[0].regions]),
         "selection_priority": "suspicious" if item.suspicion else item.stratum,
         "auto_suspicion_reason": ";".join(item.suspicion),
@@ -170,8 +170,17 @@ def final_decisions(campaign: Campaign, judgements: Sequence[Judgements]) -> lis
         fields, provenance = each.final
         decision = str(fields[campaign.kind.decision])
         valid = campaign.kind.is_valid(fields)
-        decided.append(SignedDecision(each.item.id, each.item.image_id, each.item.probes, decision, valid, provenance))
+        item = each.item
+        text = _text_found(campaign.kind, item, fields) if campaign.kind.typed else {}
+        decided.append(SignedDecision(item.id, item.image_id, item.probes, decision, valid, provenance, text))
     return decided
+
+
+def _text_found(kind: CampaignKind, item: WorkItem, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in the box of an item, with all that finds the place again; nothing where nobody could say."""
+    text, view = item.source_text if kind.is_valid(fields) else kind.typed_text(fields), item.views[0]
+    found = {"image_digest": view.digest, "box": view.regions[0], "reading": item.source_text, "text": text}
+    return found if text else {}
 
 
 def refuse_open(path: Path, judgements: Sequence[Judgements]) -> None:

@@ -155,6 +155,8 @@ class CampaignKind:
     remarks: tuple[tuple[str, str], ...]
     """Free texts that may stay empty: field and what to write there."""
     draws_boxes: bool = False
+    typed: tuple[str, str] | None = None
+    """The remark that is an answer, what stands in the box, and the decision with which it is given."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -168,6 +170,10 @@ class CampaignKind:
     def is_valid(self, fields: Fields) -> bool:
         """Whether the item counts: strictly valid by its decision."""
         return bool(fields[self.decision] == self.field(self.decision).valid)
+
+    def typed_text(self, fields: Fields) -> str:
+        """What somebody typed as an answer; blanks at its ends and repeated ones say nothing."""
+        return "" if self.typed is None else " ".join(str(fields.get(self.typed[0], "")).split())
 
     def check(self, fields: Any, *, confirmed: bool) -> dict[str, Any]:
         """The fields, if an annotator may say them; a draft may leave some out."""
@@ -195,7 +201,12 @@ class CampaignKind:
         return checked
 
     def _refuse_contradiction(self, fields: Fields) -> None:
-        """A valid decision stands on valid answers; for boxes, on at least one."""
+        """A valid decision stands on valid answers; for boxes, on at least one. A typed text goes with one decision."""
+        if self.typed is not None and self.typed_text(fields) and fields[self.decision] != self.typed[1]:
+            decided, other = (name.replace("_", " ") for name in (fields[self.decision], self.typed[1]))
+            raise AnswerError(
+                f"you decided '{decided}', but typed another text; take it out, or decide '{other}'", self.decision
+            )
         if not self.is_valid(fields):
             return
         if self.draws_boxes and not fields[BOXES]:
@@ -241,12 +252,13 @@ def _checked_box(box: Any) -> dict[str, Any]:
 def _kind(name: str, told: dict[str, Any]) -> CampaignKind:
     asked = (AskedField(**{**each, "answers": tuple(each.get("answers", YES_NO))}) for each in told.pop("fields"))
     remarks = tuple((field, says) for field, says in told.pop("remarks"))
-    return CampaignKind(name, fields=tuple(asked), remarks=remarks, **told)
+    typed = told.pop("typed", None)
+    return CampaignKind(name, fields=tuple(asked), remarks=remarks, typed=typed and (typed[0], typed[1]), **told)
 
 
 _TOLD = tomllib.loads((Path(__file__).parent / "kinds.toml").read_text(encoding="utf-8"))
 KINDS = {name: _kind(name, told) for name, told in _TOLD.items()}
-HARD_NEGATIVES, TEXT_REPLACEMENT, EVIDENCE = KINDS.values()
+HARD_NEGATIVES, TEXT_REPLACEMENT, EVIDENCE, TEXTS = KINDS.values()
 
 
 def kind_named(name: str) -> CampaignKind:

@@ -21,6 +21,7 @@ from sightline.annotate.items import (
     EVIDENCE,
     HARD_NEGATIVES,
     TEXT_REPLACEMENT,
+    TEXTS,
     PictureView,
     WorkItem,
     hashed,
@@ -182,11 +183,29 @@ def evidence_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicion
     return items
 
 
+def text_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicions = NO_SUSPICIONS) -> list[WorkItem]:
+    """One item per text that does not count (``documents.build.read_dropped``), in the order of pages."""
+    return [
+        WorkItem(
+            id=probe.id,
+            image_id=probe.image_id,
+            question=probe.question,
+            views=(images.view("The page", probe.image, probe.regions),),
+            source_text=probe.source_text,
+            stratum=probe.kind,
+            difficulty=probe.kind,
+            facts=probe.extra,
+        )
+        for probe in probes
+    ]
+
+
 ItemMaker = Callable[[Sequence[Probe], ImageFolder, Suspicions], list[WorkItem]]
 MAKERS: Mapping[str, ItemMaker] = {
     HARD_NEGATIVES.name: hard_negative_items,
     TEXT_REPLACEMENT.name: text_replacement_items,
     EVIDENCE.name: evidence_items,
+    TEXTS.name: text_items,
 }
 
 

@@ -47,9 +47,9 @@ DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws of kapp
 def new(
     campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="Folder to make.")],
     kind: Annotated[
-        Literal["hard-negatives", "text-replacement", "evidence"], typer.Option(help="What people are asked.")
+        Literal["hard-negatives", "text-replacement", "evidence", "texts"], typer.Option(help="What people are asked.")
     ],
-    probes: Annotated[Path, typer.Option(help="Probe file that the items come from.")],
+    probes: Annotated[Path, typer.Option(help="Probe file that the items come from; of texts a pages.jsonl.")],
     images: Annotated[Path, typer.Option(help="Folder that image names are relative to.")],
     n: Annotated[int | None, typer.Option("--n", min=1, help="How many items; all if left out.")] = None,
     second: Annotated[
@@ -68,11 +68,13 @@ def new(
 ) -> None:
     """Make a campaign: the suspicious items first, the others from every stratum, a hashed second sample."""
     from sightline.annotate.make import SamplingRule, create_campaign, read_suspicions
+    from sightline.documents.build import read_dropped
     from sightline.probes import read_probes
 
     rule = SamplingRule(n, second, seed, batch)
     look = read_suspicions(kind, audit)
-    made = create_campaign(campaign, kind, read_probes(probes, image_prefix=image_prefix or None), images, rule, look)
+    asked = read_dropped(probes) if kind == "texts" else read_probes(probes, image_prefix=image_prefix or None)
+    made = create_campaign(campaign, kind, asked, images, rule, look)
     items = made.items
     typer.echo(f"campaign     {campaign}: {len(items)} items in {items[-1].batch + 1} batches")
     typer.echo(f"suspicious   {sum(bool(item.suspicion) for item in items)}, they come first")
@@ -233,7 +235,10 @@ def sign_off(
         file_option("Decision file to write; decisions.jsonl in the campaign if left out.", endings=(".jsonl",)),
     ] = None,
 ) -> None:
-    """Write the signed decision file that 'report --only', 'controls build --decisions' and 'paper run' use."""
+    """Write the signed decision file.
+
+    It is what 'report --only', 'controls build --decisions', 'paper run' and 'probes build --texts' use.
+    """
     from sightline.annotate.campaign import open_campaign
     from sightline.annotate.files import sign_off as signed
 

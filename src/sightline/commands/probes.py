@@ -117,6 +117,12 @@ def build(
     questions: Annotated[
         Path | None, typer.Option(help="With --ocr: ask these instead (image, question, answers).", show_default=False)
     ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --ocr: texts that people have read count too; a file of 'annotate sign-off'.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Build hard pairs: per image one small word that is there, and a near miss of it that is not.
 
@@ -130,8 +136,10 @@ def build(
     from sightline.probes.probe_file import read_image_ids
 
     if ocr is not None:
-        _ask_documents(_given_files(files, annotations), out, ocr, questions, limit_images, words.seed)
+        _ask_documents(_given_files(files, annotations), out, ocr, questions, limit_images, words.seed, texts)
         return
+    if texts is not None:
+        raise SightlineError("--texts says which texts of documents people have read; it goes with --ocr")
     rules = HardPairRules(
         **words.model_dump(exclude={"version"}),
         version=words.version or ("strict-v3" if reading.lines else "confirmation-v2"),
@@ -190,14 +198,20 @@ def build(
 
 
 def _ask_documents(
-    documents: list[Path], out: Path, ocr: str, questions: Path | None, limit: int | None, seed: int
+    documents: list[Path],
+    out: Path,
+    ocr: str,
+    questions: Path | None,
+    limit: int | None,
+    seed: int,
+    texts: Path | None,
 ) -> None:
     """Questions about the fields of plain documents; pages that had to be made stand beside the probe file."""
     from sightline.documents.build import build_document_probes
     from sightline.probes import write_probes
 
     built = build_document_probes(
-        documents, out.parent, questions=questions, ocr=ocr, limit_pages=limit or None, seed=seed
+        documents, out.parent, questions=questions, ocr=ocr, limit_pages=limit or None, seed=seed, accepted=texts
     )
     for line in built.lines:
         say(line)

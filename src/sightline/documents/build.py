@@ -9,17 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.core.probe import Probe
+from sightline.core.probe import Box, Probe
 from sightline.documents.pages import RULE, DocumentPage, FoundPages, find_pages
 from sightline.documents.questions import QuestionRules, asked_probes, page_probes
-from sightline.documents.reading import FIRST, PageReading, read_pages, reasons, second_engine
+from sightline.documents.reading import FIRST, NO_TEXT, PageReading, read_pages, reasons, second_engine, with_people
 from sightline.documents.rules import KINDS, READING, Wording, check_wording
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.annotations import read_annotations
+from sightline.probes.data_rows import file_digest, read_objects
 from sightline.probes.formats.regions import HEADER
+from sightline.probes.images import image_digest
+from sightline.probes.probe_file import ProbeSet
+from sightline.probes.typed_rows import read_decision_file
 
 PAGES_FILE, PAGES_FOLDER = "pages.jsonl", "pages"
+TEXTS = "texts"
+"""The kind of campaign in which people look at texts that do not count."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ def build_document_probes(
     gather: bool = False,
     cache: Path | None = None,
     workers: int | None = None,
+    accepted: Path | None = None,
 ) -> DocumentProbes:
     """Reads documents and asks about them.
 
@@ -68,6 +75,7 @@ def build_document_probes(
     limit_pages: only so many first pages.
     gather: all pages stand below ``out``, not where they are.
     cache: where readings are remembered, by the digest of the image.
+    accepted: a file of ``sightline annotate sign-off``: texts that people have read count too.
     """
     check_wording(wording)
     rules = QuestionRules(wording, fields_per_page, seed)
@@ -75,6 +83,9 @@ def build_document_probes(
     found = find_pages(documents, out / PAGES_FOLDER, limit=limit_pages, gather=gather)
     names = [page.image for page in found.pages]
     readings = read_pages(found.root, names, first=ocr, second=other, cache=cache, workers=workers)
+    unfound: list[str] = []
+    if accepted is not None:
+        readings, unfound = _accept(found, readings, accepted)
     made, refused, unasked = _questions(found, readings, questions, rules)
     if not made:
         first = next(iter(_problems(found, readings)), "nothing on them can be asked for")
@@ -85,11 +96,12 @@ def build_document_probes(
     make_folder(out)
     write_pages(out / PAGES_FILE, found.pages, readings)
     counts = _counts(found, readings, made)
-    lines = [*_told(found, readings, made, counts, refused, other), *_problems(found, readings), *unasked]
+    lines = [*_told(found, readings, made, counts, refused, other), *unfound, *_problems(found, readings), *unasked]
     construction = {
         "documents": len({page.source for page in found.pages}), "pages": len(found.pages), "ocr": ocr,
         "second": other or "", "sure": READING["sure"], "misread": READING["misread"], "rendering": RULE,
         "wording": wording, "fields_per_page": fields_per_page, "seed": seed,
+        **({} if accepted is None else {"texts": file_digest(accepted)}),
     }  # fmt: skip
     return DocumentProbes(
         tuple(made), found.root, found.pages, readings, out / PAGES_FILE, counts, tuple(lines), construction
@@ -132,6 +144,53 @@ def write_pages(path: Path, pages: Sequence[DocumentPage], readings: Mapping[str
     write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
 
 
+def read_dropped(path: Path) -> ProbeSet:
+    """The texts of a pages file that do not count, as questions to people; those without a letter come last."""
+    asked: list[Probe] = []
+    for number, row in read_objects(path):
+        try:
+            for place, word in enumerate(row.get("words", ())):
+                if "reading" not in word:
+                    continue
+                x1, y1, x2, y2 = map(float, word["box"])
+                reason, reading, sure = word["reason"], word["reading"], word["confidence"]
+                question = f"What a program read here does not count: {reason} (confidence {sure:.2f})."
+                asked.append(
+                    Probe(
+                        f"{row['image_id']}:{place}", row["image"], row["image_id"], question, "open", "", reading,
+                        ((x1, y1, x2, y2),), kind=reason, extra={"reason": reason, "confidence": sure},
+                    )
+                )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as problem:
+            raise SightlineError(f"{path} line {number} is not a page as Sightline writes it: {problem!r}") from None
+    if not asked:
+        raise SightlineError(
+            f"{path} has no text that was dropped; 'sightline audit' and 'sightline probes build --ocr' write them "
+            f"into {PAGES_FILE}"
+        )
+    return ProbeSet(tuple(sorted(asked, key=lambda probe: probe.kind == NO_TEXT)))
+
+
+def _accept(
+    found: FoundPages, readings: Mapping[str, PageReading], path: Path
+) -> tuple[dict[str, PageReading], list[str]]:
+    """Readings in which texts count that people have read, and a line about those that stand on no page."""
+    signed = read_decision_file(path)
+    if signed.head.get("kind") != TEXTS:
+        raise SightlineError(f"{path} holds decisions of another kind: make it from 'annotate new --kind {TEXTS}'")
+    said: dict[str, dict[tuple[str, Box], str]] = {}
+    for each in signed.decisions:
+        if text := each.text:
+            x1, y1, x2, y2 = text["box"]
+            said.setdefault(text["image_digest"], {})[text["reading"], (x1, y1, x2, y2)] = text["text"]
+    taken = {
+        name: with_people(reading, said.get(image_digest(found.root / name), {})) if reading.dropped else reading
+        for name, reading in readings.items()
+    }
+    lost = sum(map(len, said.values())) - sum(line.by_people for page in taken.values() for line in page.lines)
+    return taken, [f"not found    {lost} texts of {path} are not among those dropped here"] if lost > 0 else []
+
+
 def _counts(found: FoundPages, readings: Mapping[str, PageReading], probes: Sequence[Probe]) -> dict[str, int]:
     kinds = Counter(probe.kind for probe in probes if probe.is_open)
     labels = Counter(probe.label for probe in probes)
@@ -145,6 +204,7 @@ def _counts(found: FoundPages, readings: Mapping[str, PageReading], probes: Sequ
         "files_of_other_kinds": found.left_out,
         "texts": sum(len(reading.lines) for reading in readings.values()),
         "texts_agreed": sum(line.agreed for reading in readings.values() for line in reading.lines),
+        "texts_by_people": sum(line.by_people for reading in readings.values() for line in reading.lines),
         "texts_dropped": sum(len(reading.dropped) for reading in readings.values()),
         **{label: labels[label] for label in ("open", "yes", "no")},
         **{kind: kinds[kind] for kind in KINDS if kinds[kind]},
@@ -163,6 +223,8 @@ def _told(
     converted = f"; {counts['pages_converted']} converted ({RULE})" if found.converted else ""
     others = f"; {found.left_out} files of other kinds passed over" if found.left_out else ""
     agreed = f", {counts['texts_agreed']} of them read alike by {second}" if second else ""
+    if counts["texts_by_people"]:
+        agreed += f", {counts['texts_by_people']} read by people"
     why = ", ".join(f"{count} {reason}" for reason, count in reasons(readings.values()).most_common())
     dropped = f"{counts['texts_dropped']} do not{f': {why}' if why else ''}"
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if kind in counts)

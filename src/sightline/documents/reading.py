@@ -1,7 +1,7 @@
 """What is written on a page: RapidOCR's lines, and Tesseract's words as a second opinion where it is installed.
 
-A text counts when its engine is sure enough, or when both read the same at the same place. What does not count is kept
-with its reason: it is neither asked for nor taken for absent.
+A text counts when its engine is sure enough, when both read the same at the same place, or when a person said so. What
+does not count is kept with its reason: it is neither asked for nor taken for absent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -40,6 +40,8 @@ class PageLine:
     """Whether the other engine reads the same here."""
     reason: str = ""
     """Why it does not count; empty for one that does."""
+    by_people: bool = False
+    """Whether it counts because somebody has looked."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +100,35 @@ def combine(image: str, first: TextsRead, second: TextsRead | None = None) -> Pa
     for line in _placed(first):
         found += _judged(line, words)
     found += _unseen(words, found)
+    return _settled(replace(page, second=tuple(words)), found)
+
+
+def with_people(page: PageReading, said: Mapping[tuple[str, Box], str]) -> PageReading:
+    """The page where a person's word counts: a reading that was dropped and its box -> what stands there."""
+    texts = {(reading, near(box)): text for (reading, box), text in said.items()}
+    dropped = []
+    for line in page.dropped:
+        text = texts.get((line.text, near(line.box)), "")
+        sure = replace(line, text=text, confidence=1.0, reason="", by_people=True)
+        dropped.append(sure if any(sign.isalnum() for sign in text) else line)
+    return _settled(page, [*page.lines, *dropped]) if dropped else page
+
+
+def near(box: Box) -> Box:
+    """A box by which a text is found again."""
+    x1, y1, x2, y2 = (round(side, 5) for side in box)
+    return x1, y1, x2, y2
+
+
+def _settled(page: PageReading, found: list[PageLine]) -> PageReading:
+    """The page with its texts, from top to bottom, and what is wrong with it if none counts."""
     found.sort(key=lambda line: (line.box[1] + line.box[3], line.box[0]))
     counted = tuple(line for line in found if not line.reason)
     dropped = tuple(line for line in found if line.reason)
     problem = "" if found else "no text was found on it"
     if found and not counted:
         problem = f"none of its {len(found)} texts could be read for sure"
-    return replace(page, lines=counted, dropped=dropped, second=tuple(words), problem=problem)
+    return replace(page, lines=counted, dropped=dropped, problem=problem)
 
 
 def folded(text: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,8 @@ class SignedDecision:
     valid: bool
     provenance: str
     """Two people agreed, a third decided, or one person looked."""
+    text: Mapping[str, Any] = field(default_factory=dict)
+    """Of a text that people read: ``image_digest``, ``box``, ``reading`` and ``text``; not written where empty."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ class SignedDecisions:
 
 
 def write_decisions(path: Path, head: Mapping[str, Any], decisions: Iterable[SignedDecision]) -> None:
-    rows = [asdict(each) for each in decisions]
+    rows = [{name: value for name, value in asdict(each).items() if value or name != "text"} for each in decisions]
     first = {HEAD: VERSION, **head, "digest": _digest(rows)}
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (first, *rows)))
 

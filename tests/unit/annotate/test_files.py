@@ -71,6 +71,52 @@ def new(pairs: Path, images: Path, tmp_path: Path) -> Callable[..., list[str]]:
     return make
 
 
+def test_texts_that_were_dropped_are_read_by_people(new: Callable[..., Any], tmp_path: Path) -> None:
+    words = [
+        {"text": "Total", "box": [0.0, 0.0, 0.2, 0.1]},
+        {"text": "", "box": [0.5, 0.0, 0.6, 0.1], "reading": "--", "reason": "without a letter or digit",
+         "confidence": 0.99},
+        *({"text": "", "box": [0.5, y / 10, 0.7, y / 10 + 0.1], "reading": f"12.5{y}", "reason": "unsure",
+           "confidence": 0.75} for y in range(1, 5)),
+    ]  # fmt: skip
+    pages = tmp_path / "pages.jsonl"
+    rows = [{"sightline_regions": 1}, {"image_id": "a", "image": "a.png", "width": 60, "height": 40, "words": words}]
+    pages.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    new(kind="texts", probes=pages, second=1.0)
+    task = open_campaign(tmp_path / "task")
+    assert [item.source_text for item in task.items] == ["12.51", "12.52", "12.53", "12.54", "--"]
+    shown = task.items[0].shown
+    assert "unsure (confidence 0.75)" in shown["question"]
+    assert shown["views"][0]["regions"] == ((0.5, 0.1, 0.7, 0.2),)
+    first = ["valid_text", "wrong_text 17.52", "wrong_text 12", "unreadable", "wrong_text"]
+    second = ["valid_text", "wrong_text  17.52", "wrong_text 13", "unreadable", "wrong_text"]
+
+    def answers(*given: str) -> list[Any]:
+        said = [each.partition(" ")[::2] for each in given]
+        return [
+            (item, task.kind.check({"decision": decision, "text_in_box": text}, confirmed=True), "")
+            for item, (decision, text) in zip(task.items, said, strict=False)
+        ]
+
+    import_answers(task, {FIRST: answers(*first)}, "ann")
+    import_answers(task, {SECOND: answers(*second)}, "bob")
+    differ = {each.item.id: each.differing for each in read_judgements(task) if each.differing}
+    assert differ == {task.items[2].id: ("text_in_box",)}, "what is typed is an answer"
+    third = (task.items[2], {"decision": "wrong_text", "text_in_box": "13"}, "")
+    import_answers(task, {ADJUDICATION: [third]}, "carol")
+    sightline("sign-off", tmp_path / "task", "--as", "dora", "--out", tmp_path / "signed.jsonl")
+    found = [each.text for each in read_decision_file(tmp_path / "signed.jsonl").decisions]
+    assert [(each.get("reading"), each.get("text")) for each in found if each] == [
+        ("12.51", "12.51"), ("12.52", "17.52"), ("12.53", "13"),
+    ]  # fmt: skip
+    assert found[1]["box"] == [0.5, 0.2, 0.7, pytest.approx(0.3)]
+    with pytest.raises(SightlineError, match="you decided 'unreadable', but typed another text"):
+        answers("unreadable 3")
+    pages.write_text(json.dumps(rows[0]) + "\n")
+    with pytest.raises(SightlineError, match="has no text that was dropped"):
+        new(kind="texts", probes=pages)
+
+
 def test_hard_negatives_are_the_negatives_and_speak_for_their_image(new: Callable[..., Any], tmp_path: Path) -> None:
     assert new()[0].endswith("3 items in 1 batches")
     task = open_campaign(tmp_path / "task")

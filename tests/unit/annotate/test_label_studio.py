@@ -66,6 +66,8 @@ def answered(path: Path, kind: CampaignKind) -> Campaign:
 def _answer(kind: CampaignKind, rng: random.Random) -> dict[str, Any]:
     decision = rng.choice(["", *kind.field(kind.decision).answers[1:]])
     answer = said(kind, decision, **{name: rng.choice(["", "ä “quoted” <note>\n2"]) for name, _ in kind.remarks})
+    if kind.typed and answer[kind.decision] != kind.typed[1]:
+        answer[kind.typed[0]] = ""
     if kind.draws_boxes:
         boxes = []
         for _ in range(rng.randrange(1, 5)):

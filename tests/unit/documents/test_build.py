@@ -13,9 +13,11 @@ from PIL import Image
 from sightline.boxes.detection import TextsRead
 from sightline.core.probe import Probe
 from sightline.documents import reading
-from sightline.documents.build import DocumentProbes, build_document_probes
+from sightline.documents.build import DocumentProbes, build_document_probes, read_dropped
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, read_regions, write_probes
+from sightline.probes.images import image_digest
+from sightline.probes.typed_rows import SignedDecision, write_decisions
 from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, found
 
 PROSE = """
@@ -118,6 +120,32 @@ def test_what_was_left_out_is_said_and_counted(documents: Path) -> None:
         (documents / name).unlink()
     with pytest.raises(SightlineError, match=r"2 pages give no question .*broken\.pdf.*scan them upright"):
         build(documents)
+
+
+def test_a_text_counts_because_a_person_read_it(documents: Path, tmp_path: Path) -> None:
+    pages = build(documents).pages_file
+    (text,) = read_dropped(pages).probes
+    assert (text.source_text, text.kind) == ("Smear", "unsure")
+
+    def built(kind: str = "texts", digest: str = image_digest(documents / "unsure.png")) -> DocumentProbes:
+        stands = {"image_digest": digest, "box": text.regions[0], "reading": "Smear", "text": "Spear"}
+        decided = [
+            SignedDecision(text.id, text.image_id, (), "wrong_text", False, "agreement", stands),
+            SignedDecision("other", text.image_id, (), "unreadable", False, "agreement"),
+        ]
+        write_decisions(tmp_path / "signed.jsonl", {"kind": kind}, decided)
+        return build(documents, accepted=tmp_path / "signed.jsonl")
+
+    (line,) = built().readings["unsure.png"].lines
+    assert (line.text, line.box, line.by_people) == ("Spear", text.regions[0], True)
+    assert (built().counts["texts_by_people"], built().counts["texts_dropped"]) == (1, 0)
+    assert built().readings["unsure.png"].problem == ""
+    assert any(", 1 read by people; 0 do not" in line for line in built().lines)
+    other = built(digest=image_digest(documents / "prose.png"))
+    assert other.counts["texts_by_people"] == 0, "another picture"
+    assert any(line.startswith("not found    1 texts of") for line in other.lines)
+    with pytest.raises(SightlineError, match="holds decisions of another kind"):
+        built(kind="hard-negatives")
 
 
 def test_pages_are_a_regions_file_and_probes_a_probe_file(documents: Path, tmp_path: Path) -> None:

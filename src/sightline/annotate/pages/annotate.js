@@ -104,7 +104,8 @@ function showWords() {
     line.append(name, value);
     rows.push(line);
   };
-  if (item.source_text) {
+  if (item.source_text && !item.target_text) row("read as", item.source_text);
+  else if (item.source_text) {
     const fixed = campaign.kind === "text-replacement";
     row(fixed ? "old word" : "the word", item.source_text, item.target_text);
     row(fixed ? "new word" : "asked word", item.target_text, item.source_text);

@@ -53,8 +53,10 @@ export class Form {
       this.fields[name] = input.value;
       this.changed(true);
     });
-    element.append(title, input);
-    return { name, element, input };
+    const said = document.createElement("span");
+    said.className = "said";
+    element.append(title, input, said);
+    return { name, element, input, said };
   }
 
   show(fields, disagreement) {
@@ -62,21 +64,28 @@ export class Form {
     for (const { field, element, inputs, said } of this.asked) {
       inputs.forEach((input) => (input.checked = fields[field.name] === input.value));
       element.classList.toggle("differs", Boolean(disagreement?.differing.includes(field.name)));
-      said.hidden = !disagreement;
-      if (disagreement) {
-        const [one, other] = disagreement.readings.map((reading) => words(reading[field.name]));
-        const parts = [["one", `one person: ${one}`], ["", " · "], ["other", `another: ${other}`]].map(([name, text]) => {
-          const part = document.createElement("span");
-          part.className = name;
-          part.textContent = text;
-          return part;
-        });
-        said.replaceChildren(...parts);
-      }
+      this.tell(said, disagreement, (reading) => words(reading[field.name]));
     }
-    for (const { name, input } of this.remarks) input.value = fields[name] ?? "";
+    for (const { name, input, said } of this.remarks) {
+      input.value = fields[name] ?? "";
+      this.tell(said, disagreement?.differing.includes(name) && disagreement, (reading) => reading[name] || "nothing");
+    }
     const open = this.asked.findIndex(({ field }) => !fields[field.name]);
     this.go(open < 0 ? this.asked.length - 1 : open);
+  }
+
+  // What two people said, where they differ.
+  tell(said, disagreement, saying) {
+    said.hidden = !disagreement;
+    if (!disagreement) return;
+    const [one, other] = disagreement.readings.map(saying);
+    const parts = [["one", `one person: ${one}`], ["", " · "], ["other", `another: ${other}`]].map(([name, text]) => {
+      const part = document.createElement("span");
+      part.className = name;
+      part.textContent = text;
+      return part;
+    });
+    said.replaceChildren(...parts);
   }
 
   go(index) {
