@@ -76,6 +76,9 @@ class DocumentOptions(BaseModel):
     second: Annotated[str, Flag(WHAT)] = Field(
         "auto", description="Second reader: auto is tesseract where it is installed; none."
     )
+    texts: Annotated[Path | None, Flag(WHAT)] = Field(
+        None, description="Signed-off file of people who looked at unsure texts (annotate --kind texts)."
+    )
     prove: Annotated[bool, Flag(SPEED)] = Field(True, description="Doctor's quick checks of the model first.")
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Flag(SPEED)] = Field(
         "auto", description="Precision of the weights; auto is the one the checkpoint was saved in."
@@ -115,10 +118,13 @@ def audit_documents(
     given, questions = documents_and_questions(documents, asked.questions, out)
     built = build_document_probes(
         given, out, questions=questions, ocr=asked.ocr, second=None if asked.second == "none" else asked.second,
-        wording=asked.wording, fields_per_page=asked.fields, limit_pages=asked.limit, gather=True,
+        wording=asked.wording, fields_per_page=asked.fields, limit_pages=asked.limit, gather=True, accepted=asked.texts,
     )  # fmt: skip
     for line in built.lines:
         say(line)
+    if built.counts["texts_dropped"]:
+        look = f"sightline annotate new {out / 'texts'} --kind texts --probes {built.pages_file} --images {built.root}"
+        say(f"unsure texts {look}")
     files = write_questions(built, out, twins=asked.twins)
     served: Mapping[str, Any] = {}
     if asked.prove or not asked.methods:
