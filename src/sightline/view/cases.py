@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,10 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
-from sightline.geometry.marks import marks_of
+from sightline.geometry.marks import BLACK, marks_of, veil_of
 from sightline.probes.images import image_digest
 from sightline.serving.server import file_inside, picture_bytes
 from sightline.store.folder import RunFolder
@@ -115,6 +117,7 @@ class CaseReader:
             "layout": layout_of(record),
             "cells": _base64(record["cells"]),
             "details": [list(box) for box in record.get("detail_boxes") or ()],
+            "veil": _veil(record["preview"] or b""),
         }
 
 
@@ -125,6 +128,15 @@ def _regions(probe: dict[str, Any]) -> list[dict[str, Any]]:
         {"box": list(box), "letter": mark.letter, "colour": mark.colour, "words": mark.words}
         for box, mark in zip(regions, marks, strict=True)
     ]
+
+
+@lru_cache(maxsize=4096)
+def _veil(preview: bytes) -> str:
+    try:
+        with Image.open(io.BytesIO(preview)) as image:
+            return veil_of(image)
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return BLACK
 
 
 def _base64(value: bytes | None) -> str | None:

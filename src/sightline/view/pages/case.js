@@ -116,7 +116,8 @@ function legend(found) {
     square.style.background = colour;
     return el("li", null, square, words);
   };
-  return el("ul", { class: "key", "aria-label": "How to read the pictures" },
+  const pale = Object.values(found.images).some(({ veil }) => veil !== "#000000");
+  return el("ul", { class: `key${pale ? " pale" : ""}`, "aria-label": "How to read the pictures" },
     [["kept", "kept cell"], ["merged", "merged into a kept token"], ["dropped", "dropped cell"], ["beyond", "unseen: outside every cell"]].map(([name, words]) => el("li", null, el("i", { class: `swatch ${name}` }), words)),
     [...marks.values()].map(mark),
     found.boxes.length ? el("li", null, el("i", { class: "swatch selector" }), "box that selectors see") : null);
@@ -150,6 +151,7 @@ function panel(found, row, run, runName) {
   picture.shown = seen;
   picture.regions = found.regions;
   picture.boxes = found.boxes;
+  picture.veil = image.veil;
   loadPixels(picture, { run, key: row.image_key, view: found.view, source: image.source }, image);
   attachZoom(canvas, current.zoom, (event) => picture.at(event));
   canvas.addEventListener("pointermove", (event) => hover(picture, event));

@@ -1,6 +1,6 @@
 // One picture: the image, what an arm kept of it, and the boxes, drawn for the zoom of the moment.
 
-const SHADES = { beyond: "rgb(13 12 10 / .9)", dropped: "rgb(13 12 10 / .72)", merged: "rgb(13 12 10 / .38)" };
+const SHADES = { beyond: 0.88, dropped: 0.72, merged: 0.38 }; // of the veil, which is pale over a dark image
 const SELECTOR = "#3b9ede";
 const REPLAYED = "#12b886";
 
@@ -11,6 +11,7 @@ export class Picture {
     this.zoom = zoom;
     this.bitmap = null;
     this.details = [];
+    this.veil = "#000000";
     this.state = { cells: new Float32Array(), kept: null, lineage: null, replay: null };
     this.shown = { mask: true, regions: true, boxes: false };
     this.regions = [];
@@ -55,14 +56,15 @@ export class Picture {
   // Kept over merged over dropped over unseen: where tiles and a thumbnail show a spot twice, the best counts.
   shade(paint, width, height, left, top) {
     const { cells, kept, lineage, replay } = this.state;
-    const veil = (this.veil ??= document.createElement("canvas"));
-    Object.assign(veil, { width, height });
-    const shade = veil.getContext("2d");
-    shade.fillStyle = SHADES.beyond;
+    const layer = (this.layer ??= document.createElement("canvas"));
+    Object.assign(layer, { width, height });
+    const shade = layer.getContext("2d");
+    shade.fillStyle = this.veil;
+    shade.globalAlpha = SHADES.beyond;
     shade.fillRect(0, 0, width, height);
     const now = replay ?? kept;
-    const each = (wanted, style) => {
-      shade.fillStyle = style ?? "#000";
+    const each = (wanted, strength) => {
+      shade.globalAlpha = strength;
       for (let i = 0; i < now.length; i += 1) {
         const state = now[i] ? 2 : !replay && lineage?.[i] ? 1 : 0;
         if (state !== wanted) continue;
@@ -70,13 +72,13 @@ export class Picture {
         const x2 = Math.round(left(cells[4 * i + 2])), y2 = Math.round(top(cells[4 * i + 3]));
         if (x2 < 0 || y2 < 0 || x1 > width || y1 > height) continue;
         shade.clearRect(x1, y1, x2 - x1, y2 - y1);
-        if (style) shade.fillRect(x1, y1, x2 - x1, y2 - y1);
+        if (strength) shade.fillRect(x1, y1, x2 - x1, y2 - y1);
       }
     };
     each(0, SHADES.dropped);
     each(1, SHADES.merged);
-    each(2, null);
-    paint.drawImage(veil, 0, 0);
+    each(2, 0);
+    paint.drawImage(layer, 0, 0);
     if (!replay) return;
     paint.strokeStyle = REPLAYED;
     paint.lineWidth = 1.5;
