@@ -3,6 +3,7 @@
 const SHADES = { beyond: 0.88, dropped: 0.72, merged: 0.38 }; // of the veil, which is pale over a dark image
 const SELECTOR = "#3b9ede";
 const REPLAYED = "#12b886";
+const ELSEWHERE = "#ff4d6d";
 
 export class Picture {
   // `image` has width, height and cells; `kept` and `lineage` are a byte per cell, lineage null where nothing merged.
@@ -16,6 +17,8 @@ export class Picture {
     this.shown = { mask: true, regions: true, boxes: false };
     this.regions = [];
     this.boxes = [];
+    this.swapped = null;
+    this.lost = [];
     this.marked = -1;
   }
 
@@ -45,6 +48,14 @@ export class Picture {
         const spot = place(box);
         outline(paint, spot, colour, line);
         if (letter) tagged(paint, spot, letter, colour, 13 * sharp);
+      }
+    }
+    if (this.shown.regions) {
+      for (const box of this.lost) outline(paint, place(box), ELSEWHERE, line, [4 * sharp, 3 * sharp]);
+      if (this.swapped) {
+        const spot = place(this.swapped.box);
+        outline(paint, spot, ELSEWHERE, line, [6 * sharp, 4 * sharp]);
+        worded(paint, spot, `answered from here: ${this.swapped.text}`, ELSEWHERE, 12 * sharp, width, line);
       }
     }
     if (this.marked >= 0) {
@@ -130,4 +141,16 @@ function tagged(paint, [x, y], letter, colour, size) {
   paint.fillRect(x, y - size * 1.25, size * 1.15, size * 1.25);
   paint.fillStyle = "#000";
   paint.fillText(letter, x + size * 0.2, y - size * 0.25);
+}
+
+// Words below a box, or above it where there is no room, and never beyond the picture's edge.
+function worded(paint, [x, y, , down], words, colour, size, width, line) {
+  paint.font = `600 ${size}px sans-serif`;
+  const across = Math.min(width, paint.measureText(words).width + size * 0.8);
+  const left = Math.max(0, Math.min(x - line, width - across));
+  const top = y + down + 2 * line + size * 1.5 > paint.canvas.height ? y - 2 * line - size * 1.5 : y + down + 2 * line;
+  paint.fillStyle = colour;
+  paint.fillRect(left, top, across, size * 1.5);
+  paint.fillStyle = "#000";
+  paint.fillText(words, left + size * 0.4, top + size * 1.1, across - size * 0.8);
 }
