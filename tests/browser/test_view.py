@@ -382,7 +382,7 @@ def test_the_query_box_answers_and_says_what_is_wrong(page: WebDriver, viewer: S
     page.find_element(By.XPATH, "//thead//button[text()='margin']").click()
     wait(page, lambda b: "sort=margin" in b.current_url and b.find_elements(By.CSS_SELECTOR, "[aria-sort=ascending]"))
     margins = [
-        float(cell.text.replace("−", "-")) for cell in page.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(7)")
+        float(cell.text.replace("−", "-")) for cell in page.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(8)")
     ]
     assert margins == sorted(margins)
     summary = at(page, "details summary")
