@@ -23,6 +23,8 @@ from sightline.errors import printable
 
 LOG_EVERY_SECONDS = 30.0
 JSON_EVERY_SECONDS = 0.5
+LONG_BAR, SHORT_BAR, AFTER = 40, 8, " after 0:00:00"
+"""Columns of a bar where there is room; below the fewer ones the time that has passed is left out. No word is cut."""
 _for_programs = False
 
 
@@ -88,14 +90,17 @@ class Progress:
         console = SafeConsole(stderr=True)
         self._bar: RichProgress | None = None
         if console.is_terminal and not _for_programs:
+            words = f"{what}  {total}/{total} 10000.0 {unit}/s left 0:00:00 "
+            room = console.width - len(words)
+            after = (TextColumn("after"), TimeElapsedColumn()) if room > len(AFTER) + SHORT_BAR else ()
             self._bar = RichProgress(
                 TextColumn("{task.description}", markup=False),
-                BarColumn(),
+                BarColumn(bar_width=max(1, min(LONG_BAR, room - (len(AFTER) if after else 0)))),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]}"),
-                TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
+                *after,
                 console=console,
             )
 

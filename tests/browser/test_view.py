@@ -188,6 +188,45 @@ def test_the_first_page_has_the_headline_and_intervals_come_without_a_shift(page
     assert page.execute_script("return window.shifted ?? 0") < 0.1  # what browsers call good
 
 
+CLAUSES = """
+const [query, column, value, chip, done] = arguments;
+import('/view/filters.js').then(({ clausesOf, withChoice, withChip }) => done([
+  withChoice(clausesOf(query), column, value),
+  withChip(clausesOf(query), chip, { right: 'correct', wrong: 'not correct' }),
+]));
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "chosen", "pressed"),
+    [
+        ("", 'arm == "full"', "not correct"),
+        ("correct and ecr < 0.1", 'correct and ecr < 0.1 and arm == "full"', "ecr < 0.1 and not correct"),
+        ('arm == "a and \\"b" and not correct', 'not correct and arm == "full"', 'arm == "a and \\"b"'),
+        ("ecr < 0.1 or correct", '(ecr < 0.1 or correct) and arm == "full"', "(ecr < 0.1 or correct) and not correct"),
+        ("(correct and ecr > 0)", '(correct and ecr > 0) and arm == "full"', "(correct and ecr > 0) and not correct"),
+    ],
+)
+def test_a_choice_is_one_part_of_the_query(
+    page: WebDriver, viewer: Served, query: str, chosen: str, pressed: str
+) -> None:
+    go(page, viewer, "#/rows")
+    assert page.execute_async_script(CLAUSES, query, "arm", "full", "not correct") == [chosen, pressed]
+
+
+def test_menus_and_buttons_write_the_query(page: WebDriver, viewer: Served, home: Path) -> None:
+    go(page, viewer, "#/rows")
+    Select(at(page, "select[data-column=arm]")).select_by_value("target:0.3")
+    wait(page, lambda b: at(b, "#query").get_attribute("value") == 'arm == "target:0.3"')
+    at(page, "button[data-chip=wrong]").click()
+    wait(page, lambda b: at(b, "#query").get_attribute("value") == 'arm == "target:0.3" and not correct')
+    frame = load_run(home / "first").frame().query("arm == 'target:0.3' and not correct")
+    wait(page, lambda b: at(b, "#total").text == f"{len(frame)} row{'s' * (len(frame) != 1)}")
+    assert Select(at(page, "select[data-column=arm]")).first_selected_option.text == "target:0.3"
+    assert frame["question"].iloc[0] in at(page, "table.rows tbody .asked").text
+    wait(page, lambda b: b.execute_script("return document.querySelector('.thumbnail')?.naturalWidth > 0"))
+
+
 def test_from_a_point_and_from_a_cell_to_the_cases_behind(page: WebDriver, viewer: Served, home: Path) -> None:
     go(page, viewer, "#/overview")
     points = wait(page, lambda b: b.find_elements(By.CSS_SELECTOR, ".frontier a"))
@@ -343,7 +382,7 @@ def test_the_query_box_answers_and_says_what_is_wrong(page: WebDriver, viewer: S
     page.find_element(By.XPATH, "//thead//button[text()='margin']").click()
     wait(page, lambda b: "sort=margin" in b.current_url and b.find_elements(By.CSS_SELECTOR, "[aria-sort=ascending]"))
     margins = [
-        float(cell.text.replace("−", "-")) for cell in page.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(7)")
+        float(cell.text.replace("−", "-")) for cell in page.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(8)")
     ]
     assert margins == sorted(margins)
     summary = at(page, "details summary")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from types import UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.selection import PER_TILE, Budget, LayerSelector, Per, PositionPolicy, Selector, argument_refusal
@@ -60,8 +60,8 @@ def typed(kind: Any, name: str, pairs: Iterable[str], arm: str) -> dict[str, Any
 
 
 def arguments_of(kind: Any) -> dict[str, Any]:
-    """The fields that an arm may set, by name."""
-    return {f.name: f for f in fields(cast(Any, kind)) if f.init}
+    """The fields that an arm may set, by name; a plain class has none."""
+    return {f.name: f for f in fields(kind) if f.init} if is_dataclass(kind) else {}
 
 
 def changed(made_of: Any) -> list[str]:
@@ -75,7 +75,7 @@ def changed(made_of: Any) -> list[str]:
 
 def values_of(made_of: Any) -> dict[str, Any]:
     """Every argument, defaults included."""
-    return {f.name: getattr(made_of, f.name) for f in fields(cast(Any, made_of))}
+    return {f.name: getattr(made_of, f.name) for f in fields(made_of)} if is_dataclass(made_of) else {}
 
 
 def _checked(value: Any, name: str, kind: Any, arm: str) -> Any:
@@ -112,7 +112,7 @@ def _print(value: Any) -> str:
 def parameters(kind: Any) -> str:
     """The arguments of a selector or policy with their defaults, as they are written in an arm."""
     return ", ".join(
-        f.name if _default(f) is MISSING else f"{f.name}={_print(_default(f))}" for f in fields(kind) if f.init
+        name if _default(f) is MISSING else f"{name}={_print(_default(f))}" for name, f in arguments_of(kind).items()
     )
 
 

@@ -32,6 +32,10 @@ WIDE = 120
 """Columns of a terminal from which on a value and its interval fit beside each other."""
 LONG_WORDS = 18
 """Characters that words of a first column have at least before they fold on a narrow terminal."""
+LONGEST_PIECE = 24
+"""Characters of a word beyond which it is broken anywhere: a path, a digest."""
+BETWEEN_NAMES, WITHIN_NAMES = re.compile(r"(?<=[\s:/,+·])"), re.compile(r"(?<=[\s:/,+·_-])")
+"""Where a name such as an arm's may go on in the next line, and where it may if need be."""
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -297,36 +301,82 @@ def _print_panels(
     header: bool,
     gap: int,
 ) -> None:
-    """Panels are tables of their own: what stands below one another has one width in all of them."""
+    """Panels are tables of their own: what stands below one another has one width in all of them.
+
+    Columns for which a terminal has no room follow below, behind the first column once more.
+    """
     from rich import table as rich_table
     from rich.text import Text
-
-    def lines(cell: Any) -> list[str]:
-        return str(cell).split("\n")
 
     if not console.encoding.startswith("utf"):  # a terminal of few characters
         panels = [(heading, [[_plain(cell) for cell in row] for row in own]) for heading, own in panels]
     rows = [row for _, own in panels for row in own]
-    widths = [max((len(line) for row in rows for line in lines(row[i])), default=0) for i in range(len(columns))]
+    widths = [max((len(line) for row in rows for line in _lines(row[i])), default=0) for i in range(len(columns))]
+    least = [_least(column, [row[i] for row in rows], widths[i], i == 0) for i, column in enumerate(columns)]
     if title:
         console.print(Text(title, style="italic"))
-    for place, (heading, own) in enumerate(panels):
-        shown = rich_table.Table(
-            box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header and not place, highlight=False
-        )
-        for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
-            words = column.title.split()
-            if column.kind in NUMERIC:
-                widest = max([width, *map(len, words)])
-                shown.add_column(Text("\n".join(words)), justify="right", no_wrap=True, min_width=widest)
-            else:
-                least = min(width, LONG_WORDS) if not number else None
-                shown.add_column(Text(column.title), overflow="fold", min_width=least)
-        for row in own:
-            shown.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
-        if heading:
-            console.print(Text(heading, style="italic"))
-        console.print(shown)
+    for block, numbers in enumerate(_blocks(least, console.width, gap)):
+        if block:
+            console.print()
+        room = console.width - sum(least[i] + gap for i in numbers[1:])
+        for place, (heading, own) in enumerate(panels):
+            shown = rich_table.Table(
+                box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header and not place, highlight=False
+            )
+            for i in numbers:
+                column = columns[i]
+                if column.kind in NUMERIC:
+                    head = Text("\n".join(column.title.split()))
+                    shown.add_column(head, justify="right", no_wrap=True, min_width=least[i])
+                else:
+                    folded = min(widths[0], max(room, 1)) if not i else None
+                    shown.add_column(Text(column.title), overflow="fold", min_width=folded)
+            for row in own:
+                first = row[0] if isinstance(row[0], Text) else Text(_between_words(str(row[0]), room))
+                shown.add_row(first, *(row[i] if isinstance(row[i], Text) else Text(str(row[i])) for i in numbers[1:]))
+            if heading:
+                console.print(Text(heading, style="italic"))
+            console.print(shown)
+
+
+def _lines(cell: Any) -> list[str]:
+    return str(cell).split("\n")
+
+
+def _least(column: TableColumn, cells: Sequence[Any], width: int, is_first: bool) -> int:
+    """Characters below which a column would be cut: of numbers all, of words the longest, in the first not too few."""
+    if column.kind in NUMERIC:
+        return max([width, *map(len, column.title.split())])
+    if not is_first:
+        return max((len(word) for text in (column.title, *map(str, cells)) for word in text.split()[:1]), default=0)
+    pieces = [len(piece.rstrip()) for cell in cells for line in _lines(cell) for piece in WITHIN_NAMES.split(line)]
+    return max([min(width, LONG_WORDS), *(size for size in pieces if size <= LONGEST_PIECE)])
+
+
+def _blocks(least: Sequence[int], width: int, gap: int) -> list[list[int]]:
+    """Which columns stand side by side: all that fit, the others below, each time behind the first."""
+    blocks: list[list[int]] = [[0]] if least else []
+    for number in range(1, len(least)):
+        taken = least[0] + sum(gap + least[i] for i in blocks[-1][1:])
+        if len(blocks[-1]) > 1 and taken + gap + least[number] > width:
+            blocks.append([0])
+        blocks[-1].append(number)
+    return blocks
+
+
+def _between_words(text: str, width: int) -> str:
+    """A name in lines of at most ``width``, broken behind its signs; behind underscores where that is not enough."""
+    broken = []
+    for line in _lines(text):
+        signs = BETWEEN_NAMES if all(len(part) <= width for part in BETWEEN_NAMES.split(line)) else WITHIN_NAMES
+        now = ""
+        for piece in signs.split(line):
+            if now and len(now) + len(piece.rstrip()) > width:
+                broken.append(now.rstrip())
+                now = ""
+            now += piece
+        broken.append(now)
+    return "\n".join(broken)
 
 
 def _plain(cell: Any) -> Any:

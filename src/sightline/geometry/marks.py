@@ -48,11 +48,26 @@ def marks_of(roles: Sequence[str], regions: int) -> list[RegionMark]:
 # What a pruned prefix sees of an image: kept cells lit, dropped cells dimmed, the regions outlined.
 
 DROPPED = 0.72
-"""How dark a dropped cell is drawn: the fraction of black over it."""
+"""How faint a dropped cell is drawn: the fraction of the veil over it."""
 MERGED = 0.38
-"""How dark a cell is drawn that only takes part in a merge."""
+"""How faint a cell is drawn that only takes part in a merge."""
 OUTSIDE = 0.88
-"""How dark the parts are drawn that no cell covers: the model never saw them."""
+"""How faint the parts are drawn that no cell covers: the model never saw them."""
+DARK = 110
+"""Median luminance, of 255, below which an image is dark: black over it would tell nothing apart."""
+BLACK, PALE = "#000000", "#f4f1ea"
+"""What is laid over dropped cells: of the two what the image itself is not."""
+LOOKED_AT = 96
+"""Pixels of the longer side that the median is taken over: the same for an image and for its preview."""
+
+
+def veil_of(image: Image.Image) -> str:
+    """The colour of what is laid over cells that were dropped: pale on a dark image, else black."""
+    small = image.convert("L")
+    small.thumbnail((LOOKED_AT, LOOKED_AT))
+    return PALE if float(np.median(np.asarray(small))) < DARK else BLACK
+
+
 LETTER_SHARE, SMALLEST_LETTER = 1 / 30, 11
 """Height of a region's letter: its share of the image's longer side, and its least in pixels."""
 
@@ -69,7 +84,8 @@ def overlay(
     """The image as the pruned prefix sees it.
 
     ``cells`` is (N, 4) in fractions of the image and may overlap (tiles and a thumbnail): a pixel is lit when any kept
-    cell holds it. ``kept`` is (N,) bool, the anchors; ``lineage`` (N,) bool marks every source of a merged token.
+    cell holds it. Dropped cells are dimmed, on a dark image paled. ``kept`` is (N,) bool, the anchors; ``lineage``
+    (N,) bool marks every source of a merged token.
     ``roles`` say what each region is to the question: its outline then has the role's colour and letter.
     """
     picture = image.convert("RGB")
@@ -84,8 +100,7 @@ def overlay(
         for x1, y1, x2, y2 in corners[chosen]:
             if x2 > x1 and y2 > y1:
                 draw.rectangle((x1, y1, x2 - 1, y2 - 1), fill=round(255 * (1 - darkness)))
-    lit = np.asarray(picture, dtype=np.float32) * (np.asarray(shade, dtype=np.float32)[..., None] / 255)
-    picture = Image.fromarray(lit.round().astype(np.uint8))
+    picture = Image.composite(picture, Image.new("RGB", picture.size, veil_of(picture)), shade)
     outlined = list(regions)
     _outline(picture, outlined, marks_of(roles, len(outlined)))
     return picture

@@ -14,7 +14,7 @@ import pandas as pd
 from PIL import Image
 
 from sightline.errors import SightlineError
-from sightline.geometry.marks import NOT_FOUND, SWAPPED_FOR, RegionMark, marks_of
+from sightline.geometry.marks import NOT_FOUND, SWAPPED_FOR, RegionMark, marks_of, veil_of
 from sightline.report.cases import CHANGES, EVIDENCE, Case, mark_rows
 from sightline.rows.images import image_records
 from sightline.rows.source import Audited, Source, masks_of
@@ -181,6 +181,7 @@ class _Packer:
                 {
                     "w": width,
                     "h": height,
+                    "veil": veil_of(Image.open(io.BytesIO(data))),
                     "jpeg": base64.b64encode(data).decode(),
                     "details": [
                         {"box": [round(v, 6) for v in box], "jpeg": base64.b64encode(jpeg).decode()}

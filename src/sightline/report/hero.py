@@ -94,7 +94,8 @@ def make_hero(packed: dict[str, Any], *, tells: bool = True) -> Hero:
         photograph = tag("use", href="#hero-image") if place else _photograph(image, "hero-image")
         cells = np.frombuffer(base64.b64decode(packed["cells"][panel["cells"]]), "<u2").reshape(-1, 4) / 65535
         name = f"hero-seen-{place}"
-        seen = tag("g", photograph, *_shade(panel, cells, width, height, f"{name}-mask"), id=name)
+        shade = _shade(panel, cells, width, height, f"{name}-mask", image["veil"])
+        seen = tag("g", photograph, *shade, id=name)
         alternative = _alternative(case, panel, packed["arms"][panel["arm"]]["label"])
         boxes, known = case["regions"], marks
         if panel.get("swapped_box"):
@@ -132,8 +133,8 @@ def _jpeg(data: str, box: Any, width: int, height: int) -> Markup:
     )
 
 
-def _shade(panel: dict[str, Any], cells: np.ndarray, width: int, height: int, name: str) -> list[Markup]:
-    """What darkens the photograph where cells were dropped, and the borders of those that were kept."""
+def _shade(panel: dict[str, Any], cells: np.ndarray, width: int, height: int, name: str, veil: str) -> list[Markup]:
+    """What veils the photograph where cells were dropped, and the borders of those that were kept."""
     kept = unpack_mask(base64.b64decode(panel["kept"]), len(cells))
     everything = np.ones(len(cells), dtype=bool)
     layers = [
@@ -148,7 +149,7 @@ def _shade(panel: dict[str, Any], cells: np.ndarray, width: int, height: int, na
     borders = cell_path(cells, kept, width, height, join=False)
     return [
         tag("mask", *layers, id=name, maskUnits="userSpaceOnUse", **frame),
-        tag("rect", width=width, height=height, fill="#000", mask=f"url(#{name})"),
+        tag("rect", width=width, height=height, fill=veil, mask=f"url(#{name})"),
         tag("path", d=borders, stroke="#fff", fill="none", vector_effect="non-scaling-stroke", **FAINT),
     ]
 

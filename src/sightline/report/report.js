@@ -147,7 +147,7 @@
 
   let serial = 0;
   const picture = (entry, panel, zoom) => {
-    const { w, h } = data.images[panel.image];
+    const { w, h, veil } = data.images[panel.image];
     const cells = cellsOf(panel.cells);
     const id = `mask-${serial++}`;
     const grey = (d) => `rgb(${d * 100}%,${d * 100}%,${d * 100}%)`;
@@ -163,7 +163,7 @@
       "aria-label": `${data.arms[panel.arm].label}: ${entry.accepted ? `answers “${panel.predicted}”, ` : ""}${panel.evidence_kept} of ${panel.evidence_cells} evidence cells kept, ${Math.round(100 * panel.keep)} percent of all cells` },
       mask,
       svg("image", { href: addressOf(panel.image), width: w, height: h, preserveAspectRatio: "none" }), ...sharp,
-      svg("rect", { width: w, height: h, fill: "#000", mask: `url(#${id})` }),
+      svg("rect", { width: w, height: h, fill: veil, mask: `url(#${id})` }),
       svg("path", { d: path(cells, bytes(panel.kept), w, h, false), fill: "none", stroke: "#fff", "stroke-opacity": 0.4, "stroke-width": 0.6, "vector-effect": "non-scaling-stroke" }));
     const gap = 0.012 * view[2];  // the frame stands around the evidence and covers no letter
     const side = 0.045 * view[2];

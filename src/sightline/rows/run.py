@@ -100,6 +100,22 @@ NAMED = 3
 class Run(RunFiles):
     """A run folder read into memory. Rows come in the order of arms, then shards, then probes."""
 
+    def __repr__(self) -> str:
+        model = self.manifest.get("model", "unknown model")
+        arms = f"{len(self.arms)} arm{'s' * (len(self.arms) != 1)}"
+        return f"Run({str(self.path)!r}: {model}, {arms}, {self.count} rows)"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it: arms by their main numbers, and pictures of a few cases."""
+        from sightline.rows.notebook import shown
+
+        return shown(self)
+
+    @cached_property
+    def count(self) -> int:
+        """How many rows it has, of all arms."""
+        return sum(batch.num_rows for batch in self.scan(["correct"]))
+
     @cached_property
     def rows(self) -> pa.Table:
         """One row per probe and arm; the columns are documented in ``sightline.core.row`` and by the scorer.
@@ -189,9 +205,13 @@ class Run(RunFiles):
         preview in the run folder; ``picture.info["sources"]`` says for each arm which it was, ``file`` or ``preview``.
         Where no arm is named, all without an intervention.
         """
-        rows = [self.row(probe, arm, view) for arm in arms or plain_arms(self, probe)]
-        pictures = [ArmPicture(row, image_of(self, row), probe_of(self, row)) for row in rows]
+        pictures = self.arm_pictures(probe, *arms, view=view)
         return draw_arms(pictures, None if images is None else place(images))
+
+    def arm_pictures(self, probe: str, *arms: str, view: str | None = None) -> list[ArmPicture]:
+        """What the pictures of a probe under some arms are drawn from; of none, all that are plain."""
+        rows = [self.row(probe, arm, view) for arm in arms or plain_arms(self, probe)]
+        return [ArmPicture(row, image_of(self, row), probe_of(self, row)) for row in rows]
 
     @cached_property
     def probes(self) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,10 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
-from sightline.geometry.marks import marks_of
+from sightline.geometry.marks import BLACK, marks_of, veil_of
 from sightline.probes.images import image_digest
 from sightline.serving.server import file_inside, picture_bytes
 from sightline.store.folder import RunFolder
@@ -28,9 +30,13 @@ OF_PROBE = ("question", "label", "target_text", "source_text", "answers", "task"
 SHOWN = (
     "arm", "plain_arm", "selector", "regime", "budget", "intervention", "view", "label", "kind", "predicted", "correct",
     "margin", "score", "ecr", "anchor_ecr", "visible", "legibility", "center_recall", "lpp", "n_tokens", "k_tokens",
-    "keep", "policy", "image_key", "scores_rule",
+    "keep", "policy", "image_key", "scores_rule", "outcome", "swapped_text", "swapped_box",
 )  # fmt: skip
 """Columns of a row that a case shows, as far as the run has them."""
+HITS, FOUND = "text_hits", 0.5
+"""Column of a transcription with the share of each text's words that were written, and from where on a text counts."""
+THUMBNAIL = (160, 120)
+"""Pixels that a picture in a list of rows fits into, sharp on a screen of twice the usual density."""
 
 
 @dataclass
@@ -47,11 +53,14 @@ class CaseReader:
         places = rows.of_probe(probe)
         if not len(places):
             raise SightlineError(f"{rows.manifest.get('model', 'the run')} has no rows of probe {probe!r}")
-        columns = [name for name in SHOWN if name in rows.table.column_names]
+        columns = [name for name in (*SHOWN, HITS) if name in rows.table.column_names]
         records = rows.records(places, columns)
         views = list(dict.fromkeys(record["view"] for record in records))
         own = str(view if view in views else views[0])
         asked = self.probes.record(probe, own)
+        for record in records:
+            if hits := record.pop(HITS, None):
+                record["lost"] = _lost((asked.get("extra") or {}).get("page") or (), hits)
         panels = [
             self._panel(rows, int(place), record)
             for place, record in zip(places, records, strict=True)
@@ -115,6 +124,7 @@ class CaseReader:
             "layout": layout_of(record),
             "cells": _base64(record["cells"]),
             "details": [list(box) for box in record.get("detail_boxes") or ()],
+            "veil": _veil(record["preview"] or b""),
         }
 
 
@@ -125,6 +135,20 @@ def _regions(probe: dict[str, Any]) -> list[dict[str, Any]]:
         {"box": list(box), "letter": mark.letter, "colour": mark.colour, "words": mark.words}
         for box, mark in zip(regions, marks, strict=True)
     ]
+
+
+def _lost(page: Sequence[Sequence[Any]], hits: Sequence[float]) -> list[list[float]]:
+    """Boxes of the page's texts that a transcription does not hold."""
+    return [list(box) for (_, *box), found in zip(page, hits, strict=False) if found < FOUND]
+
+
+@lru_cache(maxsize=4096)
+def _veil(preview: bytes) -> str:
+    try:
+        with Image.open(io.BytesIO(preview)) as image:
+            return veil_of(image)
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return BLACK
 
 
 def _base64(value: bytes | None) -> str | None:
@@ -182,6 +206,18 @@ def shown_bytes(record: dict[str, Any], view: str, images: Path | None) -> tuple
     if images is None or shown_source(record, view, images) == PREVIEW:
         return bytes(record["preview"] or b""), "image/jpeg"
     return picture_bytes(images, record["image"])
+
+
+@lru_cache(maxsize=4096)
+def small_picture(preview: bytes) -> bytes:
+    """A preview as a list of rows shows it."""
+    with Image.open(io.BytesIO(preview)) as image:
+        image.draft("RGB", THUMBNAIL)
+        small = image.convert("RGB")
+    small.thumbnail(THUMBNAIL)
+    sink = io.BytesIO()
+    small.save(sink, "JPEG", quality=70)
+    return sink.getvalue()
 
 
 @lru_cache(maxsize=4096)

@@ -315,8 +315,8 @@ class AskedRows:
         if name in REFERENCES:
             return self._of_full(REFERENCES[name][0])
         if name in TEXTS:
-            codes, ids = self.rows.codes("probe_id")
-            return Coded(codes, [self.probes.text(probe, name) for probe in ids])
+            first, codes = np.unique(self._cases, return_index=True, return_inverse=True)[1:]
+            return Coded(codes.astype(np.int32), self._told(name, first))
         column = self.rows.table.column(name)
         if pa.types.is_dictionary(column.type):
             return Coded(*self.rows.codes(name))
@@ -406,7 +406,14 @@ class AskedRows:
                 record[name] = value
         return [{name: record[name] for name in columns} for record in found]
 
+    def _told(self, name: str, places: NDArray[np.int64]) -> list[str]:
+        """What the probe file says of some rows: a control set asks about each view in words of its own."""
+        (probes, ids), (views, called) = self.rows.codes("probe_id"), self.rows.codes("view")
+        return [self.probes.text(ids[probes[place]], called[views[place]], name) for place in places]
+
     def _values(self, name: str, places: NDArray[np.int64]) -> list[Any]:
+        if name in TEXTS:
+            return list(self._told(name, places))
         value = self.column(name)
         if isinstance(value, Coded):
             return [None if code < 0 else value.texts[code] for code in value.codes[places]]

@@ -217,7 +217,7 @@ class ProbeBook:
     folder: Path
     _stamp: tuple[int, int] | None = field(init=False, default=None)
     _places: dict[tuple[str, str], int] = field(init=False, default_factory=dict)
-    _texts: dict[str, dict[str, str]] = field(init=False, default_factory=dict)
+    _texts: dict[tuple[str, str], dict[str, str]] = field(init=False, default_factory=dict)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def _read(self) -> None:
@@ -234,11 +234,13 @@ class ProbeBook:
                     if line.strip() and "id" in (record := json.loads(line)):
                         name, view = str(record["id"]), str(record.get("view", ORIGINAL))
                         self._places.setdefault((name, view), at)
-                        if view == ORIGINAL or name not in self._texts:
+                        texts = {key: str(record.get(key) or "") for key in ("question", "target_text", "source_text")}
+                        usual = self._texts.get((name, ""))
+                        if view == ORIGINAL or usual is None:
                             self._places[name, ""] = at
-                            self._texts[name] = {
-                                key: str(record.get(key) or "") for key in ("question", "target_text", "source_text")
-                            }
+                            self._texts[name, ""] = texts
+                        elif texts != usual:
+                            self._texts[name, view] = texts
                     at += len(line)
             self._stamp = (seen.st_mtime_ns, seen.st_size)
 
@@ -252,7 +254,8 @@ class ProbeBook:
             lines.seek(place)
             return dict(json.loads(lines.readline()))
 
-    def text(self, probe: str, key: str) -> str:
+    def text(self, probe: str, view: str, key: str) -> str:
+        """What a probe says about a view; where nothing of its own, what it says about the original."""
         if self._stamp is None:
             self._read()
-        return self._texts.get(probe, {}).get(key, "")
+        return (self._texts.get((probe, view)) or self._texts.get((probe, ""), {})).get(key, "")

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from sightline.errors import SightlineError
 from sightline.rows import load_run
 from sightline.view.cases import CaseReader
-from sightline.view.overview import BackgroundIntervals, first_numbers
+from sightline.view.overview import IN_WORDS, YES_OR_NO, BackgroundIntervals, first_numbers
 from sightline.view.query import AskedRows
 from sightline.view.rows import ProbeBook, RowIndex
 
 LOOK_EVERY_S = 2.0
 """How often a folder is looked at for new files, at most, while pages ask."""
+MENUS = ("arm", "view", "kind", "outcome", "label")
+"""Columns of which the page offers a menu, where they have several values and no more than ``MOST_CHOICES``."""
+MOST_CHOICES = 80
 
 
 @dataclass
@@ -44,7 +47,7 @@ class ViewedRun:
         self.intervals = BackgroundIntervals(self.folder)
         self._asked = AskedRows(self.index.rows, self.reader.probes)
         self._looked = monotonic()
-        self.reader.probes.text("", "question")  # read now, not while somebody waits for the first case
+        self.reader.probes.text("", "", "question")  # read now, not while somebody waits for the first case
 
     def asked(self) -> AskedRows:
         """The rows of this moment."""
@@ -92,7 +95,29 @@ class ViewedRun:
             "sharp": self.images is not None,
             "probe_digest": str(manifest.get("probe_digest")),
             "columns": [{"name": name, "doc": doc, "kind": _kind(asked, name)} for name, doc in asked.docs.items()],
+            "menus": {name: values for name in MENUS if len(values := _choices(asked, name)) > 1},
+            "chips": {words: query for words, (needed, query) in _chips(asked).items() if needed in asked.names},
         }
+
+
+def _choices(asked: AskedRows, name: str) -> list[str]:
+    """The values of a column of few texts; arms in the order of the run."""
+    if name not in asked.rows.table.column_names:
+        return []
+    found = {value for value in asked.rows.codes(name)[1] if value}
+    known = [arm for arm in asked.rows.arms if arm in found] if name == "arm" else sorted(found)
+    return known if len(known) <= MOST_CHOICES else []
+
+
+def _chips(asked: AskedRows) -> dict[str, tuple[str, str]]:
+    """What is looked for most: by the words of its button the column that it needs, and its query."""
+    queries = IN_WORDS if "score" in asked.names else YES_OR_NO
+    return {
+        "right": ("correct", "correct"),
+        "wrong": ("correct", "not correct"),
+        "unsupported": ("ecr", queries["unsupported"][0]),
+        "swapped": ("swapped", "swapped"),
+    }
 
 
 def _kind(asked: AskedRows, name: str) -> str:

@@ -19,7 +19,7 @@ from sightline.core.text import as_text
 from sightline.errors import SightlineError
 from sightline.serving.server import application, html_page
 from sightline.version import __version__
-from sightline.view.cases import CaseReader, shown_bytes, shown_source
+from sightline.view.cases import CaseReader, shown_bytes, shown_source, small_picture
 from sightline.view.query import AskedRows
 from sightline.view.runs import ViewedRun, compared
 
@@ -98,7 +98,10 @@ def label_studio_task(rows: AskedRows, reader: CaseReader, probe: str, view: str
 
 MOST_ROWS = 500
 """Rows of one answer."""
-TABLE = ("arm", "probe_id", "view", "label", "predicted", "correct", "margin", "score", "ecr", "margin_full", "kind")
+TABLE = (
+    "arm", "probe_id", "view", "label", "predicted", "correct", "outcome", "margin", "score", "ecr", "margin_full",
+    "kind", "question", "target_text", "accepted", "image_key",
+)  # fmt: skip
 """Columns of the list of rows, as far as a run has them."""
 Parameters = Mapping[str, str]
 
@@ -200,8 +203,9 @@ class PageData:
             if not 0 <= number < len(details):
                 raise SightlineError(f"{record['image_key']} has no detail {number}")
             return bytes(details[number]), "image/jpeg"
-        if given.get("source") == "preview":
-            return bytes(record["preview"] or b""), "image/jpeg"
+        if given.get("source") in ("preview", "thumbnail"):
+            preview = bytes(record["preview"] or b"")
+            return small_picture(preview) if given["source"] == "thumbnail" else preview, "image/jpeg"
         return shown_bytes(record, given.get("view") or "orig", run.images)
 
 

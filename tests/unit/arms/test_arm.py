@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from sightline.arms.arm import parse_arm, parse_arms, plan_arms, recorded_arm
+from sightline.arms.arm import parameters, parse_arm, parse_arms, plan_arms, recorded_arm
 from sightline.core.selection import Budget, Role, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
@@ -350,3 +350,29 @@ def test_a_smaller_image_has_no_mask_to_change(change: str) -> None:
 def test_arms_say_what_size_of_the_image_they_look_at() -> None:
     arms = plan_arms(["full", "target:0.3", "resize:192t", "resize:192t+blank"], controls=False).arms
     assert [arm.image_budget and str(arm.image_budget) for arm in arms] == [None, None, "192t", "192t"]
+
+
+class _Plain(Selector):
+    """Says no more than its name and how it chooses."""
+
+    name = "plain_class"
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        raise NotImplementedError
+
+
+class _Insisting(_Plain):
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+
+def test_a_class_that_is_no_dataclass_is_a_method_without_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SELECTORS._entries, "plain_class", _Plain)
+    monkeypatch.setitem(SELECTORS._entries, "insisting", _Insisting)
+    arm = parse_arm("plain_class:0.3", seed=5)
+    assert (arm.text, arm.arguments) == ("plain_class:0.3", "{}")
+    assert parameters(_Plain) == ""
+    with pytest.raises(SightlineError, match="'depth=3' is not an argument of plain_class; it takes none"):
+        parse_arm("plain_class:0.3:depth=3")
+    with pytest.raises(SightlineError, match="arm 'insisting:0.3': .*'depth'"):
+        parse_arm("insisting:0.3")

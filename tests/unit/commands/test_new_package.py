@@ -83,7 +83,12 @@ def test_the_generated_code_is_clean(tmp_path: Path, write: Write, words: list[s
 
 @pytest.mark.parametrize(
     ("command", "name", "then"),
-    [("new-selector", "longest", "--arm longest:0.3"), ("new-backbone", "mine_vl", "sightline doctor --model")],
+    [
+        ("new-selector", "longest", "--arm longest:0.3"),
+        ("new-selector", "My-Method", "--arm my_method:0.3"),
+        ("new-selector", "TopRows 2", "--arm top_rows_2:0.3"),
+        ("new-backbone", "mine_vl", "sightline doctor --model"),
+    ],
 )
 def test_the_command_says_what_comes_next(tmp_path: Path, command: str, name: str, then: str) -> None:
     result = CliRunner().invoke(app, [command, name, "--out", str(tmp_path / "here")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sightline.core.cache import remember
 from sightline.core.table import Kind, NamedRun, Table, TableColumn, format_range, format_value, print_rows
 from sightline.core.text import as_text, from_text, without_formulas
 from sightline.errors import SightlineError
-from sightline.progress import SafeConsole
+from sightline.progress import Progress, SafeConsole
 
 
 @pytest.fixture
@@ -239,3 +240,41 @@ def test_a_cache_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(SightlineError, match=r"cannot remember a result in .*SIGHTLINE_CACHE"):
         remember(tmp_path / "cache" / "boxes" / "result.json", b"{}")
+
+
+LONG_ARMS = ["full", "policy:evidence_saturation:target:0.3/0.7:threshold=1.2", "oracle_evidence:0.3"]
+HEADINGS = ["Keep", "Relative", "Score", "Accuracy", "AUC", "ECR", "Unsupported", "select ms", "language ms"]
+
+
+@pytest.mark.parametrize(("width", "blocks"), [(200, 1), (120, 1), (80, 2), (50, 3)])
+def test_nothing_is_cut_and_no_name_is_broken_within_a_word(width: int, blocks: int) -> None:
+    values = {name: [1.0, 1000.5 + place, 0.25] for place, name in enumerate(HEADINGS)}
+    columns = [TableColumn("arm", "arm"), *(TableColumn(name, name, "score") for name in HEADINGS)]
+    console = console_of(width)
+    Table("x", "", "", columns, pd.DataFrame({"arm": LONG_ARMS, **values})).terminal(console, gap=1)
+    lines = printed(console)
+    assert max(map(len, lines)) <= width
+    assert sum(line.startswith("arm ") for line in lines) == blocks, "columns without room stand below"
+    words = " ".join(lines).split()
+    assert [word for name in HEADINGS for word in name.split() if word not in words] == []
+    assert [text for place in range(len(HEADINGS)) if (text := f"{1000.5 + place:.3f}") not in words] == []
+    pieces = {piece for line in lines for piece in re.split(r"[\s:/,+_=]", line.split(" ")[0]) if piece}
+    told = {piece for arm in LONG_ARMS for piece in re.split(r"[\s:/,+_=]", arm)}
+    assert pieces <= told | {"arm"}
+
+
+@pytest.mark.parametrize(("width", "behind"), [(140, "after"), (80, "after"), (60, "left")])
+def test_beside_a_bar_every_time_stands_behind_its_word(
+    width: int, behind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(
+        "sightline.progress.SafeConsole", lambda **_: SafeConsole(file=said, force_terminal=True, width=width)
+    )
+    with Progress("auditing", 1200, "rows") as bar:
+        bar._started -= 4.0
+        bar.advance(16)
+    line = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", said.getvalue()).strip().split("\r")[-1]
+    assert "…" not in line
+    assert re.search(r"16/1200 [\d.]+ rows/s left [-\d:]+", line)
+    assert re.search(rf"{behind} [-\d:]+\s*$", line)

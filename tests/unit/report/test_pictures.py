@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from sightline.errors import SightlineError
+from sightline.geometry.marks import BLACK, PALE, veil_of
 from sightline.report.case_packing import LARGEST_SIDE, pack_cases, small_jpeg, touching
 from sightline.report.cases import NEARLY_ALIKE, choose_cases, mark_rows, standing
 from sightline.report.hero import DROPPED, MERGED, OUTSIDE, cell_path, make_hero, overlay
@@ -230,6 +231,16 @@ def test_kept_cells_are_lit_merged_ones_between_dropped_ones_dimmed_and_the_crop
     picture = overlay(GREY, cells, np.array([1, 0, 0]), [], lineage=np.array([1, 1, 0]))
     shades = [shade(picture, x) for x in (10, 35, 60, 90)]
     assert np.allclose(shades, [1.0, 1 - MERGED, 1 - DROPPED, 1 - OUTSIDE], atol=0.02)
+
+
+@pytest.mark.parametrize(("grey", "veil"), [(18, PALE), (100, PALE), (120, BLACK), (240, BLACK)])
+def test_what_was_dropped_is_told_from_what_was_kept_on_any_page(grey: int, veil: str) -> None:
+    page = Image.new("RGB", (100, 60), (grey,) * 3)
+    assert veil_of(page) == veil
+    picture = overlay(page, HALVES, np.array([True, False]), [])
+    lit, dropped = (picture.getpixel((x, 5))[0] for x in (10, 90))  # type: ignore[index]
+    assert lit == grey, "what was kept stays as it is"
+    assert abs(lit - dropped) > 80
 
 
 def test_a_pixel_under_any_kept_cell_is_lit() -> None:

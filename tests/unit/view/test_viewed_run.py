@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from sightline.answering.scorers.spoken import FIELD_COLUMNS
+from sightline.answering.scorers.transcription import Transcription
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.errors import SightlineError
+from sightline.geometry.marks import BLACK, PALE
 from sightline.report.build import build_report
 from sightline.rows import load_run
 from sightline.view import runs
@@ -115,7 +122,7 @@ def test_a_file_is_shown_where_it_is_the_one_that_was_audited(tmp_path: Path) ->
     case = answers.case({"probe": "img0000:yes", "arms": "full"})
     assert case["images"]["img0000.jpg@orig"] | {"cells": "", "layout": ""} == {
         "image": "img0000.jpg", "width": SHARP[0], "height": SHARP[1], "layout": "", "cells": "", "details": [],
-        "source": "file",
+        "source": "file", "veil": BLACK,
     }  # fmt: skip
     content, media = answers.image({"key": "img0000.jpg@orig", "source": "file"})
     assert (content, media) == ((tmp_path / "images" / "img0000.jpg").read_bytes(), "image/jpeg")
@@ -195,3 +202,74 @@ def test_a_number_of_any_length_is_an_answer_or_one_line(answers: PageData, name
             answers.rows({name: "9" * digits})
     with pytest.raises(SightlineError, match="a number of 400 digits, which no column holds"):
         answers.rows({"query": f"margin > {'9' * 400}"})
+
+
+FIELDS = tuple(column for column in FIELD_COLUMNS if column.name.startswith(("outcome", "swapped")))
+PAGE = [["Total", 0.1, 0.1, 0.3, 0.2], ["4.65", 0.6, 0.1, 0.8, 0.2], ["731.84", 0.6, 0.3, 0.8, 0.4]]
+
+
+def swapping(row: dict[str, Any]) -> None:
+    """Every wrong answer of grid is another text of the page; a transcription lost the last one."""
+    wrong = row["selector"] == "grid" and not row["correct"]
+    row |= {"outcome": "swapped" if wrong else "right", "swapped": wrong, "text_hits": [1.0, 0.5, 0.4]}
+    row |= {"swapped_text": "731.84" if wrong else None, "swapped_box": PAGE[2][1:] if wrong else None}
+
+
+@pytest.fixture(scope="module")
+def swapped(tmp_path_factory: pytest.TempPathFactory) -> PageData:
+    home = tmp_path_factory.mktemp("swapped")
+    columns = (*YesNo.columns, *FIELDS, next(one for one in Transcription.columns if one.name == "text_hits"))
+    dark = io.BytesIO()
+    Image.new("RGB", (640, 480), (20, 18, 30)).save(dark, "JPEG")
+    make_run(
+        home / "run", images=12, edit_row=swapping, scorer_columns=columns, extra={"page": PAGE},
+        edit_image=lambda record: record.update(preview=dark.getvalue()),
+    )  # fmt: skip
+    probes = home / "run" / "probes.jsonl"
+    told = json.loads(probes.read_text().splitlines()[-1])
+    twin = {**told, "view": "twin", "question": "What is the glorp?"}
+    probes.write_text(probes.read_text() + json.dumps(twin) + "\n")
+    return PageData(viewed_runs([home / "run"], None))
+
+
+def test_menus_and_buttons_are_queries_of_what_the_run_has(swapped: PageData, answers: PageData) -> None:
+    (facts,) = swapped.about_runs({})["runs"]
+    assert facts["menus"]["arm"] == facts["arms"]
+    assert facts["menus"]["outcome"] == ["right", "swapped"]
+    assert "view" not in facts["menus"], "a menu of one entry chooses nothing"
+    assert list(facts["chips"]) == ["right", "wrong", "unsupported", "swapped"]
+    asked = swapped.runs[0].asked()
+    wrong = {record["arm"] for record in asked.records(asked.matching(facts["chips"]["swapped"]), ["arm"])}
+    assert wrong == {"grid:0.3"}
+    assert len(asked.matching('outcome == "swapped" and not correct')) == len(asked.matching("swapped")) > 0
+    assert len(asked.matching("correct")) + len(asked.matching("not correct")) == asked.rows.count
+    assert "swapped" not in answers.about_runs({})["runs"][0]["chips"]
+
+
+def test_a_row_says_what_was_asked_and_shows_its_page(swapped: PageData) -> None:
+    row = swapped.rows({"limit": "1"})["rows"][0]
+    assert row["question"].startswith("Does the image contain")
+    assert row["target_text"]
+    small, media = swapped.image({"key": row["image_key"], "source": "thumbnail"})
+    whole, _ = swapped.image({"key": row["image_key"], "source": "preview"})
+    assert media == "image/jpeg"
+    assert Image.open(io.BytesIO(small)).size == (160, 120)
+    assert len(small) < len(whole)
+
+
+def test_a_control_set_is_asked_in_the_words_of_each_view(swapped: PageData) -> None:
+    probes = swapped.runs[0].reader.probes
+    name = json.loads((swapped.runs[0].folder / "probes.jsonl").read_text().splitlines()[-1])["id"]
+    assert probes.text(name, "twin", "question") == "What is the glorp?"
+    assert probes.text(name, "orig", "question") == probes.text(name, "blank", "question") != "What is the glorp?"
+
+
+def test_a_case_shows_where_an_answer_was_taken_from_and_what_was_lost(swapped: PageData) -> None:
+    asked = swapped.runs[0].asked()
+    (record,) = asked.records(asked.matching("swapped")[:1], ["probe_id"])
+    case = swapped.case({"probe": record["probe_id"], "arms": "full|grid:0.3"})
+    full, grid = case["panels"]
+    assert (grid["swapped_text"], grid["swapped_box"]) == ("731.84", PAGE[2][1:])
+    assert full["swapped_box"] is None
+    assert full["lost"] == grid["lost"] == [PAGE[2][1:]], "half of a text is not lost"
+    assert {image["veil"] for image in case["images"].values()} == {PALE}

@@ -12,6 +12,10 @@ const SHAPES = {
   triangle: "M0-7.5L7 5H-7Z",
 };
 
+// Where a name may stand: beside its point, above, below, and farther off at the end of a line.
+const SPOTS = [[10, 4, "start"], [-10, 4, "end"], [0, -12, "middle"], [0, 20, "middle"],
+  ...[26, 44, 62, 84, 110].flatMap((far) => [[far, -far / 2, "start"], [far, far / 2 + 8, "start"], [-far, -far / 2, "end"], [-far, far / 2 + 8, "end"], [0, -far, "middle"], [0, far + 8, "middle"]])];
+
 function shapeOf(point) {
   if (point.full) return "diamond";
   if (/oracle/i.test(point.panel)) return "triangle";
@@ -63,16 +67,16 @@ export function frontierChart(points, axes, run) {
       svg("path", { class: "point", d: SHAPES[shapeOf(p)], transform: `translate(${px} ${py})`, fill: p.fill }));
     if (named) {
       const size = 6.3 * p.arm.length;
-      const spots = [[px + 10, py + 4, "start"], [px - 10, py + 4, "end"], [px, py - 12, "middle"], [px, py + 20, "middle"]];
-      const free = spots.find(([lx, ly, anchor]) => {
+      const free = SPOTS.map(([dx, dy, anchor]) => [px + dx, py + dy, anchor]).find(([lx, ly, anchor]) => {
         const from = anchor === "start" ? lx : anchor === "end" ? lx - size : lx - size / 2;
         const box = [from, ly - 11, from + size, ly + 3];
         const clear = taken.every((o) => box[2] < o[0] || box[0] > o[2] || box[3] < o[1] || box[1] > o[3]);
         const away = shown.every((q) => q === p || Math.abs(x.place(q.x) - (from + size / 2)) > size / 2 + 7 || Math.abs(y.place(q.y) - ly + 4) > 11);
-        if (from < 52 || box[2] > width - 4 || !clear || !away) return false;
+        if (from < 52 || box[2] > width - 4 || box[1] < 16 || box[3] > height - 44 || !clear || !away) return false;
         taken.push(box);
         return true;
       });
+      if (free && Math.hypot(free[0] - px, free[1] - py) > 22) parts.push(svg("line", { class: "leader", x1: px, y1: py, x2: free[0], y2: free[1] - 4 }));
       if (free) link.append(svg("text", { class: "name", x: free[0], y: free[1], "text-anchor": free[2] }, p.arm));
     }
     parts.push(link);

@@ -1,8 +1,9 @@
 // One picture: the image, what an arm kept of it, and the boxes, drawn for the zoom of the moment.
 
-const SHADES = { beyond: "rgb(13 12 10 / .9)", dropped: "rgb(13 12 10 / .72)", merged: "rgb(13 12 10 / .38)" };
+const SHADES = { beyond: 0.88, dropped: 0.72, merged: 0.38 }; // of the veil, which is pale over a dark image
 const SELECTOR = "#3b9ede";
 const REPLAYED = "#12b886";
+const ELSEWHERE = "#ff4d6d";
 
 export class Picture {
   // `image` has width, height and cells; `kept` and `lineage` are a byte per cell, lineage null where nothing merged.
@@ -11,10 +12,13 @@ export class Picture {
     this.zoom = zoom;
     this.bitmap = null;
     this.details = [];
+    this.veil = "#000000";
     this.state = { cells: new Float32Array(), kept: null, lineage: null, replay: null };
     this.shown = { mask: true, regions: true, boxes: false };
     this.regions = [];
     this.boxes = [];
+    this.swapped = null;
+    this.lost = [];
     this.marked = -1;
   }
 
@@ -46,6 +50,14 @@ export class Picture {
         if (letter) tagged(paint, spot, letter, colour, 13 * sharp);
       }
     }
+    if (this.shown.regions) {
+      for (const box of this.lost) outline(paint, place(box), ELSEWHERE, line, [4 * sharp, 3 * sharp]);
+      if (this.swapped) {
+        const spot = place(this.swapped.box);
+        outline(paint, spot, ELSEWHERE, line, [6 * sharp, 4 * sharp]);
+        worded(paint, spot, `answered from here: ${this.swapped.text}`, ELSEWHERE, 12 * sharp, width, line);
+      }
+    }
     if (this.marked >= 0) {
       const { cells } = this.state;
       outline(paint, place(cells.subarray(4 * this.marked, 4 * this.marked + 4)), "#fff", line);
@@ -55,14 +67,15 @@ export class Picture {
   // Kept over merged over dropped over unseen: where tiles and a thumbnail show a spot twice, the best counts.
   shade(paint, width, height, left, top) {
     const { cells, kept, lineage, replay } = this.state;
-    const veil = (this.veil ??= document.createElement("canvas"));
-    Object.assign(veil, { width, height });
-    const shade = veil.getContext("2d");
-    shade.fillStyle = SHADES.beyond;
+    const layer = (this.layer ??= document.createElement("canvas"));
+    Object.assign(layer, { width, height });
+    const shade = layer.getContext("2d");
+    shade.fillStyle = this.veil;
+    shade.globalAlpha = SHADES.beyond;
     shade.fillRect(0, 0, width, height);
     const now = replay ?? kept;
-    const each = (wanted, style) => {
-      shade.fillStyle = style ?? "#000";
+    const each = (wanted, strength) => {
+      shade.globalAlpha = strength;
       for (let i = 0; i < now.length; i += 1) {
         const state = now[i] ? 2 : !replay && lineage?.[i] ? 1 : 0;
         if (state !== wanted) continue;
@@ -70,13 +83,13 @@ export class Picture {
         const x2 = Math.round(left(cells[4 * i + 2])), y2 = Math.round(top(cells[4 * i + 3]));
         if (x2 < 0 || y2 < 0 || x1 > width || y1 > height) continue;
         shade.clearRect(x1, y1, x2 - x1, y2 - y1);
-        if (style) shade.fillRect(x1, y1, x2 - x1, y2 - y1);
+        if (strength) shade.fillRect(x1, y1, x2 - x1, y2 - y1);
       }
     };
     each(0, SHADES.dropped);
     each(1, SHADES.merged);
-    each(2, null);
-    paint.drawImage(veil, 0, 0);
+    each(2, 0);
+    paint.drawImage(layer, 0, 0);
     if (!replay) return;
     paint.strokeStyle = REPLAYED;
     paint.lineWidth = 1.5;
@@ -128,4 +141,16 @@ function tagged(paint, [x, y], letter, colour, size) {
   paint.fillRect(x, y - size * 1.25, size * 1.15, size * 1.25);
   paint.fillStyle = "#000";
   paint.fillText(letter, x + size * 0.2, y - size * 0.25);
+}
+
+// Words below a box, or above it where there is no room, and never beyond the picture's edge.
+function worded(paint, [x, y, , down], words, colour, size, width, line) {
+  paint.font = `600 ${size}px sans-serif`;
+  const across = Math.min(width, paint.measureText(words).width + size * 0.8);
+  const left = Math.max(0, Math.min(x - line, width - across));
+  const top = y + down + 2 * line + size * 1.5 > paint.canvas.height ? y - 2 * line - size * 1.5 : y + down + 2 * line;
+  paint.fillStyle = colour;
+  paint.fillRect(left, top, across, size * 1.5);
+  paint.fillStyle = "#000";
+  paint.fillText(words, left + size * 0.4, top + size * 1.1, across - size * 0.8);
 }

@@ -2,12 +2,14 @@
 
 import { copy, copyLink, tell } from "./copying.js";
 import { byId, el, say, show } from "./dom.js";
+import { filters } from "./filters.js";
 import { cell, plural, whole } from "./formats.js";
 import { addressOf, go, placeNow } from "./place.js";
 import { forgetView, savedViews, saveView } from "./saved.js";
-import { ask, bundled, inWords, takeAddress, takeAlong } from "./source.js";
+import { ask, bundled, imageAddress, inWords, takeAddress, takeAlong } from "./source.js";
 
 const PER_PAGE = 50;
+const BESIDE = ["probe_id", "question", "target_text", "accepted", "image_key"]; // in the first two cells
 const HINT = 'arm == "target:0.3" and correct and ecr < 0.1';
 
 export async function rowsPage(place, runs, still) {
@@ -42,6 +44,7 @@ function queryForm(place, facts) {
     el("label", { class: "unseen", for: "query" }, "Query over rows"),
     el("div", { class: "ask" }, box, el("button", { class: "do", type: "submit" }, "Show"),
       el("button", { class: "do", type: "button", onclick: () => go({ page: "rows", run: place.run }) }, "All")),
+    filters(place, facts),
     savedList(),
     el("details", null, el("summary", null, "Columns and language"),
       el("p", null, "Compare columns with numbers or quoted texts, and join comparisons with and, or, not and brackets: ", el("code", null, 'selector in ("random", "grid") and not correct and correct_full'), "; ", el("code", null, '"total" in target_text'), "; ", el("code", null, "ecr is None"), "."),
@@ -85,15 +88,28 @@ function table(found, place, run, runs) {
   const turn = (name) => () => go({ ...placeNow(), sort: name, down: place.sort === name && !place.down ? "1" : "", offset: "" });
   const docs = Object.fromEntries(runs[run].columns.map(({ name, doc }) => [name, doc]));
   const kinds = Object.fromEntries(runs[run].columns.map(({ name, kind }) => [name, kind]));
-  const columns = ["probe_id", ...found.columns.filter((name) => name !== "probe_id")];
+  const columns = found.columns.filter((name) => !BESIDE.includes(name));
   const numeric = (name) => found.rows.some((row) => typeof row[name] === "number");
   const head = columns.map((name) => el("th", { scope: "col", "aria-sort": sorted(name), class: numeric(name) ? "n" : null },
     el("button", { type: "button", title: docs[name] || null, onclick: turn(name) }, name)));
-  const body = found.rows.map((row) => el("tr", null, columns.map((name, i) => (i === 0
-    ? el("th", { scope: "row" }, el("a", { href: addressOf(caseOf(row, place, run)) }, row.probe_id))
-    : el("td", { class: numeric(name) ? "n" : row[name] === false && name === "correct" ? "wrong" : null, title: typeof row[name] === "string" ? row[name] : null }, cell(row[name], kinds[name]))))));
+  const first = ["probe_id", "question"].map((name) => el("th", { scope: "col", "aria-sort": sorted(name) },
+    el("button", { type: "button", title: docs[name] || null, onclick: turn(name) }, name)));
+  const body = found.rows.map((row) => el("tr", null, opening(row, place, run), asked(row),
+    columns.map((name) => el("td", { class: numeric(name) ? "n" : row[name] === false && name === "correct" ? "wrong" : null, title: typeof row[name] === "string" ? row[name] : null }, cell(row[name], kinds[name])))));
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rows" },
-    el("table", { class: "rows" }, el("thead", null, el("tr", null, head)), el("tbody", null, body)));
+    el("table", { class: "rows" }, el("thead", null, el("tr", null, first, head)), el("tbody", null, body)));
+}
+
+function opening(row, place, run) {
+  const picture = row.image_key ? imageAddress({ run, key: row.image_key, source: "thumbnail" }) : null;
+  return el("th", { scope: "row" }, el("a", { href: addressOf(caseOf(row, place, run)), title: row.probe_id },
+    picture ? el("img", { class: "thumbnail", src: picture, alt: "", loading: "lazy" }) : null, row.probe_id));
+}
+
+// What was asked, and below it what counts as right, or which text was asked about.
+function asked(row) {
+  const [words, text] = row.accepted ? ["accepted", row.accepted] : ["queried", row.target_text];
+  return el("td", { class: "asked", title: row.question || null }, row.question || "–", text ? el("span", null, `${words}: “${text}”`) : null);
 }
 
 // A row opens its probe; the list goes along, so that the next case is the next of it.

@@ -1,0 +1,125 @@
+"""A run as a notebook shows it, and the example notebook, whose cells are executed here.
+
+``python -m tests.unit.rows.test_notebook`` executes them and writes what they show into the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sightline.rows import load_run
+from sightline.rows.notebook import CASES, SIDE, telling_probes
+from tests.unit.report.fake_run import HOSTILE, make_run
+
+NOTEBOOK = Path(__file__).parents[3] / "examples" / "run-in-a-notebook.ipynb"
+PICTURE = re.compile(r"data:image/jpeg;base64,([^\"]+)")
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.cells: list[str] = []
+        self._in_cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._in_cell = tag in ("td", "th")
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.cells.append(data)
+
+
+def test_a_run_says_in_one_line_what_it_is(data: Path) -> None:
+    said = repr(load_run(data / "recorded_run"))
+    assert re.fullmatch(r"Run\('.*recorded_run': qwen3vl, 32 arms, 192 rows\)", said)
+
+
+def test_a_notebook_shows_arms_with_their_numbers_and_pictures_of_cases(tmp_path: Path) -> None:
+    arms = ("full", "target:0.3", "grid:0.3", "target:0.3+remove_evidence")
+    run = load_run(make_run(tmp_path / "run", images=8, arms=arms))
+    page = Page(run._repr_html_())
+    assert "script" not in page.tags
+    assert all(address.startswith("data:image/jpeg;base64,") for address in page.addresses)
+    plain = run.frame().query("intervention == 'none'")
+    for arm in arms[:3]:
+        line = page.cells[page.cells.index(arm) :]
+        assert f"{plain[plain['arm'] == arm]['correct'].mean():.3f}" in line[:8]
+    assert arms[3] not in page.cells, "what an intervention did is no result of an arm"
+    assert len(page.addresses) == CASES * 3
+    sizes = {Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).width for address in page.addresses}
+    assert sizes == {SIDE}
+
+
+def test_cases_in_which_arms_disagree_come_first_and_each_of_another_image(tmp_path: Path) -> None:
+    def edit(row: dict[str, Any]) -> None:
+        right = row["arm"] == "full" or row["image_id"] != "img0004"
+        row |= {"correct": right, "predicted": row["label"] if right else {"yes": "no", "no": "yes"}[row["label"]]}
+
+    run = load_run(make_run(tmp_path / "run", images=6, arms=("full", "grid:0.3"), edit_row=edit))
+    probes = telling_probes(run.frame())
+    assert probes[0].startswith("img0004")
+    assert len({probe.split(":")[0] for probe in probes}) == len(probes) == CASES
+
+
+def test_what_a_run_holds_never_becomes_markup(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run", images=3, manifest={"model": HOSTILE}))
+    assert "script" not in Page(run._repr_html_()).tags
+
+
+def executed() -> list[dict[str, Any]]:
+    """The cells of the notebook with what each shows: HTML or a picture where its last line has one, else words."""
+    cells: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {}
+    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+        body = ast.parse("".join(cell["source"])).body
+        last = body.pop() if isinstance(body[-1], ast.Expr) else None
+        exec(compile(ast.Module(body, []), str(NOTEBOOK), "exec"), names)
+        cell["outputs"] = []
+        if isinstance(last, ast.Expr):
+            shown = eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), names)
+            cell["outputs"] = [{"data": _shown(shown), "metadata": {}, "output_type": "display_data"}]
+    return cells
+
+
+def _shown(value: Any) -> dict[str, str]:
+    if isinstance(value, Image.Image):
+        sink = io.BytesIO()
+        value.save(sink, "JPEG", quality=60)
+        return {"image/jpeg": base64.b64encode(sink.getvalue()).decode()}
+    return {"text/html": value._repr_html_(), "text/plain": repr(value)}
+
+
+def test_the_example_notebook_shows_what_it_shows_when_it_is_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    monkeypatch.chdir(NOTEBOOK.parent)
+    for cell, again in zip(stored, executed(), strict=True):
+        if cell["cell_type"] != "code":
+            continue
+        (then,), (now,) = ([output["data"] for output in each["outputs"]] for each in (cell, again))
+        assert list(then) == list(now), "python -m tests.unit.rows.test_notebook writes it anew"
+        for kind in (kind for kind in then if kind.startswith("text/")):
+            assert PICTURE.sub("", then[kind]) == PICTURE.sub("", now[kind])
+
+
+if __name__ == "__main__":
+    import os
+
+    os.chdir(NOTEBOOK.parent)
+    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    notebook["cells"] = executed()
+    NOTEBOOK.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
