@@ -17,12 +17,15 @@ from sightline.errors import SightlineError
 from sightline.geometry.marks import NOT_FOUND, SWAPPED_FOR, RegionMark, marks_of, veil_of
 from sightline.report.cases import CHANGES, EVIDENCE, Case, mark_rows
 from sightline.rows.images import image_records
+from sightline.rows.reader import rows_at
 from sightline.rows.source import Audited, Source, masks_of
 from sightline.statistics.arm_rows import as_names
 from sightline.store.shard_files import unpack_cells, unpack_mask
 
 LARGEST_SIDE = 560
 JPEG_QUALITY = 62
+DRAWN = ("swapped_box", "text_hits")
+"""Columns that only pictures look at: where a wrong answer stands, which texts of a page were written."""
 
 
 def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> dict[str, Any]:
@@ -100,6 +103,10 @@ class _ShownRows:
         rows = mark_rows(audited, which=audited.frame["probe_id"].isin(list(probes)).to_numpy())
         rows = rows.set_index(as_names(rows["probe_id"])).drop(columns="probe_id")
         places = rows["row"].tolist()
+        drawn = [name for name in DRAWN if name in audited.run.columns]
+        if drawn and len(rows):
+            told = rows_at(audited.run, places, drawn)
+            rows = rows.assign(**{name: pd.Series(told.column(name).to_pylist(), rows.index, object) for name in drawn})
         masks = dict(zip(places, masks_of(audited, places), strict=True))
         keys = {str(key) for key in rows["image_key"].unique()}
         return cls(rows, audited.probes(probes), masks, image_records(audited.run, keys))
@@ -214,9 +221,8 @@ def _of_words(row: pd.Series[Any], probe: Mapping[str, Any]) -> dict[str, Any]:
         "change": str(row["change"]),
         "evidence": str(row["evidence"]),
         "confident": bool(row["confident"]),
-        "swapped_text": None if (text := _told(row, "swapped_text")) is None else str(text),
         "swapped_box": None if (box := _told(row, "swapped_box")) is None else [round(float(v), 6) for v in box],
-        "lost": _lost_texts(_told(row, "text_hits"), probe),
+        "lost": lost_texts(_told(row, "text_hits"), probe),
     }
 
 
@@ -226,7 +232,7 @@ def _told(row: pd.Series[Any], name: str) -> Any:
     return None if value is None or (np.ndim(value) == 0 and pd.isna(value)) else value
 
 
-def _lost_texts(hits: Any, probe: Mapping[str, Any]) -> list[list[float]] | None:
+def lost_texts(hits: Any, probe: Mapping[str, Any]) -> list[list[float]] | None:
     """Boxes of the texts that a transcription lacks; None where an answer is no transcription."""
     page = (probe.get("extra") or {}).get("page") or ()
     if hits is None or len(hits) != len(page):

@@ -136,7 +136,9 @@ class Plan:
             return f"{found}. With so few arms the law could not be tried on one that it was not fitted to."
         errors = [abs(each.error) for each in self.held]
         worst = max(self.held, key=lambda each: abs(each.error))
-        trust = "" if max(errors) <= TRUSTED else " The law does not hold well here: try the budget before relying on it."
+        trust = (
+            "" if max(errors) <= TRUSTED else " The law does not hold well here: try the budget before relying on it."
+        )
         return (
             f"{found}. On arms that it was not fitted to, the law is off by {share(float(np.mean(errors)))} of answers "
             f"on average and by {share(max(errors))} at most ({worst.name}: {share(worst.expected)} expected, "
@@ -265,9 +267,7 @@ def loss_rule(arm: str, full: str, margin: float) -> Rule:
     return Rule(text, Term("accuracy", arm), Term("accuracy", full), at_least=True, strict=False, bound=-margin)
 
 
-def _method(
-    audited: Audited, name: str, arms: Sequence[str], margin: float, draws: int, seed: int
-) -> MethodVerdict:
+def _method(audited: Audited, name: str, arms: Sequence[str], margin: float, draws: int, seed: int) -> MethodVerdict:
     frame = _frame(audited)
     full = next(own for own, shown in audited.shown_arms.items() if shown == audited.full)
     keeps = frame.groupby("arm")["keep"].mean()
@@ -276,8 +276,8 @@ def _method(
         for arm in arms
     }
     safe = [arm for arm in arms if found[arm].passed]
-    # What breaks first is seen at the largest budget that is not within the margin; where all are, at the smallest.
-    broken = next((arm for arm in arms if not found[arm].passed), arms[-1])
+    # What breaks first is seen at the largest budget below the safe ones at which anything rises at all.
+    breaks = (what_breaks(frame, arm, full) for arm in arms if arm not in safe or len(safe) == len(arms))
     arm = safe[-1] if safe else arms[0]
     outcome, decision, more = found[arm], "prune", 0
     if not safe:
@@ -291,7 +291,7 @@ def _method(
         arm,
         float(keeps[arm]),
         _says(arm, outcome, decision, float(keeps[arm]), more, len(arms)),
-        what_breaks(frame, broken, full),
+        next(filter(None, breaks), None),
         _saves(frame, arm, full, audited) if safe else "",
         tuple(_beside(frame, audited, arms, draws, seed)),
         more,
@@ -328,12 +328,12 @@ def _saves(frame: pd.DataFrame, arm: str, full: str, audited: Audited) -> str:
     if not all(map(math.isfinite, spent)) or min(spent) <= 0:
         return tokens
     device = audited.run.manifest.get("device")
-    return f"{tokens}; language model {spent[0]:.0f} instead of {spent[1]:.0f} ms a question, on this machine ({device})"
+    return (
+        f"{tokens}; language model {spent[0]:.0f} instead of {spent[1]:.0f} ms a question, on this machine ({device})"
+    )
 
 
-def _beside(
-    frame: pd.DataFrame, audited: Audited, arms: Sequence[str], draws: int, seed: int
-) -> Iterable[str]:
+def _beside(frame: pd.DataFrame, audited: Audited, arms: Sequence[str], draws: int, seed: int) -> Iterable[str]:
     """The arms of a method against the controls of their budgets, in right answers: first where they are no better."""
     better = []
     for arm in arms:
@@ -412,9 +412,14 @@ def _clearest(rows: pd.DataFrame) -> str:
 
 
 def plan_of(audited: Audited, margin: float) -> Plan:
-    """The law fitted to all arms that look at the page without being told where; refuses what cannot be fitted."""
+    """The law fitted to pages shown smaller, where two such budgets were run, else to all arms but oracles.
+
+    Refuses what cannot be fitted.
+    """
     rows = _frame(audited)
     rows = rows[rows["regime"].astype(str) != "oracle"]
+    shrunk = rows[rows["selector"].astype(str).isin(["full", "resize"])]
+    rows = shrunk if shrunk["arm"].nunique() > 2 else rows
     if "legibility" not in rows or rows["legibility"].isna().all():
         raise SightlineError("no answer says how large its text is: the rows have no legibility")
     pixels, right = rows["legibility"].to_numpy(float), rows["correct"].to_numpy(float)

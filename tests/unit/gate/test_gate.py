@@ -340,3 +340,14 @@ def test_what_holds_by_construction_is_decided_without_an_interval(run: Path) ->
         assert math.isnan(outcome.low)
         assert "by construction" in outcome.words
     assert "1.000–1.000" not in markdown([GatedRun("run", [coverage, budget])])
+
+
+def test_the_shipped_rules_are_about_every_method_and_leave_out_what_was_not_measured(run: Path) -> None:
+    outcomes, notes = run_gate(run, read_rules(Path("documents")), draws=200)
+    arms = {outcome.rule.left.arm for outcome in outcomes}
+    assert "target:0.3" in arms
+    assert not {arm for arm in arms if arm.startswith(("full", "random", "grid", "protected"))}
+    assert {outcome.rule.left.metric for outcome in outcomes} == {"accuracy", "unsupported", "hfpr"}
+    left_out = [note for note in notes if note.startswith("left out: ")]
+    assert any("swapped({method}) <= 0.01 (the rows have no column 'swapped')" in note for note in left_out)
+    assert any("swapped({method}, amount)" in note and "no questions of kind 'amount'" in note for note in left_out)

@@ -101,8 +101,8 @@ def test_the_overview_has_a_column_for_every_model_and_budget_and_full_no_rank(
     asked = [f"{model} at {budget}" for model in ("qwen", "llava") for budget in ("0.3", "0.5")]
     assert [column.title for column in table.columns][-4:] == asked
     panels = [panel.heading for panel in table.panels()]
-    assert panels[0] == "A. Box-free methods and controls"
-    assert "A. Box-free methods and controls · ranked in 2 of 4 columns" in panels
+    assert panels[0] == "Box-free methods and controls"
+    assert "Box-free methods and controls · ranked in 2 of 4 columns" in panels
     scope = next(line for line in record["overview"] if line["method"] == "scope")
     assert {rank["model"] for rank in scope["ranks"]} == {"llava"}
 

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from sightline.answering.scorers.spoken import OpenAnswer, Utterance
-from sightline.core.probe import Box, Probe
+from sightline.core.probe import TWIN, Box, Probe
 from sightline.core.row import Column
 from sightline.core.selection import Budget
 from sightline.geometry.coverage import RegionGeometry
@@ -107,12 +107,14 @@ def make_open_run(
     seed: int = 7,
     regions: bool = True,
     edit_row: Callable[[dict[str, Any]], None] = lambda row: None,
+    twins: bool = False,
     own: tuple[Column, ...] = OpenAnswer.columns,
 ) -> Path:
     """Writes a run folder of two questions on each of ``images`` pages and returns its path.
 
     ``regions=False`` takes the evidence away after the answers are made; ``edit_row`` may change any row before it is
-    written, and ``own`` are the columns that its rows hold of their answers.
+    written, and ``own`` are the columns that its rows hold of their answers. With ``twins`` every question is asked about
+    the twin of its page too.
     """
     rng = np.random.default_rng(seed)
     probes, jpegs = make_questions(images, rng)
@@ -123,6 +125,10 @@ def make_open_run(
     for arm in arms:
         each = zip(probes, luck, strict=True)
         rows = [_answered(arm, list(arms), probe, chance, cells, seed, regions) for probe, chance in each]
+        if twins:
+            rows += [
+                row | {"intervention": TWIN, "view": TWIN, "image_key": f"{row['image_key']}@{TWIN}"} for row in rows
+            ]
         for row in rows:
             edit_row(row)
         folder.write_rows(arm, 0, rows, own)

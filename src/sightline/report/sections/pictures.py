@@ -25,7 +25,6 @@ class AnswersSideBySide(SectionMaker):
     title = "Answers side by side"
     order = 48
     folded = False
-    reads = ("swapped_text", "swapped_box", "text_hits")
     lead = (
         "The image as the pruned prefix holds it, with what was said about it. Right answers without a cell of their "
         "evidence come first, then wrong ones the model was sure of, then answers other than Full's."
