@@ -58,8 +58,8 @@ SUBSTITUTIONS = (
 of images as the archive unpacks it."""
 QUICK = "--repeats 2 --warm-up 0 --share-process"
 LIMITS = (
-    (r"sightline probes build .*TextOCR_0\.1_val\.json", "--limit-images 4"),
-    (r"sightline probes build --profile artifact ", "--limit-images 4"),
+    (r"sightline probes build .*TextOCR_0\.1_val\.json", "--limit 4"),
+    (r"sightline probes build --profile artifact ", "--limit 4"),
     (r"sightline run .*assets/scenes/confirmation", "--limit 4"),
     (r"sightline demo\b", "--limit 4"),
     (r"sightline (report|gate|compare) ", "--draws 200"),
@@ -73,7 +73,7 @@ LIMITS = (
     (r"sightline bench repeated ", "--processes 1 --probes-per-process 4 --drop 1"),
     (r"sightline bench select ", "--repeats 1 --batch 1"),
     (r"sightline paper run ", "--limit 4 --draws 200"),
-    (r"sightline leaderboard ", "--pages 2 --method target --draws 100"),
+    (r"sightline leaderboard ", "--limit 2 --method target --draws 100"),
     (r"sightline run .*--arm policy:", "--image-option max_pixels=50176"),
     (r"sightline policy ", "--draws 200"),
     (r"python -m benchmarks\.scale_model", "--probes 20000 --gpus 4"),
@@ -99,7 +99,7 @@ class Prepared:
     """Command of the page -> Python that is executed before it."""
 
 
-BUILD = "sightline probes build --annotations TextOCR_0.1_val.json --images textocr --out probes.jsonl --limit-images 4"
+BUILD = "sightline probes build --annotations TextOCR_0.1_val.json --images textocr --out probes.jsonl --limit 4"
 RUN = "sightline run --probes probes.jsonl --images textocr --arm full --arm target:0.3 --arm random:0.3 --model"
 QWEN, LLAVA, INTERNVL = (
     "Qwen/Qwen3-VL-8B-Instruct", "llava-hf/llava-1.5-7b-hf", "OpenGVLab/InternVL3_5-8B-HF",
@@ -215,7 +215,7 @@ os.symlink("TextOCR_0.1_val.json", "annotations.json")
     ),
     "docs/places.md": Prepared((BUILD,), python=A_STORE),
     "docs/probes.md": Prepared(
-        between={"sightline probes verify probes.jsonl": CHANGE_A_LABEL},
+        between={"sightline verify probes.jsonl": CHANGE_A_LABEL},
         images=(
             "receipt.png",
             "funsd/images/form.png",
@@ -257,7 +257,7 @@ latency_table = lambda source: None
 """,
     ),
     "docs/add-a-backbone.md": Prepared((BUILD,)),
-    "docs/budgets.md": Prepared((BUILD.replace("--limit-images 4", "--limit-images 20"),)),
+    "docs/budgets.md": Prepared((BUILD.replace("--limit 4", "--limit 20"),)),
     "docs/runs.md": Prepared(
         (BUILD, BUILD.replace("probes.jsonl", "probes/textocr.jsonl"), f"{RUN} {QWEN} --out runs/first"),
         files={"my.py": A_METHOD},

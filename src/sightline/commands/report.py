@@ -232,7 +232,7 @@ def view(
     host: Annotated[
         str, typer.Option(help="Address to listen on. Any other than this machine's own is open to the network.")
     ] = "127.0.0.1",
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     bundle: Annotated[
         Path | None, typer.Option(help="Write a static site into this folder instead, which works from a file.")
     ] = None,
@@ -262,7 +262,7 @@ def view(
             page = write_bundle(answers, bundle, query, most)
             typer.echo(f"bundle: {page}")
             return
-        serve(viewer(answers), port, browser, host=host, say=typer.echo)
+        serve(viewer(answers), port, open_browser, host=host, say=typer.echo)
     finally:
         for run in viewed:
             run.intervals.stop()
