@@ -52,6 +52,7 @@ SUBSTITUTIONS = (
     (r"(bench sweep .*)--images 100 (.*)--execution compiled\b", r"\1--images 2 \2--execution eager"),
     (r"--n 144,576,2500\b", "--n 36,144"),
     (r"(paper run .*)--limit 20\b", r"\1--limit 4"),
+    (r"sightline demo --all\b", "sightline demo --limit 5"),
     (r"(show \S+) PROBE\b", r"\1 textocr-f0af1d791168279c:hard-small-pos"),
 )
 """(pattern, replacement) in commands: published shapes, batches and executions that are meant for a GPU, and the folder
@@ -61,7 +62,8 @@ LIMITS = (
     (r"sightline probes build .*TextOCR_0\.1_val\.json", "--limit 4"),
     (r"sightline probes build --profile artifact ", "--limit 4"),
     (r"sightline run .*assets/scenes/confirmation", "--limit 4"),
-    (r"sightline demo\b", "--limit 4"),
+    (r"sightline demo(?! --all)", "--limit 4"),
+    (r"sightline controls build text-replacement src/", "--limit 3 --screen none"),
     (r"sightline (report|gate|compare) ", "--draws 200"),
     (r"python -m lab scenes ", "--images 6"),
     (r"sightline run .*--probes scenes/open_", "--limit 3"),
@@ -280,6 +282,11 @@ NOT_EXECUTED = {
     ("README.md", "make demo"): "sets up an environment over the network; sightline demo itself is executed",
     ("README.md", "make test"): SUITE,
     ("README.md", "pip install ."): ONLINE,
+    (
+        "README.md",
+        "sightline audit ",
+    ): "reads a folder of scans by OCR for minutes; tests of the command do so in small",
+    ("README.md", "sightline view "): SERVES,
     ("CONTRIBUTING.md", "make demo"): "sets up an environment over the network; sightline demo itself is executed",
     ("CONTRIBUTING.md", "make test"): SUITE,
     ("CONTRIBUTING.md", "make test-slow"): SUITE,

@@ -145,9 +145,7 @@ class OpenDemo:
     """An arm without a cell of the answer is right all the same; None if there is no such answer."""
 
 
-def run_open_demo(
-    out: Path, *, limit: int | None = IMAGES, draws: int = 10_000, cases: int = 40
-) -> OpenDemo | None:
+def run_open_demo(out: Path, *, limit: int | None = IMAGES, draws: int = 10_000, cases: int = 40) -> OpenDemo | None:
     """Audits ``ARMS`` on the shipped open questions into ``out/open-run`` and writes report and pictures beside it.
 
     ``limit`` is that of ``run_demo``, but of all images ``MOST_OPEN_IMAGES`` are the most. None where no open questions are shipped.

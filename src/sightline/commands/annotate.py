@@ -146,7 +146,8 @@ def agreement(
     campaign: Annotated[
         Path,
         typer.Argument(
-            metavar="CAMPAIGN|FILE", help="Folder of 'sightline annotate new'; or a person's CSV or JSON lines by probe_id."
+            metavar="CAMPAIGN|FILE",
+            help="Folder of 'sightline annotate new'; or a person's CSV or JSON lines by probe_id.",
         ),
     ],
     other: Annotated[

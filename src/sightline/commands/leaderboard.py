@@ -51,7 +51,9 @@ def leaderboard(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=2, help="Only the first so many images.", show_default="all; in the demo 40, of open questions 50"),
+        typer.Option(
+            min=2, help="Only the first so many images.", show_default="all; in the demo 40, of open questions 50"
+        ),
     ] = None,
     rank_by: Annotated[
         str, typer.Option(help="Metric that ranks.", show_default="accuracy; of open questions score")
@@ -90,7 +92,9 @@ def leaderboard(
         )
     else:
         if open_questions:
-            raise SightlineError("--open-questions chooses among the questions of --demo; your own probes say what they ask")
+            raise SightlineError(
+                "--open-questions chooses among the questions of --demo; your own probes say what they ask"
+            )
         if not model or probes is None or images is None:
             raise SightlineError("name --model, --probes and --images, or take the shipped ones with --demo")
         models = named_models(model)
@@ -167,9 +171,7 @@ def _print(record: Record) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run and the report.")] = Path("sightline-demo"),
-    limit: Annotated[
-        int | None, typer.Option(min=2, help="Only the first so many images.", show_default="40")
-    ] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="Only the first so many images.", show_default="40")] = None,
     all_: Annotated[
         bool, typer.Option("--all", help="All 200 pages and 100 open questions, as in docs/reader.md: some minutes.")
     ] = False,
@@ -190,11 +192,13 @@ def demo(
         say(f"picture of an unsupported answer: {done.picture}")
     say(f"report: {done.report}\n")
     spoken = run_open_demo(out, limit=limit)
+    runs = [done.run]
     if spoken is not None:
         _say_spoken(spoken)
+        runs.append(spoken.run)
     say("\nnext:")
     say(f"  open {done.report} in a browser")
-    say(f"  sightline view {done.run.path}")
+    say(f"  sightline view {' '.join(str(run.path) for run in runs)}")
     say("  sightline doctor --model MODEL    # does your checkpoint work here? A folder or a hub id")
 
 

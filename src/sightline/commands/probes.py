@@ -73,8 +73,11 @@ def build(
     words: WordOptions,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="The annotations; several are shards of one data set. Or a hub id: org/name[:PART].",
-            show_default=False),
+        typer.Argument(
+            metavar="FILE",
+            help="The annotations; several are shards of one data set. Or a hub id: org/name[:PART].",
+            show_default=False,
+        ),
     ] = None,
     annotations: Annotated[
         Path | None,

@@ -68,5 +68,7 @@ def _part(name: str, shards: dict[str, list[str]], asked: str | None) -> str:
     by_split = ([part for part in shards if Path(part).name == split] for split in SPLITS)
     meant = list(shards) if len(shards) == 1 else next((parts for parts in by_split if parts), [])
     if len(meant) != 1:
-        raise SightlineError(f"the data set {name} has several parts: {known}; name one, {name}:{next(iter(shards))} say")
+        raise SightlineError(
+            f"the data set {name} has several parts: {known}; name one, {name}:{next(iter(shards))} say"
+        )
     return meant[0]

@@ -55,7 +55,8 @@ def test_the_demo_shows_answers_risk_evidence_and_what_is_unsupported():
 
 
 @pytest.mark.parametrize(
-    ("words", "limit"), [([], demo.IMAGES), (["--limit", "7"], 7), (["--all"], None), (["--all", "--limit", "7"], "refused")]
+    ("words", "limit"),
+    [([], demo.IMAGES), (["--limit", "7"], 7), (["--all"], None), (["--all", "--limit", "7"], "refused")],
 )
 def test_the_demo_takes_few_pages_unless_asked_and_ends_with_the_viewer(
     words: list[str], limit: int | str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -75,7 +75,13 @@ def test_what_cannot_be_had_is_said_in_a_line(asked: str, words: str, hub: list[
 
 @pytest.mark.parametrize(
     ("name", "is_one"),
-    [("lmms-lab/DocVQA", True), ("data/typo", False), ("data/words.csv", False), ("words", False), ("/org/name", False)],
+    [
+        ("lmms-lab/DocVQA", True),
+        ("data/typo", False),
+        ("data/words.csv", False),
+        ("words", False),
+        ("/org/name", False),
+    ],
 )
 def test_a_slip_is_not_looked_up(name: str, is_one: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()

@@ -97,7 +97,9 @@ def test_a_file_that_nobody_recognises_is_refused_with_the_known_formats(tmp_pat
 def test_a_table_with_other_columns_is_told_which_it_has_and_which_are_needed(line: str, tmp_path: Path) -> None:
     path = tmp_path / "questions.csv"
     path.write_text(f"{line}\n")
-    with pytest.raises(SightlineError, match=r"the columns file, prompt, label; questions need image, question and answers"):
+    with pytest.raises(
+        SightlineError, match=r"the columns file, prompt, label; questions need image, question and answers"
+    ):
         detect_format(path)
 
 
