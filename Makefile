@@ -37,7 +37,9 @@ lint: $(STAMP)-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Bytecode is kept even where the environment says otherwise: hundreds of test processes import the package. One heap
+# for all threads of a process: each of many short threads would keep one of its own, half a gigabyte in all.
+PYTEST := PYTHONDONTWRITEBYTECODE= MALLOC_ARENA_MAX=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # Types are checked beside the tests: alone they would keep one of two cores for two minutes.
 test: $(STAMP)-test

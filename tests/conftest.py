@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import collections
+import gc
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -11,7 +13,6 @@ from uuid import uuid4
 import pytest
 import torch
 
-from tests.clock import Clock
 from tests.kept_memory import give_back_memory, keep_freed_memory, peak_memory
 from tests.object_store import Store, serve
 
@@ -53,16 +54,57 @@ SLOW = (
     "integration/test_paper.py",
     "integration/test_resume.py",
     "integration/test_urls.py",
-    "lab/test_train.py",
+    "lab",
+    "unit/benchmarks/test_walk.py",
 )
-"""Files and folders that start many processes, browsers or servers, or train: ``make test-slow`` runs them."""
+"""What starts many processes, browsers or servers, traces them or tests the lab: ``make test-slow`` runs it."""
+
+
+def is_slow(path: Path) -> bool:
+    place = path.as_posix().removeprefix(f"{Path(__file__).parent.as_posix()}/")
+    return place.startswith(tuple(f"{name}/" for name in SLOW)) or place in SLOW
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without a test of the kind that is asked for are not even imported."""
+    asked = config.getoption("markexpr")
+    if asked == "not slow":
+        return True if is_slow(collection_path) else None
+    return True if asked == "slow" and collection_path.suffix == ".py" and not is_slow(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    slow = [Path(__file__).parent / name for name in SLOW]
+    slow = {path for path in {item.path for item in items} if is_slow(path)}
     for item in items:
-        if any(item.path == place or place in item.path.parents for place in slow):
+        if item.path in slow:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_configure() -> None:
+    keep_freed_memory()
+    gc.disable()  # what is imported and collected stays: searching it for garbage takes a quarter of the time
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()  # and no later search looks at it
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers take whole files, so that what a file's fixtures build is built by one of them, not by each.
+
+    In the order of their names, which puts the small ones of ``unit`` last: no worker waits long for the other.
+    """
+    from xdist.scheduler import LoadGroupScheduling
+
+    class FileScheduling(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            """Its group, if a test is marked with one; otherwise its file."""
+            return str(super()._split_scope(nodeid)).partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return FileScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def most_memory(config: pytest.Config) -> float:
@@ -71,7 +113,7 @@ def most_memory(config: pytest.Config) -> float:
     Of the slow ones two recorded runs, over pages of 802,816 pixels with every state of the vision tower kept, need
     more; how much is printed.
     """
-    return 3 * 2**30 if config.getoption("markexpr") == "not slow" else float("inf")
+    return 2 * 2**30 if config.getoption("markexpr") == "not slow" else float("inf")
 
 
 _peaks: dict[str, int] = {}
@@ -79,8 +121,8 @@ _peaks: dict[str, int] = {}
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    give_back_memory()
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    give_back_memory(nextitem is None or nextitem.path != item.path)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -91,6 +133,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A session whose processes grow too large fails, although all its tests pass."""
+    gc.unfreeze()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["peak"] = peak_memory()
         return
@@ -108,14 +151,12 @@ def golden_dir(config: pytest.Config, name: str) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
+def _swift() -> Iterator[None]:
     # Two test workers on two cores: one thread each is faster than two that fight, and results do not depend on it.
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _kept_memory() -> None:
-    keep_freed_memory()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda file: None)  # nothing here has to outlive a power failure
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -139,6 +180,21 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     from lab.stand_ins import write_stand_ins
 
     return write_stand_ins(tmp_path_factory.mktemp("stand-ins"))
+
+
+class Clock(threading.local):
+    """Takes the place of ``time.perf_counter``: what passes on it is what the test says has passed.
+
+    Every thread has its own: what a test lets pass on one does not end up in what another happens to be timing.
+    """
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
 
 
 @pytest.fixture

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import linecache
 import os
 import resource
 import sys
 from pathlib import Path
 
+import torch
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's ``mallopt``."""
+KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
+"""Compiled products of matrices that torch remembers, of 1,024 by default: 250 KiB for every shape that tests try."""
 GIB = 2**30
 
 
@@ -23,6 +28,7 @@ def keep_freed_memory() -> None:
     By default glibc maps every large tensor anew and unmaps it when it is freed, so that the kernel clears its pages
     each time. Runs of tiny models free such tensors all the time.
     """
+    os.environ.update(KERNELS)
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -35,12 +41,24 @@ _least = 0
 """Bytes of this process when memory was last given back."""
 
 
-def give_back_memory(grown: int = GIB // 4) -> None:
-    """What nothing refers to any more, if this process has ``grown`` by so many bytes since it last did."""
+def give_back_memory(file_is_done: bool) -> None:
+    """What nothing refers to any more: where the process has grown much since it last did, or is large after a file.
+
+    What outlives its file stays for long, mostly modules: no later search for garbage looks at it again.
+    """
     global _least
-    if sys.platform != "linux" or _size() <= max(_least, GIB // 2) + grown:
+    size = _size() if sys.platform == "linux" else 0
+    much = size > max(_least, GIB // 2) + GIB // 4 or (file_is_done and size > GIB + GIB // 4)
+    if much or file_is_done:
+        gc.collect()
+    if file_is_done:
+        gc.freeze()
+    if not much:
         return
-    gc.collect()
+    if file_is_done and "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+    # Lines of other people's modules, which tracebacks and compilers have looked at.
+    linecache.cache = {name: entry for name, entry in linecache.cache.items() if len(entry) == 1 or entry[1] is None}
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

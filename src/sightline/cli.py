@@ -24,6 +24,7 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 # ruff: noqa: E501 - a command is a line
 GROUPS = {
     "Start": {
+        "audit": "From a folder of documents to a verdict: may this model be pruned, how far, and what breaks first?",
         "demo": "Audit the shipped reader on the shipped scenes, yes/no and open questions: a minute on a CPU, no network.",
         "doctor": "Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.",
         "run": "Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.",
@@ -66,6 +67,7 @@ GROUPS = {
 COMMANDS = {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
 MODULES = {
     "leaderboard": {"demo": "demo", "leaderboard": "leaderboard"},
+    "audit": {"audit": "audit"},
     "run": {"run": "run"},
     "rows": {"rows": "rows", "verify": "verify", "compact": "compact", "show": "show", "masks": "masks"},
     "methods": {"selectors": "selectors", "backbones": "backbones", "list": "list_"},
@@ -143,7 +145,7 @@ def _options(
     """Options before the command."""
 
 
-RESUMED = ("run", "demo", "leaderboard")
+RESUMED = ("audit", "run", "demo", "leaderboard")
 """Commands that go on where they stopped."""
 INTERRUPTED, TERMINATED = 130, 143
 """Exit codes after Ctrl-C and SIGTERM, as shells expect them."""

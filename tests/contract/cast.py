@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from PIL import Image, ImageOps
@@ -96,7 +96,7 @@ def probe(name: str, question: str, target: str, regions: tuple[tuple[float, flo
     return Probe(name, f"{name}.jpg", name, question, "yes", target, target, regions)
 
 
-@cache
+@lru_cache(maxsize=2)  # tests of one model follow one another
 def stage(data: Path, model: str, dtype: str) -> Stage:
     return Stage(data, model, dtype)
 

@@ -104,13 +104,13 @@ def test_what_stands_in_is_spoken_of_by_a_page_or_by_what_pages_take_for_granted
     assert re.search(rf"(?<![\w/]){re.escape(name)}(?!\w)", pages + prepared), f"no page speaks of {name}"
 
 
-def test_what_stands_in_is_there() -> None:
+def test_what_stands_in_is_there_and_what_is_prepared_is_for_blocks_that_are() -> None:
     for source in {*LAID_OUT.values(), *OURS.values()}:
         assert (REPOSITORY / source).exists(), source
-
-
-def test_pages_that_are_prepared_have_blocks() -> None:
     assert set(PREPARED) <= {page for page in documented_pages() if executed_blocks(page)}
+    for page, prepared in PREPARED.items():
+        commands = {command.text for block in blocks_of(page) for command in block.commands}
+        assert set(prepared.between) <= commands, page
 
 
 def test_a_page_about_any_model_is_executed_with_all_three() -> None:
@@ -137,12 +137,6 @@ def all_commands() -> list[str]:
 @pytest.mark.parametrize("pattern", [pattern for pattern, _ in (*SUBSTITUTIONS, *LIMITS, *EXIT_CODES)])
 def test_what_is_substituted_or_limited_still_stands_on_a_page(pattern: str) -> None:
     assert any(re.search(pattern, command) for command in all_commands())
-
-
-def test_what_is_done_before_a_command_still_has_its_command() -> None:
-    for page, prepared in PREPARED.items():
-        commands = {command.text for block in blocks_of(page) for command in block.commands}
-        assert set(prepared.between) <= commands, page
 
 
 def test_a_command_is_left_out_on_the_page_that_lists_it_and_nowhere_else() -> None:

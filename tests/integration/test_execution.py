@@ -19,7 +19,7 @@ from sightline.backbones.base import Backbone
 from sightline.core.row import TIME_COLUMNS
 from sightline.selectors.grid import Grid
 from sightline.store import RunFolder
-from tests.clock import Clock
+from tests.conftest import Clock
 from tests.integration.conftest import TEN_ARMS
 from tests.scarce import Scarce
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -156,22 +155,22 @@ def toy_reader(request, tmp_path_factory):
     return folder
 
 
-def toy_run(model, out, probes, images, arms, **more):
+def scenes_audit(model, out, probes, images, arms, limit=3, **more):
+    """Of the first development scenes, with positions as both readers were trained."""
     scenes = asset("scenes", "development")
     config = AuditConfig(
         model=str(model),
-        probes=probes if probes.is_absolute() else scenes / probes,
+        probes=scenes / probes,
         images=scenes / images,
         out=out,
         arms=list(arms),
         matched_controls=False,
         dtype="float32",
         device="cpu",
-        limit=3,
+        limit=limit,
         **{"positions": "preserve", **more},
     )
-    audit(config)
-    return out
+    return audit(config)
 
 
 def test_card_of_a_reader_that_answers_open_questions(toy_reader, tmp_path):
@@ -179,14 +178,16 @@ def test_card_of_a_reader_that_answers_open_questions(toy_reader, tmp_path):
     found = read_probes(asset("scenes", "development") / "probes.jsonl").probes[:6]
     write_probes(control, mismatched_probes(found, {p.image_id: found[-1].image_id for p in found}, 101))
     runs = [
-        toy_run(toy_reader, tmp_path / "yes-no", Path("probes.jsonl"), "images", ARMS),
-        toy_run(toy_reader, tmp_path / "controls", control, "images", ["full"]),
-        toy_run(toy_reader, tmp_path / "open", Path("open_probes.jsonl"), "open_images", OPEN_ARMS, box_source="gt"),
-        toy_run(toy_reader, tmp_path / "wrong", Path("open_wrong_images.jsonl"), "open_images", ["full"]),
+        scenes_audit(toy_reader, tmp_path / "yes-no", "probes.jsonl", "images", ARMS).path,
+        scenes_audit(toy_reader, tmp_path / "controls", control, "images", ["full"]).path,
+        scenes_audit(
+            toy_reader, tmp_path / "open", "open_probes.jsonl", "open_images", OPEN_ARMS, box_source="gt"
+        ).path,
+        scenes_audit(toy_reader, tmp_path / "wrong", "open_wrong_images.jsonl", "open_images", ["full"]).path,
     ]
     with pytest.raises(SightlineError, match="--open-run and --open-controls"):
         write_card(toy_reader, runs[0], runs[1])
-    compact = toy_run(toy_reader, tmp_path / "compact", control, "images", ["full"], positions="compact")
+    compact = scenes_audit(toy_reader, tmp_path / "compact", control, "images", ["full"], positions="compact").path
     with pytest.raises(SightlineError, match=r"differ in --positions \(compact, preserve\)"):
         write_card(toy_reader, runs[0], compact, *runs[2:])
     card, curves = (path.read_text(encoding="utf-8") for path in write_card(toy_reader, *runs))
@@ -218,29 +219,11 @@ def folder(request):
     return asset(FORMS[request.param].folder)
 
 
-def audited(model, out, probes, images, arms, limit=IMAGES, **more):
-    scenes = asset("scenes", "development")
-    config = AuditConfig(
-        model=str(model),
-        probes=scenes / probes,
-        images=scenes / images,
-        out=out,
-        arms=arms,
-        matched_controls=False,
-        dtype="float32",
-        device="cpu",
-        limit=limit,
-        # As both were trained: a token that stays is where it was.
-        positions="preserve",
-        **more,
-    )
-    return audit(config).frame()
-
-
 @pytest.fixture(scope="module")
 def rows(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("reader") / "run"
-    return audited(folder, out, "probes.jsonl", "images", ["full", "target:0.3", "anti_evidence:0.3"])
+    arms = ["full", "target:0.3", "anti_evidence:0.3"]
+    return scenes_audit(folder, out, "probes.jsonl", "images", arms, IMAGES).frame()
 
 
 def test_answers_most_shipped_probes(rows):
@@ -258,7 +241,8 @@ def test_target_keeps_the_evidence(rows):
 
 def test_answers_most_open_questions_in_words_and_none_without_their_evidence(folder, tmp_path):
     arms = ["full", "anti_evidence:0.3"]
-    rows = audited(folder, tmp_path / "run", "open_probes.jsonl", "open_images", arms, OPEN_IMAGES, box_source="gt")
+    sizes = {"limit": OPEN_IMAGES, "box_source": "gt"}
+    rows = scenes_audit(folder, tmp_path / "run", "open_probes.jsonl", "open_images", arms, **sizes).frame()
     exact = rows.groupby("arm")["exact"].mean()
     assert len(rows) == 2 * 2 * OPEN_IMAGES
     assert exact["full"] >= OPEN_FLOOR[folder.name]

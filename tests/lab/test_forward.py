@@ -120,20 +120,8 @@ def test_the_class_token_is_the_one_that_the_stock_tower_pools(form, model, imag
 
 
 TARGETS = [
-    "Total",
-    "yes",
-    "no",
-    "text",
-    "image",
-    "user",
-    "assistant",
-    "$1,234.56",
-    "a@b.io",
-    "Café",
-    "exact",
-    '5"',
-    "Answer",
-]
+    "Total", "yes", "no", "text", "image", "user", "assistant", "$1,234.56", "a@b.io", "Café", "exact", '5"', "Answer",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

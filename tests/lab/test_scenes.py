@@ -91,10 +91,11 @@ def test_written_images_show_the_words(tmp_path):
         assert np.median(contrast) > 80
 
 
-def test_folder_that_cannot_be_made(tmp_path):
+@pytest.mark.parametrize("write", [write_scenes, write_open_set])
+def test_folder_that_cannot_be_made(write, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SightlineError, match="cannot write scenes"):
-        write_scenes("development", 1, tmp_path / "file")
+        write("development", 1, tmp_path / "file")
 
 
 SIZES = {"development": 90, "confirmation": 150}
@@ -146,12 +147,6 @@ def test_the_first_scenes_of_a_set_stay_the_same(tmp_path):
     alone = write_open_set("development", 1, tmp_path / "alone")
     assert len(alone.probes) == 2
     assert not (tmp_path / "alone" / "open_wrong_images.jsonl").exists()
-
-
-def test_open_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SightlineError, match="cannot write scenes"):
-        write_open_set("development", 1, tmp_path / "file")
 
 
 def test_the_card_names_every_word_that_the_splits_share():

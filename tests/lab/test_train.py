@@ -30,19 +30,8 @@ from sightline.errors import SightlineError
 
 def leg(out, progress, *more):
     flags = [
-        "--preset",
-        "toy",
-        "--batch",
-        "2",
-        "--workers",
-        "0",
-        "--eval-images",
-        "2",
-        "--reserve",
-        "0",
-        "--log-every",
-        "1",
-    ]
+        "--preset", "toy", "--batch", "2", "--workers", "0", "--eval-images", "2", "--reserve", "0", "--log-every", "1",
+    ]  # fmt: skip
     trainer = Trainer(parse(["--out", str(out), "--progress", progress, "--minutes", "0.12", *flags, *more]))
     trainer.run()
     return trainer

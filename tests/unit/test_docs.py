@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
-import inspect
-import os
 import re
 import subprocess
 import sys
@@ -35,14 +32,26 @@ from tests.warm_python import run_python
 DOCS = REPOSITORY / "docs"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _importable_pages() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        yield
+
+
 @pytest.fixture(scope="module")
 def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("generate")
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    return importlib.import_module("reference")
+
+
+@pytest.fixture(scope="module")
+def wording() -> ModuleType:
+    return importlib.import_module("wording")
 
 
 def test_generated_tables_are_current(generate: ModuleType, data: Path) -> None:
@@ -69,18 +78,6 @@ def test_the_table_of_signals_is_complete(generate: ModuleType) -> None:
 def test_every_published_method_names_its_paper(generate: ModuleType) -> None:
     without = {name for name in SELECTORS if not generate.reference(SELECTORS.get(name))}
     assert without == {"full", "masks"}
-
-
-def test_the_tutorial_runs_top_to_bottom() -> None:
-    """In a process of its own: it registers selectors."""
-    text = (DOCS / "write-a-selector.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 6
-    script = "\n".join(blocks) + "\nprint('read to the end')"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = run_python(["-c", script], env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "read to the end"
 
 
 def test_the_commands_of_the_tutorial_exist() -> None:
@@ -141,7 +138,7 @@ YES_NO, OPEN = CARD.split("## Held-out figures")[1:3]
 
 
 def column(table: str, number: int) -> dict[str, str]:
-    """The values of a Markdown table, without their intervals, by what its first column names; of equal names the first."""
+    """Values of a Markdown table without intervals, by what its first column names; of equal names the first."""
     cells = (line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `"))
     found = [(row[0].strip(" `"), row[number].split()[0]) for row in cells if len(row) > number and row[number].strip()]
     return dict(reversed(found))
@@ -203,34 +200,23 @@ TEXT = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
 CODE = "\n".join(re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE))
 
 
-@pytest.fixture(scope="module")
-def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the page names, after its code has run there."""
-    folder = tmp_path_factory.mktemp("python-page")
-    (folder / "checkpoint").symlink_to(data / "tiny" / "qwen3vl")
-    (folder / "images").symlink_to(data / "mini_textocr")
-    (folder / "annotations.json").symlink_to(data / "mini_textocr" / "TextOCR_mini_val.json")
-    (folder / "probes.jsonl").symlink_to(data / "recorded_run" / "probes.jsonl")
-    done = run_python(["-c", CODE + "\nprint('read to the end')"], cwd=folder)
+def test_its_code_runs_and_its_command_writes_the_same_picture(data: Path, tmp_path: Path) -> None:
+    mini = data / "mini_textocr"
+    (tmp_path / "checkpoint").symlink_to(data / "tiny" / "qwen3vl")
+    (tmp_path / "images").symlink_to(mini)
+    (tmp_path / "annotations.json").symlink_to(mini / "TextOCR_mini_val.json")
+    (tmp_path / "probes.jsonl").symlink_to(data / "recorded_run" / "probes.jsonl")
+    done = run_python(["-c", CODE + "\nprint('read to the end')"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("read to the end")
-    return folder
-
-
-def test_its_code_runs_top_to_bottom(place: Path) -> None:
-    assert (place / "runs" / "first" / "run.json").is_file()
-    assert (place / "picture.png").is_file()
-
-
-def test_its_command_writes_the_same_picture(place: Path) -> None:
+    picture = tmp_path / "picture.png"
+    before = picture.read_bytes()
+    picture.unlink()
     (line,) = re.findall(r"^    (sightline show .*)$", TEXT, re.MULTILINE)
-    probe = sightline.load_run(place / "runs" / "first").probes[0]["id"]
-    before = (place / "picture.png").read_bytes()
-    (place / "picture.png").unlink()
-    words = line.replace("PROBE", probe).split()[1:]
-    done = run_python(["-m", "sightline", *words], cwd=place)
+    probe = sightline.load_run(tmp_path / "runs" / "first").probes[0]["id"]
+    done = run_python(["-m", "sightline", *line.replace("PROBE", probe).split()[1:]], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (place / "picture.png").read_bytes() == before
+    assert picture.read_bytes() == before
 
 
 OF_FILES = ("rows_of", "pieces", "owner", "image_pieces", "finished_shards")
@@ -262,18 +248,6 @@ def test_every_line_of_the_table_has_a_proof() -> None:
 def test_a_proof_exists(file: str, name: str) -> None:
     tree = ast.parse((REPOSITORY / file).read_text(encoding="utf-8"))
     assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-
-
-@pytest.fixture(scope="module")
-def reference() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        yield importlib.import_module("reference")
-
-
-@pytest.fixture(scope="module")
-def wording(reference: ModuleType) -> ModuleType:
-    return importlib.import_module("wording")
 
 
 def page(name: str) -> str:
@@ -379,17 +353,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--config-file",
-        str(config),
-        "--site-dir",
-        str(site),
-    ]
+    files = ["--config-file", str(config), "--site-dir", str(site)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", *files]
     return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=False)
 
 

@@ -6,9 +6,11 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from benchmarks import walk
 
 from tests.conftest import REPOSITORY
 
@@ -32,11 +34,16 @@ def units() -> list[str]:
     return sorted(name for name in found if name not in ("__init__", "__pycache__", "assets"))
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def imports(unit: str) -> Iterator[tuple[Path, str]]:
     """Every import of another unit: at the top of a module, inside a function, or for the type checker alone."""
     files = [SOURCE / f"{unit}.py"] if (SOURCE / f"{unit}.py").is_file() else sorted((SOURCE / unit).rglob("*.py"))
     for file in files:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(file)):
             modules: list[str] = []
             if isinstance(node, ast.ImportFrom) and node.module:
                 modules = [node.module]
@@ -65,6 +72,10 @@ def test_imports_point_downwards(unit: str) -> None:
     assert not upward
 
 
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    assert walk.cycles(walk.imports()) == []
+
+
 def test_the_check_would_notice_an_upward_import() -> None:
     assert LEVEL["auditing"] > LEVEL["answering"] > LEVEL["core"]
     assert ("core") in {other for _, other in imports("answering")}
@@ -72,7 +83,7 @@ def test_the_check_would_notice_an_upward_import() -> None:
 
 def classes() -> Iterator[str]:
     for file in SOURCE.rglob("*.py"):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in parsed(file).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield node.name
 

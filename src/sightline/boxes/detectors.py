@@ -105,8 +105,8 @@ class RapidOcr:
 
     @classmethod
     def require(cls) -> str:
-        version = _version("rapidocr", "pip install 'sightline[ocr]'")
-        _version("onnxruntime", "pip install 'sightline[ocr]'")
+        version = _version("rapidocr", "pip install rapidocr onnxruntime")
+        _version("onnxruntime", "pip install onnxruntime")
         found = importlib.util.find_spec("rapidocr")
         models = Path(cast(str, cast(Any, found).origin)).parent / "models"
         if not any(models.glob("*det*.onnx")) or not any(models.glob("*rec*.onnx")):

@@ -62,7 +62,7 @@ def asset(*parts: str) -> Path:
 def run_demo(out: Path, *, limit: int | None = IMAGES, draws: int = 10_000, cases: int = 40) -> Demo:
     """Audits ``ARMS`` into ``out/run`` (or resumes there) and writes ``out/report.html`` and one picture.
 
-    ``limit`` audits only the first so many images; None audits all, and any other than ``IMAGES`` has a folder of its own.
+    ``limit`` audits only the first so many images, None all; any other than ``IMAGES`` has a folder of its own.
     """
     from sightline.statistics.metrics import metrics_shown_in
     from sightline.statistics.summaries import arm_summary
@@ -80,7 +80,7 @@ def run_demo(out: Path, *, limit: int | None = IMAGES, draws: int = 10_000, case
 
 
 def audit_pages(out: Path, arms: Sequence[str], limit: int | None, most: int | None = None, **settings: Any) -> Run:
-    """The shipped reader on shipped pages, into ``out`` or, of another number of images than usual, a folder that says so.
+    """The shipped reader on shipped pages, into ``out`` or, where not as many as usual, a folder that says so.
 
     Without a ``limit`` it is ``most`` of them, where that is not all.
     """
@@ -148,7 +148,7 @@ class OpenDemo:
 def run_open_demo(out: Path, *, limit: int | None = IMAGES, draws: int = 10_000, cases: int = 40) -> OpenDemo | None:
     """Audits ``ARMS`` on the shipped open questions into ``out/open-run`` and writes report and pictures beside it.
 
-    ``limit`` is that of ``run_demo``, but of all images ``MOST_OPEN_IMAGES`` are the most. None where no open questions are shipped.
+    ``limit`` as in ``run_demo``, but all are ``MOST_OPEN_IMAGES``. None is returned where no open questions are shipped.
     """
     from sightline.report.build import build_report
     from sightline.statistics.summaries import arm_summary

@@ -108,6 +108,17 @@ def build(
     ] = True,
     layout: LayoutOption = None,
     image_prefix: OutPrefixOption = "",
+    ocr: Annotated[
+        str | None,
+        typer.Option(
+            help="FILE are plain documents, images and PDFs or folders of them: read them by this text detector "
+            "(rapidocr) and ask about their fields.",
+            show_default=False,
+        ),
+    ] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="With --ocr: ask these instead (image, question, answers).", show_default=False)
+    ] = None,
 ) -> None:
     """Build hard pairs: per image one small word that is there, and a near miss of it that is not.
 
@@ -120,6 +131,9 @@ def build(
     from sightline.probes.annotations import check_image_sizes
     from sightline.probes.probe_file import read_image_ids
 
+    if ocr is not None:
+        _ask_documents(_given_files(files, annotations), out, ocr, questions, limit, words.seed)
+        return
     rules = HardPairRules(
         **words.model_dump(exclude={"version"}),
         version=words.version or ("strict-v3" if reading.lines else "confirmation-v2"),
@@ -174,6 +188,24 @@ def build(
     if said.shortage:
         _say("no candidate", said.shortage)
     _say("wrote", str(out))
+    _say("digest", written.digest)
+
+
+def _ask_documents(
+    documents: list[Path], out: Path, ocr: str, questions: Path | None, limit: int | None, seed: int
+) -> None:
+    """Questions about the fields of plain documents; pages that had to be made stand beside the probe file."""
+    from sightline.documents.build import build_document_probes
+    from sightline.probes import write_probes
+
+    built = build_document_probes(
+        documents, out.parent, questions=questions, ocr=ocr, limit_pages=limit or None, seed=seed
+    )
+    for line in built.lines:
+        say(line)
+    _say("images", str(built.root))
+    written = write_probes(out, built.probes, construction=built.construction)
+    _say("wrote", f"{out}, {built.pages_file}")
     _say("digest", written.digest)
 
 

@@ -82,6 +82,9 @@ def report(
         typer.Option(help="Report on these probes alone: one probe id per line, or what 'annotate sign-off' wrote."),
     ] = None,
     as_one: AsOneOption = False,
+    margin: Annotated[
+        float, typer.Option(min=0, max=1, help="The loss of right answers that the verdict accepts.")
+    ] = 0.02,
     cases: CasesOption = 60,
     *,
     reading: ReadingOptions,
@@ -98,6 +101,7 @@ def report(
             references=reference or (),
             costs=cost or (),
             only=only,
+            margin=margin,
             cases=cases,
             progress=progress,
             **reading.arguments(),
@@ -137,7 +141,13 @@ def gate(
             "'sightline list metrics' has all metrics. Repeatable."
         ),
     ] = None,
-    rules: Annotated[Path | None, typer.Option(help="File with one rule per line; # begins a comment.")] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with one rule per line; # begins a comment. 'documents' is a shipped one: sensible limits for "
+            "every pruning method of a run."
+        ),
+    ] = None,
     least_n: Annotated[
         int, typer.Option(min=1, help="Refuse a rule whose metric concerns fewer probes than this.")
     ] = 50,
@@ -232,7 +242,7 @@ def view(
     host: Annotated[
         str, typer.Option(help="Address to listen on. Any other than this machine's own is open to the network.")
     ] = "127.0.0.1",
-    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     bundle: Annotated[
         Path | None, typer.Option(help="Write a static site into this folder instead, which works from a file.")
     ] = None,
@@ -262,7 +272,7 @@ def view(
             page = write_bundle(answers, bundle, query, most)
             typer.echo(f"bundle: {page}")
             return
-        serve(viewer(answers), port, open_browser, host=host, say=typer.echo)
+        serve(viewer(answers), port, browser, host=host, say=typer.echo)
     finally:
         for run in viewed:
             run.intervals.stop()

@@ -20,30 +20,29 @@ from PIL import Image, ImageDraw, ImageFilter
 from scipy.ndimage import maximum_filter, minimum_filter
 
 from sightline.controls.text_replacement import Pixels, can_draw, font_files, load_font, outer_pixels
-from sightline.core.probe import Box, Probe
-
-TWIN = "twin"
-"""The view of a probe about the twin of its page."""
+from sightline.core.probe import TWIN, Box, Probe
 
 CONSONANTS, VOWELS = "bcdfghklmnprstvz", "aeiou"
 _RUNS = re.compile(r"[^\W\d_]+|\d")
+_WORD = re.compile(r"\w(?:\S*\w)?")
 SCALE = 4
 PageTexts = Sequence[tuple[str, Box]]
 
 
 class Renaming:
-    """Texts of one page -> texts of its twin. The same word becomes the same word wherever it stands on the page."""
+    """Texts of one page -> texts of its twin. The same word becomes the same word wherever it stands on the page.
+
+    A word is what stands between blanks, without marks around it: the amount of "$8.87" is that of "8.87".
+    """
 
     def __init__(self, seed: str, kept: Collection[str] = ()) -> None:
         self._random = random.Random(sha256(seed.encode()).digest())
-        self._known = {_folded(text): _folded(text) for text in kept}
+        self._known = {_folded(word): _folded(word) for text in kept for word in _WORD.findall(text)}
         self._used = set(self._known)
 
     def __call__(self, text: str) -> str:
         """The twin's text: as long, capital letters and marks where they were."""
-        if _folded(text) in self._known and self._known[_folded(text)] == _folded(text):
-            return text
-        return " ".join(self._word(word) for word in text.split(" "))
+        return _WORD.sub(lambda match: self._word(match[0]), text)
 
     def _word(self, word: str) -> str:
         key = _folded(word)

@@ -14,6 +14,8 @@ Label = Literal["yes", "no", "open"]
 """``open``: the answer is a text, one of the probe's ``answers``."""
 
 ORIGINAL = "orig"
+TWIN = "twin"
+"""The view of a probe about the twin of its page, where nothing can be guessed."""
 """The view of a probe about its image as it is."""
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -153,7 +154,8 @@ class Table:
 
     def panels(self) -> list[Panel]:
         """The rows under their headings."""
-        headings = [str(heading) for heading in self.frame[self.panel]] if self.panel else [""] * len(self.frame)
+        named = self.frame[self.panel] if self.panel else [""] * len(self.frame)
+        headings = [unlettered(str(heading)) for heading in named]
         keys = list(self.frame[list(self.repeated)].itertuples(index=False, name=None)) if self.repeated else []
         found: dict[str, Panel] = {heading: Panel(heading, []) for heading in headings or [""]}
         for i, (heading, row) in enumerate(zip(headings, self.cells(), strict=True)):
@@ -253,6 +255,11 @@ class Table:
         folder.mkdir(parents=True, exist_ok=True)
         for suffix, text in (("csv", self.csv(runs)), ("md", self.markdown()), ("tex", self.latex())):
             write_whole(folder / f"{self.name}.{suffix}", text.encode())
+
+
+def unlettered(heading: str) -> str:
+    """A panel's heading as people read it: without the letter that orders panels in records and files."""
+    return re.sub(r"(^| · )[A-Z]\. ", r"\1", heading)
 
 
 def markdown_rows(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -52,6 +52,7 @@ def build_document_probes(
     fields_per_page: int = 6,
     seed: int = 17,
     limit_pages: int | None = None,
+    gather: bool = False,
     cache: Path | None = None,
     workers: int | None = None,
 ) -> DocumentProbes:
@@ -65,12 +66,13 @@ def build_document_probes(
     ocr, second: text detectors that read; the second is ``auto`` (Tesseract where it is installed), a name, or None.
     fields_per_page: so many at most, spread over their kinds; 0 for all.
     limit_pages: only so many first pages.
+    gather: all pages stand below ``out``, not where they are.
     cache: where readings are remembered, by the digest of the image.
     """
     check_wording(wording)
     rules = QuestionRules(wording, fields_per_page, seed)
     other = second_engine() if second == "auto" else second
-    found = find_pages(documents, out / PAGES_FOLDER, limit=limit_pages)
+    found = find_pages(documents, out / PAGES_FOLDER, limit=limit_pages, gather=gather)
     names = [page.image for page in found.pages]
     readings = read_pages(found.root, names, first=ocr, second=other, cache=cache, workers=workers)
     made, refused, unasked = _questions(found, readings, questions, rules)

@@ -59,7 +59,7 @@ def find_fields(page: PageReading) -> FoundFields:
     """The fields of a page from top to bottom, and why others are none."""
     layout = Layout(page)
     refused: Counter[str] = Counter()
-    found = [*_labelled(layout, refused), *_cells(layout, refused)]
+    found = [*_labelled(layout, refused), *_cells(layout, refused), *_items(layout)]
     kept: list[DocumentField] = []
     values = Counter((folded(field.label), folded(field.row)) for field in found)
     for field in found:
@@ -283,6 +283,20 @@ def _under(layout: Layout, line: PageLine, kind: str) -> tuple[str, PageLine, Pa
     if value is None or (len(column) > 1 and kind not in (TEXT, "name") and _value(column[1], kind)):
         return None
     return kind, *value
+
+
+def _items(layout: Layout) -> Iterator[DocumentField]:
+    """Rows of two texts, words and an amount: what an item costs, whatever it is called."""
+    for row in layout.rows():
+        if len(row) != 2 or any(line.reason for line in row):
+            continue
+        bare, value = row[0].text.strip(LABEL_MARKS), _value(row[1], "amount")
+        words = sum(sign.isalpha() for sign in bare)
+        if value is None or words < 3 or len(bare) > LONGEST_LABEL or not _is_label(bare) or known_label(bare):
+            continue
+        start = row[0].text.index(bare)
+        label = part(row[0], start, start + len(bare))
+        yield DocumentField("amount", bare, label.box, value[0].text, value[0].box, RIGHT, whole=value[1].text)
 
 
 # Tables: a row of heads, and rows below it whose texts stand under them.

@@ -77,11 +77,16 @@ class FoundPages:
 
 
 def find_pages(
-    documents: str | Path | Sequence[str | Path], folder: Path | None = None, *, limit: int | None = None
+    documents: str | Path | Sequence[str | Path],
+    folder: Path | None = None,
+    *,
+    limit: int | None = None,
+    gather: bool = False,
 ) -> FoundPages:
     """The pages of a folder (all below it), a file, or a list of both; the first ``limit`` of them.
 
-    ``folder`` is where converted pages are written; by default the cache. A file that cannot be used is named in the
+    ``folder`` is where converted pages are written; by default the cache. ``gather``: all pages stand there, linked
+    where they need nothing, so that something can be put beside them. A file that cannot be used is named in the
     result, and the others go on; nothing usable at all is an error.
     """
     given = [Path(documents)] if isinstance(documents, str | Path) else [Path(each) for each in documents]
@@ -95,7 +100,7 @@ def find_pages(
             opened.append(_source(file, check_image_name(name)))
         except SightlineError as problem:
             problems.append((name, str(problem)))
-    in_place = not any(source.makes for source in opened)
+    in_place = not gather and not any(source.makes for source in opened)
     pages: list[DocumentPage] = []
     with Progress("rendering pages", sum(max(1, len(source.makes)) for source in opened), "pages") as bar:
         for source in opened:

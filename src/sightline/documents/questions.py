@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
+from sightline.answering.field_outcomes import DOCUMENTS
 from sightline.core.probe import Box, Probe
 from sightline.documents.fields import BELOW, RIGHT, DocumentField, Layout, find_fields
 from sightline.documents.pages import DocumentPage
@@ -62,11 +63,11 @@ def page_probes(page: DocumentPage, reading: PageReading, rules: QuestionRules) 
 
 
 def _spread(fields: Sequence[DocumentField], most: int, rng: random.Random) -> list[DocumentField]:
-    """One of each kind in turn, values that stand nowhere else first, until there are enough."""
+    """One of each kind in turn until there are enough; values that stand nowhere else first, then short labels."""
     waiting = {kind: [field for field in fields if field.kind == kind] for kind in KINDS}
     for group in waiting.values():
         rng.shuffle(group)
-        group.sort(key=lambda field: field.elsewhere > 0)
+        group.sort(key=lambda field: (field.elsewhere > 0, len(field.label.split())))
     chosen: list[DocumentField] = []
     while len(chosen) < most and any(waiting.values()):
         chosen += [group.pop(0) for group in waiting.values() if group][: most - len(chosen)]
@@ -143,7 +144,7 @@ class _Page:
             kind=field.kind,
             answers=answers,
             roles=tuple(role for _, role in regions),
-            task="qa",
+            task=DOCUMENTS,
             decoy=other_value(self.reading, field.kind, answers, self.rng) or next(iter(self.changed(field.value)), ""),
             extra=self.extra(field),
         )
@@ -284,7 +285,8 @@ def asked_probes(
         decoy = probe.decoy or other_value(readings[page.image], guessed, probe.answers, rng)
         extra = {**probe.extra, **page_extra(page, readings[page.image])}
         kind = guessed if probe.kind in ("", probe.task) else probe.kind
-        found.append(replace(probe, kind=kind, decoy=decoy, extra=extra))
+        task = DOCUMENTS if probe.task in ("", "qa") else probe.task
+        found.append(replace(probe, task=task, kind=kind, decoy=decoy, extra=extra))
     return found, lines
 
 

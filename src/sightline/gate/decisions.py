@@ -20,7 +20,7 @@ import pandas as pd
 
 from sightline.core.table import format_range, format_value
 from sightline.errors import SightlineError
-from sightline.gate.rules import EXAMPLE, Rule, Verdict, decide_interval, parse_rule
+from sightline.gate.rules import EVERY_METHOD, EXAMPLE, REFERENCE, Rule, Verdict, decide_interval, parse_rule
 from sightline.places import Place
 from sightline.rows.run import Run, load_run
 from sightline.rows.source import read_source
@@ -28,7 +28,7 @@ from sightline.rows.usable import oracle_words
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
-from sightline.statistics.metrics import METRICS, POPULATIONS, Metric
+from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, why_not
 from sightline.statistics.paired import image_differences, image_shares, images_needed, images_to_bound
 from sightline.statistics.summaries import (
     LEAST_IMAGES,
@@ -62,6 +62,8 @@ class Outcome:
     n: int
     """Probes that the metric concerns; of a difference, in the arm that has fewer of them."""
     words: str
+    images_needed: int = 0
+    """About how many images would decide what is undecided; 0 where that cannot be said."""
 
     @property
     def passed(self) -> bool:
@@ -149,11 +151,17 @@ def run_gate(
     A rule whose metric concerns fewer than ``least_n`` probes is refused, and so is every rule on an unfinished run
     unless ``allow_partial``.
     """
-    parsed = [parse_rule(text) for text in rules]
-    if not parsed:
+    texts = list(rules)
+    if not texts:
         raise SightlineError(f"the gate has no rule; {EXAMPLE.replace('write', 'add --rule,')}")
+    templates = [text for text in texts if EVERY_METHOD in text or REFERENCE in text]
+    parsed = [parse_rule(text) for text in texts if text not in templates]
     source = read_source([run], developments=developments, threshold=threshold)
     audited = source.runs[0]
+    filled, left_out = fill_rules(templates, audited.frame)
+    parsed += filled
+    if not parsed:
+        raise SightlineError(f"no rule is about what {audited.run.path} has measured: {'; '.join(left_out)}")
     for rule in parsed:
         for term in rule.terms:
             _check_arm(term.arm, audited.frame, audited.run.arms)
@@ -169,7 +177,47 @@ def run_gate(
     ranked = any(METRICS[rule.left.metric].form == "auroc" for rule in parsed)
     largest = int(audited.frame["arm"].value_counts().max())
     fewer = [words] if ranked and (words := ranked_words(largest, draws)) else []
-    return outcomes, [*source.notes, *fewer, *oracle_notes(named, audited.frame)]
+    return outcomes, [*source.notes, *fewer, *left_out, *oracle_notes(named, audited.frame)]
+
+
+def fill_rules(templates: Sequence[str], frame: pd.DataFrame) -> tuple[list[Rule], list[str]]:
+    """Rules with each method of a run in the place of ``{method}``, and a line for each that the run cannot decide.
+
+    Methods are the pruned arms that are neither controls nor oracles.
+    """
+    told = frame[["arm", "selector", "regime"]].drop_duplicates("arm").astype(str)
+    keep = frame.groupby(frame["arm"].astype(str))["keep"].mean()
+    told = told[(told["selector"] == "full") | (told["arm"].map(keep) < 1.0)]
+    full = told.loc[told["selector"] == "full", "arm"]
+    methods = told.loc[~told["regime"].isin(["full", "box-free control", "oracle"]), "arm"]
+    kinds = set(frame["kind"].dropna().astype(str))
+    found: list[Rule] = []
+    left_out: list[str] = []
+    for text in templates:
+        if full.empty and REFERENCE in text:
+            left_out.append(f"left out: {text} (the run has no full arm)")
+            continue
+        own = [parse_rule(text.replace(REFERENCE, next(iter(full), "")).replace(EVERY_METHOD, arm)) for arm in methods]
+        if own and own[0].left.kind and own[0].left.kind not in kinds:
+            left_out.append(f"left out: {text} (no questions of kind '{own[0].left.kind}')")
+            continue
+        lacking = [_lacking(rule, frame) for rule in own]
+        found += [rule for rule, reason in zip(own, lacking, strict=True) if not reason]
+        if reasons := list(dict.fromkeys(filter(None, lacking))):
+            left_out.append(f"left out: {text} ({'; '.join(reasons)})")
+    if templates and methods.empty:
+        left_out = ["rules about {method} are left out: the run has no pruned arm that is neither control nor oracle"]
+    return found, left_out
+
+
+def _lacking(rule: Rule, frame: pd.DataFrame) -> str:
+    """Why the rows of a rule's arms cannot have its metric; "" where they can."""
+    of_kind = frame[frame["kind"] == rule.left.kind] if rule.left.kind else frame
+    try:
+        reasons = (why_not(METRICS[t.metric], arm_rows(of_kind[of_kind["arm"] == t.arm])) for t in rule.terms)
+        return next(filter(None, reasons), "")
+    except SightlineError as error:
+        return str(error)
 
 
 def _of_silent(outcome: Outcome, nothing: str) -> Outcome:
@@ -251,7 +299,9 @@ def decide_rule(
     if certain:
         words += "; it holds by construction, which no image could change"
     elif verdict == "undecided":
-        words += f": more images would decide{_how_many(rule, frame, value, few_differ)}"
+        needed, there = images_to_decide(rule, frame, value, few_differ)
+        words += f": more images would decide{f', about {needed} instead of {there}' if needed else ''}"
+        return Outcome(rule, verdict, value, low, high, n, words, needed)
     return Outcome(rule, verdict, value, low, high, n, words)
 
 
@@ -271,8 +321,11 @@ def _words(rule: Rule, verdict: Decision, low: float, high: float) -> str:
     }[verdict]
 
 
-def _how_many(rule: Rule, frame: pd.DataFrame, value: float, few_differ: bool) -> str:
-    """How many images would probably decide the rule if value and spread stay what they are; "" where none would."""
+def images_to_decide(rule: Rule, frame: pd.DataFrame, value: float, few_differ: bool) -> tuple[int, int]:
+    """How many images would probably decide the rule if value and spread stay what they are, and how many there are.
+
+    The first is 0 where no number that anybody will collect would.
+    """
     metric = METRICS[rule.left.metric]
     left, *others = (arm_rows(frame[frame["arm"] == term.arm]) for term in rule.terms)
     # The bound that is to be told from the value; of two, the nearer one.
@@ -286,8 +339,8 @@ def _how_many(rule: Rule, frame: pd.DataFrame, value: float, few_differ: bool) -
         else:
             needed = images_needed(image_differences(left, others[0], metric), value - bound, level=level)
     except SightlineError:
-        return ""
-    return f", about {needed} instead of {left.n_images}" if needed < MOST_IMAGES else ""
+        return 0, left.n_images
+    return needed if needed < MOST_IMAGES else 0, left.n_images
 
 
 def _shares(metric: Metric, left: ArmRows, right: ArmRows | None = None) -> ImageShares:

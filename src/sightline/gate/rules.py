@@ -30,6 +30,10 @@ _NUMBER = re.compile(r"^[-+−]?[\d.]+(?:[eE][-+]?\d+)?$")
 ROUNDING = 1e-12
 """A bound such as 0.3 is compared with sums of doubles: differences in the last bits are not evidence."""
 Verdict = Literal["passed", "failed", "undecided"]
+SHIPPED = ("documents",)
+"""Files of rules that come with the package, by name."""
+EVERY_METHOD, REFERENCE = "{method}", "{full}"
+"""What stands in a rule for each pruned arm of a run that is neither control nor oracle, and for its Full."""
 EXAMPLE = 'write for example "accuracy(target:0.3) - accuracy(full) >= -0.02"'
 
 
@@ -178,9 +182,13 @@ def find_metric(name: str) -> str:
 
 
 def read_rules(path: Path) -> list[str]:
-    """The rules of a file: one a line; a ``#`` at its start or after a space begins a comment."""
+    """The rules of a file: one a line; a ``#`` at its start or after a space begins a comment.
+
+    A bare name of ``SHIPPED`` means the file that comes with the package, unless such a file lies here.
+    """
     try:
-        lines = read_text(path).split("\n")
+        shipped = str(path) in SHIPPED and not path.exists()
+        lines = read_text(Path(__file__).parent / f"{path}.rules" if shipped else path).split("\n")
     except OSError as error:
         raise SightlineError(f"cannot read the rules in {path}: {error.strerror}") from None
     except UnicodeDecodeError:

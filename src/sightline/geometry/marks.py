@@ -32,6 +32,10 @@ MARKS = {
     "context": RegionMark("X", "#c9a800", "context"),
 }
 """By role."""
+SWAPPED_FOR = RegionMark("S", "#ff5c7a", "answered from here")
+"""Where a wrong answer stands on the page."""
+NOT_FOUND = RegionMark("", "#ff5c7a", "text that was not found")
+"""A text of the page that a transcription lacks, at least half of it."""
 
 
 def marks_of(roles: Sequence[str], regions: int) -> list[RegionMark]:

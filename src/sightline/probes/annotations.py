@@ -30,8 +30,8 @@ def detect_format(path: str | Path) -> str:
         raise SightlineError(f"{path} could be {' or '.join(found)}; say which with --format")
     if columns := named_columns(start_of(path, START)):
         raise SightlineError(
-            f"{path} is a table with the columns {', '.join(columns)}; questions need image, question and answers, words "
-            "need image, text and x1, y1, x2, y2: rename what is meant, 'sightline probes formats' lists the rest"
+            f"{path} is a table with the columns {', '.join(columns)}; questions need image, question and answers, "
+            "words need image, text and x1, y1, x2, y2: rename what is meant, 'sightline probes formats' lists the rest"
         )
     raise SightlineError(f"{path} is in no known annotation format ({', '.join(FORMATS)}); --format reads it as one")
 
@@ -49,7 +49,10 @@ def _detect_in_folder(folder: Path) -> str:
         if len(found) == 1:
             return found[0]
     known = ", ".join(readers)
-    raise SightlineError(f"{folder}: no file in this folder is in a format of which folders are read ({known})")
+    raise SightlineError(
+        f"{folder}: no file in this folder is in a format of which folders are read ({known}); plain images and PDFs "
+        "are read by --ocr rapidocr, or audited at once by sightline audit MODEL FOLDER"
+    )
 
 
 def load_regions(

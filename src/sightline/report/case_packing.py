@@ -14,7 +14,7 @@ import pandas as pd
 from PIL import Image
 
 from sightline.errors import SightlineError
-from sightline.geometry.marks import RegionMark, marks_of
+from sightline.geometry.marks import NOT_FOUND, SWAPPED_FOR, RegionMark, marks_of
 from sightline.report.cases import CHANGES, EVIDENCE, Case, mark_rows
 from sightline.rows.images import image_records
 from sightline.rows.source import Audited, Source, masks_of
@@ -76,6 +76,8 @@ def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> di
         "images": packer.images,
         "cells": packer.cells,
         "marks": packer.known_marks,
+        "swapped": SWAPPED_FOR,
+        "lost": NOT_FOUND,
         "words": {"changes": CHANGES, "evidence": EVIDENCE},
         "cases": packed,
     }
@@ -152,7 +154,7 @@ class _Packer:
             "unsupported": bool(row["unsupported"]),
             "low": bool(row["low"]),
             "flip": bool(row["flip"]),
-            **(_of_words(row) if audited.in_words else {}),
+            **(_of_words(row, probe) if audited.in_words else {}),
         }
 
     def _look_up(
@@ -196,7 +198,11 @@ class _Packer:
         return self._cells[quantised]
 
 
-def _of_words(row: pd.Series[Any]) -> dict[str, Any]:
+HALF = 0.5
+"""A text of which less was written than this counts as lost."""
+
+
+def _of_words(row: pd.Series[Any], probe: Mapping[str, Any]) -> dict[str, Any]:
     """What a panel says of an answer in words and of the answer it is compared with."""
     before = row["reference_predicted"]
     return {
@@ -207,7 +213,24 @@ def _of_words(row: pd.Series[Any]) -> dict[str, Any]:
         "change": str(row["change"]),
         "evidence": str(row["evidence"]),
         "confident": bool(row["confident"]),
+        "swapped_text": None if (text := _told(row, "swapped_text")) is None else str(text),
+        "swapped_box": None if (box := _told(row, "swapped_box")) is None else [round(float(v), 6) for v in box],
+        "lost": _lost_texts(_told(row, "text_hits"), probe),
     }
+
+
+def _told(row: pd.Series[Any], name: str) -> Any:
+    """A value that may be missing, be it a list; None where it is."""
+    value = row.get(name)
+    return None if value is None or (np.ndim(value) == 0 and pd.isna(value)) else value
+
+
+def _lost_texts(hits: Any, probe: Mapping[str, Any]) -> list[list[float]] | None:
+    """Boxes of the texts that a transcription lacks; None where an answer is no transcription."""
+    page = (probe.get("extra") or {}).get("page") or ()
+    if hits is None or len(hits) != len(page):
+        return None
+    return [[round(float(v), 6) for v in box] for hit, (_, *box) in zip(hits, page, strict=True) if hit < HALF]
 
 
 def _kept_of(touched: np.ndarray, lit: np.ndarray) -> tuple[int, int]:

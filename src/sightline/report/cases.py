@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any
@@ -94,7 +94,9 @@ class Case:
     with it."""
 
 
-def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> list[Case]:
+def choose_cases(
+    source: Source, limit: int, *, between_runs: bool = False, also: Sequence[Case] = ()
+) -> list[Case]:
     """At most ``limit`` probes, arms taking turns: unsupported answers first, then flips, then low coverage.
 
     Among answers in words, wrong ones that the model was sure of come before those that are other than Full's.
@@ -102,7 +104,7 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
     The first case is a correct answer with zero coverage whenever the runs contain one, if they can with an arm beside
     it that answers alike and kept the evidence; else, among answers in words, one that went with its evidence, beside
     Full's. ``between_runs`` is for a comparison: the arms of the second run lead,
-    answers that differ from the first run's come before everything else.
+    answers that differ from the first run's come before everything else. ``also`` are cases that stand second.
     """
     if limit < 1:
         return []
@@ -134,7 +136,7 @@ def choose_cases(source: Source, limit: int, *, between_runs: bool = False) -> l
             told = pair
     lost = None if told or first or between_runs else lost_pair(source)
     leading = told[2] if told else first[1] if first else lost
-    order = chain([leading] if leading else [], (c for turn in zip_longest(*queues) for c in turn if c is not None))
+    order = chain([leading] if leading else [], also, (c for turn in zip_longest(*queues) for c in turn if c is not None))
     chosen: dict[tuple[str, int], Case] = {}
     for case in order:
         # Runs over the same probes share a case: its panels show the arms of all of them.

@@ -96,9 +96,10 @@ def make_hero(packed: dict[str, Any], *, tells: bool = True) -> Hero:
         name = f"hero-seen-{place}"
         seen = tag("g", photograph, *_shade(panel, cells, width, height, f"{name}-mask"), id=name)
         alternative = _alternative(case, panel, packed["arms"][panel["arm"]]["label"])
-        picture = _svg(
-            (0, 0, width, height), seen, *_frames(case["regions"], marks, width, height, width), label=alternative
-        )
+        boxes, known = case["regions"], marks
+        if panel.get("swapped_box"):
+            boxes, known = [*boxes, panel["swapped_box"]], [*marks, RegionMark(*packed["swapped"])]
+        picture = _svg((0, 0, width, height), seen, *_frames(boxes, known, width, height, width), label=alternative)
         inset = _magnified(case["regions"], marks, width, height, f"#{name}")
         drawn.append(HeroPanel(picture, inset, _panel_words(panel, packed["arms"][panel["arm"]]["label"])))
     image["jpeg"] = None

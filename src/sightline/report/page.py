@@ -13,18 +13,26 @@ import jinja2
 from markupsafe import Markup
 
 from sightline.core.selection import NO_BOXES
-from sightline.core.table import NUMERIC, NamedRun, Table
+from sightline.core.table import NUMERIC, NamedRun, Table, unlettered
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.hero import Hero
 from sightline.report.sections import Section
 from sightline.report.summary import Verdict
+from sightline.report.verdict import AuditVerdict
 from sightline.rows.source import Audited, Source
 from sightline.statistics.bootstrap import SEED
 from sightline.version import __version__
 
 HERE = Path(__file__).parent
 HTML = "report.html"
+DECISIONS = {
+    "prune": "may be pruned",
+    "more pages": "not enough pages",
+    "no": "do not prune",
+    "nothing": "nothing can be said",
+}
+"""What a verdict decides -> the words of its tag."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +53,14 @@ class Page:
     banner: list[str] = field(default_factory=list)
     """Those of the headline that stand above everything: they say that nothing can be read from answers."""
     runs: list[NamedRun] = field(default_factory=list)
+    outcome: AuditVerdict | None = None
+    """What everything comes to, per method: it stands first, and what is not read with it is folded away below."""
 
     def verdict_panels(self) -> list[tuple[str, list[Verdict]]]:
         """The verdicts under the headings of their panels."""
         found: dict[str, list[Verdict]] = {}
         for verdict in self.verdicts:
-            found.setdefault(verdict.panel, []).append(verdict)
+            found.setdefault(unlettered(verdict.panel), []).append(verdict)
         return list(found.items())
 
     def write_tables(self, folder: Path) -> None:
@@ -130,7 +140,9 @@ def render(page: Page) -> str:
         findings=[(part, part.finding) for part in page.sections if part.finding],
         verdicts=page.verdict_panels(),
         overview=page.overview,
-        sections=page.sections,
+        sections=page.sections if page.outcome is None else sorted(page.sections, key=lambda part: part.folded),
+        outcome=page.outcome,
+        decisions=DECISIONS,
         hero=page.hero,
         reference="Full" if page.packed is None else page.packed["reference"],
         cases=None if page.packed is None else embed_json(page.packed),

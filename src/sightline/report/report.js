@@ -53,6 +53,29 @@
     narrow();
   }
 
+  // ---- folded sections ----------------------------------------------------------------------------------------
+  // A link into a closed section opens it; paper shows all of them.
+  const unfold = (id) => {
+    const target = id && byId(decodeURIComponent(id));
+    if (!target) return;
+    const closed = [...target.querySelectorAll(":scope > details")];
+    for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") closed.push(node);
+    for (const node of closed) node.open = true;
+    if (closed.length) target.scrollIntoView();
+  };
+  addEventListener("hashchange", () => unfold(location.hash.slice(1)));
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest('a[href^="#"]');
+    if (link) unfold(link.getAttribute("href").slice(1));
+  });
+  unfold(location.hash.slice(1));
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details:not([open])")];
+    for (const node of opened) node.open = true;
+  });
+  addEventListener("afterprint", () => { for (const node of opened) node.open = false; });
+
   // ---- pictures -----------------------------------------------------------------------------------------------
   const holder = byId("cases");
   if (!holder) return;
@@ -133,7 +156,7 @@
       svg("path", { d: path(cells, null, w, h), fill: grey(0.72) }));
     if (panel.lineage) mask.append(svg("path", { d: path(cells, bytes(panel.lineage), w, h), fill: grey(0.38) }));
     mask.append(svg("path", { d: path(cells, bytes(panel.kept), w, h), fill: "#000" }));
-    const view = viewBox(entry.regions, w, h, zoom);
+    const view = viewBox(panel.swapped_box ? [...entry.regions, panel.swapped_box] : entry.regions, w, h, zoom);
     const sharp = detailsOf(panel.image).map(({ box: [x1, y1, x2, y2], href }) => svg("image",
       { href, x: x1 * w, y: y1 * h, width: (x2 - x1) * w, height: (y2 - y1) * h, preserveAspectRatio: "none" }));
     const node = svg("svg", { viewBox: view.map((v) => v.toFixed(2)).join(" "), class: "picture", role: "img",
@@ -144,16 +167,19 @@
       svg("path", { d: path(cells, bytes(panel.kept), w, h, false), fill: "none", stroke: "#fff", "stroke-opacity": 0.4, "stroke-width": 0.6, "vector-effect": "non-scaling-stroke" }));
     const gap = 0.012 * view[2];  // the frame stands around the evidence and covers no letter
     const side = 0.045 * view[2];
-    entry.regions.forEach(([x1, y1, x2, y2], i) => {
-      const [letter, colour] = data.marks[entry.marks[i]];
+    const outline = ([x1, y1, x2, y2], [letter, colour], dashes = "none") => {
       const box = { x: x1 * w - gap, y: y1 * h - gap, width: (x2 - x1) * w + 2 * gap, height: (y2 - y1) * h + 2 * gap, fill: "none", "vector-effect": "non-scaling-stroke" };
-      node.append(svg("rect", { ...box, stroke: "#000", "stroke-width": 4 }), svg("rect", { ...box, stroke: colour, "stroke-width": 2 }));
+      node.append(svg("rect", { ...box, stroke: "#000", "stroke-width": 4 }), svg("rect", { ...box, stroke: colour, "stroke-width": 2, "stroke-dasharray": dashes }));
       if (!letter) return;
       const above = y1 * h - gap - side;
       const [left, top] = [box.x, above > view[1] ? above : y2 * h + gap];
       node.append(svg("rect", { x: left, y: top, width: side, height: side, fill: colour, stroke: "#000", "vector-effect": "non-scaling-stroke" }),
         svg("text", { x: left + side / 2, y: top + 0.78 * side, "text-anchor": "middle", "font-size": 0.85 * side, "font-weight": 700, "font-family": "sans-serif", fill: "#000" }, letter));
-    });
+    };
+    // Of a page that was written down the texts that are missing, else the evidence and where a wrong answer stands.
+    if (panel.lost) for (const box of panel.lost) outline(box, data.lost, "5 3");
+    else entry.regions.forEach((box, i) => outline(box, data.marks[entry.marks[i]]));
+    if (panel.swapped_box) outline(panel.swapped_box, data.swapped, "5 3");
     return node;
   };
 
@@ -178,6 +204,8 @@
     if (panel.unsupported) tag("right without evidence");
     else if (panel.low) tag("low coverage");
     if (panel.confident) tag("confident and wrong");
+    if (panel.swapped_box) tag("swapped");
+    if (panel.lost) tag(`${panel.lost.length} texts not found`);
     if (panel.flip) tag(`other than ${data.reference}'s`);
     return line;
   };
@@ -215,7 +243,7 @@
   const { changes: changeWords, evidence: evidenceWords } = data.words;
   const passes = {
     all: () => true, unsupported: (p) => p.unsupported, flip: (p) => p.flip, low: (p) => p.low, wrong: (p) => !p.correct,
-    confident: (p) => p.confident === true,
+    confident: (p) => p.confident === true, swapped: (p) => Boolean(p.swapped_box),
   };
   const orders = {
     chosen: () => 0,
@@ -277,14 +305,15 @@
   for (const link of document.querySelectorAll("a[data-cases]")) {
     const wanted = new URLSearchParams(link.dataset.cases);
     const arm = data.arms.findIndex(({ label }) => label === wanted.get("arm"));
-    const fits = (p) => p.arm === arm && p.change === wanted.get("change") && (!wanted.get("evidence") || p.evidence === wanted.get("evidence"));
+    const fits = (p) => p.arm === arm && (!wanted.get("filter") || passes[wanted.get("filter")](p))
+      && (!wanted.get("change") || p.change === wanted.get("change")) && (!wanted.get("evidence") || p.evidence === wanted.get("evidence"));
     const held = data.cases.filter((entry) => entry.panels.some(fits)).length;
     if (held === 0) { link.replaceWith(link.textContent); continue; }
     link.title = `${held} of them among the pictures`;
     link.addEventListener("click", () => {
       [state.arm, state.change, state.evidence] = [String(arm), wanted.get("change"), wanted.get("evidence")];
       armSelect.value = state.arm;
-      press("all");
+      press(wanted.get("filter") || "all");
       render();
     });
   }
@@ -333,4 +362,23 @@
     if (cards[current]) cards[current].focus();
   });
   render();
+
+  // What breaks first, in the verdict: its picture, which opens the case.
+  for (const place of document.querySelectorAll(".shows")) {
+    const arm = data.arms.findIndex(({ label }) => label === place.dataset.arm);
+    const entry = data.cases.find(({ probe, panels }) => probe === place.dataset.probe && panels.some((p) => p.arm === arm));
+    if (!entry) continue;
+    const panel = entry.panels.find((p) => p.arm === arm);
+    const card = html("button", { type: "button", className: "card" }, picture(entry, panel, false),
+      html("span", { className: "quoted" }, entry.accepted ? entry.question : `“${entry.target}”`),
+      ...(entry.accepted ? [html("span", { className: "accepted" }, acceptedWords(entry, 3))] : []), verdict(entry, panel));
+    card.addEventListener("click", () => {
+      [state.arm, state.change, state.evidence] = ["", null, null];
+      armSelect.value = "";
+      press("all");
+      render();
+      open(shown.findIndex((item) => item.entry === entry));
+    });
+    place.append(card);
+  }
 })();

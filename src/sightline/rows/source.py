@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sightline.core.probe import ORIGINAL
+from sightline.core.probe import ORIGINAL, TWIN
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.rows.images import probe_scales
@@ -72,7 +72,7 @@ class Audited:
     """Plain rows with finite margins, or without that column where the scorer gives none. ``arm`` is unique within the
     report, ``arm_name`` is the arm of the run, ``row`` the index into ``run.rows``; ``reference_margin``,
     ``reference_predicted``, ``reference_correct`` and ``reference_score`` are Full's on the same probe, ``full_ecr`` is
-    its coverage."""
+    its coverage; ``twin_right`` says, where pages have twins, whether the arm is right on the twin."""
     others: pd.DataFrame
     notes: list[str] = field(default_factory=list)
     rule: ThresholdRule | None = None
@@ -429,8 +429,18 @@ def _with_reference(audited: Audited) -> Audited:
     full = main.loc[main["selector"] == "full", ["probe_id", *told]].drop_duplicates("probe_id").set_index("probe_id")
     for name, own in named.items():
         main[own] = looked_up(main["probe_id"], full[name]) if name in full else np.float32(np.nan)
+    twins = twin_rows(audited.others)
+    if len(twins):
+        said = twins.drop_duplicates(["arm", "probe_id"]).set_index(["arm", "probe_id"])["correct"].astype(float)
+        main["twin_right"] = said.reindex(pd.MultiIndex.from_frame(main[["arm", "probe_id"]].astype(str))).to_numpy()
     note_data(main, audited.notes)
     return replace(audited, frame=main)
+
+
+def twin_rows(others: pd.DataFrame) -> pd.DataFrame:
+    """Of rows that are not plain, those about the twins of pages and under no other intervention."""
+    found: pd.DataFrame = others[(others["view"] == TWIN) & (others["intervention"] == TWIN)]
+    return found
 
 
 def with_masks(audited: Audited, rows: pd.DataFrame) -> pd.DataFrame:

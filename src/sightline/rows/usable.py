@@ -94,8 +94,8 @@ def paired(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 
 NO_REGIONS = (
-    "no probe has a region: there is no evidence to trace, so every geometric column is empty; sightline probes evidence "
-    "PROBES --ocr WORDS --out NEW looks for the answers among the words of the pages"
+    "no probe has a region: there is no evidence to trace, so every geometric column is empty; "
+    "sightline probes evidence PROBES --ocr WORDS --out NEW looks for the answers among the words of the pages"
 )
 
 

@@ -46,7 +46,7 @@ class LegibilityLaw:
 
     def pixels_for(self, share: float) -> float:
         """The character height at which this share of ``top`` is answered right."""
-        return self.half * (share / (1.0 - share)) ** (1.0 / self.slope)
+        return float(self.half * (share / (1.0 - share)) ** (1.0 / self.slope))
 
 
 def fit_law(pixels: ArrayLike, right: ArrayLike) -> LegibilityLaw:

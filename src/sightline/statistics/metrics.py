@@ -213,6 +213,12 @@ def has_visible_evidence(rows: ArmRows) -> BoolArray:
     return np.zeros(len(rows.labels), dtype=bool) if visible is None else rows.has_regions & (visible > 0.0)
 
 
+def _known(rows: ArmRows, column: str) -> BoolArray:
+    """(n,) True where a column that is null elsewhere has a value; the same probes in every arm."""
+    values = rows.columns.get(column)
+    return np.zeros(len(rows.labels), dtype=bool) if values is None else np.isfinite(values)
+
+
 POPULATIONS: Mapping[str, Callable[[ArmRows], BoolArray]] = {
     "all probes": lambda rows: np.ones(len(rows.labels), dtype=bool),
     "positives": lambda rows: rows.labels,
@@ -226,6 +232,8 @@ POPULATIONS: Mapping[str, Callable[[ArmRows], BoolArray]] = {
     "correctly answered positives with visible evidence": lambda rows: (
         rows.labels & has_visible_evidence(rows) & said_yes(rows)
     ),
+    "correctly answered positives with a twin": lambda rows: rows.labels & _known(rows, "twin_right") & said_yes(rows),
+    "questions whose answer has digits": lambda rows: _known(rows, "digit_error"),
 }
 
 

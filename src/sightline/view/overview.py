@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sightline.core.row import ROW_COLUMNS
-from sightline.core.table import Table
+from sightline.core.table import Table, unlettered
 from sightline.errors import SightlineError
 from sightline.report.columns import panel_of
 from sightline.report.sections.frontier import measures_of
@@ -170,7 +170,7 @@ def frontier_points(arms: pd.DataFrame, in_words: bool, yes_or_no: bool) -> list
             point[axis] = _finite(line.get(name))
             point[f"{axis}_range"] = [_finite(low), _finite(high)] if _finite(low) is not None else None
         rows = behind("", line["arm_name"], in_words)
-        found.append({**point, "panel": panel_of(line["regime"]), "behind": rows})
+        found.append({**point, "panel": unlettered(panel_of(line["regime"])), "behind": rows})
     low, high = padded([point["colour"] for point in found if point["colour"] is not None])
     for point in found:
         point["fill"] = "none" if point["colour"] is None else sequential((point["colour"] - low) / (high - low))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from tests.fuzz.subjects.annotations import Annotations, Decisions, Instances
+from tests.fuzz.subjects.annotations import Annotations, Decisions, Instances, Lists, Locks, ProbeFiles
 from tests.fuzz.subjects.base import Subject
-from tests.fuzz.subjects.checkpoints import Checkpoints, LoadedCheckpoints
-from tests.fuzz.subjects.pictures import Pictures
-from tests.fuzz.subjects.probe_files import Lists, Locks, ProbeFiles
 from tests.fuzz.subjects.run_folders import Reports, RunFolders
 from tests.fuzz.subjects.served import Annotated, LabelStudio, Viewed
-from tests.fuzz.subjects.small_files import Configs, CostCards, Detections, MaskFiles, RiskFiles
+from tests.fuzz.subjects.small_files import (
+    Checkpoints,
+    Configs,
+    CostCards,
+    Detections,
+    LoadedCheckpoints,
+    MaskFiles,
+    Pictures,
+    RiskFiles,
+)
 from tests.fuzz.subjects.surroundings import Readers, Writers
 from tests.fuzz.subjects.words import Arms, GateRules, ImageOptions, Thresholds
 

@@ -1,26 +1,37 @@
-"""Files of one kind each: masks, configurations, cost cards, risks, fitted policies, remembered detections."""
+"""Files of one kind each: masks, configurations, cost cards, policies, detections, images, what a checkpoint has."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import shutil
+import struct
+import zlib
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
+import numpy as np
+import transformers
 import yaml
+from PIL import Image
 
 from sightline.arms import parse_arm
 from sightline.auditing.config import read_config
+from sightline.backbones.loading import Served, choose_dtype, load_backbone, options_for
 from sightline.boxes import detection
 from sightline.boxes.detectors import FoundText
+from sightline.errors import SightlineError
 from sightline.policies.learned_risk import GROUPS
 from sightline.policies.risk_adaptive import ranked_risks
+from sightline.probes.images import image_size, open_image
 from sightline.report.build import build_report
+from sightline.selectors import SELECTORS
 from sightline.selectors.masks import read_masks
-from tests.conftest import REPOSITORY
+from tests.conftest import DATA, REPOSITORY
 from tests.fuzz import mutations
-from tests.fuzz.subjects.base import FileSubject
+from tests.fuzz.subjects.base import FileSubject, Subject
 
 MASKS: list[Any] = [
     {"sample_id": "a", "kept_indices": [0, 3, 5], "n_tokens": 16, "layout": [[4, 4]]},
@@ -159,3 +170,123 @@ class Detections(FileSubject):
             assert all(0 <= value <= 1 for box in found.boxes for value in box), found
         boxes, _ = detection.boxes_of([FoundText(outline, 0.9)], 100, 50)
         assert all(0 <= value <= 1 for box in boxes for value in box), boxes
+
+
+MODES = {
+    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"),
+    "JPEG": ("L", "RGB", "CMYK"),
+    "TIFF": ("1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"),
+    "GIF": ("L", "P"),
+    "BMP": ("1", "L", "RGB"),
+    "WEBP": ("RGB", "RGBA"),
+    "PPM": ("1", "L", "RGB"),
+}
+SUFFIXES = ("png", "jpg", "tif", "gif", "bmp", "webp", "eps", "txt", "")
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of a few bytes that says it is this large."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = zlib.compress(b"\0" * min(width * 3 + 1, 10_000))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+class Pictures(FileSubject):
+    name = "images"
+    share = 20
+
+    def prepare(self) -> None:
+        pixels = np.random.default_rng(0).integers(0, 256, (12, 17, 3), dtype=np.uint8)
+        self.good: list[bytes] = []
+        for kind, modes in MODES.items():
+            for mode in modes:
+                sink = io.BytesIO()
+                image = Image.fromarray(pixels)
+                if mode == "I;16":
+                    image = Image.fromarray(pixels[..., 0].astype(np.uint16) * 257)
+                elif mode in ("LA", "I", "F"):
+                    image = image.convert("L").convert(mode)
+                image = image if image.mode == mode else image.convert(mode)
+                image.save(sink, kind)
+                self.good.append(sink.getvalue())
+
+    def content(self, random: Random) -> bytes:
+        self.file_name = f"given.{random.choice(SUFFIXES)}"  # type: ignore[misc]
+        if random.random() < 0.1:
+            sides = (0, 1, 9_999, 20_000, 65_535, 2**31 - 1)
+            return bomb(random.choice(sides), random.choice(sides))
+        data = random.choice(self.good)
+        return data if random.random() < 0.1 else mutations.bytes_like(data, random)
+
+    def read(self, given: bytes) -> None:
+        image_size(self.file)
+        image = open_image(self.folder, self.file.name, occlude=[(0.1, 0.1, 0.5, 0.5)])
+        assert image.mode == "RGB"
+
+
+MODELS = ("llava", "qwen3vl", "internvl")
+
+
+class Checkpoints(Subject):
+    """``config.json`` alone, as ``selectors --model`` and the checks before a run read it."""
+
+    name = "checkpoint configs"
+    share = 4
+    file = "config.json"
+
+    def prepare(self) -> None:
+        self.good = {}
+        for model in MODELS:
+            shutil.copytree(DATA / "tiny" / model, self.folder / model)
+            self.good[model] = json.loads((self.folder / model / self.file).read_text(encoding="utf-8"))
+
+    def make(self, random: Random) -> tuple[str, bytes]:
+        model = random.choice(MODELS)
+        data = mutations.json_bytes(self.good[model], random)
+        (self.folder / model / self.file).write_bytes(data)
+        return model, data
+
+    def read(self, given: tuple[str, bytes]) -> None:
+        folder = self.folder / given[0]
+        served = Served.by_description(folder)
+        options_for(folder)
+        choose_dtype("auto", folder)
+        for name in ("full", "target", "visionzip", "fastv"):
+            try:
+                served.refuse(SELECTORS.get(name)(), clip=False)
+            except SightlineError:
+                continue
+
+
+class LoadedCheckpoints(Subject):
+    """Every other file, and the weights: all of it is really loaded."""
+
+    name = "checkpoint loads"
+    share = 0.5
+
+    def prepare(self) -> None:
+        transformers.logging.set_verbosity_error()
+        self.good = {
+            (model, file): (DATA / "tiny" / model / file).read_bytes()
+            for model in MODELS
+            for file in ("preprocessor_config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors")
+        }
+        for model in MODELS:
+            shutil.copytree(DATA / "tiny" / model, self.folder / model)
+
+    def make(self, random: Random) -> tuple[str, str, bytes]:
+        for (model, file), data in self.good.items():
+            (self.folder / model / file).write_bytes(data)
+        model, file = random.choice(list(self.good))
+        good = self.good[model, file]
+        spoiled = random.random() < 0.3 or not file.endswith("_config.json")
+        data = mutations.bytes_like(good, random) if spoiled else mutations.json_bytes(json.loads(good), random)
+        (self.folder / model / file).write_bytes(data)
+        return model, file, data
+
+    def read(self, given: tuple[str, str, bytes]) -> None:
+        load_backbone(str(self.folder / given[0]), device="cpu")

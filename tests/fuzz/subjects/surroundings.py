@@ -25,8 +25,8 @@ from sightline.rows import load_run
 from sightline.rows.usable import read_probe_list
 from sightline.selectors.masks import read_masks
 from tests.fuzz import mutations
+from tests.fuzz.subjects.annotations import PROBES
 from tests.fuzz.subjects.base import Subject
-from tests.fuzz.subjects.probe_files import PROBES
 from tests.unit.annotate.sample_campaign import EVIDENCE, sample_task
 
 KINDS = (

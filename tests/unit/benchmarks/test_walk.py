@@ -1,19 +1,15 @@
-"""How far a probe walks, held: files that a command enters, and modules that import one another in a circle."""
+"""How far a probe walks, held: files that a command enters."""
 
 from __future__ import annotations
 
 import json
 
-from benchmarks.walk import cycles, imports, listed
+from benchmarks.walk import listed
 
 from tests.warm_python import run_python
 
 LONGEST = {"run": 73, "task to disk": 41, "gate": 24, "report": 55, "view --bundle": 38}
 """Source files that each command enters at most."""
-
-
-def test_no_modules_import_one_another_in_a_circle() -> None:
-    assert cycles(imports()) == []
 
 
 def test_commands_enter_no_more_files_than_they_did() -> None:

@@ -17,6 +17,7 @@ TEXTS = [
     ("8.87", (0.5, 0.3, 0.7, 0.4)),
     ("Kedai BUKU-Baru", (0.1, 0.5, 0.7, 0.6)),
     ("---", (0.1, 0.7, 0.7, 0.8)),
+    ("Total: $8.87", (0.1, 0.85, 0.7, 0.9)),
 ]
 
 
@@ -30,6 +31,7 @@ def test_the_twin_has_other_words_of_the_same_form() -> None:
         shape = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else c for c in one]
         assert shape == ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else c for c in other]
     assert new[1].endswith(new[3]), "the same amount stays the same amount wherever it stands"
+    assert new[6] == f"Total: ${new[3]}", "a label is kept and an amount is one within a longer text too"
     assert new == twin_page(TEXTS, "page-1", kept=["total"])[0] != twin_page(TEXTS, "page-2", kept=["total"])[0]
 
 

@@ -13,7 +13,7 @@ import torch
 from sightline.device import work as device_work
 from sightline.device.work import MemoryGrowth, Stopwatch, in_halves, one_ahead, setting_up
 from sightline.errors import SightlineError
-from tests.clock import Clock
+from tests.conftest import Clock
 
 CPU = torch.device("cpu")
 

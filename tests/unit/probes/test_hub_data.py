@@ -1,4 +1,4 @@
-"""Data sets of the hub, by their id: which files are meant, fetched through a stub, and one line where there is no way."""
+"""Data sets of the hub by their id: which files are meant, fetched through a stub; one line where there is no way."""
 
 from __future__ import annotations
 

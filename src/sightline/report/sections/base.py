@@ -28,6 +28,7 @@ from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.geometry.marks import RegionMark
 from sightline.report.summary import ReportSummary
+from sightline.report.verdict import MARGIN
 from sightline.rows.source import Source
 
 # What readers can ask the gallery for: filters and orders, by the kind of answers that its cases hold.
@@ -44,7 +45,7 @@ class Gallery:
 
 
 _CHOSEN, _COVERAGE = ("chosen", "as chosen"), ("ecr", "least coverage first")
-_LOW, _WRONG = ("low", "low coverage"), ("wrong", "wrong answers")
+_LOW, _WRONG, _SWAPPED = ("low", "low coverage"), ("wrong", "wrong answers"), ("swapped", "swapped")
 
 YES_OR_NO = Gallery(
     (("all", "all cases"), ("unsupported", "unsupported"), ("flip", "flips vs {reference}"), _LOW, _WRONG),
@@ -58,11 +59,12 @@ IN_WORDS = Gallery(
         ("flip", "other than {reference}'s"),
         _LOW,
         _WRONG,
+        _SWAPPED,
     ),
     (_CHOSEN, _COVERAGE, ("loss", "surest answer first"), ("fall", "largest fall of the score first")),
 )
 BOTH = Gallery(
-    (*YES_OR_NO.filters, IN_WORDS.filters[2]),
+    (*YES_OR_NO.filters, IN_WORDS.filters[2], _SWAPPED),
     (*YES_OR_NO.orders, *IN_WORDS.orders[2:]),
 )
 
@@ -95,6 +97,8 @@ class Context:
     draws: int
     seed: int
     cards: Sequence[Card] = ()
+    margin: float = MARGIN
+    """The loss of right answers that is accepted."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,8 @@ class Section:
     parts: list[Part] = field(default_factory=list)
     in_overview: bool = False
     """Whether its finding also stands at the top of the page."""
+    folded: bool = True
+    """Whether it is closed below a verdict until somebody opens it."""
 
     @property
     def finding(self) -> str:
@@ -177,6 +183,8 @@ class SectionMaker:
     """One sentence under the heading."""
     in_overview: ClassVar[bool] = False
     """Whether the sentence of its first table also stands at the top of the page."""
+    folded: ClassVar[bool] = True
+    """Whether it is closed below a verdict until somebody opens it, follows a link into it or prints the page."""
     needs: ClassVar[tuple[Needs, ...]] = ()
     """What a report must hold for it, one of these; a section without any is asked for in every report."""
     reads: ClassVar[tuple[str, ...]] = ()
@@ -186,7 +194,7 @@ class SectionMaker:
         """The section, or None where the runs hold nothing for it."""
         if self.needs and not any(need(context.source) for need in self.needs):
             return None
-        section = Section(self.id, self.title, self.lead, in_overview=self.in_overview)
+        section = Section(self.id, self.title, self.lead, in_overview=self.in_overview, folded=self.folded)
         self.fill(section, context)
         filled = section.notes or section.charts or section.tables or section.pictures or section.parts
         return section if filled else None

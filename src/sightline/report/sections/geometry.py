@@ -24,6 +24,7 @@ from sightline.report.columns import (
 )
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
+from sightline.report.verdict import plan_lines, plan_of
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import FloatArray, IntArray, are_positives, looked_up, numbered
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
@@ -127,6 +128,7 @@ class Legibility(SectionMaker):
             return
         section.add(lambda: legibility_table(context.source, context.summary))
         section.add(lambda: legibility_ordering_table(context.source, context.draws, context.seed))
+        section.add(lambda: legibility_law_table(context.source, context.margin))
 
 
 MEASURES = ("ecr", "legibility")
@@ -299,6 +301,21 @@ def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | 
     frame["change"] = frame["change"].map(CHANGE_WORDS)
     run = ["run"] if len(source.runs) > 1 else []
     return build_table("legibility_ordering", frame, columns={"run": run}, reading=reading, left_out=left_out)
+
+
+def legibility_law_table(source: Source, margin: float) -> Table | None:
+    """What the law of legibility says of these pages, and how far it is off on arms it was not fitted to."""
+    plans = {audited.name: plan_of(audited, margin) for audited in source.runs if audited.frame["legibility"].notna().any()}
+    lines = [line | {"run": name} for name, plan in plans.items() for line in plan_lines(plan)]
+    if not lines:
+        return None
+    laws = [
+        f"{f'{name}: ' if name else ''}top {plan.law.top:.2f}, half {plan.law.half:.1f} px, slope {plan.law.slope:.1f}"
+        for name, plan in plans.items()
+    ]
+    reading = " ".join(f"{f'{name}: ' if name else ''}{plan.words}" for name, plan in plans.items())
+    run = ["run"] if len(source.runs) > 1 else []
+    return build_table("legibility_law", pd.DataFrame(lines), columns={"run": run}, reading=reading, law="; ".join(laws))
 
 
 def _reading(lines: pd.DataFrame) -> str:

@@ -10,6 +10,7 @@ class Pictures(SectionMaker):
     id = "pictures"
     title = "Pictures"
     order = 50
+    folded = False
     lead = "The image as the pruned prefix holds it. Filters look at the chosen arm, or at all arms together."
 
     def fill(self, section: Section, context: Context) -> None:
@@ -23,6 +24,8 @@ class AnswersSideBySide(SectionMaker):
     id = "answers"
     title = "Answers side by side"
     order = 48
+    folded = False
+    reads = ("swapped_text", "swapped_box", "text_hits")
     lead = (
         "The image as the pruned prefix holds it, with what was said about it. Right answers without a cell of their "
         "evidence come first, then wrong ones the model was sure of, then answers other than Full's."

@@ -1,0 +1,312 @@
+"""From a model and a folder of documents to a verdict: every step is an ordinary command, taken one after the other.
+
+    documents -> pages -> texts -> questions (and twins) -> doctor -> run -> report and verdict
+
+Each step leaves its files in one folder and does nothing twice: called again, the audit goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sightline.controls.page_twins import repaint, twin_page, twin_probes
+from sightline.core.flags import OUTPUT, SPEED, WHAT, Flag
+from sightline.core.probe import ORIGINAL, Probe
+from sightline.documents.build import DocumentProbes, build_document_probes
+from sightline.errors import SightlineError
+from sightline.places.writing import write_whole
+from sightline.probes.annotations import read_annotations
+from sightline.probes.images import open_image
+from sightline.probes.probe_file import write_probes
+
+if TYPE_CHECKING:
+    from sightline.report.verdict import AuditVerdict
+
+PROBES, PAIRS, TRANSCRIPTS = "probes.jsonl", "pairs.jsonl", "transcripts.jsonl"
+RUN, REPORT, DOCTOR = "run", "report", "doctor.json"
+_CHOICE: dict[str, Any] = tomllib.loads(files("sightline.documents").joinpath("documents.toml").read_text("utf-8"))[
+    "audit"
+]
+METHODS: Sequence[str] = _CHOICE["methods"]
+"""Published methods in the order in which they are preferred; an audit takes the first few that the model serves."""
+CONTROLS: Sequence[str] = _CHOICE["controls"]
+KEEP: Sequence[float] = _CHOICE["keep"]
+TRANSCRIBE: str = _CHOICE["transcribe"]
+QUESTIONS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+"""Endings of files that bring questions, and perhaps images, of their own."""
+
+
+class DocumentOptions(BaseModel):
+    """The options of ``sightline audit`` and ``sightline.audit_documents``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    questions: Annotated[Path | None, Flag(WHAT)] = Field(
+        None, description="Your own questions: a table or JSON lines with image, question, answers."
+    )
+    keep: Annotated[list[float], Flag(WHAT, shown="0.7 0.5 0.3")] = Field(
+        default_factory=list, description="Shares of the visual tokens to keep."
+    )
+    methods: Annotated[list[str], Flag(WHAT, "--method", shown="two that suit the model")] = Field(
+        default_factory=list, description="Pruning methods."
+    )
+    margin: Annotated[float, Flag(WHAT)] = Field(
+        0.02, ge=0, le=1, description="The loss of right answers that you accept."
+    )
+    limit: Annotated[int | None, Flag(WHAT)] = Field(None, ge=1, description="Only so many first pages.")
+    fields: Annotated[int, Flag(WHAT)] = Field(6, ge=0, description="Most fields asked for on a page; 0 for all.")
+    wording: Annotated[Literal["place", "field"], Flag(WHAT)] = Field(
+        "place", description="Ask by where a value stands, or by what it is."
+    )
+    twins: Annotated[bool, Flag(WHAT)] = Field(
+        True, description="Ask about twins of the pages too: what was read, and what was guessed?"
+    )
+    pairs: Annotated[bool, Flag(WHAT)] = Field(False, description="Ask yes/no questions about exact texts too.")
+    transcribe: Annotated[bool, Flag(WHAT)] = Field(False, description="Let the model write down every page too.")
+    ocr: Annotated[str, Flag(WHAT)] = Field("rapidocr", description="Text detector that reads the pages.")
+    second: Annotated[str, Flag(WHAT)] = Field(
+        "auto", description="Second reader: auto is tesseract where it is installed; none."
+    )
+    prove: Annotated[bool, Flag(SPEED)] = Field(True, description="Doctor's quick checks of the model first.")
+    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Flag(SPEED)] = Field(
+        "auto", description="Precision of the weights; auto is the one the checkpoint was saved in."
+    )
+    device: Annotated[str, Flag(SPEED)] = Field("auto", description="auto, cpu, cuda or cuda:1.")
+    out: Annotated[Path, Flag(OUTPUT)] = Field(
+        Path("sightline-audit"), description="Folder for pages, questions, run and report."
+    )
+
+
+@dataclass(frozen=True)
+class DocumentAudit:
+    """A finished audit: its files, and what it comes to."""
+
+    runs: tuple[Path, ...]
+    """The run about fields first."""
+    images: Path
+    report: Path
+    verdict: AuditVerdict
+    seconds: float
+
+
+def audit_documents(
+    model: str,
+    documents: Sequence[str],
+    options: DocumentOptions | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> DocumentAudit:
+    """Audits a model on documents: folders, images, PDFs, or one file of questions with its images."""
+    from sightline.auditing.audit import audit
+    from sightline.auditing.config import AuditConfig
+    from sightline.report.build import build_report
+    from sightline.report.verdict import audit_verdict
+
+    asked, began = options or DocumentOptions(), time.monotonic()
+    out = asked.out
+    given, questions = documents_and_questions(documents, asked.questions, out)
+    built = build_document_probes(
+        given, out, questions=questions, ocr=asked.ocr, second=None if asked.second == "none" else asked.second,
+        wording=asked.wording, fields_per_page=asked.fields, limit_pages=asked.limit, gather=True,
+    )  # fmt: skip
+    for line in built.lines:
+        say(line)
+    files = write_questions(built, out, twins=asked.twins)
+    served: Mapping[str, Any] = {}
+    if asked.prove or not asked.methods:
+        page = built.pages[0]
+        found = prove_model(model, built.root / page.image, out, device=asked.device, dtype=asked.dtype)
+        served = found["selectors"]
+        say(f"proved       {len(found['checks'])} checks passed on {page.page_id}")
+    arms = choose_arms(served, asked.methods, asked.keep)
+    say(f"arms         {', '.join(arms)}")
+    parts = [(RUN, files.probes, "auto", 32)]
+    if asked.pairs and files.pairs is not None:
+        parts.append((f"{RUN}-pairs", files.pairs, "auto", 32))
+    if asked.transcribe:
+        parts.append((f"{RUN}-transcripts", files.transcripts, "transcription", 1024))
+    for name, probes, scorer, longest in parts:
+        audit(
+            AuditConfig(
+                model=model,
+                probes=probes,
+                images=files.images,
+                arms=arms,
+                out=out / name,
+                device=asked.device,
+                dtype=asked.dtype,
+                scorer=scorer,
+                longest_answer=longest,
+                matched_controls=False,
+            )
+        )
+    runs = tuple(out / name for name, *_ in parts)
+    page_file = build_report(runs, out / REPORT, margin=asked.margin)
+    verdict = audit_verdict(runs[0], margin=asked.margin)
+    return DocumentAudit(runs, files.images, page_file, verdict, time.monotonic() - began)
+
+
+def documents_and_questions(
+    documents: Sequence[str], questions: Path | None, out: Path
+) -> tuple[list[Path], Path | None]:
+    """The images and PDFs that are meant, and the file of questions about them.
+
+    One file of questions (a table, JSON lines, parquet with images inside) stands for the images that it names.
+    """
+    given = [Path(each) for each in documents]
+    if len(given) != 1 or not given[0].is_file() or given[0].suffix.lower() not in QUESTIONS:
+        return given, questions
+    if questions is not None:
+        raise SightlineError(
+            f"{given[0]} brings questions of its own; leave out --questions, or name the images instead"
+        )
+    ingest = read_annotations(given[0], {})
+    if not ingest.probes:
+        raise SightlineError(f"{given[0]} asks no questions; it needs columns image, question and answers")
+    named = list(dict.fromkeys(probe.image for probe in ingest.probes))
+    root = ingest.images or given[0].parent
+    if ingest.packed is not None:
+        root = out / "unpacked"
+        ingest.packed.unpack(root, set(named))
+    return [root / name for name in named], given[0]
+
+
+@dataclass(frozen=True)
+class AskedDocuments:
+    """The files that a run is made of."""
+
+    images: Path
+    probes: Path
+    """Open questions about the pages and, behind them, about their twins."""
+    pairs: Path | None
+    """Yes/no questions, where there are any."""
+    transcripts: Path
+    pages: int
+
+
+def write_questions(built: DocumentProbes, out: Path, *, twins: bool = True) -> AskedDocuments:
+    """Probe files of the documents; twins are painted beside the pages, once."""
+    asked = [probe for probe in built.probes if probe.is_open]
+    pairs = [probe for probe in built.probes if not probe.is_open]
+    if asked:
+        mirrored = paint_twins(asked, built.root) if twins else []
+        write_probes(out / PROBES, [*asked, *mirrored], construction=built.construction)
+    if pairs:
+        write_probes(out / PAIRS, pairs, construction=built.construction)
+    write_probes(out / TRANSCRIPTS, transcript_probes(built.probes), construction=built.construction)
+    main = out / (PROBES if asked else PAIRS)
+    return AskedDocuments(
+        built.root, main, out / PAIRS if asked and pairs else None, out / TRANSCRIPTS,
+        len({probe.image for probe in built.probes}),
+    )  # fmt: skip
+
+
+def paint_twins(probes: Sequence[Probe], root: Path) -> list[Probe]:
+    """The probes about the twins of their pages, whose images are written beside the pages unless they are there."""
+    images: dict[str, str] = {}
+    renamings = {}
+    for image_id, own in _by_page(probes).items():
+        texts = [(str(text), tuple(box)) for text, *box in own[0].extra.get("page", ())]
+        if not texts:
+            continue
+        labels = [probe.target_text for probe in own] + [str(probe.extra.get("row", "")) for probe in own]
+        new, renamings[image_id] = twin_page(texts, image_id, [label for label in labels if label])
+        images[image_id] = f"{own[0].image}.twin.png"
+        if not (root / images[image_id]).is_file():
+            page = open_image(root, own[0].image)
+            changes = [(old, other, box) for (old, box), other in zip(texts, new, strict=True)]
+            _save(repaint(page, changes), root / images[image_id])
+    return twin_probes(probes, images, renamings)
+
+
+def _save(image: Any, path: Path) -> None:
+    import io
+
+    stored = io.BytesIO()
+    image.save(stored, format="PNG", compress_level=3)
+    write_whole(path, stored.getvalue(), make_parent=True)
+
+
+def transcript_probes(probes: Sequence[Probe]) -> list[Probe]:
+    """One request a page: all of its text, in reading order."""
+    found = []
+    for image_id, own in _by_page(probes).items():
+        texts = own[0].extra.get("page", ())
+        if not texts:
+            continue
+        said = "\n".join(str(text) for text, *_ in texts)
+        found.append(
+            replace(
+                own[0],
+                id=f"{image_id}:transcript",
+                question=TRANSCRIBE,
+                label="open",
+                target_text="",
+                source_text=said,
+                regions=tuple(tuple(box) for _, *box in texts),
+                roles=(),
+                kind="transcript",
+                answers=(said,),
+                decoy="",
+            )
+        )
+    return found
+
+
+def _by_page(probes: Sequence[Probe]) -> dict[str, list[Probe]]:
+    found: dict[str, list[Probe]] = {}
+    for probe in probes:
+        if probe.view == ORIGINAL:
+            found.setdefault(probe.image_id, []).append(probe)
+    return found
+
+
+# Which arms suit a model, and whether it is served at all.
+
+
+def prove_model(model: str, page: Path, out: Path, *, device: str, dtype: str) -> Mapping[str, Any]:
+    """What doctor's quick part finds on a page of the documents; kept beside the run, by the model's name.
+
+    A failed check is an error: rows of a model that is not read as it reads itself say nothing.
+    """
+    kept = out / DOCTOR
+    try:
+        found: dict[str, Any] = json.loads(kept.read_text("utf-8"))
+    except (OSError, ValueError):
+        found = {}
+    if found.get("asked") != model:
+        from sightline.checks.doctor import examine
+
+        examined = examine(model, page, dtype=dtype, device=device, methods=False)
+        if examined.failed:
+            why = "; ".join(check.words for check in examined.checks if not check.passed)
+            raise SightlineError(
+                f"{model} is not audited as it reads itself: {why}; see sightline doctor --model {model}"
+            )
+        found = {"asked": model, **examined.as_dict()}
+        write_whole(kept, (json.dumps(found, ensure_ascii=False) + "\n").encode(), make_parent=True)
+    return found
+
+
+def choose_arms(served: Mapping[str, Any], methods: Sequence[str], keep: Sequence[float], most: int = 2) -> list[str]:
+    """Full, the methods at each budget, and the controls at the same ones.
+
+    ``served`` says of each selector whether the model serves it; without ``methods`` the first of ``METHODS`` it does.
+    """
+    chosen = list(methods) or [name for name in METHODS if serves(served, name)][:most]
+    budgets = [f"{share:g}" for share in sorted(set(keep or KEEP), reverse=True)]
+    if bad := [budget for budget in budgets if not 0 < float(budget) < 1]:
+        raise SightlineError(f"--keep {bad[0]} is not a share between 0 and 1, such as 0.3")
+    return ["full", *(f"{name}:{budget}" for budget in budgets for name in [*chosen, *CONTROLS])]
+
+
+def serves(served: Mapping[str, Any], name: str) -> bool:
+    return served.get(name) == "yes"

@@ -1,0 +1,97 @@
+"""From documents to the files of a run: twins beside the pages, transcripts, arms that suit a model."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.controls.page_twins import TWIN
+from sightline.core.probe import Probe
+from sightline.documents.audit import choose_arms, documents_and_questions, paint_twins, transcript_probes
+from sightline.errors import SightlineError
+from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, read
+
+TEXTS = [[line.text, *line.box] for line in read(INVOICE).lines]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> tuple[Path, list[Probe]]:
+    """A drawn invoice, and two questions about it."""
+    drawn(INVOICE).save(tmp_path / "invoice.png")
+    boxes = {str(text): tuple(box) for text, *box in TEXTS}
+    facts = {"image": "invoice.png", "image_id": "invoice", "label": "open", "extra": {"page": TEXTS}}
+    asked = [
+        Probe(
+            id=f"invoice:{label}",
+            question=f'What is the text right of "{label}"?',
+            target_text=label,
+            source_text=value,
+            regions=(boxes[text],),
+            answers=(value, text),
+            **facts,
+        )
+        for label, value, text in (("Total", "139.95", "$139.95"), ("Cash", "150.00", "150.00"))
+    ]
+    return tmp_path, asked
+
+
+def test_twins_stand_beside_their_pages_and_are_painted_once(page: tuple[Path, list[Probe]]) -> None:
+    root, asked = page
+    twins = paint_twins(asked, root)
+    painted = root / "invoice.png.twin.png"
+    with Image.open(painted) as twin, Image.open(root / "invoice.png") as original:
+        assert twin.size == original.size == (WIDTH, HEIGHT)
+        assert (np.asarray(twin) != np.asarray(original)).any()
+    assert [(twin.id, twin.view, twin.question) for twin in twins] == [(each.id, TWIN, each.question) for each in asked]
+    total = twins[0]
+    assert total.answers[1] == f"${total.answers[0]}" != "$139.95"
+    assert [total.answers[1], *asked[0].regions[0]] in total.extra["page"]
+    written = painted.stat().st_mtime_ns
+    assert paint_twins(asked, root) == twins
+    assert painted.stat().st_mtime_ns == written
+
+
+def test_a_page_is_written_down_as_a_whole(page: tuple[Path, list[Probe]]) -> None:
+    (whole,) = transcript_probes(page[1])
+    assert whole.answers[0].splitlines() == [text for text, *_ in TEXTS]
+    assert len(whole.regions) == len(TEXTS)
+    assert whole.extra["page"] == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("served", "methods", "keep", "arms"),
+    [
+        ({"divprune": "yes", "target": "yes", "cdpruner": "yes, with --clip"}, [], [0.3],
+         "full divprune:0.3 target:0.3 random:0.3 grid:0.3 resize:0.3"),
+        ({}, ["fastv"], [0.25, 0.5], "full fastv:0.5 random:0.5 grid:0.5 resize:0.5 "
+         "fastv:0.25 random:0.25 grid:0.25 resize:0.25"),
+    ],
+)  # fmt: skip
+def test_arms_are_methods_that_the_model_serves_with_controls_at_every_budget(
+    served: dict[str, str], methods: Sequence[str], keep: Sequence[float], arms: str
+) -> None:
+    assert choose_arms(served, methods, keep) == arms.split()
+
+
+def test_a_budget_that_is_no_share_is_refused() -> None:
+    with pytest.raises(SightlineError, match=r"--keep 1\.5"):
+        choose_arms({}, ["target"], [1.5])
+
+
+def test_a_file_of_questions_stands_for_the_images_that_it_names(tmp_path: Path) -> None:
+    table = tmp_path / "asked.csv"
+    with table.open("w", newline="") as file:
+        rows = [("image", "question", "answers"), ("a.png", "Total?", "1.00"), ("b.png", "Date?", "2031")]
+        csv.writer(file).writerows(rows)
+    for shade, name in enumerate(("a.png", "b.png", "unasked.png")):  # pages that show the same would be one
+        Image.new("L", (20, 20), shade).save(tmp_path / name)
+    documents, questions = documents_and_questions([str(table)], None, tmp_path / "out")
+    assert ([path.name for path in documents], questions) == (["a.png", "b.png"], table)
+    assert documents_and_questions([str(tmp_path)], table, tmp_path) == ([tmp_path], table)
+    with pytest.raises(SightlineError, match="questions of its own"):
+        documents_and_questions([str(table)], table, tmp_path)
