@@ -148,7 +148,7 @@ class OpenDemo:
 def run_open_demo(out: Path, *, limit: int | None = IMAGES, draws: int = 10_000, cases: int = 40) -> OpenDemo | None:
     """Audits ``ARMS`` on the shipped open questions into ``out/open-run`` and writes report and pictures beside it.
 
-    ``limit`` as in ``run_demo``, but all are ``MOST_OPEN_IMAGES``. None is returned where no open questions are shipped.
+    ``limit`` as in ``run_demo``, but all are ``MOST_OPEN_IMAGES``. None: no open questions are shipped.
     """
     from sightline.report.build import build_report
     from sightline.statistics.summaries import arm_summary

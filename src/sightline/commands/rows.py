@@ -134,8 +134,8 @@ def verify(
     """Read all of a run, or a probe file against its lock, and say what is wrong with it.
 
     Of a run that is a flipped bit, a file that is cut off, missing, there twice or of another run, rows that do not fit
-    the probes, images without a record, a manifest or probe file that was changed. Rows that were not all computed alike
-    (other batches, devices, versions) are named in a note.
+    the probes, images without a record, a manifest or probe file that was changed. Rows not all computed alike (other
+    batches, devices, versions) are named in a note.
 
     Exit code 0: nothing; 1: something, in a line each; 2: error.
     """

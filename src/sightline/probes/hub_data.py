@@ -1,7 +1,8 @@
 """Data sets of the Hugging Face hub, named as models are: the parquet files of one split, fetched once into its cache.
 
 ``org/name`` is enough where a data set has one part; of several, ``org/name:PART`` names one, by the folder of its
-files and the split that their names begin with: ``lmms-lab/DocVQA:DocVQA/validation``. ``org/name@REVISION`` is a commit.
+files and the split that their names begin with: ``lmms-lab/DocVQA:DocVQA/validation``. ``org/name@REVISION`` is
+a commit.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def hub_files(source: Path) -> list[Path]:
     except Exception as error:  # no package, no network, no such data set: each has a kind of its own
         raise SightlineError(
             f"there is no file {source} here, and as a data set of the hub it cannot be fetched "
-            f"({type(error).__name__}): that takes huggingface_hub and a network; or fetch its parquet files elsewhere and name them"
+            f"({type(error).__name__}): that takes huggingface_hub and a network; or fetch its parquet files elsewhere "
+            "and name them"
         ) from error
     return [Path(folder, file) for file in shards[part]]
 

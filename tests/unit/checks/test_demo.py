@@ -47,7 +47,7 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     print_table(again.summary, again.run.frame())
     shown = capsys.readouterr().out
     assert all(arm in shown for arm in ARMS)
-    assert shown.index("shuffled:0.3") < shown.index("C. Annotation-box oracles") < shown.index("protected:0.3")
+    assert shown.index("shuffled:0.3") < shown.index("Annotation-box oracles") < shown.index("protected:0.3")
 
 
 def test_the_demo_shows_answers_risk_evidence_and_what_is_unsupported():
