@@ -30,12 +30,7 @@ $(STAMP)-test: pyproject.toml $(STAMP)-torch
 
 demo: $(STAMP)-demo
 	$(BIN)/sightline demo
-	@echo
-	@echo 'Next:'
-	@echo '  open sightline-demo/report.html and sightline-demo/open-answers/report.html in a browser'
-	@echo '  $(BIN)/sightline selectors               # every pruning method; with a name, one in full'
-	@echo '  $(BIN)/sightline doctor --model MODEL    # does your checkpoint work here? A folder or a hub id'
-	@echo '  $(BIN)/sightline run --help              # audit it: README.md, "Your own model"'
+	@echo '  (sightline is $(BIN)/sightline; README.md, "Your own documents", goes on from here)'
 
 lint: $(STAMP)-test
 	$(BIN)/ruff check .

@@ -50,7 +50,7 @@ FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-backgroun
 def serving(run: Path) -> Iterator[tuple[str, float]]:
     """The address of a viewer of a run, and the seconds until it was printed."""
     begun = time.perf_counter()
-    words = [sys.executable, "-m", "sightline", "view", str(run), "--port", "0", "--no-browser"]
+    words = [sys.executable, "-m", "sightline", "view", str(run), "--port", "0", "--no-open"]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert server.stdout is not None
     found = re.search(r"http://\S+", server.stdout.readline())

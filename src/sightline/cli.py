@@ -22,37 +22,49 @@ from sightline.version import __version__
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 # ruff: noqa: E501 - a command is a line
-COMMANDS = {
-    "audit": "From a folder of documents to a verdict: may this model be pruned, how far, and what breaks first?",
-    "demo": "Audit the shipped reader on the shipped scenes, yes/no and open questions: minutes on a CPU, no network.",
-    "leaderboard": "Rank every method on some models: answers, surviving evidence, unsupported answers, cost, with intervals.",
-    "run": "Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.",
-    "rows": "Export the rows of a run, in bounded memory. Masks are written as base64 in csv and jsonl.",
-    "verify": "Read all of a run and say what is wrong with it.",
-    "compact": "Put the many files of a run into few: the same rows in the same order, every bit of them.",
-    "selectors": "List the pruning methods: one line each, or one in full.",
-    "backbones": "List the architectures: position policy, and what ``--image-option`` takes for each.",
-    "convert": "Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere.",
-    "list": "List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest.",
-    "report": "Write a self-contained HTML report with images, and every table as CSV, Markdown and LaTeX.",
-    "compare": "Compare two runs over the same probes: two checkpoints, two library versions, two devices.",
-    "gate": "Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error.",
-    "view": "View runs in a browser: overview, rows, cases with what every arm kept, two runs compared. Reads only.",
-    "show": "Show one probe: question, regions, every arm's answer with its coverage, and what the arms kept as a picture.",
-    "doctor": "Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.",
-    "ask": "Answer an open question from a pruned prefix, greedily.",
-    "agreement": "Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals.",
-    "new-selector": "Write a new pruning method with a test: a small package that ``pip install -e`` makes known to Sightline.",
-    "new-backbone": "Write a new architecture with a test: a small package that ``pip install -e`` makes known to Sightline.",
-    "probes": "Build, audit, split, lock and look at probe sets.",
-    "controls": "Control sets: the same questions about changed images or with changed boxes.",
-    "annotate": "People in the loop: 'annotate CAMPAIGN --as NAME' opens its pages; the commands below do the rest.",
-    "masks": "Masks of a run: which visual tokens an arm kept or merged.",
-    "bench": "Measure selection, prefill, time to first token and whole sweeps.",
-    "paper": "The paper's tables by number: what each needs, and what comes out here.",
-    "policy": "Choose and judge policies: budgets that differ from sample to sample.",
+GROUPS = {
+    "Start": {
+        "audit": "From a folder of documents to a verdict: may this model be pruned, how far, and what breaks first?",
+        "demo": "Audit the shipped reader on the shipped scenes, yes/no and open questions: a minute on a CPU, no network.",
+        "doctor": "Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.",
+        "run": "Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.",
+        "report": "Write a self-contained HTML report with images, and every table as CSV, Markdown and LaTeX.",
+        "view": "View runs in a browser: overview, rows, cases with what every arm kept, two runs compared. Reads only.",
+    },
+    "Decide": {
+        "gate": "Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error.",
+        "compare": "Compare two runs over the same probes: two checkpoints, two library versions, two devices.",
+        "policy": "Choose and judge policies: budgets that differ from sample to sample.",
+    },
+    "Data": {
+        "probes": "Build, audit, split, lock and look at probe sets.",
+        "controls": "Control sets: the same questions about changed images or with changed boxes.",
+        "annotate": "People in the loop: 'annotate CAMPAIGN --as NAME' opens its pages; the commands below do the rest.",
+    },
+    "Methods": {
+        "selectors": "List the pruning methods: one line each, or one in full.",
+        "backbones": "List the architectures: position policy, and what ``--image-option`` takes for each.",
+        "list": "List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest.",
+        "ask": "Answer an open question from a pruned prefix, greedily.",
+        "show": "Show one probe: question, regions, every arm's answer with its coverage, and what the arms kept as a picture.",
+        "masks": "Masks of a run: which visual tokens an arm kept or merged.",
+        "new-selector": "Write a new pruning method with a test: a small package that ``pip install -e`` makes known to Sightline.",
+        "new-backbone": "Write a new architecture with a test: a small package that ``pip install -e`` makes known to Sightline.",
+    },
+    "Keep": {
+        "rows": "Export the rows of a run, in bounded memory. Masks are written as base64 in csv and jsonl.",
+        "verify": "Read all of a run, or a probe file against its lock, and say what is wrong with it.",
+        "compact": "Put the many files of a run into few: the same rows in the same order, every bit of them.",
+        "convert": "Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere.",
+    },
+    "Paper and benchmarks": {
+        "paper": "The paper's tables by number: what each needs, and what comes out here.",
+        "leaderboard": "Rank every method on some models: answers, surviving evidence, unsupported answers, cost, with intervals.",
+        "bench": "Measure selection, prefill, time to first token and whole sweeps.",
+    },
 }
-"""Every command and group, with the first sentence of its help."""
+"""What one wants to do -> command or group of commands -> the first sentence of its help."""
+COMMANDS = {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
 MODULES = {
     "leaderboard": {"demo": "demo", "leaderboard": "leaderboard"},
     "audit": {"audit": "audit"},
@@ -61,9 +73,8 @@ MODULES = {
     "methods": {"selectors": "selectors", "backbones": "backbones", "list": "list_"},
     "checkpoint": {"doctor": "doctor", "ask": "ask", "convert": "convert"},
     "report": {"report": "report", "compare": "compare", "gate": "gate", "view": "view"},
-    "annotate": {"annotate": "app", "agreement": "compare_files"},
     "new_package": {"new-selector": "new_selector", "new-backbone": "new_backbone"},
-    **{group: {group: "app"} for group in ("probes", "controls", "bench", "paper", "policy")},
+    **{group: {group: "app"} for group in ("probes", "controls", "annotate", "bench", "paper", "policy")},
 }
 """Where they stand: module of ``sightline.commands`` -> command -> its function, or the ``typer.Typer`` of a group."""
 
@@ -73,7 +84,11 @@ class CommandsByName(Commands):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.commands = {name: TyperCommand(name, help=sentence) for name, sentence in COMMANDS.items()}
+        self.commands = {
+            name: TyperCommand(name, help=sentence, rich_help_panel=panel)
+            for panel, group in GROUPS.items()
+            for name, sentence in group.items()
+        }
         self._imported: set[str] = set()
         self._listed = False
 

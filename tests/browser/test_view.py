@@ -82,7 +82,7 @@ class Served:
 
 def served(*words: str) -> Served:
     process = Popen(
-        [sys.executable, "-m", "sightline", "view", *words, "--port", "0", "--no-browser"],
+        [sys.executable, "-m", "sightline", "view", *words, "--port", "0", "--no-open"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -59,7 +59,7 @@ def place(example_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Place
     _write_table(made.table)
     built = made.sightline(
         "probes", "build", "--format", "boxes_csv", "--annotations", made.table, "--images", DATA / "mini_textocr",
-        "--limit-images", str(IMAGES), "--out", made.probes,
+        "--limit", str(IMAGES), "--out", made.probes,
     )  # fmt: skip
     assert f"{2 * IMAGES} probes ({IMAGES} yes, {IMAGES} no)" in built
     shutil.copytree(DATA / "tiny" / "llava", made.checkpoint)
@@ -230,7 +230,7 @@ def test_a_table_of_boxes_becomes_the_probes_of_the_annotation_it_was_written_fr
 ) -> None:
     place.sightline(
         "probes", "build", "--annotations", DATA / "mini_textocr" / "TextOCR_mini_val.json",
-        "--images", DATA / "mini_textocr", "--limit-images", str(IMAGES), "--out", tmp_path / "textocr.jsonl",
+        "--images", DATA / "mini_textocr", "--limit", str(IMAGES), "--out", tmp_path / "textocr.jsonl",
     )  # fmt: skip
     ours, theirs = read_probes(place.probes), read_probes(tmp_path / "textocr.jsonl")
     assert ours.source["format"] == "boxes_csv"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,14 +93,94 @@ def test_the_commands_of_the_tutorial_exist() -> None:
     assert commands == {"answers", "prefill", "repeated", "ttft", "sweep", "select"}
 
 
-def selector_lines() -> list[str]:
-    return [f"- `{name}`: {(inspect.getdoc(SELECTORS.get(name)) or '').splitlines()[0]}" for name in SELECTORS]
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_has_one_true_line_per_selector() -> None:
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
-    listed = [line for line in readme if line.startswith("- `")]
-    assert listed == selector_lines()
+def looks_at_attention(selector: Any) -> bool:
+    return any(re.match(r"vision\.(cls_attention|received|cls_query)@", need) for need in selector.needs)
+
+
+GROUPS: dict[str, Callable[[Any], bool]] = {
+    "By attention of the vision tower": lambda selector: not selector.inside and looks_at_attention(selector),
+    "By the question": lambda selector: not selector.inside and selector.query != "none",
+    "By likeness, blind to the question": lambda selector: not selector.inside and selector.query == "none",
+    "Between the layers of the language model": lambda selector: bool(selector.inside),
+    "To compare with": lambda selector: selector.role in ("control", "reference"),
+}
+"""Group of methods in the README -> what its members have in common."""
+
+
+def test_the_readme_has_methods_in_groups_that_fit_and_a_link_to_all_of_them() -> None:
+    groups = dict(re.findall(r"^- \*\*(.+?)\*\*: (.+)$", README, re.MULTILINE))
+    assert set(groups) == set(GROUPS)
+    for title, words in groups.items():
+        names = re.findall(r"`(\w+)`", words)
+        assert names
+        assert [name for name in names if not GROUPS[title](SELECTORS.get(name)())] == [], title
+    assert "](docs/methods.md)" in README
+
+
+def test_the_readme_is_a_front_door() -> None:
+    """Short, with a picture, few tables, the first commands, and a link to every page of the site."""
+    assert len(README) < 10_000
+    assert len(re.findall(r"^\|---", README, re.MULTILINE)) <= 2
+    for words in ("make demo", "make test", "sightline audit ", "sightline view ", "sightline.audit("):
+        assert words in README
+    (picture,) = re.findall(r"!\[.+\]\((.+)\)", README)
+    assert (REPOSITORY / picture).stat().st_size < 300_000
+    pages = {f"docs/{page.name}" for page in DOCS.glob("*.md")}
+    linked = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", README)}
+    assert pages - linked == set()
+
+
+CARD = (REPOSITORY / "src" / "sightline" / "assets" / "reader" / "README.md").read_text(encoding="utf-8")
+YES_NO, OPEN = CARD.split("## Held-out figures")[1:3]
+
+
+def column(table: str, number: int) -> dict[str, str]:
+    """Values of a Markdown table without intervals, by what its first column names; of equal names the first."""
+    cells = (line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `"))
+    found = [(row[0].strip(" `"), row[number].split()[0]) for row in cells if len(row) > number and row[number].strip()]
+    return dict(reversed(found))
+
+
+@pytest.mark.parametrize(
+    ("what", "arm"),
+    [
+        ("nothing", "full"),
+        ("another box of its size grayed, before the tower", "full+occlude_random"),
+        ("the cells of the word deleted, behind the tower", "full+remove_evidence"),
+        ("the word grayed, before the tower", "full+occlude_evidence"),
+    ],
+)
+def test_the_readme_answers_the_first_objection_with_figures_of_the_model_card(what: str, arm: str) -> None:
+    assert "| arm | Accuracy | TPR |" in YES_NO
+    assert f"| {what} | {column(YES_NO, 2)[arm]} |" in README
+
+
+def test_the_readme_quotes_the_card_on_open_answers_and_the_readers_page_on_replaced_words() -> None:
+    exact = column(OPEN, 1)
+    said = " ".join(README.split())
+    assert f"from {exact['full']} to {exact['full+remove_evidence']} when their cells are deleted" in said
+    replaced = (DOCS / "reader.md").read_text(encoding="utf-8").partition("| Switch |")[2]
+    follows = {arm: f"{float(share.rstrip('%')):.0f} %" for arm, share in column(replaced, 5).items() if "%" in share}
+    assert f"Full follows it on {follows['full']} of 100 pages, `target:0.3` on {follows['target:0.3']}" in said
+    assert f"`random:0.3` on {follows['random:0.3']}." in said
+
+
+@pytest.mark.slow
+def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
+    """A probe more or less may be right on another machine."""
+    from sightline.checks.demo import run_demo
+
+    table = {
+        row[0]: row[1:] for row in re.findall(r"^\| `(\S+)` " + r"\| ([\d.]+)[^|]*" * 4 + r"\|$", README, re.MULTILINE)
+    }
+    assert set(table) == {"full", "target:0.3", "random:0.3", "grid:0.3"}
+    summary = run_demo(tmp_path, draws=100, cases=2).summary.set_index("arm")
+    for arm, figures in table.items():
+        measured = [float(summary.loc[arm, name]) for name in ("accuracy", "hfpr", "pos_ecr", "unsupported")]
+        assert [float(figure) for figure in figures] == pytest.approx(measured, abs=0.035), arm
 
 
 def test_other_peoples_methods_are_counted_apart_from_the_audits_own_and_from_controls() -> None:
@@ -312,7 +391,7 @@ def test_the_start_page_is_the_readme_with_links_that_work_here(site: Path) -> N
     assert "Audit visual-token pruning" in text
     assert 'href="cost.html"' in text
     assert 'href="contributing.html"' in text
-    assert 'src="pictures/unsupported.jpg"' in text
+    assert 'src="pictures/view-receipt.jpg"' in text
 
 
 def test_a_link_into_nothing_fails_the_build(tmp_path: Path) -> None:

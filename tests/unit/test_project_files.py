@@ -102,7 +102,9 @@ def test_a_demo_installs_no_test_tools() -> None:
     recipes = text("Makefile")
     assert re.search(r"^demo: \$\(STAMP\)-demo$", recipes, re.MULTILINE)
     assert re.search(r"^\$\(STAMP\)-demo:.*\n\t\$\(PIP\) --editable \.\n", recipes, re.MULTILINE)
-    assert "$(BIN)/sightline" in make_targets()["demo"].split("Next:")[1], "names the command to go on with"
+    assert "$(BIN)/sightline" in make_targets()["demo"].split("@echo")[1], (
+        "says where the commands are that the demo names"
+    )
 
 
 def test_torch_is_installed_by_itself_before_anything_else() -> None:

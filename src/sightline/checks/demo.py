@@ -32,6 +32,8 @@ ARMS = (
     "soft_evidence:0.3",
 )
 PICTURE = "right-without-evidence.png"
+IMAGES = 40
+"""Unless all are asked for: a report within a minute of two cores, and enough for intervals that say something."""
 SHARD_IMAGES = 15
 """Small enough that the bar moves every few seconds, large enough to batch."""
 
@@ -57,10 +59,10 @@ def asset(*parts: str) -> Path:
     return path
 
 
-def run_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases: int = 40) -> Demo:
+def run_demo(out: Path, *, limit: int | None = IMAGES, draws: int = 10_000, cases: int = 40) -> Demo:
     """Audits ``ARMS`` into ``out/run`` (or resumes there) and writes ``out/report.html`` and one picture.
 
-    ``limit`` audits only the first so many images, into a run folder of its own name.
+    ``limit`` audits only the first so many images, None all; any other than ``IMAGES`` has a folder of its own.
     """
     from sightline.statistics.metrics import metrics_shown_in
     from sightline.statistics.summaries import arm_summary
@@ -78,14 +80,14 @@ def run_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases:
 
 
 def audit_pages(out: Path, arms: Sequence[str], limit: int | None, most: int | None = None, **settings: Any) -> Run:
-    """The shipped reader on shipped pages, into ``out`` or, of only the first so many images, a folder that says so.
+    """The shipped reader on shipped pages, into ``out`` or, where not as many as usual, a folder that says so.
 
     Without a ``limit`` it is ``most`` of them, where that is not all.
     """
     from sightline.auditing.audit import audit
     from sightline.auditing.config import read_config
 
-    folder = out if limit is None else out.with_name(f"{out.name}-{limit}-images")
+    folder = out if limit == IMAGES else out.with_name(f"{out.name}-{'all' if limit is None else limit}-images")
     limits = [count for count in (limit, most) if count is not None]
     own = {"model": str(asset("reader")), "out": folder, "arms": list(arms), "dtype": "float32"}
     return audit(read_config(None, {**own, **settings, "limit": min(limits, default=None)}))
@@ -123,7 +125,7 @@ OPEN_ARMS = (
     "policy:evidence_saturation:target:0.3/0.7",
 )
 METRICS = ("score", "pos_ecr", "worst_region", "unsupported")
-IMAGES = 50
+MOST_OPEN_IMAGES = 50
 """Of the shipped ones, each with two questions: enough for intervals, few enough for a laptop's patience."""
 OPEN_SHARD_IMAGES = 10
 ANSWER = "answer_value"
@@ -143,10 +145,10 @@ class OpenDemo:
     """An arm without a cell of the answer is right all the same; None if there is no such answer."""
 
 
-def run_open_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, cases: int = 40) -> OpenDemo | None:
+def run_open_demo(out: Path, *, limit: int | None = IMAGES, draws: int = 10_000, cases: int = 40) -> OpenDemo | None:
     """Audits ``ARMS`` on the shipped open questions into ``out/open-run`` and writes report and pictures beside it.
 
-    ``limit`` audits only the first so many images. None where no open questions are shipped.
+    ``limit`` as in ``run_demo``, but all are ``MOST_OPEN_IMAGES``. None: no open questions are shipped.
     """
     from sightline.report.build import build_report
     from sightline.statistics.summaries import arm_summary
@@ -157,7 +159,7 @@ def run_open_demo(out: Path, *, limit: int | None = None, draws: int = 10_000, c
         return None
     settings = {"probes": probes, "images": images, "shard_images": OPEN_SHARD_IMAGES, "matched_controls": False}
     # Boxes are for the oracle alone: no other arm looks at them.
-    run = audit_pages(out / "open-run", OPEN_ARMS, limit, IMAGES, **settings, box_source="gt")
+    run = audit_pages(out / "open-run", OPEN_ARMS, limit, MOST_OPEN_IMAGES, **settings, box_source="gt")
     summary = arm_summary(run.frame(), metrics=METRICS, draws=draws)
     report = build_report([run.path], out / "open-answers", cases=cases, draws=draws)
     lost, survived = answers_without_evidence(run)

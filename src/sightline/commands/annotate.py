@@ -145,14 +145,34 @@ def status(campaign: CampaignArgument) -> None:
 
 @app.command()
 def agreement(
-    campaign: CampaignArgument,
-    out: Annotated[Path | None, typer.Option(help="Folder for agreement.html and the tables as CSV.")] = None,
+    campaign: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CAMPAIGN|FILE",
+            help="Folder of 'sightline annotate new'; or a person's CSV or JSON lines by probe_id.",
+        ),
+    ],
+    other: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The other person's, where the first is a file.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Of a campaign: folder for agreement.html and the tables as CSV.")
+    ] = None,
+    csv: Annotated[Path | None, file_option("Of two files: CSV to write as well.", endings=(".csv",))] = None,
+    field: Annotated[list[str] | None, typer.Option(help="Of two files: compare this field alone. Repeatable.")] = None,
     draws: DrawsOption = 10_000,
 ) -> None:
     """How far two people agree, before adjudication: fields with kappa, boxes by overlap, roles by F1."""
     from sightline.annotate.agreement import agreement_report, write_agreement
     from sightline.annotate.campaign import open_campaign, read_judgements
 
+    if other is not None:
+        if out is not None:
+            raise SightlineError("--out is for a campaign; --csv FILE takes the table of two files")
+        _compare_files(campaign, other, field or [], draws, csv)
+        return
+    if field or csv is not None:
+        raise SightlineError("--field and --csv are for two files; a campaign has the fields of its kind, and --out")
     opened = open_campaign(campaign)
     judgements = read_judgements(opened)
     found = agreement_report(opened.kind, judgements, draws=draws)
@@ -161,6 +181,17 @@ def agreement(
     typer.echo(f"disagreements  {found.disputed}, of which {found.adjudicated} adjudicated")
     if out is not None:
         typer.echo(f"page           {write_agreement(out, found, opened, judgements)}")
+
+
+def _compare_files(first: Path, second: Path, fields: list[str], draws: int, out: Path | None) -> None:
+    """Two people's files, field by field, without a campaign."""
+    from sightline.analysis.regions import agreement_table
+    from sightline.core.text import write_csv
+
+    found = agreement_table(first, second, fields=fields, draws=draws)
+    _print_frame(found)
+    if out is not None:
+        write_csv(out, found)
 
 
 def _print_frame(frame: pd.DataFrame) -> None:
@@ -247,23 +278,3 @@ def sign_off(
     typer.echo(f"signed       {path}: {sum(counts.values())} decisions by {name}")
     for decision, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
         typer.echo(f"{count:>12} {decision}")
-
-
-# ``sightline agreement``: two annotators' files, compared field by field, without a task.
-
-
-def compare_files(
-    first: Annotated[Path, typer.Argument(help="One annotator's file: CSV or JSON lines with a probe_id per row.")],
-    second: Annotated[Path, typer.Argument(help="The other's.")],
-    field: Annotated[list[str] | None, typer.Option(help="Compare this field alone. Repeatable.")] = None,
-    draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws of kappa's interval.")] = 10_000,
-    out: Annotated[Path | None, file_option("CSV to write as well.", endings=(".csv",))] = None,
-) -> None:
-    """Compare two annotators: agreement and kappa of labels, overlap of boxes, with 95 % intervals."""
-    from sightline.analysis.regions import agreement_table
-    from sightline.core.text import write_csv
-
-    found = agreement_table(first, second, fields=field or (), draws=draws)
-    _print_frame(found)
-    if out is not None:
-        write_csv(out, found)

@@ -71,7 +71,7 @@ def image_free(
 def occlusion(
     probes: ProbesArgument,
     out: FolderOption,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many probes.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many images.")] = None,
     image_prefix: PrefixOption = "",
     layout: LayoutOption = "sightline",
 ) -> None:
@@ -79,7 +79,8 @@ def occlusion(
     from sightline.interventions.occlusion import SEED, occlusion_probes
 
     found = _read(probes, image_prefix, out)
-    control = occlusion_probes(found.probes, limit)
+    wanted = set(found.image_ids[:limit])
+    control = occlusion_probes(probe for probe in found.probes if probe.image_id in wanted)
     prefix = image_prefix if layout == "artifact" else None
     _write(out / "occlusion.jsonl", control, found, {"control": "occlusion", "seed": SEED}, prefix)
 

@@ -16,6 +16,7 @@ from sightline.progress import say
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sightline.checks.demo import OpenDemo
     from sightline.leaderboard.contest import Contest
     from sightline.leaderboard.standings import Record
 
@@ -34,8 +35,8 @@ def leaderboard(
     probes: Annotated[Path | None, typer.Option(help="Probe file that all models answer.")] = None,
     images: Annotated[Path | None, typer.Option(help="Folder that image names are relative to.")] = None,
     demo: Annotated[bool, typer.Option("--demo", help="The shipped readers on the shipped locked pages.")] = False,
-    open_: Annotated[
-        bool, typer.Option("--open", help="Of the demo: the questions that are answered in words.")
+    open_questions: Annotated[
+        bool, typer.Option("--open-questions", help="Of the demo: the questions that are answered in words.")
     ] = False,
     budgets: Annotated[str, typer.Option(help="Budgets, as arms have them: kept fractions or counts such as 64t.")] = (
         BUDGETS
@@ -48,9 +49,11 @@ def leaderboard(
             show_default="every registered method and control",
         ),
     ] = None,
-    pages: Annotated[
+    limit: Annotated[
         int | None,
-        typer.Option(min=2, help="Only the first so many images.", show_default="all; in the demo 40, with --open 50"),
+        typer.Option(
+            min=2, help="Only the first so many images.", show_default="all; in the demo 40, of open questions 50"
+        ),
     ] = None,
     rank_by: Annotated[
         str, typer.Option(help="Metric that ranks.", show_default="accuracy; of open questions score")
@@ -85,16 +88,18 @@ def leaderboard(
         if probes or images or image_option:
             raise SightlineError("--demo brings its own pages; leave out --probes, --images and --image-option")
         contest = demo_contest(
-            out, methods, wanted, models=model or [], in_words=open_, pages=pages, clip=clip, run=run
+            out, methods, wanted, models=model or [], in_words=open_questions, pages=limit, clip=clip, run=run
         )
     else:
-        if open_:
-            raise SightlineError("--open chooses among the questions of --demo; your own probes say what they ask")
+        if open_questions:
+            raise SightlineError(
+                "--open-questions chooses among the questions of --demo; your own probes say what they ask"
+            )
         if not model or probes is None or images is None:
             raise SightlineError("name --model, --probes and --images, or take the shipped ones with --demo")
         models = named_models(model)
         options = image_options(image_option or [], models)
-        contest = Contest(out, models, probes, images, methods, wanted, pages, clip, run, options)
+        contest = Contest(out, models, probes, images, methods, wanted, limit, clip, run, options)
     record = record_of(contest, measure(contest), rank_by=rank_by, draws=draws, seed=SEED)
     page = write_leaderboard(record, out)
     _print(record)
@@ -166,14 +171,20 @@ def _print(record: Record) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run and the report.")] = Path("sightline-demo"),
-    limit: Annotated[int | None, typer.Option(min=2, help="Only the first so many images.")] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="Only the first so many images.", show_default="40")] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All 200 pages and 100 open questions, as in docs/reader.md: some minutes.")
+    ] = False,
 ) -> None:
-    """Audit the shipped reader on the shipped scenes, yes/no and open questions: minutes on a CPU, no network.
+    """Audit the shipped reader on the shipped scenes, yes/no and open questions: a minute on a CPU, no network.
 
     Run it again after an interruption and it goes on where it stopped.
     """
-    from sightline.checks.demo import run_demo, run_open_demo
+    from sightline.checks.demo import IMAGES, run_demo, run_open_demo
 
+    if all_ and limit is not None:
+        raise SightlineError("--all and --limit exclude each other")
+    limit = None if all_ else limit or IMAGES
     done = run_demo(out, limit=limit)
     print_table(done.summary, done.run.frame())
     say(f"rows: {done.run.path}")
@@ -181,8 +192,17 @@ def demo(
         say(f"picture of an unsupported answer: {done.picture}")
     say(f"report: {done.report}\n")
     spoken = run_open_demo(out, limit=limit)
-    if spoken is None:
-        return
+    runs = [done.run]
+    if spoken is not None:
+        _say_spoken(spoken)
+        runs.append(spoken.run)
+    say("\nnext:")
+    say(f"  open {done.report} in a browser")
+    say(f"  sightline view {' '.join(str(run.path) for run in runs)}")
+    say("  sightline doctor --model MODEL    # does your checkpoint work here? A folder or a hub id")
+
+
+def _say_spoken(spoken: OpenDemo) -> None:
     say("open questions: what the same reader says in its own words")
     print_table(spoken.summary, spoken.run.frame())
     say(f"rows: {spoken.run.path}")

@@ -73,7 +73,11 @@ def build(
     words: WordOptions,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="The annotations; several are shards of one data set.", show_default=False),
+        typer.Argument(
+            metavar="FILE",
+            help="The annotations; several are shards of one data set. Or a hub id: org/name[:PART].",
+            show_default=False,
+        ),
     ] = None,
     annotations: Annotated[
         Path | None,
@@ -85,11 +89,9 @@ def build(
         bool,
         typer.Option("--check-images/--no-check-images", help="Every image used must exist and have its stated size."),
     ] = True,
-    limit_images: Annotated[
+    limit: Annotated[
         int | None,
         typer.Option(
-            "--limit-images",
-            "--limit",
             min=0,
             help="Stop after so many images gave probes; 0 for all.",
             show_default="500; of open questions all",
@@ -136,21 +138,21 @@ def build(
     from sightline.probes.probe_file import read_image_ids
 
     if ocr is not None:
-        _ask_documents(_given_files(files, annotations), out, ocr, questions, limit_images, words.seed, texts)
+        _ask_documents(_given_files(files, annotations), out, ocr, questions, limit, words.seed, texts)
         return
     if texts is not None:
         raise SightlineError("--texts says which texts of documents people have read; it goes with --ocr")
     rules = HardPairRules(
         **words.model_dump(exclude={"version"}),
         version=words.version or ("strict-v3" if reading.lines else "confirmation-v2"),
-        limit_images=(500 if limit_images is None else limit_images) or None,
+        limit_images=(500 if limit is None else limit) or None,
         lines=reading.lines,
     )
     excluded = frozenset[str]().union(*(read_image_ids(path) for path in exclude or []))
     read = _given_files(files, annotations)
     ingest = reading.read(read)
     asks_open = any(probe.is_open for probe in ingest.probes)
-    if asks_open and limit_images is None:
+    if asks_open and limit is None:
         rules = replace(rules, limit_images=None)
     _say("read", ", ".join(ingest.counts.notes()))
     images = reading.images or ingest.images
@@ -226,7 +228,9 @@ def _given_files(files: list[Path] | None, annotations: Path | None) -> list[Pat
     given = [*(files or []), *([annotations] if annotations is not None else [])]
     if not given:
         raise SightlineError("name the annotations: sightline probes build FILE, or --annotations FILE")
-    return given
+    from sightline.probes.hub_data import hub_files, is_hub_data
+
+    return [file for source in given for file in (hub_files(source) if is_hub_data(source) else [source])]
 
 
 class _Said(NamedTuple):
@@ -400,9 +404,8 @@ def lock(
     _say("wrote", str(path))
 
 
-@app.command()
-def verify(probes: ProbesArgument, images: ImagesOption = None, image_prefix: PrefixOption = "") -> None:
-    """Check a set against its lock (or, without one, its own digest), and with --images that its images are there."""
+def verify_probes(probes: Path, images: Path | None, image_prefix: str) -> None:
+    """``sightline verify`` of a probe file: against its lock or, without one, its own digest; are its images there?"""
     from sightline.probes import read_probes, verify_lock
     from sightline.probes.probe_file import lock_path
 

@@ -242,7 +242,7 @@ def view(
     host: Annotated[
         str, typer.Option(help="Address to listen on. Any other than this machine's own is open to the network.")
     ] = "127.0.0.1",
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     bundle: Annotated[
         Path | None, typer.Option(help="Write a static site into this folder instead, which works from a file.")
     ] = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, TypeGuard
 
 import typer
 
@@ -116,17 +116,26 @@ WRITERS: dict[str, Callable[[BinaryIO, Sequence[str], Iterable[pa.RecordBatch]],
 
 
 def verify(
-    runs: Annotated[list[Place], place_argument("RUN...", "Run folders, or folders of parts of a run: paths or URLs.")],
+    given: Annotated[
+        list[Place],
+        place_argument("RUN|PROBES...", "Run folders, or folders of parts of a run: paths or URLs; or probe files."),
+    ],
     repair: Annotated[
         bool,
         typer.Option("--repair", help="Set damaged files aside (.damaged), so that the next run computes them again."),
     ] = False,
+    images: Annotated[
+        Path | None, typer.Option(help="Of a probe file: its images must be there, and be those of its lock.")
+    ] = None,
+    image_prefix: Annotated[
+        str, typer.Option("--image-prefix", help="Of a probe file: leading folder of image names to strip.")
+    ] = "",
 ) -> None:
-    """Read all of a run and say what is wrong with it.
+    """Read all of a run, or a probe file against its lock, and say what is wrong with it.
 
-    That is a flipped bit, a file that is cut off, missing, there twice or of another run, rows that do not fit the
-    probes, images without a record, a manifest or probe file that was changed. Rows that were not all computed alike
-    (other batches, devices, versions) are named in a note.
+    Of a run that is a flipped bit, a file that is cut off, missing, there twice or of another run, rows that do not fit
+    the probes, images without a record, a manifest or probe file that was changed. Rows not all computed alike (other
+    batches, devices, versions) are named in a note.
 
     Exit code 0: nothing; 1: something, in a line each; 2: error.
     """
@@ -138,7 +147,12 @@ def verify(
     from sightline.store.verify import verify_folder
 
     wrong = False
-    for path in runs:
+    for path in given:
+        if _is_probe_file(path):
+            from sightline.commands.probes import verify_probes
+
+            verify_probes(path, images, image_prefix)
+            continue
         for folder in part_folders(path):
             with locked(folder.path) if repair else nullcontext():
                 with waiting_for(f"reading {folder.path}", logged=False):
@@ -155,6 +169,10 @@ def verify(
             wrong = wrong or bool(found.problems)
     if wrong:
         raise typer.Exit(1)
+
+
+def _is_probe_file(path: Place) -> TypeGuard[Path]:
+    return isinstance(path, Path) and (path.suffix in (".jsonl", ".gz") or (path.exists() and not path.is_dir()))
 
 
 def compact(

@@ -50,7 +50,7 @@ def print_summary(run: Run) -> None:
     from sightline.progress import SafeConsole
     from sightline.report.columns import of_words
     from sightline.rows.source import UNREAD
-    from sightline.rows.usable import cut_off, fallen_back, sentence, unseen_evidence
+    from sightline.rows.usable import NO_REGIONS, cut_off, fallen_back, sentence, unseen_evidence
     from sightline.statistics.arm_rows import are_in_words, is_plain
     from sightline.statistics.metrics import METRICS
     from sightline.statistics.summaries import nothing_to_read
@@ -71,6 +71,8 @@ def print_summary(run: Run) -> None:
     console.print(f"{unsupported.label}: {meaning}; ms per row")
     if hidden := unseen_evidence(frame):
         console.print(hidden)
+    if not frame["n_regions"].fillna(0).any():
+        console.print(NO_REGIONS)
     console.print(
         f"{manifest['model']} ({manifest['model_type']}, {manifest['dtype']}, {manifest['device']}, "
         f"positions {manifest['positions']}): {probes} probes on {images} images; rows in {run.path}"
@@ -89,6 +91,8 @@ def print_summary(run: Run) -> None:
     if run.bad_images and not run.failed:
         way_out = "" if run.left_out else "; mend them and run the same command, or accept it with --skip-bad-images"
         say(f"note: {run.left_out or run.unfinished}{way_out}", err=True)
+    if not run.failed:
+        say(f"next: sightline report {run.path} --out {run.path}-report, or sightline view {run.path}")
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:

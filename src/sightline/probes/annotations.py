@@ -11,7 +11,7 @@ from typing import Any
 
 from sightline.errors import SightlineError
 from sightline.places import Place
-from sightline.probes.data_rows import file_digest, start_of
+from sightline.probes.data_rows import file_digest, named_columns, start_of
 from sightline.probes.formats.base import FORMATS, START, Profile, configured, options_of
 from sightline.probes.regions import ImageRegions, Ingest
 
@@ -28,6 +28,11 @@ def detect_format(path: str | Path) -> str:
         return found[0]
     if found:
         raise SightlineError(f"{path} could be {' or '.join(found)}; say which with --format")
+    if columns := named_columns(start_of(path, START)):
+        raise SightlineError(
+            f"{path} is a table with the columns {', '.join(columns)}; questions need image, question and answers, "
+            "words need image, text and x1, y1, x2, y2: rename what is meant, 'sightline probes formats' lists the rest"
+        )
     raise SightlineError(f"{path} is in no known annotation format ({', '.join(FORMATS)}); --format reads it as one")
 
 

@@ -192,6 +192,15 @@ def table_delimiter(start: str, *columns: str) -> str | None:
     return next((each for each in DELIMITERS if set(columns) <= set(column_names(start, each))), None)
 
 
+def named_columns(start: str) -> list[str]:
+    """The columns of a file that begins like a table or like parquet; none where it is neither."""
+    mark, *found = start.splitlines() or [""]
+    if mark == PARQUET.decode():
+        return found
+    tables = (column_names(start, delimiter) for delimiter in DELIMITERS)
+    return next((names for names in tables if len(names) > 1 and all(map(str.isidentifier, names))), [])
+
+
 def column_names(text: str, delimiter: str) -> list[str]:
     """The first line's cells without case, blanks as underscores; none where it is no line of a table."""
     try:

@@ -93,6 +93,12 @@ def paired(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     return frame[common[probes]].reset_index(drop=True)
 
 
+NO_REGIONS = (
+    "no probe has a region: there is no evidence to trace, so every geometric column is empty; "
+    "sightline probes evidence PROBES --ocr WORDS --out NEW looks for the answers among the words of the pages"
+)
+
+
 def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
     told = [name for name in ("probe_id", "image_id", "label", "n_regions", "score") if name in frame]
     probes = frame[told].drop_duplicates("probe_id")
@@ -105,7 +111,7 @@ def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
         notes.append(f"every probe has label {only}: AUROC and the rates of the other label are undefined")
     bare = int((probes["n_regions"].fillna(0) == 0).sum())
     if bare == len(probes):
-        notes.append("no probe has a region: there is no evidence to trace, so every geometric column is empty")
+        notes.append(NO_REGIONS)
     elif bare:
         notes.append(f"{bare} of {len(probes)} probes have no region; geometry is over the other {len(probes) - bare}")
     hidden = unseen_evidence(frame)

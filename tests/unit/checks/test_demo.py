@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from sightline.checks import demo
 from sightline.checks.demo import (
@@ -19,6 +22,7 @@ from sightline.checks.demo import (
     run_demo,
     run_open_demo,
 )
+from sightline.cli import app
 from sightline.commands.leaderboard import print_table
 from sightline.rows import load_run
 from sightline.statistics.metrics import metrics_shown_in
@@ -43,11 +47,44 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     print_table(again.summary, again.run.frame())
     shown = capsys.readouterr().out
     assert all(arm in shown for arm in ARMS)
-    assert shown.index("shuffled:0.3") < shown.index("C. Annotation-box oracles") < shown.index("protected:0.3")
+    assert shown.index("shuffled:0.3") < shown.index("Annotation-box oracles") < shown.index("protected:0.3")
 
 
 def test_the_demo_shows_answers_risk_evidence_and_what_is_unsupported():
     assert [metric.name for metric in metrics_shown_in("demo")] == ["accuracy", "hfpr", "pos_ecr", "unsupported"]
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [([], demo.IMAGES), (["--limit", "7"], 7), (["--all"], None), (["--all", "--limit", "7"], "refused")],
+)
+def test_the_demo_takes_few_pages_unless_asked_and_ends_with_the_viewer(
+    words: list[str], limit: int | str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    run = load_run(make_open_run(tmp_path / "run", images=2))
+
+    def done(out: Path, *, limit: int | None) -> demo.Demo:
+        asked.append(limit)
+        return demo.Demo(run, pd.DataFrame({"arm": run.arms}), out / "report.html", None)
+
+    monkeypatch.setattr(demo, "run_demo", done)
+    monkeypatch.setattr(demo, "run_open_demo", lambda out, *, limit: asked.append(limit))
+    ended = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), *words])
+    if limit == "refused":
+        assert "exclude each other" in str(ended.exception)
+        return
+    assert asked == [limit, limit]
+    assert f"sightline view {run.path}" in ended.output
+
+
+@pytest.mark.parametrize(("limit", "folder"), [(demo.IMAGES, "run"), (7, "run-7-images"), (None, "run-all-images")])
+def test_another_number_of_pages_has_a_folder_of_its_own(
+    limit: int | None, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sightline.auditing.audit.audit", lambda config: config)
+    config: Any = demo.audit_pages(tmp_path / "run", ["full"], limit, probes=tmp_path / "p", images=tmp_path)
+    assert (config.out.name, config.limit) == (folder, limit)
 
 
 # The demo's open questions: audited, reported, and two answers chosen for a picture by rule.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel, Field
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sightline.cli import COMMANDS, app
+from sightline.cli import COMMANDS, GROUPS, app
 from sightline.commands.options import with_options
 from sightline.core.flags import Flag
 from tests.warm_python import run_python
@@ -91,6 +92,35 @@ def test_the_page_of_all_commands_has_their_first_sentences() -> None:
     for name, sentence in COMMANDS.items():
         said = tree.get_command(None, name).help
         assert " ".join(said.split("\n\n")[0].split()) == sentence
+
+
+def test_the_page_of_all_commands_has_a_panel_for_each_purpose_with_its_commands() -> None:
+    page = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
+    panels = dict(re.findall(r"^╭─ ([\w ]+?) ─+╮\n(.*?)^╰", page, re.DOTALL | re.MULTILINE))
+    listed = {title: re.findall(r"^│ ([a-z-]+) ", text, re.MULTILINE) for title, text in panels.items()}
+    assert listed.pop("Options") == ["--debug", "--version", "--help"]
+    assert listed == {title: list(group) for title, group in GROUPS.items()}
+
+
+ONE_NAME = {"--open": r"^Open the (page in a browser|viewer)\.", "--limit": r"\b[Ii]mages\b|\bpages\b"}
+"""Option -> what its help says wherever it stands."""
+
+
+@pytest.mark.parametrize("name", ONE_NAME)
+def test_an_option_means_the_same_wherever_it_stands(name: str) -> None:
+    said = {
+        " ".join(words): option.help
+        for words, command in ALL.items()
+        for option in command.params
+        if name in (*option.opts, *option.secondary_opts)
+    }
+    assert len(said) > 2
+    assert {words: text for words, text in said.items() if not re.search(ONE_NAME[name], text)} == {}
+
+
+@pytest.mark.parametrize("name", ["--pages", "--limit-images", "--browser"])
+def test_no_option_has_a_second_name(name: str) -> None:
+    assert not [words for words, command in ALL.items() for option in command.params if name in option.opts]
 
 
 def test_only_the_module_of_the_command_asked_for_is_imported() -> None:

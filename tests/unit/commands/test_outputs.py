@@ -43,7 +43,7 @@ def commands(run: Path) -> dict[str, list[str]]:
     return {
         "rows": ["rows", str(run), *ROWS.split(), "--out"],
         "masks": ["masks", "export", str(run), "--arm", "target:0.3", "--out"],
-        "agreement": ["agreement", str(first), str(second), "--draws", "100", "--out"],
+        "agreement": ["annotate", "agreement", str(first), str(second), "--draws", "100", "--csv"],
         "junit": [*gate, "--junit"],
         "markdown": [*gate, "--markdown"],
     }
@@ -232,13 +232,13 @@ def test_every_option_that_names_a_file_to_write_says_what_a_dash_is() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        ["probes", "verify", "GIVEN"],
+        ["verify", "GIVEN"],
         ["probes", "build", "GIVEN", "--out", "OUT"],
         ["run", "--config", "GIVEN"],
         ["report", "RUN", "--out", "OUT", "--only", "GIVEN"],
         ["gate", "RUN", "--rules", "GIVEN"],
         ["report", "--cost", "GIVEN", "--out", "OUT"],
-        ["agreement", "GIVEN", "GIVEN"],
+        ["annotate", "agreement", "GIVEN", "GIVEN"],
     ],
     ids=" ".join,
 )

@@ -174,7 +174,7 @@ def test_artifact_layout_writes_the_reference_files(data: Path, tmp_path: Path) 
 
 
 def test_occlusion_sets_hold_three_views(data: Path, tmp_path: Path) -> None:
-    build("occlusion", data / "golden_e2e" / "inputs" / "probes_dev.jsonl", "--out", tmp_path, "--limit", 4, *PREFIX)
+    build("occlusion", data / "golden_e2e" / "inputs" / "probes_dev.jsonl", "--out", tmp_path, "--limit", 2, *PREFIX)
     probes = read_probes(tmp_path / "occlusion.jsonl").probes
     assert [probe.view for probe in probes] == ["orig", "evidence_masked", "random_masked"] * 4
 

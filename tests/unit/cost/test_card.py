@@ -182,11 +182,7 @@ def test_checkpoints_are_known_by_the_beginning_of_their_names(model: str, arm: 
 
 ROOT = Path(__file__).parents[3]
 CARDS = sorted((ROOT / "benchmarks" / "cards" / "h200").glob("*.json"))
-README_ROWS = {
-    "Qwen3-VL-8B": [("ttft-qwen", "target:0.2")],
-    "LLaVA-1.5-7B": [("ttft-llava", "target:0.4"), ("ttft-llava", "scope:0.4")],
-    "InternVL3.5-8B": [("ttft-internvl", "target:0.5")],
-}
+README_SAYS = [("Qwen3-VL-8B", "ttft-qwen", "target:0.2"), ("LLaVA-1.5-7B", "ttft-llava", "target:0.4")]
 
 
 def record(card: str, execution: str, arm: str) -> dict[str, Any]:
@@ -202,11 +198,11 @@ def test_a_published_card_was_measured_on_a_gpu(path: Path) -> None:
     assert all(line["out_of_memory"] or line["ms"] > 0 for line in card.records())
 
 
-@pytest.mark.parametrize(("model", "card", "arm"), [(m, *row) for m, rows in README_ROWS.items() for row in rows])
+@pytest.mark.parametrize(("model", "card", "arm"), README_SAYS)
 def test_the_readme_quotes_it(model: str, card: str, arm: str) -> None:
     full, pruned = record(card, "graph", "full"), record(card, "graph", arm)
-    line = f"| {model} | `{arm}` | {full['ms']:.3g} ms | {pruned['ms']:.3g} ms | {full['ms'] / pruned['ms']:.2f} |"
-    assert line in (ROOT / "README.md").read_text(encoding="utf-8")
+    times = f"{pruned['ms']:.3g} ms instead of {full['ms']:.3g} ms ({full['ms'] / pruned['ms']:.2f} times)"
+    assert f"{model} with `{arm}` {times}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)

@@ -152,7 +152,7 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
     arguments = [
         "leaderboard", "--model", f"small={contest.models['llava']}", "--probes", str(contest.probes), "--images",
         str(contest.images), "--out", str(tmp_path / "board"), "--budgets", "0.3", "--method", "target", "--method",
-        "resize", "--pages", "2", "--dtype", "float32", "--draws", "100", "--rank-by", "pos_ecr",
+        "resize", "--limit", "2", "--dtype", "float32", "--draws", "100", "--rank-by", "pos_ecr",
     ]  # fmt: skip
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
@@ -169,7 +169,7 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
         (["--model", "m"], "name --model, --probes and --images"),
         (["--demo", "--model", "m"], "no reader 'm' is shipped"),
         (["--demo", "--image-option", "max_pixels=4"], "--demo brings its own pages"),
-        (["--open", "--model", "m"], "--open chooses among the questions of --demo"),
+        (["--open-questions", "--model", "m"], "--open-questions chooses among the questions of --demo"),
         (["--demo", "--method", "nobody"], "unknown selector 'nobody'"),
         (["--demo", "--rank-by", "keep"], "ranks nobody"),
     ],

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from sightline.cli import app as whole
 from sightline.commands.probes import app
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(whole if arguments[0] == "verify" else app, [str(argument) for argument in arguments])
 
 
 def output(*arguments: object) -> str:
@@ -39,13 +40,13 @@ def mini(data: Path) -> tuple[Path, Path]:
 @pytest.fixture
 def probes(mini: tuple[Path, Path], tmp_path: Path) -> Path:
     path = tmp_path / "probes.jsonl"
-    output("build", "--annotations", mini[0], "--images", mini[1], "--out", path, "--limit-images", 10)
+    output("build", "--annotations", mini[0], "--images", mini[1], "--out", path, "--limit", 10)
     return path
 
 
 def test_build_says_what_it_did(mini: tuple[Path, Path], tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
-    text = output("build", "--annotations", mini[0], "--images", mini[1], "--out", path, "--limit-images", 52)
+    text = output("build", "--annotations", mini[0], "--images", mini[1], "--out", path, "--limit", 52)
     found = read_probes(path)
     assert "116 images, 4 images without boxes, 2370 boxes, 47 clipped boxes, 21 dropped small" in text
     assert "104 probes (52 yes, 52 no) from 52 images; 5 images without a candidate word" in text
@@ -62,8 +63,8 @@ def test_the_documented_options_reproduce_the_artifacts_files(
     common = ["--annotations", mini[0], "--profile", "artifact", "--image-prefix", "mini_textocr"]
     output("regions", *common, "--out", regions)
     build = ["build", *common, "--images", mini[1]]
-    output(*build, "--out", dev, "--version", "development-v1", "--limit-images", 52)
-    output(*build, "--out", conf, "--seed", 20260720, "--shuffle-images", "--exclude", dev, "--limit-images", 50)
+    output(*build, "--out", dev, "--version", "development-v1", "--limit", 52)
+    output(*build, "--out", conf, "--seed", 20260720, "--shuffle-images", "--exclude", dev, "--limit", 50)
     expected = (data / "golden_e2e" / "inputs" / "sha256.txt").read_text()
     for path, name in ((regions, "regions.jsonl"), (dev, "probes_dev.jsonl"), (conf, "probes_conf.jsonl")):
         assert f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n" in expected
@@ -110,7 +111,7 @@ def test_a_set_is_audited_and_split(mini: tuple[Path, Path], probes: Path, tmp_p
 
 
 def test_build_checks_images(mini: tuple[Path, Path], tmp_path: Path) -> None:
-    arguments = ["build", "--annotations", mini[0], "--out", tmp_path / "p.jsonl", "--limit-images", 2]
+    arguments = ["build", "--annotations", mini[0], "--out", tmp_path / "p.jsonl", "--limit", 2]
     assert "--images" in refusal(*arguments)
     assert "does not exist" in refusal(*arguments, "--images", tmp_path)
     assert not (tmp_path / "p.jsonl").exists()
@@ -127,7 +128,7 @@ def test_build_checks_images(mini: tuple[Path, Path], tmp_path: Path) -> None:
 def test_exclude_takes_probe_files_and_lists(mini: tuple[Path, Path], probes: Path, tmp_path: Path) -> None:
     used = set(read_probes(probes).image_ids)
     (tmp_path / "ids.txt").write_text("\n".join(sorted(used)))
-    arguments = ["build", "--annotations", mini[0], "--images", mini[1], "--limit-images", 10]
+    arguments = ["build", "--annotations", mini[0], "--images", mini[1], "--limit", 10]
     output(*arguments, "--out", tmp_path / "a.jsonl", "--exclude", probes)
     output(*arguments, "--out", tmp_path / "b.jsonl", "--exclude", tmp_path / "ids.txt")
     a, b = read_probes(tmp_path / "a.jsonl"), read_probes(tmp_path / "b.jsonl")

@@ -231,7 +231,7 @@ def test_a_sample_unpacks_only_its_own_images(stand_ins: StandIns, tmp_path: Pat
     assert not any(probe.decoy for probe in found.probes if probe.decoy in probe.answers)
     output("build", *shards, *options, "--no-decoys")
     assert not any(probe.decoy for probe in read_probes(tmp_path / "o.jsonl").probes)
-    output("build", *shards, *options, "--limit-images", 3)
+    output("build", *shards, *options, "--limit", 3)
     assert len(read_probes(tmp_path / "o.jsonl")) == 3
 
 

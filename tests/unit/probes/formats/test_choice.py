@@ -86,11 +86,21 @@ def test_a_file_is_recognised_by_how_it_begins(tmp_path: Path, columns: Path) ->
     assert detect_format(columns) == "columns"
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", '{"images": [], "annotations": []}', '{\n  "words": []\n}', "a,b\n"])
+@pytest.mark.parametrize("text", ["", "[1, 2]", '{"images": [], "annotations": []}', '{\n  "words": []\n}', "1,2\n"])
 def test_a_file_that_nobody_recognises_is_refused_with_the_known_formats(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
     with pytest.raises(SightlineError, match=rf"in no known annotation format \({', '.join(FORMATS)}\); --format"):
         detect_format(tmp_path / "x")
+
+
+@pytest.mark.parametrize("line", ["file,prompt,label", "file;prompt;label", "File\tPrompt\tLabel"])
+def test_a_table_with_other_columns_is_told_which_it_has_and_which_are_needed(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "questions.csv"
+    path.write_text(f"{line}\n")
+    with pytest.raises(
+        SightlineError, match=r"the columns file, prompt, label; questions need image, question and answers"
+    ):
+        detect_format(path)
 
 
 def test_a_file_that_two_formats_recognise_needs_a_word_from_the_user(

@@ -116,7 +116,7 @@ def test_build_writes_the_questions_as_they_are(files: tuple[Path, Path], tmp_pa
     assert found.construction == {"name": "gsr", "seed": 17, "limit_images": 500, "shuffle_images": False}
     assert "2 left_right, 4 vertical" in output("show", out)
     assert "4 probes (2 yes, 2 no) from 1 images" in output(*build, "--format-option", "rows=2")
-    assert "4 probes (2 yes, 2 no) from 1 images" in output(*build, "--limit-images", 1)
+    assert "4 probes (2 yes, 2 no) from 1 images" in output(*build, "--limit", 1)
     (tmp_path / "ids.txt").write_text("139\n")
     assert "2 probes (1 yes, 1 no) from 1 images of 500 asked for; 1 images excluded" in output(
         *build, "--exclude", tmp_path / "ids.txt"
