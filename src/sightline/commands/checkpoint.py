@@ -53,7 +53,7 @@ def doctor(
 
     with waiting_for("starting", logged=False):
         from sightline.checks.doctor import examine
-        from sightline.checks.doctor.page import print_examination, render
+        from sightline.checks.doctor.examination import print_examination, render
         from sightline.places.writing import write_whole
 
     found = examine(
