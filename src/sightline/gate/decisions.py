@@ -39,7 +39,7 @@ from sightline.statistics.summaries import (
     paired_differences,
 )
 from sightline.statistics.thresholds import ThresholdLike, ThresholdRule, check_models, read_thresholds, threshold_for
-from sightline.store.parts import RunPlace
+from sightline.store.folder import RunPlace
 
 MOST_IMAGES = 1_000_000
 """A number of images that nobody will collect says nothing more."""

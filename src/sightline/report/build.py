@@ -21,7 +21,7 @@ from sightline.rows.source import Source, read_source
 from sightline.rows.usable import read_probe_list
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.thresholds import ThresholdLike
-from sightline.store.parts import RunPlace
+from sightline.store.folder import RunPlace
 from sightline.version import __version__
 
 CASES = 60

@@ -26,7 +26,7 @@ from sightline.errors import SightlineError
 from sightline.places import Place, open_lines, told_of
 from sightline.probes.dialects import probe_from_own
 from sightline.rows.valid import ALWAYS, WAY_OUT, check_rows, under_one_another
-from sightline.store.parts import RunFiles
+from sightline.store.folder import RunFiles
 from sightline.store.shard_files import Owner, ShardPiece, bounds, in_batches
 
 ROWS = 8192

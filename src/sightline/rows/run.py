@@ -22,8 +22,8 @@ from sightline.rows.picture import ArmPicture, draw_arms, with_texts
 from sightline.rows.reader import ROWS, compact_frame, read_probe_records, read_table, scan_rows, stored_schema
 from sightline.rows.usable import joined_words, same_images, with_same_images
 from sightline.rows.valid import check_images, under_one_another
+from sightline.store.folder import RunFiles, RunPlace, open_files, refuse_conflicts
 from sightline.store.manifest import mixture_of
-from sightline.store.parts import RunFiles, RunPlace, open_files, refuse_conflicts
 from sightline.store.shard_files import unpack_cells, unpack_mask
 
 if TYPE_CHECKING:

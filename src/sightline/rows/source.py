@@ -47,7 +47,7 @@ from sightline.statistics.thresholds import (
     read_thresholds,
     threshold_for,
 )
-from sightline.store.parts import RunPlace
+from sightline.store.folder import RunPlace
 
 MASK_COLUMNS = ("kept_mask", "lineage_mask")
 UNREAD = frozenset(

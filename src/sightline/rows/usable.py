@@ -20,7 +20,7 @@ from sightline.places import read_text
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
 from sightline.statistics.arm_rows import are_in_words, are_positives, as_names, looked_up
 from sightline.statistics.metrics import ZERO_COVERAGE
-from sightline.store.parts import RunFiles
+from sightline.store.folder import RunFiles
 from sightline.store.shard_files import Owner, ShardPiece
 
 CONTROL = "control_type"
