@@ -22,9 +22,9 @@ from sightline.core.table import format_range, format_value
 from sightline.errors import SightlineError
 from sightline.gate.rules import EXAMPLE, Rule, Verdict, decide_interval, parse_rule
 from sightline.places import Place
+from sightline.rows.reader import oracle_words
 from sightline.rows.run import Run, load_run
 from sightline.rows.source import read_source
-from sightline.rows.usable import oracle_words
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
