@@ -21,7 +21,7 @@ from statistics import mean
 from benchmarks.scale_parts import HostParts
 from benchmarks.simulated_workers import Cluster, Outcome, Work, simulated
 
-from sightline.auditing.sharing import SHARE
+from sightline.auditing.shards import SHARE
 
 CARDS = Path(__file__).parent / "cards" / "h200"
 HOUR = 3600.0

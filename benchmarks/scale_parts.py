@@ -28,8 +28,7 @@ from sightline.answering.scorers import SCORERS
 from sightline.arms.arm import recorded_arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.shards import Task, check_images, make_shards, tasks_left
-from sightline.auditing.sharing import SharedTasks
+from sightline.auditing.shards import SharedTasks, Task, check_images, make_shards, tasks_left
 from sightline.checks.demo import asset
 from sightline.probes import ProbeSet, read_probes, write_probes
 from sightline.store import RunFolder

@@ -6,8 +6,9 @@ One image with two probes under one arm is audited by the embedded reader on a C
 bundled. A file is *entered* when a function of it is called, whatever thread calls it. Importing alone does not count:
 a module is read once, by nobody who follows a probe. ``task to disk`` is the part of ``run`` from a task that was just
 pulled, so that its images are prepared next, to the file of its rows. Beside that: files, lines, import cycles between
-modules (imports inside functions and for types count) and modules that one other module alone imports. ``--write``
-puts the walk of ``run``, file by file in the order in which they are entered, into docs/architecture.md.
+modules (imports inside functions and for types count) and modules that one other module alone imports, with those
+among them that a registry loads too: plug-ins, for which that one is not the only way in. ``--write`` puts the walk of
+``run``, file by file in the order in which they are entered, into docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -186,6 +187,13 @@ def imported_once(graph: dict[str, set[str]]) -> list[str]:
     return [name for name, count in importers.items() if count == 1 and name not in packages]
 
 
+def plug_ins() -> set[str]:
+    """Modules that a registry loads by itself: they register something and lie in a package that one names."""
+    found: dict[str, str] = {_module(path): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    packages = {name for text in found.values() for name in re.findall(r'group="[\w.]+", package="([\w.]+)"', text)}
+    return {name for name, text in found.items() if name.rpartition(".")[0] in packages and ".register(" in text}
+
+
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 BEGIN, END = "<!-- generated: the walk -->\n", "<!-- end of generated part -->\n"
 
@@ -222,8 +230,10 @@ def main() -> None:
     if asked.write:
         write_page(found)
     print(f"source files {len(sources)}, lines {lines}")
+    once = imported_once(graph)
     print(
-        f"import cycles between modules {len(cycles(graph))}, modules imported by one other {len(imported_once(graph))}"
+        f"import cycles between modules {len(cycles(graph))}, modules imported by one other {len(once)}, "
+        f"{len(plug_ins().intersection(once))} of them plug-ins"
     )
     for name, files in found.items():
         print(f"{name}: {len(files)} files, {sum(map(len, files.values()))} functions")

@@ -12,13 +12,13 @@ from sightline.core.selection import TokenView
 from sightline.errors import SightlineError
 from sightline.selectors.anchorprune import AnchorPrune, AnchorPruneQwen, anchorprune_order
 from sightline.selectors.apet import compressed, farthest_points
-from sightline.selectors.cdpruner import cdpruner_order, conditional_relevance, text_dissimilarity
+from sightline.selectors.cdpruner import cdpruner_order, conditional_relevance
 from sightline.selectors.coin import coin_order
 from sightline.selectors.divprune import divprune_order
 from sightline.selectors.duet import local_merge
 from sightline.selectors.fastervlm import head_mean
 from sightline.selectors.gprune import flow_scores
-from sightline.selectors.greedy import gram
+from sightline.selectors.greedy import gram, text_dissimilarity
 from sightline.selectors.hiprune import cross_neighbours, hiprune_kept
 from sightline.selectors.holov import holov_order
 from sightline.selectors.mmtok import coverage, mmtok_kept

@@ -13,8 +13,7 @@ import pytest
 from PIL import Image
 
 from sightline import Probe, SightlineError, audit, load_backbone
-from sightline.answering.answerer import Answerer
-from sightline.answering.ask import ask
+from sightline.answering.answerer import Answerer, ask
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
 from sightline.backbones.base import model_logits

@@ -26,9 +26,9 @@ from sightline.probes import write_probes
 from sightline.report.build import build_report
 from sightline.rows.picture import TEXTS
 from sightline.store import RunFolder
-from sightline.store.parts import RunPlace, compact_run
+from sightline.store.folder import RunPlace
 from sightline.store.shard_files import unpack_mask
-from sightline.store.verify import verify_folder
+from sightline.store.verify import compact_run, verify_folder
 from tests.integration.conftest import facts
 
 ARMS = ["full", "grid:0.3", "full+blank"]

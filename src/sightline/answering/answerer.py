@@ -1,7 +1,8 @@
 """The heart: a probe under an arm becomes an answer.
 
 An arm's pass makes the prefixes (and knows what cuts them), the scorer puts them to the language model and judges what
-comes back. Launching and reading are apart, so that the device can be given other work before an arm is read.
+comes back. Launching and reading are apart, so that the device can be given other work before an arm is read. ``ask``
+puts one question about one image file.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -16,15 +18,18 @@ import numpy as np
 
 from sightline.answering.materialise import ArmPass, BeforePass, InsidePass, KeptTokens, Selected, SelectStep, Trace
 from sightline.answering.scorers import Reading, Scorer
-from sightline.arms.arm import Arm
+from sightline.answering.scorers.spoken import MAX_NEW_TOKENS, Generation
+from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
+from sightline.backbones.loading import Served, checkpoint_folder, load_backbone
 from sightline.core.prefix import Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget, PositionPolicy
 from sightline.device.work import FEWER, Stopwatch, halved, in_halves
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight
+from sightline.probes.images import open_image
 
 # Puts many prefixes to the language model in few forwards: longest first, a token budget per batch, halved when memory
 # runs out.
@@ -342,3 +347,42 @@ class Answerer:
     ) -> list[Answered]:
         """Launched and read at once."""
         return self.launch(arm, probes, encoded, batch_tokens)()
+
+
+# One question about one image file.
+
+
+@dataclass(frozen=True)
+class Reply:
+    text: str
+    kept: int
+    full: int
+
+
+def ask(
+    model: str,
+    image: Path,
+    question: str,
+    arm: str,
+    *,
+    target: str = "",
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    dtype: str = "auto",
+    device: str = "auto",
+    clip: str | None = None,
+) -> Reply:
+    """Loads a model and answers greedily."""
+    parsed = parse_arm(arm)
+    opened = open_image(image.parent, image.name)
+    Served.by_description(checkpoint_folder(model)).refuse(parsed.selector, clip=clip is not None)
+    backbone = load_backbone(model, dtype=dtype, device=device)
+    space = ClipSpace(clip, backbone.language.device) if clip else None
+    answerer = Answerer(backbone, Generation(max_new_tokens), clip=space)
+    answerer.step.refuse_unserved([parsed])
+    encoded = backbone.encode([backbone.preprocess(opened, budget=parsed.image_budget)], parsed.selector.needs)
+    probe = Probe(
+        id="ask", image=image.name, image_id=image.name, question=question, label="yes", target_text=target,
+        source_text=target, regions=(),
+    )  # fmt: skip
+    (answered,) = answerer.answer(parsed, [probe], encoded)
+    return Reply(answered.values["answer"], answered.trace.k, encoded[0].full_n)

@@ -81,24 +81,24 @@ def is_silent(answer: str) -> bool:
 
 
 @dataclass(frozen=True)
-class PageText:
+class PlacedText:
     """One text of a page and where it stands."""
 
     text: str
     box: Box
 
 
-def page_texts(records: Sequence[Sequence[object]] | None) -> list[PageText] | None:
+def page_texts(records: Sequence[Sequence[object]] | None) -> list[PlacedText] | None:
     """The texts that a probe carries as ``[[text, x1, y1, x2, y2], ...]``; None where it carries none."""
     if not records:
         return None
     return [
-        PageText(str(text), (float(x1), float(y1), float(x2), float(y2)))  # type: ignore[arg-type]
+        PlacedText(str(text), (float(x1), float(y1), float(x2), float(y2)))  # type: ignore[arg-type]
         for text, x1, y1, x2, y2 in records
     ]
 
 
-def find_elsewhere(answer: str, kind: str, page: Sequence[PageText], regions: Sequence[Box]) -> PageText | None:
+def find_elsewhere(answer: str, kind: str, page: Sequence[PlacedText], regions: Sequence[Box]) -> PlacedText | None:
     """The text of the page that the answer is, or stands alone in, outside the regions of the right one."""
     said = plain(answer)
     alone = re.compile(rf"(?<![\w.,]){re.escape(said)}(?![\w]|[.,]\d)")
@@ -166,7 +166,7 @@ def judge_field(
     right: bool,
     loss: float,
     kind: str = "",
-    page: Sequence[PageText] | None = None,
+    page: Sequence[PlacedText] | None = None,
     regions: Sequence[Box] = (),
 ) -> FieldOutcome:
     """What became of a field. ``loss``: mean negative log-likelihood per token; ``regions``: where the right value is.

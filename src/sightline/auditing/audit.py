@@ -4,7 +4,7 @@
 launcher. One that computes in this process (``Here``) takes its place in the run folder, loads the model, opens the
 folder, and goes through what is left: task by task, arm by arm, one file of rows each (``compute_rows``). How a shard
 is cut is in ``shards``, how the device is kept busy and what a row says in ``loop``, what the loaded model does in
-``worker``; how several processes share a folder, in ``sharing`` and ``store.leases``.
+``worker``; how several processes share a folder, in ``shards`` and ``store.leases``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, ArmPlan, plan_arms, rec
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.auditing.loop import LoopOptions, answer_shards, image_records, row_records
 from sightline.auditing.shards import (
+    PAUSE,
     Shard,
+    SharedTasks,
     Task,
     check_image,
     check_images,
+    is_known,
     lacks_images,
     longest_first,
     make_shards,
     tasks_left,
     with_boxes,
 )
-from sightline.auditing.sharing import PAUSE, SharedTasks, is_known
 from sightline.auditing.worker import Worker, settings_before_loading, use_threads
 from sightline.backbones.attention import planless
 from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sightline.auditing.audit import Job, retry_failed
+from sightline.auditing.audit import Job, retry_failed, take_part
+from sightline.auditing.config import AuditConfig
 from sightline.auditing.shards import Task, tasks_left
 from sightline.device import moved
+from sightline.device.work import in_words
 from sightline.errors import SightlineError
 from sightline.progress import Progress, say, waiting_for
 from sightline.store import RunFolder
@@ -19,6 +23,8 @@ from sightline.store.leases import FolderAccess
 
 DEATHS = 3
 """Workers that may die one after the other in one place while nothing moves; then nobody takes the place."""
+TO_END = 15.0
+"""Seconds that a worker has to give back what it has begun."""
 PAUSE = 0.2
 LAST_WORDS = 10.0
 """Seconds that the others have to see that all is done, once one of them has."""
@@ -150,3 +156,47 @@ class Tally:
         self._next = time.monotonic() + (time.monotonic() - started) / SHARE
         self._failures = len(self._folder.notes.names("failed"))
         return (self.done, self._failures) != before
+
+
+# What its workers are told, and what each of them does.
+
+
+def member_configs(
+    config: AuditConfig, recorded: Mapping[str, Any], gpus: Sequence[str], cores: int
+) -> list[AuditConfig]:
+    """One per worker: its device, and on a CPU the threads that all of them have."""
+    changes: dict[str, Any] = {"launcher": "queue", "workers": "auto", "address": None, "json_progress": False}
+    if gpus:
+        count = len(gpus) if config.workers == "auto" else config.workers
+        return [config.model_copy(update={**changes, "device": gpus[i % len(gpus)]}) for i in range(count)]
+    threads = threads_for(config, recorded)
+    count = max(1, cores // threads) if config.workers == "auto" else config.workers
+    return [config.model_copy(update={**changes, "threads": threads, "device": "cpu"})] * count
+
+
+def threads_for(config: AuditConfig, recorded: Mapping[str, Any]) -> int:
+    """Of one process on a CPU: those given, else those of the folder, else PyTorch's choice."""
+    import torch
+
+    return int(config.threads or recorded.get("threads") or torch.get_num_threads())
+
+
+def usable_cores() -> int:
+    """Those that this process may use, of which a batch system may have left it fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def work(settings: dict[str, Any]) -> dict[str, Any]:
+    """Takes part in an audit until all of it is in the folder; an error for the user is an answer too."""
+    try:
+        take_part(AuditConfig(**settings))
+    except SightlineError as error:
+        return {"error": str(error)}
+    except (RuntimeError, MemoryError) as error:
+        line = in_words(error)
+        if line is None:
+            raise
+        return {"error": line}
+    return {"done": True}

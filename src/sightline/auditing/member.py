@@ -31,29 +31,12 @@ def main() -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever a plug-in prints is no answer
     try:
+        from sightline.auditing.crew import work  # here: it takes long, and the driver may end meanwhile
+
         _say(answers, **work(request))
     except _StoppedError:
         _say(answers, stopped=True)
         sys.exit(128 + signal.SIGTERM)
-
-
-def work(settings: dict[str, Any]) -> dict[str, Any]:
-    """Takes part in an audit until all of it is in the folder; an error for the user is an answer too."""
-    from sightline.auditing.audit import take_part
-    from sightline.auditing.config import AuditConfig
-    from sightline.device.work import in_words
-    from sightline.errors import SightlineError
-
-    try:
-        take_part(AuditConfig(**settings))
-    except SightlineError as error:
-        return {"error": str(error)}
-    except (RuntimeError, MemoryError) as error:
-        line = in_words(error)
-        if line is None:
-            raise
-        return {"error": line}
-    return {"done": True}
 
 
 def _say(answers: Any, **facts: Any) -> None:

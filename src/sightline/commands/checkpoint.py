@@ -53,7 +53,7 @@ def doctor(
 
     with waiting_for("starting", logged=False):
         from sightline.checks.doctor import examine
-        from sightline.checks.doctor.page import print_examination, render
+        from sightline.checks.doctor.examination import print_examination, render
         from sightline.places.writing import write_whole
 
     found = examine(
@@ -88,7 +88,7 @@ def ask(
 ) -> None:
     """Answer an open question from a pruned prefix, greedily."""
     with waiting_for("starting", logged=False):
-        from sightline.answering.ask import ask as answer
+        from sightline.answering.answerer import ask as answer
 
     reply = answer(
         model, image, question, arm, target=target, max_new_tokens=max_new_tokens, dtype=dtype, device=device, clip=clip

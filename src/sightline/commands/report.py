@@ -19,7 +19,7 @@ from sightline.progress import say, waiting_for
 
 if TYPE_CHECKING:
     from sightline.gate.decisions import GatedRun
-    from sightline.store.parts import RunPlace
+    from sightline.store.folder import RunPlace
 
 
 OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables/.")]

@@ -142,8 +142,8 @@ def verify(
     from contextlib import nullcontext
 
     from sightline.progress import waiting_for
+    from sightline.store.folder import part_folders
     from sightline.store.leases import locked
-    from sightline.store.parts import part_folders
     from sightline.store.verify import verify_folder
 
     wrong = False
@@ -192,8 +192,9 @@ def compact(
     folder that is being written to is refused.
     """
     from sightline.progress import waiting_for
+    from sightline.store.folder import part_folders
     from sightline.store.leases import locked
-    from sightline.store.parts import compact_run, part_folders
+    from sightline.store.verify import compact_run
 
     with waiting_for(f"compacting {run}", logged=False), locked(*(folder.path for folder in part_folders(run))):
         done = compact_run(run, out)

@@ -49,8 +49,8 @@ def print_summary(run: Run) -> None:
     """The table, and in a line each what a reader of it must know."""
     from sightline.progress import SafeConsole
     from sightline.report.columns import of_words
+    from sightline.rows.reader import NO_REGIONS, cut_off, fallen_back, sentence, unseen_evidence
     from sightline.rows.source import UNREAD
-    from sightline.rows.usable import NO_REGIONS, cut_off, fallen_back, sentence, unseen_evidence
     from sightline.statistics.arm_rows import are_in_words, is_plain
     from sightline.statistics.metrics import METRICS
     from sightline.statistics.summaries import nothing_to_read

@@ -22,9 +22,9 @@ from sightline.core.table import format_range, format_value
 from sightline.errors import SightlineError
 from sightline.gate.rules import EVERY_METHOD, EXAMPLE, REFERENCE, Rule, Verdict, decide_interval, parse_rule
 from sightline.places import Place
+from sightline.rows.reader import oracle_words
 from sightline.rows.run import Run, load_run
 from sightline.rows.source import read_source
-from sightline.rows.usable import oracle_words
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
@@ -39,7 +39,7 @@ from sightline.statistics.summaries import (
     paired_differences,
 )
 from sightline.statistics.thresholds import ThresholdLike, ThresholdRule, check_models, read_thresholds, threshold_for
-from sightline.store.parts import RunPlace
+from sightline.store.folder import RunPlace
 
 MOST_IMAGES = 1_000_000
 """A number of images that nobody will collect says nothing more."""

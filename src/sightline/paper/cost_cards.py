@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sightline.core.table import format_value
-from sightline.cost.benchmarks.prefill import PrefillRequest
-from sightline.cost.benchmarks.repeated import RepeatedRequest
-from sightline.cost.benchmarks.ttft import TtftRequest
+from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.card import CostCard
 from sightline.cost.measure import measure
 from sightline.cost.published import DETECTOR_MS
@@ -45,8 +43,8 @@ def card_of(study: Study, name: str) -> CostCard:
 def repeated_timing(study: Study, name: str, model: str, arms: Sequence[str]) -> None:
     """Real probes one at a time under all arms, in fresh processes, as the paper timed its methods."""
     few = study.options.demo
-    request = RepeatedRequest(
-        kind="repeated",
+    request = _request(
+        "repeated",
         probes_per_process=min(PROBES, _probe_count(study)),
         drop=1 if few else DROPPED,
         **_material(study, model, arms),
@@ -61,8 +59,8 @@ def repeated_timing(study: Study, name: str, model: str, arms: Sequence[str]) ->
 def batch_prefill(study: Study, name: str, model: str, arms: Sequence[str]) -> None:
     """A batch through the language model, full and pruned, with the memory it takes."""
     few = study.options.demo
-    request = PrefillRequest(
-        kind="prefill",
+    request = _request(
+        "prefill",
         batch=2 if few else BATCH[model],
         repeats=2 if few else 5,
         warm_up=1,
@@ -74,8 +72,8 @@ def batch_prefill(study: Study, name: str, model: str, arms: Sequence[str]) -> N
 def first_token(study: Study, name: str, model: str, arms: Sequence[str], detector_ms: float) -> None:
     """The first token and decoding behind it, as the paper's answers of many tokens."""
     few = study.options.demo
-    request = TtftRequest(
-        kind="ttft",
+    request = _request(
+        "ttft",
         repeats=2 if few else 20,
         warm_up=1 if few else 5,
         decode=(1, 4) if few else (1, 32, 128),
@@ -83,6 +81,13 @@ def first_token(study: Study, name: str, model: str, arms: Sequence[str], detect
         **_material(study, model, arms),
     )
     _measure(study, name, [request])
+
+
+def _request(benchmark: str, **settings: Any) -> ProbedRequest:
+    """What is asked of a benchmark that times probes, by its name."""
+    found = BENCHMARKS.get(benchmark).request(kind=benchmark, **settings)
+    assert isinstance(found, ProbedRequest)
+    return found
 
 
 def _material(study: Study, model: str, arms: Sequence[str]) -> dict[str, Any]:

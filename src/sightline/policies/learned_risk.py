@@ -24,11 +24,12 @@ from sightline.policies.base import (
     Reads,
     Sight,
     TuningSample,
+    blocks_of,
     check_fitted_levels,
     cuts,
+    dispersion,
     read_fitted,
 )
-from sightline.policies.evidence_saturation import blocks_of, dispersion
 
 # Logistic regression by gradient descent, in numpy.
 

@@ -18,11 +18,10 @@ from sightline.report.sections.base import Card
 from sightline.report.sections.cost import card_facts, read_cards, realised_cost_section
 from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.report.verdict import MARGIN, audit_verdict
-from sightline.rows.source import Source, read_source
-from sightline.rows.usable import read_probe_list
+from sightline.rows.source import Source, read_probe_list, read_source
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.thresholds import ThresholdLike
-from sightline.store.parts import RunPlace
+from sightline.store.folder import RunPlace
 from sightline.version import __version__
 
 CASES = 60

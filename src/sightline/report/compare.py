@@ -29,9 +29,8 @@ from sightline.report.page import Page, method_words, named_runs, run_facts, wri
 from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_counts, flips_table_of
 from sightline.report.summary import ReportSummary, Verdict, compared, main_table, summarise
-from sightline.rows.reader import rows_at
+from sightline.rows.reader import oracle_words, rows_at
 from sightline.rows.source import MASK_COLUMNS, Audited, Source, read_source
-from sightline.rows.usable import oracle_words
 from sightline.statistics.arm_rows import as_names, looked_up
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS

@@ -27,8 +27,8 @@ from sightline.report.columns import (
     share,
     top,
 )
+from sightline.rows.reader import oracle_words, sentence
 from sightline.rows.source import Audited, Source
-from sightline.rows.usable import oracle_words, sentence
 from sightline.statistics.bootstrap import DRAWS, SEED, ranked_words
 from sightline.statistics.intervals import FEW_DIFFER
 from sightline.statistics.metrics import METRICS, metrics_shown_in

@@ -16,7 +16,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.geometry.coverage import Boxes, region_areas
 from sightline.rows.reader import compact_frame, read_probe_records
 from sightline.statistics.arm_rows import as_names, looked_up
-from sightline.store.parts import RunFiles
+from sightline.store.folder import RunFiles
 from sightline.store.shard_files import unpack_cells
 
 

@@ -2,14 +2,14 @@
 
 Whatever shape somebody wants rows in is made of those batches: a table of all of them (``read_table``), a frame that
 takes a few bytes a value (``compact_frame``), or some rows by their numbers (``rows_at``). Memory grows with what is
-asked for, never with the run.
+asked for, never with the run. Which of the rows count is said behind that.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Protocol
@@ -21,12 +21,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from sightline.core.probe import ORIGINAL
 from sightline.core.row import ROW_COLUMNS, row_schema
 from sightline.errors import SightlineError
 from sightline.places import Place, open_lines, told_of
 from sightline.probes.dialects import probe_from_own
 from sightline.rows.valid import ALWAYS, WAY_OUT, check_rows, under_one_another
-from sightline.store.parts import RunFiles
+from sightline.statistics.arm_rows import are_in_words, are_positives, as_names, looked_up
+from sightline.statistics.metrics import ZERO_COVERAGE
+from sightline.store.folder import RunFiles
 from sightline.store.shard_files import Owner, ShardPiece, bounds, in_batches
 
 ROWS = 8192
@@ -359,3 +362,172 @@ class Names:
             part = slice(start, start + PENDING)
             self._codes[part] = code[self._codes[part]]
         return pd.Categorical.from_codes(self._codes, categories=names, validate=False)
+
+
+# Which rows of a run count, and a line for all that is left out.
+
+CONTROL = "control_type"
+"""What a probe of such a file says in its ``extra``; whoever does not say it is not looked at."""
+
+
+def recast_controls(frame: pd.DataFrame, probes: Iterable[Mapping[str, Any]]) -> None:
+    """Gives rows of one-condition control files (the artifact's layout) the view that our own control sets name.
+
+    Their probes say ``orig`` though the image is gray or somebody else's: such rows must not pass for plain ones.
+    ``probes`` are those of the run that say ``CONTROL``.
+    """
+    views = {}
+    for probe in probes:
+        extra = probe.get("extra") or {}
+        kind = extra.get("control_type") if isinstance(extra, dict) else None
+        if kind in ("blank", "image_mismatch") and probe.get("view", ORIGINAL) == ORIGINAL:
+            views[str(probe["id"])] = kind if kind == "blank" else f"{kind}_seed{extra.get('control_seed')}"
+    if views:
+        control = looked_up(frame["probe_id"], pd.Series(views))
+        recast = control.notna() & (frame["view"] == ORIGINAL)
+        for name in ("view", "intervention"):
+            frame[name] = as_names(frame[name]).where(~recast, control)
+
+
+def finite_in_every_arm(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Leaves out arms without a single finite margin, then probes whose margin is non-finite in any arm."""
+    if "margin" not in frame:
+        return frame
+    finite = pd.Series(np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan)), index=frame.index)
+    if finite.all():
+        return frame
+    dead = [str(arm) for arm, good in finite.groupby(frame["arm"]).any().items() if not good]
+    if dead:
+        notes.append(f"arm {', '.join(dead)} has no finite margin and is left out; the model's scores overflowed")
+    alive = ~frame["arm"].isin(dead)
+    bad = sorted(frame.loc[alive & ~finite, "probe_id"].unique())
+    if bad:
+        notes.append(
+            f"{len(bad)} probe{'s have' if len(bad) > 1 else ' has'} a non-finite margin in some arm "
+            f"(first: {bad[0]}) and {'are' if len(bad) > 1 else 'is'} left out of every arm"
+        )
+    return frame[alive & ~frame["probe_id"].isin(bad)]
+
+
+def finite_alone(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Rows of interventions with a finite margin; each is paired with a plain row of its probe, so it stands alone."""
+    if "margin" not in frame:
+        return frame
+    finite = np.isfinite(frame["margin"].to_numpy(dtype=float, na_value=np.nan))
+    if finite.all():
+        return frame
+    notes.append(f"{int((~finite).sum())} rows under an intervention have a non-finite margin and are left out")
+    found: pd.DataFrame = frame[finite]
+    return found
+
+
+def paired(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Keeps the probes that every arm has: arms are compared on the same questions or not at all."""
+    arms, probes = (pd.factorize(frame[name])[0].astype(np.int64) for name in ("arm", "probe_id"))
+    answered = np.zeros((int(probes.max()) + 1, int(arms.max()) + 1), dtype=bool)
+    answered[probes, arms] = True
+    common: NDArray[np.bool_] = np.asarray(answered.all(axis=1))
+    if common.all():
+        return frame
+    if not common.any():
+        notes.append("no probe was answered by every arm yet: arms are summarised on different probes")
+        return frame
+    notes.append(f"{int((~common).sum())} of {len(common)} probes are missing from some arm and are left out")
+    return frame[common[probes]].reset_index(drop=True)
+
+
+NO_REGIONS = (
+    "no probe has a region: there is no evidence to trace, so every geometric column is empty; "
+    "sightline probes evidence PROBES --ocr WORDS --out NEW looks for the answers among the words of the pages"
+)
+
+
+def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
+    told = [name for name in ("probe_id", "image_id", "label", "n_regions", "score") if name in frame]
+    probes = frame[told].drop_duplicates("probe_id")
+    images = probes["image_id"].nunique()
+    if images < 2:
+        notes.append("fewer than two images: intervals resample images, so none can be given")
+    labels = set(probes["label"].unique())
+    if len(labels) < 2 and labels <= {"yes", "no"} and not are_in_words(probes).any():
+        only = next(iter(labels), "no")
+        notes.append(f"every probe has label {only}: AUROC and the rates of the other label are undefined")
+    bare = int((probes["n_regions"].fillna(0) == 0).sum())
+    if bare == len(probes):
+        notes.append(NO_REGIONS)
+    elif bare:
+        notes.append(f"{bare} of {len(probes)} probes have no region; geometry is over the other {len(probes) - bare}")
+    hidden = unseen_evidence(frame)
+    if hidden:
+        notes.append(hidden)
+    notes.extend(cut_off(frame) + fallen_back(frame))
+
+
+def cut_off(frame: pd.DataFrame) -> list[str]:
+    """A line about answers that ended at their longest instead of with a stop token; none where none did."""
+    if "cut_off" not in frame:
+        return []
+    cut = frame["cut_off"].fillna(False).astype(bool)
+    if not cut.any():
+        return []
+    longest = int(frame.loc[cut, "answer_tokens"].max())
+    return [
+        f"{int(cut.sum())} of {len(frame)} answers were cut off at the longest allowed ({longest} tokens) and are "
+        f"scored as they stand ({_by_arm(frame, cut)}); --longest-answer allows more"
+    ]
+
+
+def fallen_back(frame: pd.DataFrame) -> list[str]:
+    """A line about rows whose selector was given the whole prompt, since what it looks for is not in the question."""
+    if "query_found" not in frame:
+        return []
+    lost = ~frame["query_found"].fillna(True).astype(bool)
+    if not lost.any():
+        return []
+    arms = frame.loc[lost, "arm"].value_counts()
+    told = ", ".join(f"{arms[arm]} of {(frame['arm'] == arm).sum()} rows of {arm}" for arm in arms.index if arms[arm])
+    return [f"the text that the selector looks for is not in the question, so that it had the whole prompt: {told}"]
+
+
+def oracle_words(box_source: object) -> str:
+    """Said behind whatever is claimed of an oracle."""
+    if box_source == "annotation":
+        return "(oracle: reads the annotated boxes)"
+    if box_source == "none":
+        return "(oracle: knows what no deployed method could)"
+    return "(oracle: reads boxes made from the annotation)"
+
+
+def _by_arm(frame: pd.DataFrame, chosen: pd.Series[bool]) -> str:
+    counts = frame.loc[chosen, "arm"].value_counts()
+    return ", ".join(f"{arm}: {count}" for arm, count in counts.items() if count)
+
+
+# Evidence that no token comes from, before anything is pruned: image processors that crop leave the margins out.
+
+NOT_ALL = 1.0 - 1e-9
+"""Less than this is not fully visible; the rest is the last digits of region coordinates."""
+
+
+def unseen_evidence(frame: pd.DataFrame) -> str:
+    """How many positives, or questions, of a run lie outside what its model sees, in one line; "" where none does."""
+    if "visible" not in frame:
+        return ""
+    visible = frame.loc[are_positives(frame), ["probe_id", "visible"]].groupby("probe_id")["visible"].max().dropna()
+    hidden = int((visible <= ZERO_COVERAGE).sum())
+    partly = int((visible < NOT_ALL).sum()) - hidden
+    if not hidden + partly:
+        return ""
+    first, place, rest = (hidden, "wholly", f", {partly} more in part") if hidden else (partly, "in part", "")
+    in_words = bool(are_in_words(frame).any())
+    whose, coverage = ("regions of", "ECR") if in_words else ("", "PosECR")
+    share = f"{whose} {first} of {len(visible)} {'questions' if in_words else 'positives'} ({first / len(visible):.0%})"
+    return (
+        f"{share.strip()} lie {place} outside what the model sees{rest if partly else ''}: "
+        f"{coverage} counts that as lost, Relative {coverage} is about the visible part alone"
+    )
+
+
+def sentence(clause: str, run: str = "") -> str:
+    """A clause as a sentence behind the name of its run, where runs have names."""
+    return f"{f'{run}: ' if run else ''}{clause[0].upper()}{clause[1:]}."

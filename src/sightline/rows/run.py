@@ -1,9 +1,9 @@
-"""A finished (or running) run as tables: ``load_run(path)``."""
+"""A finished (or running) run as tables: ``load_run(path)``; and which of its images are the same picture."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,11 +20,10 @@ from sightline.errors import SightlineError
 from sightline.places import Place, place
 from sightline.rows.picture import ArmPicture, draw_arms, with_texts
 from sightline.rows.reader import ROWS, compact_frame, read_probe_records, read_table, scan_rows, stored_schema
-from sightline.rows.usable import joined_words, same_images, with_same_images
 from sightline.rows.valid import check_images, under_one_another
+from sightline.store.folder import RunFiles, RunPlace, open_files, refuse_conflicts
 from sightline.store.manifest import mixture_of
-from sightline.store.parts import RunFiles, RunPlace, open_files, refuse_conflicts
-from sightline.store.shard_files import unpack_cells, unpack_mask
+from sightline.store.shard_files import Owner, ShardPiece, unpack_cells, unpack_mask
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -318,3 +317,132 @@ def _each_once(images: pa.Table) -> pa.Table:
     codes = images.column("image_key").combine_chunks().dictionary_encode().indices
     _, first = np.unique(codes.to_numpy(zero_copy_only=False), return_index=True)
     return images if len(first) == images.num_rows else images.take(pa.array(np.sort(first)))
+
+
+# Images are their pixels: ids of pictures that are equal are one image to every statistic. A picture is known by the
+# digest of its decoded pixels, and by that of its file. Only plain views count: what a control shows of another image
+# is not the image of its question.
+
+KNOWN_BY = ("pixels", "digest")
+"""Columns of an image record, each of which makes two images one where it says the same of both."""
+
+
+def same_images(runs: Sequence[RunFiles]) -> dict[str, str]:
+    """Image ids that show the same picture as another of their run -> the first of those by name.
+
+    Runs are joined by ids alone: one of the artifact's wrong images says ``orig`` of pictures that are somebody else's.
+    """
+    return _same([image_pictures(run) for run in runs])
+
+
+def _same(pictures: Sequence[pa.Table]) -> dict[str, str]:
+    ids = pd.Categorical(pa.concat_tables(pictures).column("image_id").to_pandas())  # in the order of names
+    first = _firsts(ids.codes.astype(np.int64), pictures)
+    joined = np.flatnonzero(first != np.arange(len(first)))
+    return dict(zip(ids.categories[joined], ids.categories[first[joined]], strict=True))
+
+
+def _firsts(images: NDArray[np.int64], pictures: Sequence[pa.Table]) -> NDArray[np.int64]:
+    """(M,) the lowest number of an image that each of the M images is one with, through any number of others.
+
+    ``images`` are those of all lines of the tables. Two are linked by a mark: a digest within a run.
+    """
+    marks, count = [], 0
+    for name in KNOWN_BY:
+        codes = [pd.factorize(table.column(name).to_pandas())[0] for table in pictures]
+        for each in codes:
+            each[each >= 0] += count
+            count = max(count, int(each.max(initial=-1)) + 1)
+        marks.append(np.concatenate(codes))
+    image, mark = np.tile(images, len(marks)), np.concatenate(marks)
+    image, mark = image[mark >= 0], mark[mark >= 0]
+    first = np.arange(int(images.max(initial=-1)) + 1)
+    while True:
+        lowest = np.full(count, len(first))
+        np.minimum.at(lowest, mark, first[image])
+        found = first.copy()
+        np.minimum.at(found, image, lowest[mark])
+        if np.array_equal(found, first):
+            return first
+        first = found
+
+
+def image_pictures(run: RunFiles) -> pa.Table:
+    """``image_id`` with ``pixels`` and ``digest``, null where unknown: a line per id and encoded image of plain views.
+
+    The rows of one arm per shard name them all, and of image records only the digests are read.
+    """
+    named, seen = [_empty("image_id", "image_key")], set[int]()
+    for arm in run.arms:
+        for piece in run.pieces(arm):
+            shards = range(piece.first, piece.last + 1)
+            if not seen.issuperset(shards):
+                rows = _texts(run.owner(arm), piece, ("image_id", "image_key", "view"))
+                plain = rows.filter(pc.equal(rows.column("view"), ORIGINAL)).select(["image_id", "image_key"])
+                named.append(plain.group_by(["image_id", "image_key"]).aggregate([]))
+                seen.update(shards if plain.num_rows else ())
+    pairs = pa.concat_tables(named).group_by(["image_id", "image_key"]).aggregate([])
+    told = [_texts(run.owner(), piece, ("image_key", *KNOWN_BY)) for piece in run.image_pieces()]
+    records = pa.concat_tables([_empty("image_key", *KNOWN_BY), *told])
+    place = pc.index_in(pairs.column("image_key"), value_set=records.column("image_key").combine_chunks())
+    return records.select(KNOWN_BY).take(place).add_column(0, "image_id", pairs.column("image_id"))
+
+
+def _empty(*names: str) -> pa.Table:
+    return pa.schema([(name, pa.string()) for name in names]).empty_table()
+
+
+def _texts(owner: Owner, piece: ShardPiece, names: Sequence[str]) -> pa.Table:
+    """Some columns of text, null where the file has none of that name; checksums are left to whoever reads rows."""
+    parquet, mark = owner.opened(piece.file, footer_alone=True)
+    schema = parquet.schema_arrow
+    there = [name for name in names if name in schema.names and pa.types.is_string(schema.field(name).type)]
+    if not there:
+        return _empty(*names)
+    tables = list(owner.batches_of((parquet, mark), piece, there))
+    table = pa.concat_tables([_empty(*there), *tables])
+    for name in set(names).difference(there):
+        table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
+    return table.select(list(names))
+
+
+def with_same_images(images: Any, same: Mapping[str, str]) -> Any:
+    """A column of image ids, categorical or not, by their pictures."""
+    if not same:
+        return images
+    if not isinstance(images, pd.Categorical):
+        return images.map(same).where(images.isin(list(same)), images)
+    called = pd.Index([same.get(name, name) for name in images.categories], dtype=images.categories.dtype)
+    names = called.unique().sort_values()
+    place = np.append(names.get_indexer(called), -1).astype(images.codes.dtype)  # the last is that of a missing name
+    return pd.Categorical.from_codes(place[images.codes], categories=names)
+
+
+def joined_words(same: Mapping[str, str]) -> str:
+    """What was joined, in a sentence; "" where every image is a picture of its own."""
+    if not same:
+        return ""
+    name = min(same)
+    images = f"{len(same)} images have" if len(same) > 1 else "1 image has"
+    return f"{images} the same pixels as another (first: {name} shows what {same[name]} shows): they count as one"
+
+
+def shared_images(one: RunFiles, images: Collection[str], other: RunFiles, others: Collection[str]) -> dict[str, str]:
+    """Among some ``images`` of a run those that are also among ``others`` of the other, by id or by picture: its id
+    there."""
+    left, right = (_chosen(run, chosen) for run, chosen in ((one, images), (other, others)))
+    found = {name: name for name in set(images).intersection(others)}
+    for column in KNOWN_BY:
+        there = right.dropna(subset=column).drop_duplicates(column).set_index(column)["image_id"]
+        met = left[left[column].isin(there.index)]
+        for name, mark in zip(met["image_id"], met[column], strict=True):
+            found.setdefault(name, there[mark])
+    return found
+
+
+def _chosen(run: RunFiles, images: Collection[str]) -> pd.DataFrame:
+    """The pictures of some images, which are called by the first id that has the same."""
+    pictures = image_pictures(run)
+    frame: pd.DataFrame = pictures.to_pandas()
+    frame["image_id"] = with_same_images(frame["image_id"], _same([pictures]))
+    return frame[frame["image_id"].isin(list(images))]

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.cdpruner import text_dissimilarity
-from sightline.selectors.greedy import at_least_float32, cosine, cosines, farthest_greedy, stack
+from sightline.selectors.greedy import at_least_float32, cosine, cosines, farthest_greedy, stack, text_dissimilarity
 from sightline.selectors.scores import rank
 
 

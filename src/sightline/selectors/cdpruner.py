@@ -11,15 +11,7 @@ from torch import Tensor
 
 from sightline.core.selection import BatchSelector, Parity, QuerySpan, Selection, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import cosine, cosines, residual_greedy, stack
-
-
-def text_dissimilarity(patches: Tensor, texts: Tensor) -> Tensor:
-    """Mean over texts of minus the cosine: patches (..., N, P), texts (..., T, P) -> (..., N).
-
-    The sign is the published one: in CLIP's joint space the patches least like the text carry what it asks for.
-    """
-    return -cosine(patches, texts).mean(dim=-1)
+from sightline.selectors.greedy import cosines, residual_greedy, stack, text_dissimilarity
 
 
 def conditional_relevance(dissimilarity: Tensor, across_batch: bool = False) -> Tensor:

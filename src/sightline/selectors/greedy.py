@@ -72,6 +72,14 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
     return (left @ right.mT).div_(rows.unsqueeze(-1)).div_(columns.unsqueeze(-2))
 
 
+def text_dissimilarity(patches: Tensor, texts: Tensor) -> Tensor:
+    """Mean over texts of minus the cosine: patches (..., N, P), texts (..., T, P) -> (..., N).
+
+    The sign is the published one: in CLIP's joint space the patches least like the text carry what it asks for.
+    """
+    return -cosine(patches, texts).mean(dim=-1)
+
+
 def cosines(features: Tensor) -> Tensor:
     """(B, N, D) -> (B, N, N), each token with each other one of its image; see ``cosine`` and ``gram``."""
     products = gram(at_least_float32(features))

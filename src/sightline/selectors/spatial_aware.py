@@ -10,9 +10,8 @@ from torch import Tensor
 
 from sightline.core.selection import ByModel, Ranges, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.grid import GridCells, grid
 from sightline.selectors.scores import TARGET_SCORE_MS, Scored, box_centres, box_overlaps, share, without
-from sightline.selectors.spreading import corridor, farthest, ring
+from sightline.selectors.spreading import GridCells, corridor, farthest, grid, ring
 
 Rest = Literal["grid", "farthest"]
 

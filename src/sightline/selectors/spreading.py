@@ -1,10 +1,11 @@
-"""Three ways to continue a selection over the image plane: around sources, between two boxes, far from everything.
+"""Spreading tokens over the image plane: around sources, between two boxes, far from everything, evenly.
 
 The greedy one picks token after token from a few thousand numbers, where numpy's calls cost a fraction of torch's.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -100,6 +101,69 @@ def approach(gap: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.flo
     down *= down
     across += down
     np.minimum(gap, across, out=gap)
+
+
+# Evenly over the image: a grid of as many places as tokens are wanted.
+
+GridCells = Literal["covering", "truncated"]
+
+
+def grid(cells: Tensor, k: int, tiling: GridCells = "covering") -> Tensor:
+    """(k,) distinct tokens spread over the image, from (N, 4) cells, k <= N."""
+    if k >= cells.shape[0]:
+        return torch.arange(cells.shape[0])
+    return _covering(cells, k) if tiling == "covering" else _truncated(cells, k)
+
+
+def _truncated(cells: Tensor, k: int) -> Tensor:
+    """The first k of s x s squares, row by row; missing tokens from the top-left."""
+    side = math.ceil(math.sqrt(k))
+    x, y = centres(cells)
+    column, row = (x * side).long().clamp(0, side - 1), (y * side).long().clamp(0, side - 1)
+    across, down = x - (column.double() + 0.5) / side, y - (row.double() + 0.5) / side
+    picks = _first_of_each(row * side + column, across * across + down * down)
+    square = (row * side + column)[picks]
+    picks = picks[square < k]
+    return torch.cat([picks, without(order(y, x), picks)[: k - picks.shape[0]]])
+
+
+def _first_of_each(group: Tensor, distance: Tensor) -> Tensor:
+    """For each group that has members, the member with the smallest distance (lower index on ties), by group."""
+    ranked = order(group, distance)
+    group = group[ranked]
+    first = torch.ones_like(group, dtype=torch.bool)
+    first[1:] = group[1:] != group[:-1]
+    return ranked[first]
+
+
+def _covering(cells: Tensor, k: int) -> Tensor:
+    """k equal-height rows of rectangles that tile everything the tokens see."""
+    side = math.ceil(math.sqrt(k))
+    starts = torch.div(torch.arange(side + 1) * k, side, rounding_mode="floor")
+    corner = cells[:, :2].amin(dim=0)
+    extent = cells[:, 2:].amax(dim=0) - corner
+    x, y = (torch.stack(centres(cells), dim=-1) - corner).div(torch.where(extent > 0.0, extent, 1.0)).unbind(dim=-1)
+
+    row = (y * side).long().clamp(0, side - 1)
+    columns = starts.diff()
+    column = torch.minimum((x * columns[row]).long(), columns[row] - 1)
+    rectangle_row = torch.repeat_interleave(torch.arange(side), columns)
+    centre_x = ((torch.arange(k) - starts[rectangle_row]).double() + 0.5) / columns[rectangle_row]
+    centre_y = (rectangle_row.double() + 0.5) / side
+
+    rectangle = starts[row] + column
+    across, down = x - centre_x[rectangle], y - centre_y[rectangle]
+    picks = _first_of_each(rectangle, across * across + down * down)
+    taken = torch.zeros_like(x)
+    taken[picks] = torch.inf
+    empty = torch.ones(k, dtype=torch.bool)
+    empty[rectangle[picks]] = False
+    late = []
+    for vacant in torch.nonzero(empty).squeeze(-1).tolist():
+        across, down = x - centre_x[vacant], y - centre_y[vacant]
+        late.append(int((across * across + down * down + taken).argmin()))
+        taken[late[-1]] = torch.inf
+    return torch.cat([picks, torch.tensor(late, dtype=torch.long)])
 
 
 # How unlike its surroundings a token is, for the selectors that ask for it.

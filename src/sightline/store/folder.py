@@ -1,17 +1,17 @@
-"""One run folder on disk: what is in it, what is still missing, and writes that are either whole or absent."""
+"""A run on disk, in one folder or in parts: what is there, what is missing, and writes that are whole or absent."""
 
 from __future__ import annotations
 
 import errno
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import file_digest, sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
@@ -32,11 +32,16 @@ from sightline.places.writing import (
 from sightline.store.leases import LEASES
 from sightline.store.manifest import (
     ACCEPTABLE,
+    CHECKSUM,
     NOTES,
+    OF_PROBES,
+    SEVERAL_MACHINES,
     Failure,
     Notes,
     check_manifest,
     identity_of,
+    manifest_bytes,
+    manifest_problem,
     model_words,
     settings_difference,
     with_all_values,
@@ -49,17 +54,21 @@ from sightline.store.shard_files import (
     ShardPiece,
     held_of,
     is_packed,
+    pieces,
     shard_file_name,
     shard_files,
     unpack,
     write_marked,
 )
 
+if TYPE_CHECKING:
+    RunPlace: TypeAlias = Place | str | Sequence[Place | str]
+else:
+    RunPlace = object
+    """A run folder, a folder of run folders that are one run in parts, or such folders one by one; paths or URLs."""
+
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"
-CHECKSUM, OF_PROBES = "checksum", "probes_checksum"
-"""Fields of a manifest: the SHA-256 of all that it says, and those that the probe file may have (two of them while it
-is being written anew)."""
 SUBFOLDERS = ("images", "rows")
 BESIDE = (LEASES, NOTES)
 """Folders that come and go with whoever computes."""
@@ -437,25 +446,6 @@ class RunFolder:
         self.files.added(path)
 
 
-def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
-    """``run.json`` with a checksum over all that it says."""
-    said = {name: value for name, value in manifest.items() if name != CHECKSUM}
-    return (json.dumps({**said, CHECKSUM: _said(said)}, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def manifest_problem(manifest: Mapping[str, Any]) -> str:
-    """Why the content of a manifest is not what was written; "" where it is, or where its release wrote no checksum."""
-    said = {name: value for name, value in manifest.items() if name != CHECKSUM}
-    if CHECKSUM not in manifest:
-        # Whoever wrote the checksum of the probes wrote this one too.
-        return "it has lost its checksum" if OF_PROBES in manifest else ""
-    return "" if manifest[CHECKSUM] == _said(said) else "what it says does not fit its checksum"
-
-
-def _said(manifest: Mapping[str, Any]) -> str:
-    return sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
 def image_version(view: str) -> str:
     """What file names and marks call a version of images."""
     return "" if view == ORIGINAL else view
@@ -481,3 +471,164 @@ def read_text(file: Place) -> str:
         raise SightlineError(f"{file} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise SightlineError(f"{file} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None
+
+
+# Where the rows of a run are: in one folder, or in several that together are one run in parts: shards, or arms,
+# computed in places that do not share a disk.
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a run, and what its manifest says of it."""
+
+    path: Place
+    manifest: dict[str, Any]
+    parts: tuple[Place, ...] = ()
+    """The folders of a run in parts; of an ordinary one none but its own."""
+
+    @cached_property
+    def folders(self) -> tuple[RunFolder, ...]:
+        return tuple(map(RunFolder, self.parts or (self.path,)))
+
+    @property
+    def probe_file(self) -> Place:
+        return self.folders[0].path / PROBES
+
+    @property
+    def arms(self) -> list[str]:
+        return list(self.manifest["arms"])
+
+    def pieces(self, arm: str) -> list[ShardPiece]:
+        """Where an arm's rows are, in the order of shards, each shard once."""
+        return pieces(self.files_of_rows(arm))
+
+    def files_of_rows(self, arm: str) -> list[ShardFile]:
+        return [file for folder in self.folders for file in folder.files_of_rows(arm)]
+
+    def files_of_images(self) -> list[list[ShardFile]]:
+        """Those of every version of the images."""
+        versions: dict[str, list[ShardFile]] = {}
+        for folder in self.folders:
+            for file in folder.files_of_images():
+                versions.setdefault(file.version, []).append(file)
+        return list(versions.values())
+
+    def pieces_of_arms(self, arms: Sequence[str] | None = None) -> Iterator[tuple[ShardPiece, Owner]]:
+        """Where the rows of all arms, or of some, are, in the run's order."""
+        for arm in self.arms if arms is None else arms:
+            owner = self.owner(arm)
+            yield from ((piece, owner) for piece in self.pieces(arm))
+
+    def owner(self, arm: str | None = None) -> Owner:
+        """What files of an arm's rows, or of image records, must say of themselves."""
+        return replace(self.folders[0].owner(arm), path=self.path)
+
+    def image_pieces(self) -> list[ShardPiece]:
+        """Where image records are, by shard and version."""
+        found = (piece for files in self.files_of_images() for piece in pieces(files))
+        return sorted(found, key=lambda piece: (piece.first, piece.file.path.name))
+
+    def finished_shards(self, arm: str) -> set[int]:
+        return set().union(*(folder.finished_shards(arm) for folder in self.folders))
+
+    @property
+    def missing(self) -> int:
+        """How many (arm, shard) files are still to be computed; 0 for a finished run."""
+        shards = range(self.manifest["shards"])
+        return sum(len(set(shards).difference(self.finished_shards(arm))) for arm in self.arms)
+
+
+def open_files(where: RunPlace) -> RunFiles:
+    """The files of a run, after comparing its parts, if it has several."""
+    folders = part_folders(where)
+    manifest = joined_manifest(folders)
+    named = folders[0].path if is_several(where) else place(where)
+    parts = tuple(folder.path for folder in folders)
+    return RunFiles(named, manifest, () if parts == (named,) else parts)
+
+
+def is_several(where: RunPlace) -> TypeGuard[Sequence[Place | str]]:
+    """Whether folders are named one by one."""
+    return isinstance(where, Sequence) and not isinstance(where, str)
+
+
+def part_folders(where: RunPlace) -> list[RunFolder]:
+    """The folders of a run. One without a manifest that holds run folders is a run in parts."""
+    if is_several(where):
+        if not where:
+            raise SightlineError("no run folder given: name at least one")
+        return [folder for one in where for folder in part_folders(one)]
+    whole = RunFolder(place(where))
+    if whole.exists:
+        return [whole]
+    if is_remote(whole.path):
+        parts = [RunFolder(file.parent) for file in whole.files.matching(f"*/{MANIFEST}")]
+    else:
+        parts = [folder for folder in map(RunFolder, sorted(whole.files.within(""))) if folder.exists]
+    return parts or [whole]
+
+
+def joined_manifest(folders: Sequence[RunFolder]) -> dict[str, Any]:
+    """One manifest of all parts; parts that do not belong together are refused with what differs."""
+    manifests = [folder.manifest() for folder in folders]
+    first = manifests[0]
+    if len(folders) == 1:
+        return first
+    for folder, other in zip(folders[1:], manifests[1:], strict=True):
+        _refuse_unfitting(folders[0], first, folder, other)
+    arms = dict.fromkeys(arm for manifest in manifests for arm in manifest["arms"])
+    merged: dict[str, dict[str, Any]] = {"set_aside": {}, "bad_images": {}, "inputs": {}, "imports": {}}
+    for manifest in manifests:
+        for field, known in merged.items():
+            known |= manifest.get(field, {})
+    all_values: dict[str, Any] = dict(first)
+    for manifest in manifests[1:]:
+        all_values |= {"mixed": with_all_values(all_values, manifest).get("mixed", {})}
+    controls = dict.fromkeys(arm for manifest in manifests for arm in manifest.get("matched_controls", ()))
+    return {
+        **first,
+        **({"mixed": all_values["mixed"]} if all_values["mixed"] else {}),
+        **{field: known for field, known in merged.items() if known or field in first},
+        "arms": list(arms),
+        "matched_controls": list(controls),
+        "setup_ms": sum(manifest.get("setup_ms", 0.0) for manifest in manifests),
+        "part": None,
+    }
+
+
+def _refuse_unfitting(one: RunFolder, manifest: dict[str, Any], other: RunFolder, others: dict[str, Any]) -> None:
+    said = {**others, "shards": others.get("shards")}
+    found = settings_difference(manifest, said, without=SEVERAL_MACHINES)
+    difference = None if found is None else found[1]
+    if difference is None and manifest.get("shards") != others.get("shards"):
+        difference = f"with {manifest.get('shards')} shards, the other has {others.get('shards')}"
+    if difference is not None:
+        words = difference.replace("this command has", "the other has")
+        raise SightlineError(f"{one.path} and {other.path} are not one run: the first is {words}")
+    for arm, digest in manifest.get("inputs", {}).items():
+        if others.get("inputs", {}).get(arm, digest) != digest:
+            raise SightlineError(
+                f"{one.path} and {other.path} are not one run: their rows of {arm} were made from other content of its "
+                "file"
+            )
+
+
+def refuse_conflicts(folders: Sequence[RunFolder], arms: Sequence[str]) -> None:
+    """Refuses a shard of an arm that two parts hold with different rows; timings may differ."""
+    for arm in arms:
+        holders: dict[int, tuple[RunFolder, ShardFile]] = {}
+        for folder in folders:
+            for file in folder.files_of_rows(arm):
+                for shard in file.shards:
+                    before = holders.setdefault(shard, (folder, file))
+                    if before[0] is not folder and _values(*before, arm, shard) != _values(folder, file, arm, shard):
+                        raise SightlineError(
+                            f"{before[1].path} and {file.path} hold different rows of the same probes; "
+                            "leave one of the two folders out"
+                        )
+
+
+def _values(folder: RunFolder, file: ShardFile, arm: str, shard: int) -> str:
+    """The digest of a shard's rows, as the file says it."""
+    _, mark = folder.owner(arm).opened(file)
+    return next(held.values for held in mark.shards if held.shard == shard)

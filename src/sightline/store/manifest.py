@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import Annotated, Any, TypeAlias
 
 import pyarrow as pa
@@ -25,6 +26,9 @@ from sightline.store.shard_files import Owner, ShardPiece, bounds, texts_digest
 
 MOST_SHARDS = 10_000_000
 """Of a run; a larger number is damage, and counting so many would take for ever."""
+CHECKSUM, OF_PROBES = "checksum", "probes_checksum"
+"""Fields of a manifest: the SHA-256 of all that it says, and those that the probe file may have (two of them while it
+is being written anew)."""
 
 
 class BadImage(BaseModel):
@@ -94,6 +98,25 @@ def check_manifest(found: Any, path: Place) -> dict[str, Any]:
         where = f"'{field}'{' in ' * bool(within)}{'.'.join(within)}"
         raise SightlineError(f"{path} is damaged: {where}: {first['msg']}; restore it or start anew") from None
     return {"shards": 0, **found}
+
+
+def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
+    """``run.json`` with a checksum over all that it says."""
+    said = {name: value for name, value in manifest.items() if name != CHECKSUM}
+    return (json.dumps({**said, CHECKSUM: _said(said)}, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def manifest_problem(manifest: Mapping[str, Any]) -> str:
+    """Why the content of a manifest is not what was written; "" where it is, or where its release wrote no checksum."""
+    said = {name: value for name, value in manifest.items() if name != CHECKSUM}
+    if CHECKSUM not in manifest:
+        # Whoever wrote the checksum of the probes wrote this one too.
+        return "it has lost its checksum" if OF_PROBES in manifest else ""
+    return "" if manifest[CHECKSUM] == _said(said) else "what it says does not fit its checksum"
+
+
+def _said(manifest: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 # What all rows of a run have in common: which settings these are, and in what two of them differ.

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a run folder, found by reading all of it: a line each, in bounded memory.
+"""Looking after a run folder: all that can be wrong with it, a line each, in bounded memory; and fewer files.
 
 A file whose checksum holds says truly what it holds, so that its rows are compared with the probes by digests.
 """
@@ -6,33 +6,59 @@ A file whose checksum holds says truly what it holds, so that its rows are compa
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sightline.core.row import cut_shards
 from sightline.errors import SightlineError, first_line
-from sightline.places import Place, StoreError, open_lines, told_of
+from sightline.places import Place, StoreError, is_remote, open_lines, told_of
+from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, write_whole
 from sightline.probes.dialects import own_row, probe_from_own
 from sightline.probes.probe_file import HEADER, canonical
 from sightline.store.folder import (
-    CHECKSUM,
     MANIFEST,
-    OF_PROBES,
     PROBES,
+    RunFiles,
     RunFolder,
     arm_folder_name,
     file_checksum,
-    manifest_problem,
+    open_files,
     read_text,
 )
-from sightline.store.manifest import Alike, alike_in, mixture_words, settings_of, unnamed_settings
-from sightline.store.shard_files import MarkedShard, Owner, Problem, ShardFile, ShardPiece, shard_file, texts_digest
+from sightline.store.manifest import (
+    CHECKSUM,
+    OF_PROBES,
+    Alike,
+    alike_in,
+    manifest_bytes,
+    manifest_problem,
+    mixture_words,
+    model_words,
+    settings_of,
+    unnamed_settings,
+)
+from sightline.store.shard_files import (
+    MarkedShard,
+    Owner,
+    Problem,
+    ShardFile,
+    ShardPiece,
+    held_shards,
+    pack_groups,
+    pieces,
+    shard_file,
+    texts_digest,
+    write_pack,
+)
 
 NAMED = 8
 """Shards that a line names; it counts the others."""
@@ -273,3 +299,97 @@ def _unreadable_names(found: Verified, below: str) -> None:
 def _named(shards: Sequence[int]) -> str:
     shown = ", ".join(map(str, shards[:NAMED])) + (f" and {len(shards) - NAMED} more" if len(shards) > NAMED else "")
     return f"shard{'s' * (len(shards) > 1)} {shown}"
+
+
+# A run folder with fewer files: shards of an arm in packs, image records likewise.
+#
+# A pack is written under its own name and compared before the files that it holds are removed, so that a kill at any
+# moment leaves every row readable: what two files hold is read once. Going on with the run stays possible, since the
+# name of a pack says which shards are done.
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What became of a run's files."""
+
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+def compact_run(path: Place, out: Place | None = None) -> Compaction:
+    """Packs the files of a run in its folder, or writes a packed copy elsewhere: of a run in parts, one whole run."""
+    for where in (path, out):
+        if where is not None and is_remote(where):
+            raise SightlineError(f"cannot compact {where}: folders are compacted on a disk; copy it there first")
+    run = open_files(path)
+    before = _sizes(run.folders)
+    if out is None:
+        for folder in run.folders:
+            _pack_in_place(RunFiles(folder.path, folder.manifest()))
+        after = _sizes(run.folders)
+    else:
+        _write_copy(run, out)
+        after = _sizes([RunFolder(out)])
+    return Compaction(len(before), len(after), sum(before), sum(after))
+
+
+def _sizes(folders: Sequence[RunFolder]) -> list[int]:
+    return [
+        file.stat().st_size
+        for folder in folders
+        for part in ("rows", "images")
+        for file in (folder.path / part).rglob("*.parquet")
+    ]
+
+
+def _stocks(run: RunFiles) -> Iterator[tuple[Owner, str, list[ShardFile]]]:
+    """The files of every arm, and of every version of the images: what they must say of themselves, their folder."""
+    for arm in run.arms:
+        yield run.owner(arm), f"rows/{arm_folder_name(arm)}", run.files_of_rows(arm)
+    yield from ((run.owner(), "images", files) for files in run.files_of_images())
+
+
+def _pack_in_place(run: RunFiles) -> None:
+    model = model_words(run.manifest)
+    for owner, _, files in _stocks(run):
+        found = pieces(files)
+        for group in pack_groups(found, owner):
+            if len(group) > 1:
+                write_pack(group, owner, group[0].file.path.parent, model)
+                for piece in group:
+                    piece.file.path.unlink()
+        _remove_repeated(files, found, owner)
+
+
+def _remove_repeated(files: Sequence[ShardFile], found: Sequence[ShardPiece], owner: Owner) -> None:
+    """Removes what a kill left beside the pack that holds it, if it says the same."""
+    used = {piece.file for piece in found}
+    packed = {held.shard: held for piece in found if piece.file.path.exists() for held in held_shards(piece, owner)}
+    for file in files:
+        if file not in used and file.path.exists():
+            own = held_shards(ShardPiece(file, file.first, file.last), owner)
+            if all(packed.get(held.shard) == held for held in own):
+                file.path.unlink()
+
+
+def _write_copy(run: RunFiles, out: Path) -> None:
+    """Beside its place first: the copy gets its name when it is whole."""
+    refuse_unusable_place(out)
+    if out.exists() and any(out.iterdir()):
+        raise SightlineError(f"{out} exists and is not empty; choose another --out")
+    building = out.with_name(f".{out.name}.compacting")
+    shutil.rmtree(building, ignore_errors=True)
+    for name in ("rows", "images"):
+        make_folder(building / name)
+    model = model_words(run.manifest)
+    for owner, name, files in _stocks(run):
+        for group in pack_groups(pieces(files), owner):
+            write_pack(group, owner, building / name, model)
+    with open(run.probe_file, "rb") as probes, whole_file(building / PROBES) as handle:
+        shutil.copyfileobj(probes, handle)
+    write_whole(building / MANIFEST, manifest_bytes(run.manifest))
+    if out.exists():
+        out.rmdir()
+    os.rename(building, out)

@@ -26,8 +26,9 @@ from sightline.report.columns import panel_of
 from sightline.report.sections.frontier import measures_of
 from sightline.report.summary import ReportSummary, headlines, main_table, summarise
 from sightline.report.svg import padded, sequential
+from sightline.rows.reader import finite_in_every_arm, paired
+from sightline.rows.run import joined_words, with_same_images
 from sightline.rows.source import read_source
-from sightline.rows.usable import finite_in_every_arm, joined_words, paired, with_same_images
 from sightline.statistics.arm_rows import are_in_words, is_plain
 from sightline.statistics.metrics import METRICS, ZERO_COVERAGE
 from sightline.statistics.summaries import arm_points

@@ -24,7 +24,7 @@ from sightline.probes.probe_file import (
     verify_lock,
     write_probes,
 )
-from sightline.rows.usable import read_probe_list
+from sightline.rows.source import read_probe_list
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
 from tests.unit.probes.formats.test_choice import SECTIONS, write_examples

@@ -22,7 +22,7 @@ from sightline.probes.annotations import read_annotations
 from sightline.probes.data_rows import write_text
 from sightline.probes.probe_file import read_probes, verify_lock, write_probes
 from sightline.rows import load_run
-from sightline.rows.usable import read_probe_list
+from sightline.rows.source import read_probe_list
 from sightline.selectors.masks import read_masks
 from tests.fuzz import mutations
 from tests.fuzz.subjects.annotations import PROBES

@@ -6,14 +6,14 @@ from decimal import Decimal
 
 import pytest
 
-from sightline.answering.field_outcomes import PageText, count_edits, is_silent, judge_field, number, same_value
+from sightline.answering.field_outcomes import PlacedText, count_edits, is_silent, judge_field, number, same_value
 
 PAGE = [
-    PageText("Total", (0.1, 0.5, 0.2, 0.52)),
-    PageText("8.87", (0.7, 0.5, 0.8, 0.52)),
-    PageText("2.18", (0.7, 0.4, 0.8, 0.42)),
-    PageText("Change 11.13 MYR", (0.5, 0.6, 0.8, 0.62)),
-    PageText("INV-6000", (0.1, 0.1, 0.3, 0.12)),
+    PlacedText("Total", (0.1, 0.5, 0.2, 0.52)),
+    PlacedText("8.87", (0.7, 0.5, 0.8, 0.52)),
+    PlacedText("2.18", (0.7, 0.4, 0.8, 0.42)),
+    PlacedText("Change 11.13 MYR", (0.5, 0.6, 0.8, 0.62)),
+    PlacedText("INV-6000", (0.1, 0.1, 0.3, 0.12)),
 ]
 REGION = [(0.7, 0.5, 0.8, 0.52)]
 

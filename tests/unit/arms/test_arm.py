@@ -374,5 +374,5 @@ def test_a_class_that_is_no_dataclass_is_a_method_without_arguments(monkeypatch:
     assert parameters(_Plain) == ""
     with pytest.raises(SightlineError, match="'depth=3' is not an argument of plain_class; it takes none"):
         parse_arm("plain_class:0.3:depth=3")
-    with pytest.raises(SightlineError, match="arm 'insisting:0.3': .*'depth'"):
+    with pytest.raises(SightlineError, match=r"arm 'insisting:0\.3': .*'depth'"):
         parse_arm("insisting:0.3")

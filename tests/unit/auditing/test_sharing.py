@@ -14,8 +14,7 @@ import pytest
 from sightline import Probe, SightlineError
 from sightline.arms.arm import parse_arm
 from sightline.auditing.audit import OwnTasks
-from sightline.auditing.shards import Shard, Task, longest_first, tasks_left
-from sightline.auditing.sharing import SharedTasks
+from sightline.auditing.shards import Shard, SharedTasks, Task, longest_first, tasks_left
 from sightline.core.probe import ORIGINAL
 from sightline.store import RunFolder
 from sightline.store.leases import LEASES, FolderAccess

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from sightline.answering.answerer import Answerer
-from sightline.answering.ask import ask
+from sightline.answering.answerer import Answerer, ask
 from sightline.answering.materialise import SelectStep, Trace, materialise
 from sightline.answering.scorers.spoken import Generation
 from sightline.arms.arm import parse_arm

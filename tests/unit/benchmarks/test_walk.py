@@ -1,15 +1,17 @@
-"""How far a probe walks, held: files that a command enters."""
+"""How far a probe walks, held: files that a command enters, modules that serve one other alone."""
 
 from __future__ import annotations
 
 import json
 
-from benchmarks.walk import listed
+from benchmarks.walk import imported_once, imports, listed
 
 from tests.warm_python import run_python
 
-LONGEST = {"run": 73, "task to disk": 41, "gate": 24, "report": 55, "view --bundle": 38}
+LONGEST = {"run": 55, "task to disk": 34, "gate": 20, "report": 51, "view --bundle": 34}
 """Source files that each command enters at most."""
+IMPORTED_ONCE = 40
+"""Modules that one other alone imports, at most; plug-ins among them."""
 
 
 def test_commands_enter_no_more_files_than_they_did() -> None:
@@ -22,3 +24,7 @@ def test_commands_enter_no_more_files_than_they_did() -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert {name: len(files) for name, files in found.items() if len(files) > LONGEST[name]} == {}
     assert sorted(listed()) == sorted(found["run"]), "python -m benchmarks.walk --write"
+
+
+def test_few_modules_serve_one_other_alone() -> None:
+    assert len(imported_once(imports())) <= IMPORTED_ONCE

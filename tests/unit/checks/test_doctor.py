@@ -20,7 +20,10 @@ from sightline.backbones.general import General
 from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.loading import served_by
 from sightline.checks.doctor import drawn_image, encoded_page, examined, tried
-from sightline.checks.doctor.answers import (
+from sightline.checks.doctor.checks import (
+    bright_word,
+    cell_count,
+    cells_by_ramps,
     image_batches,
     language_batches,
     one_token_answers,
@@ -30,9 +33,7 @@ from sightline.checks.doctor.answers import (
     policies_order_pruned,
     prefix_is_shorter,
 )
-from sightline.checks.doctor.cells import bright_word, cell_count, cells_by_ramps
-from sightline.checks.doctor.examination import AskedPage
-from sightline.checks.doctor.page import render
+from sightline.checks.doctor.examination import AskedPage, render
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy, Selection
 from sightline.errors import SightlineError
@@ -291,7 +292,7 @@ def test_a_prefix_that_is_not_shorter_is_told(
 ) -> None:
     page = AskedPage.of(load("qwen3vl"), page_image)
     assert prefix_is_shorter(page).passed
-    monkeypatch.setattr("sightline.checks.doctor.answers.PRUNED", ("full",))
+    monkeypatch.setattr("sightline.checks.doctor.checks.PRUNED", ("full",))
     assert not prefix_is_shorter(page).passed
 
 

@@ -171,7 +171,9 @@ def test_doctor_looks_for_the_image_before_it_loads_a_model(monkeypatch: pytest.
 def test_ask_refuses_a_method_that_the_checkpoint_cannot_serve_before_it_loads_it(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sightline.answering.ask.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(
+        "sightline.answering.answerer.load_backbone", lambda *_, **__: pytest.fail("a model was loaded")
+    )
     image = next((data / "mini_textocr").rglob("*.jpg"))
     words = ["What?", "--model", str(data / "tiny" / "qwen3vl"), "--image", str(image), "--arm", "visionzip:0.3"]
     done = invoke("ask", *words)

@@ -15,7 +15,7 @@ from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word, audit_negatives
 from sightline.probes.lexical_audit import difficulty_bucket, edit_type, rank_bucket, shape
 from sightline.probes.typed_rows import SignedDecision, is_decision_file, read_decision_file, write_decisions
-from sightline.rows.usable import read_probe_list
+from sightline.rows.source import read_probe_list
 
 WORDS = st.text("abcé1'", max_size=8)
 

@@ -22,7 +22,7 @@ from sightline.report.columns import (
     table_columns,
     vocabulary,
 )
-from sightline.rows.usable import oracle_words
+from sightline.rows.reader import oracle_words
 from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY
 

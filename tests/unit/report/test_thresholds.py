@@ -30,9 +30,8 @@ from sightline.report.sections.positions import positions_table
 from sightline.report.sections.validity import association_table, construct_table, drop_strata_table
 from sightline.report.summary import summarise
 from sightline.rows import load_run
-from sightline.rows.source import read_source
+from sightline.rows.source import read_probe_list, read_source
 from sightline.rows.thresholds import on_development_side
-from sightline.rows.usable import read_probe_list
 from sightline.statistics.thresholds import accuracy_optimal, evaluate, risk_constrained
 from tests.unit.report.conftest import DRAWS, Page, comparison_of, report_on
 from tests.unit.report.fake_run import EDITED, PLAIN, make_run

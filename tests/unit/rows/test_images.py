@@ -17,9 +17,9 @@ from sightline.gate.decisions import run_gate
 from sightline.paper.lines import Threshold, rows_at
 from sightline.rows import load_run
 from sightline.rows.images import image_cells, image_records
+from sightline.rows.run import same_images
 from sightline.rows.source import read_source
 from sightline.rows.thresholds import on_development_side
-from sightline.rows.usable import same_images
 from sightline.statistics.summaries import arm_summary
 from sightline.view.runs import ViewedRun
 from tests.unit.report.fake_run import grid_cells, make_run

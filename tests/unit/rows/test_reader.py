@@ -23,8 +23,8 @@ from sightline.rows import load_run, reader
 from sightline.rows.reader import MERGED, count_rows, rows_at
 from sightline.rows.text import csv_header, csv_lines, json_lines
 from sightline.store import RunFolder
-from sightline.store.parts import compact_run
 from sightline.store.shard_files import pieces
+from sightline.store.verify import compact_run
 from tests.changed_run import rewritten
 from tests.unit.report.fake_run import EDITED, make_run
 

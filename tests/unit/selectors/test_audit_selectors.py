@@ -25,7 +25,7 @@ from sightline.selectors.evidence import (
     SoftEvidence,
     overlaps_any,
 )
-from sightline.selectors.grid import Grid, TargetGrid, grid
+from sightline.selectors.grid import Grid, TargetGrid
 from sightline.selectors.hybrid import Hybrid, ProtectedRelHybrid, RelHybrid, SoftRelboost
 from sightline.selectors.masks import Masks, read_masks
 from sightline.selectors.rise import Rise
@@ -41,7 +41,7 @@ from sightline.selectors.scores import (
     uniqueness,
 )
 from sightline.selectors.spatial_aware import SpatialAware
-from sightline.selectors.spreading import farthest, nearest
+from sightline.selectors.spreading import farthest, grid, nearest
 from sightline.selectors.target import FullPrompt, Target
 from sightline.selectors.unpruned import Full
 from tests.golden_e2e.reference import from_artifact

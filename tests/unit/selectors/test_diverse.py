@@ -10,10 +10,19 @@ import torch
 from sightline.backbones.signals import pixels_of_tokens
 from sightline.errors import SightlineError
 from sightline.selectors.anchorprune import AnchorPrune
-from sightline.selectors.cdpruner import conditional_relevance, text_dissimilarity
+from sightline.selectors.cdpruner import conditional_relevance
 from sightline.selectors.divprune import DivPrune, divprune_order
 from sightline.selectors.gprune import flow_scores
-from sightline.selectors.greedy import _cover_fully, _cover_lazily, cosine, cosines, farthest_greedy, gram, stack
+from sightline.selectors.greedy import (
+    _cover_fully,
+    _cover_lazily,
+    cosine,
+    cosines,
+    farthest_greedy,
+    gram,
+    stack,
+    text_dissimilarity,
+)
 from sightline.selectors.mmtok import MMTok, cover_greedy, cover_lazily, coverage
 from sightline.selectors.pixelprune import prediction_errors
 from sightline.selectors.scope import Scope

@@ -24,9 +24,9 @@ from sightline.gate.rules import find_metric
 from sightline.report.columns import metric_columns
 from sightline.report.sections.geometry import strata_table
 from sightline.report.summary import headlines, main_table, summarise, verdicts
+from sightline.rows.reader import unseen_evidence
 from sightline.rows.run import load_run
 from sightline.rows.source import read_source
-from sightline.rows.usable import unseen_evidence
 from sightline.statistics import metrics
 from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.bootstrap import ImageSums

@@ -20,9 +20,8 @@ from sightline.core.row import image_schema, row_schema
 from sightline.store import RunFolder
 from sightline.store.folder import arm_folder_name
 from sightline.store.manifest import Failure
-from sightline.store.parts import compact_run
 from sightline.store.shard_files import pack_mask, unpack_mask
-from sightline.store.verify import verify_folder
+from sightline.store.verify import compact_run, verify_folder
 from tests.changed_run import edited
 
 MANIFEST: dict[str, Any] = {

@@ -10,9 +10,9 @@ import pytest
 from sightline import SightlineError, load_run
 from sightline.places import StoreError, place, read_whole
 from sightline.store import RunFolder
+from sightline.store.folder import part_folders
 from sightline.store.manifest import Failure
-from sightline.store.parts import compact_run, part_folders
-from sightline.store.verify import verify_folder
+from sightline.store.verify import compact_run, verify_folder
 from tests.object_store import Store
 from tests.unit.store.test_folder import MANIFEST
 from tests.warm_python import run_python

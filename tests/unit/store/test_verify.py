@@ -16,8 +16,7 @@ from benchmarks.large_runs import write_large_run
 
 from sightline import SightlineError, load_run
 from sightline.store import RunFolder, shard_files
-from sightline.store.parts import compact_run
-from sightline.store.verify import verify_folder
+from sightline.store.verify import compact_run, verify_folder
 from tests.changed_run import edited
 from tests.unit.large_run import PLAN
 from tests.warm_python import run_python
@@ -281,7 +280,7 @@ def test_a_damaged_file_is_not_packed(run_copy: Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from sightline.store.parts import compact_run
+from sightline.store.verify import compact_run
 
 steps = [0]
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from threading import Lock, Thread
@@ -15,10 +15,8 @@ from typing import Any, ClassVar
 
 from sightline.auditing.audit import LAUNCHERS, Job, Launcher
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.crew import CrewMember, Ended, drive
+from sightline.auditing.crew import TO_END, CrewMember, Ended, drive, member_configs, usable_cores
 
-TO_END = 15.0
-"""Seconds that a worker has to give back what it has begun."""
 LAST_LINES = 20
 
 
@@ -41,33 +39,6 @@ def crew_configs(config: AuditConfig, recorded: Mapping[str, Any]) -> list[Audit
 
     gpus = [config.device] if ":" in config.device else [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     return member_configs(config, recorded, gpus if choose_device(config.device).type != "cpu" else [], usable_cores())
-
-
-def member_configs(
-    config: AuditConfig, recorded: Mapping[str, Any], gpus: Sequence[str], cores: int
-) -> list[AuditConfig]:
-    """One per worker: its device, and on a CPU the threads that all of them have."""
-    changes: dict[str, Any] = {"launcher": "queue", "workers": "auto", "address": None, "json_progress": False}
-    if gpus:
-        count = len(gpus) if config.workers == "auto" else config.workers
-        return [config.model_copy(update={**changes, "device": gpus[i % len(gpus)]}) for i in range(count)]
-    threads = threads_for(config, recorded)
-    count = max(1, cores // threads) if config.workers == "auto" else config.workers
-    return [config.model_copy(update={**changes, "threads": threads, "device": "cpu"})] * count
-
-
-def threads_for(config: AuditConfig, recorded: Mapping[str, Any]) -> int:
-    """Of one process on a CPU: those given, else those of the folder, else PyTorch's choice."""
-    import torch
-
-    return int(config.threads or recorded.get("threads") or torch.get_num_threads())
-
-
-def usable_cores() -> int:
-    """Those that this process may use, of which a batch system may have left it fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class _SaidOnce:

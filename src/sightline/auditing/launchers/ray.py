@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 from sightline.auditing.audit import LAUNCHERS, Job, Launcher
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.crew import CrewMember, Ended, drive
-from sightline.auditing.launchers.local import TO_END, member_configs, threads_for, usable_cores
+from sightline.auditing.crew import TO_END, CrewMember, Ended, drive, member_configs, threads_for, usable_cores, work
 from sightline.errors import SightlineError
 from sightline.places.writing import Holder, holder_of
 from sightline.store.leases import Leases
@@ -141,8 +140,6 @@ class RemoteMember:
 
     def work(self, settings: dict[str, Any], folder: str) -> dict[str, Any]:
         """``folder`` is where the driver runs, which paths are relative to."""
-        from sightline.auditing.member import work
-
         try:
             os.chdir(folder)
         except OSError as error:

@@ -11,10 +11,13 @@ from PIL import Image
 
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.loading import Served, methods_that_run, served_by
-from sightline.checks.doctor.answers import (
+from sightline.checks.doctor.checks import (
+    cell_count,
+    cells_by_ramps,
     each_method,
     image_batches,
     language_batches,
+    lit_tokens,
     one_token_answers,
     own_logits,
     own_prompt,
@@ -24,7 +27,6 @@ from sightline.checks.doctor.answers import (
     signal_rows,
     stage_facts,
 )
-from sightline.checks.doctor.cells import cell_count, cells_by_ramps, lit_tokens
 from sightline.checks.doctor.examination import (
     PROBE,
     PRUNED,

@@ -29,8 +29,8 @@ from sightline.report.columns import (
     panel_of,
 )
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker, answers_in_words
+from sightline.rows.reader import cut_off
 from sightline.rows.source import Audited
-from sightline.rows.usable import cut_off
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
 

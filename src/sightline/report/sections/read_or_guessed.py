@@ -96,8 +96,8 @@ def guessed_words(table: pd.DataFrame) -> str:
     said = []
     for _, line in full.iterrows():
         said.append(
-            f"Of the answers that Full gives right on the page, {share(line['guessed'])} are wrong on the twin: guessed, "
-            "or harder to read there."
+            f"Of the answers that Full gives right on the page, {share(line['guessed'])} are wrong on the twin: "
+            "guessed, or harder to read there."
         )
     pruned = every[every["regime"].isin(["box-free method", "detector-assisted"]) & every["guessed"].map(math.isfinite)]
     if len(pruned):
