@@ -105,15 +105,19 @@ def audit_documents(
     model: str,
     documents: Sequence[str],
     options: DocumentOptions | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None] | None = None,
 ) -> DocumentAudit:
-    """Audits a model on documents: folders, images, PDFs, or one file of questions with its images."""
+    """Audits a model on documents: folders, images, PDFs, or one file of questions with its images.
+
+    ``say`` is told what was found and left out, a line each.
+    """
     from sightline.auditing.audit import audit
     from sightline.auditing.config import AuditConfig
     from sightline.report.build import build_report
     from sightline.report.verdict import audit_verdict
 
     asked, began = options or DocumentOptions(), time.monotonic()
+    say = say or (lambda line: None)
     out = asked.out
     given, questions = documents_and_questions(documents, asked.questions, out)
     built = build_document_probes(

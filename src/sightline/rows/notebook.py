@@ -36,7 +36,7 @@ HEAVY = ("kept_mask", "lineage_mask", "scores", "k_layers")
 CELL = "padding:.15em .6em;text-align:{};border-bottom:1px solid rgba(128,128,128,.35)"
 
 
-class Shown(Protocol):
+class ShownRun(Protocol):
     """What is asked of a run."""
 
     @property
@@ -50,10 +50,10 @@ class Shown(Protocol):
 
     def compact_frame(self, wanted: Callable[[str], bool]) -> pd.DataFrame: ...
 
-    def arm_pictures(self, probe: str, *arms: str) -> list[ArmPicture]: ...
+    def _arm_pictures(self, probe: str, *arms: str) -> list[ArmPicture]: ...
 
 
-def run_html(run: Shown) -> str:
+def run_html(run: ShownRun) -> str:
     """The table, and below it the cases that tell most."""
     frame = run.compact_frame(lambda column: column not in HEAVY)
     plain = is_plain(frame)
@@ -96,13 +96,13 @@ def telling_probes(frame: pd.DataFrame) -> list[str]:
     return [str(probe) for probe in images.reindex(ordered).drop_duplicates().index[:CASES]]
 
 
-def _case(run: Shown, probe: str, frame: pd.DataFrame) -> str:
+def _case(run: ShownRun, probe: str, frame: pd.DataFrame) -> str:
     """One question, and side by side what arms kept of its page: the first, and those that answer unlike it."""
     rows = frame[frame["probe_id"] == probe]
     own = [str(arm) for arm in rows.sort_values("correct", kind="stable")["arm"] if arm != run.arms[0]]
     arms = sorted([run.arms[0], *own[: ARMS - 1]], key=run.arms.index)
     drawn = []
-    for picture in run.arm_pictures(probe, *arms):
+    for picture in run._arm_pictures(probe, *arms):
         name, answer = picture.caption
         drawn.append(
             f'<figure style="display:inline-block;margin:0 .8em .6em 0;max-width:{SIDE}px;vertical-align:top">'
@@ -127,7 +127,7 @@ def _escaped(text: object) -> str:
     return html.escape(str(text))
 
 
-def shown(run: Shown) -> str:
+def shown(run: ShownRun) -> str:
     """The same, or the words alone where the rows cannot be read: a notebook goes on."""
     try:
         return run_html(run)

@@ -204,10 +204,10 @@ class Run(RunFiles):
         preview in the run folder; ``picture.info["sources"]`` says for each arm which it was, ``file`` or ``preview``.
         Where no arm is named, all without an intervention.
         """
-        pictures = self.arm_pictures(probe, *arms, view=view)
+        pictures = self._arm_pictures(probe, *arms, view=view)
         return draw_arms(pictures, None if images is None else place(images))
 
-    def arm_pictures(self, probe: str, *arms: str, view: str | None = None) -> list[ArmPicture]:
+    def _arm_pictures(self, probe: str, *arms: str, view: str | None = None) -> list[ArmPicture]:
         """What the pictures of a probe under some arms are drawn from; of none, all that are plain."""
         rows = [self.row(probe, arm, view) for arm in arms or plain_arms(self, probe)]
         return [ArmPicture(row, image_of(self, row), probe_of(self, row)) for row in rows]
