@@ -94,9 +94,7 @@ class Case:
     with it."""
 
 
-def choose_cases(
-    source: Source, limit: int, *, between_runs: bool = False, also: Sequence[Case] = ()
-) -> list[Case]:
+def choose_cases(source: Source, limit: int, *, between_runs: bool = False, also: Sequence[Case] = ()) -> list[Case]:
     """At most ``limit`` probes, arms taking turns: unsupported answers first, then flips, then low coverage.
 
     Among answers in words, wrong ones that the model was sure of come before those that are other than Full's.
@@ -136,7 +134,9 @@ def choose_cases(
             told = pair
     lost = None if told or first or between_runs else lost_pair(source)
     leading = told[2] if told else first[1] if first else lost
-    order = chain([leading] if leading else [], also, (c for turn in zip_longest(*queues) for c in turn if c is not None))
+    order = chain(
+        [leading] if leading else [], also, (c for turn in zip_longest(*queues) for c in turn if c is not None)
+    )
     chosen: dict[tuple[str, int], Case] = {}
     for case in order:
         # Runs over the same probes share a case: its panels show the arms of all of them.

@@ -256,8 +256,8 @@ def _full_words(audited: Audited, margin: float) -> str:
     right = int(own["correct"].sum())
     return (
         f"Unpruned, the model answers {right} of {len(own)} questions on {own['image_id'].nunique()} pages right "
-        f"({share(right / len(own))}). Asked is which budget loses at most {share(margin)} of all answers, by the bound "
-        "of a 95% interval."
+        f"({share(right / len(own))}). Asked is which budget loses at most {share(margin)} of all answers, by the "
+        "bound of a 95% interval."
     )
 
 

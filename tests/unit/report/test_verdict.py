@@ -24,7 +24,8 @@ DRAWS = 400
 BOX = [0.1, 0.2, 0.3, 0.25]
 Edit = Callable[[dict[str, Any]], None]
 RIGHT = {"correct": True, "score": 1.0, "outcome": "right", "swapped": False, "digit_error": False, "invented": False,
-         "silent": False, "confidently_wrong": False, "digits_changed": 0, "digits_lost": 0, "digits_added": 0}  # fmt: skip
+         "silent": False, "confidently_wrong": False, "digits_changed": 0, "digits_lost": 0,
+         "digits_added": 0}  # fmt: skip
 SWAPPED = RIGHT | {"correct": False, "score": 0.0, "outcome": "swapped", "swapped": True, "swapped_text": "12.00",
                    "swapped_box": BOX, "confidently_wrong": True}  # fmt: skip
 
@@ -108,7 +109,8 @@ def test_fields_are_counted_by_kind_and_guesses_against_the_twin(tmp_path: Path)
     assert lines.loc[("target:0.3", "value"), "swapped"] == 1.0
     assert lines.loc[("target:0.3", "every kind"), ["swapped", "n_probes"]].tolist() == [0.5, 80]
     assert 0.05 < lines.loc[("full", "value"), "swapped_high"] < 0.15  # none of 40, and still a bound
-    assert "kind value are swapped in 100%" in fields.reading and "under target:0.3" in fields.reading
+    assert "kind value are swapped in 100%" in fields.reading
+    assert "under target:0.3" in fields.reading
     guessed = parts["read-or-guessed"].tables[0]
     every = guessed.frame[guessed.frame["pixels"] == "all"].set_index("arm_name")
     assert every.loc["full", ["page_right", "guessed"]].tolist() == pytest.approx([1.0, 0.1])
@@ -149,6 +151,8 @@ def test_the_page_begins_with_the_verdict_and_folds_the_rest(tmp_path: Path) -> 
     assert places == sorted(places)
     assert '<details><summary><h2 id="contract-title">' in text
     assert '<details><summary><h2 id="field-risk-title">' not in text
-    assert 'data-filter="swapped"' in text and "answered from here" in text
+    assert 'data-filter="swapped"' in text
+    assert "answered from here" in text
     assert "may be pruned" in text
-    assert "Box-free methods and controls" in text and "A. Box-free" not in text
+    assert "Box-free methods and controls" in text
+    assert "A. Box-free" not in text

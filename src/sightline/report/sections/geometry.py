@@ -305,7 +305,9 @@ def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | 
 
 def legibility_law_table(source: Source, margin: float) -> Table | None:
     """What the law of legibility says of these pages, and how far it is off on arms it was not fitted to."""
-    plans = {audited.name: plan_of(audited, margin) for audited in source.runs if audited.frame["legibility"].notna().any()}
+    plans = {
+        audited.name: plan_of(audited, margin) for audited in source.runs if audited.frame["legibility"].notna().any()
+    }
     lines = [line | {"run": name} for name, plan in plans.items() for line in plan_lines(plan)]
     if not lines:
         return None
@@ -315,7 +317,9 @@ def legibility_law_table(source: Source, margin: float) -> Table | None:
     ]
     reading = " ".join(f"{f'{name}: ' if name else ''}{plan.words}" for name, plan in plans.items())
     run = ["run"] if len(source.runs) > 1 else []
-    return build_table("legibility_law", pd.DataFrame(lines), columns={"run": run}, reading=reading, law="; ".join(laws))
+    return build_table(
+        "legibility_law", pd.DataFrame(lines), columns={"run": run}, reading=reading, law="; ".join(laws)
+    )
 
 
 def _reading(lines: pd.DataFrame) -> str:
