@@ -289,8 +289,8 @@ def test_every_section_is_registered_by_its_id_and_has_a_place_of_its_own() -> N
 
 def test_the_page_has_its_sections_in_order(edited: Page) -> None:
     assert edited.headings == [
-        "verdict", "overview", *SECTIONS_OF_ANY_RUN, "validity", "deletion", "occlusion", "image-dependence", "positions",
-        "interventions",
+        "verdict", "overview", *SECTIONS_OF_ANY_RUN, "validity", "deletion", "occlusion", "image-dependence",
+        "positions", "interventions",
     ]  # fmt: skip
     assert "this section cannot be made" not in edited.text
 
