@@ -329,7 +329,7 @@ class CostCard:
         executions = dict.fromkeys(str(result["kernels"]["execution"]) for result in results)
         facts = [
             ("model", f"{model_name(request)} ({first['weights']} weights)"),
-            ("device", device),
+            ("device", device + ("" if machine["device"] == "cuda" else "; no GPU was used")),
             ("dtype", first["dtype"]),
             ("kernels", f"attention {used['attention']}, {', '.join(allowed) + ' allowed' if allowed else plain}{own}"),
             ("execution", ", ".join(executions)),

@@ -142,6 +142,7 @@ def render(page: Page) -> str:
         overview=page.overview,
         sections=page.sections if page.outcome is None else sorted(page.sections, key=lambda part: part.folded),
         outcome=page.outcome,
+        asked=_asked(page),
         decisions=DECISIONS,
         hero=page.hero,
         reference="Full" if page.packed is None else page.packed["reference"],
@@ -154,6 +155,12 @@ def render(page: Page) -> str:
         script=Markup(script),
         script_hash=digest,
     )
+
+
+def _asked(page: Page) -> list[str]:
+    """The sentences before the methods of a verdict, without what stands at the head of the page already."""
+    told = [] if page.outcome is None else page.outcome.reference
+    return [sentence for sentence in told if not any(said in sentence for said in page.banner)]
 
 
 def write_page(page: Page, out: Path) -> Path:

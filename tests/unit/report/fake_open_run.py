@@ -113,8 +113,8 @@ def make_open_run(
     """Writes a run folder of two questions on each of ``images`` pages and returns its path.
 
     ``regions=False`` takes the evidence away after the answers are made; ``edit_row`` may change any row before it is
-    written, and ``own`` are the columns that its rows hold of their answers. With ``twins`` every question is asked
-    about the twin of its page too.
+    written, and ``own`` are the columns that its rows hold of their answers. With ``twins`` every question is
+    asked about the twin of its page too.
     """
     rng = np.random.default_rng(seed)
     probes, jpegs = make_questions(images, rng)

@@ -35,7 +35,7 @@ TABLES = (
     "flips", "geometry", "scale_strata", "association", "cost",
 )  # fmt: skip
 SECTIONS_OF_ANY_RUN = (
-    "frontier", "contract", "differences", "provenance", "pictures", "calibration", "geometry", "legibility", "cost",
+    "pictures", "frontier", "contract", "differences", "provenance", "calibration", "geometry", "legibility", "cost",
 )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_the_page_is_whole_and_asks_for_nothing(report: Page) -> None:
     assert "@import" not in report.text
     assert "url(http" not in report.text
     headings = re.findall(r"<h2[^>]*>\s*(.*?)\s*</h2>", report.text)
-    assert headings[:5] == ["In short", "Frontier", "Contract", "Differences", "Provenance"]
+    assert headings[:5] == ["Verdict", "In short", "Pictures", "Frontier", "Contract"]
 
 
 def test_the_page_says_what_the_intervals_allow_and_shows_a_right_answer_without_evidence(report: Page) -> None:
@@ -289,8 +289,8 @@ def test_every_section_is_registered_by_its_id_and_has_a_place_of_its_own() -> N
 
 def test_the_page_has_its_sections_in_order(edited: Page) -> None:
     assert edited.headings == [
-        "overview", *SECTIONS_OF_ANY_RUN, "validity", "deletion", "occlusion", "image-dependence", "positions",
-        "interventions",
+        "verdict", "overview", *SECTIONS_OF_ANY_RUN, "validity", "deletion", "occlusion", "image-dependence",
+        "positions", "interventions",
     ]  # fmt: skip
     assert "this section cannot be made" not in edited.text
 
@@ -325,7 +325,7 @@ def test_a_new_section_has_its_place_and_tables_and_one_that_fails_says_why_in_o
         register(name, broken(name, error))
     register("elsewhere", "a_package_that_is_not_installed.sections:Elsewhere")
     page = report_on(tmp_path, run)
-    assert page.headings[1:6] == ["frontier", *failing, "contract"]
+    assert page.headings[3:8] == ["frontier", *failing, "contract"]
     assert page.headings[page.headings.index("legibility") + 1] == "tokens"
     assert page.file("tokens.csv").read_text().startswith("model,arm,k_tokens\nreader-mini,full,300.0\n")
     for _, words in failing.values():
@@ -350,7 +350,7 @@ def test_a_run_whose_scorer_gives_no_margin_is_reported_without_what_needs_one(t
     arms = ("full", "target:0.3", "target:0.3+remove_evidence", "full+occlude_evidence", "full+occlude_random")
     page = page_of(tmp_path, images=8, arms=arms, edit_row=without_margin)
     assert "this section cannot be made" not in page.text
-    assert page.headings[1:10] == list(SECTIONS_OF_ANY_RUN)
+    assert page.headings[2:11] == list(SECTIONS_OF_ANY_RUN)
     main = page.frame("main").set_index("arm")
     assert main["accuracy"].between(0, 1).all()
     assert main["auroc"].isna().all()

@@ -34,7 +34,8 @@ OTHER_TITLES = {
     ("legibility_ordering", "advantage"), ("association", "coverage"), ("construct_validity", "n"),
     ("drop_strata", "n"), ("image_dependence", "stratum"), ("edit_region", "accuracy"), ("edit_region", "ecr"),
     ("edit_region", "center_recall"), ("between_runs", "reference_value"), ("between_runs", "value"),
-    ("between_runs", "diff"), ("between_runs", "words"), ("at_budget", "tie"),
+    ("between_runs", "diff"), ("between_runs", "words"), ("at_budget", "tie"), ("field_risk", "n_probes"),
+    ("field_risk", "accuracy"), ("read_or_guessed", "n_probes"), ("legibility_law", "n"),
 }  # fmt: skip
 """(table, key) of the few columns that a table calls otherwise than the vocabulary: each one is spelled out."""
 

@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 
 from sightline.core.selection import NO_BOXES
+from sightline.core.table import unlettered
 from sightline.gate.decisions import gate_runs, markdown, run_gate
-from sightline.report.columns import ASSISTED, BOX_FREE, ORACLES, UNKNOWN
+from sightline.report import columns
 from sightline.report.sections.provenance import provenance_table
 from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.rows.source import read_source
 from sightline.statistics.bootstrap import SEED
 from tests.unit.report.conftest import DRAWS, Page, comparison_of, open_page_of, page_of, report_on
 from tests.unit.report.fake_run import make_run, says_no
+
+ASSISTED, BOX_FREE, ORACLES, UNKNOWN = map(
+    unlettered, (columns.ASSISTED, columns.BOX_FREE, columns.ORACLES, columns.UNKNOWN)
+)
 
 
 @pytest.mark.parametrize("name", ["weakly_supported", "unsupported"])

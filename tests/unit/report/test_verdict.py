@@ -23,19 +23,9 @@ ARMS = ("full", "target:0.5", "target:0.3", "random:0.5", "anti_evidence:0.5")
 DRAWS = 400
 BOX = [0.1, 0.2, 0.3, 0.25]
 Edit = Callable[[dict[str, Any]], None]
-RIGHT = {
-    "correct": True,
-    "score": 1.0,
-    "outcome": "right",
-    "swapped": False,
-    "digit_error": False,
-    "invented": False,
-    "silent": False,
-    "confidently_wrong": False,
-    "digits_changed": 0,
-    "digits_lost": 0,
-    "digits_added": 0,
-}
+RIGHT = {"correct": True, "score": 1.0, "outcome": "right", "swapped": False, "digit_error": False, "invented": False,
+         "silent": False, "confidently_wrong": False, "digits_changed": 0, "digits_lost": 0,
+         "digits_added": 0}  # fmt: skip
 SWAPPED = RIGHT | {"correct": False, "score": 0.0, "outcome": "swapped", "swapped": True, "swapped_text": "12.00",
                    "swapped_box": BOX, "confidently_wrong": True}  # fmt: skip
 

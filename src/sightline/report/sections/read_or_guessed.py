@@ -105,8 +105,6 @@ def guessed_words(table: pd.DataFrame) -> str:
         words = f"Of methods, {line['arm_name']} falls most, {share(line['guessed'])}"
         if math.isfinite(line["beyond"]):
             known = excludes_zero(float(line["beyond_low"]), float(line["beyond_high"]))
-            words += f": {signed(line, 'beyond')} beyond Full" + (
-                "" if known else ", which pages as many as these leave open"
-            )
+            words += f": {signed(line, 'beyond')} beyond Full" + ("" if known else ", which these pages leave open")
         said.append(f"{words}.")
     return " ".join(said)
