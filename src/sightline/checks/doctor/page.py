@@ -22,20 +22,17 @@ from sightline.version import __version__
 # An examination on the console: one line a check, then the facts.
 
 
+STYLES = {"ok": "green", "FAILED": "red", "n/a": "dim"}
+
+
 def print_examination(found: Examination, console: SafeConsole) -> None:
     checks = Table(box=None, show_header=False, pad_edge=False)
     for check in found:
-        mark = Text("ok", style="green") if check.passed else Text("FAILED", style="red")
-        checks.add_row(mark, Text(check.words))
+        checks.add_row(Text(check.mark, style=STYLES[check.mark]), Text(check.words))
     console.print(checks)
     if found.facts:
         print_facts(found, console)
-    if found.failed:
-        console.print(
-            f"{found.failed} of {len(found)} checks failed: rows from this checkpoint would not be trustworthy"
-        )
-    else:
-        console.print(f"all {len(found)} checks passed")
+    console.print(found.verdict)
 
 
 def print_facts(found: Examination, console: SafeConsole) -> None:
@@ -69,12 +66,11 @@ def render(found: Examination) -> str:
     facts = found.facts
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string((HERE / "doctor_page.html").read_text(encoding="utf-8"))
-    many = f"{found.failed} of {len(found)} checks failed: rows from this checkpoint would not be trustworthy."
     return template.render(
         title=f"Doctor: {facts['model']}",
         version=__version__,
         css=Markup((report_page.HERE / "report.css").read_text(encoding="utf-8")),
-        verdict=many if found.failed else f"All {len(found)} checks passed.",
+        verdict=f"{found.verdict.capitalize()}.",
         facts=fact_lines(facts),
         checks=found.checks,
         maps=[] if found.seen is None else maps(found.seen),
