@@ -45,6 +45,7 @@ from sightline.geometry.cells import Cells
 # not flat there is left, half a level each. Levels keep away from 0 and 255 because bicubic filters overshoot at a
 # kink.
 
+
 class NoCellsError(SightlineError):
     """Image tokens come from no place in the image: a model that can be audited by answers and legibility alone."""
 
@@ -114,8 +115,7 @@ def picture_scale(size: tuple[int, int], prepare: Prepare, pixels: str) -> float
     shape = prepare(Image.new("RGB", size))[pixels].shape
     rises = [np.linspace(LOW, HIGH, length).round()[:, None] for length in (width, height)]
     black, white, *ramps = (
-        _values(prepare, size, colours, pixels)
-        for colours in (np.array(0), np.array(255), rises[0], rises[1][:, None])
+        _values(prepare, size, colours, pixels) for colours in (np.array(0), np.array(255), rises[0], rises[1][:, None])
     )
     if any(len(each) != math.prod(shape) for each in (black, white, *ramps)):
         return None

@@ -318,9 +318,7 @@ class Served:
 
         vision = getattr(known, "vision_config", None)
         depth = next((int(getattr(vision, name)) for name in DEPTHS if hasattr(vision, name)), None)
-        return Served(
-            kind.__name__, serves, depth if config else None, fixed, unprojected=backbone.unprojected()
-        )
+        return Served(kind.__name__, serves, depth if config else None, fixed, unprojected=backbone.unprojected())
 
     def refuse(self, method: Method, *, clip: bool) -> None:
         """Raises with the reason why a method cannot run; ``clip``: whether a CLIP checkpoint is at hand."""

@@ -123,7 +123,6 @@ class Sampling:
         shorter: Floats = sides.min(axis=1)
         return shorter
 
-
     def legibility(self, regions: ArrayLike) -> float | None:
         """Pixels of character height of the least legible of some regions at the scale; None where that is unknown."""
         heights = self.character_heights(np.asarray(regions, dtype=np.float64).reshape(-1, 4))

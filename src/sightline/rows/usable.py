@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from sightline.core.prefix import NO_CELLS
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.places import read_text
@@ -108,6 +109,8 @@ def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
         notes.append("no probe has a region: there is no evidence to trace, so every geometric column is empty")
     elif bare:
         notes.append(f"{bare} of {len(probes)} probes have no region; geometry is over the other {len(probes) - bare}")
+    if bare < len(probes) and frame["ecr"].isna().all():
+        notes.append(f"{NO_CELLS}, so every other geometric column is empty")
     hidden = unseen_evidence(frame)
     if hidden:
         notes.append(hidden)

@@ -105,7 +105,11 @@ class Examination(Sequence[Check]):
             "sightline": __version__,
             "passed": self.failed == 0,
             "checks": {
-                check.name: {"passed": check.passed if check.applies else None, "words": check.words, "measured": _finite(dict(check.measured))}
+                check.name: {
+                    "passed": check.passed if check.applies else None,
+                    "words": check.words,
+                    "measured": _finite(dict(check.measured)),
+                }
                 for check in self.checks
             },
             **self.facts,

@@ -55,6 +55,7 @@ export class Picture {
   // Kept over merged over dropped over unseen: where tiles and a thumbnail show a spot twice, the best counts.
   shade(paint, width, height, left, top) {
     const { cells, kept, lineage, replay } = this.state;
+    if (!cells.length) return;  // of a model without cells nothing is known to be unseen
     const veil = (this.veil ??= document.createElement("canvas"));
     Object.assign(veil, { width, height });
     const shade = veil.getContext("2d");
