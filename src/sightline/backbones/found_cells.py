@@ -124,8 +124,10 @@ def picture_scale(size: tuple[int, int], prepare: Prepare, pixels: str) -> float
     steps = []
     for axis, length, ramp in zip((-1, -2), size, ramps, strict=True):
         places = ((ramp - black) / (white - black) * 255 - LOW) / (HIGH - LOW) * length
-        half = max(1, shape[axis] // 2)
         lines = np.moveaxis(places.reshape(shape), axis, -1)
+        half = max(
+            1, int((~np.isnan(lines)).reshape(-1, lines.shape[-1]).any(axis=0).sum()) // 2
+        )  # of what is no padding
         risen = (lines[..., half:] - lines[..., :-half]) / half
         if np.isnan(risen).all():
             return None

@@ -459,7 +459,8 @@ class General(SpanPlanning, TowerSignals):
     def _scale(self, size: tuple[int, int]) -> float | None:
         """Input pixels per source pixel along an edge, by ramps through the processor; of several pictures the finest.
 
-        What was shrunk before and is enlarged by it counts as shrunk. None for a processor that hands over no pictures, or that does not keep their pixels in place.
+        What was shrunk before and is enlarged by it counts as shrunk. None for a processor that hands over no pictures,
+        or that does not keep their pixels in place.
         """
         key = (self.options, size)
         if key not in self.scales:

@@ -66,7 +66,8 @@ def overlay(
 
     ``cells`` is (N, 4) in fractions of the image and may overlap (tiles and a thumbnail): a pixel is lit when any kept
     cell holds it. ``kept`` is (N,) bool, the anchors; ``lineage`` (N,) bool marks every source of a merged token.
-    Without any cells nothing is known to be unseen: no pixel is dimmed. ``roles`` say what each region is to the question: its outline then has the role's colour and letter.
+    Without any cells nothing is known to be unseen, and no pixel is dimmed.
+    ``roles`` say what each region is to the question: its outline then has the role's colour and letter.
     """
     picture = image.convert("RGB")
     width, height = picture.size
