@@ -32,6 +32,7 @@ from sightline.errors import SightlineError
 OUTCOMES = {
     "exact": "served by a file of its own",
     "general": "served by the general route",
+    "no cells": "audited by answers and legibility alone",
     "refused": "refused",
     "fails": "fails a check",
     "not built": "never examined",
@@ -98,13 +99,16 @@ def outcome_of(model_type: str) -> tuple[str, str]:
         except Exception as error:  # whatever a configuration does not like; the survey goes on
             return "not built", f"{type(error).__name__}: {first_line(error)}"
         try:
-            failed = [check.words for check in examine(str(folder), device="cpu") if not check.passed]
+            found = examine(str(folder), device="cpu")
+            failed = [check.words for check in found if not check.passed]
         except SightlineError as error:
             return "refused", first_line(error)
         except Exception as error:
             return "fails", f"{type(error).__name__}: {first_line(error)}"
     if failed:
         return "fails", "; ".join(failed)
+    if found.facts["image"]["no_cells"] is not None:
+        return "no cells", found.facts["image"]["no_cells"]
     note = f"in published checkpoints of type `{wrapper}`" if wrapper != model_type else NOTES.get(model_type, "")
     return ("exact" if model_type in BACKBONES else "general"), note
 
@@ -117,7 +121,7 @@ def first_line(error: BaseException) -> str:
 def totals(lines: list[Line]) -> str:
     counts = Counter(line.outcome for line in lines)
     seen = [line for line in lines if line.image_features]
-    served = sum(line.outcome in ("exact", "general") for line in seen)
+    served = sum(line.outcome in ("exact", "general", "no cells") for line in seen)
     words = ", ".join(f"{counts[key]} {words}" for key, words in OUTCOMES.items() if counts[key])
     return f"{len(lines)} types: {words}. Of {len(seen)} with image features {served} are served."
 
@@ -161,7 +165,8 @@ resizes: pixels differ by a grey level here and there, and losses with them.
 {table}
 
 This page is written by `python -m benchmarks.architectures --page`. A type is refused where its visual tokens have no
-place in the image or in the sequence; the reason is what `sightline doctor` says. *Never examined* are types of which
+place in the sequence; the reason is what `sightline doctor` says. Where they have none in the image it is
+[audited without cells](doctor.md#models-without-cells). *Never examined* are types of which
 no tiny checkpoint could be built: their image processor or tower exists with torchvision or timm alone, neither of
 which is installed where this page is made. Where both were (torchvision 0.28, timm 1.0), of the twelve `lfm2_vl` was
 served by the general route; `gemma4_unified`, `kimi_k25`, `minimax_m3_vl`, `muse_glimmer` and `step3p7` were refused,

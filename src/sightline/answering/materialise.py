@@ -24,7 +24,7 @@ from sightline.arms.arm import Arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.cuts import LayerCuts
-from sightline.backbones.loading import Served
+from sightline.backbones.loading import WITHOUT_CELLS, Served
 from sightline.core.prefix import Elapsed, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import LayerSelector, PositionPolicy, Selection, Selector, TokenView
@@ -94,6 +94,8 @@ class SelectStep:
         served = Served.by(self.backbone)
         for arm in arms:
             served.refuse(arm.selector, clip=self.clip is not None)
+            if self.backbone.no_cells is not None and arm.intervention is not None and arm.intervention.on_mask:
+                raise SightlineError(f"arm '{arm.text}' cannot run on {served.architecture}: {WITHOUT_CELLS}")
 
     def count(self, probe: Probe, arm: Arm, n: int) -> int:
         """K of n tokens that the budget is counted over, before the method runs. A replayed mask brings its own."""

@@ -401,6 +401,11 @@ class ArmPlan:
     controls: list[str]
     """Arms that were added because an arm that claims coverage came without them."""
 
+    @property
+    def asked_for(self) -> ArmPlan:
+        """Without those that were added as controls."""
+        return ArmPlan([arm for arm in self.arms if arm.plain not in self.controls], [])
+
 
 def plan_arms(
     texts: Sequence[str],

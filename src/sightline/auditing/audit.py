@@ -39,6 +39,7 @@ from sightline.auditing.worker import Worker, settings_before_loading, use_threa
 from sightline.backbones.attention import planless
 from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type
 from sightline.boxes.sources import BoxesBeside, box_source, check_source, source_under
+from sightline.core.prefix import NO_CELLS
 from sightline.core.registry import Registry, import_files, imported_digest
 from sightline.device import moved
 from sightline.device.work import free_memory
@@ -266,6 +267,9 @@ class Here(Launcher):
                     shards, shown = with_boxes(job.shards, boxes)
                     job, facts = replace(job, shards=shards), shown.facts
                 self.worker = Worker(config)  # while a text detector may be at work beside
+                if job.plan.controls and self.worker.answerer.backbone.no_cells is not None and self.locks:
+                    say(f"{NO_CELLS}; left out: {', '.join(job.plan.controls)}", err=True)
+                    job = replace(job, plan=job.plan.asked_for)
                 self.worker.refuse_unserved(job.plan.arms, job.sizes)
                 self.run(job.folder, self._open(job, facts), boxes)
                 if boxes.detects:  # what the boxes are like is known when all have been found

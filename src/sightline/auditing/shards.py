@@ -131,12 +131,13 @@ def make_shards(
 
 
 def region_geometries(probes: Sequence[Probe], encoded: Sequence[Encoded]) -> list[RegionGeometry | None]:
-    """Cell-region arithmetic once per image and region set, for all arms; None for a probe without regions."""
+    """Cell-region arithmetic once per image and region set, for all arms; None for a probe without regions,
+    or of a model without cells."""
     known: dict[tuple[str, tuple[Box, ...]], RegionGeometry] = {}
     geometries: list[RegionGeometry | None] = []
     for probe, image in zip(probes, encoded, strict=True):
         key = (image_key(probe), probe.regions)
-        if probe.regions and key not in known:
+        if probe.regions and image.placed and key not in known:
             known[key] = RegionGeometry(image.cells, probe.regions, sampling=image.sampling)
         geometries.append(known.get(key))
     return geometries

@@ -54,6 +54,8 @@ class Backbone(Prompting, ABC):
     paper_positions: ClassVar[PositionPolicy] = "compact"
     """Position policy of the paper's main rows for this architecture."""
 
+    no_cells: str | None = None
+    """Why its image tokens come from no place in the image; None for every model whose tokens have cells."""
     instead: str | None = None
     """Of the general route, why the class of the checkpoint's type does not serve it; None where it has none."""
 
@@ -117,6 +119,11 @@ class Backbone(Prompting, ABC):
     def processor_arguments(self) -> dict[str, Any]:
         """What the checkpoint's image processor must be called with to honour the image options."""
         return {}
+
+    @property
+    def fixed(self) -> str | None:
+        """``fixed_tokens``, where it takes a loaded model to tell."""
+        return type(self).fixed_tokens
 
     def fitting(self, size: tuple[int, int], k: int) -> ImageOptions:
         """Image options under which an image of this (width, height) makes at most k tokens, as near to k as it can.
@@ -263,7 +270,12 @@ def processor_inputs(backbone: Backbone, image: Image.Image) -> dict[str, Tensor
     """What the checkpoint's own image processor makes of an image, on the model's device."""
     language = backbone.language
     inputs = {name: value.to(language.device) for name, value in backbone.image_inputs(image).items()}
-    return {**inputs, "pixel_values": inputs["pixel_values"].to(language.dtype)}
+    return as_dtype(inputs, language.dtype)
+
+
+def as_dtype(inputs: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Pixel values, those of tiles or of a second tower among them, in the model's precision; the rest as it is."""
+    return {name: value.to(dtype) if "pixel_values" in name else value for name, value in inputs.items()}
 
 
 # A checkpoint folder: its files, its configuration, a model that is whole.

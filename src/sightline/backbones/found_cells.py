@@ -45,6 +45,11 @@ from sightline.geometry.cells import Cells
 # not flat there is left, half a level each. Levels keep away from 0 and 255 because bicubic filters overshoot at a
 # kink.
 
+
+class NoCellsError(SightlineError):
+    """Image tokens come from no place in the image: a model that can be audited by answers and legibility alone."""
+
+
 Prepare = Callable[[Image.Image], Mapping[str, Tensor]]
 """An image processor: a picture -> pixel values and whatever else the tower is told (grids, sizes, masks)."""
 Floats = NDArray[np.float32]
@@ -98,6 +103,39 @@ def sources(size: tuple[int, int], prepare: Prepare, pixels: str) -> Sources:
         return rounded
 
     return Sources(values, place(_ramps(width)), place(ramp[:, None] for ramp in _ramps(height)))
+
+
+def picture_scale(size: tuple[int, int], prepare: Prepare, pixels: str) -> float | None:
+    """Input pixels per source pixel along an edge of the pictures (..., H, W) that a processor makes, at most 1.
+
+    One ramp over each axis tells: over half a picture its level rises by as much of the image as that half shows. None
+    where it does not rise evenly, because neighbours there are none in the image (a row of patches).
+    """
+    width, height = size
+    shape = prepare(Image.new("RGB", size))[pixels].shape
+    rises = [np.linspace(LOW, HIGH, length).round()[:, None] for length in (width, height)]
+    black, white, *ramps = (
+        _values(prepare, size, colours, pixels) for colours in (np.array(0), np.array(255), rises[0], rises[1][:, None])
+    )
+    if any(len(each) != math.prod(shape) for each in (black, white, *ramps)):
+        return None
+    shown = np.abs(white - black)
+    white[shown < PADDED * shown.max()] = np.nan
+    steps = []
+    for axis, length, ramp in zip((-1, -2), size, ramps, strict=True):
+        places = ((ramp - black) / (white - black) * 255 - LOW) / (HIGH - LOW) * length
+        lines = np.moveaxis(places.reshape(shape), axis, -1)
+        half = max(
+            1, int((~np.isnan(lines)).reshape(-1, lines.shape[-1]).any(axis=0).sum()) // 2
+        )  # of what is no padding
+        risen = (lines[..., half:] - lines[..., :-half]) / half
+        if np.isnan(risen).all():
+            return None
+        low, step, high = np.nanpercentile(risen, (5, 50, 95))
+        if step <= 0 or high - low > 0.1 * step + 2 * length / (HIGH - LOW) / half:  # two levels of rounding
+            return None
+        steps.append(float(step))
+    return min(1.0, 1 / math.sqrt(math.prod(steps)))
 
 
 def _ramps(length: int) -> Iterator[NDArray[np.uint8]]:
@@ -211,7 +249,7 @@ def _refuse_mixed(gradient: Callable[[Tensor], Tensor], tokens: Tensor) -> None:
     everything = int(gradient(torch.ones(count, device=tokens.device)).count_nonzero())
     shared = fed[len(fed) // 2] * count / everything
     if shared > MOST_SHARED:
-        raise SightlineError(
+        raise NoCellsError(
             f"image tokens mix outside of attention: a pixel feeds about {shared:.0f} of {count} tokens, so they "
             "come from no place of their own and have no cells"
         )
@@ -299,7 +337,7 @@ def _kernels(dtype: torch.dtype) -> Iterator[None]:
 def _refuse_unplaced(token: Indices, value: Indices, count: int) -> None:
     """Tokens that read no pixel, or all of them the same ones."""
     if not len(token):
-        raise SightlineError(
+        raise NoCellsError(
             f"none of this model's {count} image tokens comes from a place in the image: a resampler, Q-Former or "
             "codebook stands between them and the pixels, so they have no cells"
         )
@@ -308,7 +346,7 @@ def _refuse_unplaced(token: Indices, value: Indices, count: int) -> None:
     sums = np.add.reduceat(marks[value], first)
     _, alike = np.unique(sums, return_counts=True)
     if alike[alike > 1].sum() * 2 > len(sums) > 1:
-        raise SightlineError(
+        raise NoCellsError(
             f"image tokens mix outside of attention: {alike.max()} of {count} read exactly the same pixels, so they "
             "come from no place of their own and have no cells"
         )
@@ -332,7 +370,7 @@ def _extents(token: Indices, value: Indices, count: int, places: Sources, size: 
             torn.append((share, place))
     if torn:
         share, place = min(torn)
-        raise SightlineError(
+        raise NoCellsError(
             f"image tokens read pieces of the image that lie apart: {len(torn)} of {len(first)} see less than "
             f"{LEAST_FILLED:.0%} of the box around what they see (token {place}: {share:.0%}), so they have no cells"
         )

@@ -12,6 +12,7 @@ import inspect
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,11 +21,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones.base import Backbone, whole_model
-from sightline.backbones.images import ImageOptions, Pixels
+from sightline.backbones.base import Backbone, as_dtype, whole_model
+from sightline.backbones.found_cells import NoCellsError, picture_scale
+from sightline.backbones.images import ImageOptions, Pixels, option
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one, output_head, unlike_the_loop
-from sightline.backbones.processors import SpanPlanning, processor_of
+from sightline.backbones.processors import SAMPLE, SpanPlanning, processor_of
 from sightline.backbones.prompting import Layout, SpanPlan
 from sightline.backbones.signals import CLASS_KINDS, ROWS, WEIGHTS, Record, blocks_of, token_signal
 from sightline.backbones.silenced import by_products
@@ -197,6 +199,19 @@ class TowerSignals(Backbone):
 
 
 PIXELS = "pixel_values"
+TRIAL = (640, 448)
+"""(width, height) of the image on which a model's tokens are tried for cells."""
+LARGE = (2048, 1536)
+"""The same of one that is large for any model."""
+STEPS = 16
+"""Sizes that an image of a model without cells is tried at to meet a budget."""
+
+
+@dataclass(frozen=True)
+class ShownSmaller(ImageOptions):
+    """How an image meets a budget where nobody knows its processor: nothing that a user chooses."""
+
+    longest_edge: int = option(1, "Longest edge in pixels that the processor is handed.", least=1)
 
 
 class General(SpanPlanning, TowerSignals):
@@ -224,6 +239,7 @@ class General(SpanPlanning, TowerSignals):
         self.body = getattr(model, "model", model)
         self.seeing = seeing_part(model)
         self.plans = {}
+        self.scales: dict[tuple[ImageOptions, tuple[int, int]], float | None] = {}
         super().__init__(model, tokenizer, processor.image_processor, options)
 
     @classmethod
@@ -316,7 +332,7 @@ class General(SpanPlanning, TowerSignals):
         """(P, D) features in the order of the placeholders, and DeepStack levels, by the model's own code."""
         language = self.language
         given = {name: value.to(language.device) for name, value in inputs.items() if name in self._feature_arguments}
-        given[PIXELS] = given[PIXELS].to(language.dtype)
+        given = as_dtype(given, language.dtype)
         # On a GPU the convolution that embeds patches may take longer than all else; the host's results stay exact.
         with by_products(self.tower_module) if language.device.type == "cuda" else nullcontext():
             output = self.seeing.get_image_features(**given, return_dict=True)
@@ -377,7 +393,83 @@ class General(SpanPlanning, TowerSignals):
         )
 
     def sampling(self, pixels: Pixels) -> Sampling | None:
+        if self.no_cells is not None:
+            return Sampling(pixels.size, scale=self._scale(pixels.size))
         return None if self.token_pixels is None else Sampling(pixels.size, self.token_pixels)
+
+    # ------------------------------------------------------------------ without cells
+
+    @cached_property
+    def no_cells(self) -> str | None:  # type: ignore[override]
+        """Found once, on an image of one size: no run has rows with cells and rows without."""
+        if type(self).cells is not SpanPlanning.cells:
+            return None
+        try:
+            self.found_cells(TRIAL)
+        except NoCellsError as error:
+            return str(error)
+        except Exception:  # whatever is wrong with the model is said where its images are encoded
+            return None
+        return None
+
+    def processed(self, image: Image.Image) -> Any:
+        shown = self.shown_size(image.size)
+        return super().processed(image if shown == image.size else image.resize(shown, Image.Resampling.BICUBIC))
+
+    def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        if not isinstance(self.options, ShownSmaller):
+            return super().shown_size(size)
+        share = min(1.0, self.options.longest_edge / max(size))
+        return max(1, round(size[0] * share)), max(1, round(size[1] * share))
+
+    @property
+    def fixed(self) -> str | None:
+        if self.no_cells is None:
+            return super().fixed
+        alike = self.token_count(LARGE) == self.token_count(SAMPLE)
+        return "its processor makes as many tokens of every image, large or small" if alike else None
+
+    def fitting(self, size: tuple[int, int], k: int) -> ImageOptions:
+        """The longest edge that makes the most tokens within k.
+
+        Tiles come and go with an image's size in ways of the processor's own: sizes in steps of a sixteenth are tried,
+        then by halving those above the best of them.
+        """
+        if self.no_cells is None:
+            return super().fitting(size, k)
+
+        def count(edge: int) -> int:
+            return self.under(ShownSmaller(longest_edge=edge)).token_count(size)
+
+        edges = [max(1, max(size) * step // STEPS) for step in range(STEPS, 0, -1)]
+        counts = {edge: count(edge) for edge in edges}
+        within = {edge: made for edge, made in counts.items() if made <= k}
+        if not within:
+            raise SightlineError(
+                f"an image of {size[0]} x {size[1]} pixels makes {min(counts.values())} visual tokens on {self.title} "
+                f"however small it is shown, and the budget is {k}; choose a larger budget"
+            )
+        low = max(within, key=lambda edge: (within[edge], edge))
+        high = min((edge for edge in edges if edge > low), default=low)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if count(middle) <= k else (low, middle)
+        return ShownSmaller(longest_edge=low)
+
+    def _scale(self, size: tuple[int, int]) -> float | None:
+        """Input pixels per source pixel along an edge, by ramps through the processor; of several pictures the finest.
+
+        What was shrunk before and is enlarged by it counts as shrunk. None for a processor that hands over no pictures,
+        or that does not keep their pixels in place.
+        """
+        key = (self.options, size)
+        if key not in self.scales:
+            inputs = self.image_inputs(Image.new("RGB", size))
+            pictures = [name for name, value in inputs.items() if "pixel_values" in name and value.dim() > 3]
+            found = [picture_scale(size, self.image_inputs, name) for name in pictures]
+            known = [min(scale, max(self.shown_size(size)) / max(size)) for scale in found if scale is not None]
+            self.scales[key] = max(known, default=None)
+        return self.scales[key]
 
     def visual_positions(
         self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy

@@ -24,9 +24,10 @@ from sightline.backbones.base import (
     read_config,
     weight_files,
 )
-from sightline.backbones.general import foreign, image_text_types, model_class, refusal
+from sightline.backbones.general import General, foreign, image_text_types, model_class, refusal
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
+from sightline.core.prefix import NO_CELLS
 from sightline.core.selection import Method, hidden_indices, misnamed
 from sightline.errors import SightlineError, first_line
 from sightline.places.writing import whole_path
@@ -103,8 +104,6 @@ def backbone_class(kind: str, folder: Path | None = None) -> type[Backbone]:
     """
     if kind in BACKBONES and (folder is None or declined(kind, folder) is None):
         return BACKBONES.get(kind)
-    from sightline.backbones.general import General
-
     reason = refusal(model_class(kind))
     if reason is not None:
         raise SightlineError(f"{reason}; Sightline has files for {', '.join(BACKBONES.names())}")
@@ -259,6 +258,9 @@ def _tensors(file: Path) -> dict[str, torch.Tensor]:
 
 # Which methods an architecture can serve: of a loaded model, of a checkpoint's description alone, or of a type.
 
+WITHOUT_CELLS = (
+    "this model's image tokens come from no place in the image; it can be audited under full and resize alone"
+)
 DEPTHS = ("num_hidden_layers", "depth")
 """What configurations call the number of blocks of a vision tower."""
 
@@ -275,14 +277,15 @@ class Served:
     """Blocks of the vision tower; None where only the architecture is known."""
     fixed_tokens: str | None
     """Why the number of tokens does not follow the size of the image; None where it does."""
-    unprojected: str | None
+    no_cells: str | None = None
+    """Why image tokens come from no place in the image; None where they do, or where only a loaded model tells."""
+    unprojected: str | None = None
     """Why mixtures of states of the vision tower cannot be made tokens; None where they can."""
 
     @staticmethod
     def by(backbone: Backbone) -> Served:
-        kind = type(backbone)
-        depth = len(backbone.vision_blocks)
-        return Served(backbone.title, backbone.serves, depth, kind.fixed_tokens, backbone.unprojected())
+        depth = len(backbone.vision_blocks) if backbone.no_cells is None else None
+        return Served(backbone.title, backbone.serves, depth, backbone.fixed, backbone.no_cells, backbone.unprojected())
 
     @staticmethod
     def by_description(source: str | Path) -> Served:
@@ -299,9 +302,10 @@ class Served:
         """Refuses nothing that only a loaded model of a foreign architecture could tell."""
         import transformers
 
+        fixed = None if kind is General else kind.fixed_tokens  # a model without cells can be shown smaller images
         name = getattr(kind, "model_class", "") or image_text_types().get(model_type, "")
         if not hasattr(getattr(transformers, name, None), "config_class"):
-            return Served(kind.__name__, lambda name: None, None, kind.fixed_tokens, None)
+            return Served(kind.__name__, lambda name: None, None, fixed)
         known = configuration(name, config)
         backbone = object.__new__(kind)
         backbone.model = SimpleNamespace(config=known)
@@ -314,10 +318,12 @@ class Served:
 
         vision = getattr(known, "vision_config", None)
         depth = next((int(getattr(vision, name)) for name in DEPTHS if hasattr(vision, name)), None)
-        return Served(kind.__name__, serves, depth if config else None, kind.fixed_tokens, backbone.unprojected())
+        return Served(kind.__name__, serves, depth if config else None, fixed, unprojected=backbone.unprojected())
 
     def refuse(self, method: Method, *, clip: bool) -> None:
         """Raises with the reason why a method cannot run; ``clip``: whether a CLIP checkpoint is at hand."""
+        if self.no_cells is not None and method.role != "reference" and not method.resizes:
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {WITHOUT_CELLS}")
         if method.resizes and self.fixed_tokens is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.fixed_tokens}")
         for name in sorted(method.needs):
@@ -379,4 +385,5 @@ def served_by(backbone: Backbone) -> dict[str, str]:
     language = backbone.language
     own = f"the model's own decoder: {language.reason}" if isinstance(language, OwnDecoder) else "loop"
     images = type(backbone).__name__
-    return {"images": images if backbone.instead is None else f"{images} ({backbone.instead})", "language": own}
+    images = images if backbone.instead is None else f"{images} ({backbone.instead})"
+    return {"images": images if backbone.no_cells is None else f"{images} ({NO_CELLS})", "language": own}

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -186,6 +187,7 @@ class SpanPlanning(ProcessorPrompting):
 
     options: ImageOptions
     axes: int
+    no_cells: str | None
     seeing: Any
     """The part of the model that makes features of images, and knows their positions."""
     identity: Mapping[str, Any]
@@ -216,7 +218,11 @@ class SpanPlanning(ProcessorPrompting):
         processed = self.processed(Image.new("RGB", size, (255, 255, 255)))
         ids = self.written(processed).ids
         features = (torch.tensor(ids) == self.image_token_id).nonzero()[:, 0]
-        cells, sourced, layout = self.cells(size, image_inputs(processed))
+        if self.no_cells is None:
+            cells, sourced, layout = self.cells(size, image_inputs(processed))
+        else:
+            count = len(features)
+            cells, sourced, layout = np.full((count, 4), np.nan), torch.ones(count, dtype=torch.bool), ((1, count),)
         if len(sourced) != len(features):
             raise SightlineError(
                 f"{type(self.model).__name__}: the processor writes {len(features)} placeholders and the tower makes "

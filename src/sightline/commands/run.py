@@ -47,6 +47,7 @@ def run(
 
 def print_summary(run: Run) -> None:
     """The table, and in a line each what a reader of it must know."""
+    from sightline.core.prefix import NO_CELLS
     from sightline.progress import SafeConsole
     from sightline.report.columns import of_words
     from sightline.rows.reader import NO_REGIONS, cut_off, fallen_back, sentence, unseen_evidence
@@ -69,6 +70,8 @@ def print_summary(run: Run) -> None:
     unsupported = METRICS["unsupported"]
     meaning = of_words(unsupported.definition) if are_in_words(frame).any() else unsupported.definition
     console.print(f"{unsupported.label}: {meaning}; ms per row")
+    if NO_CELLS in str(manifest.get("served_by")):
+        console.print(NO_CELLS)
     if hidden := unseen_evidence(frame):
         console.print(hidden)
     if not frame["n_regions"].fillna(0).any():

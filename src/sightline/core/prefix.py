@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from sightline.core.span import Separators, SlotPositions
 
 
+NO_CELLS = "no cells: answers and legibility alone"
+"""What a run, its report and doctor say of a model whose image tokens come from no place in the image."""
+
+
 class Elapsed(Protocol):
     """A time that may not have passed yet: reading it waits for the device."""
 
@@ -32,7 +36,7 @@ class Encoded:
     deepstack: tuple[Tensor, ...]
     """Per DeepStack level (N, D): features added to the first language layers; empty for most architectures."""
     cells: np.ndarray
-    """(N, 4) float64, normalised to the original image."""
+    """(N, 4) float64, normalised to the original image; NaN throughout for tokens that come from no place in it."""
     layout: tuple[tuple[int, int], ...]
     """Row-major (rows, columns) blocks that make up the N tokens."""
     sampling: Sampling | None = None
@@ -62,6 +66,11 @@ class Encoded:
     @property
     def n(self) -> int:
         return int(self.tokens.shape[0])
+
+    @property
+    def placed(self) -> bool:
+        """Whether its tokens have cells; a model's have all, or none."""
+        return bool(self.cells[0, 0] == self.cells[0, 0])
 
     @property
     def slots(self) -> int:

@@ -106,8 +106,10 @@ class Sampling:
 
     size: tuple[int, int]
     """(width, height) in pixels of the image that was handed to the image processor."""
-    token_pixels: int
+    token_pixels: int = 0
     """Input pixels, after resizing, that one visual token is made from."""
+    scale: float | None = None
+    """Of a model without cells all that is known: input pixels per source pixel along an edge, at most 1."""
 
     def density(self, cells: Floats) -> Floats:
         """(N,) samples per source pixel within each of the (N, 4) cells; enlarging an image adds none, so at most 1."""
@@ -120,6 +122,11 @@ class Sampling:
         sides = (regions[:, 2:] - regions[:, :2]) * np.asarray(self.size)
         shorter: Floats = sides.min(axis=1)
         return shorter
+
+    def legibility(self, regions: ArrayLike) -> float | None:
+        """Pixels of character height of the least legible of some regions at the scale; None where that is unknown."""
+        heights = self.character_heights(np.asarray(regions, dtype=np.float64).reshape(-1, 4))
+        return None if self.scale is None or not len(heights) else float(heights.min()) * self.scale
 
 
 class RegionLegibility:

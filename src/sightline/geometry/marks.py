@@ -86,11 +86,12 @@ def overlay(
     ``cells`` is (N, 4) in fractions of the image and may overlap (tiles and a thumbnail): a pixel is lit when any kept
     cell holds it. Dropped cells are dimmed, on a dark image paled. ``kept`` is (N,) bool, the anchors; ``lineage``
     (N,) bool marks every source of a merged token.
+    Without any cells nothing is known to be unseen, and no pixel is dimmed.
     ``roles`` say what each region is to the question: its outline then has the role's colour and letter.
     """
     picture = image.convert("RGB")
     width, height = picture.size
-    shade = Image.new("L", picture.size, round(255 * (1 - OUTSIDE)))
+    shade = Image.new("L", picture.size, round(255 * (1 - OUTSIDE)) if len(cells) else 255)
     draw = ImageDraw.Draw(shade)
     corners = np.rint(np.asarray(cells, dtype=float) * [width, height, width, height]).astype(int)
     layers = [(np.ones(len(cells), dtype=bool), DROPPED), (kept.astype(bool), 0.0)]

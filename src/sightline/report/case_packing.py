@@ -154,6 +154,7 @@ class _Packer:
             "correct": bool(row["correct"]),
             "ecr": _number(row["ecr"]),
             "anchor_ecr": _number(row["anchor_ecr"]),
+            "no_cells": not len(cells),
             "evidence_cells": int(touched.sum()),
             "evidence_kept": int((touched & lit).sum()),
             "by_region": [_kept_of(touching(cells, [box]), lit) for box in regions],

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from sightline.core.prefix import NO_CELLS
 from sightline.core.table import format_value
 from sightline.geometry.marks import DROPPED, MERGED, OUTSIDE, RegionMark, overlay, surroundings
 from sightline.report.columns import listed
@@ -76,6 +77,8 @@ class Hero:
     undimmed: Markup
     headline: str
     words: str
+    lit: bool
+    """Whether cells are lit and dimmed: a model without cells has none."""
 
 
 def make_hero(packed: dict[str, Any], *, tells: bool = True) -> Hero:
@@ -109,7 +112,9 @@ def make_hero(packed: dict[str, Any], *, tells: bool = True) -> Hero:
     if case["beside"] is not None:
         headline, words = _pair_sentences(case, panels, [packed["arms"][arm]["label"] for arm in shown])
     undimmed = _magnified(case["regions"], marks, width, height, "#hero-image")
-    return Hero(drawn, undimmed, headline if tells else CASE, f"{words}{_marks_words(marks)}")
+    return Hero(
+        drawn, undimmed, headline if tells else CASE, f"{words}{_marks_words(marks)}", not panels[0]["no_cells"]
+    )
 
 
 def _photograph(image: dict[str, Any], name: str) -> Markup:
@@ -134,7 +139,10 @@ def _jpeg(data: str, box: Any, width: int, height: int) -> Markup:
 
 
 def _shade(panel: dict[str, Any], cells: np.ndarray, width: int, height: int, name: str, veil: str) -> list[Markup]:
-    """What veils the photograph where cells were dropped, and the borders of those that were kept."""
+    """What veils the photograph where cells were dropped, and the borders of those that were kept; nothing of a model
+    without cells."""
+    if not len(cells):
+        return []
     kept = unpack_mask(base64.b64decode(panel["kept"]), len(cells))
     everything = np.ones(len(cells), dtype=bool)
     layers = [
@@ -209,6 +217,8 @@ def _svg(view: tuple[float, float, float, float], *drawing: Markup, label: str =
 
 
 def _alternative(case: dict[str, Any], panel: dict[str, Any], arm: str) -> str:
+    if panel["no_cells"]:
+        return f"{arm}: {case['question']} {panel['keep']:.0%} of all tokens, {NO_CELLS}."
     return (
         f"{arm}: {case['question']} {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept, "
         f"{panel['keep']:.0%} of all cells."
@@ -228,7 +238,7 @@ def _margin_words(panel: dict[str, Any]) -> str:
 def _panel_words(panel: dict[str, Any], arm: str) -> str:
     verdict = "right" if panel["correct"] else "wrong"
     margin = _margin_words(panel)
-    cells = f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells"
+    cells = "no cells" if panel["no_cells"] else f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells"
     return f"{arm}: {_said(panel)} ({verdict}{margin}), {cells}"
 
 
@@ -270,7 +280,9 @@ def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[s
     verdict = "right" if panel["correct"] else "wrong"
     margin = _margin_words(panel)
     kept = f"with {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept"
-    if panel["evidence_cells"] == 0:
+    if panel["no_cells"]:
+        kept = f"with {panel['keep']:.0%} of the tokens"
+    elif panel["evidence_cells"] == 0:
         kept = "although its evidence lies outside every cell" if case["regions"] else "without an annotated region"
     words = f"{arm} is {_asked(case)} and says {_said(panel)} ({verdict}{margin}) {kept}."
     if panel["unsupported"]:

@@ -152,7 +152,7 @@
     const id = `mask-${serial++}`;
     const grey = (d) => `rgb(${d * 100}%,${d * 100}%,${d * 100}%)`;
     const mask = svg("mask", { id, maskUnits: "userSpaceOnUse", x: 0, y: 0, width: w, height: h },
-      svg("rect", { width: w, height: h, fill: grey(0.88) }),
+      svg("rect", { width: w, height: h, fill: grey(panel.no_cells ? 0 : 0.88) }),
       svg("path", { d: path(cells, null, w, h), fill: grey(0.72) }));
     if (panel.lineage) mask.append(svg("path", { d: path(cells, bytes(panel.lineage), w, h), fill: grey(0.38) }));
     mask.append(svg("path", { d: path(cells, bytes(panel.kept), w, h), fill: "#000" }));
@@ -160,7 +160,7 @@
     const sharp = detailsOf(panel.image).map(({ box: [x1, y1, x2, y2], href }) => svg("image",
       { href, x: x1 * w, y: y1 * h, width: (x2 - x1) * w, height: (y2 - y1) * h, preserveAspectRatio: "none" }));
     const node = svg("svg", { viewBox: view.map((v) => v.toFixed(2)).join(" "), class: "picture", role: "img",
-      "aria-label": `${data.arms[panel.arm].label}: ${entry.accepted ? `answers “${panel.predicted}”, ` : ""}${panel.evidence_kept} of ${panel.evidence_cells} evidence cells kept, ${Math.round(100 * panel.keep)} percent of all cells` },
+      "aria-label": `${data.arms[panel.arm].label}: ${entry.accepted ? `answers “${panel.predicted}”, ` : ""}${panel.no_cells ? "" : `${panel.evidence_kept} of ${panel.evidence_cells} evidence cells kept, `}${Math.round(100 * panel.keep)} percent of all ${panel.no_cells ? "tokens" : "cells"}` },
       mask,
       svg("image", { href: addressOf(panel.image), width: w, height: h, preserveAspectRatio: "none" }), ...sharp,
       svg("rect", { width: w, height: h, fill: veil, mask: `url(#${id})` }),
@@ -192,7 +192,7 @@
     if (panel.reference_predicted !== null && !(data.reference === "Full" && data.arms[panel.arm].full)) {
       line.append(`${data.reference}: ${quoted(panel.reference_predicted)}, score ${fixed(panel.reference_score, 2)}`, html("br"));
     }
-    if (panel.ecr === null) line.append("no region to trace");
+    if (panel.ecr === null) line.append(panel.no_cells ? "no cells to trace" : "no region to trace");
     else {
       line.append(`coverage ${fixed(panel.ecr, 2)}`);
       if (panel.lineage) line.append(`, anchors ${fixed(panel.anchor_ecr, 2)}`);
@@ -220,7 +220,7 @@
       line.append(` (${data.reference} ${signed(panel.reference_margin)})`);
     };
     line.append(html("br"));
-    if (panel.ecr === null) line.append("no region to trace");
+    if (panel.ecr === null) line.append(panel.no_cells ? "no cells to trace" : "no region to trace");
     else {
       line.append(`coverage ${fixed(panel.ecr)}`);
       if (panel.lineage) line.append(`, anchors ${fixed(panel.anchor_ecr)}`);

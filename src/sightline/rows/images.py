@@ -67,7 +67,7 @@ def probe_scales(run: RunFiles, rows: pd.DataFrame | None = None) -> pd.DataFram
     whole = cells.map(dict(enumerate(map(len, sets)))) == keys["n_tokens"]
     shown = pd.Series(cells[whole].to_numpy(dtype=np.int64), index=as_names(keys.loc[whole, "probe_id"]))
     shown = shown[~shown.index.duplicated()]
-    asked = [one.astype(np.float64) for one in sets]
+    asked = [one.astype(np.float64) if len(one) else np.full((1, 4), np.nan) for one in sets]  # none: no cells
     middle = [float(np.median((one[:, 2] - one[:, 0]) * (one[:, 3] - one[:, 1]))) for one in asked]
     parts = [_scales(block, shown, asked, middle) for block in _blocks(read_probe_records(run.probe_file))]
     found = pd.concat(parts) if parts else pd.DataFrame(columns=list(SCALES), dtype=float)

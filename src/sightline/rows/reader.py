@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from sightline.core.prefix import NO_CELLS
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import ROW_COLUMNS, row_schema
 from sightline.errors import SightlineError
@@ -457,6 +458,8 @@ def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
         notes.append(NO_REGIONS)
     elif bare:
         notes.append(f"{bare} of {len(probes)} probes have no region; geometry is over the other {len(probes) - bare}")
+    if bare < len(probes) and frame["ecr"].isna().all():
+        notes.append(f"{NO_CELLS}, so every other geometric column is empty")
     hidden = unseen_evidence(frame)
     if hidden:
         notes.append(hidden)

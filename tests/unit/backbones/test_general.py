@@ -77,15 +77,6 @@ def test_the_part_that_sees_is_inside_where_it_can_be() -> None:
     assert seeing_part(outside) is outside
 
 
-@pytest.mark.parametrize("model_type", ["blip-2", "idefics2"])
-def test_tokens_of_a_resampler_are_refused_since_they_have_no_cells(model_type: str, tmp_path: Path) -> None:
-    from PIL import Image
-
-    backbone = load_backbone(str(build(model_type, tmp_path / model_type)), device="cpu")
-    with pytest.raises(SightlineError, match="no cells"):
-        backbone.encode([backbone.preprocess(Image.new("RGB", (64, 48)))])
-
-
 def test_a_type_without_fused_attention_is_loaded_with_the_plain_one(tmp_path: Path) -> None:
     backbone = load_backbone(str(build("got_ocr2", tmp_path / "got_ocr2")), device="cpu", attention="sdpa")
     assert backbone.model.config._attn_implementation == "eager"

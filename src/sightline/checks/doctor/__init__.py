@@ -29,7 +29,6 @@ from sightline.checks.doctor.checks import (
 )
 from sightline.checks.doctor.examination import (
     PROBE,
-    PRUNED,
     AskedPage,
     Check,
     Examination,
@@ -56,7 +55,7 @@ def examine(
     image_options: Mapping[str, Any] | None = None,
     methods: bool = True,
 ) -> Examination:
-    """Every check, in words. A failed one says what differs and by how much; a model without cells is refused.
+    """Every check, in words. A failed one says what differs and by how much; without cells those about them are left.
 
     Without ``methods`` none is run: which are served is then told by what they need alone.
     """
@@ -98,11 +97,21 @@ def examined(backbone: Backbone, image: Image.Image, name: str, *, methods: bool
         checks |= {"signal_rows": signal_rows, "methods": run_methods}
     made: dict[str, Check | None] = {}
     for called, check in checks.items():
-        made[called] = tried(called, check, page)
+        without = backbone.no_cells is not None and called in OF_CELLS
+        made[called] = not_applicable(called) if without else tried(called, check, page)
     ramps = made["cells_by_ramps"]
     known = {**facts(page, name, None if ramps is None else ramps.measured.get("seconds")), "selectors": listed}
     seen = SeenPage(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
-    return Examination(tuple(check for check in made.values() if check is not None), known, seen)
+    checks_made = tuple(check for check in made.values() if check is not None)
+    return Examination(checks_made, known, seen if page.encoded.placed else None)
+
+
+OF_CELLS = ("cell_count", "cells_by_ramps", "bright_word", "positions_pruned", "shorter_prefix", "signal_rows")
+"""Checks of cells, and of pruning by them."""
+
+
+def not_applicable(name: str) -> Check:
+    return Check(True, f"{name.replace('_', ' ')}: not applicable to a model without cells", name=name, applies=False)
 
 
 def encoded_page(backbone: Backbone, image: Image.Image, name: str) -> AskedPage:
@@ -155,14 +164,15 @@ def facts(page: AskedPage, name: str, finding_cells: float | None) -> dict[str, 
             "size": list(page.image.size),
             "tokens": encoded.n,
             "slots": encoded.slots,
-            "layout": [list(block) for block in encoded.layout],
+            "layout": [list(block) for block in encoded.layout] if encoded.placed else [],
             "deepstack_levels": len(encoded.deepstack),
+            "no_cells": backbone.no_cells,
         },
         "positions": {"axes": backbone.axes, "usual": backbone.paper_positions},
         "separators": {
             "count": separators,
             "policy": SEPARATORS,
-            "staying": known_or({}, lambda: {arm: page.prefix(arm).separators for arm in PRUNED if separators}),
+            "staying": known_or({}, lambda: {arm: page.prefix(arm).separators for arm in page.pruned if separators}),
         },
         "stages": known_or([], lambda: stage_facts(page, finding_cells)),
     }

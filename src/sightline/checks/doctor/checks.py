@@ -57,7 +57,7 @@ def one_token_answers(page: AskedPage) -> Check:
 
 def language_batches(page: AskedPage) -> Check:
     """The same probe alone and padded into a batch of longer and shorter ones."""
-    prefixes = [page.over(arm, YesNo()).prefix(0) for arm in ("full", *PRUNED)]
+    prefixes = [page.over(arm, YesNo()).prefix(0) for arm in ("full", *page.pruned)]
     language = page.backbone.language
     alone = [language.score([prefix])[0] for prefix in prefixes]
     differences = [
@@ -241,9 +241,10 @@ def stage_facts(page: AskedPage, finding_cells: float | None) -> list[dict[str, 
         taken.append({"stage": "cells by ramps", "seconds": finding_cells, "mib": None})
     stage("vision", lambda: backbone.encode([pixels]))
     whole = page.over("full", YesNo()).prefix(0)
-    pruned = stage(f"select {PRUNED[0]}", lambda: page.over(PRUNED[0], YesNo()).prefix(0))
+    arm = page.pruned[0]
+    pruned = stage(f"select {arm}", lambda: page.over(arm, YesNo()).prefix(0))
     stage("language, full", lambda: backbone.language.score([whole]))
-    stage(f"language, {PRUNED[0]}", lambda: backbone.language.score([pruned]))
+    stage(f"language, {arm}", lambda: backbone.language.score([pruned]))
     return taken
 
 
@@ -335,6 +336,11 @@ class SmallImage:
     def run(self, name: str) -> None:
         """Raises where the method does, or where it does not do what its arm says."""
         arm = self.arm(name)
+        if arm.image_budget is not None and self.backbone.no_cells is not None:
+            try:
+                self.backbone.fit(self.image.size, arm.image_budget)
+            except SightlineError:  # in words, as an audit of so small an image is refused
+                return
         alone = arm.image_budget is not None or not self.together
         encoded = self.look(arm) if alone else self.encoded
         allowed = encoded.usual_n or encoded.n

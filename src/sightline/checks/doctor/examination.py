@@ -29,7 +29,7 @@ from sightline.backbones import Backbone
 from sightline.backbones.found_cells import FoundCells
 from sightline.backbones.general import General
 from sightline.contract.backbones import found_in
-from sightline.core.prefix import Encoded, Prefix, Prompt
+from sightline.core.prefix import NO_CELLS, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy
 from sightline.geometry.cells import Cells
@@ -49,6 +49,12 @@ class Check:
     """The figures in the words, as JSON can say them."""
     name: str = ""
     """What the check is called wherever machines read it."""
+    applies: bool = True
+    """Whether this model has what is asked about; a check that does not apply has not failed."""
+
+    @property
+    def mark(self) -> str:
+        return ("ok" if self.passed else "FAILED") if self.applies else "n/a"
 
 
 @dataclass(frozen=True)
@@ -96,13 +102,24 @@ class Examination(Sequence[Check]):
     def failed(self) -> int:
         return sum(not check.passed for check in self.checks)
 
+    @property
+    def verdict(self) -> str:
+        made = sum(check.applies for check in self.checks)
+        if self.failed:
+            return f"{self.failed} of {made} checks failed: rows from this checkpoint would not be trustworthy"
+        return f"all {made} checks passed" + ("" if made == len(self) else f", {len(self) - made} do not apply")
+
     def as_dict(self) -> dict[str, Any]:
         """For a JSON file; docs/doctor.md names the keys."""
         return {
             "sightline": __version__,
             "passed": self.failed == 0,
             "checks": {
-                check.name: {"passed": check.passed, "words": check.words, "measured": _finite(dict(check.measured))}
+                check.name: {
+                    "passed": check.passed if check.applies else None,
+                    "words": check.words,
+                    "measured": _finite(dict(check.measured)),
+                }
                 for check in self.checks
             },
             **self.facts,
@@ -142,6 +159,11 @@ class AskedPage:
     @staticmethod
     def of(backbone: Backbone, image: Image.Image) -> AskedPage:
         return AskedPage(backbone, image, backbone.encode([backbone.preprocess(image)])[0])
+
+    @property
+    def pruned(self) -> tuple[str, ...]:
+        """Arms that make shorter prefixes; where tokens have no cells any will do."""
+        return PRUNED if self.backbone.no_cells is None else PRUNED[-1:]
 
     def over(self, arm: str, scorer: Scorer, positions: PositionPolicy | None = None) -> ArmPass:
         return Answerer(self.backbone, scorer, positions=positions).over(parse_arm(arm), [PROBE], [self.encoded])
@@ -185,10 +207,11 @@ def fact_lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     image, positions, separators = facts["image"], facts["positions"], facts["separators"]
     width, height = image["size"]
     tokens = f"{image['tokens']} tokens" + ("" if not separators["count"] else f" in {image['slots']} slots")
+    cells = layout_words(image["layout"]) if image["layout"] else f"{NO_CELLS} ({image['no_cells']})"
     return [
         ("model", f"{facts['model']} ({facts['model_type']}), {facts['dtype']} on {facts['device']}"),
         ("served by", f"{facts['served_by']['images']}; language: {facts['served_by']['language']}"),
-        ("image", f"{width} x {height} pixels become {tokens}, {layout_words(image['layout'])}"),
+        ("image", f"{width} x {height} pixels become {tokens}, {cells}"),
         ("separators", separator_words(separators)),
         ("positions", f"{positions['axes']} axis, usually {positions['usual']}".replace("3 axis", "3 axes")),
     ]
@@ -225,20 +248,17 @@ def methods_by_reason(selectors: Mapping[str, str]) -> dict[str, list[str]]:
 # An examination on the console: one line a check, then the facts.
 
 
+STYLES = {"ok": "green", "FAILED": "red", "n/a": "dim"}
+
+
 def print_examination(found: Examination, console: SafeConsole) -> None:
     checks = Table(box=None, show_header=False, pad_edge=False)
     for check in found:
-        mark = Text("ok", style="green") if check.passed else Text("FAILED", style="red")
-        checks.add_row(mark, Text(check.words))
+        checks.add_row(Text(check.mark, style=STYLES[check.mark]), Text(check.words))
     console.print(checks)
     if found.facts:
         print_facts(found, console)
-    if found.failed:
-        console.print(
-            f"{found.failed} of {len(found)} checks failed: rows from this checkpoint would not be trustworthy"
-        )
-    else:
-        console.print(f"all {len(found)} checks passed")
+    console.print(found.verdict)
 
 
 def print_facts(found: Examination, console: SafeConsole) -> None:
@@ -272,12 +292,11 @@ def render(found: Examination) -> str:
     facts = found.facts
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string((HERE / "doctor_page.html").read_text(encoding="utf-8"))
-    many = f"{found.failed} of {len(found)} checks failed: rows from this checkpoint would not be trustworthy."
     return template.render(
         title=f"Doctor: {facts['model']}",
         version=__version__,
         css=Markup((report_page.HERE / "report.css").read_text(encoding="utf-8")),
-        verdict=many if found.failed else f"All {len(found)} checks passed.",
+        verdict=f"{found.verdict.capitalize()}.",
         facts=fact_lines(facts),
         checks=found.checks,
         maps=[] if found.seen is None else maps(found.seen),

@@ -67,6 +67,7 @@ export class Picture {
   // Kept over merged over dropped over unseen: where tiles and a thumbnail show a spot twice, the best counts.
   shade(paint, width, height, left, top) {
     const { cells, kept, lineage, replay } = this.state;
+    if (!cells.length) return;  // of a model without cells nothing is known to be unseen
     const layer = (this.layer ??= document.createElement("canvas"));
     Object.assign(layer, { width, height });
     const shade = layer.getContext("2d");
