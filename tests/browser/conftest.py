@@ -107,5 +107,7 @@ def opened(browser: WebDriver, page: Path) -> WebDriver:
 
 
 def _open(browser: WebDriver, page: Path) -> WebDriver:
+    """The page with every folded section opened: what is in them is to be seen."""
     browser.get(page.as_uri())
+    browser.execute_script("for (const one of document.querySelectorAll('.folded > details')) one.open = true")
     return browser

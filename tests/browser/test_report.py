@@ -66,13 +66,39 @@ def test_hostile_words_are_shown_as_words(opened: WebDriver) -> None:
 
 
 def test_the_first_screen_has_words_numbers_and_a_picture(opened: WebDriver) -> None:
-    for selector in (".verdicts li", "#hero svg", "#table-main"):
+    for selector in ("#verdict .says", "#verdict .shows .picture"):
         assert one(opened, selector).rect["y"] < 900, selector
+    assert one(opened, "#verdict").rect["y"] < one(opened, ".headline").rect["y"]
     assert one(opened, ".headline").rect["y"] < one(opened, ".verdicts li").rect["y"]
     assert "The same answer, with and without the evidence." in one(opened, "#hero figcaption").text
     for picture in opened.find_elements(By.CSS_SELECTOR, "#hero .pair > div > svg:not(.inset)"):
         assert (pixels(picture) < 90).mean() > 0.1, "dropped cells are dark"
         assert (pixels(picture) > 150).mean() > 0.1, "kept cells are bright"
+
+
+def test_sections_are_folded_until_a_link_or_a_printer_opens_them(browser: WebDriver, page: Path) -> None:
+    def is_open(section: str) -> bool:
+        return bool(browser.execute_script(f"return document.querySelector('#{section} > details').open"))
+
+    browser.get(page.as_uri())
+    assert one(browser, "#contract-title").is_displayed(), "the heading is seen"
+    assert not is_open("contract")
+    one(browser, "nav a[href='#contract']").click()
+    assert is_open("contract")
+    assert one(browser, "#table-contract").is_displayed()
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert is_open("geometry")
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert (is_open("geometry"), is_open("contract")) == (False, True)
+    browser.get("about:blank")
+    browser.get(f"{page.as_uri()}#geometry")
+    assert is_open("geometry")
+
+
+def test_what_breaks_first_opens_as_a_case(opened: WebDriver) -> None:
+    one(opened, "#verdict .shows .card").click()
+    assert one(opened, "#case").is_displayed()
+    assert one(opened, "#case-title").text
 
 
 def test_the_magnified_evidence_is_lit_undimmed_and_dark_where_it_was_dropped(opened: WebDriver) -> None:
@@ -290,6 +316,7 @@ def page_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two_models(browser: WebDriver, page_of_two: Path) -> WebDriver:
     browser.set_window_size(1280, 900)
     browser.get(page_of_two.as_uri())
+    browser.execute_script("for (const one of document.querySelectorAll('.folded > details')) one.open = true")
     return browser
 
 

@@ -110,7 +110,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
                 against = "Full" if reference in wanted else reference
                 differences.append(found.assign(arm=found["arm"].map(names), against=against))
     return ReportSummary(
-        pd.concat(arms, ignore_index=True),
+        pd.concat(arms, ignore_index=True).copy(),  # in one block: tables add columns to it
         pd.concat(differences, ignore_index=True) if differences else pd.DataFrame(),
         notes,
         says_nothing,
