@@ -19,7 +19,8 @@ def audit(
     documents: Annotated[
         list[str],
         typer.Argument(
-            help="Folders, images, PDFs; or one file of questions with images (CSV, JSON lines, parquet).",
+            help="Folders, images, PDFs; or a file of questions with images (CSV, JSON lines, parquet), or the hub id "
+            "of such a data set.",
             show_default=False,
         ),
     ],

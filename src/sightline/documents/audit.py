@@ -25,6 +25,7 @@ from sightline.documents.build import DocumentProbes, build_document_probes
 from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
 from sightline.probes.annotations import read_annotations
+from sightline.probes.hub_data import hub_files, is_hub_data
 from sightline.probes.images import open_image
 from sightline.probes.probe_file import write_probes
 
@@ -119,7 +120,7 @@ def audit_documents(
     asked, began = options or DocumentOptions(), time.monotonic()
     say = say or (lambda line: None)
     out = asked.out
-    given, questions = documents_and_questions(documents, asked.questions, out)
+    given, questions = documents_and_questions(documents, asked.questions, out, asked.limit)
     built = build_document_probes(
         given, out, questions=questions, ocr=asked.ocr, second=None if asked.second == "none" else asked.second,
         wording=asked.wording, fields_per_page=asked.fields, limit_pages=asked.limit, gather=True, accepted=asked.texts,
@@ -165,28 +166,31 @@ def audit_documents(
 
 
 def documents_and_questions(
-    documents: Sequence[str], questions: Path | None, out: Path
-) -> tuple[list[Path], Path | None]:
-    """The images and PDFs that are meant, and the file of questions about them.
+    documents: Sequence[str], questions: Path | None, out: Path, limit: int | None = None
+) -> tuple[list[Path], list[Path]]:
+    """The images and PDFs that are meant, and the files of questions about them.
 
-    One file of questions (a table, JSON lines, parquet with images inside) stands for the images that it names.
+    One file of questions (a table, JSON lines, parquet with images inside), or a data set of the hub, stands for the
+    images that it names; ``limit``: for so many of them.
     """
     given = [Path(each) for each in documents]
-    if len(given) != 1 or not given[0].is_file() or given[0].suffix.lower() not in QUESTIONS:
-        return given, questions
+    asks = len(given) == 1 and given[0].is_file() and given[0].suffix.lower() in QUESTIONS
+    if not asks and not (len(given) == 1 and is_hub_data(given[0])):
+        return given, [questions] if questions is not None else []
     if questions is not None:
         raise SightlineError(
             f"{given[0]} brings questions of its own; leave out --questions, or name the images instead"
         )
-    ingest = read_annotations(given[0], {})
+    files = given if asks else hub_files(given[0])
+    ingest = read_annotations(files, {})
     if not ingest.probes:
         raise SightlineError(f"{given[0]} asks no questions; it needs columns image, question and answers")
-    named = list(dict.fromkeys(probe.image for probe in ingest.probes))
-    root = ingest.images or given[0].parent
+    named = list(dict.fromkeys(probe.image for probe in ingest.probes))[:limit]
+    root = ingest.images or files[0].parent
     if ingest.packed is not None:
         root = out / "unpacked"
         ingest.packed.unpack(root, set(named))
-    return [root / name for name in named], given[0]
+    return [root / name for name in named], files
 
 
 @dataclass(frozen=True)

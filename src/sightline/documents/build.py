@@ -24,6 +24,8 @@ from sightline.probes.probe_file import ProbeSet
 from sightline.probes.typed_rows import read_decision_file
 
 PAGES_FILE, PAGES_FOLDER = "pages.jsonl", "pages"
+MOST_NAMED = 5
+"""Questions without a page that are named; the others are counted."""
 TEXTS = "texts"
 """The kind of campaign in which people look at texts that do not count."""
 
@@ -51,7 +53,7 @@ def build_document_probes(
     documents: str | Path | Sequence[str | Path],
     out: Path,
     *,
-    questions: Path | None = None,
+    questions: Path | Sequence[Path] | None = None,
     ocr: str = FIRST,
     second: str | None = "auto",
     wording: Wording = "place",
@@ -109,17 +111,21 @@ def build_document_probes(
 
 
 def _questions(
-    found: FoundPages, readings: Mapping[str, PageReading], questions: Path | None, rules: QuestionRules
+    found: FoundPages,
+    readings: Mapping[str, PageReading],
+    questions: Path | Sequence[Path] | None,
+    rules: QuestionRules,
 ) -> tuple[list[Probe], Counter[str], list[str]]:
     """The probes, why labels with a value became no field, and a line for every question without a page."""
     refused: Counter[str] = Counter()
     usable = [page for page in found.pages if not readings[page.image].problem]
-    if questions is not None:
+    if questions:
         given = read_annotations(questions, {}, images=found.root).probes
         if not given:
             raise SightlineError(f"{questions} asks no questions; it needs columns image, question and answers")
         made, lines = asked_probes(given, usable, readings, rules)
-        return made, refused, lines
+        more = [f"{len(lines) - MOST_NAMED} more questions are on none of the pages"] if len(lines) > MOST_NAMED else []
+        return made, refused, [*lines[:MOST_NAMED], *more]
     probes: list[Probe] = []
     for page in usable:
         asked, why = page_probes(page, readings[page.image], rules)

@@ -91,7 +91,8 @@ def test_a_file_of_questions_stands_for_the_images_that_it_names(tmp_path: Path)
     for shade, name in enumerate(("a.png", "b.png", "unasked.png")):  # pages that show the same would be one
         Image.new("L", (20, 20), shade).save(tmp_path / name)
     documents, questions = documents_and_questions([str(table)], None, tmp_path / "out")
-    assert ([path.name for path in documents], questions) == (["a.png", "b.png"], table)
-    assert documents_and_questions([str(tmp_path)], table, tmp_path) == ([tmp_path], table)
+    assert ([path.name for path in documents], questions) == (["a.png", "b.png"], [table])
+    assert documents_and_questions([str(tmp_path)], table, tmp_path) == ([tmp_path], [table])
+    assert documents_and_questions([str(table)], None, tmp_path, limit=1)[0] == documents[:1]
     with pytest.raises(SightlineError, match="questions of its own"):
         documents_and_questions([str(table)], table, tmp_path)
