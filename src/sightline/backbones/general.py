@@ -413,8 +413,9 @@ class General(SpanPlanning, TowerSignals):
         return None
 
     def processed(self, image: Image.Image) -> Any:
-        shown = self.shown_size(image.size)
-        return super().processed(image if shown == image.size else image.resize(shown, Image.Resampling.BICUBIC))
+        if isinstance(self.options, ShownSmaller):
+            image = image.resize(self.shown_size(image.size), Image.Resampling.BICUBIC)
+        return super().processed(image)
 
     def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
         if not isinstance(self.options, ShownSmaller):

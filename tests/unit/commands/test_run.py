@@ -229,10 +229,12 @@ def test_oracles_are_printed_under_a_heading_of_their_own_with_columns_in_line(
     lines = printed(run, capsys, monkeypatch, 120)
     found = {line.split()[0]: line for line in lines if re.match(r"(full|target|protected)", line)}
     order = [lines.index(line) for line in found.values()]
-    free, oracles = (next(i for i, line in enumerate(lines) if line.startswith(letter)) for letter in ("A.", "C."))
+    free, oracles = (
+        next(i for i, line in enumerate(lines) if line.startswith(letter)) for letter in ("Box-free", "Annotation")
+    )
     assert list(found) == ["full", "target:0.3", "protected:0.3"]
     assert free < order[0] < order[1] < oracles < order[2]
-    assert lines[oracles].startswith("C. Annotation-box oracles: diagnostics, not a deployable ranking")
+    assert lines[oracles].startswith("Annotation-box oracles: diagnostics, not a deployable ranking")
     ends = [[match.end() for match in re.finditer(r"\S+", line)][1:] for line in found.values()]
     assert ends[0] == ends[1] == ends[2], "numbers end at the same column in every panel"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from sightline.controls.page_twins import TWIN, ink_of, repaint, twin_page, twin_probes
+from sightline.controls.page_twins import ink_of, repaint, twin_page, twin_probes
 from sightline.controls.text_replacement import font_files, load_font
-from sightline.core.probe import Probe
+from sightline.core.probe import TWIN, Probe
 
 TEXTS = [
     ("Total", (0.1, 0.1, 0.3, 0.2)),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.controls.page_twins import TWIN
-from sightline.core.probe import Probe
+from sightline.core.probe import TWIN, Probe
 from sightline.documents.audit import choose_arms, documents_and_questions, paint_twins, transcript_probes
 from sightline.errors import SightlineError
 from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, read
@@ -23,8 +23,8 @@ TEXTS = [[line.text, *line.box] for line in read(INVOICE).lines]
 def page(tmp_path: Path) -> tuple[Path, list[Probe]]:
     """A drawn invoice, and two questions about it."""
     drawn(INVOICE).save(tmp_path / "invoice.png")
-    boxes = {str(text): tuple(box) for text, *box in TEXTS}
-    facts = {"image": "invoice.png", "image_id": "invoice", "label": "open", "extra": {"page": TEXTS}}
+    boxes: dict[str, Any] = {str(text): tuple(box) for text, *box in TEXTS}
+    facts: dict[str, Any] = {"image": "invoice.png", "image_id": "invoice", "label": "open", "extra": {"page": TEXTS}}
     asked = [
         Probe(
             id=f"invoice:{label}",

@@ -105,14 +105,14 @@ def test_fields_are_counted_by_kind_and_guesses_against_the_twin(tmp_path: Path)
     run = make_open_run(tmp_path / "run", images=40, arms=ARMS, edit_row=answers(wrong), twins=True)
     parts = sections_of(run)
     fields = parts["field-risk"].tables[0]
-    lines = fields.frame.set_index(["arm_name", "kind"])
+    lines: Any = fields.frame.set_index(["arm_name", "kind"])
     assert lines.loc[("target:0.3", "value"), "swapped"] == 1.0
     assert lines.loc[("target:0.3", "every kind"), ["swapped", "n_probes"]].tolist() == [0.5, 80]
     assert 0.05 < lines.loc[("full", "value"), "swapped_high"] < 0.15  # none of 40, and still a bound
     assert "kind value are swapped in 100%" in fields.reading
     assert "under target:0.3" in fields.reading
     guessed = parts["read-or-guessed"].tables[0]
-    every = guessed.frame[guessed.frame["pixels"] == "all"].set_index("arm_name")
+    every: Any = guessed.frame[guessed.frame["pixels"] == "all"].set_index("arm_name")
     assert every.loc["full", ["page_right", "guessed"]].tolist() == pytest.approx([1.0, 0.1])
     assert every.loc["target:0.5", ["twin_right", "guessed", "beyond"]].tolist() == pytest.approx([0.5, 0.5, 0.4])
     assert every.loc["random:0.5", "guessed"] == 0.0

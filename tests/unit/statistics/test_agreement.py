@@ -116,7 +116,7 @@ def test_what_cannot_be_compared_is_said_in_one_line(
 
 def test_the_command_prints_and_writes_it(files: tuple[Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "agreement.csv"
-    done = CliRunner().invoke(app, ["agreement", *map(str, files), "--field", "valid", "--out", str(out)])
+    done = CliRunner().invoke(app, ["annotate", "agreement", *map(str, files), "--field", "valid", "--csv", str(out)])
     assert done.exit_code == 0, done.output
     assert "0.800" in done.output
     assert pd.read_csv(out)["agreement"].tolist() == [0.8]

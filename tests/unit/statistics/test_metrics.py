@@ -125,7 +125,7 @@ def test_every_metric_names_a_population_and_reads_only_what_it_needs() -> None:
         "keep", "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region",
         "all_half", "legibility", "score", "exact", "contains", "soft_accuracy", "anls", "anls_stripped", "ocrbench",
         "answer_loss", "same_value", "swapped", "digit_error", "invented", "silent", "confidently_wrong",
-        "character_errors", "word_errors", "words_found", "k_tokens", "text_tokens",
+        "character_errors", "word_errors", "words_found", "k_tokens", "text_tokens", "twin_right",
     ]  # fmt: skip
     columns: dict[str, Any] = {name: [1.0, 1.0] for name in names}
     rows = ArmRows.of([True, False], [1.0, -1.0], ["a", "b"], **columns)
