@@ -251,7 +251,7 @@ def record_of(contest: Contest, measured: Sequence[MeasuredModel], *, rank_by: s
     """What the runs say, ready to be written."""
     source = read_source([one.run.path for one in measured], [one.name for one in measured], pairs=True)
     by = ranking_metric(rank_by, in_words=source.all_in_words)
-    metrics = [metric for metric in metrics_shown_in("leaderboard") if metric.answers != "words" or source.in_words]
+    metrics = metrics_shown(source.frame, in_words=bool(source.in_words))
     found: dict[str, Standings] = {}
     models = []
     for one, audited in zip(measured, source.runs, strict=True):
@@ -278,6 +278,17 @@ def record_of(contest: Contest, measured: Sequence[MeasuredModel], *, rank_by: s
         "overview": overview(found),
     }
     return {**record, "digest": digest_of(record)}
+
+
+RISKS = ("swapped", "digit_error", "confidently_wrong")
+"""What else stands beside the answers where they are about fields of documents."""
+
+
+def metrics_shown(frame: pd.DataFrame, *, in_words: bool) -> list[Metric]:
+    """The columns of the tables beside the rank, as far as rows of this kind have them."""
+    shown = [metric for metric in metrics_shown_in("leaderboard") if metric.answers != "words" or in_words]
+    about_fields = "swapped" in frame and bool(frame["swapped"].notna().any())
+    return [*shown, *(METRICS[name] for name in RISKS if about_fields)]
 
 
 def ranking_metric(name: str, *, in_words: bool) -> Metric:
