@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sightline.controls.page_twins import repaint, twin_page, twin_probes
 from sightline.core.flags import OUTPUT, SPEED, WHAT, Flag
 from sightline.core.probe import ORIGINAL, Probe
+from sightline.core.selection import Budget
 from sightline.documents.build import DocumentProbes, build_document_probes
 from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
@@ -132,12 +133,19 @@ def audit_documents(
         say(f"unsure texts {look}")
     files = write_questions(built, out, twins=asked.twins)
     served: Mapping[str, Any] = {}
+    small: Mapping[str, str] = {}
     if asked.prove or not asked.methods:
         page = built.pages[0]
-        found = prove_model(model, built.root / page.image, out, device=asked.device, dtype=asked.dtype)
-        served = found["selectors"]
+        sizes = [(each.width, each.height) for each in built.pages]
+        found = prove_model(
+            model, built.root / page.image, sizes, keep_of(asked.keep), out, device=asked.device, dtype=asked.dtype
+        )
+        served, small = found["selectors"], found["resize"]
         say(f"proved       {len(found['checks'])} checks passed on {page.page_id}")
     arms = choose_arms(served, asked.methods, asked.keep)
+    for arm, why in [(f"resize:{budget}", why) for budget, why in small.items() if why]:
+        arms.remove(arm)
+        say(f"no {arm:9} {why}")
     say(f"arms         {', '.join(arms)}")
     parts = [(RUN, files.probes, "auto", 32)]
     if asked.pairs and files.pairs is not None:
@@ -286,26 +294,46 @@ def _by_page(probes: Sequence[Probe]) -> dict[str, list[Probe]]:
 # Which arms suit a model, and whether it is served at all.
 
 
-def prove_model(model: str, page: Path, out: Path, *, device: str, dtype: str) -> Mapping[str, Any]:
-    """What doctor's quick part finds on a page of the documents; kept beside the run, by the model's name.
+def prove_model(
+    model: str,
+    page: Path,
+    sizes: Iterable[tuple[int, int]],
+    keep: Sequence[float],
+    out: Path,
+    *,
+    device: str,
+    dtype: str,
+) -> Mapping[str, Any]:
+    """What doctor's quick part finds on a page of the documents; kept beside the run.
 
-    A failed check is an error: rows of a model that is not read as it reads itself say nothing.
+    A failed check is an error: rows of a model that is not read as it reads itself say nothing. ``resize`` says of each
+    budget why pages of these sizes cannot be shown so small; empty where they can.
     """
-    kept = out / DOCTOR
+    wanted = sorted(set(sizes))
+    kept, asked = out / DOCTOR, json.dumps([model, dtype, wanted, list(keep)])
     try:
         found: dict[str, Any] = json.loads(kept.read_text("utf-8"))
     except (OSError, ValueError):
         found = {}
-    if found.get("asked") != model:
-        from sightline.checks.doctor import examine
+    if found.get("asked") != asked:
+        from sightline.backbones import load_backbone
+        from sightline.checks.doctor import examined
 
-        examined = examine(model, page, dtype=dtype, device=device, methods=False)
-        if examined.failed:
-            why = "; ".join(check.words for check in examined.checks if not check.passed)
-            raise SightlineError(
-                f"{model} is not audited as it reads itself: {why}; see sightline doctor --model {model}"
-            )
-        found = {"asked": model, **examined.as_dict()}
+        backbone = load_backbone(model, dtype=dtype, device=device)
+        seen = examined(backbone, open_image(page.parent, page.name), Path(model).name, methods=False)
+        if seen.failed:
+            why = "; ".join(check.words for check in seen.checks if not check.passed)
+            raise SightlineError(f"{model} is not read as it reads itself: {why}; see sightline doctor --model {model}")
+
+        def refused(share: float) -> str:
+            try:
+                for size in wanted:
+                    backbone.fit(size, Budget.ratio(share))
+            except SightlineError as error:
+                return str(error)
+            return ""
+
+        found = {"asked": asked, **seen.as_dict(), "resize": {f"{share:g}": refused(share) for share in keep}}
         write_whole(kept, (json.dumps(found, ensure_ascii=False) + "\n").encode(), make_parent=True)
     return found
 
@@ -316,10 +344,15 @@ def choose_arms(served: Mapping[str, Any], methods: Sequence[str], keep: Sequenc
     ``served`` says of each selector whether the model serves it; without ``methods`` the first of ``METHODS`` it does.
     """
     chosen = list(methods) or [name for name in METHODS if serves(served, name)][:most]
-    budgets = [f"{share:g}" for share in sorted(set(keep or KEEP), reverse=True)]
-    if bad := [budget for budget in budgets if not 0 < float(budget) < 1]:
-        raise SightlineError(f"--keep {bad[0]} is not a share between 0 and 1, such as 0.3")
+    budgets = [f"{share:g}" for share in keep_of(keep)]
     return ["full", *(f"{name}:{budget}" for budget in budgets for name in [*chosen, *CONTROLS])]
+
+
+def keep_of(keep: Sequence[float]) -> list[float]:
+    """The budgets, largest first."""
+    if bad := [share for share in keep if not 0 < share < 1]:
+        raise SightlineError(f"--keep {bad[0]:g} is not a share between 0 and 1, such as 0.3")
+    return sorted(set(keep or KEEP), reverse=True)
 
 
 def serves(served: Mapping[str, Any], name: str) -> bool:
