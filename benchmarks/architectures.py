@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from tests.zoo.building import build, build_wrapped
 
 from sightline.backbones import BACKBONES
 from sightline.backbones.general import THINKER, image_text_types
 from sightline.backbones.loading import backbone_class
 from sightline.checks.doctor import examine
 from sightline.errors import SightlineError
+from tests.zoo.building import build, build_wrapped
 
 OUTCOMES = {
     "exact": "served by a file of its own",

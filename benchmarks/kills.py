@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tests.faults.killing import WAYS, Killer, Tally
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.checks.demo import asset
+from tests.faults.killing import WAYS, Killer, Tally
 
 TINY = Path(__file__).parents[1] / "tests" / "data" / "tiny" / "llava"
 AUDIT: dict[str, Any] = {

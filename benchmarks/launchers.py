@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
-from tests.launching import facts_of, finish, row_files, running, start
 
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
+from tests.launching import facts_of, finish, row_files, running, start
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 MODELS: dict[str, dict[str, Any]] = {

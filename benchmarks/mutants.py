@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
 from tests.warm_python import run_python
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -9,9 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.unit.report.fake_run import make_run
-
 from sightline.report.build import build_report
+from tests.unit.report.fake_run import make_run
 
 ARMS = [
     "full",

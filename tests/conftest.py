@@ -48,6 +48,7 @@ SLOW = (
     "faults",
     "fuzz",
     "golden_e2e",
+    "integration/test_endpoint.py",
     "integration/test_execution.py",
     "integration/test_launchers.py",
     "integration/test_named_types.py",

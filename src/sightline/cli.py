@@ -44,6 +44,7 @@ GROUPS = {
     "Methods": {
         "selectors": "List the pruning methods: one line each, or one in full.",
         "backbones": "List the architectures: position policy, and what ``--image-option`` takes for each.",
+        "engines": "Engines that people ship: which can be audited, models exported for them, and which tokens they keep.",
         "list": "List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest.",
         "ask": "Answer an open question from a pruned prefix, greedily.",
         "show": "Show one probe: question, regions, every arm's answer with its coverage, and what the arms kept as a picture.",
@@ -74,7 +75,7 @@ MODULES = {
     "checkpoint": {"doctor": "doctor", "ask": "ask", "convert": "convert"},
     "report": {"report": "report", "compare": "compare", "gate": "gate", "view": "view"},
     "new_package": {"new-selector": "new_selector", "new-backbone": "new_backbone"},
-    **{group: {group: "app"} for group in ("probes", "controls", "annotate", "bench", "paper", "policy")},
+    **{group: {group: "app"} for group in ("probes", "controls", "annotate", "bench", "engines", "paper", "policy")},
 }
 """Where they stand: module of ``sightline.commands`` -> command -> its function, or the ``typer.Typer`` of a group."""
 

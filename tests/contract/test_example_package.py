@@ -322,6 +322,18 @@ def test_the_run_says_which_architecture_and_option_it_had(plain: Path) -> None:
     assert set(run.frame()["model_type"]) == {"gray_llava"}
 
 
+def test_its_engine_answers_where_a_run_names_a_model(place: Place, tmp_path: Path) -> None:
+    place.sightline(
+        "run", "--model", "last_word:here", "--probes", place.probes, "--images", DATA / "mini_textocr",
+        "--arm", "full", "--arm", "engine:every=2", "--out", tmp_path / "run",
+    )  # fmt: skip
+    run = load_run(tmp_path / "run")
+    full, half = (_of(run.frame(), arm) for arm in ("full", "engine:every=2"))
+    assert run.manifest["served_by"] == "engine last_word"
+    assert (half["k_tokens"] == full["k_tokens"] // 2).all()
+    assert (full["k_tokens"] == full["n_tokens"]).all()
+
+
 def test_the_launcher_did_the_last_shard_first(plain: Path) -> None:
     for arm in (plain / "rows").iterdir():
         first, last = (arm / f"0000{shard}.parquet" for shard in range(2))

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -34,17 +34,23 @@ _number = count()
 
 
 class Command:
-    """``sightline run`` with these settings, running; scratch files lie in ``place``."""
+    """``sightline run`` with these settings, or ``sightline`` and what follows it; scratch files lie in ``place``."""
 
-    def __init__(self, settings: AuditConfig, *more: str, fault: str = "", place: Path | None = None) -> None:
+    def __init__(
+        self, settings: AuditConfig | Sequence[str], *more: str, fault: str = "", place: Path | None = None
+    ) -> None:
+        words, place = settings, place
+        if isinstance(settings, AuditConfig):
+            words, place = ["run", *words_of(settings)], place or settings.out.parent
+        assert place is not None
         self._said = [tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") for _ in range(2)]  # noqa: SIM115
         stdout, stderr = self._said
         self._process = Popen(
-            [sys.executable, "-m", "sightline", "run", *words_of(settings), *more],
+            [sys.executable, "-m", "sightline", *words, *more],
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=stderr,
-            env=self._environment(fault, place or settings.out.parent),
+            env=self._environment(fault, place),
             start_new_session=True,
         )
         self.pid = self._process.pid

@@ -258,6 +258,8 @@ class Answered:
     """Whether what the selector looks for stands in the question; None where it looks for nothing."""
     halved: bool = False
     """Whether memory ran out for a batch that it was to be part of."""
+    positions: str | None = None
+    """How an engine numbers kept tokens; None where the run decides that, or nobody knows."""
 
 
 Collect = Callable[[], list[Answered]]

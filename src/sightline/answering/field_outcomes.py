@@ -156,7 +156,7 @@ class FieldOutcome:
     silent: bool
     character_errors: float
     """Edit distance to the nearest accepted answer over its length, both ``plain``."""
-    confidently_wrong: bool
+    confidently_wrong: bool | None
 
 
 def judge_field(
@@ -164,7 +164,7 @@ def judge_field(
     accepted: Sequence[str],
     *,
     right: bool,
-    loss: float,
+    loss: float | None,
     kind: str = "",
     page: Sequence[PlacedText] | None = None,
     regions: Sequence[Box] = (),
@@ -213,5 +213,5 @@ def judge_field(
         invented=outcome == "invented" if known else None,
         silent=silent,
         character_errors=edit_distance(plain(nearest), said) / max(1, len(plain(nearest))),
-        confidently_wrong=wrong and math.exp(-loss) >= SURE,
+        confidently_wrong=None if loss is None else wrong and math.exp(-loss) >= SURE,
     )

@@ -14,10 +14,20 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from sightline.core.probe import ORIGINAL, Probe
-from sightline.core.selection import PER_TILE, Budget, LayerSelector, Per, PositionPolicy, Selector, argument_refusal
+from sightline.core.selection import (
+    PER_TILE,
+    Budget,
+    LayerSelector,
+    Per,
+    PositionPolicy,
+    Selection,
+    Selector,
+    TokenView,
+    argument_refusal,
+)
 from sightline.errors import SightlineError
 from sightline.interventions import Intervention, families, split_arm
 from sightline.policies import POLICIES, Policy
@@ -26,6 +36,8 @@ from sightline.selectors import SELECTORS
 
 # ``key=value`` of an arm as the typed fields of what it names, a selector or a policy.
 
+DEFAULT = "default"
+"""What an arm of an engine says that sets no switch: ``engine:default``."""
 LARGEST = 2.0**63
 """No argument is beyond this: it would not fit the integers that methods compute with."""
 
@@ -35,7 +47,8 @@ def made(kind: Any, name: str, pairs: Iterable[str], preset: Mapping[str, Any], 
 
     ``example`` says how a missing argument is written, up to its name.
     """
-    arguments = {**preset, **typed(kind, name, pairs, arm)}
+    given = {"switches": _switches(pairs, arm)} if kind is EngineSwitches else typed(kind, name, pairs, arm)
+    arguments = {**preset, **given}
     for key, field in arguments_of(kind).items():
         if key not in arguments and _default(field) is MISSING:
             raise SightlineError(f"arm '{arm}' needs {key}: write {example}{key}={key.upper()}")
@@ -59,6 +72,18 @@ def typed(kind: Any, name: str, pairs: Iterable[str], arm: str) -> dict[str, Any
     return arguments
 
 
+def _switches(pairs: Iterable[str], arm: str) -> tuple[tuple[str, str], ...]:
+    """Of an engine, which knows their names and values, in the order of their names."""
+    split = [pair.partition("=") for pair in pairs]
+    for name, equals, value in split:
+        if not (name and equals and value):
+            raise SightlineError(f"arm '{arm}': '{name}{equals}' is no switch; write engine:SWITCH=VALUE")
+    found = {name: value for name, _, value in split}
+    if len(found) < len(split):
+        raise SightlineError(f"arm '{arm}' sets one switch twice")
+    return tuple(sorted(found.items()))
+
+
 def arguments_of(kind: Any) -> dict[str, Any]:
     """The fields that an arm may set, by name; a plain class has none."""
     return {f.name: f for f in fields(kind) if f.init} if is_dataclass(kind) else {}
@@ -66,6 +91,8 @@ def arguments_of(kind: Any) -> dict[str, Any]:
 
 def changed(made_of: Any) -> list[str]:
     """``key=value`` of every argument that differs from its default."""
+    if isinstance(made_of, EngineSwitches):
+        return [f"{key}={value}" for key, value in made_of.switches] or [DEFAULT]
     return [
         f"{key}={_print(getattr(made_of, key))}"
         for key, f in arguments_of(made_of).items()
@@ -75,6 +102,8 @@ def changed(made_of: Any) -> list[str]:
 
 def values_of(made_of: Any) -> dict[str, Any]:
     """Every argument, defaults included."""
+    if isinstance(made_of, EngineSwitches):
+        return dict(made_of.switches)
     return {f.name: getattr(made_of, f.name) for f in fields(made_of)} if is_dataclass(made_of) else {}
 
 
@@ -114,6 +143,22 @@ def parameters(kind: Any) -> str:
     return ", ".join(
         name if _default(f) is MISSING else f"{name}={_print(_default(f))}" for name, f in arguments_of(kind).items()
     )
+
+
+@dataclass(frozen=True)
+class EngineSwitches(Selector):
+    """What an engine does by itself, unseen: ``engine:pruning_ratio=30``, ``engine:default``.
+
+    Which switches there are is the engine's to say (`sightline engines list`). Every engine has ``jpeg=QUALITY``: the
+    image is shown as it comes out of JPEG.
+    """
+
+    name: ClassVar[str] = "engine"
+    needs_budget: ClassVar[bool] = False
+    switches: tuple[tuple[str, str], ...] = ()
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        raise SightlineError("engine arms are for engines, which choose by themselves: --model openvino:DIR")
 
 
 POLICY = "policy"
@@ -190,6 +235,16 @@ class Arm:
         return self.selector.inside
 
     @property
+    def deployed(self) -> bool:
+        """Whether it is what an engine does by itself."""
+        return isinstance(self.selector, EngineSwitches)
+
+    @property
+    def switches(self) -> dict[str, str]:
+        """Of an engine, that the arm sets."""
+        return dict(self.selector.switches) if isinstance(self.selector, EngineSwitches) else {}
+
+    @property
     def image_budget(self) -> Budget | None:
         """What the image itself is made small enough for; None: it is looked at in its usual size."""
         return self.budget if self.selector.resizes else None
@@ -250,10 +305,12 @@ class _Preset:
 
 
 def _plain_arm(text: str, name: str, rest: str, preset: _Preset) -> Arm:
-    kind = SELECTORS.get(name)
+    kind: Any = EngineSwitches if name == EngineSwitches.name else SELECTORS.get(name)
     budget_text, _, argument_text = rest.partition(":")
     if "=" in budget_text:
         budget_text, argument_text = "", rest
+    if kind is EngineSwitches and rest in ("", DEFAULT):
+        budget_text = ""
     pairs = filter(None, argument_text.split(","))
     selector = made(kind, name, pairs, preset.of(kind), text, f"{name}:")
     budget = parse_budget(budget_text, text, needed=selector.needs_budget)
@@ -478,7 +535,8 @@ def applies(intervention: Intervention, arm: Arm) -> bool:
         return False  # nothing is pruned: there is no mask to change, and no gap between positions to close
     if intervention.on_mask:
         return claims_coverage(arm) and not arm.inside and arm.selector.merges is False
-    return claims_coverage(arm) or (intervention.view != ORIGINAL and arm.text == "full")
+    changed_image = intervention.view != ORIGINAL and (arm.text == "full" or arm.deployed)
+    return claims_coverage(arm) or changed_image
 
 
 def undecided(intervention: Intervention, arm: Arm) -> bool:

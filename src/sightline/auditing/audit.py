@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from sightline.answering.scorers import SCORERS, Scorer
 from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, ArmPlan, plan_arms, recorded_arm, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
+from sightline.auditing.deployed import EngineWorker, engine_settings, refuse_arms, refuse_options
 from sightline.auditing.loop import LoopOptions, answer_shards, image_records, row_records
 from sightline.auditing.shards import (
     PAUSE,
@@ -43,6 +44,7 @@ from sightline.core.prefix import NO_CELLS
 from sightline.core.registry import Registry, import_files, imported_digest
 from sightline.device import moved
 from sightline.device.work import free_memory
+from sightline.engines import Engine, engine_of
 from sightline.errors import SightlineError
 from sightline.places import StoreError, is_remote
 from sightline.places.listing import refuse_without_creation
@@ -125,10 +127,11 @@ def plan_audit(config: AuditConfig) -> Job:
     if not recorded:
         folder.refuse_foreign()
     config = as_recorded(config, recorded)
+    engine = engine_of(config.model)
     plan = plan_arms(
         config.arms,
         interventions=config.interventions,
-        controls=config.matched_controls,
+        controls=config.matched_controls and engine is None,
         seed=config.seed,
         profile=config.profile,
         model_type=model_type(checkpoint_folder(config.model)) if config.profile == "artifact" else "",
@@ -139,7 +142,7 @@ def plan_audit(config: AuditConfig) -> Job:
     if launcher.shares and is_remote(config.out):
         refuse_without_creation(config.out)
     probes = read_probes(config.probes, image_prefix=config.image_prefix or None)
-    config = config.model_copy(update={"scorer": choose_scorer(config.scorer, probes)})
+    config = config.model_copy(update={"scorer": choose_scorer(config.scorer, probes, engine)})
     probes = ask_questions(SCORERS.get(config.scorer)(), probes)
     shards = make_shards(probes.probes, config.shard_images, config.limit, config.shard_probes)
     if config.share is not None and config.share[0] > len(shards):
@@ -155,7 +158,7 @@ def plan_audit(config: AuditConfig) -> Job:
         others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         skip = flag_of("skip_bad_images")
         raise SightlineError(f"{next(iter(bad.values()))}{others}; mend it, or leave out its probes with {skip}")
-    check_description(config, folder, recorded, plan, probes)
+    check_description(config, folder, recorded, plan, probes, engine)
     return Job(config, folder, recorded, plan, probes, shards, sizes, bad, imports)
 
 
@@ -177,35 +180,56 @@ def choose_seed(config: AuditConfig, recorded: Mapping[str, Any]) -> int:
     return int(recorded.get("seed") or (ARTIFACT_SEED if config.profile == "artifact" else SEED))
 
 
-def choose_scorer(name: str, probes: ProbeSet) -> str:
-    """The one given; without one, what fits the probes."""
+def choose_scorer(name: str, probes: ProbeSet, engine: Engine | None = None) -> str:
+    """The one given; without one, what fits the probes: yes and no by word where an engine gives no likelihoods."""
     if name != "auto":
         return name
-    return "open" if any(probe.is_open for probe in probes.probes) else "yes_no"
+    yes_no = "yes_no" if engine is None or engine.tells_likelihoods else "generation"
+    return "open" if any(probe.is_open for probe in probes.probes) else yes_no
 
 
 def ask_questions(scorer: Scorer, probes: ProbeSet) -> ProbeSet:
     """The questions that a scorer asks for these probes; what it cannot judge is refused."""
     for metric in scorer.metrics:
         METRICS.get(metric)
+    count = sum(probe.is_open for probe in probes.probes)
+    if 0 < count < len(probes.probes):
+        raise SightlineError(
+            f"{count} of {len(probes.probes)} probes are open questions, the others are answered yes or no; a run asks "
+            "one kind: put each into a file of its own"
+        )
     for probe in probes.probes:
         scorer.check(probe)
     return replace(probes, probes=tuple(asked for probe in probes.probes for asked in scorer.asked(probe)))
 
 
 def check_description(
-    config: AuditConfig, folder: RunFolder, recorded: Mapping[str, Any], plan: ArmPlan, probes: ProbeSet
+    config: AuditConfig,
+    folder: RunFolder,
+    recorded: Mapping[str, Any],
+    plan: ArmPlan,
+    probes: ProbeSet,
+    engine: Engine | None,
 ) -> None:
-    """Refuses what the checkpoint's ``config.json`` and the run folder can tell before weights are read."""
-    choose_device(config.device)
-    source = checkpoint_folder(config.model)
-    settings = settings_before_loading(config, source)
+    """Refuses what the checkpoint's ``config.json``, or the engine, and the run folder can tell before it is loaded."""
+    if engine is not None:
+        refuse_options(config, engine)
+        settings = engine_settings(config, engine)
+    else:
+        choose_device(config.device)
+        source = checkpoint_folder(config.model)
+        settings = settings_before_loading(config, source)
     if recorded:
         folder.refuse_other(
             {**settings, "probe_digest": probes.digest}, without=ACCEPTABLE if config.accept_change else ()
         )
+    if engine is not None:
+        refuse_arms(plan.arms, engine)
+        return
     served = Served.by_description(source)
     for arm in plan.arms:
+        if arm.deployed:
+            raise SightlineError(f"arm '{arm.text}' is for engines, not for a checkpoint: --model openvino:DIR")
         served.refuse(arm.selector, clip=config.clip is not None)
 
 
@@ -266,7 +290,8 @@ class Here(Launcher):
                 if not boxes.detects:
                     shards, shown = with_boxes(job.shards, boxes)
                     job, facts = replace(job, shards=shards), shown.facts
-                self.worker = Worker(config)  # while a text detector may be at work beside
+                engine = engine_of(config.model)  # while a text detector may be at work beside
+                self.worker = Worker(config) if engine is None else EngineWorker(config, engine)
                 if job.plan.controls and self.worker.answerer.backbone.no_cells is not None and self.locks:
                     say(f"{NO_CELLS}; left out: {', '.join(job.plan.controls)}", err=True)
                     job = replace(job, plan=job.plan.asked_for)

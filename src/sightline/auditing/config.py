@@ -72,7 +72,9 @@ class AuditConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: Annotated[str, Flag(WHAT)] = Field(description="Checkpoint folder or hub id.")
+    model: Annotated[str, Flag(WHAT)] = Field(
+        description="Checkpoint folder or hub id; or an engine: openvino:DIR, openai:URL#NAME."
+    )
     probes: Annotated[PathOrUrl, Flag(WHAT)] = Field(
         description="Probe file (Sightline's layout or the artifact's): a path or a URL."
     )

@@ -94,12 +94,13 @@ def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], CrewMem
                 if job.folder.exists:
                     access.opened(job.folder.path / MANIFEST)
                 access.check()
-                if tally.count():
+                ended = [place for place in places if _has_ended(place)]
+                if tally.count(at_once=bool(ended)):  # nobody is given up for what a count of long ago does not know
                     for place in places:
                         place.deaths = 0
                 progress.reach(tally.done)
-                for place in places:
-                    _look_after(place)
+                for place in ended:
+                    _replace(place)
                 if until == math.inf and any(place.last.done for place in places):
                     until = time.monotonic() + LAST_WORDS
                 time.sleep(PAUSE)
@@ -118,13 +119,18 @@ def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], CrewMem
         say(f"note: a worker ended early: {error}", err=True)
 
 
-def _look_after(place: _Place) -> None:
-    """Notices an end; somebody else takes the place of a worker that did not end by finishing or with a sentence."""
+def _has_ended(place: _Place) -> bool:
+    """Whether its worker ended since somebody last looked; how is noted."""
     if place.empty or (ended := place.member.ended()) is None:
-        return
+        return False
     place.last = ended
     place.deaths += not ended.done
-    if ended.done or ended.error or place.deaths >= DEATHS:
+    return True
+
+
+def _replace(place: _Place) -> None:
+    """Somebody else takes the place of a worker that did not end by finishing or with a sentence."""
+    if place.last.done or place.last.error or place.deaths >= DEATHS:
         place.empty = True
     else:
         place.member = place.start()

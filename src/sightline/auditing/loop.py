@@ -380,11 +380,11 @@ def _row(
         "role": arm.selector.role,
         "arguments": arm.arguments,
         **_budget(arm, image, answered),
-        "keep": trace.k / image.full_n,
-        "n_tokens": image.full_n,
-        "k_tokens": trace.k,
+        "keep": _share(trace.k, image),
+        "n_tokens": image.full_n or None,
+        "k_tokens": trace.k or None,
         "k_layers": layers,
-        "keep_layer_mean": float(np.mean(layers)) / image.full_n if layers else trace.k / image.full_n,
+        "keep_layer_mean": _share(float(np.mean(layers)) if layers else trace.k, image),
         "intervention": _intervention(arm, probe),
         "probe_id": probe.id,
         "image_id": probe.image_id,
@@ -401,8 +401,8 @@ def _row(
         "kept_mask": pack_mask(trace.anchors) if image.placed else b"",
         "lineage_mask": pack_mask(trace.lineage) if trace.merges else None,
         **_scores(arm, trace.scores),
-        "sequence_full": trace.sequence_full,
-        "sequence_pruned": trace.sequence_pruned,
+        "sequence_full": trace.sequence_full or None,
+        "sequence_pruned": trace.sequence_pruned or None,
         "preprocess_ms": image.preprocess_ms,
         "vision_ms": image.vision_ms,
         "signal_ms": trace.signal_ms,
@@ -410,10 +410,15 @@ def _row(
         "materialise_ms": trace.materialise_ms,
         "language_ms": answered.language_ms,
         **{name: contract[name] for name in CONTRACT},
-        "positions": arm.positions(contract["positions"]),
+        "positions": arm.positions(contract["positions"]) if contract["positions"] else answered.positions,
         "versions": json.dumps(contract["versions"]),
         "conditions": json.dumps({**contract["conditions"], **({"halved": True} if halved else {})}),
     }
+
+
+def _share(kept: float, image: Encoded) -> float | None:
+    """Of the image's visual tokens; None where an engine does not count them."""
+    return kept / image.full_n if image.full_n else None
 
 
 def _scores(arm: Arm, scores: np.ndarray | None) -> dict[str, Any]:
@@ -429,15 +434,15 @@ def _scores(arm: Arm, scores: np.ndarray | None) -> dict[str, Any]:
 def _budget(arm: Arm, image: Encoded, answered: Answered) -> dict[str, Any]:
     """What was asked for, and what was spent: of a policy all of its passes, else the one."""
     k, spent = answered.trace.k, answered.spent
-    replayed = arm.selector.role == "replay"
-    budget = repr(k / image.n) if replayed else arm.requested
+    replayed = arm.selector.role == "replay" or arm.deployed
+    budget = repr(_share(k, image)) if replayed else arm.requested
     final = arm.budget if spent is None else spent.levels[-1]
     return {
         "budget": budget,
         "keep_requested": None if replayed else final.keep,
         "policy": NO_POLICY if arm.policy is None else arm.policy.name,
         "levels": budget if spent is None else "/".join(map(str, spent.levels)),
-        "keep_spent": (k if spent is None else sum(spent.kept)) / image.full_n,
+        "keep_spent": _share(k if spent is None else sum(spent.kept), image),
         "decided_on": None if spent is None else spent.decided_on,
     }
 

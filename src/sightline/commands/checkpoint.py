@@ -44,32 +44,48 @@ def doctor(
     page: Annotated[
         Path | None, file_option("File for one HTML page with the cells drawn over the image.", endings=(".html",))
     ] = None,
+    library: Annotated[
+        str | None, typer.Option(help="Of an engine (openvino:DIR, openai:URL#NAME) the checkpoint it was made from.")
+    ] = None,
+    probes: Annotated[
+        Path | None, typer.Option(help="Open questions for an engine; without them those of the shipped pages.")
+    ] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder of their images.")] = None,
 ) -> None:
     """Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.
 
     Exit code 1 says that a check failed, 2 that the model cannot be served, with the reason in one line.
     """
+    from sightline.engines import engine_of
     from sightline.progress import SafeConsole
 
     with waiting_for("starting", logged=False):
+        from sightline.checks.demo import asset
         from sightline.checks.doctor import examine
+        from sightline.checks.doctor.engines import examine_engine
         from sightline.checks.doctor.examination import print_examination, render
         from sightline.places.writing import write_whole
 
-    found = examine(
-        model,
-        image,
-        dtype=dtype,
-        device=device,
-        attention=attention,
-        image_options=pairs(image_option, "--image-option"),
-        methods=methods,
-    )
+    if (engine := engine_of(model)) is not None:
+        shipped = asset("scenes", "confirmation")
+        found = examine_engine(
+            engine, probes or shipped / "open_probes.jsonl", images or shipped / "open_images", library=library
+        )
+    else:
+        found = examine(
+            model,
+            image,
+            dtype=dtype,
+            device=device,
+            attention=attention,
+            image_options=pairs(image_option, "--image-option"),
+            methods=methods,
+        )
     print_examination(found, SafeConsole(highlight=False))
     if json_file is not None:
         content = json.dumps(found.as_dict(), indent=2, ensure_ascii=False) + "\n"
         write_whole(json_file, content.encode(), make_parent=True)
-    if page is not None:
+    if page is not None and engine is None:
         write_whole(page, render(found).encode(), make_parent=True)
     if found.failed:
         raise typer.Exit(1)

@@ -122,6 +122,7 @@ def traits(kind: type[Method]) -> dict[str, str]:
 KINDS = {
     "selectors": "sightline.selectors:SELECTORS",
     "backbones": "sightline.backbones.base:BACKBONES",
+    "engines": "sightline.engines:ENGINES",
     "policies": "sightline.policies:POLICIES",
     "interventions": "sightline.interventions:INTERVENTIONS",
     "scorers": "sightline.answering.scorers:SCORERS",

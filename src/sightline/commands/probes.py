@@ -209,18 +209,23 @@ def _ask_documents(
     texts: Path | None,
 ) -> None:
     """Questions about the fields of plain documents; pages that had to be made stand beside the probe file."""
+    from sightline.documents.audit import write_questions
     from sightline.documents.build import build_document_probes
-    from sightline.probes import write_probes
 
     built = build_document_probes(
-        documents, out.parent, questions=questions, ocr=ocr, limit_pages=limit or None, seed=seed, accepted=texts
-    )
+        documents, out.parent, questions=questions, ocr=ocr, limit_pages=limit or None, seed=seed, gather=True,
+        accepted=texts,
+    )  # fmt: skip
     for line in built.lines:
         say(line)
     _say("images", str(built.root))
-    written = write_probes(out, built.probes, construction=built.construction)
-    _say("wrote", f"{out}, {built.pages_file}")
-    _say("digest", written.digest)
+    files = write_questions(built, out)
+    _say("wrote", f"{files.probes}: the open questions, and about twins of the pages" if files.pairs else str(out))
+    if files.pairs:
+        _say("", f"{files.pairs}: the yes/no questions")
+    _say("", f"{files.transcripts}: what --scorer transcription asks for")
+    _say("", f"{built.pages_file}: all that was read")
+    _say("digest", files.digest)
 
 
 def _given_files(files: list[Path] | None, annotations: Path | None) -> list[Path]:

@@ -76,10 +76,11 @@ def print_summary(run: Run) -> None:
         console.print(hidden)
     if not frame["n_regions"].fillna(0).any():
         console.print(NO_REGIONS)
-    console.print(
-        f"{manifest['model']} ({manifest['model_type']}, {manifest['dtype']}, {manifest['device']}, "
-        f"positions {manifest['positions']}): {probes} probes on {images} images; rows in {run.path}"
-    )
+    positions = manifest["positions"] and f"positions {manifest['positions']}"
+    known = [manifest[name] for name in ("model_type", "dtype", "device") if manifest[name]] + [
+        positions or "an engine"
+    ]
+    console.print(f"{manifest['model']} ({', '.join(known)}): {probes} probes on {images} images; rows in {run.path}")
     if run.joined:
         say(f"note: {run.joined}", err=True)
     for line in (*cut_off(frame), *fallen_back(frame), *([run.mixture] if run.mixture else [])):

@@ -23,6 +23,8 @@ from sightline.core.flags import OUTPUT, SPEED, WHAT, Flag
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.selection import Budget
 from sightline.documents.build import DocumentProbes, build_document_probes
+from sightline.documents.pages import TWIN_ENDING
+from sightline.engines import engine_of
 from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
 from sightline.probes.annotations import read_annotations
@@ -115,6 +117,7 @@ def audit_documents(
     """
     from sightline.auditing.audit import audit
     from sightline.auditing.config import AuditConfig
+    from sightline.auditing.deployed import engine_arms
     from sightline.report.build import build_report
     from sightline.report.verdict import audit_verdict
 
@@ -131,10 +134,14 @@ def audit_documents(
     if built.counts["texts_dropped"]:
         look = f"sightline annotate new {out / 'texts'} --kind texts --probes {built.pages_file} --images {built.root}"
         say(f"unsure texts {look}")
-    files = write_questions(built, out, twins=asked.twins)
+    files = write_questions(built, out / PROBES, twins=asked.twins)
     served: Mapping[str, Any] = {}
     small: Mapping[str, str] = {}
-    if asked.prove or not asked.methods:
+    engine = engine_of(model)
+    if engine is not None:
+        engine.load()
+        arms = engine_arms(engine, open_image(built.root, built.pages[0].image), keep_of(asked.keep))
+    elif asked.prove or not asked.methods:
         page = built.pages[0]
         sizes = [(each.width, each.height) for each in built.pages]
         found = prove_model(
@@ -142,7 +149,8 @@ def audit_documents(
         )
         served, small = found["selectors"], found["resize"]
         say(f"proved       {len(found['checks'])} checks passed on {page.page_id}")
-    arms = choose_arms(served, asked.methods, asked.keep)
+    if engine is None:
+        arms = choose_arms(served, asked.methods, asked.keep)
     for arm, why in [(f"resize:{budget}", why) for budget, why in small.items() if why]:
         arms.remove(arm)
         say(f"no {arm:9} {why}")
@@ -207,28 +215,25 @@ class AskedDocuments:
 
     images: Path
     probes: Path
-    """Open questions about the pages and, behind them, about their twins."""
+    """Open questions about the pages and, behind them, about their twins; where there are none, yes/no questions."""
     pairs: Path | None
-    """Yes/no questions, where there are any."""
+    """Yes/no questions, where they stand beside open ones."""
     transcripts: Path
-    pages: int
+    digest: str
+    """Of the probes."""
 
 
-def write_questions(built: DocumentProbes, out: Path, *, twins: bool = True) -> AskedDocuments:
-    """Probe files of the documents; twins are painted beside the pages, once."""
-    asked = [probe for probe in built.probes if probe.is_open]
+def write_questions(built: DocumentProbes, probes: Path, *, twins: bool = True) -> AskedDocuments:
+    """Probe files of the documents, a kind of question each, beside one another; twins are painted once."""
     pairs = [probe for probe in built.probes if not probe.is_open]
-    if asked:
-        mirrored = paint_twins(asked, built.root) if twins else []
-        write_probes(out / PROBES, [*asked, *mirrored], construction=built.construction)
-    if pairs:
-        write_probes(out / PAIRS, pairs, construction=built.construction)
-    write_probes(out / TRANSCRIPTS, transcript_probes(built.probes), construction=built.construction)
-    main = out / (PROBES if asked else PAIRS)
-    return AskedDocuments(
-        built.root, main, out / PAIRS if asked and pairs else None, out / TRANSCRIPTS,
-        len({probe.image for probe in built.probes}),
-    )  # fmt: skip
+    asked = [probe for probe in built.probes if probe.is_open]
+    mirrored = paint_twins(asked, built.root) if twins else []
+    written = write_probes(probes, [*asked, *mirrored] or pairs, construction=built.construction)
+    beside, transcripts = probes.with_name(PAIRS) if asked and pairs else None, probes.with_name(TRANSCRIPTS)
+    if beside is not None:
+        write_probes(beside, pairs, construction=built.construction)
+    write_probes(transcripts, transcript_probes(built.probes), construction=built.construction)
+    return AskedDocuments(built.root, probes, beside, transcripts, written.digest)
 
 
 def paint_twins(probes: Sequence[Probe], root: Path) -> list[Probe]:
@@ -241,7 +246,7 @@ def paint_twins(probes: Sequence[Probe], root: Path) -> list[Probe]:
             continue
         labels = [probe.target_text for probe in own] + [str(probe.extra.get("row", "")) for probe in own]
         new, renamings[image_id] = twin_page(texts, image_id, [label for label in labels if label])
-        images[image_id] = f"{own[0].image}.twin.png"
+        images[image_id] = own[0].image + TWIN_ENDING
         if not (root / images[image_id]).is_file():
             page = open_image(root, own[0].image)
             changes = [(old, other, box) for (old, box), other in zip(texts, new, strict=True)]

@@ -185,10 +185,13 @@ def _accept(
     if signed.head.get("kind") != TEXTS:
         raise SightlineError(f"{path} holds decisions of another kind: make it from 'annotate new --kind {TEXTS}'")
     said: dict[str, dict[tuple[str, Box], str]] = {}
-    for each in signed.decisions:
-        if text := each.text:
-            x1, y1, x2, y2 = text["box"]
-            said.setdefault(text["image_digest"], {})[text["reading"], (x1, y1, x2, y2)] = text["text"]
+    for text in filter(None, (each.text for each in signed.decisions)):
+        try:
+            x1, y1, x2, y2 = map(float, text["box"])
+            digest, reading, stands = (str(text[key]) for key in ("image_digest", "reading", "text"))
+        except (KeyError, TypeError, ValueError, OverflowError) as problem:
+            raise SightlineError(f"{path} has a text that 'annotate sign-off' does not write: {problem!r}") from None
+        said.setdefault(digest, {})[reading, (x1, y1, x2, y2)] = stands
     taken = {
         name: with_people(reading, said.get(image_digest(found.root / name), {})) if reading.dropped else reading
         for name, reading in readings.items()

@@ -31,6 +31,8 @@ LONGEST_SIDE = 3000
 FURTHER_FORMATS = ("AVIF", "DIB", "JPEG2000", "PCX", "PSD", "QOI", "SGI", "SUN", "TGA")
 """Kinds that Pillow decodes by itself and that questions are not asked about as they are: these are converted."""
 RULE = f"PDF pages at {DPI} dpi, at most {LONGEST_SIDE} pixels a side; EXIF orientation applied"
+TWIN_ENDING = ".twin.png"
+"""What ends the name of a page that was painted after another: it is nobody's document."""
 _POINTS = 72
 _ORIENTATION = 0x0112
 _TURNS = {
@@ -130,8 +132,8 @@ def find_pages(
 def _sources(given: Sequence[Path], target: Path) -> tuple[Path, list[Path], int]:
     """The folder that names are relative to, the files in order, and how many are of other kinds.
 
-    Hidden files are passed over, and so is what an earlier call wrote below ``target``. What was named itself is taken
-    whatever its ending.
+    Hidden files and twins are passed over, and so is what an earlier call wrote below ``target``. What was named itself
+    is taken whatever its ending.
     """
     if not given:
         raise SightlineError("no documents were named; name a folder, an image or a PDF")
@@ -159,7 +161,8 @@ def _below(folder: Path, target: Path) -> Iterator[Path]:
     for where, folders, names in os.walk(folder):
         kept = (name for name in sorted(folders) if not name.startswith(".") and Path(where, name) != target)
         folders[:] = list(kept)
-        yield from (Path(where, name) for name in sorted(names) if not name.startswith("."))
+        plain = (name for name in sorted(names) if not name.startswith(".") and not name.endswith(TWIN_ENDING))
+        yield from (Path(where, name) for name in plain)
 
 
 def _endings() -> set[str]:

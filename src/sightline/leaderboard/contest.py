@@ -17,6 +17,7 @@ from sightline.backbones.base import weight_digest
 from sightline.backbones.loading import Served, checkpoint_folder, model_type
 from sightline.checks.demo import SHARD_IMAGES, asset
 from sightline.core.selection import Budget, Role
+from sightline.engines import Engine, engine_of
 from sightline.errors import SightlineError
 from sightline.rows import Run, load_run
 from sightline.selectors import SELECTORS
@@ -24,7 +25,7 @@ from sightline.store import RunFolder
 
 # Who takes part: every registered method and control at every budget, and why some cannot on a model.
 
-FULL, RANDOM = "full", "random"
+FULL, RANDOM, ENGINE = "full", "random", "engine"
 """The reference of all, and the control that every gain is counted from."""
 COMPARED: tuple[Role, ...] = ("method", "control")
 """Roles that take part; oracles and replays are diagnostics of something else."""
@@ -63,7 +64,8 @@ class Lineup:
 def chosen_methods(given: Sequence[str]) -> list[str]:
     """Those named, which must exist; without any, every registered method and control, other packages' included."""
     for method in given:
-        SELECTORS.get(method.partition(":")[0])
+        if method != ENGINE:
+            SELECTORS.get(method.partition(":")[0])
     return list(given) or [name for name, kind in SELECTORS.items() if kind.role in COMPARED]
 
 
@@ -83,6 +85,20 @@ def lineup(checkpoint: Path, methods: Sequence[str], budgets: Sequence[str], *, 
                 entries.append(Entry(method, budget, arm.text))
         refusals += said_once(method, reasons, len(budgets))
     return Lineup(tuple(entries), tuple(refusals))
+
+
+def engine_lineup(engine: Engine, methods: Sequence[str], budgets: Sequence[str]) -> Lineup:
+    """An engine's own pruning at every budget, as ``engine``; it can be asked for nothing else, Random included."""
+    entries, reasons = [Entry(FULL, "", FULL)], {}
+    for budget in budgets:
+        keep = parse_arm(f"{RANDOM}:{budget}").budget.keep
+        arm = None if keep is None else engine.pruning_arm(keep)
+        if arm is None:
+            reasons[budget] = f"{engine.name} has no switch for this budget"
+        else:
+            entries.append(Entry(ENGINE, budget, arm))
+    others = [Refusal(name, "", f"{engine.name} shows no layers") for name in methods if name != ENGINE]
+    return Lineup(tuple(entries), (*said_once(ENGINE, reasons, len(budgets)), *others))
 
 
 def said_once(method: str, reasons: Mapping[str, str], budgets: int) -> list[Refusal]:
@@ -171,7 +187,9 @@ class MeasuredModel:
 def measure(contest: Contest) -> list[MeasuredModel]:
     """Computes what is missing, model after model; what is refused for all of them is refused before any is loaded."""
     lineups = {
-        name: lineup(checkpoint_folder(source), contest.methods, contest.budgets, clip=contest.clip is not None)
+        name: engine_lineup(engine, contest.methods, contest.budgets)
+        if (engine := engine_of(source)) is not None
+        else lineup(checkpoint_folder(source), contest.methods, contest.budgets, clip=contest.clip is not None)
         for name, source in contest.models.items()
     }
     for name, found in lineups.items():
@@ -205,9 +223,10 @@ def finished(config: AuditConfig) -> bool:
     job = plan_audit(config)
     if not job.recorded:
         return False
-    source = checkpoint_folder(config.model)
-    names = {"model": model_name(config), "model_type": model_type(source)}
-    job.folder.refuse_other({**names, "weight_digest": weight_digest(source)})
+    if engine_of(config.model) is None:  # of an engine ``plan_audit`` has compared all that can be
+        source = checkpoint_folder(config.model)
+        names = {"model": model_name(config), "model_type": model_type(source)}
+        job.folder.refuse_other({**names, "weight_digest": weight_digest(source)})
     known = all(arm.text in job.recorded["arms"] for arm in job.plan.arms)
     return known and not tasks_left(job.folder, job.shards, job.plan.arms)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pandas as pd
 
 from sightline.arms.arm import MATCHED
 from sightline.core.table import Kind, Table, TableColumn, format_range, format_value
-from sightline.leaderboard.standings import COVERAGE, Record, record_text
+from sightline.leaderboard.standings import COVERAGE, RISKS, Record, record_text
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.charts import FrontierPoint
 from sightline.report.columns import BOX_FREE, build_table, heading, in_these_words, listed, panel_of, table_column
@@ -44,20 +45,42 @@ def overview_table(record: Record) -> Table:
 
 def budget_table(record: Record, model: Record, budget: str) -> Table:
     """Full, then every entry of one model at one budget, panel after panel, best first."""
-    full = {**model["full"], "called": "Full", "panel": BOX_FREE, "tie": "", "frontier": ""}
-    lines = [full, *(_in_words(line) for line in model["standings"][budget])]
-    by = METRICS[record["ranked_by"]]
-    told = [METRICS[name] for name in record["metrics"] if any(line.get(name) != line[by.name] for line in lines)]
-    values = pd.DataFrame(lines)
-    columns = {
-        "by": [TableColumn(by.name, by.label, "score", interval=True, help=by.help)],
-        "metrics": [_metric_column(metric, values) for metric in told if values[metric.name].notna().any()],
-    }
+    columns, values = _columns(record, model, budget, [name for name in record["metrics"] if name not in RISKS])
     nobody = "" if model.get("ranked", True) else f"Nobody is ranked: {'; '.join(model['notes'])}. "
     said = {key: record[key] for key in ("probes", "pages")}
     made = build_table("at_budget", values, columns=columns, nobody=nobody, device=model["device"], **said)
     name = f"{_slug(model['name'])}_{_slug(budget)}"
     return replace(_whole(made), name=name, title=f"{model['name']} at {budget}")
+
+
+def fields_table(record: Record, model: Record, budget: str) -> Table | None:
+    """What becomes of fields under the same entries; None where answers are about nothing of the kind."""
+    columns, values = _columns(record, model, budget, [name for name in record["metrics"] if name in RISKS])
+    if not columns["metrics"]:
+        return None
+    made = build_table("fields_at_budget", values, columns=columns)
+    name = f"{_slug(model['name'])}_{_slug(budget)}_fields"
+    return replace(_whole(made), name=name, title=f"Risk by field, {model['name']} at {budget}")
+
+
+def _columns(
+    record: Record, model: Record, budget: str, names: Sequence[str]
+) -> tuple[dict[str, list[TableColumn]], pd.DataFrame]:
+    """The metric that ranks and those of some names that say anything else, and the lines of a table."""
+    full = {**model["full"], "called": "Full", "panel": BOX_FREE, "tie": "", "frontier": ""}
+    lines = [full, *(_in_words(line) for line in model["standings"][budget])]
+    by = METRICS[record["ranked_by"]]
+    told = [METRICS[name] for name in names if any(line.get(name) != line[by.name] for line in lines)]
+    values = pd.DataFrame(lines)
+    return {
+        "by": [TableColumn(by.name, by.label, "score", interval=True, help=by.help)],
+        "metrics": [_metric_column(metric, values) for metric in told if values[metric.name].notna().any()],
+    }, values
+
+
+def _budget_tables(record: Record, model: Record, budget: str) -> list[Table]:
+    fields = fields_table(record, model, budget)
+    return [budget_table(record, model, budget), *([fields] if fields is not None else [])]
 
 
 def refused_table(model: Record) -> Table | None:
@@ -115,7 +138,7 @@ def markdown(record: Record) -> str:
     """Everything but the charts, as Markdown."""
     tables = [overview_table(record)]
     for model in record["models"]:
-        tables += [budget_table(record, model, budget) for budget in model["standings"]]
+        tables += [table for budget in model["standings"] for table in _budget_tables(record, model, budget)]
         refused = refused_table(model)
         tables += [refused] if refused is not None else []
     said = [*headlines(record), *notes(record), method_words(record), f"Digest without times: `{record['digest']}`."]
@@ -208,8 +231,8 @@ def _section(record: Record, model: Record) -> Section:
     )
     section = Section(f"model-{place}", str(model["name"]), lead)
     for budget in model["standings"]:
-        table = budget_table(record, model, budget)
-        section.parts.append(Part(f"At {budget}", [], [], _charts(record, model, budget), [table]))
+        tables = _budget_tables(record, model, budget)
+        section.parts.append(Part(f"At {budget}", [], [], _charts(record, model, budget), tables))
     refused = refused_table(model)
     if refused is not None:
         section.parts.append(Part("Does not take part", [], [], [], [refused]))

@@ -79,7 +79,7 @@ def standings(
     by_budget: dict[str, list[Line]] = {}
     for budget in dict.fromkeys(entry.budget for entry in entries if entry.budget):
         here = [lines[entry.arm] for entry in entries if entry.budget == budget]
-        chance = next(line for line in here if line["method"] == RANDOM)
+        chance = next((line for line in here if line["method"] == RANDOM), None)  # an engine cannot be told to draw
         for line in here:
             line |= _difference("gain", by, line, chance, drawn)
         by_budget[budget] = _ranked(here, by, drawn)
@@ -229,9 +229,9 @@ def _interval(cells: list[tuple[Standings, str, str]]) -> tuple[float | None, fl
     gains: list[FloatArray] = []
     shares: list[ImageShares] = []
     for standings, budget, arm in cells:
-        chance = next(line["arm"] for line in standings.by_budget[budget] if line["method"] == RANDOM)
-        if arm == chance:
-            return None, None  # 0 by construction
+        chance = next((line["arm"] for line in standings.by_budget[budget] if line["method"] == RANDOM), None)
+        if chance is None or arm == chance:
+            return None, None  # nothing to compare with, or 0 by construction
         mine, theirs = standings.drawn[arm], standings.drawn[chance]
         gains.append(mine.draws - theirs.draws)
         shares.append(mine.shares.minus(theirs.shares))
@@ -280,12 +280,12 @@ def record_of(contest: Contest, measured: Sequence[MeasuredModel], *, rank_by: s
     return {**record, "digest": digest_of(record)}
 
 
-RISKS = ("swapped", "digit_error", "confidently_wrong")
-"""What else stands beside the answers where they are about fields of documents."""
+RISKS = ("swapped", "digit_error", "invented", "silent", "confidently_wrong")
+"""What becomes of wrong answers where they are about fields of documents; a table of its own has them."""
 
 
 def metrics_shown(frame: pd.DataFrame, *, in_words: bool) -> list[Metric]:
-    """The columns of the tables beside the rank, as far as rows of this kind have them."""
+    """What the tables tell beside the rank, as far as rows of this kind have it."""
     shown = [metric for metric in metrics_shown_in("leaderboard") if metric.answers != "words" or in_words]
     about_fields = "swapped" in frame and bool(frame["swapped"].notna().any())
     return [*shown, *(METRICS[name] for name in RISKS if about_fields)]

@@ -223,7 +223,8 @@ def _of_words(row: pd.Series[Any], probe: Mapping[str, Any]) -> dict[str, Any]:
         "evidence": str(row["evidence"]),
         "confident": bool(row["confident"]),
         "swapped_box": None if (box := _told(row, "swapped_box")) is None else [round(float(v), 6) for v in box],
-        "lost": lost_texts(_told(row, "text_hits"), probe),
+        "lost": lost_texts(hits := _told(row, "text_hits"), probe),
+        "texts": None if hits is None else len(hits),
     }
 
 

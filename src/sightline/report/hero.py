@@ -56,6 +56,10 @@ FAINT = {"stroke_opacity": 0.4, "stroke_width": 0.6}
 """Borders of kept cells: visible on the picture, never louder than it."""
 FRAME_GAP = 0.012
 """How far the frame stays away from the evidence, in parts of the width that is shown: it never covers a letter."""
+MOST_MAGNIFIED = 0.8
+"""Surroundings that are more of the image than this are the image once more."""
+MOST_SIGNS = 160
+"""Of a text that a sentence quotes: a page has many more."""
 LETTER_SIDE = 0.045
 """Side of the square that holds the letter of a region's role, likewise."""
 
@@ -100,10 +104,13 @@ def make_hero(packed: dict[str, Any], *, tells: bool = True) -> Hero:
         shade = _shade(panel, cells, width, height, f"{name}-mask", image["veil"])
         seen = tag("g", photograph, *shade, id=name)
         alternative = _alternative(case, panel, packed["arms"][panel["arm"]]["label"])
-        boxes, known = case["regions"], marks
-        if panel.get("swapped_box"):
+        boxes, known, dashes = case["regions"], marks, None
+        if panel.get("lost") is not None:  # of a page that was written down: its texts are the evidence, all of them
+            boxes, known, dashes = panel["lost"], [RegionMark(*packed["lost"])] * len(panel["lost"]), "5 3"
+        elif panel.get("swapped_box"):
             boxes, known = [*boxes, panel["swapped_box"]], [*marks, RegionMark(*packed["swapped"])]
-        picture = _svg((0, 0, width, height), seen, *_frames(boxes, known, width, height, width), label=alternative)
+        frames = _frames(boxes, known, width, height, width, dashes)
+        picture = _svg((0, 0, width, height), seen, *frames, label=alternative)
         inset = _magnified(case["regions"], marks, width, height, f"#{name}")
         drawn.append(HeroPanel(picture, inset, _panel_words(panel, packed["arms"][panel["arm"]]["label"])))
     image["jpeg"] = None
@@ -162,12 +169,19 @@ def _shade(panel: dict[str, Any], cells: np.ndarray, width: int, height: int, na
     ]
 
 
-def _frames(regions: list[list[float]], marks: list[RegionMark], width: int, height: int, shown: float) -> list[Markup]:
+def _frames(
+    regions: list[list[float]],
+    marks: list[RegionMark],
+    width: int,
+    height: int,
+    shown: float,
+    dashes: str | None = None,
+) -> list[Markup]:
     """The outlines of the regions, drawn around them, each with its letter above or below its first corner.
 
-    ``shown`` is how many pixels of the image are shown across.
+    ``shown`` is how many pixels of the image are shown across. Dashed outlines, of lines that stand close, touch them.
     """
-    gap, side = FRAME_GAP * shown, LETTER_SIDE * shown
+    gap, side = 0.0 if dashes else FRAME_GAP * shown, LETTER_SIDE * shown
     thin = {"fill": "none", "vector_effect": "non-scaling-stroke"}
     found = []
     for (x1, y1, x2, y2), mark in zip(regions, marks, strict=True):
@@ -177,8 +191,8 @@ def _frames(regions: list[list[float]], marks: list[RegionMark], width: int, hei
             "width": (x2 - x1) * width + 2 * gap,
             "height": (y2 - y1) * height + 2 * gap,
         }
-        found.append(tag("rect", stroke="#000", stroke_width=4, **box, **thin))
-        found.append(tag("rect", stroke=mark.colour, stroke_width=2, **box, **thin))
+        found.append(tag("rect", stroke="#000", stroke_width=4, stroke_opacity=0.4 if dashes else None, **box, **thin))
+        found.append(tag("rect", stroke=mark.colour, stroke_width=2, stroke_dasharray=dashes, **box, **thin))
         if mark.letter:
             above = y1 * height - gap - side
             left, top = box["x"], above if above > 0 else y2 * height + gap
@@ -197,9 +211,9 @@ def _marks_words(marks: list[RegionMark]) -> str:
 
 def _magnified(regions: list[list[float]], marks: list[RegionMark], width: int, height: int, drawing: str) -> Markup:
     """The regions with their surroundings, from a drawing on the page: ``use`` costs a few bytes, not an image."""
-    if not regions:
+    x1, y1, x2, y2 = surroundings(regions, width, height) if regions else (0, 0, width, height)
+    if (x2 - x1) * (y2 - y1) > MOST_MAGNIFIED * width * height:
         return Markup("")
-    x1, y1, x2, y2 = surroundings(regions, width, height)
     frames = _frames(regions, marks, width, height, x2 - x1)
     return _svg((x1, y1, x2 - x1, y2 - y1), tag("use", href=drawing), *frames, class_="inset")
 
@@ -216,12 +230,16 @@ def _svg(view: tuple[float, float, float, float], *drawing: Markup, label: str =
     )
 
 
+def _kept(panel: dict[str, Any]) -> str:
+    return "an unknown share" if panel["keep"] is None else f"{panel['keep']:.0%}"
+
+
 def _alternative(case: dict[str, Any], panel: dict[str, Any], arm: str) -> str:
     if panel["no_cells"]:
-        return f"{arm}: {case['question']} {panel['keep']:.0%} of all tokens, {NO_CELLS}."
+        return f"{arm}: {case['question']} {_kept(panel)} of all tokens, {NO_CELLS}."
     return (
         f"{arm}: {case['question']} {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept, "
-        f"{panel['keep']:.0%} of all cells."
+        f"{_kept(panel)} of all cells."
     )
 
 
@@ -246,7 +264,11 @@ def _said(panel: dict[str, Any]) -> str:
     """The answer; one in words is quoted."""
     if panel.get("score") is None:
         return str(panel["predicted"])
-    return f"“{panel['predicted']}”" if panel["predicted"] else "nothing"
+    return _quoted(panel["predicted"]) if panel["predicted"] else "nothing"
+
+
+def _quoted(text: str) -> str:
+    return f"“{text if len(text) <= MOST_SIGNS else f'{text[:MOST_SIGNS].rstrip()} …'}”"
 
 
 def _asked(case: dict[str, Any]) -> str:
@@ -281,10 +303,13 @@ def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[s
     margin = _margin_words(panel)
     kept = f"with {panel['evidence_kept']} of {panel['evidence_cells']} evidence cells kept"
     if panel["no_cells"]:
-        kept = f"with {panel['keep']:.0%} of the tokens"
+        kept = f"with {_kept(panel)} of the tokens"
     elif panel["evidence_cells"] == 0:
         kept = "although its evidence lies outside every cell" if case["regions"] else "without an annotated region"
     words = f"{arm} is {_asked(case)} and says {_said(panel)} ({verdict}{margin}) {kept}."
+    if panel.get("lost") is not None:
+        lost = f"{len(panel['lost'])} of the page's {panel['texts']} texts are not in it: they are outlined."
+        return "A page written down.", f"{words} {lost}"
     if panel["unsupported"]:
         return "Unsupported: correct, but the evidence is gone.", words
     if panel.get("confident"):
@@ -299,7 +324,7 @@ def _sentences(case: dict[str, Any], panel: dict[str, Any], arm: str) -> tuple[s
 
 
 def _accepted(case: dict[str, Any]) -> str:
-    return listed([f"“{answer}”" for answer in case["accepted"]], MOST_ACCEPTED)
+    return listed([_quoted(answer) for answer in case["accepted"]], MOST_ACCEPTED)
 
 
 def _grey(darkness: float) -> str:

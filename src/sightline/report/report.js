@@ -160,16 +160,16 @@
     const sharp = detailsOf(panel.image).map(({ box: [x1, y1, x2, y2], href }) => svg("image",
       { href, x: x1 * w, y: y1 * h, width: (x2 - x1) * w, height: (y2 - y1) * h, preserveAspectRatio: "none" }));
     const node = svg("svg", { viewBox: view.map((v) => v.toFixed(2)).join(" "), class: "picture", role: "img",
-      "aria-label": `${data.arms[panel.arm].label}: ${entry.accepted ? `answers “${panel.predicted}”, ` : ""}${panel.no_cells ? "" : `${panel.evidence_kept} of ${panel.evidence_cells} evidence cells kept, `}${Math.round(100 * panel.keep)} percent of all ${panel.no_cells ? "tokens" : "cells"}` },
+      "aria-label": `${data.arms[panel.arm].label}: ${entry.accepted ? `answers “${panel.predicted}”, ` : ""}${panel.no_cells ? "" : `${panel.evidence_kept} of ${panel.evidence_cells} evidence cells kept, `}${panel.keep === null ? "an unknown share" : `${Math.round(100 * panel.keep)} percent`} of all ${panel.no_cells ? "tokens" : "cells"}` },
       mask,
       svg("image", { href: addressOf(panel.image), width: w, height: h, preserveAspectRatio: "none" }), ...sharp,
       svg("rect", { width: w, height: h, fill: veil, mask: `url(#${id})` }),
       svg("path", { d: path(cells, bytes(panel.kept), w, h, false), fill: "none", stroke: "#fff", "stroke-opacity": 0.4, "stroke-width": 0.6, "vector-effect": "non-scaling-stroke" }));
     const gap = 0.012 * view[2];  // the frame stands around the evidence and covers no letter
     const side = 0.045 * view[2];
-    const outline = ([x1, y1, x2, y2], [letter, colour], dashes = "none") => {
-      const box = { x: x1 * w - gap, y: y1 * h - gap, width: (x2 - x1) * w + 2 * gap, height: (y2 - y1) * h + 2 * gap, fill: "none", "vector-effect": "non-scaling-stroke" };
-      node.append(svg("rect", { ...box, stroke: "#000", "stroke-width": 4 }), svg("rect", { ...box, stroke: colour, "stroke-width": 2, "stroke-dasharray": dashes }));
+    const outline = ([x1, y1, x2, y2], [letter, colour], dashes = "none", away = gap) => {
+      const box = { x: x1 * w - away, y: y1 * h - away, width: (x2 - x1) * w + 2 * away, height: (y2 - y1) * h + 2 * away, fill: "none", "vector-effect": "non-scaling-stroke" };
+      node.append(svg("rect", { ...box, stroke: "#000", "stroke-width": 4, "stroke-opacity": away ? 1 : 0.4 }), svg("rect", { ...box, stroke: colour, "stroke-width": 2, "stroke-dasharray": dashes }));
       if (!letter) return;
       const above = y1 * h - gap - side;
       const [left, top] = [box.x, above > view[1] ? above : y2 * h + gap];
@@ -177,13 +177,14 @@
         svg("text", { x: left + side / 2, y: top + 0.78 * side, "text-anchor": "middle", "font-size": 0.85 * side, "font-weight": 700, "font-family": "sans-serif", fill: "#000" }, letter));
     };
     // Of a page that was written down the texts that are missing, else the evidence and where a wrong answer stands.
-    if (panel.lost) for (const box of panel.lost) outline(box, data.lost, "5 3");
+    if (panel.lost) for (const box of panel.lost) outline(box, data.lost, "5 3", 0);
     else entry.regions.forEach((box, i) => outline(box, data.marks[entry.marks[i]]));
     if (panel.swapped_box) outline(panel.swapped_box, data.swapped, "5 3");
     return node;
   };
 
-  const quoted = (answer) => (answer === "" ? "nothing" : `“${answer}”`);
+  const MOST_SIGNS = 160, MOST_REGIONS = 4;  // of a whole page that was written down the beginning is enough
+  const quoted = (answer) => (answer === "" ? "nothing" : `“${answer.length > MOST_SIGNS ? `${answer.slice(0, MOST_SIGNS).trimEnd()} …` : answer}”`);
   // An answer in words: what was said, what the reference said, and which cells of which region are left.
   const worded = (entry, panel) => {
     const line = html("p", { className: "facts" });
@@ -197,7 +198,7 @@
       line.append(`coverage ${fixed(panel.ecr, 2)}`);
       if (panel.lineage) line.append(`, anchors ${fixed(panel.anchor_ecr, 2)}`);
       const cells = panel.by_region.map(([kept, all], i) => `${data.marks[entry.marks[i]][0] || "region"} ${kept}/${all}`);
-      line.append(` · cells left ${cells.join(", ")}`);
+      if (cells.length <= MOST_REGIONS) line.append(` · cells left ${cells.join(", ")}`);
     }
     line.append(html("br"));
     const tag = (words) => line.append(html("span", { className: "tag" }, words));
@@ -205,7 +206,7 @@
     else if (panel.low) tag("low coverage");
     if (panel.confident) tag("confident and wrong");
     if (panel.swapped_box) tag("swapped");
-    if (panel.lost) tag(`${panel.lost.length} texts not found`);
+    if (panel.lost) tag(`${panel.lost.length} of ${panel.texts} texts not found`);
     if (panel.flip) tag(`other than ${data.reference}'s`);
     return line;
   };
@@ -287,6 +288,9 @@
     }));
   };
   const buttons = [...document.querySelectorAll("#gallery-tools [data-filter]")];
+  for (const button of buttons) {
+    button.hidden = button.dataset.filter === "swapped" && !data.cases.some(({ panels }) => panels.some(passes.swapped));
+  }
   const press = (name) => {
     state.filter = name;
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.filter === name));

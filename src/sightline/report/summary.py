@@ -182,15 +182,19 @@ def _evidence(audited: Audited, summary: ReportSummary, lines: pd.DataFrame, pru
     """Which arms are right without the evidence, and whether accuracy or score shows it."""
     known = pruned[pruned["unsupported"].map(math.isfinite)]
     right = "correct yes answer" if audited.yes_or_no else "correct answer"
+    if not (pruned["accuracy"] > 0).any():
+        return [f"No box-free arm gives any {right}."]
     if known.empty:
         return [f"No {right} has an annotated region: what it rests on cannot be told."]
     lost = known[known["unsupported_low"] > 0]
     if lost.empty:
         worst = top(known, known["unsupported_high"])
-        return [
-            f"No box-free arm is shown to answer right without the evidence: of the {right}s of "
-            f"{worst['arm_name']}, the least certain, at most {share(worst['unsupported_high'])} have none left."
-        ]
+        bound = f"of the {right}s of {worst['arm_name']}, the least certain, at most "
+        bound += f"{share(worst['unsupported_high'])} have none left."
+        if worst["unsupported_high"] > 0.5:  # a bound that says nothing is not said
+            few = known.loc[known["unsupported_high"] > 0.5, "arm_name"].astype(str).tolist()
+            bound = f"the {right}s of {listed(few, MOST_NAMED)} are too few to bound that."
+        return [f"No box-free arm is shown to answer right without the evidence: {bound}"]
     # The budget at which most is lost, and there everybody who is known to lose something.
     budget = share(top(lost, lost["unsupported"])["keep"])
     there = known[_budgets(known) == budget]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +24,7 @@ from sightline.report.cases import Case
 from sightline.report.columns import family, listed, share
 from sightline.report.summary import ReportSummary, summarise
 from sightline.rows.source import Audited, Source, read_source
-from sightline.statistics.arm_rows import as_names
+from sightline.statistics.arm_rows import FloatArray, as_names
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.legibility_law import HeldOut, LegibilityLaw, fit_law, leave_one_out, smallest_keep
 from sightline.statistics.summaries import paired_differences
@@ -119,6 +120,8 @@ class Plan:
     keep: float
     """The smallest share of tokens for pages shown smaller, within the margin; NaN where there is none below 1."""
     held: tuple[HeldOut, ...]
+    tried: bool
+    """Whether the law of the plan, and not only that of the other way of losing pixels, is among those tried."""
 
     @property
     def words(self) -> str:
@@ -134,15 +137,17 @@ class Plan:
             found += "By this law pages cannot be shown any smaller within the margin"
         if not self.held:
             return f"{found}. With so few arms the law could not be tried on one that it was not fitted to."
+        if not self.tried:
+            found += ". With so few budgets of resize its law could not be tried; that of pruned pages could"
         errors = [abs(each.error) for each in self.held]
         worst = max(self.held, key=lambda each: abs(each.error))
         trust = (
             "" if max(errors) <= TRUSTED else " The law does not hold well here: try the budget before relying on it."
         )
         return (
-            f"{found}. On arms that it was not fitted to, the law is off by {share(float(np.mean(errors)))} of answers "
-            f"on average and by {share(max(errors))} at most ({worst.name}: {share(worst.expected)} expected, "
-            f"{share(worst.found)} found).{trust}"
+            f"{found}. On arms that it was not fitted to, the law of their kind is off by "
+            f"{share(float(np.mean(errors)))} of answers on average and by {share(max(errors))} at most ({worst.name}: "
+            f"{share(worst.expected)} expected, {share(worst.found)} found).{trust}"
         )
 
 
@@ -412,35 +417,45 @@ def _clearest(rows: pd.DataFrame) -> str:
 
 
 def plan_of(audited: Audited, margin: float) -> Plan:
-    """The law fitted to pages shown smaller, where two such budgets were run, else to all arms but oracles.
+    """The law of pages shown smaller, or of pruned ones where none were; each is tried on arms of its own kind.
 
     Refuses what cannot be fitted.
     """
     rows = _frame(audited)
     rows = rows[rows["regime"].astype(str) != "oracle"]
-    shrunk = rows[rows["selector"].astype(str).isin(["full", "resize"])]
-    rows = shrunk if shrunk["arm"].nunique() > 2 else rows
     if "legibility" not in rows or rows["legibility"].isna().all():
         raise SightlineError("no answer says how large its text is: the rows have no legibility")
-    pixels, right = rows["legibility"].to_numpy(float), rows["correct"].to_numpy(float)
-    law = fit_law(pixels, right)
+    how = rows["selector"].astype(str)
+    shrunk, pruned = rows[how.isin(["full", "resize"])], rows[how != "resize"]
+    planned = shrunk if (how == "resize").any() else pruned
+    law = fit_law(*_answers(planned))
     if law.top < 0.05:
         raise SightlineError("no text is answered right however large it is: no law can be seen")
-    at_full = rows.loc[rows["selector"].astype(str) == "full", "legibility"].to_numpy(float)
+    at_full = rows.loc[how == "full", "legibility"].to_numpy(float)
     at_full = at_full[np.isfinite(at_full)]
     if not len(at_full):
         raise SightlineError("no full arm says how large the text of these pages is")
-    try:
-        held = tuple(leave_one_out([str(arm) for arm in rows["arm"]], pixels, right))
-    except SightlineError:
-        held = ()
+    full = set(rows.loc[how == "full", "arm"])
+    held: list[HeldOut] = []
+    for part in (shrunk, pruned):
+        with suppress(SightlineError):
+            held += leave_one_out([str(arm) for arm in part["arm"]], *_answers(part), always=full)
+    tried = not {each.name for each in held}.isdisjoint(set(planned["arm"]) - full)
     keep = smallest_keep(law, at_full, margin)
-    return Plan(law, float(at_full.min()), law.pixels_for(SHARE_OF_BEST), keep, held)
+    return Plan(law, float(at_full.min()), law.pixels_for(SHARE_OF_BEST), keep, tuple(held), tried)
+
+
+def _answers(rows: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    """Legibility in pixels, and whether an answer is right."""
+    return rows["legibility"].to_numpy(float), rows["correct"].to_numpy(float)
 
 
 def plan_words(audited: Audited, margin: float) -> str | None:
-    """The planner's sentence, or the line that says why there is none; None where no row has a legibility."""
-    if "legibility" not in audited.frame or audited.frame["legibility"].isna().all():
+    """The planner's sentence, or the line that says why there is none; None where no row has a legibility.
+
+    None of pages that are written down as a whole, too: their texts are of every size.
+    """
+    if "legibility" not in audited.frame or audited.frame["legibility"].isna().all() or "words_found" in audited.frame:
         return None
     try:
         return plan_of(audited, margin).words

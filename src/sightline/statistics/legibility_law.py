@@ -1,17 +1,18 @@
-"""How many pixels of character height a model needs: one curve for a model and its pages, and what follows from it.
+"""How many pixels of character height a model needs: a curve for a model and its pages, and what follows from it.
 
     P(right | h) = top / (1 + (half / h)^slope)
 
 with h in pixels of character height that reach the model (the rows' ``legibility``), ``top`` what it answers right
 however large the text is, and ``half`` the height at which half of that is left. Where nothing is legible, P is 0. The
-curve is fitted to single answers over all arms of a run, so that a budget nobody ran can be planned; how far to trust
-it is said by leaving out one budget after the other.
+curve is fitted to single answers over arms of a run, so that a budget nobody ran can be planned; how far to trust it is
+said by leaving out one arm after the other. Pixels that are lost by pruning and pixels that are lost by showing the
+page smaller do not weigh the same: each way has a curve of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,14 +103,20 @@ class HeldOut:
         return self.expected - self.found
 
 
-def leave_one_out(names: Sequence[str], pixels: ArrayLike, right: ArrayLike) -> list[HeldOut]:
-    """For each name (an arm, a budget) what the curve of all others expects of its answers, and what was found."""
+def leave_one_out(
+    names: Sequence[str], pixels: ArrayLike, right: ArrayLike, always: Collection[str] = ()
+) -> list[HeldOut]:
+    """For each name (an arm, a budget) what the curve of all others expects of its answers, and what was found.
+
+    ``always`` are names that every plan has, such as Full: they are never left out, and are not enough for a fit.
+    """
     groups, height, answers = np.asarray(names), np.asarray(pixels, dtype=float), np.asarray(right, dtype=float)
     known: BoolArray = np.isfinite(height) & np.isfinite(answers)
+    base = np.isin(groups, list(always))
     held = []
-    for name in dict.fromkeys(names):
+    for name in (each for each in dict.fromkeys(names) if each not in always):
         own = (groups == name) & known
-        if own.any() and (known & ~own).any():
+        if own.any() and (known & ~own & ~base).any():
             law = fit_law(height[known & ~own], answers[known & ~own])
             expected = float(law.expected(height[own]).mean())
             held.append(HeldOut(str(name), expected, float(answers[own].mean()), int(own.sum())))

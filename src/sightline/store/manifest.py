@@ -131,10 +131,11 @@ VERSIONS = ("torch", "transformers")
 SEVERAL_MACHINES = ("batch_tokens", "device", "instructions", *VERSIONS)
 """Where parts of a run that share no disk may differ; their rows then name the mixture."""
 FIXED_ONCE_SAID = (
-    "attention", "checkpoint_files", "checkpoint_subfolders", "clip_files", "threads", *SEVERAL_MACHINES,
+    "attention", "checkpoint_files", "checkpoint_subfolders", "clip_files", "engine_digest", "threads",
+    *SEVERAL_MACHINES,
 )  # fmt: skip
 """Likewise, but not every command says it, as one without CLIP or on a GPU does not: that agrees with anything."""
-ACCEPTABLE = ("batch_images", *(field for field in FIXED_ONCE_SAID if field != "clip_files"))
+ACCEPTABLE = ("batch_images", *(field for field in FIXED_ONCE_SAID if field not in ("clip_files", "engine_digest")))
 """What a command may change where it says so: all values then stay in the manifest, and rows say which was theirs."""
 ONLY_NAMED = ("sightline", "python")
 """Versions that may change without a word; the manifest keeps all of them too."""

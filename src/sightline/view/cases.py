@@ -60,6 +60,7 @@ class CaseReader:
         asked = self.probes.record(probe, own)
         for record in records:
             if hits := record.pop(HITS, None):
+                record["texts"] = len(hits)
                 record["lost"] = _lost((asked.get("extra") or {}).get("page") or (), hits)
         panels = [
             self._panel(rows, int(place), record)

@@ -11,18 +11,18 @@ from sightline.answering.scorers.spoken import Utterance
 from sightline.answering.scorers.transcription import Transcription, hits_by_text, word_errors
 from sightline.core.probe import Probe
 
-TEXTS = [["ACME Store", 0.1, 0.1, 0.4, 0.12], ["Total", 0.1, 0.5, 0.2, 0.52], ["8.87", 0.7, 0.5, 0.8, 0.52]]
+TEXTS = [["ACME Store", 0.1, 0.1, 0.4, 0.12], ["Total:", 0.1, 0.5, 0.2, 0.52], ["$8.87", 0.7, 0.5, 0.8, 0.52]]
 
 
 def judged(written: str) -> dict[str, Any]:
     scorer = Transcription()
-    scorer._tokenizer = lambda text: SimpleNamespace(input_ids=text.split())
+    scorer.tokenizer = lambda text: SimpleNamespace(input_ids=text.split())
     probe = Probe("p", "p.png", "p", "Transcribe.", "open", "", "", (), answers=("",), extra={"page": TEXTS})
     return scorer.judge(probe, Utterance(written, 4, 0.1), "full")
 
 
 def test_a_page_written_as_it_is_has_no_errors() -> None:
-    row = judged("ACME Store\ntotal  8.87")
+    row = judged("ACME Store\ntotal:  $8.87")
     assert (row["character_errors"], row["word_errors"], row["words_found"]) == (0.0, 0.0, 1.0)
     assert row["correct"]
     assert row["score"] == 1.0

@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from sightline.answering.scorers import SCORERS
+from sightline.auditing.audit import ask_questions
 from sightline.boxes.detection import TextsRead
-from sightline.core.probe import Probe
+from sightline.cli import app
+from sightline.core.probe import ORIGINAL, TWIN, Probe
 from sightline.documents import reading
 from sightline.documents.build import DocumentProbes, build_document_probes, read_dropped
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, read_regions, write_probes
 from sightline.probes.images import image_digest
+from sightline.probes.probe_file import ProbeSet
 from sightline.probes.typed_rows import SignedDecision, write_decisions
 from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, found
 
@@ -158,6 +163,23 @@ def test_pages_are_a_regions_file_and_probes_a_probe_file(documents: Path, tmp_p
     assert (dropped["reading"], dropped["reason"], dropped["confidence"]) == ("Smear", "unsure", 0.75)
     write_probes(tmp_path / "probes.jsonl", built.probes, construction=built.construction)
     assert read_probes(tmp_path / "probes.jsonl").probes == built.probes
+
+
+def test_the_command_writes_a_file_for_each_kind_of_question(documents: Path, tmp_path: Path) -> None:
+    arguments = ["probes", "build", str(documents), "--ocr", "rapidocr", "--out", str(tmp_path / "out/asked.jsonl")]
+    for _ in range(2):  # twins that are there are nobody's documents
+        assert "4 pages of 4 files" in CliRunner().invoke(app, arguments, catch_exceptions=False).output
+        arguments[2] = str(tmp_path / "out/pages")
+    asked, pairs, transcripts = (
+        read_probes(tmp_path / f"out/{name}.jsonl").probes for name in ("asked", "pairs", "transcripts")
+    )
+    assert {(probe.is_open, probe.view) for probe in asked} == {(True, ORIGINAL), (True, TWIN)}
+    assert {probe.label for probe in pairs} == {"yes", "no"}
+    assert [probe.image_id for probe in transcripts] == ["invoice.png", "prose.png"]
+    assert all((tmp_path / "out/pages" / probe.image).is_file() for probe in asked + pairs + transcripts)
+    mixed = ProbeSet(asked + pairs)
+    with pytest.raises(SightlineError, match=r"\d+ of \d+ probes are open questions, .*a file of its own"):
+        ask_questions(SCORERS.get("open")(), mixed)
 
 
 def test_questions_of_somebody_get_evidence_kind_and_decoy(documents: Path, tmp_path: Path) -> None:

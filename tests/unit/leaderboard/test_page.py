@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -17,13 +18,14 @@ from sightline.errors import SightlineError
 from sightline.leaderboard.contest import Contest, MeasuredModel, demo_contest, readers
 from sightline.leaderboard.page import (
     budget_table,
+    fields_table,
     headlines,
     markdown,
     overview_table,
     refused_table,
     write_leaderboard,
 )
-from sightline.leaderboard.standings import Record, digest_of, read_record, record_of, record_text
+from sightline.leaderboard.standings import RISKS, Record, digest_of, read_record, record_of, record_text
 from sightline.probes import read_probes
 from tests.conftest import REPOSITORY
 
@@ -119,6 +121,23 @@ def test_open_questions_are_told_in_their_own_words_and_nothing_twice() -> None:
     assert titles[2] == "Score"
     assert "ECR" in titles
     assert "Accuracy" not in titles, "a score of 0 or 1 is right or not: the same numbers"
+
+
+def test_risk_by_field_is_a_table_of_its_own_that_says_what_its_columns_mean(record: Record, tmp_path: Path) -> None:
+    assert fields_table(record, record["models"][0], "0.3") is None, "yes and no are about no field"
+    about = {**copy.deepcopy(record), "metrics": [*record["metrics"], *RISKS]}
+    for model in about["models"]:
+        for line in [model["full"], *(line for lines in model["standings"].values() for line in lines)]:
+            for place, name in enumerate(RISKS):
+                line |= {name: place / 10, f"{name}_low": 0.0, f"{name}_high": 0.875}
+    write_leaderboard(about, tmp_path)
+    whole, risk = (pd.read_csv(tmp_path / f"tables/qwen_0-3{name}.csv") for name in ("", "_fields"))
+    assert risk[list(RISKS)].drop_duplicates().to_numpy().tolist() == [[0.0, 0.1, 0.2, 0.3, 0.4]]
+    assert not set(RISKS) & set(whole)
+    page = (tmp_path / "leaderboard.html").read_text(encoding="utf-8")
+    assert "Risk by field, qwen at 0.3" in page
+    assert "Swapped is another text of the page" in page
+    assert page.count("0.000–0.875") == 2 * 2 * 6 * len(RISKS) + 2 * 2 * len(RISKS), "an interval in every cell"
 
 
 def test_the_headline_says_how_many_beat_chance() -> None:

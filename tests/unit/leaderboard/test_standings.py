@@ -9,7 +9,7 @@ import pytest
 
 from sightline.errors import SightlineError
 from sightline.leaderboard.contest import Entry
-from sightline.leaderboard.standings import Standings, metrics_shown, overview, ranking_metric, standings
+from sightline.leaderboard.standings import RISKS, Standings, metrics_shown, overview, ranking_metric, standings
 from sightline.statistics.metrics import METRICS
 
 IMAGES = 40
@@ -121,11 +121,9 @@ def test_a_metric_without_a_better_side_ranks_nobody() -> None:
         ranking_metric("keep", in_words=False)
 
 
-@pytest.mark.parametrize(
-    ("swapped", "more"), [([True, False], ["swapped", "digit_error", "confidently_wrong"]), ([None, None], [])]
-)
-def test_risk_by_field_stands_beside_the_rank_where_answers_are_about_fields(
-    swapped: list[bool | None], more: list[str]
+@pytest.mark.parametrize(("swapped", "more"), [([True, False], RISKS), ([None, None], ())])
+def test_risk_by_field_is_told_where_answers_are_about_fields(
+    swapped: list[bool | None], more: tuple[str, ...]
 ) -> None:
     usual = [metric.name for metric in metrics_shown(pd.DataFrame({"score": [1.0, 0.0]}), in_words=True)]
     frame = pd.DataFrame({"score": [1.0, 0.0], "swapped": swapped})

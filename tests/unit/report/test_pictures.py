@@ -155,6 +155,22 @@ def test_frames_stand_around_the_evidence_and_cover_none_of_it(source: Source) -
             assert top + height >= y2 + least
 
 
+def test_of_a_page_written_down_the_missing_texts_alone_are_outlined_and_nothing_is_shown_twice(source: Source) -> None:
+    packed = pack_cases(source, choose_cases(source, 1))
+    texts = [[0.1, y, 0.9, y + 0.05] for y in np.arange(0.05, 0.95, 0.1).tolist()]
+    packed["cases"][0] |= {"regions": texts, "marks": [0] * len(texts), "beside": None}
+    for panel in packed["cases"][0]["panels"]:
+        panel |= {"lost": texts[:2], "texts": len(texts)}
+    hero = make_hero(packed)
+    frames = [rect for rect in ElementTree.fromstring(str(hero.panels[0].picture)).iter(f"{SVG}rect") if rect.get("x")]
+    outlines = [rect for rect in frames if rect.get("stroke-dasharray")]
+    assert {rect.get("stroke") for rect in outlines} == {packed["lost"].colour}
+    size = packed["images"][0]["h"]
+    assert [float(rect.get("y", "")) for rect in outlines] == pytest.approx([text[1] * size for text in texts[:2]])
+    assert (hero.undimmed, hero.panels[0].inset, hero.headline) == ("", "", "A page written down.")
+    assert "2 of the page's 9 texts are not in it: they are outlined." in hero.words
+
+
 def test_magnified_evidence_is_as_sharp_as_the_run_kept_it(source: Source, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3", "random:0.3"))
     records = load_run(folder).images.to_pylist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from sightline.report.build import build_report
 from sightline.report.case_packing import lost_texts, pack_cases
 from sightline.report.sections import Context, Section, make_sections
 from sightline.report.summary import summarise
-from sightline.report.verdict import AuditVerdict, audit_verdict
+from sightline.report.verdict import AuditVerdict, Plan, audit_verdict, plan_of
 from sightline.rows.source import read_source
+from sightline.statistics.legibility_law import LegibilityLaw
 from tests.unit.report.fake_open_run import make_open_run
 
 ARMS = ("full", "target:0.5", "target:0.3", "random:0.5", "anti_evidence:0.5")
@@ -134,6 +136,35 @@ def test_a_swapped_answer_is_drawn_where_it_stands(tmp_path: Path) -> None:
     assert boxes["target:0.3"] == BOX
     assert boxes["full"] is None
     assert packed["swapped"] == SWAPPED_FOR
+
+
+LAWS = {"resize": LegibilityLaw(0.95, 12.0, 14.0, 0), "target": LegibilityLaw(0.95, 3.0, 5.0, 0)}
+SHARES = {"full": 1.0, "target:0.5": 0.5, "target:0.3": 0.3, "target:0.1": 0.1, "resize:0.5": 0.5**0.5,
+          "resize:0.3": 0.3**0.5}  # fmt: skip
+"""Arm -> what is left of the height of its text."""
+
+
+def seen_by_height(row: dict[str, Any]) -> None:
+    drawn = Random(row["probe_id"])
+    height = drawn.uniform(12, 40) * SHARES[row["arm"]]
+    law = LAWS.get(row["arm"].partition(":")[0], LAWS["target"])
+    right = Random(f"{row['probe_id']} {row['arm']}").random() < float(law.expected(height))
+    row |= {**(RIGHT if right else SWAPPED), "legibility": height}
+
+
+def test_pruning_and_shrinking_have_a_law_each_tried_on_arms_of_their_own_kind(tmp_path: Path) -> None:
+    def planned(name: str, *arms: str) -> Plan:
+        run = make_open_run(tmp_path / name, images=150, arms=arms, edit_row=seen_by_height)
+        return plan_of(read_source([run]).runs[0], 0.02)
+
+    plan = planned("all", *SHARES)
+    assert [each.name for each in plan.held] == ["resize:0.5", "resize:0.3", "target:0.5", "target:0.3", "target:0.1"]
+    assert max(abs(each.error) for each in plan.held) < 0.08
+    assert plan.law.half == pytest.approx(LAWS["resize"].half, rel=0.1)
+    assert "law could not be tried" not in plan.words
+    alone = planned("one", *(arm for arm in SHARES if arm != "resize:0.3"))
+    assert not any(each.name.startswith("resize") for each in alone.held)
+    assert "budgets of resize its law could not be tried" in alone.words
 
 
 def test_texts_that_a_transcription_lacks_are_drawn_as_lost() -> None:

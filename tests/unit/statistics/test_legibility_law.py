@@ -55,6 +55,10 @@ def test_budgets_that_were_left_out_are_expected_as_they_are_found() -> None:
     held = leave_one_out(names, pixels, drawn(pixels, 4))
     assert [each.name for each in held] == ["resize:1.0", "resize:0.5", "resize:0.3", "resize:0.1"]
     assert max(abs(each.error) for each in held) < 0.06
+    kept = leave_one_out(names, pixels, drawn(pixels, 4), always=["resize:1.0"])
+    assert kept == held[1:]
+    two = [name for name in names if name in ("resize:1.0", "resize:0.5")]
+    assert leave_one_out(two, pixels[: len(two)], drawn(pixels[: len(two)], 4), always=["resize:1.0"]) == []
 
 
 @pytest.mark.parametrize(("heights", "about"), [(np.full(10, 9.0), "too few"), (np.full(50, 9.0), "as legible")])

@@ -42,6 +42,8 @@ class Scorer(ABC):
     """Metrics that its columns allow, by name, besides those of coverage; its own ones are registered in its file."""
     open_questions: ClassVar[bool] = False
     """Whether it takes questions with accepted answers; else those that are answered yes or no."""
+    in_words: ClassVar[bool] = False
+    """Whether questions are put as the protocol asks for an answer in free text: see ``Prompting.render``."""
 
     def check(self, probe: Probe) -> None:
         """Refuses a probe that this scorer cannot judge."""

@@ -38,9 +38,10 @@ class Utterance(NamedTuple):
     """What a model said about one prefix."""
 
     text: str
-    tokens: int
-    loss: float
-    cut_off: bool = False
+    tokens: int | None
+    loss: float | None
+    """None where an engine does not tell."""
+    cut_off: bool | None = False
 
 
 class SpokenScorer(Scorer):
@@ -55,11 +56,11 @@ class SpokenScorer(Scorer):
 
         if self._decoder is None or self._decoder.language is not backbone.language:
             self._decoder = decoder_of(backbone.language, self.max_new_tokens, backbone.stop_ids)
-        return Heard(self._decoder.launch(prefixes, cutter), backbone, self.max_new_tokens)
+        return PendingUtterances(self._decoder.launch(prefixes, cutter), backbone, self.max_new_tokens)
 
 
 @dataclass(frozen=True)
-class Heard:
+class PendingUtterances:
     """Utterances that the device may still be working on."""
 
     said: Said
@@ -149,6 +150,7 @@ class OpenAnswer(SpokenScorer):
         *FIELD_COLUMNS,
     )
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    in_words: ClassVar[bool] = True
 
     def prompt(self, backbone: Backbone, probe: Probe) -> Prompt:
         return backbone.prompt(probe.question, probe.target_text or probe.question, in_words=True)

@@ -26,6 +26,11 @@ READ = 0.9
 """The share of a page's characters from which on it counts as read."""
 
 
+def words_of(text: str) -> list[str]:
+    """Words as they are compared, each by itself: a page's texts and one long answer are split at the same places."""
+    return [plain(word) for word in text.split()]
+
+
 def word_errors(reference: Sequence[str], written: Sequence[str]) -> float:
     """Word error rate: edit distance over words / words of the reference; every distinct word is one character."""
     letters = {word: chr(0xF0000 + index) for index, word in enumerate(dict.fromkeys([*reference, *written]))}
@@ -35,7 +40,7 @@ def word_errors(reference: Sequence[str], written: Sequence[str]) -> float:
 
 def hits_by_text(texts: Sequence[str], written: Sequence[str]) -> list[float]:
     """Of each text the share of its words that the model wrote in this order, by the longest common blocks."""
-    words = [plain(text).split() for text in texts]
+    words = [words_of(text) for text in texts]
     flat = [word for text in words for word in text]
     found = [False] * len(flat)
     for block in difflib.SequenceMatcher(None, flat, list(written), autojunk=False).get_matching_blocks():
@@ -68,22 +73,23 @@ class Transcription(SpokenScorer):
 
     def __init__(self, max_new_tokens: int = 1024) -> None:
         super().__init__(max_new_tokens)
-        self._tokenizer: Any = None
+        self.tokenizer: Any = None
+        """Of the model; None where an engine has none on this machine."""
 
     def prompt(self, backbone: Backbone, probe: Probe) -> Prompt:
         return backbone.prompt(probe.question, probe.target_text or probe.question)
 
     def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Reading:
-        self._tokenizer = backbone.tokenizer
+        self.tokenizer = backbone.tokenizer
         return super().launch(backbone, prefixes, cutter)
 
     def judge(self, probe: Probe, result: Utterance, arm: str) -> dict[str, Any]:
         page = page_texts(probe.extra.get("page"))
         texts = [each.text for each in page] if page else list(probe.answers[:1])
-        reference, written = " ".join(plain(text) for text in texts), plain(result.text)
-        hits = hits_by_text(texts, written.split())
-        lengths = [len(plain(text).split()) for text in texts]
-        errors = edit_distance(reference, written) / max(1, len(reference))
+        lengths = [len(text.split()) for text in texts]
+        reference, written = [word for text in texts for word in words_of(text)], words_of(result.text)
+        hits = hits_by_text(texts, written)
+        errors = edit_distance(" ".join(reference), " ".join(written)) / max(1, len(" ".join(reference)))
         return {
             "predicted": result.text,
             "correct": 1.0 - errors >= READ,
@@ -94,8 +100,8 @@ class Transcription(SpokenScorer):
             "answer_loss": result.loss,
             "score": max(0.0, 1.0 - errors),
             "character_errors": errors,
-            "word_errors": word_errors(reference.split(), written.split()),
+            "word_errors": word_errors(reference, written),
             "words_found": sum(h * n for h, n in zip(hits, lengths, strict=True)) / max(1, sum(lengths)),
             "text_hits": hits,
-            "text_tokens": len(self._tokenizer(" ".join(texts)).input_ids),
+            "text_tokens": None if self.tokenizer is None else len(self.tokenizer(" ".join(texts)).input_ids),
         }

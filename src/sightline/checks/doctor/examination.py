@@ -256,8 +256,10 @@ def print_examination(found: Examination, console: SafeConsole) -> None:
     for check in found:
         checks.add_row(Text(check.mark, style=STYLES[check.mark]), Text(check.words))
     console.print(checks)
-    if found.facts:
+    if "stages" in found.facts:
         print_facts(found, console)
+    elif found.facts:
+        console.print("".join(f"\n{name}: {value}" for name, value in found.facts.items() if value) + "\n")
     console.print(found.verdict)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from sightline.core.table import Table
 from sightline.report.columns import arm_facts, build_table, column_of, in_panels, in_report, share, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
-from sightline.report.verdict import KINDS, kind_words
+from sightline.report.verdict import KINDS, LEAST_OF_KIND, kind_words
 from sightline.rows.source import Audited, Source
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
@@ -38,7 +38,7 @@ class FieldRisk(SectionMaker):
     title = "Field risk"
     order = 14
     folded = False
-    lead = "What is read off a page instead of the value that was asked for, by kind of field."
+    lead = "What is read off a page instead of what stands there: by kind of field, and of whole pages written down."
     needs = (some_run(has_fields), some_run(has_transcripts))
 
     def fill(self, section: Section, context: Context) -> None:
@@ -86,9 +86,14 @@ def _risks(audited: Audited, kind: str, context: Context) -> pd.DataFrame:
 
 
 def risk_words(frame: pd.DataFrame, source: Source) -> str:
-    """Of each risk the kind and box-free method that has most of it, with the bound that a rule would be held to."""
+    """Of each risk the kind and box-free method that has most of it, with the bound that a rule would be held to.
+
+    One date of one is all dates: kinds of few questions are in the table alone.
+    """
     pruned = frame[frame["regime"].isin(["box-free method", "detector-assisted"])]
-    of_kinds = pruned[pruned["kind"] != EVERY] if (pruned["kind"] != EVERY).any() else pruned
+    several = (pruned["kind"] != EVERY) & (pruned["n_probes"] >= LEAST_OF_KIND)
+    together = pruned[pruned["kind"] == EVERY]
+    of_kinds = pruned[several] if several.any() else pruned if together.empty else together
     said = []
     for risk, verb in READ_OUT.items():
         known = of_kinds[of_kinds[risk].map(math.isfinite) & (of_kinds["n_probes"] > 0)]

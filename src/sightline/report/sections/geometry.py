@@ -306,7 +306,9 @@ def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | 
 def legibility_law_table(source: Source, margin: float) -> Table | None:
     """What the law of legibility says of these pages, and how far it is off on arms it was not fitted to."""
     plans = {
-        audited.name: plan_of(audited, margin) for audited in source.runs if audited.frame["legibility"].notna().any()
+        audited.name: plan_of(audited, margin)
+        for audited in source.runs
+        if audited.frame["legibility"].notna().any() and "words_found" not in audited.frame
     }
     lines = [line | {"run": name} for name, plan in plans.items() for line in plan_lines(plan)]
     if not lines:

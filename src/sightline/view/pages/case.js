@@ -119,7 +119,7 @@ function legend(found) {
   const pale = Object.values(found.images).some(({ veil }) => veil !== "#000000");
   return el("ul", { class: `key${pale ? " pale" : ""}`, "aria-label": "How to read the pictures" },
     [["kept", "kept cell"], ["merged", "merged into a kept token"], ["dropped", "dropped cell"], ["beyond", "unseen: outside every cell"]].map(([name, words]) => el("li", null, el("i", { class: `swatch ${name}` }), words)),
-    [...marks.values()].map(mark),
+    found.panels.some((row) => !row.lost) ? [...marks.values()].map(mark) : null,
     found.boxes.length ? el("li", null, el("i", { class: "swatch selector" }), "box that selectors see") : null,
     found.panels.some((row) => row.swapped_box?.length) ? el("li", null, el("i", { class: "swatch elsewhere" }), "answered from here, the wrong place") : null,
     found.panels.some((row) => row.lost?.length) ? el("li", null, el("i", { class: "swatch elsewhere" }), "text that the transcription lost") : null);
@@ -155,7 +155,7 @@ function panel(found, row, run, runName) {
   picture.boxes = found.boxes;
   picture.veil = image.veil;
   picture.swapped = row.swapped_box?.length === 4 ? { box: row.swapped_box, text: row.swapped_text } : null;
-  picture.lost = row.lost ?? [];
+  picture.lost = row.lost ?? null;
   loadPixels(picture, { run, key: row.image_key, view: found.view, source: image.source }, image);
   attachZoom(canvas, current.zoom, (event) => picture.at(event));
   canvas.addEventListener("pointermove", (event) => hover(picture, event));
@@ -174,7 +174,7 @@ function verdict(row) {
   const measure = row.score !== undefined && row.score !== null ? ` · score ${number(row.score, 2)}` : row.margin !== undefined && row.margin !== null ? ` · margin ${number(row.margin, 2)}` : "";
   return [el("span", { class: `${row.correct ? "right" : "wrong"} said-words` }, `${row.predicted || "nothing"} ${row.correct ? "✓" : "✗"}`),
     row.outcome && row.outcome !== "right" ? `${row.outcome.replace("_", " ")}${row.swapped_text ? ` with “${row.swapped_text}”` : ""} · ` : "",
-    row.lost ? `${plural(row.lost.length, "text")} lost · ` : "",
+    row.lost ? `${row.lost.length} of ${plural(row.texts, "text")} lost · ` : "",
     `coverage ${number(row.ecr, 2)}${measure} · keeps ${whole(row.k_tokens)} of ${whole(row.n_tokens)}`];
 }
 

@@ -18,7 +18,7 @@ export class Picture {
     this.regions = [];
     this.boxes = [];
     this.swapped = null;
-    this.lost = [];
+    this.lost = null;
     this.marked = -1;
   }
 
@@ -44,14 +44,15 @@ export class Picture {
     const line = Math.max(1.5, 2 * sharp);
     if (this.shown.boxes) for (const box of this.boxes) outline(paint, place(box), SELECTOR, line, [6 * sharp, 4 * sharp]);
     if (this.shown.regions) {
-      for (const { box, colour, letter } of this.regions) {
+      // Of a page that was written down every text is evidence: only those that are missing are news.
+      for (const { box, colour, letter } of this.lost ? [] : this.regions) {
         const spot = place(box);
         outline(paint, spot, colour, line);
         if (letter) tagged(paint, spot, letter, colour, 13 * sharp);
       }
     }
     if (this.shown.regions) {
-      for (const box of this.lost) outline(paint, place(box), ELSEWHERE, line, [4 * sharp, 3 * sharp]);
+      for (const box of this.lost ?? []) outline(paint, place(box), ELSEWHERE, line, [4 * sharp, 3 * sharp]);
       if (this.swapped) {
         const spot = place(this.swapped.box);
         outline(paint, spot, ELSEWHERE, line, [6 * sharp, 4 * sharp]);

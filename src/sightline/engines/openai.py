@@ -1,0 +1,289 @@
+"""Endpoints that speak OpenAI's chat completions: vLLM, SGLang, llama.cpp, ``transformers serve``, hosted models.
+
+A place is ``URL#NAME``. What a server does not tell is found out once, with the first answer, and stays null.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from threading import BoundedSemaphore
+from typing import Any, ClassVar, NamedTuple
+
+from PIL import Image
+
+from sightline.engines.base import ENGINES, JPEG, Engine, Heard, Question
+from sightline.engines.wire import KEYS, Returned, Wire, message_of
+from sightline.errors import SightlineError
+
+PARALLEL = "SIGHTLINE_PARALLEL_REQUESTS"
+
+
+@ENGINES.register("openai")
+class Endpoint(Engine):
+    """One model of a server. Images travel as PNG, so that no pixel changes on the way; decoding is greedy."""
+
+    name = "openai"
+    switches: ClassVar[Mapping[str, str]] = {
+        "detail": "low, high or auto: how closely the server is asked to look, where it offers that.",
+        "max_side": "The image is shown with its longer side at most so many pixels.",
+        "extra.NAME": "A further field of the request, JSON or a word: extra.seed=1; extra.NAME.FIELD=1 one within it.",
+    }
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        url, _, self._name = place.partition("#")
+        self.wire = Wire(url)
+        self.parallel = parallel_requests()
+        self._places = BoundedSemaphore(self.parallel)
+        self._shape = Shape()
+        self._silent: dict[str, str] = {}
+        if not self._name:
+            raise SightlineError(f"openai:{self.wire.base} names no model; {self._offered()}")
+
+    @property
+    def model(self) -> str:
+        """Servers call a local checkpoint by its path: the folder's name is enough."""
+        return re.split(r"[\\/]", self._name)[-1] if re.match(r"[\\/~.]|\w:", self._name) else self._name
+
+    def facts(self) -> dict[str, Any]:
+        return {"host": self.wire.host, "served_model": self.model, "server": self._models.headers.get("server")}
+
+    def load(self) -> None:
+        """Asks once, so that a wrong name or key is known now, and what the server does not tell."""
+        _ = self._greeting
+
+    @cached_property
+    def _greeting(self) -> Heard:
+        return self.ask(Question("What is this?", longest=1, likely=True))
+
+    @cached_property
+    def _models(self) -> Returned:
+        # Whatever the status: some servers have no such list, or fail over it, and answer questions all the same.
+        reply = self.wire.send("GET", "/models", again=frozenset())
+        if reply.status in (401, 403):
+            raise self._refusal(reply)
+        return reply
+
+    def _offered(self) -> str:
+        body = self._models.body
+        listed = body.get("data") if isinstance(body, dict) else None
+        names = [str(each.get("id")) for each in listed or () if isinstance(each, dict)]
+        there = f"it has {', '.join(names)}" if names else "which it has, the server does not say"
+        return f"{there}; write openai:{self.wire.base}#NAME"
+
+    @property
+    def untold(self) -> Mapping[str, str]:
+        """Whoever wants to know makes the server speak once."""
+        self.load()
+        hidden = "an endpoint shows neither what it rescales nor which part of an image a token is made from"
+        weights = "an endpoint does not say what it runs on"
+        return {
+            **dict.fromkeys(("ecr", "kept_mask", "legibility"), hidden),
+            **dict.fromkeys(("weight_digest", "dtype", "device"), weights),
+            **self._silent,
+        }
+
+    def check(self, switches: Mapping[str, str]) -> None:
+        for name, value in switches.items():
+            kind, *path = name.split(".")
+            if kind == "extra":
+                if not path or not all(path) or path[0] in OWN_FIELDS:
+                    raise SightlineError(f"{name} cannot be set: it names no field, or one that a question has itself")
+                if any(other.startswith(f"{name}.") for other in switches):
+                    raise SightlineError(f"{name} is a value and holds fields: set one of the two")
+            elif name == "detail":
+                if value not in ("low", "high", "auto"):
+                    raise SightlineError(f"detail={value} is none of low, high, auto")
+            elif name in ("max_side", JPEG):
+                most = 100 if name == JPEG else 100_000
+                if not value.isdecimal() or not 1 <= int(value) <= most:
+                    raise SightlineError(f"{name}={value} is no whole number from 1 to {most}")
+            else:
+                super().check({name: value})
+
+    def ask(self, question: Question) -> Heard:
+        self.check(question.switches)
+        with self._places:
+            while True:
+                shape = self._shape
+                reply = self.wire.send("POST", "/chat/completions", self._request(question, shape))
+                if reply.status < 300:
+                    return self._heard(reply)
+                without = shape.without(reply)
+                if without is None:
+                    raise self._refusal(reply)
+                self._shape = without
+                if without.alternatives is None:
+                    self._silent["answer_loss"] = "the server refuses to tell log-probabilities"
+
+    def _request(self, question: Question, shape: Shape) -> dict[str, Any]:
+        content: Any = question.text
+        if question.image is not None:
+            shown = {"url": data_url(question.image, question.switches)}
+            if "detail" in question.switches:
+                shown["detail"] = question.switches["detail"]
+            content = [{"type": "image_url", "image_url": shown}, {"type": "text", "text": question.text}]
+        system = [] if question.system is None else [{"role": "system", "content": question.system}]
+        asked = extra_fields(question.switches)
+        asked |= {"model": self._name, "messages": [*system, {"role": "user", "content": content}]}
+        asked |= {"temperature": 0, shape.limit: question.longest}
+        if shape.alternatives is not None:
+            asked["logprobs"] = True
+            if question.likely:
+                asked["top_logprobs"] = shape.alternatives
+        return asked
+
+    def _heard(self, reply: Returned) -> Heard:
+        body = reply.body
+        choices = body.get("choices") if isinstance(body, dict) else None
+        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        message = choice.get("message")
+        if not isinstance(message, dict):
+            raise SightlineError(
+                f"{self.wire.host} gave no chat completion but {message_of(reply)}; is {self.wire.base} its URL?"
+            )
+        text, usage = spoken(message), body.get("usage")
+        told = tokens_told(choice)
+        prompt, generated = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+        finish = choice.get("finish_reason")
+        if told is None:
+            self._silent.setdefault("answer_loss", "the server tells no log-probabilities")
+        if prompt is None:
+            self._silent["sequence_pruned"] = "the server does not count the tokens of a prompt"
+        if told:
+            generated = len(told) - ends_with_stop(told, text)
+        return Heard(
+            text.strip(),
+            body,
+            prompt_tokens=prompt,
+            tokens=generated,
+            cut_off=finish == "length" if isinstance(finish, str) else None,
+            loss=-math.fsum(each["logprob"] for each in told) / len(told) if told else None,
+            first=likeliest(told[0]) if told else None,
+        )
+
+    def _refusal(self, reply: Returned) -> SightlineError:
+        line = f"{self.wire.host} refuses: {reply.status} {message_of(reply)}"
+        if reply.status in (401, 403):
+            return SightlineError(f"{line}; is {' or '.join(KEYS)} the key for it?")
+        if 300 <= reply.status < 400:
+            where = reply.headers.get("location", "elsewhere").partition("?")[0]
+            return SightlineError(f"{line}; it points to {where}, and no redirect is followed: name that URL instead")
+        return SightlineError(line)
+
+
+OWN_FIELDS = frozenset(
+    {"model", "messages", "temperature", "stream", "n", "logprobs", "top_logprobs"}
+    | {"max_tokens", "max_completion_tokens"}
+)
+
+
+class Shape(NamedTuple):
+    """What a server takes in a request."""
+
+    limit: str = "max_tokens"
+    alternatives: int | None = 20
+    """Most tokens to tell for one place; None: it refuses to tell any probability."""
+
+    def without(self, reply: Returned) -> Shape | None:
+        """What to ask next after a refusal; None where nothing can be left out."""
+        words = message_of(reply).lower()
+        if reply.status not in (400, 422):
+            return None
+        if self.limit == "max_tokens" and "max_completion_tokens" in words:
+            return self._replace(limit="max_completion_tokens")
+        if self.alternatives is not None and "logprob" in words:
+            return self._replace(alternatives=5 if self.alternatives > 5 else None)
+        return None
+
+
+def parallel_requests() -> int:
+    value = os.environ.get(PARALLEL, "4")
+    if not value.isdecimal() or not 1 <= int(value) <= 256:
+        raise SightlineError(f"{PARALLEL}={value} is no whole number from 1 to 256")
+    return int(value)
+
+
+def data_url(image: Image.Image, switches: Mapping[str, str]) -> str:
+    """PNG, pixel by pixel the image; JPEG only where the arm is about JPEG."""
+    longest = int(switches.get("max_side", 0)) or max(image.size)
+    if max(image.size) > longest:
+        width, height = (max(1, round(side * longest / max(image.size))) for side in image.size)
+        image = image.resize((width, height), Image.Resampling.BICUBIC)
+    buffer, kind = io.BytesIO(), "jpeg" if JPEG in switches else "png"
+    image.convert("RGB").save(buffer, format=kind, **({"quality": int(switches[JPEG])} if JPEG in switches else {}))
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+def extra_fields(switches: Mapping[str, str]) -> dict[str, Any]:
+    """``extra.NAME.FIELD=VALUE`` as JSON: values in an arm have no commas, so objects are set by field."""
+    fields: dict[str, Any] = {}
+    for name, value in switches.items():
+        kind, *path = name.split(".")
+        if kind == "extra":
+            inner = fields
+            for each in path[:-1]:
+                inner = inner.setdefault(each, {})
+            inner[path[-1]] = json_or_word(value)
+    return fields
+
+
+def json_or_word(value: str) -> Any:
+    try:
+        return json.loads(value, parse_constant=str)
+    except ValueError:
+        return value
+
+
+def spoken(message: Mapping[str, Any]) -> str:
+    """The text of an answer, or of a refusal to answer, which is one as well."""
+    content = message.get("content") or message.get("refusal") or ""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return str(content)
+
+
+def count(usage: Any, name: str) -> int | None:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and 0 <= value < 2**31 else None
+
+
+def tokens_told(choice: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+    """Generated tokens with their log-probabilities; None where a server gives none."""
+    logprobs = choice.get("logprobs")
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    if not isinstance(content, list):
+        return None
+    return content if all(map(likely, content)) else None
+
+
+def likely(token: Any) -> bool:
+    """Whether this is a token with its log-probability."""
+    value = token.get("logprob") if isinstance(token, dict) else None
+    return isinstance(value, int | float) and abs(value) < 1e9
+
+
+def ends_with_stop(told: list[Mapping[str, Any]], text: str) -> bool:
+    """Whether the last token is the stop token, which some servers tell: it is no part of the text."""
+    last = told[-1]
+    try:
+        letters = bytes(last.get("bytes") or ()) or str(last.get("token", "")).encode()
+        return not letters or not text.encode().endswith(letters)
+    except (TypeError, ValueError):
+        return False
+
+
+def likeliest(token: Mapping[str, Any]) -> dict[str, float] | None:
+    """Log-probabilities of what might have stood there, by text; of equal texts the likelier."""
+    told, found = token.get("top_logprobs"), dict[str, float]()
+    for each in filter(likely, told if isinstance(told, list) else ()):
+        text = str(each.get("token"))
+        found[text] = max(float(each["logprob"]), found.get(text, -math.inf))
+    return found or None

@@ -1,0 +1,245 @@
+"""The real engine over a tiny exported model, and a traced copy of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.engines import Question, engine_of
+from sightline.engines.openvino import THRESHOLD, OpenVINO
+from sightline.engines.openvino_trace import RECORD, TRACED, Speech, Traced, speech_of, trace
+from sightline.errors import SightlineError
+
+TINY = Path(__file__).parents[2] / "data" / "openvino_tiny"
+TEXT, SYSTEM = "What is the total?", "Answer briefly."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("export") / "tiny"
+    shutil.copytree(TINY, copy)
+    trace(copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> OpenVINO:
+    engine = engine_of(f"openvino:{folder}")
+    assert isinstance(engine, OpenVINO)
+    assert engine.traces
+    engine.load()
+    return engine
+
+
+def noise(width: int, height: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 255, (height, width, 3), np.uint8))
+
+
+def question(image: Image.Image | None = None, *, longest: int = 4, **switches: Any) -> Question:
+    return Question(TEXT, image, SYSTEM, switches, longest)
+
+
+@pytest.mark.parametrize(
+    ("size", "grid"),
+    [
+        ((256, 192), (6, 8)),
+        ((80, 112), (4, 3)),  # both sides end in a half: transformers would make 4 x 2 of it
+        ((20, 30), (3, 2)),  # fewer pixels than the fewest
+        ((1000, 700), (13, 19)),  # more than the most
+    ],
+)
+def test_the_grid_is_what_the_engine_counts(engine: OpenVINO, size: tuple[int, int], grid: tuple[int, int]) -> None:
+    heard = engine.ask(question(noise(*size), longest=1))
+    found = engine.grid(size)
+    text = engine.text_tokens(question())
+    assert found is not None
+    assert text is not None
+    assert (found.rows, found.columns, found.token_pixels) == (*grid, 1024)
+    assert heard.prompt_tokens == text + engine.markers + grid[0] * grid[1]
+    assert heard.cells == tuple(range(grid[0] * grid[1]))
+
+
+@pytest.mark.parametrize(
+    ("switches", "kept"),
+    [
+        ({}, 48),
+        ({"pruning_ratio": "0"}, 48),
+        ({"pruning_ratio": "30"}, 34),
+        ({"pruning_ratio": "50"}, 24),
+        ({"pruning_ratio": "70", "relevance_weight": "1"}, 14),
+        ({"pruning_ratio": "70", "variant": "paper"}, 14),
+        ({"pruning_ratio": "100"}, 48),  # the engine takes it as 0 and says nothing
+    ],
+)
+def test_what_is_kept_is_counted_and_traced(engine: OpenVINO, switches: dict[str, Any], kept: int) -> None:
+    image = noise(256, 192)
+    heard = engine.ask(question(image, **switches))
+    text = engine.text_tokens(question())
+    assert text is not None
+    assert heard.cells is not None
+    assert heard.prompt_tokens == text + 2 + kept
+    assert len(heard.cells) == kept
+    assert list(heard.cells) == sorted(heard.cells)
+    assert set(heard.cells) <= set(range(48))
+    assert json.loads(json.dumps(heard.raw)) == heard.raw
+    assert replace(engine.ask(question(image, **switches)), ms=heard.ms) == heard
+    asked = engine.requested_keep(switches)
+    assert asked == (
+        None if "pruning_ratio" not in switches else pytest.approx(1 - int(switches["pruning_ratio"]) / 100)
+    )
+
+
+def test_a_variant_is_another_selection_and_leaves_the_environment_alone(
+    engine: OpenVINO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(THRESHOLD, "1")
+    asked = [question(noise(256, 192), pruning_ratio="50", variant=variant) for variant in ("paper", "split", "paper")]
+    paper, split, again = (engine.ask(each).cells for each in asked)
+    assert paper is not None
+    assert split is not None
+    assert paper == again != split
+    assert sum(cell < 24 for cell in split) == 12  # as many of either half
+    assert os.environ[THRESHOLD] == "1"
+    assert engine.ask(question(noise(256, 192), pruning_ratio="50")).cells == split
+
+
+def test_an_answer_says_what_was_generated(engine: OpenVINO) -> None:
+    short = engine.ask(Question(TEXT, noise(64, 64), SYSTEM, longest=1, likely=True))
+    long = engine.ask(Question(TEXT, noise(64, 64), SYSTEM, longest=5, likely=True))
+    assert (short.tokens, short.cut_off, long.tokens, long.cut_off) == (1, True, 5, True)
+    assert short.first == long.first == {short.text: -short.loss if short.loss is not None else None}
+    assert long.text.startswith(short.text)
+    assert engine.ask(question(None)).cells is None
+    assert engine.ask(question(None)).prompt_tokens == engine.text_tokens(question())
+
+
+def test_the_prompt_is_the_one_of_the_chat_template(engine: OpenVINO) -> None:
+    content = [{"type": "image"}, {"type": "text", "text": TEXT}]
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
+    own = engine.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert engine.prompt(question(noise(64, 64))) == own.replace(
+        "<|vision_start|><|image_pad|><|vision_end|>", "<ov_genai_image_0>"
+    )
+
+
+def test_facts_are_known_before_loading(folder: Path) -> None:
+    facts = OpenVINO(str(folder)).facts()
+    assert facts["model_type"] == "qwen3_vl"
+    assert facts["weight_digest"].startswith("sha256:")
+    assert facts["dtype"] == "f16"
+    assert facts["device"] == "CPU"
+    assert facts["versions"]["openvino-genai"]
+    assert str(folder) not in json.dumps(facts)
+    assert OpenVINO(f"{folder}#GPU.1").facts()["device"] == "GPU.1"
+    assert OpenVINO(str(folder)).model == "openvino:tiny"
+
+
+@pytest.mark.parametrize(
+    ("switches", "line"),
+    [
+        ({"pruning_ratio": "101"}, "whole number of percent"),
+        ({"pruning_ratio": "-1"}, "whole number of percent"),
+        ({"pruning_ratio": "0.3"}, "whole number of percent"),
+        ({"relevance_weight": "1.5"}, "from 0 to 1"),
+        ({"relevance_weight": "much"}, "from 0 to 1"),
+        ({"variant": "fast"}, "split or paper"),
+        ({"kv_cache_precision": "u2"}, "f32 or bf16 or f16 or u8 or u4"),
+        ({"keep": "0.3"}, "has no switch 'keep'"),
+    ],
+)
+def test_switches_that_it_does_not_take(engine: OpenVINO, switches: dict[str, str], line: str) -> None:
+    with pytest.raises(SightlineError, match=line):
+        engine.check(switches)
+
+
+def test_what_the_engine_refuses_is_one_line(engine: OpenVINO) -> None:
+    with pytest.raises(SightlineError, match=r"did not answer: .*zero tokens") as refused:
+        engine.ask(question(noise(64, 64), pruning_ratio="99"))
+    assert "\n" not in str(refused.value)
+
+
+def test_folders_that_are_no_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SightlineError, match=r"no exported model.*engines export"):
+        OpenVINO(str(tmp_path))
+    with pytest.raises(SightlineError, match=r"cannot load .*#GPU.9"):
+        OpenVINO(f"{TINY}#GPU.9").load()
+    untraced = OpenVINO(str(TINY))
+    assert not untraced.traces
+    assert "engines trace" in untraced.untold["kept_mask"]
+    monkeypatch.setitem(__import__("sys").modules, "openvino_genai", None)
+    with pytest.raises(SightlineError, match=r"pip install 'sightline\[openvino\]'"):
+        untraced.load()
+
+
+def test_a_copy_of_another_export_is_refused(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / TRACED
+    shutil.copytree(folder / TRACED, copy)
+    with pytest.raises(SightlineError, match="another export"):
+        speech_of(copy, "sha256:0")
+    (copy / RECORD).write_text("[]")
+    with pytest.raises(SightlineError, match="no traced copy"):
+        speech_of(copy, "sha256:0")
+
+
+@pytest.mark.parametrize(("vocabulary", "positions", "digits"), [(480, 8192, 2), (151936, 262144, 2), (12, 8192, 5)])
+def test_positions_larger_than_the_vocabulary_are_spoken_in_digits(
+    vocabulary: int, positions: int, digits: int
+) -> None:
+    speech = Speech.fitting(vocabulary, [2, 5], positions)
+    base, numbers = len(speech.letters), [0, 1, 2 * positions, 7]
+    assert speech.digits == digits
+    assert not {2, 5} & set(speech.letters)
+    said = [speech.letters[n // base**place % base] for n in numbers for place in reversed(range(digits))]
+    assert speech.numbers([*said, 2, 9]) == numbers
+    for broken, line in (
+        (said, "broke off"),
+        ([*said[:-1], 2], "no whole numbers"),
+        ([*said, 5, 2], "token 5 is no digit"),
+    ):
+        with pytest.raises(SightlineError, match=line):
+            speech.numbers(broken)
+
+
+def test_a_trace_of_another_length_is_refused() -> None:
+    speech = Speech((0, 1, 3), 1, 2)
+    with pytest.raises(SightlineError, match="1 tokens and has 3 numbers instead of 4"):
+        Traced.heard([1, 0, 0, 2], speech)
+    with pytest.raises(SightlineError, match="position beyond"):
+        Traced.heard([1, 3, 0, 0, 2], speech)
+
+
+GRID = {cell: (4, 4 + cell // 3, 4 + cell % 3) for cell in range(6)}
+"""(t, h, w) of 2 rows of 3 behind four tokens of text."""
+
+
+@pytest.mark.parametrize(
+    ("kept", "after", "policy", "cells"),
+    [
+        ([GRID[0], GRID[2]], 7, "preserve or resume", (0, 2)),
+        ([GRID[0], GRID[4]], 7, "preserve", (0, 4)),
+        ([GRID[0], GRID[4]], 6, "resume", (0, 4)),
+        ([GRID[4], GRID[0]], 6, "resume", (4, 0)),
+        ([GRID[0], GRID[4]], 5, "other", (0, 4)),
+        ([(4, 4, 4), (5, 5, 5)], 6, "compact", None),
+        ([GRID[0], GRID[0]], 5, "other", None),
+    ],
+)
+def test_how_positions_go_on(
+    kept: list[tuple[int, int, int]], after: int, policy: str, cells: tuple[int, ...] | None
+) -> None:
+    text = [(i, i, i) for i in range(4)]
+    traced = Traced((*[False] * 4, *[True] * len(kept), False), (*text, *kept, (after,) * 3))
+    assert traced.policy(2, 3) == policy
+    if cells is None:
+        with pytest.raises(SightlineError, match="cannot be told"):
+            traced.cells(2, 3)
+    else:
+        assert traced.cells(2, 3) == cells
