@@ -15,9 +15,12 @@ import torch
 
 from tests.kept_memory import give_back_memory, keep_freed_memory, peak_memory
 from tests.object_store import Store, serve
+from tests.refusals import refused, write_snapshot
 
 if TYPE_CHECKING:
     from lab.stand_ins import StandIns
+
+__all__ = ["refused"]  # a fixture of all tests
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"
@@ -40,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help=f"folder with real scans: receipts.json in TextOCR layout and its images (default: ${RECEIPTS})",
     )
+    parser.addoption("--write-refusals", action="store_true", help="write tests/refusals.yaml anew; without -n")
 
 
 SLOW = (
@@ -138,6 +142,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["peak"] = peak_memory()
         return
+    write_snapshot()
     _peaks["main"] = peak_memory()
     if torch.cuda.is_initialized():  # its libraries alone take so much
         return

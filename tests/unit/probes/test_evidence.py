@@ -22,6 +22,7 @@ from sightline.probes.typed_rows import (
     typed_row,
     write_typed_rows,
 )
+from tests.refusals import Refused
 from tests.unit.probes.test_command import output, refusal
 
 WORDS = ["Invoice", "No.", "2010-55", "Total:", "$1,000.00", "paid", "on", "March", "3,", "1997", "by", "Mill", "Lane"]
@@ -160,16 +161,13 @@ def test_a_row_that_is_not_one_is_refused_with_its_line(tmp_path: Path, changes:
     assert str(caught.value).startswith(f"{path} line 2: ")
 
 
-def test_a_complete_set_has_nothing_left_to_do(tmp_path: Path) -> None:
+def test_a_complete_set_has_nothing_left_to_do(tmp_path: Path, refused: Refused) -> None:
     path = save(tmp_path / "rows.jsonl", ROW, {**ROW, "sample_id": "docvqa:2", "status": "uncertain"})
     assert len(read_typed_rows(path)) == 2
-    with pytest.raises(SightlineError, match="line 2: docvqa:2 is uncertain, not annotated"):
-        read_typed_rows(path, complete=True)
+    refused("uncertain, not annotated", read_typed_rows, path, complete=True)
     path = save(path, {**ROW, "boxes": [{**BOX, "label": "answer_value:smoke test"}]})
-    with pytest.raises(SightlineError, match="has a box of a trial run"):
-        read_typed_rows(path, complete=True)
-    with pytest.raises(SightlineError, match="holds no rows"):
-        read_typed_rows(save(path))
+    refused("trial run", read_typed_rows, path, complete=True)
+    refused("holds no rows", read_typed_rows, save(path))
 
 
 @pytest.mark.parametrize(
