@@ -28,9 +28,9 @@ ASKED = [
     probe("one", QUESTION, "EXIT", ((0.2, 0.2, 0.4, 0.3), (0.6, 0.5, 0.8, 0.7))),
     probe("two", QUESTION, "EXIT", ()),
 ]
-CLASS_TOKEN, LANGUAGE, CLIP = "no class token", "layers of type", "not the one of a CLIP checkpoint"
+CLASS_TOKEN, CLIP = "no class token", "not the one of a CLIP checkpoint"
 REASONS = (
-    CLASS_TOKEN, LANGUAGE, CLIP, UNPROJECTED, "each tile has its own class token", "its processor",
+    CLASS_TOKEN, CLIP, UNPROJECTED, "each tile has its own class token", "its processor",
     "which values of the prepared image",
 )  # fmt: skip
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from sightline.arms.arm import Arm
 from sightline.auditing.loop import _alike
 from sightline.backbones import Backbone, load_backbone, options_for
-from sightline.backbones.cuts import causal_attention
 from sightline.backbones.images import Arithmetic, Size, by_tensors, stored_pixels
 from sightline.backbones.signals import rotate
 from sightline.core.selection import Budget, LayerSelector, LayerState, Selection
@@ -220,7 +219,8 @@ def test_language_signals_fit_together(data: Path, model: str) -> None:
         cos, sin = signals["lm.rotary"]
         query, key = (rotate(signals[f"lm.bare_{name}"], cos, sin) for name in ("query", "key"))
         assert torch.equal(key, signals["lm.key"])
-        last = causal_attention(query, key, query.shape[-1] ** -0.5, last_only=True)
+        key = key.repeat_interleave(len(query) // len(key), dim=0)
+        last = torch.softmax(query[:, -1:] @ key.transpose(-1, -2) * query.shape[-1] ** -0.5, dim=-1)[:, 0]
         assert torch.equal(last, signals["lm.attention_last"])
         assert bool((cos[state.image] != cos[state.image[:1]]).any()), "positions of the image differ"
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from sightline.backbones.language import Batch, LanguageModel, token_places
-from sightline.backbones.signals import attention_weights
+from sightline.backbones.batches import Batch, Choice, Seen, token_places
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection
 from sightline.core.selection_rules import (
@@ -28,6 +27,17 @@ from sightline.core.selection_rules import (
     together,
 )
 from sightline.errors import SightlineError
+
+
+class _Made(NamedTuple):
+    """One prefix's choice at one layer; indices are of the span as it was before the cut."""
+
+    before: Tensor
+    """(n,) where the tokens stood."""
+    anchors: Tensor
+    mix: Tensor | None
+    left: Tensor
+    places: Tensor
 
 
 @dataclass
@@ -51,6 +61,7 @@ class LayerCuts:
     parts: list[Tensor] = field(default_factory=list)
     signal_ms: float = 0.0
     select_ms: float = 0.0
+    _choices: dict[int, list[_Made]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for prefix in self.prefixes:
@@ -61,56 +72,91 @@ class LayerCuts:
     def wants(self, layer: int) -> bool:
         return layer in self.schedule
 
-    def cut(self, batch: Batch, layer: int, layer_input: Tensor, model: LanguageModel) -> Batch:
-        shortened = self._cut(batch, layer, layer_input, model)
+    def cut(self, batch: Batch, layer: int, seen: Seen) -> Batch:
+        choice = self.choose(batch, layer, seen)
+        return batch if choice is None else shortened(batch, choice, layer)
+
+    def choose(self, batch: Batch, layer: int, seen: Seen) -> Choice | None:
+        """Of every prefix, a row of the batch each, what goes on past a layer; None where all of it does.
+
+        Asked about a layer again, as where a prompt is read once more with an answer behind it, it says the same.
+        """
+        if layer not in self._choices:
+            self._choices[layer] = self._choose(batch, layer, seen)
+        chosen = self._choices[layer]
         if layer == max(self.schedule):  # results may wait long to be read, and nothing looks at prefixes any more
             self.prefixes = ()
-        return shortened
+        if not chosen:
+            return None
+        tokens = []
+        for hidden, made in zip(batch.hidden, chosen, strict=True):
+            before = hidden[batch.start + made.before.to(hidden.device)]
+            mix = made.mix
+            tokens.append(before[made.anchors.to(hidden.device)] if mix is None else mix.to(before) @ before)
+        left = torch.stack([made.left for made in chosen]).to(batch.hidden.device)
+        places = torch.stack([made.places for made in chosen]).to(batch.hidden.device)
+        return Choice(torch.stack(tokens), left, places)
 
-    def _cut(self, batch: Batch, layer: int, layer_input: Tensor, model: LanguageModel) -> Batch:
+    def _choose(self, batch: Batch, layer: int, seen: Seen) -> list[_Made]:
         k = self.schedule[layer]
         n, span = len(self.anchors[0]), batch.counts[0]
         if any(count != span for count in batch.counts):
             raise SightlineError("a batch that is cut between layers must have equal numbers of visual tokens")
         if k >= n:
-            return batch
-        pieces, placed = [], []
-        for b, prefix in enumerate(self.prefixes):
-            length = prefix.prompt_length - (prefix.k - n)
-            visual = batch.start + self.places[b].to(batch.hidden.device)
-            started = self._now(batch)
-            signals = self._signals(batch, b, length, layer, layer_input, model, prefix)
-            selecting = self._now(batch)
-            state = LayerState(
-                layer=layer,
-                hidden=batch.hidden[b, :length],
-                image=batch.start + self.places[b],
-                source=self.anchors[b],
-                layout=self.layouts[b],
-                signals=signals,
-                key=self.keys[b],
-            )
-            with on_behalf_of(self.selector.name):
-                selection = self._chosen(state, k, prefix)
-            self.signal_ms += (selecting - started) * 1e3
-            self.select_ms += (self._now(batch) - selecting) * 1e3
-            check_selection(selection, n, k, self.selector.name)
-            selection = in_native_order(selection)
-            anchors = selection.anchors.cpu()
-            here = anchors.to(batch.hidden.device)
-            tokens = batch.hidden[b, visual]
-            if selection.mix is None:
-                pieces.append(tokens[here])
-                self.parts[b] = self.parts[b][anchors]
-            else:
-                mix = selection.mix.to(tokens.device, tokens.dtype)
-                pieces.append(mix @ tokens)
-                self.parts[b] = output_parts(selection.mix.cpu().double()) @ self.parts[b].double()
-            left = self._left(b, anchors, span)
-            placed.append(left.to(batch.hidden.device))
-            self.anchors[b] = self.anchors[b][anchors]
-            self.places[b] = torch.searchsorted(left, self.places[b][anchors])
-        return self._shorten(batch, torch.stack(pieces), torch.stack(placed), layer)
+            return []
+        return [self._made(batch, b, prefix, layer, k, seen) for b, prefix in enumerate(self.prefixes)]
+
+    def _made(self, batch: Batch, b: int, prefix: Prefix, layer: int, k: int, seen: Seen) -> _Made:
+        n, span = len(self.anchors[b]), batch.counts[0]
+        length = prefix.prompt_length - (prefix.k - n)
+        started = self._now(batch)
+        signals = {name: self._signal(name, seen, b, length, prefix) for name in self.selector.needs}
+        selecting = self._now(batch)
+        state = LayerState(
+            layer=layer,
+            hidden=batch.hidden[b, :length],
+            image=batch.start + self.places[b],
+            source=self.anchors[b],
+            layout=self.layouts[b],
+            signals=signals,
+            key=self.keys[b],
+        )
+        with on_behalf_of(self.selector.name):
+            selection = self._chosen(state, k, prefix)
+        self.signal_ms += (selecting - started) * 1e3
+        self.select_ms += (self._now(batch) - selecting) * 1e3
+        check_selection(selection, n, k, self.selector.name)
+        selection = in_native_order(selection)
+        anchors, before = selection.anchors.cpu(), self.places[b]
+        if selection.mix is None:
+            self.parts[b] = self.parts[b][anchors]
+        else:
+            self.parts[b] = output_parts(selection.mix.cpu().double()) @ self.parts[b].double()
+        left = self._left(b, anchors, span)
+        self.anchors[b] = self.anchors[b][anchors]
+        self.places[b] = torch.searchsorted(left, before[anchors])
+        return _Made(before, anchors, selection.mix, left, self.places[b])
+
+    def _signal(self, name: str, seen: Seen, b: int, length: int, prefix: Prefix) -> Tensor:
+        """A signal of ``LANGUAGE_KINDS`` for a prompt's L slots."""
+        match name:
+            case "lm.input":
+                return seen.input(b, length)
+            case "lm.rotary":
+                return seen.rotary(b, length)
+            case "lm.bare_query" | "lm.bare_key":
+                return seen.attends(b, length, bare=True)[name == "lm.bare_key"]
+            case "lm.key" | "lm.value":
+                return seen.attends(b, length)[1 if name == "lm.key" else 2]
+            case "lm.attention":
+                return seen.attention(b, length)
+            case "lm.attention_last" | "lm.next_attention_last":
+                return seen.attention(b, length, length - 1, following=name == "lm.next_attention_last")[:, 0]
+            case "lm.normed":
+                return seen.normed(b, length)
+            case "lm.embeds":
+                return prefix.embeds[: prefix.prompt_length]
+        raise SightlineError(f"selector {self.selector.name} needs {name}, which no language layer provides")
 
     def _left(self, b: int, anchors: Tensor, span: int) -> Tensor:
         """(k + s,) the slots of a span that a cut leaves: those of the chosen tokens, and every separator."""
@@ -141,68 +187,23 @@ class LayerCuts:
             torch.cuda.synchronize(batch.hidden.device)
         return time.perf_counter()
 
-    def _shorten(self, batch: Batch, tokens: Tensor, left: Tensor, layer: int) -> Batch:
-        """The batch with every span cut to its slots ``left`` (B, m), the (B, k, D) tokens at their new places."""
-        start, end = batch.start, batch.start + batch.counts[0]
-        width, span = left.shape[1], batch.hidden[:, start:end]
-        inner = span.gather(1, left[:, :, None].expand(-1, -1, span.shape[2]))
-        where = torch.stack(self.places).to(left.device)
-        inner = inner.scatter(1, where[:, :, None].expand_as(tokens), tokens)
-        hidden = torch.cat([batch.hidden[:, :start], inner, batch.hidden[:, end:]], dim=1)
-        visual = batch.positions[:, :, start:end].gather(2, left.expand(batch.positions.shape[0], -1, -1))
-        positions = torch.cat([batch.positions[:, :, :start], visual, batch.positions[:, :, end:]], dim=2)
-        segments = torch.cat([batch.segments[:, : start + width], batch.segments[:, end:]], dim=1)
-        index = left[:, :, None]
-        deepstack = tuple(
-            level.gather(1, index.expand(-1, -1, level.shape[2])) if level_index > layer else level
-            for level_index, level in enumerate(batch.deepstack)
-        )
-        return Batch(hidden, positions, segments, deepstack, start, [width] * len(batch.counts), batch.branches)
 
-    def _signals(
-        self, batch: Batch, b: int, length: int, layer: int, layer_input: Tensor, model: LanguageModel, prefix: Prefix
-    ) -> dict[str, Tensor]:
-        states = layer_input[b, :length]
-        computed: dict[str, Any] = {}
-        for name in self.selector.needs:
-            if name == "lm.input":
-                computed[name] = states
-            elif name == "lm.rotary":
-                cos, sin = model.rotary(states[None], batch.positions[:, b : b + 1, :length])
-                computed[name] = torch.stack([cos[0], sin[0]])
-            elif name in ("lm.bare_query", "lm.bare_key"):
-                positions = batch.positions[:, b : b + 1, :length]
-                query, key, _, _ = model.attention_inputs(layer, states, positions, bare=True)
-                computed[name] = query if name == "lm.bare_query" else key
-            elif name in ("lm.attention", "lm.attention_last", "lm.key", "lm.value"):
-                positions = batch.positions[:, b : b + 1, :length]
-                query, key, value, scale = model.attention_inputs(layer, states, positions)
-                if name == "lm.key":
-                    computed[name] = key
-                elif name == "lm.value":
-                    computed[name] = value
-                else:
-                    computed[name] = causal_attention(query, key, scale, last_only=name == "lm.attention_last")
-            elif name == "lm.next_attention_last":
-                following = min(layer + 1, len(model.layers) - 1)
-                positions = batch.positions[:, b : b + 1, :length]
-                query, key, _, scale = model.attention_inputs(following, batch.hidden[b, :length], positions)
-                computed[name] = causal_attention(query, key, scale, last_only=True)
-            elif name == "lm.normed":
-                computed[name] = model.norm(batch.hidden[b, :length])
-            elif name == "lm.embeds":
-                computed[name] = prefix.embeds[: prefix.prompt_length]
-            else:
-                raise SightlineError(f"selector {self.selector.name} needs {name}, which no language layer provides")
-        return computed
-
-
-def causal_attention(query: Tensor, key: Tensor, scale: float, *, last_only: bool) -> Tensor:
-    """(H, L, L) causal attention, or its last row (H, L)."""
-    key = key.repeat_interleave(query.shape[0] // key.shape[0], dim=0)
-    if last_only:
-        return attention_weights(query[:, -1:], key, scale)[:, 0]
-    scores = query.float() @ key.float().transpose(-1, -2) * scale
-    length = scores.shape[-1]
-    future = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
-    return torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1)
+def shortened(batch: Batch, choice: Choice, layer: int) -> Batch:
+    """The batch with every span cut to the slots that are left, the chosen tokens at their new places."""
+    tokens, left = choice.tokens, choice.left
+    start, end = batch.start, batch.start + batch.counts[0]
+    width, span = left.shape[1], batch.hidden[:, start:end]
+    inner = span.gather(1, left[:, :, None].expand(-1, -1, span.shape[2]))
+    inner = inner.scatter(1, choice.places[:, :, None].expand_as(tokens), tokens)
+    hidden = torch.cat([batch.hidden[:, :start], inner, batch.hidden[:, end:]], dim=1)
+    visual = batch.positions[:, :, start:end].gather(2, left.expand(batch.positions.shape[0], -1, -1))
+    positions = torch.cat([batch.positions[:, :, :start], visual, batch.positions[:, :, end:]], dim=2)
+    segments = torch.cat(
+        [batch.segments[:, :start], batch.segments[:, start:end].gather(1, left), batch.segments[:, end:]], dim=1
+    )
+    index = left[:, :, None]
+    deepstack = tuple(
+        level.gather(1, index.expand(-1, -1, level.shape[2])) if level_index > layer else level
+        for level_index, level in enumerate(batch.deepstack)
+    )
+    return Batch(hidden, positions, segments, deepstack, start, [width] * len(batch.counts), batch.branches)

@@ -10,7 +10,7 @@ done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.attention import LayerSlots
-from sightline.backbones.language import Cutter, KeptPrefixes, LanguageModel
+from sightline.backbones.batches import Cutter
+from sightline.backbones.language import KeptPrefixes, LanguageModel
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import Prefix
 from sightline.device import moved
@@ -167,24 +168,34 @@ class OneByOne:
     stops: frozenset[int]
 
     def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Said:
-        self.language.refuse(cutter)
-        return Said(self, [self._say(prefix) for prefix in prefixes])
+        if cutter is not None:
+            return Said(self, self._say(self.language.continued_past_cuts(prefixes, cutter), len(prefixes)))
+        return Said(self, [self._say(self.language.continued(prefix), 1)[0] for prefix in prefixes])
 
     def finish(self, sayings: Sequence[Saying]) -> None:
         """They are finished when they are launched."""
 
-    def _say(self, prefix: Prefix) -> Saying:
-        watch = Stopwatch(self.language.device)
-        tokens: list[int] = []
-        losses: list[float] = []
-        for logits in islice(self.language.continued(prefix), self.most):
-            token, loss = (float(value) for value in chosen(logits[None]))
-            losses.append(loss)
-            if int(token) in self.stops:
+    def _say(self, steps: Iterator[Tensor], count: int) -> list[Saying]:
+        """The answers of ``count`` prefixes from the (B, V) logits of one token after the other."""
+        watch = Stopwatch(self.language.device, shared_by=count)
+        tokens: list[list[int]] = [[] for _ in range(count)]
+        losses: list[list[float]] = [[] for _ in range(count)]
+        going = set(range(count))
+        for logits in islice(steps, self.most):
+            best, loss = (each.tolist() for each in chosen(logits))
+            for b in sorted(going):
+                losses[b].append(loss[b])
+                if best[b] in self.stops:
+                    going.discard(b)
+                else:
+                    tokens[b].append(best[b])
+            if not going:
                 break
-            tokens.append(int(token))
         watch.stop()
-        return Saying(tokens, sum(losses) / len(losses), done=True, watch=watch)
+        return [
+            Saying(said, sum(lost) / len(lost), done=True, watch=watch)
+            for said, lost in zip(tokens, losses, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from torch.nn.functional import pad
 
 from sightline.backbones.attention import pack
 from sightline.backbones.base import Backbone
+from sightline.backbones.batches import Batch
 from sightline.backbones.images import Pixels
-from sightline.backbones.language import Batch, LanguageModel, Layer, call_layer
+from sightline.backbones.language import LanguageModel, Layer, call_layer
 from sightline.backbones.signals import with_pixels
 from sightline.backbones.towered import Block, Towered, call_block
 from sightline.core.prefix import Encoded

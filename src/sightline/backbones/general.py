@@ -171,8 +171,7 @@ class TowerSignals(Backbone):
     def serves(self, name: str) -> str | None:
         kind, _ = split_name(name)
         if kind.startswith("lm."):
-            language = self.language
-            return language.reason if isinstance(language, OwnDecoder) else None
+            return None
         if type(self).token_rows is TowerSignals.token_rows:
             return f"nobody has said which rows of its vision tower a token is made from, so there is no {kind}"
         if kind.startswith("clip."):

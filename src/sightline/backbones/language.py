@@ -8,12 +8,12 @@ The weights, norms and rotary tables are the checkpoint's own modules (a faster 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from sightline.backbones.attention import (
     supported,
     usable,
 )
+from sightline.backbones.batches import Batch, Cutter
 from sightline.core.prefix import Prefix
 from sightline.device.work import Arriving, on_device
 
@@ -44,60 +45,6 @@ class Likelihood(NamedTuple):
     """Mean negative log-likelihood per scored token, in nats."""
     greedy: bool
     """Whether every scored token is the arg-max at its position."""
-
-
-@dataclass
-class Batch:
-    """Prefixes side by side: S = P + T slots, the shared part padded to P, then all answer branches padded to T.
-
-    The image's span, ``counts[b]`` slots, starts at slot ``start`` in every sequence.
-    """
-
-    hidden: Tensor
-    """(B, S, D)"""
-    positions: Tensor
-    """(A, B, S)"""
-    segments: Tensor
-    """(B, S): 0 shared, b for the b-th branch, -1 padding."""
-    deepstack: tuple[Tensor, ...]
-    """Per level (B, Kmax, D), zero behind a sequence's own count."""
-    start: int
-    counts: list[int]
-    branches: int = 0
-    """T"""
-
-    @property
-    def shared(self) -> int:
-        """P"""
-        return self.hidden.shape[1] - self.branches
-
-    def mask(self, first: int = 0) -> Tensor:
-        """(B, 1, S - first, S) additive, rows ``first`` and later: causal, a branch is blind to the others.
-
-        Padding attends to itself as well, so that no row is empty.
-        """
-        segments = self.segments
-        length = segments.shape[1]
-        row, column = segments[:, first:, None], segments[:, None, :]
-        slots = torch.arange(length, device=segments.device)
-        causal = slots[first:, None] >= slots
-        allowed = causal & ((column == 0) | (column == row)) & (column >= 0)
-        allowed |= slots[first:, None] == slots
-        blocked = torch.finfo(self.hidden.dtype).min
-        return torch.zeros_like(allowed, dtype=self.hidden.dtype).masked_fill_(~allowed, blocked)[:, None]
-
-
-def token_places(prefix: Prefix) -> Tensor:
-    """(K,) where in its span the visual tokens of a prefix stand."""
-    return torch.arange(prefix.k) if prefix.places is None else prefix.places
-
-
-class Cutter(Protocol):
-    """Prunes between layers; see ``sightline.backbones.cuts``."""
-
-    def wants(self, layer: int) -> bool: ...
-
-    def cut(self, batch: Batch, layer: int, layer_input: Tensor, model: LanguageModel) -> Batch: ...
 
 
 Layer = Callable[[Any, Tensor, tuple[Tensor, Tensor], Tensor | None], Tensor]
@@ -184,6 +131,56 @@ class Pending:
         return [tuple(islice(each, len(sizes))) for sizes in self.sizes]
 
 
+@dataclass(frozen=True)
+class SeenInLoop:
+    """What a layer that our loop ran lets see: its attention is asked once more for what it is handed."""
+
+    model: LanguageModel
+    batch: Batch
+    layer: int
+    layer_input: Tensor
+
+    def input(self, b: int, length: int) -> Tensor:
+        return self.layer_input[b, :length]
+
+    def rotary(self, b: int, length: int) -> Tensor:
+        return torch.stack([table[0] for table in self._tables(b, length)])
+
+    def attends(self, b: int, length: int, *, bare: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        return self._taken(self.layer, self.input(b, length), self._tables(b, length, bare=bare))[:3]
+
+    def attention(self, b: int, length: int, first: int = 0, *, following: bool = False) -> Tensor:
+        layer = min(self.layer + 1, len(self.model.layers) - 1) if following else self.layer
+        states = self.batch.hidden[b, :length] if following else self.input(b, length)
+        query, key, _, scale = self._taken(layer, states, self._tables(b, length))
+        key = key.repeat_interleave(query.shape[0] // key.shape[0], dim=0)
+        slots = torch.arange(length, device=query.device)
+        scores = query[:, first:].float() @ key.float().transpose(-1, -2) * scale
+        return torch.softmax(scores.masked_fill(slots > slots[first:, None], float("-inf")), dim=-1)
+
+    def normed(self, b: int, length: int) -> Tensor:
+        normed: Tensor = self.model.norm(self.batch.hidden[b, :length])
+        return normed
+
+    def _tables(self, b: int, length: int, *, bare: bool = False) -> tuple[Tensor, Tensor]:
+        states = self.layer_input[b : b + 1, :length]
+        cos, sin = self.model.rotary(states, self.batch.positions[:, b : b + 1, :length])
+        return (torch.ones_like(cos), torch.zeros_like(sin)) if bare else (cos, sin)
+
+    def _taken(self, layer: int, states: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, float]:
+        """Queries, keys, values and the scale of scores, as a layer hands them to attention for its (L, D) input."""
+        block, taken = self.model.layers[layer], list[Any]()
+        with attending_as(self.model.config, TAKING):
+            block.self_attn(
+                hidden_states=block.input_layernorm(states)[None],
+                position_embeddings=rotary,
+                attention_mask=None,
+                taken=taken,
+            )
+        query, key, value, scale = taken
+        return query[0], key[0], value[0], scale
+
+
 class LanguageModel:
     """The decoder of a checkpoint: ``layers``, final ``norm``, rotary table and output head."""
 
@@ -202,7 +199,7 @@ class LanguageModel:
         self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._rotary: Any = getattr(text_model, "rotary_emb", None)
         self._embedding = text_model.get_input_embeddings()
-        self._config = text_model.config
+        self.config = text_model.config
         self._embedded: OrderedDict[tuple[int, ...], Tensor] = OrderedDict()
 
     @property
@@ -217,14 +214,16 @@ class LanguageModel:
     @property
     def head_width(self) -> int:
         """d: size of an attention head."""
-        return int(
-            getattr(self._config, "head_dim", None) or self._config.hidden_size // self._config.num_attention_heads
-        )
+        return int(getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads)
 
     @property
     def key_heads(self) -> int:
         """Hkv: heads that have keys of their own."""
-        return int(getattr(self._config, "num_key_value_heads", None) or self._config.num_attention_heads)
+        return int(getattr(self.config, "num_key_value_heads", None) or self.config.num_attention_heads)
+
+    def uncut(self, needs: Collection[str], layers: Iterable[int]) -> str | None:
+        """Why a method that reads ``needs`` cannot cut after these layers; None where it can."""
+        return None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., V) in float32 from the last layer's output (..., D)."""
@@ -249,11 +248,11 @@ class LanguageModel:
     @property
     def dense(self) -> bool:
         """Whether the attention kernel has to be shown causality as a mask."""
-        return bool(self._config._attn_implementation == "eager")
+        return bool(self.config._attn_implementation == "eager")
 
     def attending(self) -> Any:
         """Context in which the layers understand the masks of ``mask_of``."""
-        return nullcontext() if self.dense else branching(self._config, self.own_kernel)
+        return nullcontext() if self.dense else branching(self.config, self.own_kernel)
 
     @property
     def own_kernel(self) -> bool:
@@ -313,7 +312,7 @@ class LanguageModel:
             batch.hidden = call(layer, layer_input, rotary, mask)
             self._add_features(batch.hidden, batch, index)
             if cutter is not None and cutter.wants(index):
-                batch = cutter.cut(batch, index, layer_input, self)
+                batch = cutter.cut(batch, index, SeenInLoop(self, batch, index, layer_input))
                 rotary, mask = self.rotary(batch.hidden, batch.positions), mask_of(batch)
         return batch
 
@@ -372,25 +371,6 @@ class LanguageModel:
         """The likelihood of every continuation of every prefix, in one forward."""
         return self.launch(prefixes, cutter).read()
 
-    def attention_inputs(
-        self, layer: int, states: Tensor, positions: Tensor, *, bare: bool = False
-    ) -> tuple[Tensor, Tensor, Tensor, float]:
-        """Rotated queries (H, L, d), rotated keys (Hkv, L, d), values and the scale of scores, as a layer hands them to
-        attention for its (L, D) input at the (A, 1, L) positions; if ``bare``, rotated by nothing."""
-        block, taken = self.layers[layer], list[Any]()
-        cos, sin = self.rotary(states[None], positions)
-        if bare:
-            cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
-        with attending_as(self._config, TAKING):
-            block.self_attn(
-                hidden_states=block.input_layernorm(states)[None],
-                position_embeddings=(cos, sin),
-                attention_mask=None,
-                taken=taken,
-            )
-        query, key, value, scale = taken
-        return query[0], key[0], value[0], scale
-
     def _of_layer(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of one layer as the execution runs it."""
         if self.compiled is None:
@@ -413,7 +393,7 @@ class LanguageModel:
             return output
 
         dense = self.dense  # while attending, the layers no longer tell
-        with attending_as(self._config, DENSE) if dense else self.attending():
+        with attending_as(self.config, DENSE) if dense else self.attending():
             batch = self._layer_by_layer(batch, keeping, cutter, lambda batch: batch.mask() if dense else None)
         real = torch.tensor([prefix.embeds.shape[0] for prefix in prefixes])
         cut = torch.tensor([padded - key.shape[2] for key, _ in states])
@@ -435,7 +415,7 @@ class LanguageModel:
         rotary = self.rotary(hidden, positions.expand(self.axes, -1)[..., None])
         own = not self.dense and supported(self.device, self.dtype, self.head_width)
         taken = []
-        with attending_as(self._config, SLOTS_OWN_KERNEL if own else SLOTS):
+        with attending_as(self.config, SLOTS_OWN_KERNEL if own else SLOTS):
             for layer, slot in zip(self.layers, slots, strict=True):
                 hidden, key, value = call(layer, hidden, rotary, slot)
                 taken.append((key, value))

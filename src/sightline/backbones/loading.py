@@ -6,7 +6,7 @@ import difflib
 import pickle
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ from sightline.backbones.general import General, foreign, image_text_types, mode
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import NO_CELLS
-from sightline.core.selection import Method, hidden_indices, misnamed
+from sightline.core.selection import LayerSelector, Method, hidden_indices, misnamed
 from sightline.errors import SightlineError, first_line
 from sightline.places.writing import whole_path
 from sightline.selectors import SELECTORS
@@ -261,6 +261,8 @@ def _tensors(file: Path) -> dict[str, torch.Tensor]:
 WITHOUT_CELLS = (
     "this model's image tokens come from no place in the image; it can be audited under full and resize alone"
 )
+TRIED = (64, 32)
+"""N and K that a method is asked for its layers with."""
 DEPTHS = ("num_hidden_layers", "depth")
 """What configurations call the number of blocks of a vision tower."""
 
@@ -281,11 +283,25 @@ class Served:
     """Why image tokens come from no place in the image; None where they do, or where only a loaded model tells."""
     unprojected: str | None = None
     """Why mixtures of states of the vision tower cannot be made tokens; None where they can."""
+    uncut: Callable[[Collection[str], Iterable[int]], str | None] | None = None
+    """Why a method that reads these signals cannot cut after these layers; None where only a loaded model tells."""
+    layers: int = 0
+    """Of the language model, where it is loaded."""
 
     @staticmethod
     def by(backbone: Backbone) -> Served:
         depth = len(backbone.vision_blocks) if backbone.no_cells is None else None
-        return Served(backbone.title, backbone.serves, depth, backbone.fixed, backbone.no_cells, backbone.unprojected())
+        language = backbone.language
+        return Served(
+            backbone.title,
+            backbone.serves,
+            depth,
+            backbone.fixed,
+            backbone.no_cells,
+            backbone.unprojected(),
+            language.uncut,
+            len(language.layers),
+        )
 
     @staticmethod
     def by_description(source: str | Path) -> Served:
@@ -340,6 +356,10 @@ class Served:
                 )
         if method.merges_vision and self.unprojected is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.unprojected}")
+        if isinstance(method, LayerSelector) and self.uncut is not None:
+            reason = self.uncut(method.needs, method.schedule(*TRIED, self.layers))
+            if reason is not None:
+                raise SightlineError(f"{method.name} cannot run on {self.architecture}: {reason}")
         if self.depth is not None:
             for name in sorted(method.needs):
                 self._refuse_layer(method, name, self.depth)

@@ -2,28 +2,42 @@
 
 Sliding windows, linear attention, masks that let an image's tokens see each other: the model's own code knows them. It
 is called on embeddings, without the image, with positions and token types of what was kept. It has no branches: every
-continuation is a sequence of its own, so the shared part is read once for each of them.
+continuation is a sequence of its own, so the shared part is read once for each of them. What cuts between layers has
+it run in stages, see ``sightline.backbones.stages``.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sightline.backbones.attention import attending_as
-from sightline.backbones.language import Batch, Cutter, LanguageModel, Pending, call_layer, token_places
+from sightline.backbones.batches import Batch, Cutter, token_places
+from sightline.backbones.cuts import shortened
+from sightline.backbones.language import LanguageModel, Pending, call_layer
+from sightline.backbones.stages import SeenInStages, Stages
 from sightline.core.prefix import Prefix
 from sightline.device.work import Arriving, on_device
 from sightline.errors import SightlineError, first_line
 
 IMAGE, TEXT, CONTINUATION = 1, 0, 2
 """Kinds of slots, from which an architecture makes its token types."""
+OF_ATTENTION = frozenset(
+    {"lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
+)
+"""Signals that only a layer with attention weights has."""
+LAYER_TOKENS = 5
+"""Length of the sequence that a decoder is tried on."""
+LAYER_TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Largest difference of one layer's output, as a share of its largest value: a few roundings of the precision."""
 
 
 def image_is_one(kinds: Tensor) -> Tensor:
@@ -61,47 +75,45 @@ class OwnDecoder(LanguageModel):
         self._types = [name for name in ("token_type_ids", "mm_token_type_ids") if name in takes]
 
     def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Pending:
-        self.refuse(cutter)
         sequences = [(prefix, branch) for prefix in prefixes for branch in range(max(1, len(prefix.branch_sizes)))]
         with torch.inference_mode():
-            hidden = self._read(sequences)
+            batch = self._read(sequences, cutter)
             slots: list[int] = []
             wanted: list[int] = []
             for row, (prefix, branch) in enumerate(sequences):
                 first = sum(prefix.branch_sizes[:branch])
                 text = prefix.embeds.shape[0] - prefix.start - prefix.span - prefix.branches
                 offsets, ids = prefix.reads[branch]
-                behind = row * hidden.shape[1] + prefix.start + prefix.span
+                behind = row * batch.hidden.shape[1] + prefix.start + batch.counts[row]
                 slots += [behind + (offset if offset < text else offset - first) for offset in offsets]
                 wanted += ids
             read, targets = on_device(torch.tensor([slots, wanted], dtype=torch.long), self.device)
-            logits = self.head(hidden.flatten(0, 1)[read]).float()
+            logits = self.head(batch.hidden.flatten(0, 1)[read]).float()
             nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
         sizes = [[len(ids) for _, ids in prefix.reads] for prefix in prefixes]
         return Pending(Arriving(nll), Arriving(logits.argmax(-1) == targets), sizes)
 
     def prefix_logits(self, prefix: Prefix) -> Tensor:
         with torch.inference_mode():
-            found: Tensor = self.head(self._read([(prefix, 0)])[0])
+            found: Tensor = self.head(self._read([(prefix, 0)]).hidden[0])
         return found
 
     def read(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Tensor:
-        self.refuse(cutter)
-        return self._read([(prefix, 0) for prefix in prefixes])
+        return self._read([(prefix, 0) for prefix in prefixes], cutter).hidden
 
     def decode(self, prefix: Prefix, cutter: Cutter | None = None) -> Iterator[int]:
-        self.refuse(cutter)
-        for logits in self.continued(prefix):
+        for logits in self.continued(prefix) if cutter is None else self.continued_past_cuts([prefix], cutter):
             yield int(logits.argmax())
 
     def continued(self, prefix: Prefix) -> Iterator[Tensor]:
-        """(V,) float32 logits of one next token after the other, the likeliest put behind a branch-free prefix."""
+        """(1, V) float32 logits of one next token after the other, the likeliest put behind a branch-free prefix."""
         position, length = int(prefix.positions[:, -1].max()), prefix.embeds.shape[0]
         with torch.inference_mode():
-            output = self._call([(prefix, 0)], use_cache=True)
+            batch, real = self._rows([(prefix, 0)])
+            output = self._forward(**self._given(batch, real), use_cache=True)
         while True:
             with torch.inference_mode():
-                logits = self.head(output.last_hidden_state[0, -1]).float()
+                logits = self.head(output.last_hidden_state[:, -1]).float()
             yield logits
             token = int(logits.argmax())
             position, length = position + 1, length + 1
@@ -116,47 +128,104 @@ class OwnDecoder(LanguageModel):
                     **{name: torch.full((1, 1), self._continued, device=self.device) for name in self._types},
                 )
 
+    def continued_past_cuts(self, prefixes: Sequence[Prefix], cutter: Cutter) -> Iterator[Tensor]:
+        """(B, V) logits as of ``continued``, side by side, of prefixes that are cut on the way.
+
+        The model's own cache knows one length for all layers, so prompt and answer are read anew for every token.
+        """
+        going = list(prefixes)
+        while True:
+            with torch.inference_mode():
+                batch = self._read([(prefix, 0) for prefix in going], cutter)
+                ends = [
+                    prefix.embeds.shape[0] - 1 - prefix.span + count
+                    for prefix, count in zip(going, batch.counts, strict=True)
+                ]
+                logits = self.head(batch.hidden[torch.arange(len(going)), ends]).float()
+            yield logits
+            with torch.inference_mode():
+                going = [
+                    replace(
+                        prefix,
+                        embeds=torch.cat([prefix.embeds, self.embed([int(token)])]),
+                        positions=torch.cat(
+                            [prefix.positions, (prefix.positions[:, -1:].max() + 1).expand(self.axes, 1)], dim=1
+                        ),
+                        segments=torch.cat([prefix.segments, prefix.segments.new_zeros(1)]),
+                    )
+                    for prefix, token in zip(going, logits.argmax(-1), strict=True)
+                ]
+
     @property
     def _continued(self) -> int:
         return int(self.token_types(torch.tensor([[CONTINUATION]])))
 
-    def refuse(self, cutter: Cutter | None) -> None:
-        if cutter is not None:
-            raise SightlineError(f"methods that cut between layers cannot run here: {self.reason}")
-
-    def _read(self, sequences: Sequence[tuple[Prefix, int]]) -> Tensor:
+    def _read(self, sequences: Sequence[tuple[Prefix, int]], cutter: Cutter | None = None) -> Batch:
         """(B, S, D) what the output head reads; one row for every prefix with one of its branches."""
-        hidden: Tensor = self._call(sequences).last_hidden_state
-        return hidden
+        batch, real = self._rows(sequences)
+        if cutter is None:
+            batch.hidden = self._forward(**self._given(batch, real)).last_hidden_state
+            return batch
+        firsts = [row for row, (_, branch) in enumerate(sequences) if branch == 0]
+        prefix_of = torch.tensor([branch == 0 for _, branch in sequences]).long().cumsum(0) - 1
+        stages = Stages(self.layers, self.config, self._forward)
+        state: Tensor | None = None
+        for layer in (layer for layer in range(len(self.layers)) if cutter.wants(layer)):
+            stages.run(layer, state, **self._given(batch, real, added=stages.done))
+            batch.hidden = stages.state
+            width = batch.hidden.shape[1]
+            seen = SeenInStages(stages, layer, firsts, self.text_model.norm)
+            choice = cutter.choose(rows_of(batch, torch.tensor(firsts)), layer, seen)
+            if choice is not None:
+                batch = shortened(batch, choice.rows(prefix_of), layer)
+            real, state = real - (width - batch.hidden.shape[1]), batch.hidden
+        given = self._given(batch, real, added=stages.done)
+        batch.hidden = stages.run(len(self.layers) - 1, state, **given).last_hidden_state
+        return batch
 
-    def _call(self, sequences: Sequence[tuple[Prefix, int]], use_cache: bool = False) -> Any:
+    def _rows(self, sequences: Sequence[tuple[Prefix, int]]) -> tuple[Batch, Tensor]:
+        """Prefixes with one of their branches each, side by side, kinds of slots for segments; their (B,) lengths."""
         chosen = [self._slots(prefix, branch) for prefix, branch in sequences]
         longest = max(map(len, chosen))
         first = sequences[0][0]
         embeds = first.embeds.new_zeros(len(sequences), longest, first.embeds.shape[1])
         positions = torch.zeros(self.axes, len(sequences), longest, dtype=torch.long, device=self.device)
         kinds = torch.full((len(sequences), longest), CONTINUATION)
-        present = torch.zeros(len(sequences), longest, dtype=torch.long)
         for b, ((prefix, _), slots) in enumerate(zip(sequences, chosen, strict=True)):
             here = on_device(slots, self.device)
             embeds[b, : len(slots)] = prefix.embeds[here]
             positions[:, b, : len(slots)] = prefix.positions[:, here] + self.first_position
             kinds[b, : prefix.prompt_length] = TEXT
             kinds[b, prefix.start + token_places(prefix)] = IMAGE
-            present[b, : len(slots)] = 1
-        extra: dict[str, Any] = {name: on_device(self.token_types(kinds), self.device) for name in self._types}
+        widest = max(prefix.span for prefix, _ in sequences)
+        levels = tuple(embeds.new_zeros(len(sequences), widest, embeds.shape[2]) for _ in first.deepstack)
+        for b, (prefix, _) in enumerate(sequences):
+            for level, features in zip(levels, prefix.deepstack, strict=True):
+                level[b, : prefix.span] = features
+        counts = [prefix.span for prefix, _ in sequences]
+        batch = Batch(embeds, positions, on_device(kinds, self.device), levels, first.start, counts)
+        return batch, torch.tensor([len(slots) for slots in chosen])
+
+    def _given(self, batch: Batch, real: Tensor, added: int = 0) -> dict[str, Any]:
+        """What the model's own forward takes; DeepStack features of the first ``added`` layers are in already."""
+        kinds, positions = batch.segments, batch.positions
+        present = torch.arange(kinds.shape[1]) < real[:, None]
         given: dict[str, Any] = {
-            "inputs_embeds": embeds,
+            "inputs_embeds": batch.hidden,
             "position_ids": positions if self.axes == 3 else positions[0],
-            "attention_mask": on_device(present, self.device),
-            "use_cache": use_cache,
+            "attention_mask": on_device(present.long(), self.device),
         }
-        if not first.deepstack:
-            return self.body(**given, **extra)
-        visual = on_device(kinds == IMAGE, self.device)
-        pruned = [tuple(level[on_device(token_places(p), self.device)] for level in p.deepstack) for p, _ in sequences]
-        levels = [torch.cat(level) for level in zip(*pruned, strict=True)]
-        return self.text_model(**given, visual_pos_masks=visual, deepstack_visual_embeds=levels)
+        if not batch.deepstack:
+            return given | {name: self.token_types(kinds.cpu()).to(self.device) for name in self._types}
+        visual = kinds == IMAGE
+        within = [visual[:, batch.start : batch.start + level.shape[1]] for level in batch.deepstack]
+        levels = [level[where] for level, where in zip(batch.deepstack[added:], within[added:], strict=True)]
+        nothing = [batch.hidden.new_zeros(int(visual.sum()), batch.hidden.shape[2])] * min(added, len(batch.deepstack))
+        return given | {"visual_pos_masks": visual, "deepstack_visual_embeds": [*nothing, *levels]}
+
+    def _forward(self, *, use_cache: bool = False, **given: Any) -> Any:
+        reader = self.text_model if "visual_pos_masks" in given else self.body
+        return reader(**given, use_cache=use_cache)
 
     @staticmethod
     def _slots(prefix: Prefix, branch: int) -> list[int]:
@@ -165,6 +234,60 @@ class OwnDecoder(LanguageModel):
         sizes = prefix.branch_sizes
         first = shared + sum(sizes[:branch])
         return [*range(shared), *range(first, first + (sizes[branch] if sizes else 0))]
+
+    def uncut(self, needs: Collection[str], layers: Iterable[int]) -> str | None:
+        """Why a method that reads ``needs`` cannot cut after these layers; None where it can. Tried on a few tokens."""
+        try:
+            with torch.inference_mode():
+                for layer in layers:
+                    difference = self._in_parts(layer)
+                    if not difference <= LAYER_TOLERANCE.get(self.dtype, 3e-2):
+                        return f"its decoder run in two parts, up to layer {layer} and on, gives something else"
+                    next_one = min(layer + 1, len(self.layers) - 1)
+                    for read, names in ((layer, OF_ATTENTION), (next_one, {"lm.next_attention_last"})):
+                        if names.intersection(needs) and read not in self._attending:
+                            those = ", ".join(map(str, sorted(self._attending))) or "none"
+                            return f"its layer {read} has no attention weights (layers that have: {those})"
+        except Exception as error:  # whatever keeps a decoder of somebody else from being run in parts
+            return f"its decoder cannot be run in parts ({type(error).__name__}: {first_line(error)[:80]})"
+        return None
+
+    def _in_parts(self, layer: int) -> float:
+        """How far a few tokens read in two parts are from the same read at once."""
+        batch, real = self._few_tokens()
+        given = self._given(batch, real)
+        stages = Stages(self.layers, self.config, self._forward)
+        stages.run(layer, None, **given)
+        found = stages.run(len(self.layers) - 1, stages.state, **given).last_hidden_state
+        return _apart(found, self._forward(**given).last_hidden_state)
+
+    @cached_property
+    def _attending(self) -> frozenset[int]:
+        """Layers that have attention weights."""
+        stages = Stages(self.layers, self.config, self._forward)
+        batch, real = self._few_tokens()
+        stages.run(len(self.layers) - 1, None, **self._given(batch, real))
+        found = set()
+        for layer in range(len(self.layers)):
+            with suppress(SightlineError):
+                stages.attended(layer)
+                found.add(layer)
+        return frozenset(found)
+
+    def _few_tokens(self) -> tuple[Batch, Tensor]:
+        ids = torch.arange(LAYER_TOKENS, device=self.device)
+        embeds = self.embed([token % self._embedding.num_embeddings for token in range(LAYER_TOKENS)])[None]
+        kinds = torch.full((1, LAYER_TOKENS), TEXT, device=self.device)
+        positions = (ids + self.first_position).expand(self.axes, 1, -1)
+        return Batch(embeds, positions, kinds, (), 0, [0]), torch.tensor([LAYER_TOKENS])
+
+
+def rows_of(batch: Batch, rows: Tensor) -> Batch:
+    """Some rows of a batch."""
+    return Batch(
+        batch.hidden[rows], batch.positions[:, rows], batch.segments[rows], (), batch.start,
+        [batch.counts[row] for row in rows.tolist()],
+    )  # fmt: skip
 
 
 # The output head as the model itself applies it: a matrix, and what some models do to its logits behind it.
@@ -244,10 +367,6 @@ def _adjustments(config: Any) -> dict[str, Callable[[Tensor], Tensor]]:
 # Whether our loop over a decoder's layers gives what the decoder gives: looked at, then measured on a few tokens.
 
 PARTS = ("layers", "norm", "rotary_emb", "embed_tokens")
-LAYER_TOKENS = 5
-"""Length of the sequence that both read."""
-LAYER_TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""Largest difference of one layer's output, as a share of its largest value: a few roundings of the precision."""
 UNDERSTOOD = frozenset(
     {"attention_mask", "scaling", "dropout", "is_causal", "position_ids", "position_embeddings", "use_cache"}
 )

@@ -17,10 +17,10 @@ from torch import Tensor
 from sightline.answering.materialise import materialise
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones.base import Backbone, model_logits
+from sightline.backbones.batches import token_places
 from sightline.backbones.found_cells import FoundCells, find_cells
 from sightline.backbones.general import PIXELS as PIXEL_VALUES
 from sightline.backbones.general import General, rows
-from sightline.backbones.language import token_places
 from sightline.contract.plugins import as_promises, promise
 from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe

@@ -45,7 +45,7 @@ def losses(answers: Sequence[tuple[Likelihood, ...]]) -> torch.Tensor:
 
 def densely_masked(backbone: Backbone, prefixes: list[Prefix]) -> torch.Tensor:
     """The same scores with the model's eager attention, which is shown the whole (S, S) mask."""
-    config = backbone.language._config
+    config = backbone.language.config
     before = config._attn_implementation
     config._attn_implementation = "eager"
     try:
@@ -75,7 +75,7 @@ def test_a_prefix_knows_how_many_slots_its_branches_take(prefixes: list[Prefix])
 
 def test_the_models_own_attention_is_back_after_scoring(backbone: Backbone, prefixes: list[Prefix]) -> None:
     backbone.language.score(prefixes[:1])
-    assert backbone.language._config._attn_implementation == "sdpa"
+    assert backbone.language.config._attn_implementation == "sdpa"
 
 
 def test_grouped_heads_and_branches_against_plain_softmax() -> None:

@@ -14,7 +14,7 @@ from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
-    from sightline.backbones.language import Cutter
+    from sightline.backbones.batches import Cutter
 
 
 SCORERS: Registry[type[Scorer]] = Registry("scorer", group="sightline.scorers", package="sightline.answering.scorers")

@@ -17,8 +17,8 @@ from sightline.probes.regions import ANSWER
 
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
+    from sightline.backbones.batches import Cutter
     from sightline.backbones.decoding import Continues, Said
-    from sightline.backbones.language import Cutter
 
 
 MAX_NEW_TOKENS = 32

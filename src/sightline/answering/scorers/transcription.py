@@ -20,7 +20,7 @@ from sightline.core.text import edit_distance
 
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
-    from sightline.backbones.language import Cutter
+    from sightline.backbones.batches import Cutter
 
 READ = 0.9
 """The share of a page's characters from which on it counts as read."""

@@ -16,7 +16,8 @@ from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.backbones.base import Backbone
-    from sightline.backbones.language import Cutter, Likelihood
+    from sightline.backbones.batches import Cutter
+from sightline.backbones.language import Likelihood
 
 
 class LikelihoodScorer(Scorer):

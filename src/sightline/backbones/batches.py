@@ -1,0 +1,103 @@
+"""Prefixes side by side in a batch, and what a method that cuts between layers sees and says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from sightline.core.prefix import Prefix
+
+
+@dataclass
+class Batch:
+    """Prefixes side by side: S = P + T slots, the shared part padded to P, then all answer branches padded to T.
+
+    The image's span, ``counts[b]`` slots, starts at slot ``start`` in every sequence.
+    """
+
+    hidden: Tensor
+    """(B, S, D)"""
+    positions: Tensor
+    """(A, B, S)"""
+    segments: Tensor
+    """(B, S): 0 shared, b for the b-th branch, -1 padding."""
+    deepstack: tuple[Tensor, ...]
+    """Per level (B, Kmax, D), zero behind a sequence's own count."""
+    start: int
+    counts: list[int]
+    branches: int = 0
+    """T"""
+
+    @property
+    def shared(self) -> int:
+        """P"""
+        return self.hidden.shape[1] - self.branches
+
+    def mask(self, first: int = 0) -> Tensor:
+        """(B, 1, S - first, S) additive, rows ``first`` and later: causal, a branch is blind to the others.
+
+        Padding attends to itself as well, so that no row is empty.
+        """
+        segments = self.segments
+        length = segments.shape[1]
+        row, column = segments[:, first:, None], segments[:, None, :]
+        slots = torch.arange(length, device=segments.device)
+        causal = slots[first:, None] >= slots
+        allowed = causal & ((column == 0) | (column == row)) & (column >= 0)
+        allowed |= slots[first:, None] == slots
+        blocked = torch.finfo(self.hidden.dtype).min
+        return torch.zeros_like(allowed, dtype=self.hidden.dtype).masked_fill_(~allowed, blocked)[:, None]
+
+
+def token_places(prefix: Prefix) -> Tensor:
+    """(K,) where in its span the visual tokens of a prefix stand."""
+    return torch.arange(prefix.k) if prefix.places is None else prefix.places
+
+
+class Seen(Protocol):
+    """What can be seen of the layer that ran last, of the first L slots of one sequence of a batch."""
+
+    def input(self, b: int, length: int) -> Tensor:
+        """(L, D) what the layer read."""
+
+    def rotary(self, b: int, length: int) -> Tensor:
+        """(2, L, d) cosine and sine of its positions."""
+
+    def attends(self, b: int, length: int, *, bare: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (H, L, d), keys and values (Hkv, L, d); if ``bare``, rotated by nothing."""
+
+    def attention(self, b: int, length: int, first: int = 0, *, following: bool = False) -> Tensor:
+        """(H, L - first, L) weights of slots from ``first`` on; if ``following``, of the next layer on what this one
+        made."""
+
+    def normed(self, b: int, length: int) -> Tensor:
+        """(L, D) what the layer made, behind the decoder's final norm."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What goes on past a layer, for every row of a batch."""
+
+    tokens: Tensor
+    """(B, k, D) of the chosen tokens, or mixed."""
+    left: Tensor
+    """(B, m) slots of the span that stay: those of the chosen tokens, and every separator."""
+    places: Tensor
+    """(B, k) where among them the chosen tokens stand."""
+
+    def rows(self, rows: Tensor) -> Choice:
+        """The same for other rows, each of which has the prompt of one of these."""
+        return Choice(self.tokens[rows], self.left[rows], self.places[rows])
+
+
+class Cutter(Protocol):
+    """Prunes between layers; see ``sightline.backbones.cuts``."""
+
+    def wants(self, layer: int) -> bool: ...
+
+    def choose(self, batch: Batch, layer: int, seen: Seen) -> Choice | None: ...
+
+    def cut(self, batch: Batch, layer: int, seen: Seen) -> Batch: ...

@@ -1,0 +1,204 @@
+"""Cuts between the layers of any decoder, held against the plain way: no token leaves, masks hide those that were cut.
+
+The plain way is the unmodified model, image in, logits out, whose layers behind a cut are handed other masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from sightline.backbones import Backbone
+from sightline.backbones.base import model_logits
+from sightline.backbones.cuts import LayerCuts
+from sightline.backbones.own_decoder import OwnDecoder
+from sightline.core.prefix import Prefix
+from sightline.core.selection import LayerSelector, LayerState, Selection
+from tests.unit.backbones.named import QUESTION, architecture, photograph, prefix_of
+
+OWN = ("gemma3", "aya_vision", "exaone4_5", "gemma4", "paligemma", "cohere_compass", "qwen3_5")
+LOOP = ("mistral3", "qwen2_5_vl", "glm4v", "deepseek_vl", "got_ocr2")
+AFTER = (0, 2)
+TOLERANCE = 2e-5
+
+
+@dataclass(frozen=True)
+class Spread(LayerSelector):
+    """Tokens spread evenly over those that are left, at two layers; what it was shown is kept."""
+
+    seen: list[LayerState]
+    name: ClassVar[str] = "spread"
+    needs: ClassVar[frozenset[str]] = frozenset({"lm.input", "lm.normed"})
+
+    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
+        return {AFTER[0]: 2 * n // 3, AFTER[1]: k}
+
+    def cut(self, state: LayerState, k: int) -> Selection:
+        self.seen.append(state)
+        return Selection(torch.arange(k) * len(state.image) // k)
+
+
+@dataclass(frozen=True)
+class Attentive(Spread):
+    """Also reads what the layer attends with."""
+
+    needs: ClassVar[frozenset[str]] = frozenset(
+        {"lm.input", "lm.normed", "lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_key"}
+    )
+
+
+class Stage:
+    """A checkpoint that has read one image; attention takes masks as they are."""
+
+    def __init__(self, name: str, zoo: Callable[[str], Path]) -> None:
+        self.backbone: Backbone = architecture(name, zoo, attention="eager")
+        self.language = self.backbone.language
+        self.image = photograph()
+        (self.encoded,) = self.backbone.encode([self.backbone.preprocess(self.image)], frozenset())
+        self.prompt = self.backbone.prompt(QUESTION, "EXIT")
+        self.prefix: Prefix = prefix_of(self.backbone, self.encoded, self.prompt, torch.arange(self.encoded.n))
+
+    @property
+    def n(self) -> int:
+        return self.encoded.n
+
+    @property
+    def decoder(self) -> Any:
+        return self.backbone.model.get_decoder()
+
+    def cuts(self, selector: LayerSelector) -> LayerCuts:
+        schedule = selector.schedule(self.n, self.n // 3, len(self.decoder.layers))
+        return LayerCuts(selector, schedule, [self.prefix], [self.encoded.layout], [""])
+
+    def logits(self, cutter: LayerCuts | None) -> Tensor:
+        """(T, V) of the text behind the image."""
+        with torch.inference_mode():
+            hidden = self.language.read([self.prefix], cutter)[0, -len(self.prompt.shared) :]
+            found: Tensor = self.language.head(self.language.norm(hidden))
+        return found
+
+    def plainly(self, kept: dict[int, Tensor]) -> Tensor:
+        """The same with the tokens ``kept`` past each layer; all others are hidden behind it."""
+        ids, head = (*self.prompt.head, *self.prompt.shared), len(self.prompt.head)
+        with hidden_behind(self.decoder, self.prefix, kept), torch.inference_mode():
+            return model_logits(self.backbone, self.image, ids, head)[-len(self.prompt.shared) :]
+
+
+@contextmanager
+def hidden_behind(decoder: Any, prefix: Prefix, kept: dict[int, Tensor]) -> Iterator[None]:
+    """While open, layers behind a cut do not see what it took; a window counts the slots that are left."""
+    places = prefix.start + (torch.arange(prefix.k) if prefix.places is None else prefix.places)
+    image = torch.zeros(prefix.prompt_length, dtype=torch.bool)
+    image[places] = True
+    kinds = getattr(decoder.config, "layer_types", None) or ["full_attention"] * len(decoder.layers)
+    window = getattr(decoder.config, "sliding_window", None) or prefix.prompt_length
+    slots = torch.arange(prefix.prompt_length)
+
+    def left_at(layer: int) -> Tensor:
+        stays = ~image
+        done = [tokens for after, tokens in kept.items() if after < layer]
+        stays[places[done[-1]] if done else places] = True
+        return stays
+
+    def hide(layer: int, own: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        stays = left_at(layer)
+
+        def masked(hidden: Tensor, *given: Any, **named: Any) -> Tensor:
+            mask = named["attention_mask"]
+            rank = stays.cumsum(0)
+            seen = mask[0, 0] == 0 if mask.dtype != torch.bool else mask[0, 0]
+            if kinds[layer] == "sliding_attention":
+                causal = slots <= slots[:, None]
+                beyond = seen & ~(causal & (slots[:, None] - slots < window))  # tokens that see each other both ways
+                seen = (causal & (rank[:, None] - rank < window)) | beyond
+            seen = (seen & stays) | torch.eye(len(seen), dtype=torch.bool)
+            blocked = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+            return own(hidden, *given, **{**named, "attention_mask": blocked[None, None]})
+
+        def taken_out(hidden: Tensor, *given: Any, **named: Any) -> Tensor:
+            """A recurrence has no mask: it is run on what is left."""
+            whole = hidden.clone()
+            whole[:, stays] = own(hidden[:, stays], *given, **{**named, "attention_mask": None})
+            return whole
+
+        return taken_out if kinds[layer] == "linear_attention" else masked
+
+    for layer, module in enumerate(decoder.layers):
+        module.forward = hide(layer, module.forward)
+    try:
+        yield
+    finally:
+        for module in decoder.layers:
+            del module.forward
+
+
+@pytest.fixture(scope="module")
+def stage(zoo: Callable[[str], Path]) -> Callable[[str], Stage]:
+    return cache(lambda name: Stage(name, zoo))
+
+
+@pytest.mark.parametrize("name", [*OWN, *LOOP])
+def test_a_cut_decoder_says_what_masks_say(stage: Callable[[str], Stage], name: str) -> None:
+    here = stage(name)
+    assert isinstance(here.language, OwnDecoder) == (name in OWN)
+    everything = dict.fromkeys(AFTER, torch.arange(here.n))
+    whole = here.logits(None)
+    assert (whole - here.plainly(everything)).abs().max() < TOLERANCE, "nothing cut: the model itself"
+    selector = Spread([])
+    cutter = here.cuts(selector)
+    found = here.logits(cutter)
+    first = torch.arange(2 * here.n // 3) * here.n // (2 * here.n // 3)
+    expected = here.plainly({AFTER[0]: first, AFTER[1]: cutter.anchors[0]})
+    assert (found - expected).abs().max() < TOLERANCE
+    assert (found - whole).abs().max() > 100 * TOLERANCE, "the cut is felt"
+    assert [len(state.image) for state in selector.seen] == [here.n, 2 * here.n // 3]
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if name != "qwen3_5"])
+def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage], name: str) -> None:
+    """Weights times values, through the layer's own output projection, are what its attention gave."""
+    here = stage(name)
+    selector = Attentive([])
+    made: dict[int, Tensor] = {}
+    hooks = [
+        layer.self_attn.o_proj.register_forward_pre_hook(lambda module, given, at=at: made.setdefault(at, given[0]))
+        for at, layer in enumerate(here.decoder.layers)
+    ]
+    here.logits(here.cuts(selector))
+    for hook in hooks:
+        hook.remove()
+    state = selector.seen[0]
+    weights, values = state.signals["lm.attention"], state.signals["lm.value"]
+    attended = weights @ values.repeat_interleave(len(weights) // len(values), dim=0)
+    length = len(state.hidden)
+    assert torch.allclose(attended.transpose(0, 1).flatten(1), made[0][0, :length], atol=1e-5)
+    assert torch.allclose(state.signals["lm.attention_last"], weights[:, -1])
+    assert torch.equal(state.signals["lm.input"], here.prefix.embeds[:length]) or name == "paligemma"
+    assert not torch.equal(state.signals["lm.bare_key"], state.signals["lm.key"])
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3_5"])
+def test_answers_go_on_behind_a_cut(stage: Callable[[str], Stage], name: str) -> None:
+    """Token by token what reading the prompt with the answer so far gives; the choice is made once."""
+    here = stage(name)
+    selector = Spread([])
+    said = here.language.generate(here.prefix, 3, frozenset(), here.cuts(selector))
+    assert len(said) == 3
+    assert len(selector.seen) == len(AFTER)
+    assert said[0] == int(here.logits(here.cuts(Spread([])))[-1].argmax())
+
+
+def test_a_layer_without_weights_is_refused_by_its_number(stage: Callable[[str], Stage]) -> None:
+    language = stage("qwen3_5").language
+    assert language.uncut({"lm.hidden"}, [0, 1, 2]) is None
+    assert language.uncut({"lm.attention_last"}, [3]) is None
+    assert language.uncut({"lm.next_attention_last"}, [2]) is None
+    assert language.uncut({"lm.attention_last"}, [0]) == "its layer 0 has no attention weights (layers that have: 3)"
