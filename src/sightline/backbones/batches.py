@@ -57,7 +57,7 @@ def token_places(prefix: Prefix) -> Tensor:
     return torch.arange(prefix.k) if prefix.places is None else prefix.places
 
 
-class Seen(Protocol):
+class SeenLayer(Protocol):
     """What can be seen of the layer that ran last, of the first L slots of one sequence of a batch."""
 
     def input(self, b: int, length: int) -> Tensor:
@@ -98,6 +98,6 @@ class Cutter(Protocol):
 
     def wants(self, layer: int) -> bool: ...
 
-    def choose(self, batch: Batch, layer: int, seen: Seen) -> Choice | None: ...
+    def choose(self, batch: Batch, layer: int, seen: SeenLayer) -> Choice | None: ...
 
-    def cut(self, batch: Batch, layer: int, seen: Seen) -> Batch: ...
+    def cut(self, batch: Batch, layer: int, seen: SeenLayer) -> Batch: ...

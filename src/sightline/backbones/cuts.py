@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sightline.backbones.batches import Batch, Choice, Seen, token_places
+from sightline.backbones.batches import Batch, Choice, SeenLayer, token_places
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection
 from sightline.core.selection_rules import (
@@ -72,11 +72,11 @@ class LayerCuts:
     def wants(self, layer: int) -> bool:
         return layer in self.schedule
 
-    def cut(self, batch: Batch, layer: int, seen: Seen) -> Batch:
+    def cut(self, batch: Batch, layer: int, seen: SeenLayer) -> Batch:
         choice = self.choose(batch, layer, seen)
         return batch if choice is None else shortened(batch, choice, layer)
 
-    def choose(self, batch: Batch, layer: int, seen: Seen) -> Choice | None:
+    def choose(self, batch: Batch, layer: int, seen: SeenLayer) -> Choice | None:
         """Of every prefix, a row of the batch each, what goes on past a layer; None where all of it does.
 
         Asked about a layer again, as where a prompt is read once more with an answer behind it, it says the same.
@@ -97,7 +97,7 @@ class LayerCuts:
         places = torch.stack([made.places for made in chosen]).to(batch.hidden.device)
         return Choice(torch.stack(tokens), left, places)
 
-    def _choose(self, batch: Batch, layer: int, seen: Seen) -> list[_Made]:
+    def _choose(self, batch: Batch, layer: int, seen: SeenLayer) -> list[_Made]:
         k = self.schedule[layer]
         n, span = len(self.anchors[0]), batch.counts[0]
         if any(count != span for count in batch.counts):
@@ -106,7 +106,7 @@ class LayerCuts:
             return []
         return [self._made(batch, b, prefix, layer, k, seen) for b, prefix in enumerate(self.prefixes)]
 
-    def _made(self, batch: Batch, b: int, prefix: Prefix, layer: int, k: int, seen: Seen) -> _Made:
+    def _made(self, batch: Batch, b: int, prefix: Prefix, layer: int, k: int, seen: SeenLayer) -> _Made:
         n, span = len(self.anchors[b]), batch.counts[0]
         length = prefix.prompt_length - (prefix.k - n)
         started = self._now(batch)
@@ -137,7 +137,7 @@ class LayerCuts:
         self.places[b] = torch.searchsorted(left, before[anchors])
         return _Made(before, anchors, selection.mix, left, self.places[b])
 
-    def _signal(self, name: str, seen: Seen, b: int, length: int, prefix: Prefix) -> Tensor:
+    def _signal(self, name: str, seen: SeenLayer, b: int, length: int, prefix: Prefix) -> Tensor:
         """A signal of ``LANGUAGE_KINDS`` for a prompt's L slots."""
         match name:
             case "lm.input":
