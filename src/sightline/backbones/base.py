@@ -23,6 +23,7 @@ from torch import Tensor
 
 from sightline.backbones.images import Fit, ImageOptions, Pixels
 from sightline.backbones.language import LanguageModel
+from sightline.backbones.own_decoder import TOKEN_TYPES
 from sightline.backbones.prompting import Prompting
 from sightline.core.prefix import Encoded
 from sightline.core.registry import Registry
@@ -259,11 +260,8 @@ def model_inputs(backbone: Backbone, image: Image.Image, ids: tuple[int, ...], h
     sequence = torch.tensor([[*ids[:head], *span, *ids[head:]]], device=backbone.language.device)
     types = backbone.sequence_types(sequence)
     takes = inspect.signature(backbone.model.forward).parameters
-    given = {**processor_inputs(backbone, image), **{name: types for name in TYPES if name in takes}}
+    given = {**processor_inputs(backbone, image), **{name: types for name in TOKEN_TYPES if name in takes}}
     return {**given, "input_ids": sequence, "attention_mask": torch.ones_like(sequence)}
-
-
-TYPES = ("token_type_ids", "mm_token_type_ids")
 
 
 def processor_inputs(backbone: Backbone, image: Image.Image) -> dict[str, Tensor]:

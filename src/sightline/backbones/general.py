@@ -141,8 +141,6 @@ def refusal(kind: Any) -> str | None:
     if "pixel_values" not in inspect.signature(seeing.get_image_features).parameters:
         return "its image features are not made of pixel_values"
     takes = inspect.signature(kind.forward).parameters
-    if "moe_mm_token_type_ids" in takes:
-        return "its experts are told which tokens stand for an image, which the general route does not tell them"
     lacking = [name for name in ("inputs_embeds", "attention_mask") if name not in takes]
     if lacking:
         return f"its forward takes no {lacking[0]}"
@@ -279,9 +277,20 @@ class General(SpanPlanning, TowerSignals):
                     return int(getattr(place, name))
         raise SightlineError(f"{type(self.model).__name__} does not say which token an image's features replace")
 
-    @property
+    @cached_property
     def axes(self) -> int:  # type: ignore[override]
-        return 3 if hasattr(self.seeing, "get_rope_index") else 1
+        """As many as the model itself numbers a text by; three where it does not number one without an image."""
+        ask = getattr(self.seeing, "get_rope_index", None)
+        if ask is None:
+            return 1
+        ids = torch.zeros(1, 2, dtype=torch.long)
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": ids.int()}
+        takes = inspect.signature(ask).parameters
+        try:
+            positions, _ = ask(**{name: value for name, value in given.items() if name in takes})
+        except Exception:  # whatever it wants to know of an image that is not there
+            return 3
+        return len(positions)
 
     @property
     def text_model(self) -> Any:

@@ -242,7 +242,7 @@ class LanguageModel:
 
     def rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin (B, S, d) for (A, B, S) positions."""
-        cos, sin = self._rotary(hidden, positions if self.axes == 3 else positions[0])
+        cos, sin = self._rotary(hidden, positions if self.axes > 1 else positions[0])
         return cos, sin
 
     @property

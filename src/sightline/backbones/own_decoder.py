@@ -30,6 +30,8 @@ from sightline.errors import SightlineError, first_line
 
 IMAGE, TEXT, CONTINUATION = 1, 0, 2
 """Kinds of slots, from which an architecture makes its token types."""
+TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
+"""What models call the argument that tells them which tokens stand for an image."""
 OF_ATTENTION = frozenset(
     {"lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
 )
@@ -72,7 +74,7 @@ class OwnDecoder(LanguageModel):
         self.norm = torch.nn.Identity()  # the model's own forward ends with it
         self.plain = False
         takes = inspect.signature(body.forward).parameters
-        self._types = [name for name in ("token_type_ids", "mm_token_type_ids") if name in takes]
+        self._types = [name for name in TOKEN_TYPES if name in takes]
 
     def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Pending:
         sequences = [(prefix, branch) for prefix in prefixes for branch in range(max(1, len(prefix.branch_sizes)))]
@@ -122,7 +124,7 @@ class OwnDecoder(LanguageModel):
                 output = self.body(
                     inputs_embeds=self.embed([token])[None],
                     attention_mask=torch.ones(1, length, dtype=torch.long, device=self.device),
-                    position_ids=where if self.axes == 3 else where[0],
+                    position_ids=where if self.axes > 1 else where[0],
                     past_key_values=output.past_key_values,
                     use_cache=True,
                     **{name: torch.full((1, 1), self._continued, device=self.device) for name in self._types},
@@ -212,7 +214,7 @@ class OwnDecoder(LanguageModel):
         present = torch.arange(kinds.shape[1]) < real[:, None]
         given: dict[str, Any] = {
             "inputs_embeds": batch.hidden,
-            "position_ids": positions if self.axes == 3 else positions[0],
+            "position_ids": positions if self.axes > 1 else positions[0],
             "attention_mask": on_device(present.long(), self.device),
         }
         if not batch.deepstack:
@@ -385,6 +387,8 @@ def unlike_the_loop(body: Any, text_model: Any, axes: int) -> str | None:
         return f"it has layers of type {', '.join(sorted(kinds))}"
     if "token_type_ids" in inspect.signature(body.forward).parameters:
         return "its mask depends on token types: tokens of an image see each other"
+    if "moe_mm_token_type_ids" in inspect.signature(body.forward).parameters:
+        return "its experts are told which tokens stand for an image"
     if not all(hasattr(layer, "self_attn") and hasattr(layer, "input_layernorm") for layer in text_model.layers):
         return "not every layer is attention behind a norm"
     if any("position_embeddings" not in inspect.signature(layer.forward).parameters for layer in text_model.layers):
@@ -416,7 +420,7 @@ def _measured(text_model: Any, axes: int) -> tuple[set[str], float]:
     with _watching(text_model.layers, calls):
         expected = text_model(
             inputs_embeds=embedded,
-            position_ids=positions if axes == 3 else positions[0],
+            position_ids=positions if axes > 1 else positions[0],
             attention_mask=torch.ones(1, LAYER_TOKENS, dtype=torch.long, device=weight.device),
             use_cache=False,
         ).last_hidden_state

@@ -131,19 +131,28 @@ class ProcessorPrompting(Prompting):
         return self.written(self.processed(Image.new("RGB", SAMPLE, (255, 255, 255))))
 
     def processed(self, image: Image.Image) -> Any:
-        """What the processor makes of an image and its bare placeholder."""
+        """What the processor makes of an image and its bare placeholder, between its marks where it insists on them."""
+        marks = [getattr(self.processor, f"image_{end}_token", None) for end in ("start", "end")]
+        marked = f"{marks[0]}{self.placeholder}{marks[1]}" if all(marks) else self.placeholder
         try:
-            return self.processor(
-                text=[self.placeholder],
-                images=[image],
-                return_tensors="pt",
-                text_kwargs={"return_text_replacement_offsets": True},
-                images_kwargs=self.processor_arguments(),
-            )
+            return self._processed(image, self.placeholder)
         except (ValueError, StopIteration) as error:
+            problem = error
+        try:
+            return self._processed(image, marked)
+        except (ValueError, StopIteration):
             raise SightlineError(
-                f"{type(self.processor).__name__} cannot expand a bare placeholder: {first_line(error)}"
-            ) from error
+                f"{type(self.processor).__name__} cannot expand a bare placeholder: {first_line(problem)}"
+            ) from problem
+
+    def _processed(self, image: Image.Image, text: str) -> Any:
+        return self.processor(
+            text=[text],
+            images=[image],
+            return_tensors="pt",
+            text_kwargs={"return_text_replacement_offsets": True},
+            images_kwargs=self.processor_arguments(),
+        )
 
     def processor_arguments(self) -> dict[str, Any]:
         """What the checkpoint's image processor must be called with to honour the image options."""

@@ -46,7 +46,6 @@ def test_features_may_be_made_by_the_model_or_by_the_one_inside(model_type: str)
     [
         ("mllama", "no get_image_features"),
         ("florence2", "an encoder for the whole prompt"),
-        ("ernie4_5_vl_moe", "experts are told which tokens stand for an image"),
     ],
 )
 def test_a_type_that_cannot_be_tried_is_refused_with_the_reason(model_type: str, words: str) -> None:

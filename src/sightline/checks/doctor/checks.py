@@ -174,11 +174,11 @@ def policies_agree_unpruned(page: AskedPage) -> Check:
 
 def policies_order_pruned(page: AskedPage) -> Check:
     """Both run on a pruned prefix, with ids in order and within those of the unpruned one."""
-    last = int(page.prefix("full", "preserve").positions.max())
+    whole = page.prefix("full", "preserve")
     wrong = {}
     for policy in POLICIES:
         prefix = page.prefix(PRUNED[0], policy)
-        said = misplaced(prefix, last)
+        said = misplaced(prefix, whole)
         if said is None and not page.backbone.language.prefix_logits(prefix).isfinite().all():
             said = "logits that are not finite"
         if said is not None:
@@ -191,13 +191,13 @@ def policies_order_pruned(page: AskedPage) -> Check:
     )
 
 
-def misplaced(prefix: Prefix, last: int) -> str | None:
-    """What is wrong with a branch-free prefix's ids, of which ``last`` is the largest allowed; None if nothing is.
+def misplaced(prefix: Prefix, whole: Prefix) -> str | None:
+    """What is wrong with a branch-free prefix's ids, beside those of the unpruned one; None if nothing is.
 
-    Text counts up. The image's ids stand between those of the text around it, no two slots alike; on a single axis they
-    count up as well.
+    Text counts up. The image's ids stand between those of the text around it on every axis on which the unpruned ones
+    do, no two slots alike; on a single axis they count up as well.
     """
-    ids = prefix.positions.cpu()
+    ids, last = prefix.positions.cpu(), int(whole.positions.max())
     behind = prefix.start + prefix.span
     head, span, tail = ids[:, : prefix.start], ids[:, prefix.start : behind], ids[:, behind:]
     if any((part.diff(dim=1) <= 0).any() for part in (head, tail, *([span] if len(ids) == 1 else []))):
@@ -206,10 +206,18 @@ def misplaced(prefix: Prefix, last: int) -> str | None:
         return f"ids outside 0..{last}"
     if len(torch.unique(span, dim=1).T) != prefix.span:
         return "the same ids to two slots of the image"
-    before = head.max() if head.numel() else -1
-    if span.min() <= before or (tail.numel() and span.max() >= tail.min()):
+    if (between_the_text(whole) & ~between_the_text(prefix)).any():
         return "ids of the image that are not between those of the text around it"
     return None
+
+
+def between_the_text(prefix: Prefix) -> torch.Tensor:
+    """(A,) bool: axes on which the image's ids stand between those of the text around it."""
+    ids, behind = prefix.positions.cpu(), prefix.start + prefix.span
+    head, span, tail = ids[:, : prefix.start], ids[:, prefix.start : behind], ids[:, behind:]
+    return (span.amin(1) > (head.max() if head.numel() else -1)) & (
+        span.amax(1) < (tail.min() if tail.numel() else span.max() + 1)
+    )
 
 
 # What every stage takes on this machine: facts, measured once after all checks have warmed it up.
