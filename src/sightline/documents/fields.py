@@ -69,7 +69,7 @@ def find_fields(page: PageReading) -> FoundFields:
         if values[folded(field.label), folded(field.row)] > 1 or any(layout.count_label(name) > 1 for name in names):
             refused["label stands twice"] += 1
         elif not layout.is_asked(field):
-            refused["value not read surely enough"] += 1
+            refused["not read surely enough to be asked for"] += 1
         else:
             kept.append(replace(field, elsewhere=layout.count(field.value) - 1))
     return FoundFields(tuple(kept), refused)
