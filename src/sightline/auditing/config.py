@@ -84,7 +84,7 @@ class AuditConfig(BaseModel):
     arms: Annotated[list[str], Flag(WHAT, "--arm")] = Field(
         description="Selector, budget and arguments: full, target:0.3, random:192t, scope:0.4:alpha=0; with a budget of"
         " every tile's own instead of the whole image's: target:0.3/tile, grid:64t/tile; or a policy with a budget of"
-        " its own for each sample: policy:answer_stability:target:0.3/0.5/0.7."
+        " its own for each sample (`sightline list policies`)."
     )
     interventions: Annotated[list[str], Flag(WHAT)] = Field(
         default_factory=list,

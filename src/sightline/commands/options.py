@@ -234,9 +234,27 @@ class Commands(TyperGroup):
         return [_with_value_name(parameter) for parameter in super().get_params(ctx)]
 
 
+def _in_one_word(command: Any, write: Callable[..., None], ctx: Any, formatter: Any) -> None:
+    """Writes a page on which a flag and its contrary are one word, ``--[no-]twins``: two columns leave no room."""
+    both = [
+        (option, option.opts, option.secondary_opts)
+        for option in command.params
+        if option.secondary_opts == [f"--no-{option.opts[0][2:]}"]
+    ]
+    try:
+        for option, (name, *others), _ in both:
+            option.opts, option.secondary_opts = [f"--[no-]{name[2:]}", *others], []
+        write(ctx, formatter)
+    finally:
+        for option, option.opts, option.secondary_opts in both:
+            pass
+
+
 def _show_values_only(command: Any, ctx: Any) -> None:
     for parameter in command.get_params(ctx):
         _with_value_name(parameter)
+    if not isinstance(command.format_help, functools.partial):
+        command.format_help = functools.partial(_in_one_word, command, command.format_help)
     for child in getattr(command, "commands", {}).values():
         _show_values_only(child, ctx)
 

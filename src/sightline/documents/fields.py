@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sightline.core.probe import Box
-from sightline.documents.reading import PageLine, PageReading, folded, part, standing, words_in
+from sightline.documents.reading import PageLine, PageReading, folded, part, rows_of, share_along, standing, words_in
 from sightline.documents.rules import LABEL_MARKS, READING, TEXT, VALUES, kind_of_value, known_label
 from sightline.probes.regions import hull
 
@@ -69,7 +69,7 @@ def find_fields(page: PageReading) -> FoundFields:
         if values[folded(field.label), folded(field.row)] > 1 or any(layout.count_label(name) > 1 for name in names):
             refused["label stands twice"] += 1
         elif not layout.is_asked(field):
-            refused["value not read surely enough"] += 1
+            refused["not read surely enough to be asked for"] += 1
         else:
             kept.append(replace(field, elsewhere=layout.count(field.value) - 1))
     return FoundFields(tuple(kept), refused)
@@ -126,16 +126,6 @@ class Layout:
             if other is not line and _same_column(line.box, other.box) and other.box[1] >= _middle_y(line.box)
         ]
         return sorted(column, key=lambda other: other.box[1])
-
-    def rows(self) -> list[list[PageLine]]:
-        """Texts that stand side by side, from top to bottom and left to right."""
-        rows: list[list[PageLine]] = []
-        for line in sorted((*self.lines, *self.page.dropped), key=lambda line: _middle_y(line.box)):
-            if rows and _same_row(rows[-1][-1].box, line.box):
-                rows[-1].append(line)
-            else:
-                rows.append([line])
-        return [sorted(row, key=lambda line: line.box[0]) for row in rows]
 
 
 def _holds(words: Sequence[PageLine], text: str) -> bool:
@@ -260,7 +250,7 @@ def _beside(
     if nearest.reason:
         refused["something unread beside the label"] += 1
         return None
-    if any(_share(nearest.box, other.box, 0) > 0.3 for other in row[1:]):
+    if any(share_along(nearest.box, other.box, 0) > 0.3 for other in row[1:]):
         refused["two values beside the label"] += 1
         return None
     if known_label(nearest.text) is not None or nearest.text.rstrip().endswith(":"):
@@ -287,7 +277,7 @@ def _under(layout: Layout, line: PageLine, kind: str) -> tuple[str, PageLine, Pa
 
 def _items(layout: Layout) -> Iterator[DocumentField]:
     """Rows of two texts, words and an amount: what an item costs, whatever it is called."""
-    for row in layout.rows():
+    for row in rows_of((*layout.lines, *layout.page.dropped)):
         if len(row) != 2 or any(line.reason for line in row):
             continue
         bare, value = row[0].text.strip(LABEL_MARKS), _value(row[1], "amount")
@@ -303,7 +293,7 @@ def _items(layout: Layout) -> Iterator[DocumentField]:
 
 
 def _cells(layout: Layout, refused: Counter[str]) -> Iterator[DocumentField]:
-    rows = layout.rows()
+    rows = rows_of((*layout.lines, *layout.page.dropped))
     for place, heads in enumerate(rows):
         if not _is_head(heads):
             continue
@@ -345,24 +335,18 @@ def _cells_of(row: Sequence[PageLine], heads: Sequence[PageLine], refused: Count
 
 
 def _under_head(cell: PageLine, heads: Sequence[PageLine]) -> list[PageLine]:
-    return [head for head in heads if _share(cell.box, head.box, 0) > 0.25]
+    return [head for head in heads if share_along(cell.box, head.box, 0) > 0.25]
 
 
 # How boxes stand to each other.
 
 
-def _share(one: Box, other: Box, axis: int) -> float:
-    """What two boxes share along x (0) or y (1), as a fraction of the smaller."""
-    shared = min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis])
-    return shared / max(min(one[axis + 2] - one[axis], other[axis + 2] - other[axis]), 1e-9)
-
-
 def _same_row(one: Box, other: Box) -> bool:
-    return _share(one, other, 1) > 0.5
+    return share_along(one, other, 1) > 0.5
 
 
 def _same_column(one: Box, other: Box) -> bool:
-    return _share(one, other, 0) > 0.5
+    return share_along(one, other, 0) > 0.5
 
 
 def _middle_x(box: Box) -> float:

@@ -46,7 +46,7 @@ class PageLine:
 
 @dataclass(frozen=True)
 class PageReading:
-    """The texts of one page from top to bottom, those that count and the others."""
+    """The texts of one page in reading order, those that count and the others."""
 
     image: str
     width: int
@@ -121,14 +121,31 @@ def near(box: Box) -> Box:
 
 
 def _settled(page: PageReading, found: list[PageLine]) -> PageReading:
-    """The page with its texts, from top to bottom, and what is wrong with it if none counts."""
-    found.sort(key=lambda line: (line.box[1] + line.box[3], line.box[0]))
+    """The page with its texts in reading order, and what is wrong with it if none counts."""
+    found = [line for row in rows_of(found) for line in row]
     counted = tuple(line for line in found if not line.reason)
     dropped = tuple(line for line in found if line.reason)
     problem = "" if found else "no text was found on it"
     if found and not counted:
         problem = f"none of its {len(found)} texts could be read for sure"
     return replace(page, lines=counted, dropped=dropped, problem=problem)
+
+
+def rows_of(lines: Iterable[PageLine]) -> list[list[PageLine]]:
+    """Texts that stand side by side, from top to bottom and left to right, on a page that is a little askew too."""
+    rows: list[list[PageLine]] = []
+    for line in sorted(lines, key=lambda line: (line.box[1] + line.box[3], line.box[0])):
+        if rows and share_along(rows[-1][-1].box, line.box, 1) > 0.5:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return [sorted(row, key=lambda line: line.box[0]) for row in rows]
+
+
+def share_along(one: Box, other: Box, axis: int) -> float:
+    """What two boxes share along x (0) or y (1), as a fraction of the smaller."""
+    shared = min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis])
+    return shared / max(min(one[axis + 2] - one[axis], other[axis + 2] - other[axis]), 1e-9)
 
 
 def folded(text: str) -> str:

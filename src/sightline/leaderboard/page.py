@@ -14,7 +14,7 @@ from sightline.core.table import Kind, Table, TableColumn, format_range, format_
 from sightline.leaderboard.standings import COVERAGE, RISKS, Record, record_text
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.charts import FrontierPoint
-from sightline.report.columns import BOX_FREE, build_table, heading, in_these_words, listed, panel_of, table_column
+from sightline.report.columns import BOX_FREE, build_table, heading, in_these_words, listed, panel_of, share, table_column
 from sightline.report.page import Page, render
 from sightline.report.sections import Section
 from sightline.report.sections.base import ChartGroup, Part
@@ -164,10 +164,16 @@ def _headline(record: Record, model: Record, budget: str) -> str:
     interval = format_range(first[f"{by.name}_low"], first[f"{by.name}_high"], "score")
     full = format_value(model["full"][by.name], "score")
     verb = "is" if equals == first["method"] else "are"
+    # Who says nothing is never swapped: by such a metric silence wins.
+    silent = first.get("silent") if by.name in RISKS and by.name != "silent" else None
+    still = "" if silent is None else (
+        f" Silence is not {by.label.lower()}: {first['method']} says nothing in {share(silent)} of answers, Full in "
+        f"{share(model['full']['silent'])}."
+    )  # fmt: skip
     return (
         f"{model['name']} at {budget}: first of {len(own)} box-free entries with {by.label} {value} ({interval}) "
         f"{verb} {equals}; {alone}. Full has {full}. {len(better)} of {len(methods)} box-free methods "
-        "are better than Random beyond their interval."
+        f"are better than Random beyond their interval.{still}"
     )
 
 
@@ -224,8 +230,10 @@ def _facts(record: Record, model: Record) -> list[tuple[str, str]]:
 
 def _section(record: Record, model: Record) -> Section:
     place = 1 + record["models"].index(model)
+    by = METRICS[record["ranked_by"]]
+    upwards = by.label if by.better == "higher" else f"{by.label} (less is better)"
     lead = (
-        "Right answers upwards, surviving evidence to the right, right answers without any evidence as colour. Named "
+        f"{upwards} upwards, surviving evidence to the right, right answers without any evidence as colour. Named "
         "are Full, the matched controls and whoever of the others, oracles apart, nobody beats in both; the table has "
         "all."
     )

@@ -54,7 +54,7 @@ class Page:
     """Those of the headline that stand above everything: they say that nothing can be read from answers."""
     runs: list[NamedRun] = field(default_factory=list)
     outcome: AuditVerdict | None = None
-    """What everything comes to, per method: it stands first, and what is not read with it is folded away below."""
+    """What everything comes to, per method: it stands first, and everything else is folded away below."""
 
     def verdict_panels(self) -> list[tuple[str, list[Verdict]]]:
         """The verdicts under the headings of their panels."""
@@ -137,10 +137,10 @@ def render(page: Page) -> str:
         facts=page.facts,
         notes=[*page.banner, *page.notes],
         headline=[sentence for sentence in page.headline if sentence not in page.banner],
-        findings=[(part, part.finding) for part in page.sections if part.finding],
+        findings=[(part, part.reading) for part in page.sections if part.in_overview and part.reading],
         verdicts=page.verdict_panels(),
         overview=page.overview,
-        sections=page.sections if page.outcome is None else sorted(page.sections, key=lambda part: part.folded),
+        sections=page.sections,
         outcome=page.outcome,
         asked=_asked(page),
         decisions=DECISIONS,

@@ -52,7 +52,7 @@ OUTCOMES = {
 """What can become of a question -> in words, within a sentence."""
 KINDS = {
     "amount": "amounts", "date": "dates", "identifier": "identifiers", "name": "names", "total": "totals",
-    "cell": "table cells", "transcript": "pages",
+    "table_cell": "table cells", "transcript": "pages",
 }  # fmt: skip
 """Kinds of fields as sentences call them."""
 
@@ -126,12 +126,15 @@ class Plan:
     @property
     def words(self) -> str:
         wanted = f"this model needs about {self.needed:.0f} px for {share(SHARE_OF_BEST)} of its best"
-        found = f"The smallest text asked for is {self.smallest:.0f} px high at Full; {wanted}. "
+        found = f"The smallest text asked for is {self.smallest:.0f} px high at Full; {wanted}"
+        if 0 < self.smallest < self.needed:
+            found += f", which the smallest has on pages shown {self.needed / self.smallest:.1f} times as wide and high"
+        found += ". "
         if math.isfinite(self.keep):
             side = math.sqrt(self.keep)
             found += (
-                f"Pages may be shown with {share(self.keep)} of their tokens (resize:{self.keep:g}), that is at "
-                f"{share(side)} of their width and height"
+                f"Within the margin, pages may be shown with {share(self.keep)} of their tokens "
+                f"(resize:{self.keep:g}), that is at {share(side)} of their width and height"
             )
         else:
             found += "By this law pages cannot be shown any smaller within the margin"

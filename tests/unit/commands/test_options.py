@@ -86,6 +86,13 @@ def test_pages_have_a_sentence_for_every_option_and_no_type_behind_a_flag(words:
             assert option.help, option.opts
 
 
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_nothing_on_a_page_is_cut_at_80_columns(words: tuple[str, ...]) -> None:
+    page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"}).output
+    assert "…" not in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
 def test_the_page_of_all_commands_has_their_first_sentences() -> None:
     tree: Any = get_command(app)
     assert tree.list_commands(None) == list(COMMANDS)

@@ -68,7 +68,7 @@ def test_the_fields_of_an_invoice() -> None:
         ("100 40 Tax\n500 40 1.20\n100 90 Tax\n500 90 none", None, [], {"label stands twice": 1}),
         ("100 40 Tax\n300 40 smudge ~0.4\n500 40 1.20", None, [], {"something unread beside the label": 1}),
         ("100 40 Tax\n500 30 1.20\n500 48 3.40", None, [], {"two values beside the label": 1}),
-        ("100 40 Tax\n500 40 1.20 ~0.92", None, [], {"value not read surely enough": 1}),
+        ("100 40 Tax\n500 40 1.20 ~0.92", None, [], {"not read surely enough to be asked for": 1}),
         ("100 40 Tax\n500 40 1.20 ~0.92", "500 40 1.20", ["1.20"], {}),
         ("100 40 GST 1D: 000781500416", None, [], {}),
         ("100 40 Tax\n500 40 none", None, [], {}),

@@ -28,6 +28,7 @@ from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, 
     [
         ("10 10 Total", None, ["Total"], []),
         ("10 10 Total ~0.5", None, [], [("Total", UNSURE)]),
+        ("10 14 Cash\n400 10 9.81\n10 50 Tax\n400 47 1.20", None, ["Cash", "9.81", "Tax", "1.20"], []),
         ("10 10 Total ~0.5", "10 10 Total", ["Total"], []),
         ("10 10 Total ~0.5", "10 10 TOTAL", ["Total"], []),
         ("10 10 Total ~0.5", "10 90 Total", [], [("Total", UNSURE), ("Total", ALONE)]),

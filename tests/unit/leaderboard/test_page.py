@@ -140,6 +140,20 @@ def test_risk_by_field_is_a_table_of_its_own_that_says_what_its_columns_mean(rec
     assert page.count("0.000–0.875") == 2 * 2 * 6 * len(RISKS) + 2 * 2 * len(RISKS), "an interval in every cell"
 
 
+def test_a_ranking_by_a_risk_says_which_way_it_points_and_that_silence_is_none(tmp_path: Path) -> None:
+    record = read_record(REPOSITORY / "docs/leaderboard-open.json")
+    about = {**copy.deepcopy(record), "ranked_by": "swapped"}
+    for model in about["models"]:
+        for line in [model["full"], *(line for lines in model["standings"].values() for line in lines)]:
+            line |= {"swapped": 0.0, "swapped_low": 0.0, "swapped_high": 0.25, "silent": 0.625}
+    assert "Silence is not swapped: " in headlines(about)[0]
+    assert headlines(about)[0].endswith("says nothing in 62% of answers, Full in 62%.")
+    assert "Silence" not in headlines(record)[0]
+    for ranked, upwards in ((about, "Swapped (less is better) upwards"), (record, "Score upwards")):
+        write_leaderboard(ranked, tmp_path)
+        assert upwards in (tmp_path / "leaderboard.html").read_text(encoding="utf-8")
+
+
 def test_the_headline_says_how_many_beat_chance() -> None:
     said = headlines(read_record(REPOSITORY / "docs/leaderboard.json"))
     assert len(said) == 2

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from sightline.core.probe import TWIN
+from sightline.documents.rules import KINDS as FIELD_KINDS
 from sightline.geometry.marks import SWAPPED_FOR
 from sightline.report.build import build_report
 from sightline.report.case_packing import lost_texts, pack_cases
 from sightline.report.sections import Context, Section, make_sections
 from sightline.report.summary import summarise
-from sightline.report.verdict import AuditVerdict, Plan, audit_verdict, plan_of
+from sightline.report.verdict import AuditVerdict, Plan, audit_verdict, kind_words, plan_of
 from sightline.rows.source import read_source
 from sightline.statistics.legibility_law import LegibilityLaw
 from tests.unit.report.fake_open_run import make_open_run
@@ -121,6 +122,15 @@ def test_fields_are_counted_by_kind_and_guesses_against_the_twin(tmp_path: Path)
     assert every.loc["target:0.5", "beyond_low"] > 0.2
 
 
+def test_where_nothing_is_right_nothing_is_said_to_be_guessed(tmp_path: Path) -> None:
+    run = make_open_run(tmp_path / "run", images=12, arms=ARMS, edit_row=answers(lambda *_: True), twins=True)
+    assert sections_of(run)["read-or-guessed"].reading == ""
+
+
+def test_kinds_of_fields_have_words() -> None:
+    assert {kind for kind in FIELD_KINDS if kind_words(kind).startswith("questions of kind")} == {"text"}
+
+
 def test_without_page_texts_and_twins_nothing_is_said_of_them(tmp_path: Path) -> None:
     parts = sections_of(make_open_run(tmp_path / "run", images=12, arms=ARMS))
     assert not {"field-risk", "read-or-guessed"} & set(parts)
@@ -162,6 +172,8 @@ def test_pruning_and_shrinking_have_a_law_each_tried_on_arms_of_their_own_kind(t
     assert max(abs(each.error) for each in plan.held) < 0.08
     assert plan.law.half == pytest.approx(LAWS["resize"].half, rel=0.1)
     assert "law could not be tried" not in plan.words
+    assert "Within the margin, pages may be shown with" in plan.words
+    assert f"shown {plan.needed / plan.smallest:.1f} times as wide" in plan.words
     alone = planned("one", *(arm for arm in SHARES if arm != "resize:0.3"))
     assert not any(each.name.startswith("resize") for each in alone.held)
     assert "budgets of resize its law could not be tried" in alone.words
@@ -180,8 +192,11 @@ def test_the_page_begins_with_the_verdict_and_folds_the_rest(tmp_path: Path) -> 
         text.index(f'<section id="{name}"') for name in ("verdict", "overview", "field-risk", "answers", "contract")
     ]
     assert places == sorted(places)
-    assert '<details><summary><h2 id="contract-title">' in text
-    assert '<details><summary><h2 id="field-risk-title">' not in text
+    for name in ("overview", "field-risk", "answers", "contract"):
+        assert f'<details><summary><h2 id="{name}-title">' in text
+    assert '<h2 id="verdict-title">' in text
+    tells = text.split('<h2 id="field-risk-title">')[1].split("</summary>")[0]
+    assert "swapped" in tells, "a closed section says what it comes to"
     assert 'data-filter="swapped"' in text
     assert "answered from here" in text
     assert "may be pruned" in text

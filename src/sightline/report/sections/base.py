@@ -137,13 +137,11 @@ class Section:
     parts: list[Part] = field(default_factory=list)
     in_overview: bool = False
     """Whether its finding also stands at the top of the page."""
-    folded: bool = True
-    """Whether it is closed below a verdict until somebody opens it."""
 
     @property
-    def finding(self) -> str:
-        """What its first table says in a sentence, if that belongs into the overview."""
-        return next((table.reading for table in self.tables if table.reading), "") if self.in_overview else ""
+    def reading(self) -> str:
+        """What its first table says in a sentence."""
+        return next((table.reading for table in self.tables if table.reading), "")
 
     def add(self, make: Callable[[], Table | None]) -> None:
         """Appends a table, or the one line that says why there is none."""
@@ -183,8 +181,6 @@ class SectionMaker:
     """One sentence under the heading."""
     in_overview: ClassVar[bool] = False
     """Whether the sentence of its first table also stands at the top of the page."""
-    folded: ClassVar[bool] = True
-    """Whether it is closed below a verdict until somebody opens it, follows a link into it or prints the page."""
     needs: ClassVar[tuple[Needs, ...]] = ()
     """What a report must hold for it, one of these; a section without any is asked for in every report."""
     reads: ClassVar[tuple[str, ...]] = ()
@@ -194,7 +190,7 @@ class SectionMaker:
         """The section, or None where the runs hold nothing for it."""
         if self.needs and not any(need(context.source) for need in self.needs):
             return None
-        section = Section(self.id, self.title, self.lead, in_overview=self.in_overview, folded=self.folded)
+        section = Section(self.id, self.title, self.lead, in_overview=self.in_overview)
         self.fill(section, context)
         filled = section.notes or section.charts or section.tables or section.pictures or section.parts
         return section if filled else None

@@ -37,7 +37,6 @@ class FieldRisk(SectionMaker):
     id = "field-risk"
     title = "Field risk"
     order = 14
-    folded = False
     lead = "What is read off a page instead of what stands there: by kind of field, and of whole pages written down."
     needs = (some_run(has_fields), some_run(has_transcripts))
 

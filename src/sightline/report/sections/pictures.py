@@ -9,8 +9,7 @@ from sightline.report.sections.base import BOTH, IN_WORDS, SECTIONS, YES_OR_NO, 
 class Pictures(SectionMaker):
     id = "pictures"
     title = "Pictures"
-    order = 50
-    folded = False
+    order = 19
     lead = "The image as the pruned prefix holds it. Filters look at the chosen arm, or at all arms together."
 
     def fill(self, section: Section, context: Context) -> None:
@@ -23,8 +22,7 @@ class Pictures(SectionMaker):
 class AnswersSideBySide(SectionMaker):
     id = "answers"
     title = "Answers side by side"
-    order = 48
-    folded = False
+    order = 18
     lead = (
         "The image as the pruned prefix holds it, with what was said about it. Right answers without a cell of their "
         "evidence come first, then wrong ones the model was sure of, then answers other than Full's."

@@ -28,7 +28,6 @@ class ReadOrGuessed(SectionMaker):
     id = "read-or-guessed"
     title = "Read or guessed"
     order = 16
-    folded = False
     lead = "The same questions about pages and about their twins: the same layout, with words that nobody can guess."
     needs = (has_twins,)
 
@@ -92,6 +91,7 @@ def _guessed(frame: pd.DataFrame, audited: Audited, context: Context) -> pd.Data
 def guessed_words(table: pd.DataFrame) -> str:
     """Full's own fall, and the box-free method that guesses most beyond it."""
     every = table[table["pixels"] == EVERY]
+    every = every[every["guessed"].map(math.isfinite)]  # where nothing is right on the page, nothing was guessed
     full = every[every["regime"] == "full"]
     said = []
     for _, line in full.iterrows():
@@ -99,7 +99,7 @@ def guessed_words(table: pd.DataFrame) -> str:
             f"Of the answers that Full gives right on the page, {share(line['guessed'])} are wrong on the twin: "
             "guessed, or harder to read there."
         )
-    pruned = every[every["regime"].isin(["box-free method", "detector-assisted"]) & every["guessed"].map(math.isfinite)]
+    pruned = every[every["regime"].isin(["box-free method", "detector-assisted"])]
     if len(pruned):
         line = top(pruned, pruned["guessed"])
         words = f"Of methods, {line['arm_name']} falls most, {share(line['guessed'])}"
