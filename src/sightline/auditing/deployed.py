@@ -354,6 +354,8 @@ def refuse_options(config: AuditConfig, engine: Engine) -> None:
             f"--scorer {config.scorer} needs likelihoods of whole answers, which {engine.name} does not give; "
             "choose open, transcription, generation or yes_no"
         )
+    if scorer is YesNo and (reason := engine.untold.get("margin")):
+        raise SightlineError(f"--scorer yes_no: {reason}; --scorer generation goes by words")
 
 
 def refuse_arms(arms: Iterable[Arm], engine: Engine) -> None:
@@ -382,8 +384,7 @@ def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:
     facts = engine.facts()
     told = {name: facts.pop(name, None) for name in ("model_type", "weight_digest", "dtype", "device")}
     digest = sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    untold = {name: UNSEEN for name, value in told.items() if value is None}
-    contract = {
+    contract: dict[str, Any] = {
         "model": engine.model,
         **told,
         "scorer": config.scorer,
@@ -393,7 +394,10 @@ def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:
         "attention": None,
         "versions": {"sightline": __version__, "python": platform.python_version(), **facts.get("versions", {})},
         "served_by": f"engine {engine.name}",
-        "engine": {"name": engine.name, **facts, "untold": {**untold, **engine.untold}},
         "engine_digest": digest,
     }
+    untold = {name: UNSEEN for name, value in contract.items() if value is None}
+    if engine.traces:
+        untold["positions"] = "they are traced, and stand in the rows"
+    contract["engine"] = {"name": engine.name, **facts, "untold": {**untold, **engine.untold}}
     return manifest_settings(config, contract, ImageOptions())
