@@ -5,35 +5,49 @@
 DIR is the shipped reader, exported and traced (``sightline engines export``, ``sightline engines trace``); where
 there is none it is made, in an environment beside it. Two ordinary runs over the shipped open questions: the engine
 at 0, 10, ..., 90 percent, and the library over the same checkpoint with our CDPruner, Random and ``resize`` at the
-same numbers of tokens. CDPruner as published compares CLIP's spaces, which a Qwen3-VL does not have: here the
-language model's own embeddings stand in for both.
+same numbers of tokens; at 100 percent, what a run says. CDPruner as published compares CLIP's spaces, which a Qwen3-VL
+does not have: here the language model's own embeddings stand in for both.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import pandas as pd
 
 import sightline
+from sightline.arms import parse_arm
 from sightline.auditing.config import AuditConfig
 from sightline.checks.demo import asset
 from sightline.core.selection import QuerySpan, Selection, Selector, TokenView
 from sightline.documents.reading import read_pages
 from sightline.engines.export import export
 from sightline.engines.openvino_trace import TRACED, trace
+from sightline.errors import SightlineError
 from sightline.probes import read_probes
 from sightline.probes.probe_file import write_probes
 from sightline.selectors import SELECTORS
 from sightline.selectors.cdpruner import cdpruner_order, conditional_relevance
 from sightline.selectors.greedy import text_dissimilarity
+from sightline.statistics.correct_positives import unsupported_rows
+from sightline.store.shard_files import unpack_mask
 
+SCENES = asset("scenes", "confirmation")
 RATIOS = range(10, 100, 10)
-VARIANTS = {"split": "", "paper": ",variant=paper"}
+VARIANTS = {"split": "engine:pruning_ratio={}", "paper": "engine:pruning_ratio={},variant=paper"}
+"""Of the engine's pruner, by percent."""
+OWN = {
+    "our CDPruner": "cdpruner_words:{}t",
+    "our CDPruner, like": "cdpruner_words:{}t:like=true",
+    "Random": "random:{}t",
+    "resize": "resize:{}t",
+}
+"""Arms of the library, by tokens."""
 
 
 @SELECTORS.register("cdpruner_words")
@@ -53,26 +67,78 @@ class CDPrunerWords(Selector):
         return Selection(cdpruner_order(tokens, relevance, k)[0].sort().values)
 
 
-def runs(folder: Path, out: Path, images: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows of the engine, and of the library at the same numbers of tokens; what is there is not asked again."""
-    scenes = asset("scenes", "confirmation")
-    probes = with_page_texts(scenes / "open_probes.jsonl", scenes / "open_images", images, out / "probes.jsonl")
-    asked = {"probes": probes, "images": scenes / "open_images"}
-    arms = [f"engine:pruning_ratio={ratio}{variant}" for ratio in RATIOS for variant in VARIANTS.values()]
-    engine = sightline.audit(AuditConfig(model=f"openvino:{folder}", arms=["full", *arms], out=out / "engine", **asked))
-    rows = engine.frame()
-    counts = sorted({int(count) for count in rows["k_tokens"]} - {int(count) for count in rows["n_tokens"]})
-    ways = ("cdpruner_words:{}t", "cdpruner_words:{}t:like=true", "random:{}t", "resize:{}t")
-    own = [way.format(count) for count in counts for way in ways]
-    library = sightline.audit(
-        AuditConfig(
-            model=str(asset("reader")), arms=["full", *own], out=out / "library", matched_controls=False, **asked
-        )
-    )
-    return rows, library.frame()
+@dataclass(frozen=True)
+class Audit:
+    """The engine over an exported folder and the library over the reader, asked the same; nothing is asked twice."""
+
+    folder: Path
+    out: Path
+    images: int
+
+    @cached_property
+    def probes(self) -> Path:
+        return with_page_texts(SCENES / "open_probes.jsonl", SCENES / "open_images", self.images, self.out)
+
+    def rows(self, run: str, model: str, arms: list[str], limit: int | None = None) -> pd.DataFrame:
+        config = AuditConfig(
+            model=model, arms=["full", *arms], out=self.out / run, probes=self.probes, images=SCENES / "open_images",
+            matched_controls=False, limit=limit,
+        )  # fmt: skip
+        return sightline.audit(config).frame()
+
+    @cached_property
+    def engine(self) -> pd.DataFrame:
+        arms = [arm.format(ratio) for ratio in RATIOS for arm in VARIANTS.values()]
+        return self.rows("engine", f"openvino:{self.folder}", arms)
+
+    @cached_property
+    def kept(self) -> dict[int, int]:
+        """Percent that was pruned -> visual tokens that were left, the same in all rows."""
+        counts = {}
+        for ratio in (0, *RATIOS):
+            (counts[ratio],) = {int(k) for arm in VARIANTS.values() for k in of(self.engine, arm, ratio)["k_tokens"]}
+        return counts
+
+    @cached_property
+    def library(self) -> pd.DataFrame:
+        arms = [arm.format(count) for ratio, count in self.kept.items() if ratio for arm in OWN.values()]
+        return self.rows("library", str(asset("reader")), arms)
+
+    def all_of_it(self) -> str:
+        """What a run says where the engine is told to prune everything."""
+        try:
+            rows = self.rows("all", f"openvino:{self.folder}", [VARIANTS["split"].format(100)], limit=1)
+        except SightlineError as error:
+            return str(error)
+        return f"no error: {rows.groupby('arm')['k_tokens'].first().to_dict()} tokens were kept"
+
+    def table(self) -> Iterator[str]:
+        """Markdown, a line for every ratio."""
+        columns = ["percent", "kept", *(name for variant in VARIANTS for name in (variant, "s")), *OWN]
+        yield f"| {' | '.join(columns)} |"
+        yield "|" + "---|" * len(columns)
+        for ratio, count in self.kept.items():
+            line = [str(ratio), str(count)]
+            for arm in VARIANTS.values():
+                own = of(self.engine, arm, ratio)
+                line += [summary(own), f"{own['language_ms'].median() / 1e3:.2f}"]
+            line += [summary(of(self.library, arm, count if ratio else 0)) for arm in OWN.values()]
+            yield f"| {' | '.join(line)} |"
 
 
-def with_page_texts(probes: Path, root: Path, images: int, out: Path) -> Path:
+def of(rows: pd.DataFrame, arm: str, amount: int) -> pd.DataFrame:
+    """Rows of an arm; of ``full`` where the amount is 0."""
+    name = parse_arm(arm.format(amount)).text if amount else "full"
+    return rows[rows["arm"] == name]
+
+
+def summary(rows: pd.DataFrame) -> str:
+    """Right answers, swapped ones, mean coverage of the evidence, right answers without any evidence kept."""
+    swapped = int(rows["swapped"].fillna(False).astype(bool).sum())
+    return f"{int(rows['correct'].sum())} · {swapped} · {rows['ecr'].mean():.3f} · {int(unsupported_rows(rows).sum())}"
+
+
+def with_page_texts(probes: Path, root: Path, images: int, folder: Path) -> Path:
     """The questions about the first images, with all texts of their pages: what an answer may be swapped with."""
     read = read_probes(probes)
     names = list(dict.fromkeys(probe.image for probe in read.probes))[:images]
@@ -82,37 +148,9 @@ def with_page_texts(probes: Path, root: Path, images: int, out: Path) -> Path:
         if probe.image in pages:
             texts = [[line.text, *line.box] for line in pages[probe.image].lines]
             found.append(replace(probe, extra={**probe.extra, "page": texts}))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_probes(out, found, construction=read.construction)
-    return out
-
-
-PRUNERS = {
-    "engine:pruning_ratio": "OpenVINO, split",
-    "variant=paper": "OpenVINO, paper",
-    "cdpruner_words": "our CDPruner, unlike",
-    "like=True": "our CDPruner, like",
-    "random": "Random",
-    "resize": "resize",
-}
-"""Mark in an arm's name, the last that is there counts -> what its column is called."""
-
-
-def cells(rows: pd.DataFrame) -> pd.DataFrame:
-    """A line per number of tokens, a column per pruner: right answers, coverage, swapped values."""
-    table: dict[str, dict[int, str]] = {name: {} for name in PRUNERS.values()}
-    for (model, arm), own in rows.groupby(["model", "arm"], sort=False):
-        names = [name for mark, name in PRUNERS.items() if mark in str(arm)]
-        right, swapped = int(own["correct"].sum()), int(own["swapped"].fillna(False).astype(bool).sum())
-        beside = [name for name in table if name.startswith("OpenVINO") == str(model).startswith("openvino")]
-        for name in names[-1:] or beside:  # full is the first line of all on its side
-            count = int(own["k_tokens"].iloc[0]) if "engine" in str(arm) or not names else budget(str(arm))
-            table[name][count] = f"{right} · {own['ecr'].mean():.3f} · {swapped}"
-    return pd.DataFrame(table).sort_index(ascending=False)
-
-
-def budget(arm: str) -> int:
-    return int(arm.split(":")[1].removesuffix("t"))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_probes(folder / "probes.jsonl", found, construction=read.construction)
+    return folder / "probes.jsonl"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -125,16 +163,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         export(str(asset("reader")), options.folder, options.folder.parent / ".venv-export")
     if not (options.folder / TRACED).is_dir():
         trace(options.folder)
-    engine, library = runs(options.folder, options.out, options.images)
-    rows = pd.concat([engine, library])
-    table = cells(rows)
-    print("| tokens | " + " | ".join(table.columns) + " |\n|" + "---|" * (1 + len(table.columns)))
-    for count, line in zip(table.index, table.itertuples(index=False), strict=True):
-        print(f"| {count} | " + " | ".join(str(cell) for cell in line) + " |")
-    right = rows[rows["correct"].astype(bool)]
-    print(f"\nunsupported: {int((right['ecr'] <= 1e-12).sum())} of {len(right)} right answers")
-    taken = engine.groupby("arm", sort=False)["language_ms"].median().round().astype(int)
-    print(f"milliseconds per answer of the engine, medians: {taken.to_dict()}")
+    audit = Audit(options.folder, options.out, options.images)
+    unpruned = of(audit.engine, "", 0)
+    print("right · swapped · coverage · unsupported, of", len(unpruned))
+    print(*audit.table(), sep="\n")
+    cells = [
+        unpack_mask(mask, int(n)).sum() for mask, n in zip(unpruned["kept_mask"], unpruned["n_tokens"], strict=True)
+    ]
+    print(f"traced at 0 percent: {sum(cells)} of {int(unpruned['n_tokens'].sum())} cells")
+    print(f"100 percent: {audit.all_of_it()}")
 
 
 if __name__ == "__main__":

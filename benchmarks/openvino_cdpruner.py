@@ -8,7 +8,8 @@ traced. What goes into its pruner is computed here from the same exported files:
 the mean embedding of the prompt's text. From that, selections are made on a ladder from our ``cdpruner`` to the
 engine's way, one difference a step; each line says how many of the engine's tokens a step keeps too. The last step of a
 variant is the engine's algorithm, written anew: it must keep the same tokens. For that the engine is told to prepare
-images in plain code instead of a graph of the device's, whose roundings are not repeated here.
+images in plain code instead of a graph of the device's, whose roundings are not repeated here; variables that are set
+already stay (``VISION_PREPROCESS= VISION_POS_EMBEDS=``: the graph).
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ def main() -> None:
     parser.add_argument("--ratio", type=int, nargs="+", default=[30, 50, 70])
     parser.add_argument("--precision", choices=("f32", "bf16"), help="of the engine's arithmetic; its own if left out")
     options = parser.parse_args()
-    os.environ |= IN_PLAIN_CODE
+    os.environ |= IN_PLAIN_CODE | os.environ
     engine = OpenVINO(options.folder)
     if not engine.traces:
         raise SystemExit(f"no traced copy: sightline engines trace {options.folder}")
@@ -243,7 +244,8 @@ def main() -> None:
     found = pd.DataFrame(compared(engine, options.images, options.ratio, options.precision), columns=names)
     groups = found.groupby(names[:3], sort=False)
     table = groups.sum().assign(same=groups["only engine"].agg(lambda apart: f"{(apart == 0).sum()} of {len(apart)}"))
-    SafeConsole(highlight=False).print(table.sort_index(level=[0, 1], sort_remaining=False).reset_index().to_string())
+    lines = table.sort_index(level=[0, 1], sort_remaining=False).reset_index().to_string(index=False)
+    SafeConsole(highlight=False).print(lines, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -70,9 +70,7 @@ class Requests:
             for line in file.read_text(encoding="utf-8").splitlines():
                 try:
                     found = json.loads(line)
-                    cells = found["heard"]["cells"]
-                    heard = Heard(**{**found["heard"], "cells": None if cells is None else tuple(cells)})
-                    self._known[found["key"]] = heard, float(found["ms"])
+                    self._known[found["key"]] = Heard(**found["heard"]), float(found["ms"])
                 except (ValueError, KeyError, TypeError):  # a line that a killed process did not finish
                     continue
 
@@ -354,6 +352,8 @@ def refuse_options(config: AuditConfig, engine: Engine) -> None:
             f"--scorer {config.scorer} needs likelihoods of whole answers, which {engine.name} does not give; "
             "choose open, transcription, generation or yes_no"
         )
+    if scorer is YesNo and (reason := engine.untold.get("margin")):
+        raise SightlineError(f"--scorer yes_no: {reason}; --scorer generation goes by words")
 
 
 def refuse_arms(arms: Iterable[Arm], engine: Engine) -> None:
@@ -381,9 +381,7 @@ def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:
     """What the run folder has to agree with; what the engine cannot tell is None, with the reason under ``engine``."""
     facts = engine.facts()
     told = {name: facts.pop(name, None) for name in ("model_type", "weight_digest", "dtype", "device")}
-    digest = sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    untold = {name: UNSEEN for name, value in told.items() if value is None}
-    contract = {
+    contract: dict[str, Any] = {
         "model": engine.model,
         **told,
         "scorer": config.scorer,
@@ -393,7 +391,10 @@ def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:
         "attention": None,
         "versions": {"sightline": __version__, "python": platform.python_version(), **facts.get("versions", {})},
         "served_by": f"engine {engine.name}",
-        "engine": {"name": engine.name, **facts, "untold": {**untold, **engine.untold}},
-        "engine_digest": digest,
+        "engine_digest": sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8],
     }
+    untold = {name: UNSEEN for name, value in contract.items() if value is None}
+    if engine.traces:
+        untold["positions"] = "they are traced, and stand in the rows"
+    contract["engine"] = {"name": engine.name, **facts, "untold": {**untold, **engine.untold}}
     return manifest_settings(config, contract, ImageOptions())

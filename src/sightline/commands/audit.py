@@ -15,7 +15,12 @@ from sightline.progress import say
 
 @with_options
 def audit(
-    model: Annotated[str, typer.Argument(help="Checkpoint folder or hub id.", show_default=False)],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Checkpoint folder or hub id, or an engine (openvino:DIR, openai:URL#NAME).", show_default=False
+        ),
+    ],
     documents: Annotated[
         list[str],
         typer.Argument(

@@ -11,6 +11,7 @@ import typer
 from sightline.auditing.config import AuditConfig
 from sightline.commands.options import PAIR, DeviceOption, file_option, pairs
 from sightline.core.flags import SPEED
+from sightline.errors import SightlineError
 from sightline.progress import say, waiting_for
 
 ModelOption = Annotated[str, typer.Option(help="Checkpoint folder or hub id.")]
@@ -67,6 +68,8 @@ def doctor(
         from sightline.places.writing import write_whole
 
     if (engine := engine_of(model)) is not None:
+        if page is not None:
+            raise SightlineError("--page draws the cells of a checkpoint; of an engine there is --json")
         shipped = asset("scenes", "confirmation")
         found = examine_engine(
             engine, probes or shipped / "open_probes.jsonl", images or shipped / "open_images", library=library
@@ -85,7 +88,7 @@ def doctor(
     if json_file is not None:
         content = json.dumps(found.as_dict(), indent=2, ensure_ascii=False) + "\n"
         write_whole(json_file, content.encode(), make_parent=True)
-    if page is not None and engine is None:
+    if page is not None:
         write_whole(page, render(found).encode(), make_parent=True)
     if found.failed:
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ with a class under ``@ENGINES.register("name")``, here or behind another package
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -63,7 +63,7 @@ class Heard:
     """What answering took, where ``ask`` does more than that, such as tracing."""
     positions: str | None = None
     """How kept tokens are numbered, in a word, where that is told."""
-    cells: tuple[int, ...] | None = None
+    cells: Sequence[int] | None = None
     """Cells of the visual tokens that reached the language model, in its order: row * columns + column."""
 
 

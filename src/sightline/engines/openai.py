@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from PIL import Image
 
-from sightline.engines.base import ENGINES, JPEG, Engine, Heard, Question
+from sightline.engines.base import ENGINES, Engine, Heard, Question
 from sightline.engines.wire import KEYS, Returned, Wire, message_of
 from sightline.errors import SightlineError
 
@@ -101,10 +101,9 @@ class Endpoint(Engine):
             elif name == "detail":
                 if value not in ("low", "high", "auto"):
                     raise SightlineError(f"detail={value} is none of low, high, auto")
-            elif name in ("max_side", JPEG):
-                most = 100 if name == JPEG else 100_000
-                if not value.isdecimal() or not 1 <= int(value) <= most:
-                    raise SightlineError(f"{name}={value} is no whole number from 1 to {most}")
+            elif name == "max_side":
+                if not value.isdecimal() or not 1 <= int(value) <= 100_000:
+                    raise SightlineError(f"max_side={value} is no whole number from 1 to 100000")
             else:
                 super().check({name: value})
 
@@ -126,7 +125,8 @@ class Endpoint(Engine):
     def _request(self, question: Question, shape: Shape) -> dict[str, Any]:
         content: Any = question.text
         if question.image is not None:
-            shown = {"url": data_url(question.image, question.switches)}
+            longest = question.switches.get("max_side")
+            shown = {"url": data_url(question.image, None if longest is None else int(longest))}
             if "detail" in question.switches:
                 shown["detail"] = question.switches["detail"]
             content = [{"type": "image_url", "image_url": shown}, {"type": "text", "text": question.text}]
@@ -211,15 +211,14 @@ def parallel_requests() -> int:
     return int(value)
 
 
-def data_url(image: Image.Image, switches: Mapping[str, str]) -> str:
-    """PNG, pixel by pixel the image; JPEG only where the arm is about JPEG."""
-    longest = int(switches.get("max_side", 0)) or max(image.size)
-    if max(image.size) > longest:
+def data_url(image: Image.Image, longest: int | None) -> str:
+    """PNG, pixel by pixel the image, its longer side at most ``longest``."""
+    if longest is not None and max(image.size) > longest:
         width, height = (max(1, round(side * longest / max(image.size))) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
-    buffer, kind = io.BytesIO(), "jpeg" if JPEG in switches else "png"
-    image.convert("RGB").save(buffer, format=kind, **({"quality": int(switches[JPEG])} if JPEG in switches else {}))
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+    buffer = io.BytesIO()
+    image.convert("RGB").save(buffer, format="png")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
 def extra_fields(switches: Mapping[str, str]) -> dict[str, Any]:

@@ -85,7 +85,6 @@ class OpenVINO(Engine):
             except RuntimeError:  # a device that has no such property, or is not there; ``load`` says so
                 chosen[switch] = None
         return {
-            "engine": self.name,
             "model_type": self.export.config.get("model_type"),
             "weight_digest": self.export.digest,
             "description_digest": self.export.description,
@@ -132,7 +131,7 @@ class OpenVINO(Engine):
 
     @property
     def untold(self) -> Mapping[str, str]:
-        untold = {"first": "the engine tells the log-probability of the token that it chose, of no other"}
+        untold = {"margin": "the engine tells the log-probability of the token that it chose, of no other"}
         if not self.traces:
             copy = f"`sightline engines trace {self.export.folder}` makes a copy that does"
             untold["kept_mask"] = f"the engine does not tell which tokens it kept; {copy}"

@@ -32,8 +32,8 @@ MARKS = {
     "context": RegionMark("X", "#c9a800", "context"),
 }
 """By role."""
-SWAPPED_FOR = RegionMark("S", "#ff5c7a", "answered from here")
-"""Where a wrong answer stands on the page."""
+SWAPPED, SWAPPED_FOR = "swapped", RegionMark("S", "#ff5c7a", "answered from here")
+"""Where a wrong answer stands on the page: the role of a region that no probe has, and its mark."""
 NOT_FOUND = RegionMark("", "#ff5c7a", "text that was not found")
 """A text of the page that a transcription lacks, at least half of it."""
 
@@ -42,7 +42,8 @@ def marks_of(roles: Sequence[str], regions: int) -> list[RegionMark]:
     """One mark per region; untyped where nobody said what the regions are. An unknown role keeps its name."""
     if not roles:
         return [UNTYPED] * regions
-    return [MARKS.get(role) or RegionMark(role[:1].upper(), UNTYPED.colour, role.replace("_", " ")) for role in roles]
+    known = {**MARKS, SWAPPED: SWAPPED_FOR}
+    return [known.get(role) or RegionMark(role[:1].upper(), UNTYPED.colour, role.replace("_", " ")) for role in roles]
 
 
 # What a pruned prefix sees of an image: kept cells lit, dropped cells dimmed, the regions outlined.

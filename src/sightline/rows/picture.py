@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import Geometry, RegionGeometry
-from sightline.geometry.marks import marks_of, overlay
+from sightline.geometry.marks import SWAPPED, SWAPPED_FOR, marks_of, overlay
 from sightline.places import Place
 from sightline.probes.images import image_digest, image_file, open_image
 from sightline.store.shard_files import unpack_cells, unpack_mask
@@ -67,7 +67,16 @@ class ArmPicture:
         packed = self.row["lineage_mask"]
         lineage = None if packed is None else unpack_mask(packed, len(cells))
         regions, roles = self.probe.get("regions") or (), self.probe.get("roles") or ()
+        if self.swapped_box is not None:
+            roles = [*(roles or [""] * len(regions)), SWAPPED]
+            regions = [*regions, self.swapped_box]
         return overlay(image, cells, kept, regions, lineage=lineage, roles=roles)
+
+    @property
+    def swapped_box(self) -> list[float] | None:
+        """Where a wrong answer stands on the page, if it does."""
+        box = self.row.get("swapped_box")
+        return list(box) if box is not None else None
 
     @property
     def caption(self) -> tuple[str, str]:
@@ -88,6 +97,7 @@ class ArmPicture:
             return []
         accepted = ", ".join(quoted(answer) for answer in dict.fromkeys(self.probe["answers"]))
         marks = marks_of(self.probe.get("roles") or (), len(self.probe.get("regions") or ()))
+        marks += [SWAPPED_FOR] if self.swapped_box is not None else []
         named = ", ".join(f"{mark.letter} {mark.words}" for mark in dict.fromkeys(marks) if mark.letter)
         return [str(self.probe["question"]), f"accepted: {accepted}{f' · {named}' if named else ''}"]
 
@@ -113,8 +123,9 @@ def draw_arms(arms: Sequence[ArmPicture], images: Place | None) -> Image.Image:
         picture = arms[0].drawn(found[0][0])
     else:
         height = max(image.height for image, _ in found)
+        told = next((arm for arm in arms if arm.swapped_box is not None), arms[0])
         drawn = [arm.drawn(_as_high(image, height)) for arm, (image, _) in zip(arms, found, strict=True)]
-        picture = _side_by_side(drawn, [arm.caption for arm in arms], arms[0].heading)
+        picture = _side_by_side(drawn, [arm.caption for arm in arms], told.heading)
     picture.info["sources"] = [source for _, source in found]
     return picture
 

@@ -71,4 +71,4 @@ def test_the_engines_choice_is_made_anew_token_by_token(tmp_path: Path, monkeypa
     few = engine.ask(
         Question("What is this?", image.rotate(90, expand=True), switches={"pruning_ratio": "96"}, longest=1)
     )
-    assert few.raw["positions"] == "resume", few.cells
+    assert few.positions == "resume", few.cells

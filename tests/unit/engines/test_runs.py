@@ -39,6 +39,7 @@ class Played:
     counts: bool = True
     traces: bool = False
     fails_at: int | None = None
+    ms: float | None = None
     most: int = 0
     now: int = 0
 
@@ -93,6 +94,7 @@ class Player(Engine):
             tokens=1,
             cut_off=False,
             first={"Yes": -0.1, " yes": -3.0, "no": -4.0},
+            ms=PLAYED.ms,
             cells=tuple(range(kept)) if PLAYED.traces else None,
         )
 
@@ -125,7 +127,7 @@ def test_rows_have_the_columns_of_every_run_and_realised_budgets(tmp_path: Path)
     assert (rows["sequence_full"] - rows["sequence_pruned"] == rows["n_tokens"] - rows["k_tokens"]).all()
     assert found.manifest["engine"]["name"] == "player"
     assert found.manifest["dtype"] is None
-    assert "dtype" in found.manifest["engine"]["untold"]
+    assert {"dtype", "positions", "attention"} <= set(found.manifest["engine"]["untold"])
     assert PLAYED.most <= Player.parallel
     asked = {question.system for question in PLAYED.asked if question.image is not None and question.longest > 1}
     assert asked == {"You are a helpful OCR assistant. Answer with the shortest correct text only."}
@@ -205,7 +207,7 @@ def test_an_arm_that_did_not_prune_although_asked_is_an_error(
         run(tmp_path / "run", arm)
 
 
-def test_yes_and_no_are_judged_by_words_or_by_first_tokens(tmp_path: Path) -> None:
+def test_yes_and_no_are_judged_by_words_or_by_first_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"images": SCENES / "images", "probes": SCENES / "probes.jsonl"}
     by_word = run(tmp_path / "word", "full", "engine:pruning_ratio=60", **asked).frame()
     assert set(by_word["answer"]) == {"yes", "no"}
@@ -215,6 +217,11 @@ def test_yes_and_no_are_judged_by_words_or_by_first_tokens(tmp_path: Path) -> No
     assert likely["loss_yes"].iloc[0] == pytest.approx(0.0464, abs=1e-3)
     with pytest.raises(SightlineError, match="does not say how likely 'no' is; --scorer generation"):
         yes_and_no(Probe("p", "i", "i", "?", "yes", "", "", ()), Heard("yes", {}, first={"yes": -0.1}), "player")
+    monkeypatch.setattr(Player, "untold", {"margin": "it tells no likelihoods"}, raising=False)
+    asked_before = len(PLAYED.asked)
+    with pytest.raises(SightlineError, match="--scorer yes_no: it tells no likelihoods; --scorer generation"):
+        run(tmp_path / "untold", "full", scorer="yes_no", **asked)
+    assert len(PLAYED.asked) == asked_before
     with pytest.raises(SightlineError, match="candidate_ranking needs likelihoods of whole answers"):
         run(tmp_path / "rank", "full", scorer="candidate_ranking")
 
@@ -224,7 +231,9 @@ def test_doctor_finds_a_switch_that_does_nothing_and_chooses_arms() -> None:
     assert engine is not None
     assert engine_of("unknown:x") is None
     assert engine_of("org/name") is None
+    PLAYED.ms = 250.0  # what answering took, without whatever else was done for it
     found = examine_engine(engine, SCENES / "open_probes.jsonl", SCENES / "open_images", questions=2)
+    assert found.facts["seconds_per_answer"] == 0.25
     by_name = {check.name: check for check in found}
     assert not by_name["switches"].passed
     assert "engine:pruning_ratio=100 keeps all 196 of 196" in by_name["switches"].words

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from sightline.cli import app
 from sightline.core.row import row_schema
 from sightline.errors import SightlineError
-from sightline.geometry.marks import overlay
+from sightline.geometry.marks import SWAPPED_FOR, overlay
 from sightline.rows import Run, load_run
 from sightline.rows.picture import GAP, PER_LINE, TEXTS, ArmPicture, quoted, stored_geometry, with_texts
 from sightline.store import RunFolder
@@ -251,6 +251,18 @@ def test_the_picture_of_several_arms_stands_below_the_question(open_run: Run) ->
     assert two.height > one.height + 60
     caption = ArmPicture(row, {}, asked).caption
     assert caption == ("full", f"“{row['answer']}” · score {row['score']:.2f} · coverage 1.00")
+
+
+def test_a_swapped_answer_is_framed_where_it_stands(open_run: Run) -> None:
+    row, asked = open_run.row(LARGER, "target:0.3"), next(each for each in open_run.probes if each["id"] == LARGER)
+    record = next(each for each in open_run.images.to_pylist() if each["image_key"] == row["image_key"])
+    plain = ArmPicture({**row, "swapped_box": None}, record, asked)
+    swapped = ArmPicture({**row, "swapped_box": [0.1, 0.1, 0.3, 0.3]}, record, asked)
+    assert swapped.heading[1] == f"{plain.heading[1]}, S answered from here"
+    page = plain.pixels(None)[0]
+    red = tuple(int(SWAPPED_FOR.colour[i : i + 2], 16) for i in (1, 3, 5))
+    found = [(np.asarray(arm.drawn(page)) == red).all(axis=-1).any() for arm in (plain, swapped)]
+    assert found == [False, True]
 
 
 def test_an_answer_in_a_caption_is_short_and_says_when_there_is_none() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -53,14 +53,14 @@ class EngineExamination:
         return Question(text, asked.image, system, switches or {}, MAX_NEW_TOKENS)
 
     @cached_property
-    def heard(self) -> list[tuple[Heard, float]]:
-        """Of every question, nothing pruned, with its seconds."""
+    def heard(self) -> list[Heard]:
+        """Of every question, nothing pruned."""
         return [self._timed(self.question(asked)) for asked in self.asked]
 
-    def _timed(self, question: Question) -> tuple[Heard, float]:
+    def _timed(self, question: Question) -> Heard:
         begun = perf_counter()
         heard = self.engine.ask(question)
-        return heard, perf_counter() - begun
+        return heard if heard.ms is not None else replace(heard, ms=(perf_counter() - begun) * 1e3)
 
     @cached_property
     def of_library(self) -> list[tuple[str, int, int]]:
@@ -79,7 +79,7 @@ class EngineExamination:
         """Unpruned answers against the library's own."""
         if self.library is None:
             return Check(True, "answers: not compared, name the checkpoint with --library", applies=False)
-        pairs = [(heard.text.strip(), own) for (heard, _), (own, _, _) in zip(self.heard, self.of_library, strict=True)]
+        pairs = [(heard.text.strip(), own) for heard, (own, _, _) in zip(self.heard, self.of_library, strict=True)]
         other = [(said, own) for said, own in pairs if said != own]
         named = "; ".join(f"{said!r}, the library {own!r}" for said, own in other[:NAMED])
         words = f"answers: {len(pairs) - len(other)} of {len(pairs)} unpruned answers are the library's own"
@@ -87,9 +87,7 @@ class EngineExamination:
 
     def _part(self) -> str:
         """Which part of the way answers can part at, as far as counts tell."""
-        counts = [
-            (heard.prompt_tokens, own) for (heard, _), (_, _, own) in zip(self.heard, self.of_library, strict=True)
-        ]
+        counts = [(heard.prompt_tokens, own) for heard, (_, _, own) in zip(self.heard, self.of_library, strict=True)]
         if any(told is None for told, _ in counts):
             return "template, preprocessing or precision: without counts nobody can tell"
         if all(told == own for told, own in counts):
@@ -105,11 +103,11 @@ class EngineExamination:
 
     def prompt_tokens(self) -> Check:
         """Counts against the library's prompt, else against the engine's own rule for images."""
-        if any(heard.prompt_tokens is None for heard, _ in self.heard):
+        if any(heard.prompt_tokens is None for heard in self.heard):
             return Check(True, "prompt tokens: not counted, so kept shares stay unknown", applies=False)
         told: list[int | None] = []
         wanted: list[int | None] = []
-        for index, (asked, (heard, _)) in enumerate(zip(self.asked, self.heard, strict=True)):
+        for index, (asked, heard) in enumerate(zip(self.asked, self.heard, strict=True)):
             if self.library is not None:
                 told.append(heard.prompt_tokens)
                 wanted.append(self.of_library[index][2])
@@ -126,7 +124,7 @@ class EngineExamination:
     def switches(self) -> Check:
         """Pruning at several shares: what was kept against what was asked for."""
         asked, found, wrong = self.asked[0], {}, []
-        n = kept_tokens(self.engine, self.question(asked), self.heard[0][0], self.engine.ask)
+        n = kept_tokens(self.engine, self.question(asked), self.heard[0], self.engine.ask)
         for keep in KEEPS if n else ():
             arm = self.engine.pruning_arm(keep)
             if arm is None:
@@ -145,7 +143,7 @@ class EngineExamination:
     def repeated(self) -> Check:
         """The same question twice."""
         other = 0
-        for asked, (heard, _) in zip(self.asked, self.heard, strict=True):
+        for asked, heard in zip(self.asked, self.heard, strict=True):
             again = self.engine.ask(self.question(asked))
             other += (again.text, again.prompt_tokens) != (heard.text, heard.prompt_tokens)
         words = f"determinism: {len(self.asked) - other} of {len(self.asked)} answers are the same when asked again"
@@ -165,12 +163,11 @@ class EngineExamination:
             except SightlineError as error:
                 made = Check(False, f"{name.replace('_', ' ')}: could not be tried ({named_line(error)})")
             done.append(Check(made.passed, made.words, made.measured, name, made.applies))
-        seconds = [took for _, took in self.heard]
         facts: dict[str, Any] = {
             "model": self.engine.model,
             "engine": self.engine.name,
             "questions": len(self.asked),
-            "seconds_per_answer": round(median(seconds), 4),
+            "seconds_per_answer": round(median(heard.ms or 0.0 for heard in self.heard) / 1e3, 4),
             "cells": "traced" if self.engine.traces else "not told",
             "untold": dict(self.engine.untold),
         }

@@ -106,7 +106,7 @@ class Examination(Sequence[Check]):
     def verdict(self) -> str:
         made = sum(check.applies for check in self.checks)
         if self.failed:
-            return f"{self.failed} of {made} checks failed: rows from this checkpoint would not be trustworthy"
+            return f"{self.failed} of {made} checks failed: rows from this model would not be trustworthy"
         return f"all {made} checks passed" + ("" if made == len(self) else f", {len(self) - made} do not apply")
 
     def as_dict(self) -> dict[str, Any]:
@@ -259,7 +259,13 @@ def print_examination(found: Examination, console: SafeConsole) -> None:
     if "stages" in found.facts:
         print_facts(found, console)
     elif found.facts:
-        console.print("".join(f"\n{name}: {value}" for name, value in found.facts.items() if value) + "\n")
+        facts = Table(box=None, show_header=False, pad_edge=False)
+        for name, value in found.facts.items():
+            words = "; ".join(f"{each}: {why}" for each, why in value.items()) if isinstance(value, dict) else value
+            facts.add_row(Text(name.replace("_", " "), style="bold"), Text(str(words)))
+        console.print()
+        console.print(facts)
+        console.print()
     console.print(found.verdict)
 
 
