@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,9 @@ from sightline.selectors.dart import Dart
 from sightline.selectors.fastv import FastV
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
 from sightline.selectors.ivcprune import IVCPrune
+from sightline.selectors.pact import bounded_centres, by_density, gathered, importance, key_distances
 from sightline.selectors.pyramiddrop import PyramidDrop
+from sightline.selectors.scores import top
 from sightline.selectors.sparsevlm import (
     PUBLISHED_BUDGETS,
     PUBLISHED_LAYERS,
@@ -58,6 +61,22 @@ def fastv(case: Case) -> dict[str, Any]:
     state = state_of(row.shape[1], case.params["image_start"], case.params["N"], attention_last=row)
     kept = FastV(fastv_k=case.params["fastv_k"]).cut(state, case.params["K"]).anchors
     return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("pact")
+def pact(case: Case) -> dict[str, Any]:
+    """Importance alone, or the clusters of the tokens in play, given the bound."""
+    inputs, params = case.tensors, case.params
+    if "queries" in inputs:
+        image = torch.arange(params["N"]) + params["image_start"]
+        queries, keys = (inputs[name][:, : int(image[-1]) + 1] for name in ("queries", "keys"))
+        score = importance(queries, keys, inputs["hidden"][image], image)
+        return {"score": score, "playing": top(score, int(params["keep"] * params["N"]))}
+    playing, distance = case.inputs["playing"], key_distances(inputs["keys"])
+    between = distance[np.ix_(playing, playing)]
+    centres = np.sort(playing[bounded_centres(between, by_density(between), params["cutoff"])])
+    mix = gathered(distance, playing, centres, params["cutoff"] * params["recovery"])
+    return {"anchor": centres, "tokens": mix @ inputs["hidden"], "size": (mix > 0).sum(dim=1).float()}
 
 
 @answers("pyramiddrop")

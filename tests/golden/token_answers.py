@@ -17,6 +17,7 @@ from sightline.selectors.coin import coin_order
 from sightline.selectors.divprune import divprune_order
 from sightline.selectors.duet import local_merge
 from sightline.selectors.fastervlm import head_mean
+from sightline.selectors.flowcut import followed
 from sightline.selectors.gprune import flow_scores
 from sightline.selectors.greedy import gram, text_dissimilarity
 from sightline.selectors.hiprune import cross_neighbours, hiprune_kept
@@ -25,6 +26,7 @@ from sightline.selectors.mmtok import coverage, mmtok_kept
 from sightline.selectors.nuwa import plane, regional_anchors, spatial_weights
 from sightline.selectors.pixelprune import PixelPrune
 from sightline.selectors.prumerge import class_attention, merge_weights
+from sightline.selectors.prunesid import PER_GROUP, kept_of_groups
 from sightline.selectors.scope import scope_order
 from sightline.selectors.scores import rank, top
 from sightline.selectors.tome import match, mean_weights
@@ -144,6 +146,18 @@ def fastervlm(case: Case) -> dict[str, Any]:
     return {"kept": top(score, case.params["K"]), "score": score}
 
 
+@answers("flowcut")
+def flowcut(case: Case) -> dict[str, Any]:
+    """The recorded class row is before softmax, with the class token first; the signal has its patches alone."""
+    attention, values = case.tensors["cls_logits"].double().softmax(dim=-1), case.tensors["values"]
+    signals = {}
+    for layer in range(case.params["layers"]):
+        signals[f"vision.cls_attention@{layer}"] = attention[layer, :, 1:]
+        signals[f"vision.value@{layer}"] = values[layer, :, 1:]
+        signals[f"vision.cls_value@{layer}"] = values[layer, :, 0]
+    return {"kept": followed(signals, case.params["layers"], case.params["K"]).nonzero().flatten()}
+
+
 BASE = 576
 
 
@@ -233,6 +247,15 @@ def prumerge(case: Case) -> dict[str, Any]:
     centres = official_centres(attention[0], ratio, case.params["plus"])
     mix = merge_weights(attention, keys, centres[None])[0]
     return {"anchor": centres, "mix": mix, "n_out": [len(mix)], "tokens": mix @ hidden[1:]}
+
+
+@answers("prunesid")
+def prunesid(case: Case) -> dict[str, Any]:
+    """Given the groups that the recorded run drew."""
+    inputs, params = case.tensors, case.params
+    score, groups = inputs["cls_attn_heads"].double().sum(dim=0), params["need_token_num"] // PER_GROUP
+    patches = inputs["hidden"][1:].double()
+    return {"kept": kept_of_groups(patches, score, inputs["group"], groups, params["K"], lenience=1.0)}
 
 
 @answers("scope")
