@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,22 +15,25 @@ from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
 from sightline.selectors.scores import order, rank, top, without
 
 SHALLOW = "vision.cls_attention@0"
+WHOLE = 0.95
+"""Part of the plane from which on a block is the whole picture: what was cropped or padded may be missing."""
 Regions = Literal["strips", "tiles"]
 
 
 def tiles_of(layout: Layout, cells: Tensor) -> tuple[Tensor, tuple[int, int] | None]:
     """(N,) int64 the tile of each token, row by row from 0, -1 in the base picture; and (rows, columns) of tiles.
 
-    The base picture is the block whose cells, on the CPU, span most of the image; None if there is no other block. A
-    block larger than the base is stitched of tiles as large as the base, with what was cropped missing in equal parts
-    at both ends.
+    The base picture is the smallest block whose cells, on the CPU, span the image; None if there is no other block. A
+    single other block is stitched of tiles as large as the base, with what was cropped missing in equal parts at both
+    ends.
     """
     sizes = [rows * columns for rows, columns in layout]
     if len(layout) == 1:
         return torch.full((sizes[0],), -1), None
-    blocks = cells.split(sizes)
-    spans = torch.stack([(each[:, 2:].amax(dim=0) - each[:, :2].amin(dim=0)).prod() for each in blocks])
-    base = int(spans.argmax()) if float(spans.max()) > 0.0 else 0
+    starts = list(itertools.accumulate(sizes, initial=0))
+    blocks = [cells[start:end] for start, end in itertools.pairwise(starts)]
+    spans = [float((each[:, 2:].amax(dim=0) - each[:, :2].amin(dim=0)).prod()) for each in blocks]
+    base = min((sizes[block], block) for block, span in enumerate(spans) if span >= WHOLE * max(spans))[1]
     others = [block for block in range(len(layout)) if block != base]
     number = torch.full((sum(sizes),), -1)
     if len(others) == 1:
@@ -41,12 +45,10 @@ def tiles_of(layout: Layout, cells: Tensor) -> tuple[Tensor, tuple[int, int] | N
         grid = (down, across)
     else:
         parts = [torch.full((sizes[block],), tile) for tile, block in enumerate(others)]
-        corners = torch.stack([blocks[block][:, 0].amin() for block in others])
-        across = max(1, len(corners.unique()))
+        across = len({float(blocks[block][:, 0].amin()) for block in others})
         grid = (-(-len(others) // across), across)
     for block, part in zip(others, parts, strict=True):
-        start = sum(sizes[:block])
-        number[start : start + sizes[block]] = part
+        number[starts[block] : starts[block + 1]] = part
     return number, grid
 
 
