@@ -101,7 +101,9 @@ def needs_of(selector: Any) -> str:
         return "-"
     looks = [f"`{name}`" for name in sorted(selector.needs)]
     query = "none" if selector.inside else selector.query
-    if not looks:
+    if not looks and selector.inside:
+        looks = ["hidden states"]
+    elif not looks:
         looks = ["tokens" if query != "none" or reads_tokens(selector) else "geometry"]
     if query != "none":
         looks.append(f"{query} embeddings")

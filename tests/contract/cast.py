@@ -25,10 +25,10 @@ METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
 """All that look at an image in its usual size; those that are shown a smaller one: tests/integration/test_resize.py."""
 
 CLASS_TOKEN = {
-    "fastervlm", "flowcut", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "prunesid", "scope", "visionzip",
-    "vispruner", "vscan",
+    "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "prunesid",
+    "scope", "visionzip", "vispruner", "vscan",
 }  # fmt: skip
-CLIP_SPACE = {"anchorprune", "cdpruner"}
+CLIP_SPACE = {"anchorprune", "cdpruner", "trim"}
 BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if name != "masks" and kind().merges_vision}
 REFUSED: dict[str, set[str]] = {
     "llava": set(),

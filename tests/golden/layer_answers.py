@@ -7,15 +7,21 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sightline.core.selection import LayerState
+from sightline.selectors.apet import compressed, farthest_points
 from sightline.selectors.dart import Dart
 from sightline.selectors.fastv import FastV
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
+from sightline.selectors.greedy import gram
 from sightline.selectors.ivcprune import IVCPrune
+from sightline.selectors.nuwa_inside import NuwaInside
+from sightline.selectors.pact import bounded_centres, by_density, gathered, importance, key_distances
 from sightline.selectors.pyramiddrop import PyramidDrop
+from sightline.selectors.scores import top
 from sightline.selectors.sparsevlm import (
     PUBLISHED_BUDGETS,
     PUBLISHED_LAYERS,
@@ -28,6 +34,7 @@ from sightline.selectors.sparsevlm import (
 from sightline.selectors.tokencarve import TokenCarve
 from sightline.selectors.v2drop import V2Drop
 from sightline.selectors.vlmpruner import VLMPruner
+from sightline.selectors.vscan_inside import VScanInside
 from tests.golden.harness import Case, answers
 
 
@@ -51,6 +58,15 @@ def keep_sequence(state: LayerState, anchors: Tensor) -> Tensor:
     return torch.nonzero(survives).squeeze(1)
 
 
+def projected_row(case: Case) -> Tensor:
+    """The recorded layer has an identity norm and no rotation, so its projections give the attention row, (H, L)."""
+    features, wq, wk = (case.tensors[name] for name in ("features", "wq", "wk"))
+    heads = case.params["heads"]
+    query = (features[-1] @ wq.T).view(heads, -1)
+    keys = (features @ wk.T).view(len(features), heads, -1).transpose(0, 1)
+    return last_token_attention(query, keys)
+
+
 @answers("fastv")
 def fastv(case: Case) -> dict[str, Any]:
     """The last attention row goes through the cut; the sequence is every text position and the kept visual ones."""
@@ -60,19 +76,58 @@ def fastv(case: Case) -> dict[str, Any]:
     return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
 
 
+@answers("apet_inside")
+def apet_inside(case: Case) -> dict[str, Any]:
+    """Given the first basis token, which the recorded run drew."""
+    params, start = case.params, case.params["image_start"]
+    hidden = case.tensors["hidden"][start : start + params["N"]]
+    products = gram(hidden.double().unsqueeze(0))[0]
+    basis = farthest_points(products, torch.tensor([params["first"]]), params["basis"])
+    anchors, mix = compressed(products, basis, params["K"])
+    anchors, by_place = anchors.sort()
+    passed = (mix.sum(dim=0) == 0).nonzero().flatten()
+    return {"order": basis, "passed": passed, "anchor": anchors, "tokens": mix[by_place] @ hidden}
+
+
+@answers("nuwa_inside")
+def nuwa_inside(case: Case) -> dict[str, Any]:
+    row = case.tensors["last_row"]
+    state = state_of(row.shape[1], case.params["image_start"], case.params["N"], attention_last=row)
+    assert NuwaInside().schedule(case.params["N"], case.params["K"], 32) == {15: case.params["K"]}
+    kept = NuwaInside().cut(state, case.params["K"]).anchors
+    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("vscan_inside")
+def vscan_inside(case: Case) -> dict[str, Any]:
+    row, params = projected_row(case), case.params
+    state = state_of(row.shape[1], params["image_start"], params["N"], next_attention_last=row)
+    kept = VScanInside().cut(state, params["K"]).anchors
+    assert VScanInside().schedule(params["N"], params["K"], 32) == {params["layers_run"] - 1: params["K"]}
+    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("pact")
+def pact(case: Case) -> dict[str, Any]:
+    """Importance alone, or the clusters of the tokens in play, given the bound."""
+    inputs, params = case.tensors, case.params
+    if "queries" in inputs:
+        image = torch.arange(params["N"]) + params["image_start"]
+        queries, keys = (inputs[name][:, : int(image[-1]) + 1] for name in ("queries", "keys"))
+        score = importance(queries, keys, inputs["hidden"][image], image)
+        return {"score": score, "playing": top(score, int(params["keep"] * params["N"]))}
+    playing, distance = case.inputs["playing"], key_distances(inputs["keys"])
+    between = distance[np.ix_(playing, playing)]
+    centres = np.sort(playing[bounded_centres(between, by_density(between), params["cutoff"])])
+    mix = gathered(distance, playing, centres, params["cutoff"] * params["recovery"])
+    return {"anchor": centres, "tokens": mix @ inputs["hidden"], "size": (mix > 0).sum(dim=1).float()}
+
+
 @answers("pyramiddrop")
 def pyramiddrop(case: Case) -> dict[str, Any]:
-    """The recorded layer has an identity norm and no rotation, so its projections give the attention row."""
-    features, wq, wk = (case.tensors[name] for name in ("features", "wq", "wk"))
-    heads, ratios, stage = (case.params[name] for name in ("heads", "ratio_list", "stage"))
-    query = (features[-1] @ wq.T).view(heads, -1)
-    keys = (features @ wk.T).view(len(features), heads, -1).transpose(0, 1)
-    state = state_of(
-        len(features),
-        case.params["image_start"],
-        case.params["image_tokens_now"],
-        next_attention_last=last_token_attention(query, keys),
-    )
+    row, (ratios, stage) = projected_row(case), (case.params[name] for name in ("ratio_list", "stage"))
+    start, n = case.params["image_start"], case.params["image_tokens_now"]
+    state = state_of(row.shape[1], start, n, next_attention_last=row)
     kept = PyramidDrop().cut(state, int(case.params["N"] * ratios[stage + 1])).anchors
     return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
 

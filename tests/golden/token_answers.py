@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,17 +19,22 @@ from sightline.selectors.coin import coin_order
 from sightline.selectors.divprune import divprune_order
 from sightline.selectors.duet import local_merge
 from sightline.selectors.fastervlm import head_mean
+from sightline.selectors.flowcut import followed
+from sightline.selectors.globalcom2 import GlobalCom2
 from sightline.selectors.gprune import flow_scores
 from sightline.selectors.greedy import gram, text_dissimilarity
 from sightline.selectors.hiprune import cross_neighbours, hiprune_kept
+from sightline.selectors.hired import HiRED, best_within, tile_budgets, tiles_of
 from sightline.selectors.holov import holov_order
 from sightline.selectors.mmtok import coverage, mmtok_kept
 from sightline.selectors.nuwa import plane, regional_anchors, spatial_weights
 from sightline.selectors.pixelprune import PixelPrune
 from sightline.selectors.prumerge import class_attention, merge_weights
+from sightline.selectors.prunesid import PER_GROUP, kept_of_groups
 from sightline.selectors.scope import scope_order
 from sightline.selectors.scores import rank, top
 from sightline.selectors.tome import match, mean_weights
+from sightline.selectors.trim import kept_and_mean, unlikeness
 from sightline.selectors.visionzip import VisionZipQwen, merge_plan, received_salience, split_budget, with_class_token
 from sightline.selectors.vispruner import vispruner_kept
 from sightline.selectors.vscan import VScan
@@ -144,6 +151,18 @@ def fastervlm(case: Case) -> dict[str, Any]:
     return {"kept": top(score, case.params["K"]), "score": score}
 
 
+@answers("flowcut")
+def flowcut(case: Case) -> dict[str, Any]:
+    """The recorded class row is before softmax, with the class token first; the signal has its patches alone."""
+    attention, values = case.tensors["cls_logits"].double().softmax(dim=-1), case.tensors["values"]
+    signals = {}
+    for layer in range(case.params["layers"]):
+        signals[f"vision.cls_attention@{layer}"] = attention[layer, :, 1:]
+        signals[f"vision.value@{layer}"] = values[layer, :, 1:]
+        signals[f"vision.cls_value@{layer}"] = values[layer, :, 0]
+    return {"kept": followed(signals, case.params["layers"], case.params["K"]).nonzero().flatten()}
+
+
 BASE = 576
 
 
@@ -172,6 +191,51 @@ def hiprune(case: Case) -> dict[str, Any]:
     shallow, deep = (case.tensors[name][None, 1:] for name in ("shallow_attn", "deep_attn"))
     neighbours = cross_neighbours(((24, 24),), wrap=True)
     return {"kept": hiprune_kept(shallow, deep, neighbours, case.params["K"], case.params["alpha"])[0]}
+
+
+@answers("hired")
+def hired(case: Case) -> dict[str, Any]:
+    """The recorded counts are rounded down; the selector itself, on the same tiles, adds what is left over."""
+    inputs, params = case.tensors, case.params
+    side, grid, k, alpha = params["side"], params["grid"], params["K"], params["alpha"]
+    shallow, deep = (inputs[name].mean(dim=1) for name in ("shallow", "deep"))
+    counts = [int(k * alpha)]
+    counts += tile_budgets(shallow[0], (side * side, 1), (grid[0] * grid[1], 1), k - counts[0], 1.0 - alpha).tolist()
+    tile = torch.arange(len(shallow)).repeat_interleave(side * side) - 1
+    kept = torch.cat([best_within(deep.flatten(), tile == number - 1, count) for number, count in enumerate(counts)])
+    signals = {"vision.cls_attention@0": inputs["shallow"], "vision.cls_attention@-2": inputs["deep"]}
+    shown = tiled_view(side, grid, {name: heads.transpose(0, 1).flatten(1) for name, heads in signals.items()})
+    whole = HiRED(alpha=alpha).select(shown, k).anchors
+    assert set(kept.tolist()) <= set(whole.tolist())
+    assert len(whole) == k
+    return {"kept": kept.sort().values, "per_tile": counts}
+
+
+def tiled_view(side: int, grid: Sequence[int], signals: Mapping[str, Tensor]) -> TokenView:
+    """Base picture and tiles as blocks of their own, the base picture first; cells lie in the image plane."""
+    plane = torch.stack([part.flatten() for part in torch.meshgrid(*[torch.arange(side) / side] * 2, indexing="ij")])
+    local = torch.cat([plane.flip(0), plane.flip(0) + 1 / side]).T.double()
+    rows, columns = grid
+    size = torch.tensor([columns, rows] * 2)
+    corners = [torch.tensor([x, y] * 2) for y in range(rows) for x in range(columns)]
+    cells = torch.cat([local, *((local + corner) / size for corner in corners)])
+    shown = view(torch.zeros(len(cells), 1), signals=signals)
+    return replace(shown, cells=cells, layout=((side, side),) * (1 + len(corners)))
+
+
+@answers("globalcom2")
+def globalcom2(case: Case) -> dict[str, Any]:
+    """The recorded counts are rounded down; the selector itself adds what is left over."""
+    score, (side, grid, k) = case.tensors["scores"].flatten(), (case.params[name] for name in ("side", "grid", "K"))
+    shown = tiled_view(side, grid, {})
+    tile, found = tiles_of(shown.layout, shown.cells)
+    assert found == tuple(grid)
+    parts, _ = GlobalCom2().parts(score, shown, tile, found, k)
+    whole = GlobalCom2().kept(score, shown, k)
+    kept = torch.cat(parts).sort().values
+    assert set(kept.tolist()) <= set(whole.tolist())
+    assert len(whole) == k
+    return {"kept": kept, "per_tile": [len(part) for part in parts]}
 
 
 @answers("holov")
@@ -235,6 +299,15 @@ def prumerge(case: Case) -> dict[str, Any]:
     return {"anchor": centres, "mix": mix, "n_out": [len(mix)], "tokens": mix @ hidden[1:]}
 
 
+@answers("prunesid")
+def prunesid(case: Case) -> dict[str, Any]:
+    """Given the groups that the recorded run drew."""
+    inputs, params = case.tensors, case.params
+    score, groups = inputs["cls_attn_heads"].double().sum(dim=0), params["need_token_num"] // PER_GROUP
+    patches = inputs["hidden"][1:].double()
+    return {"kept": kept_of_groups(patches, score, inputs["group"], groups, params["K"], lenience=1.0)}
+
+
 @answers("scope")
 def scope(case: Case) -> dict[str, Any]:
     """Pick order from hidden states and head-summed class attention."""
@@ -257,6 +330,13 @@ def tome(case: Case) -> dict[str, Any]:
     slot, representative = match(metric[None], case.params["r"], protect_first=case.params["class_token"])
     mix, total = mean_weights(slot, representative.shape[1], size[None])
     return {"assign": slot[0], "size_out": total[0, :, None], "tokens": mix[0] @ tokens}
+
+
+@answers("trim")
+def trim(case: Case) -> dict[str, Any]:
+    score = unlikeness(case.tensors["clip_patch"], case.tensors["text_embeds"])
+    anchors, mix = kept_and_mean(score, case.params["K"])
+    return {"kept": anchors[:-1], "tokens": mix @ case.tensors["hidden"]}
 
 
 @answers("visionzip")

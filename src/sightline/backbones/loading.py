@@ -354,6 +354,9 @@ class Served:
                     f"{method.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
                     "openai/clip-vit-large-patch14-336, through `sightline convert` as it has no safetensors)"
                 )
+        # A cut without signals still needs the loop over the layers that serves them.
+        if method.inside and not method.needs and (uncut := self.serves("lm.input")) is not None:
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {uncut}")
         if method.merges_vision and self.unprojected is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.unprojected}")
         if isinstance(method, LayerSelector) and self.uncut is not None:

@@ -80,8 +80,8 @@ class FlowCut(Selector):
     Reference: Tong et al., "FlowCut: Rethinking Redundancy via Information Flow for Efficient Vision-Language Models"
     (NeurIPS 2025), its part in the vision tower.
     Needs: class-token attention, values, and the class token's value of vision blocks 0..``last_layer``.
-    Parity: paper-algorithm, no parity data. The equations are those of the public code for LLaVA; its cut inside the
-    language model is not part of it.
+    Parity: official-algorithm. Equal to the public code for LLaVA, given what the tower computes with every patch in
+    place; its cut inside the language model for tiled images is not part of it.
 
     In every block  s_i = (a_i + c_i) |v_i|_1,  with a the class token's attention and c = softmax(<v_cls, v_i>), both
     head means that sum to 1, and v the head mean of values; the flow is F <- (F + s) / 2. Every other block drops the
@@ -100,7 +100,7 @@ class FlowCut(Selector):
     last_layer: int = 21
 
     name: ClassVar[str] = "flowcut"
-    parity: ClassVar[Parity] = "paper-algorithm"
+    parity: ClassVar[Parity] = "official-algorithm"
     ranges: ClassVar[Ranges] = {"last_layer": (0, 10_000)}
 
     @property

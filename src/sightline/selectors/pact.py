@@ -37,6 +37,18 @@ def importance(queries: Tensor, keys: Tensor, hidden: Tensor, image: Tensor) -> 
     return answers.softmax(dim=-1).mean(dim=0)[image] * lengths
 
 
+def key_distances(keys: Tensor) -> NDArray[np.float64]:
+    """(n, n) d = max(0, 1 - cosine) between rows of keys (n, heads * d)."""
+    similarity = cosines(keys.unsqueeze(0))[0].double()
+    distances: NDArray[np.float64] = (1.0 - similarity).clamp_min(0.0).fill_diagonal_(0.0).cpu().numpy()
+    return distances
+
+
+def by_density(distance: NDArray[np.float64]) -> NDArray[np.int64]:
+    """(m,) from the densest down, rho_i = sum_j exp(-(d_ij / BANDWIDTH)^2); equal ones go to the lower index."""
+    return np.argsort(-np.exp(-np.square(distance / BANDWIDTH)).sum(axis=1), kind="stable")
+
+
 def bounded_centres(distance: NDArray[np.float64], ranked: NDArray[np.int64], bound: float) -> list[int]:
     """Centres in the order ``ranked``: a token is one if no centre before it lies within ``bound``. distance (m, m)."""
     free = np.ones(len(ranked), dtype=bool)
@@ -52,11 +64,9 @@ def density_centres(distance: NDArray[np.float64], k: int) -> tuple[list[int], f
     """The k densest of at least k centres, and the bound that leaves so many: slightly larger ones leave fewer.
 
     A larger bound can now and then leave more centres, so there may be several such; halving finds one of them.
-    Density rho_i = sum_j exp(-(d_ij / BANDWIDTH)^2); equal ones go to the lower index. Below a bound of 0 every token
-    is a centre.
+    Below a bound of 0 every token is a centre.
     """
-    density = np.exp(-np.square(distance / BANDWIDTH)).sum(axis=1)
-    ranked = np.argsort(-density, kind="stable")
+    ranked = by_density(distance)
     low, high = -1.0, 2.0
     found = ranked.tolist()
     for _ in range(HALVINGS):
@@ -67,6 +77,22 @@ def density_centres(distance: NDArray[np.float64], k: int) -> tuple[list[int], f
         else:
             high = bound
     return found[:k], low
+
+
+def gathered(
+    distance: NDArray[np.float64], playing: NDArray[np.int64], centres: NDArray[np.int64], reach: float
+) -> Tensor:
+    """(K, n) mix: every token in play, and every other one within ``reach``, joins its nearest centre, as a plain mean.
+
+    distance (n, n), playing (m,) and centres (K,) ascending; ties go to the earlier centre.
+    """
+    gap = distance[:, centres]
+    nearest = gap.argmin(axis=1)
+    nearest[centres] = np.arange(len(centres))
+    member = np.isin(np.arange(len(distance)), playing) | (gap.min(axis=1) <= reach)
+    mix = torch.zeros(gap.shape[::-1])
+    mix[torch.from_numpy(nearest[member]), torch.from_numpy(np.flatnonzero(member))] = 1.0
+    return mix / mix.sum(dim=1, keepdim=True)
 
 
 @SELECTORS.register("pact")
@@ -88,14 +114,14 @@ class PACT(LayerSelector):
     up to the last layer but one.
     Count: the published bound (0.21 with ``keep`` 0.55) gives every image its own number of clusters. Here the bound is
     widened until fewer than K centres would be left, and the K densest of them are taken; ``keep`` n is at least K.
-    Parity: paper-algorithm, no parity data. The public code takes queries, keys and hidden states as the next layer
-    would, from its input; here they are those of the layer that just ran. Its attention counts a cluster as often as it
-    has members; ours counts it once.
+    Parity: official-algorithm. Importance, centres, clusters and means equal the public code's, given the bound. It
+    takes queries, keys and hidden states as the next layer would, from its input; here they are those of the layer that
+    just ran. Its attention counts a cluster as often as it has members; ours counts it once.
     Degenerate input: a zero key is at distance 1 from everything; equal values go to the lower index.
     """
 
     name: ClassVar[str] = "pact"
-    parity: ClassVar[Parity] = "paper-algorithm"
+    parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({"lm.bare_query", "lm.bare_key", "lm.key", "lm.input"})
     merges: ClassVar[bool] = True
     ranges: ClassVar[Ranges] = {"keep": (0.0, 1.0), "recovery": (0.0, 1e6), "full_layers": (1, inf)}
@@ -113,20 +139,11 @@ class PACT(LayerSelector):
     def cut(self, state: LayerState, k: int) -> Selection:
         signals = state.signals
         image = state.image.to(state.hidden.device)
-        n = len(image)
         behind = int(state.image[-1]) + 1
         queries, keys = (signals[name][:, :behind] for name in ("lm.bare_query", "lm.bare_key"))
         score = importance(queries, keys, signals["lm.input"].index_select(0, image), image)
-        playing = top(score, max(k, int(self.keep * n))).cpu().numpy()
-        rotated = signals["lm.key"].index_select(1, image)
-        similarity = cosines(rotated.transpose(0, 1).flatten(1).unsqueeze(0))[0].double()
-        distance = (1.0 - similarity).clamp_min(0.0).fill_diagonal_(0.0).cpu().numpy()
+        playing = top(score, max(k, int(self.keep * len(image)))).cpu().numpy()
+        distance = key_distances(signals["lm.key"].index_select(1, image).transpose(0, 1).flatten(1))
         places, bound = density_centres(distance[np.ix_(playing, playing)], k)
         centres = np.sort(playing[places])
-        gap = distance[:, centres]
-        nearest = gap.argmin(axis=1)
-        nearest[centres] = np.arange(k)
-        member = np.isin(np.arange(n), playing) | (gap.min(axis=1) <= self.recovery * bound)
-        mix = torch.zeros(k, n)
-        mix[torch.from_numpy(nearest[member]), torch.from_numpy(np.flatnonzero(member))] = 1.0
-        return Selection(torch.from_numpy(centres), mix / mix.sum(dim=1, keepdim=True))
+        return Selection(torch.from_numpy(centres), gathered(distance, playing, centres, self.recovery * bound))

@@ -17,6 +17,8 @@ from sightline.selectors.scores import order, rank
 FEATURES = "vision.hidden@-2"
 PER_GROUP = 4
 """Kept tokens for which there is one group."""
+LARGE = 64
+"""Kept tokens for which a group may have five more."""
 LENIENCE = 32
 """Kept tokens at which the similarity that counts as redundant is the image's mean."""
 
@@ -53,15 +55,49 @@ def members(group: Tensor, counted: Tensor, groups: int) -> Tensor:
     return torch.zeros(groups, dtype=torch.float64, device=group.device).index_add_(0, group, counted.double())
 
 
-def quotas(group: Tensor, left: Tensor, groups: int, k: int) -> Tensor:
-    """(G,) tokens that each group may keep: one if it has any, and its part of the rest by how many survived in it.
+def limits(size: Tensor, survived: Tensor, n: int, k: int) -> Tensor:
+    """(G,) the most that each group may keep: its survivors, at most 5 ceil((K + 1) / 64), and then, while all together
+    do not hold K + 1 tokens, one more for every group that has more members."""
+    most = torch.minimum(survived, torch.full_like(survived, 5.0 * -(-(k + 1) // LARGE)))
+    # What an increase by t for every group would make possible, for all t at once.
+    steps = torch.arange(n + 1, device=size.device, dtype=size.dtype)
+    possible = torch.minimum(most + steps.unsqueeze(1), size)
+    enough = (possible.sum(dim=1) >= min(k + 1, n)).to(torch.int8).argmax()
+    return possible[enough]
 
-    Parts are differences of a rounded running sum, so they add up.
+
+def quotas(size: Tensor, survived: Tensor, n: int, k: int) -> Tensor:
+    """(G,) tokens that each group keeps of N, K together: one if it has any, and its part of the rest by its survivors.
+
+    Parts are differences of a rounded running sum, so they add up; what the ``limits`` cut off goes to the groups with
+    most survivors, as far as their own allow.
     """
-    survived = members(group, left, groups)
-    least = (survived > 0).double()  # the first of a group always survives
+    least = (survived > 0).to(size.dtype)  # the first of a group always survives
     upto = ((k - least.sum()).clamp_min(0.0) * survived.cumsum(0) / survived.sum()).round()
-    return least + upto.diff(prepend=upto.new_zeros(1))
+    most = limits(size, survived, n, k)
+    quota = torch.minimum(least + upto.diff(prepend=upto.new_zeros(1)), most)
+    ranked = rank(survived)
+    room = (most - quota)[ranked]
+    lacking = k - quota.sum()
+    filled = torch.minimum((lacking - (room.cumsum(0) - room)).clamp_min(0.0), room)
+    return quota.index_add(0, ranked, filled)
+
+
+def kept_of_groups(features: Tensor, score: Tensor, group: Tensor, groups: int, k: int, lenience: float) -> Tensor:
+    """(K,) ascending: each group's ``quotas`` are filled with its survivors, then with suppressed tokens, by score.
+
+    features (N, C), score (N,) and group (N,) int64 in 0..``groups`` - 1.
+    """
+    n = len(score)
+    similarity = cosines(features.unsqueeze(0))[0]
+    mean = similarity.triu(1).sum() / max(1, n * (n - 1) // 2)
+    left = surviving(similarity, score, group, mean * (lenience * (k + 1) / LENIENCE))
+    size, survived = members(group, torch.ones_like(left), groups), members(group, left, groups)
+    within = order(group, (~left).double(), -score)
+    first = size.cumsum(0) - size
+    place = torch.empty_like(within).scatter_(0, within, torch.arange(n, device=within.device)) - first[group]
+    beyond = (place >= quotas(size, survived, n, k)[group]).double()
+    return order(beyond, -survived[group], group, place)[:k].sort().values
 
 
 @SELECTORS.register("prunesid")
@@ -72,18 +108,16 @@ class PruneSID(Selector):
     Reference: Fang et al., "Prune Redundancy, Preserve Essence: Vision Token Compression in VLMs via Synergistic
     Importance-Diversity" (ICLR 2026).
     Needs: class-token attention of the penultimate vision layer, summed over heads (importance), and its hidden states.
-    Parity: paper-algorithm, no parity data. Principal directions are exact where the public code draws a sketch, and
-    its own draws differ as much: on clustered features, N = 576, two of them have a Jaccard index of 0.40 to 0.50, one
-    of them and Sightline 0.38 to 0.53. The class token is not one of the K; the budget does not follow an image's
-    complexity, as the paper also offers; a group is limited by its size alone, in the public code also by
-    5 ceil(K / 64).
+    Parity: official-algorithm. Equal to the public code, given the groups. Principal directions are exact where that
+    code draws a sketch, and its own draws differ as much: see docs/methods.md. The class token is not one of the K: K
+    patches here are what that code keeps beside it when asked for K + 1. The budget does not follow an image's
+    complexity, as the paper also offers.
 
-    K / 4 groups (``principal_groups``). Within a group the most attended patch suppresses those more similar to it than
-    ``lenience`` * K / 32 times the mean cosine of all pairs, and so on down. Quotas follow the number of survivors
-    (``quotas``); a group is filled with survivors and then with suppressed patches, both by attention.
+    (K + 1) / 4 groups (``principal_groups``). Within a group the most attended patch suppresses those more similar to
+    it than ``lenience`` * (K + 1) / 32 times the mean cosine of all pairs, and so on down. ``quotas`` follow the number
+    of survivors; a group is filled with survivors and then with suppressed patches, both by attention.
     Acts: deletes before the language model.
-    Degenerate inputs: places that small groups cannot fill go to the groups with most survivors; equal values go to the
-    lower index; NaN counts as 0.
+    Degenerate inputs: equal values go to the lower index; NaN counts as 0.
 
     Parameters
     ----------
@@ -93,22 +127,12 @@ class PruneSID(Selector):
     lenience: float = 1.0
 
     name: ClassVar[str] = "prunesid"
-    parity: ClassVar[Parity] = "paper-algorithm"
+    parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({CLASS_ATTENTION, FEATURES})
     ranges: ClassVar[Ranges] = {"lenience": (0.0, 1e6)}
 
     def select(self, view: TokenView, k: int) -> Selection:
         features = view.signals[FEATURES].double().nan_to_num()
         score = view.signals[CLASS_ATTENTION].double().nan_to_num().sum(dim=0)
-        n, groups = len(features), max(1, k // PER_GROUP)
-        group = principal_groups(features, groups)
-        similarity = cosines(features.unsqueeze(0))[0]
-        mean = similarity.triu(1).sum() / max(1, n * (n - 1) // 2)
-        left = surviving(similarity, score, group, mean * (self.lenience * k / LENIENCE))
-        within = order(group, (~left).double(), -score)
-        size = members(group, torch.ones_like(left), groups)
-        first = size.cumsum(0) - size
-        place = torch.empty_like(within).scatter_(0, within, torch.arange(n, device=within.device)) - first[group]
-        beyond = (place >= quotas(group, left, groups, k)[group]).double()
-        survivors = members(group, left, groups)[group]
-        return Selection(order(beyond, -survivors, group, place)[:k].sort().values)
+        groups = max(1, (k + 1) // PER_GROUP)
+        return Selection(kept_of_groups(features, score, principal_groups(features, groups), groups, k, self.lenience))

@@ -51,6 +51,10 @@ BEFORE: list[tuple[str, dict[str, Any]]] = [
     ("prunesid", {}),
     ("gprune", {}),
     ("pixelprune", {}),
+    ("hired", {}),
+    ("hired", {"regions": "tiles", "alpha": 0.2}),
+    ("globalcom2", {}),
+    ("trim", {}),
 ]
 CLASS_TOKEN_STAYS: dict[str, Callable[[int, int], bool]] = {
     "prumerge": lambda k, n: k < n,
@@ -75,12 +79,19 @@ BETWEEN: list[tuple[str, dict[str, Any]]] = [
     ("sparsevlm", {}),
     ("vlmpruner", {}),
     ("pact", {}),
+    ("vscan_inside", {}),
+    ("nuwa_inside", {}),
+    ("apet_inside", {}),
+    ("apet_inside", {"basis": 2}),
 ]
 PUBLISHED: dict[str, tuple[tuple[int, int, int], dict[int, int]]] = {
     "ivcprune": ((576, 192, 32), {15: 192}),
     "dart": ((576, 128, 32), {1: 128}),
     "vlmpruner": ((576, 231, 32), {1: 231}),
     "pact": ((576, 128, 28), {3: 128}),
+    "vscan_inside": ((576, 32, 32), {15: 32}),
+    "nuwa_inside": ((576, 64, 32), {15: 64}),
+    "apet_inside": ((576, 32, 32), {15: 32}),
 }
 """(n, k, layers) of a published setting, and where it cuts."""
 
@@ -110,6 +121,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("apet", {"basis": 0}, "basis"),
     ("apet", {"at": "somewhere"}, "choose one of tokens, vision"),
     ("prunesid", {"lenience": -1.0}, "lenience"),
+    ("hired", {"alpha": 1.5}, "alpha"),
+    ("hired", {"regions": "rings"}, "choose one of strips, tiles"),
+    ("globalcom2", {"temperature": 0.0}, "temperature"),
+    ("vscan_inside", {"depth": 1.5}, "depth"),
+    ("apet_inside", {"basis": 0}, "basis"),
     ("fastv", {"fastv_k": 0}, "fastv_k"),
     ("pyramiddrop", {"stages": 0}, "stages"),
     ("ivcprune", {"coordinates": 1.5}, "coordinates"),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sightline.core.selection import LayerState, TokenView
 from sightline.selectors.pact import PACT, bounded_centres, density_centres, importance
-from sightline.selectors.prunesid import PruneSID, principal_groups, quotas, surviving
+from sightline.selectors.prunesid import PruneSID, limits, principal_groups, quotas, surviving
 from sightline.selectors.sparsevlm import SparseVLM, cluster_count, density_peaks, kept_count, raters, recycled_count
 from sightline.selectors.vlmpruner import VLMPruner, channel_cosine, fold, grid_places, grow, spread_pivots
 from tests.unit.selectors.views import layer_state, scene
@@ -287,13 +287,13 @@ def prunesid_literal(view: TokenView, k: int) -> list[int]:
     """The method as it is described, group by group, in numpy."""
     features = view.signals["vision.hidden@-2"].double().numpy()
     score = view.signals["vision.cls_attention@-2"].double().numpy().sum(axis=0)
-    n, count = len(features), max(1, k // 4)
+    n, count = len(features), max(1, (k + 1) // 4)
     columns = 1.0 / (1.0 + np.exp(-features.T))
     _, _, directions = np.linalg.svd(columns - columns.mean(axis=0), full_matrices=False)
     group = np.abs(directions[:count]).argmax(axis=0)
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     alike = unit @ unit.T
-    limit = k / 32 * alike[np.triu_indices(n, 1)].mean()
+    limit = (k + 1) / 32 * alike[np.triu_indices(n, 1)].mean()
     members: list[list[int]] = []
     survived: list[int] = []
     for g in range(count):
@@ -306,10 +306,14 @@ def prunesid_literal(view: TokenView, k: int) -> list[int]:
         survived.append(len(left))
     rest = k - sum(bool(pool) for pool in members)
     upto = [0, *(round(rest * part / sum(survived)) for part in np.cumsum(survived))]
-    allowed = [int(bool(pool)) + upto[g + 1] - upto[g] for g, pool in enumerate(members)]
-    kept = [i for pool, allow in zip(members, allowed, strict=True) for i in pool[:allow]]
+    most = [min(count, 5 * math.ceil((k + 1) / 64)) for count in survived]
+    while sum(most) < min(k + 1, n):
+        most = [min(count + 1, len(pool)) for count, pool in zip(most, members, strict=True)]
+    wanted = [int(bool(pool)) + upto[g + 1] - upto[g] for g, pool in enumerate(members)]
+    allowed = [min(pair) for pair in zip(wanted, most, strict=True)]
     for g in sorted(range(count), key=lambda g: -survived[g]):
-        kept += members[g][allowed[g] :][: k - len(kept)]
+        allowed[g] += min(most[g] - allowed[g], k - sum(allowed))
+    kept = [i for pool, allow in zip(members, allowed, strict=True) for i in pool[:allow]]
     return sorted(kept)
 
 
@@ -338,10 +342,17 @@ def test_only_the_similar_of_the_same_group_are_suppressed() -> None:
 
 
 def test_quotas_follow_survivors_and_add_up() -> None:
-    """One each for three groups, and 10 more in the proportion 6 : 1 : 3; the third of four groups is empty."""
-    group = torch.tensor([0] * 6 + [1] * 3 + [3] * 3)
-    left = torch.tensor([True] * 6 + [True, False, False] + [True] * 3)
-    assert quotas(group, left, 4, 13).tolist() == [1 + 6, 1 + 1, 0, 1 + 3]
+    """One each for three groups, 5 more as 3 : 1 : 1; the second cannot take its part, which the largest gets."""
+    size, survived = torch.tensor([9.0, 3.0, 0.0, 5.0]), torch.tensor([6.0, 1.0, 0.0, 3.0])
+    assert limits(size, survived, 17, 8).tolist() == [5, 1, 0, 3]
+    assert quotas(size, survived, 17, 8).tolist() == [1 + 3 + 1, 1, 0, 1 + 1]
+
+
+def test_limits_grow_until_the_budget_fits() -> None:
+    size, survived = torch.tensor([9.0, 3.0, 0.0, 5.0]), torch.tensor([6.0, 1.0, 0.0, 3.0])
+    assert limits(size, survived, 17, 12).tolist() == [7, 3, 0, 5]
+    assert quotas(size, survived, 17, 12).sum() == 12
+    assert quotas(size, survived, 17, 17).tolist() == size.tolist()
 
 
 def test_a_patch_is_never_kept_beside_its_copy_while_others_survive() -> None:

@@ -54,6 +54,7 @@ def scene(seed: int, rows: int = ROWS, columns: int = COLUMNS, texts: int = 3) -
     signals |= {
         "clip.image": normal(n, FEATURES),
         "clip.text": normal(2, FEATURES),
+        "vision.cls_attention@-1": normal(HEADS, n + 1).softmax(dim=1)[:, 1:],
         "vision.received@-1": normal(n + 1).softmax(dim=0)[1:],
         "vision.key@-2": normal(HEADS, n, HEAD_WIDTH),
         "vision.cls@-2": normal(FEATURES),
