@@ -86,20 +86,14 @@ def test_a_wrong_answer_is_looked_for_on_the_page(answer: str, outcome: str) -> 
     assert found.confidently_wrong is (outcome in ("swapped", "digit_error", "invented"))
 
 
-def test_where_a_swapped_value_stands_is_told() -> None:
+def test_where_a_wrong_value_is_from_is_told_where_it_can_be() -> None:
     found = judge_field("2.18", ["8.87"], right=False, loss=2.0, kind="amount", page=PAGE, regions=REGION)
     assert (found.swapped_text, found.swapped_box) == ("2.18", [0.7, 0.4, 0.8, 0.42])
     assert not found.confidently_wrong
     assert found.character_errors == 0.75
-
-
-def test_the_right_value_read_from_its_own_place_is_not_elsewhere() -> None:
     found = judge_field("8.8", ["8.87"], right=False, loss=0.1, kind="amount", page=PAGE, regions=REGION)
     assert found.outcome == "digit_error"
     assert found.digits_lost == 1
-
-
-def test_without_the_texts_of_the_page_nobody_says_where_a_wrong_value_is_from() -> None:
     found = judge_field("blue", ["red"], right=False, loss=0.1)
     assert (found.outcome, found.swapped, found.invented, found.digit_error) == ("wrong", None, None, None)
 

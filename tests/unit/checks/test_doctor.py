@@ -100,15 +100,14 @@ def test_every_check_passes_and_the_facts_are_said(name: str, load: Load, page_i
     assert sorted(said["checks"]["methods"]["measured"]["tried"]) == sorted(ran)
 
 
-def test_the_route_says_whose_decoder_runs(load: Load) -> None:
+def test_a_route_says_whose_decoder_runs_and_images_may_be_altered_first(
+    load: Load, data: Path, page_image: Image.Image
+) -> None:
     assert served_by(load("gemma3")) == {
         "images": "Gemma3",
         "language": "the model's own decoder: it has layers of type sliding_attention",
     }
     assert served_by(load("zoo-internvl")) == {"images": "InternVL", "language": "loop"}
-
-
-def test_an_option_that_alters_images_first_is_no_other_path(data: Path, page_image: Image.Image) -> None:
     options = {"jpeg_quality": 40, "first_resize_factor": 28, "max_pixels": 100352}
     folder = str(data / "tiny" / "qwen3vl")
     backbone = load_backbone(folder, dtype="float32", device="cpu", options=options)
@@ -166,17 +165,13 @@ def test_a_wrong_map_is_told_by_ramps_and_by_the_bright_word(
     assert "are NOT those found" in ramps.words
 
 
-def test_cells_that_are_half_a_cell_off_are_told_by_ramps(load: Load, page_image: Image.Image) -> None:
+def test_wrong_cells_are_told_by_ramps_and_by_their_count(load: Load, page_image: Image.Image) -> None:
     page = AskedPage.of(load("llava"), page_image)
     half = float(page.encoded.cells[0, 2] - page.encoded.cells[0, 0]) / 2
     moved = with_cells(page, lambda cells, layout: np.clip(cells + np.array([half, 0, half, 0]), 0, 1))
     ramps = cells_by_ramps(moved)
     assert ramps is not None
     assert not ramps.passed
-
-
-def test_cells_that_do_not_count_up_to_the_tokens_are_told(load: Load, page_image: Image.Image) -> None:
-    page = AskedPage.of(load("llava"), page_image)
     assert cell_count(page).passed
     assert not cell_count(with_cells(page, lambda cells, layout: cells[:-1])).passed
     assert not cell_count(with_cells(page, lambda cells, layout: cells + 0.5)).passed
@@ -287,15 +282,6 @@ def test_a_prompt_that_the_processor_would_not_make_is_told(
     assert "not those that its processor makes" in told.words
 
 
-def test_a_prefix_that_is_not_shorter_is_told(
-    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = AskedPage.of(load("qwen3vl"), page_image)
-    assert prefix_is_shorter(page).passed
-    monkeypatch.setattr("sightline.checks.doctor.checks.PRUNED", ("full",))
-    assert not prefix_is_shorter(page).passed
-
-
 def test_answers_of_different_lengths_are_told(
     load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +298,10 @@ def test_answers_of_different_lengths_are_told(
     assert "not comparable" in one_token_answers(page).words
 
 
-def test_a_check_that_cannot_be_carried_out_has_failed(load: Load, page_image: Image.Image) -> None:
+def test_a_check_that_cannot_be_carried_out_has_failed(
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
     def broken(page: AskedPage) -> None:
         raise KeyError("pixel_attention_mask")
 
@@ -320,6 +309,10 @@ def test_a_check_that_cannot_be_carried_out_has_failed(load: Load, page_image: I
     assert check is not None
     assert not check.passed
     assert check.words == "own logits: could not be tried (KeyError: 'pixel_attention_mask')"
+    page = AskedPage.of(load("qwen3vl"), page_image)
+    assert prefix_is_shorter(page).passed
+    monkeypatch.setattr("sightline.checks.doctor.checks.PRUNED", ("full",))
+    assert not prefix_is_shorter(page).passed
 
 
 def test_a_model_that_fails_on_the_way_is_told_by_all_that_concerns(
@@ -375,12 +368,6 @@ def test_a_method_that_fails_on_the_checkpoint_is_a_no_with_its_reason(
     assert found.facts["selectors"]["random"] == "yes"
 
 
-def test_methods_are_left_out_on_request(load: Load, page_image: Image.Image) -> None:
-    found = examined(load("llava_next"), page_image, "mine", methods=False)
-    assert not {"signal_rows", "methods"} & {check.name for check in found}
-    assert found.facts["selectors"]["divprune"] == "yes"
-
-
 # ---------------------------------------------------------------------- refused
 
 
@@ -401,7 +388,7 @@ def test_a_model_that_cannot_be_served_is_refused_by_type_and_reason(
 # ---------------------------------------------------------------------- the page
 
 
-def test_the_page_stands_alone_and_shows_every_cell(load: Load, page_image: Image.Image) -> None:
+def test_the_page_stands_alone_and_methods_are_left_out_on_request(load: Load, page_image: Image.Image) -> None:
     found = examined(load("llava_next"), page_image, "<mine>")
     page = render(found)
     assert found.seen is not None
@@ -413,6 +400,9 @@ def test_the_page_stands_alone_and_shows_every_cell(load: Load, page_image: Imag
     assert "prefers-color-scheme: dark" in page
     assert all(check.name in found.as_dict()["checks"] for check in found)
     assert page.replace("http://www.w3.org/2000/svg", "").count("http") == page.count("http-equiv")
+    quick = examined(load("llava_next"), page_image, "mine", methods=False)
+    assert not {"signal_rows", "methods"} & {check.name for check in quick}
+    assert quick.facts["selectors"]["divprune"] == "yes"
 
 
 def test_figures_that_json_has_no_word_for_become_null(load: Load, page_image: Image.Image) -> None:

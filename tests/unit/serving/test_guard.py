@@ -74,9 +74,19 @@ def test_another_origin_is_refused(inside: TestClient, origin: str, method: str)
     assert inside.request(method, "/echo", headers={"origin": origin}).status_code == 403
 
 
-def test_a_change_needs_an_origin(inside: TestClient) -> None:
+def test_a_change_needs_an_origin_pages_may_do_little_and_look_like_reports(inside: TestClient) -> None:
     assert inside.post("/echo").status_code == 403
     assert inside.post("/echo", headers={"origin": HERE}).json() == {"method": "POST"}
+    for path in ("/echo", "/pages/page.js", "/nothing"):
+        policy = inside.get(path).headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+    assert "--paper" in inside.get("/look/report.css").text
+    assert inside.get("/look/guard.py").status_code == 404
+    answer = inside.get("/echo?fail=1")
+    assert (answer.status_code, answer.json()) == (400, {"error": "no such thing; choose another"})
+    assert inside.get("//evil.example/?token=right").headers["location"] in ("/evil.example/", "/")
 
 
 @pytest.mark.parametrize("path", ["/pages/../secret.txt", "/pages/%2e%2e/secret.txt", "/pages/..%2fsecret.txt"])
@@ -84,25 +94,6 @@ def test_pages_end_at_their_folder(inside: TestClient, path: str) -> None:
     answer = inside.get(path)
     assert answer.status_code == 404
     assert "secret" not in answer.text
-
-
-def test_pages_may_do_little(inside: TestClient) -> None:
-    for path in ("/echo", "/pages/page.js", "/nothing"):
-        policy = inside.get(path).headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
-        assert "unsafe" not in policy
-        assert "frame-ancestors 'none'" in policy
-
-
-def test_an_error_is_one_line_and_no_redirect_leads_elsewhere(inside: TestClient) -> None:
-    answer = inside.get("/echo?fail=1")
-    assert (answer.status_code, answer.json()) == (400, {"error": "no such thing; choose another"})
-    assert inside.get("//evil.example/?token=right").headers["location"] in ("/evil.example/", "/")
-
-
-def test_the_look_is_the_reports(inside: TestClient) -> None:
-    assert "--paper" in inside.get("/look/report.css").text
-    assert inside.get("/look/guard.py").status_code == 404
 
 
 @pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "link.txt", "linked/secret.txt", "a\0b", "x" * 999])
