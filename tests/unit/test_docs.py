@@ -17,13 +17,12 @@ import pytest
 import typer
 
 import sightline
+from sightline import SELECTORS, AuditConfig
 from sightline.answering.scorers import SCORERS
-from sightline.auditing.config import AuditConfig
 from sightline.cli import app
 from sightline.core.row import IMAGE_COLUMNS, ROW_COLUMNS
 from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, LANGUAGE_KINDS, LAYERLESS_KINDS
 from sightline.interventions import INTERVENTIONS
-from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY
 from tests.unit.test_layers import layers

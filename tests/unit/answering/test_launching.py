@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.answering.materialise import KeptTokens, SelectStep, all_needs
+from sightline import Budget, Probe, Selection, Selector, TokenView
+from sightline.answering.materialise import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.execution import use_execution
 from sightline.backbones.language import Pending
 from sightline.core.prefix import Encoded
-from sightline.core.probe import Probe
-from sightline.core.selection import Budget, Selection, Selector, TokenView
+from sightline.core.selection_rules import KeptTokens
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
 from sightline.device.work import Arriving, on_device
@@ -186,8 +186,8 @@ IMAGES = 3
 @pytest.mark.parametrize("model", sorted(ARMS))
 def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) -> None:
     sizes: dict[str, Any] = {"image_size": (320, 256), "text_tokens": 20, "batch_images": 2, "batch_tokens": 4096}
-    checkpoint = str(data / "tiny" / model)
-    request = SweepRequest("sweep", checkpoint=checkpoint, device="cpu", dtype="float32", arms=ARMS[model], **sizes)
+    sizes |= {"device": "cpu", "dtype": "float32"}
+    request = SweepRequest(kind="sweep", checkpoint=str(data / "tiny" / model), arms=ARMS[model], **sizes)
     subject = Subject.of(request)
     arms = [subject.arm(text, "eager") for text in request.arms]
     plain = {}

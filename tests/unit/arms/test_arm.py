@@ -9,10 +9,8 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from sightline import SELECTORS, Budget, Role, Selection, Selector, SightlineError, TokenView
 from sightline.arms.arm import parameters, parse_arm, parse_arms, plan_arms, recorded_arm
-from sightline.core.selection import Budget, Role, Selection, Selector, TokenView
-from sightline.errors import SightlineError
-from sightline.selectors import SELECTORS
 from tests.refusals import Refused
 
 

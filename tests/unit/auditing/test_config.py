@@ -96,17 +96,14 @@ def test_a_gpu_gets_longer_stretches_of_work(
     assert AuditConfig(**GIVEN, device=device, shard_images=3).shard_images == 3
 
 
-@pytest.mark.parametrize("given", ["deletion, occlusion", ["deletion,occlusion"], ["deletion", "occlusion"]])
-def test_interventions_may_be_separated_by_commas(given: str | list[str]) -> None:
-    assert AuditConfig(**GIVEN, interventions=given).interventions == ["deletion", "occlusion"]
-
-
-def test_the_artifact_profile_has_its_own_seed_unless_one_is_given() -> None:
+def test_the_artifact_profile_has_its_own_seed_and_interventions_may_be_separated_by_commas() -> None:
     assert choose_seed(AuditConfig(**GIVEN), {}) == 17
     assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {}) == 13
     assert choose_seed(AuditConfig(**GIVEN, profile="artifact", seed=17), {}) == 17
     assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {"seed": 17}) == 17, "a run goes on as it was begun"
     assert choose_seed(AuditConfig(**GIVEN, seed=5), {"seed": 17}) == 5
+    for given in ("deletion, occlusion", ["deletion,occlusion"], ["deletion", "occlusion"]):
+        assert AuditConfig(**GIVEN, interventions=given).interventions == ["deletion", "occlusion"]
 
 
 PLACES = ("probes", "images", "out")
@@ -151,11 +148,7 @@ def test_a_place_that_cannot_be_is_one_line_on_the_command_line(words: list[str]
     assert done.returncode == 2
     assert done.stderr.startswith(line)
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_the_help_says_that_a_url_will_do() -> None:
-    done = run_python(["-m", "sightline", "run", "--help"])
-    assert done.stdout.count("PATH_OR_URL") == len(PLACES)
+    assert run_python(["-m", "sightline", "run", "--help"]).stdout.count("PATH_OR_URL") == len(PLACES)
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from sightline import SELECTORS, LayerSelector, LayerState, Selection, Selector, TokenView
 from sightline.contract import check_format, check_metric, check_selector
-from sightline.core.selection import LayerSelector, LayerState, Selection, Selector, TokenView
 from sightline.probes.formats import FORMATS, Format
 from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
-from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS, Metric
 
 # ``check_selector`` passes what keeps its promises and names what does not.

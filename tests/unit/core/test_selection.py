@@ -16,22 +16,11 @@ from sightline.core.selection_rules import contributing, in_native_order, larges
 # What holds of every budget and selection; how much of an output comes from a source, which legibility divides by.
 
 
-@pytest.mark.parametrize(
-    ("budget", "n", "k"),
-    [
-        (Budget.ratio(0.3), 7, 3),
-        (Budget.ratio(0.3), 10, 3),
-        (Budget.ratio(1.0), 7, 7),
-        (Budget.ratio(0.01), 7, 1),
-        (Budget.tokens(5), 7, 5),
-        (Budget.tokens(9), 7, 7),
-        (Budget(keep=0.0), 7, 1),
-    ],
-)
-def test_a_budget_is_rounded_up_and_keeps_a_token_at_least_and_no_more_than_there_are(
-    budget: Budget, n: int, k: int
-) -> None:
-    assert budget.resolve(n) == k
+def test_a_budget_is_rounded_up_and_keeps_a_token_at_least_and_no_more_than_there_are() -> None:
+    ratios = {0.3: 3, 1.0: 7, 0.01: 1, 0.0: 1}
+    assert {keep: Budget(keep=keep).resolve(7) for keep in ratios} == ratios
+    assert Budget.ratio(0.3).resolve(10) == 3
+    assert [Budget.tokens(count).resolve(7) for count in (5, 9)] == [5, 7]
 
 
 def test_outputs_stand_in_the_order_of_their_anchors_and_every_tile_is_rounded_up() -> None:
@@ -53,25 +42,17 @@ def test_parts_of_even_mixes_and_of_sources_that_are_subtracted() -> None:
     assert largest_shares(torch.tensor([[1.0, -1.0]]), 2).tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("mix", "n", "shares"),
-    [
-        ([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0]], 3, [0.9, 0.75, 0.0]),
-        ([[1.0, 1.0, 2.0]], 2, [0.25, 0.25]),
-        ([[0.0] * 3] * 2, 3, [0.0] * 3),
-    ],
-    ids=["the output with most of it counts", "a class token has no cell", "made of nothing"],
-)
-def test_the_largest_part_of_a_source_in_one_output(mix: list[list[float]], n: int, shares: list[float]) -> None:
-    assert largest_shares(torch.tensor(mix), n).tolist() == pytest.approx(shares)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_every_source_with_a_weight_has_a_share_and_no_other(dtype: torch.dtype) -> None:
     mix = torch.tensor([[1e4, 1e-7, 0.0, 0.0], [0.0, 1e-7, 0.0, 1.0]], dtype=dtype)
     assert torch.equal(largest_shares(mix, 4) > 0, contributing(mix, 4))
     denormal = torch.tensor([[1e10, 1e-45]])
     assert torch.equal(largest_shares(denormal, 2) > 0, contributing(denormal, 2))
+    assert largest_shares(torch.tensor([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0]]), 3).tolist() == pytest.approx(
+        [0.9, 0.75, 0]
+    )
+    assert largest_shares(torch.tensor([[1.0, 1.0, 2.0]]), 2).tolist() == [0.25, 0.25], "a class token has no cell"
+    assert largest_shares(torch.zeros(2, 3), 3).tolist() == [0.0] * 3, "made of nothing"
 
 
 DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}

@@ -135,9 +135,8 @@ def test_html_cells_carry_the_sort_value_and_repeated_arms_are_named_once(table:
     assert several.csv() == "arm,third\na,small\na,large\nb,small\n"
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "text"),
-    [
+def test_values_and_ranges_as_printed() -> None:
+    values: list[tuple[object, Kind, str]] = [
         (-0.014, "signed", "−0.014"),
         (0.02, "signed", "+0.020"),
         (-0.0001, "signed", "0.000"),
@@ -149,24 +148,16 @@ def test_html_cells_carry_the_sort_value_and_repeated_arms_are_named_once(table:
         (10_000, "count", "10\u202f000"),
         (pd.NA, "count", "–"),
         (123.456, "number", "123"),
-    ],
-)
-def test_values_as_printed(value: object, kind: Kind, text: str) -> None:
-    assert format_value(value, kind) == text
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "kind", "text"),
-    [
-        (-0.014, 0.02, "signed", "−0.014 to +0.020"),
+    ]
+    assert [format_value(value, kind) for value, kind, _ in values] == [text for _, _, text in values]
+    ranges: list[tuple[float, float, Kind, str]] = [
+        (-0.014, 0.02, "signed", "−0.014 to +0.020"),  # no sign is taken for a dash
         (0.1, 0.2, "percent", "10.0–20.0%"),
         (0.1, float("nan"), "score", ""),
         (-0.00037, 0.00037, "signed", "−0.0004 to +0.0004"),
         (0.99996, 1.0, "score", "0.99996–1.00000"),
-    ],
-)
-def test_ranges_are_two_numbers_and_no_sign_is_taken_for_a_dash(low: float, high: float, kind: Kind, text: str) -> None:
-    assert format_range(low, high, kind) == text
+    ]
+    assert [format_range(low, high, kind) for low, high, kind, _ in ranges] == [text for *_, text in ranges]
 
 
 RUNS = (NamedRun("qwen", "runs-q", "Qwen3-VL"), NamedRun("llava", "runs-l", "LLaVA"))

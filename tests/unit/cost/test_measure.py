@@ -25,6 +25,7 @@ from sightline.cost.measure import measure, separate
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.spread import Spread
+from tests.launching import is_alive
 from tests.refusals import Refused
 from tests.warm_python import run_python, warm_children
 
@@ -211,29 +212,25 @@ def test_a_bare_machine_with_torch_can_measure(missing: tuple[str, ...], code: s
     assert done.returncode == 0, done.stderr
 
 
+KERNELS = {
+    "nvjet_tst_192x192_64x4_1x2_h_bz_TNN": "matrix product",
+    "sm90_xmma_gemm_bf16bf16_bf16f32": "matrix product",
+    "pytorch_flash::flash_fwd_kernel": "attention",
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma": "attention",
+    "triton_red_fused_add_mul_pow_0": "fused",
+    "triton_per_fused__scaled_dot_product_cudnn_attention__to_copy_add_cat_1": "fused",
+    "Memcpy DtoD (Device -> Device)": "copy",
+    "vectorized_elementwise_kernel": "elementwise",
+}
+
+
 def test_a_profile_sums_kernels_by_kind() -> None:
     result = here(PrefillRequest, "tiny-llava", "full", batch=2, profile=True)
     profile = result["points"][0]["extra"]["profile"]
     assert profile["kinds"]["matrix product"]["calls"] >= 3 * 7  # layers x projections
     assert profile["kinds"]["attention"]["ms"] > 0
     assert "Where the time goes" in CostCard([result]).markdown()
-
-
-@pytest.mark.parametrize(
-    ("kernel", "kind"),
-    [
-        ("nvjet_tst_192x192_64x4_1x2_h_bz_TNN", "matrix product"),
-        ("sm90_xmma_gemm_bf16bf16_bf16f32", "matrix product"),
-        ("pytorch_flash::flash_fwd_kernel", "attention"),
-        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma", "attention"),
-        ("triton_red_fused_add_mul_pow_0", "fused"),
-        ("triton_per_fused__scaled_dot_product_cudnn_attention__to_copy_add_cat_1", "fused"),
-        ("Memcpy DtoD (Device -> Device)", "copy"),
-        ("vectorized_elementwise_kernel", "elementwise"),
-    ],
-)
-def test_kernels_are_told_apart_by_name(kernel: str, kind: str) -> None:
-    assert kind_of(kernel) == kind
+    assert {name: kind_of(name) for name in KERNELS} == KERNELS, "told apart by name"
 
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -243,14 +240,6 @@ PATIENCE = 60.0
 
 def children(process: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
-def running(process: int) -> bool:
-    """Whether it still does anything: one that ended and waits to be collected does not."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def measures(process: int) -> bool:
@@ -278,14 +267,14 @@ def test_a_measuring_process_ends_with_whoever_asked_for_it(how: signal.Signals)
             measured = children(asking.pid)
         asking.send_signal(how)
         asking.wait(PATIENCE)
-        while running(measured[0]):
+        while is_alive(measured[0]):
             assert time.monotonic() < deadline, "the measuring process outlived the command"
             time.sleep(0.1)
     finally:
         asking.kill()
         asking.wait()
         for process in measured:
-            if running(process):
+            if is_alive(process):
                 os.kill(process, signal.SIGKILL)
 
 

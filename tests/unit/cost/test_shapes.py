@@ -174,7 +174,9 @@ def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
     assert len(prefix.reads) == 1
 
 
-def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_takes_two_forwards_of_one_sequence_and_all_arms_are_warmed_up(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     request = SweepRequest(kind="sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
     model = subject.backbone.model.model
     forward, features = model.language_model.forward, model.get_image_features
@@ -196,15 +198,12 @@ def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypa
     whole, part = samples["one_sample"], samples["one_sample_preprocess"]
     assert len(whole) == len(part) == 4
     assert all(0 < less < more for less, more in zip(part, whole, strict=True))
-
-
-def test_all_arms_are_warmed_up(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = ("full", "target:0.3", "grid:0.3")
     request = SweepRequest(kind="sweep", config="tiny-llava", arms=arms, one_sample_rows=2, warm_up=1)
-    seen: list[str] = []
-    monkeypatch.setattr("sightline.cost.one_sample.one_loss", lambda _, arm, *rest: seen.append(arm.text))
+    warmed: list[str] = []
+    monkeypatch.setattr("sightline.cost.one_sample.one_loss", lambda _, arm, *rest: warmed.append(arm.text))
     samples = time_one_sample(request, subject, [parse_arm(text) for text in arms])
-    assert seen == [text for text in arms for _ in ANSWERS] * 2
+    assert warmed == [text for text in arms for _ in ANSWERS] * 2
     assert len(samples["one_sample"]) == 3
 
 

@@ -14,6 +14,7 @@ from sightline.device import work as device_work
 from sightline.device.work import MemoryGrowth, Stopwatch, in_halves, one_ahead, setting_up
 from sightline.errors import SightlineError
 from tests.conftest import Clock
+from tests.refusals import Refused
 
 CPU = torch.device("cpu")
 
@@ -158,14 +159,13 @@ def test_a_real_allocation_failure_halves_the_group_and_ends_in_one_line() -> No
     assert done.stderr.strip().splitlines()[-1] == "sightline.errors.SightlineError: out of memory on item 2"
 
 
-def test_other_errors_are_not_taken_for_it() -> None:
+def test_memory_that_runs_out_is_halved_for_and_other_errors_are_not_taken_for_it(refused: Refused) -> None:
     def work(_: list[int]) -> None:
         raise RuntimeError("shapes do not match")
 
     with pytest.raises(RuntimeError, match="shapes do not match"):
         in_halves([[0, 1]], work, str)
-    with pytest.raises(SightlineError, match="out of memory on item 3"):
-        in_halves([[3]], _fails, lambda index: f"item {index}")
+    refused("out of memory on item 3", in_halves, [[3]], _fails, lambda index: f"item {index}")
 
 
 def _fails(_: list[int]) -> None:

@@ -14,19 +14,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
+from sightline import AuditConfig, Probe, Run, SightlineError, audit, load_run
 from sightline.backbones.base import Backbone
 from sightline.boxes.quality import iou
 from sightline.boxes.sources import BoxesBeside
-from sightline.core.probe import Probe
-from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.interventions import families, parse_intervention, split_arm
 from sightline.interventions.evidence import OnEvidence, touches
 from sightline.interventions.occlusion import occlusion_probes, occlusion_views, random_region, with_occlusion
 from sightline.probes import read_probes, write_probes
-from sightline.rows import Run, load_run
 from tests.refusals import Refused
 
 DELETION = [one for one in families()["deletion"] if isinstance(one, OnEvidence)]

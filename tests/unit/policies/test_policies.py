@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sightline import Budget, SightlineError
 from sightline.arms import parse_arm
-from sightline.core.selection import Budget
-from sightline.errors import SightlineError
 from sightline.policies import POLICIES, LevelAnswer, Policy, Sight, TuningSample
 from sightline.policies.cascades import AnswerStability, ConfidenceFallback
 from sightline.policies.conformal import Conformal, LossBounds
@@ -66,18 +65,10 @@ def test_saturation_weighs_tokens_by_their_scores() -> None:
     assert noticed["dispersion"] == pytest.approx(spread / math.sqrt(0.5))
     assert policy.decide(LEVELS, noticed, []) == MID, "the lowest that holds 0.7 of the weight"
     assert policy.decide(LEVELS, noticed, said("a", "a", "a")[:1]) is None, "one answer is enough"
+    for mass, cells, chosen in ((0.5, 0.5, LOW), (0.5, 0.75, MID), (0.75, 1, MID), (0.8, 0.5, HIGH), (1, 1, HIGH)):
+        assert EvidenceSaturation(mass, cells).decide(LEVELS, noticed, []) == chosen, "lowest that passes both"
     noticed = EvidenceSaturation(side=2, active=0.9).look(sight([0, 0, 0, 0], [0], [0, 1], [0, 1, 2]))
     assert noticed["cells"] == [1.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("mass", "cells", "chosen"), [(0.5, 0.5, LOW), (0.5, 0.75, MID), (0.75, 1.0, MID), (0.8, 0.5, HIGH), (1, 1, HIGH)]
-)
-def test_saturation_takes_the_lowest_level_that_passes_both_or_the_highest(
-    mass: float, cells: float, chosen: Budget
-) -> None:
-    noticed = {"mass": [0.5, 0.75, 0.875], "cells": [0.5, 1.0, 1.0]}
-    assert EvidenceSaturation(mass, cells).decide(LEVELS, noticed, []) == chosen
 
 
 @pytest.fixture
@@ -93,18 +84,13 @@ def test_risks_are_ranks_and_budgets_in_proportion_to_them(risks: str, refused: 
         return RiskBucket(risks).look(Sight(probe, "", CORNERS))["risk"]
 
     assert [look(name) for name in "abcdex"] == [0.0, 0.375, 0.375, 0.75, 1.0, 0.5]
+    thirds = [RiskBucket(risks).decide(LEVELS, {"risk": risk}, []) for risk in (0.0, 0.33, 1 / 3, 0.66, 0.67, 1)]
+    assert thirds == [LOW, LOW, MID, MID, HIGH, HIGH]
     policy = RiskAdaptive(risks)
     ends = (Budget.ratio(0.15), Budget.ratio(0.7))
     chosen = [policy.decide(ends, {"risk": risk}, []) for risk in (0.0, 0.5, 1.0)]
     assert [budget.keep for budget in chosen if budget] == pytest.approx([0.15, 0.425, 0.7])
     refused("write two", policy.check_levels, LEVELS)
-
-
-@pytest.mark.parametrize(
-    ("risk", "chosen"), [(0.0, LOW), (0.33, LOW), (1 / 3, MID), (0.66, MID), (0.67, HIGH), (1, HIGH)]
-)
-def test_a_third_of_the_risks_for_each_of_three_levels(risks: str, risk: float, chosen: Budget) -> None:
-    assert RiskBucket(risks).decide(LEVELS, {"risk": risk}, []) == chosen
 
 
 @pytest.mark.parametrize(
@@ -123,15 +109,14 @@ def test_a_risk_file_that_cannot_be_used_is_refused_with_its_arm(
     refused(reason, parse_arm, f"policy:risk_bucket:target:0.3/0.7:file={path}")
 
 
-@pytest.mark.parametrize(
-    ("confidences", "run"),
-    [((1.2, 0, 0), [LOW]), ((1.1, 3, 0), [LOW, MID]), ((1.1, 1.1, 9), list(LEVELS)), ((0, 0, 0), list(LEVELS))],
-)
-def test_an_unsure_answer_is_asked_for_again_one_level_up(confidences: Sequence[float], run: list[Budget]) -> None:
-    assert levels_run(ConfidenceFallback(1.2), {}, said("a", "b", "c", confidences=confidences)) == run
-
-
-def test_a_higher_threshold_never_runs_fewer_levels() -> None:
+def test_unsure_answers_are_asked_again_one_level_up_and_no_higher_threshold_runs_fewer() -> None:
+    for sure, run in (
+        ((1.2, 0, 0), [LOW]),
+        ((1.1, 3, 0), [LOW, MID]),
+        ((1.1, 1.1, 9), list(LEVELS)),
+        ((0, 0, 0), list(LEVELS)),
+    ):
+        assert levels_run(ConfidenceFallback(1.2), {}, said("a", "b", "c", confidences=sure)) == run
     draws = np.random.default_rng(0).exponential(size=(200, 3))
     answers = [said("a", "b", "c", confidences=line.tolist()) for line in draws]
     counts = [
@@ -208,13 +193,10 @@ def risk_model(features: tuple[str, ...]) -> RiskModel:
     return RiskModel("question", features, logistic, (0.5, 0.9))
 
 
-@pytest.mark.parametrize(("odds", "chosen"), [(-1.0, LOW), (0.0, MID), (1.0, MID), (3.0, HIGH)])
-def test_a_learned_risk_is_cut_into_levels_before_any_answer(odds: float, chosen: Budget) -> None:
-    policy = LearnedRisk.made_of(risk_model(("question_words",)))
-    assert levels_run(policy, {"question_words": odds}, said("a", "b", "c")) == [chosen]
-
-
-def test_a_learned_risk_that_reads_the_low_answer_runs_it_first() -> None:
+def test_a_learned_risk_is_cut_into_levels_and_runs_the_low_answer_first_if_it_reads_it() -> None:
+    blind = LearnedRisk.made_of(risk_model(("question_words",)))
+    for odds, chosen in ((-1.0, LOW), (0.0, MID), (1.0, MID), (3.0, HIGH)):
+        assert levels_run(blind, {"question_words": odds}, said("a", "b", "c")) == [chosen], "before any answer"
     policy = LearnedRisk.made_of(risk_model(("confidence", "question_words")))
     for sure, run in ((-1.0, [LOW]), (1.0, [LOW, MID]), (3.0, [LOW, HIGH])):
         assert levels_run(policy, {"question_words": 3.0}, said("a", "b", "c", confidences=(sure, 0, 0))) == run
