@@ -173,7 +173,8 @@ def test_verify_names_what_is_wrong_and_sets_it_aside(small_run: Path, tmp_path:
     assert "run the same `sightline run` again" in result.stdout
     assert not file.exists()
     assert load_run(small_run).missing == 1
-    result = called("verify", str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    result = called("verify", str(tmp_path / "empty"))
     assert result.exit_code == 1
     assert "is not a run folder: it has no run.json" in result.stdout
 
