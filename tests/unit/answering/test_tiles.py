@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
-from sightline import SELECTORS, Selection
+from sightline import SELECTORS, LayerSelector, Selection
 from sightline.answering.materialise import Selected, SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.prefix import Encoded
@@ -150,6 +151,9 @@ def test_every_method_between_layers_gives_each_tile_its_share(tiled: Subject, i
             assert scored.k == 25
             assert scored.k_layers[0] == 80
             assert scored.k_layers[-1] == 25
+            schedule = cast(LayerSelector, arm.selector).schedule(16, 5, len(scored.k_layers))
+            cut = min(layer for layer, left in schedule.items() if left < 16)
+            assert [count == 80 for count in scored.k_layers] == [layer <= cut for layer in range(len(scored.k_layers))]
             assert (scored.lineage | ~scored.anchors).all(), name
 
 

@@ -72,8 +72,8 @@ def test_flags_win_over_the_file_and_what_is_wrong_is_refused(tmp_path: Path, re
     file.write_text("modle: m\n")
     refused("modle", read_config, file, {"model": "m", "probes": "p", "images": "i", "out": "o", "arms": ["full"]})
     refused("--probes is needed", read_config, None, {"model": "m"})
-    for path in (tmp_path, tmp_path / "none.yaml"):
-        refused("cannot read config", read_config, path, {})
+    refused("cannot read config TMP: Is a directory", read_config, tmp_path, {})
+    refused("none.yaml: No such file", read_config, tmp_path / "none.yaml", {})
     with pytest.raises(ValueError, match="there is no part 3/2"):
         AuditConfig(**GIVEN, part="3/2")
     file.write_text("image_options: [max_tiles]\n")
