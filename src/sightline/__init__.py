@@ -34,28 +34,18 @@ if TYPE_CHECKING:
     from sightline.selectors import SELECTORS
 
 _HOMES = {
-    "AuditConfig": "sightline.auditing.config",
-    "Budget": "sightline.core.selection",
-    "DocumentOptions": "sightline.documents.audit",
-    "LayerSelector": "sightline.core.selection",
-    "LayerState": "sightline.core.selection",
-    "Parity": "sightline.core.selection",
-    "Probe": "sightline.core.probe",
-    "QuerySpan": "sightline.core.selection",
-    "Role": "sightline.core.selection",
-    "Run": "sightline.rows",
-    "SELECTORS": "sightline.selectors",
-    "Selection": "sightline.core.selection",
-    "Selector": "sightline.core.selection",
-    "SightlineError": "sightline.errors",
-    "TokenView": "sightline.core.selection",
-    "audit": "sightline.auditing.audit",
-    "audit_documents": "sightline.documents.audit",
-    "load_backbone": "sightline.backbones",
-    "load_run": "sightline.rows",
-    "read_probes": "sightline.probes",
+    "auditing.audit": "audit",
+    "auditing.config": "AuditConfig",
+    "backbones": "load_backbone",
+    "core.probe": "Probe",
+    "core.selection": "Budget LayerSelector LayerState Parity QuerySpan Role Selection Selector TokenView",
+    "documents.audit": "DocumentOptions audit_documents",
+    "errors": "SightlineError",
+    "probes": "read_probes",
+    "rows": "Run load_run",
+    "selectors": "SELECTORS",
 }
-"""Public names and where they live. Imported on first use, so that the command line starts without torch."""
+"""Where public names live. Imported on first use, so that the command line starts without torch."""
 
 __all__ = [
     "SELECTORS", "AuditConfig", "Budget", "DocumentOptions", "LayerSelector", "LayerState", "Parity", "Probe",
@@ -65,9 +55,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = next((home for home, names in _HOMES.items() if name in names.split()), None)
+    if home is None:
         raise AttributeError(f"module 'sightline' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(f"sightline.{home}"), name)
 
 
 def __dir__() -> list[str]:

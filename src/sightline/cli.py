@@ -6,8 +6,10 @@ import importlib
 import os
 import signal
 import sys
+import tomllib
 from collections.abc import Callable
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -21,49 +23,7 @@ from sightline.version import __version__
 # system's gives that back: a third less memory and time over some millions of rows.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
-# ruff: noqa: E501 - a command is a line
-GROUPS = {
-    "Start": {
-        "audit": "From a folder of documents to a verdict: may this model be pruned, how far, and what breaks first?",
-        "demo": "Audit the shipped reader on the shipped scenes, yes/no and open questions: a minute on a CPU, no network.",
-        "doctor": "Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.",
-        "run": "Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.",
-        "report": "Write a self-contained HTML report with images, and every table as CSV, Markdown and LaTeX.",
-        "view": "View runs in a browser: overview, rows, cases with what every arm kept, two runs compared. Reads only.",
-    },
-    "Decide": {
-        "gate": "Decide rules on interval bounds, for continuous integration. Exit code 0: passed; 1: not; 2: error.",
-        "compare": "Compare two runs over the same probes: two checkpoints, two library versions, two devices.",
-        "policy": "Choose and judge policies: budgets that differ from sample to sample.",
-    },
-    "Data": {
-        "probes": "Build, audit, split, lock and look at probe sets.",
-        "controls": "Control sets: the same questions about changed images or with changed boxes.",
-        "annotate": "People in the loop: 'annotate CAMPAIGN --as NAME' opens its pages; the commands below do the rest.",
-    },
-    "Methods": {
-        "selectors": "List the pruning methods: one line each, or one in full.",
-        "backbones": "List the architectures: position policy, and what ``--image-option`` takes for each.",
-        "engines": "Engines that people ship: which can be audited, models exported for them, and which tokens they keep.",
-        "list": "List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest.",
-        "ask": "Answer an open question from a pruned prefix, greedily.",
-        "show": "Show one probe: question, regions, every arm's answer with its coverage, and what the arms kept as a picture.",
-        "masks": "Masks of a run: which visual tokens an arm kept or merged.",
-        "new-selector": "Write a new pruning method with a test: a small package that ``pip install -e`` makes known to Sightline.",
-        "new-backbone": "Write a new architecture with a test: a small package that ``pip install -e`` makes known to Sightline.",
-    },
-    "Keep": {
-        "rows": "Export the rows of a run, in bounded memory. Masks are written as base64 in csv and jsonl.",
-        "verify": "Read all of a run, or a probe file against its lock, and say what is wrong with it.",
-        "compact": "Put the many files of a run into few: the same rows in the same order, every bit of them.",
-        "convert": "Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere.",
-    },
-    "Paper and benchmarks": {
-        "paper": "The paper's tables by number: what each needs, and what comes out here.",
-        "leaderboard": "Rank every method on some models: answers, surviving evidence, unsupported answers, cost, with intervals.",
-        "bench": "Measure selection, prefill, time to first token and whole sweeps.",
-    },
-}
+GROUPS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """What one wants to do -> command or group of commands -> the first sentence of its help."""
 COMMANDS = {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
 MODULES = {

@@ -64,7 +64,7 @@ def check_before(here: Stage, arm: Arm) -> None:
     first = [select(here, arm, i) for i in range(3)]
     for i, chosen in enumerate(first):
         n = here.encoded[i].n
-        check_selection(chosen, n, here.step.count(here.probes[i], arm, n))
+        check_selection(chosen, n, arm.selector.count(here.probes[i].id, n, arm.budget))
     again = select(here, arm, 0)
     assert torch.equal(first[0].anchors, again.anchors), "two calls differ"
     assert (first[0].mix is None) == (again.mix is None)

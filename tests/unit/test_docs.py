@@ -17,13 +17,12 @@ import pytest
 import typer
 
 import sightline
+from sightline import SELECTORS, AuditConfig
 from sightline.answering.scorers import SCORERS
-from sightline.auditing.config import AuditConfig
 from sightline.cli import app
 from sightline.core.row import IMAGE_COLUMNS, ROW_COLUMNS
 from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, LANGUAGE_KINDS, LAYERLESS_KINDS
 from sightline.interventions import INTERVENTIONS
-from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY
 from tests.unit.test_layers import layers
@@ -40,18 +39,13 @@ def _importable_pages() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    return importlib.import_module("generate")
-
-
-@pytest.fixture(scope="module")
 def reference() -> ModuleType:
     return importlib.import_module("reference")
 
 
 @pytest.fixture(scope="module")
-def wording() -> ModuleType:
-    return importlib.import_module("wording")
+def generate() -> ModuleType:
+    return importlib.import_module("generate")
 
 
 def test_generated_tables_are_current(generate: ModuleType, data: Path) -> None:
@@ -59,7 +53,7 @@ def test_generated_tables_are_current(generate: ModuleType, data: Path) -> None:
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: run python docs/generate.py"
 
 
-def test_every_method_and_signal_is_documented() -> None:
+def test_every_method_and_signal_is_documented_and_every_published_method_names_its_paper(generate: ModuleType) -> None:
     methods = (DOCS / "methods.md").read_text(encoding="utf-8")
     signals = (DOCS / "signals.md").read_text(encoding="utf-8")
     for name in SELECTORS:
@@ -68,14 +62,8 @@ def test_every_method_and_signal_is_documented() -> None:
         selector = kind(file="x") if name == "masks" else kind()  # type: ignore[call-arg]
         for need in selector.needs:
             assert f"`{need.partition('@')[0]}" in signals, need
-
-
-def test_the_table_of_signals_is_complete(generate: ModuleType) -> None:
     kinds = {name.partition("@")[0] for name, _, _ in generate.SIGNALS}
     assert kinds == {*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS}
-
-
-def test_every_published_method_names_its_paper(generate: ModuleType) -> None:
     without = {name for name in SELECTORS if not generate.reference(SELECTORS.get(name))}
     assert without == {"full", "masks"}
 
@@ -110,16 +98,6 @@ GROUPS: dict[str, Callable[[Any], bool]] = {
 """Group of methods in the README -> what its members have in common."""
 
 
-def test_the_readme_has_methods_in_groups_that_fit_and_a_link_to_all_of_them() -> None:
-    groups = dict(re.findall(r"^- \*\*(.+?)\*\*: (.+)$", README, re.MULTILINE))
-    assert set(groups) == set(GROUPS)
-    for title, words in groups.items():
-        names = re.findall(r"`(\w+)`", words)
-        assert names
-        assert [name for name in names if not GROUPS[title](SELECTORS.get(name)())] == [], title
-    assert "](docs/methods.md)" in README
-
-
 def test_the_readme_is_a_front_door() -> None:
     """Short, with a picture, few tables, the first commands, and a link to every page of the site."""
     assert len(README) < 10_000
@@ -131,6 +109,13 @@ def test_the_readme_is_a_front_door() -> None:
     pages = {f"docs/{page.name}" for page in DOCS.glob("*.md")}
     linked = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", README)}
     assert pages - linked == set()
+    groups = dict(re.findall(r"^- \*\*(.+?)\*\*: (.+)$", README, re.MULTILINE))
+    assert set(groups) == set(GROUPS)
+    for title, words in groups.items():
+        names = re.findall(r"`(\w+)`", words)
+        assert names
+        assert [name for name in names if not GROUPS[title](SELECTORS.get(name)())] == [], title
+    assert "](docs/methods.md)" in README
 
 
 CARD = (REPOSITORY / "src" / "sightline" / "assets" / "reader" / "README.md").read_text(encoding="utf-8")
@@ -144,21 +129,17 @@ def column(table: str, number: int) -> dict[str, str]:
     return dict(reversed(found))
 
 
-@pytest.mark.parametrize(
-    ("what", "arm"),
-    [
-        ("nothing", "full"),
-        ("another box of its size grayed, before the tower", "full+occlude_random"),
-        ("the cells of the word deleted, behind the tower", "full+remove_evidence"),
-        ("the word grayed, before the tower", "full+occlude_evidence"),
-    ],
-)
-def test_the_readme_answers_the_first_objection_with_figures_of_the_model_card(what: str, arm: str) -> None:
+REMOVED = {
+    "full": "nothing",
+    "full+occlude_random": "another box of its size grayed, before the tower",
+    "full+remove_evidence": "the cells of the word deleted, behind the tower",
+    "full+occlude_evidence": "the word grayed, before the tower",
+}
+
+
+def test_the_readme_quotes_the_model_card_and_the_readers_page() -> None:
     assert "| arm | Accuracy | TPR |" in YES_NO
-    assert f"| {what} | {column(YES_NO, 2)[arm]} |" in README
-
-
-def test_the_readme_quotes_the_card_on_open_answers_and_the_readers_page_on_replaced_words() -> None:
+    assert [arm for arm, what in REMOVED.items() if f"| {what} | {column(YES_NO, 2)[arm]} |" not in README] == []
     exact = column(OPEN, 1)
     said = " ".join(README.split())
     assert f"from {exact['full']} to {exact['full+remove_evidence']} when their cells are deleted" in said
@@ -238,16 +219,13 @@ PAGE = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8")
 PROOFS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
 
 
-def test_every_line_of_the_table_has_a_proof() -> None:
+def test_every_line_of_the_table_has_a_proof_that_exists() -> None:
     lines = [line for line in PAGE.split("\n") if line.startswith("| ") and "| proof |" not in line]
     assert len(lines) > 50
     assert [line for line in lines if not re.search(r"\| `tests/[\w/]+\.py::test_\w+` \|$", line)] == []
-
-
-@pytest.mark.parametrize(("file", "name"), PROOFS, ids=[name for _, name in PROOFS])
-def test_a_proof_exists(file: str, name: str) -> None:
-    tree = ast.parse((REPOSITORY / file).read_text(encoding="utf-8"))
-    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for file, name in PROOFS:
+        tree = ast.parse((REPOSITORY / file).read_text(encoding="utf-8"))
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, file
 
 
 def page(name: str) -> str:
@@ -298,22 +276,16 @@ def commands(node: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from commands(child, f"{name} {below}")
 
 
-def test_every_registry_is_found_once_and_has_its_section(reference: ModuleType) -> None:
+def test_every_registry_is_found_once_and_every_thing_in_it_says_what_it_is(reference: ModuleType) -> None:
     homes = {home.registry: home for home in reference.homes()}
     assert homes[SELECTORS].module == "sightline.selectors"
     assert homes[INTERVENTIONS].variable == "INTERVENTIONS"
     assert len(homes) == len(reference.homes()), "a registry is found in two places"
     for registry in homes:
         assert f"\n## {registry.kind}\n" in page("registries")
-
-
-def test_every_registered_thing_says_what_it_is() -> None:
     lines = re.findall(r"^\| `[^`]+` \| .*$", page("registries"), re.MULTILINE)
     assert len(lines) > len(SELECTORS.names())
     assert [line for line in lines if line.endswith("|  |")] == []
-
-
-def test_every_entry_point_group_stands_in_the_architecture(reference: ModuleType) -> None:
     listed = re.findall(
         r"^\| `(sightline\.\w+)` \|", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -333,16 +305,12 @@ def test_contributing_says_how_to_add_to_every_registry(reference: ModuleType) -
         assert home.registry._group in (None, re.findall(r"`(sightline\.\w+)`", line)[0])
 
 
-def test_prose_keeps_code_spans_and_disarms_the_rest(wording: ModuleType) -> None:
+def test_prose_cells_and_signatures_read_as_they_were_written() -> None:
+    wording = importlib.import_module("wording")
     assert wording.prose("a_i * <b>\n  ``x_y`` [0, 1]") == r"a\_i \* \<b\> ``x_y`` \[0, 1\]"
-
-
-def test_a_pipe_does_not_end_the_cell_of_a_table(wording: ModuleType) -> None:
     assert wording.code("int | None") == "<code>int &#124; None</code>"
     assert wording.code("int") == "`int`"
 
-
-def test_a_signature_reads_as_it_was_written(wording: ModuleType) -> None:
     def example(self: object, a: int | None, *, b: str = "x") -> list[int]:
         return []
 
@@ -366,7 +334,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_page_of_the_documentation_is_built(site: Path) -> None:
+def test_every_page_is_built_needs_no_network_and_the_readme_is_the_start(site: Path) -> None:
     written = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
     built = {path.relative_to(site) for path in site.rglob("*.html")}
     assert built - written == {
@@ -374,9 +342,6 @@ def test_every_page_of_the_documentation_is_built(site: Path) -> None:
     }
     assert written <= built
     assert not list(site.rglob("*.py")), "generators are no pages"
-
-
-def test_a_reader_needs_no_network(site: Path) -> None:
     for path in site.rglob("*.html"):
         fetched = re.findall(
             r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]*)", path.read_text()
@@ -384,9 +349,6 @@ def test_a_reader_needs_no_network(site: Path) -> None:
         assert fetched == [], path.name
     for path in site.rglob("*.css"):
         assert not re.search(r"url\(\"?(?:https?:)?//", path.read_text()), path.name
-
-
-def test_the_start_page_is_the_readme_with_links_that_work_here(site: Path) -> None:
     text = (site / "index.html").read_text(encoding="utf-8")
     assert "Audit visual-token pruning" in text
     assert 'href="cost.html"' in text

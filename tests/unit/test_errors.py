@@ -30,18 +30,12 @@ def test_what_a_terminal_would_obey_is_written_out(given: str, shown: str) -> No
     assert str(SightlineError(f"name {given} is odd")) == f"name {shown} is odd"
 
 
-def test_lines_may_be_kept_where_they_are_wanted() -> None:
-    assert printable("one\ntwo\x1b", keep="\n") == "one\ntwo\\x1b"
-
-
-def test_a_long_quotation_loses_its_middle() -> None:
+def test_a_long_quotation_loses_its_middle_lines_may_be_kept_and_errors_pickled() -> None:
     message = str(SightlineError(f"unknown key '{'x' * 100_000}' in config.yaml"))
     assert len(message) < LONGEST_MESSAGE + 20
     assert message.startswith("unknown key 'xxx")
     assert message.endswith("xxx' in config.yaml")
-
-
-def test_an_error_survives_a_process_boundary() -> None:
+    assert printable("one\ntwo\x1b", keep="\n") == "one\ntwo\\x1b"
     assert str(pickle.loads(pickle.dumps(SightlineError("a\nb")))) == r"a\nb"
 
 
@@ -67,7 +61,7 @@ def on_a_terminal(thing: object) -> str:
     return sink.getvalue()
 
 
-def test_a_table_shows_control_sequences_and_square_brackets() -> None:
+def test_tables_lines_and_names_are_shown_and_never_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table(title=HOSTILE)
     table.add_column("arm", style="red")
     table.add_row(HOSTILE)
@@ -75,18 +69,9 @@ def test_a_table_shows_control_sequences_and_square_brackets() -> None:
     assert "\x1b[2K" not in shown
     assert shown.count(r"\x1b[2K\x1b[1Aerased [bold]") == 2
     assert "\x1b[31m" in shown, "its own colours are sent"
-
-
-def test_a_line_is_no_markup() -> None:
     assert on_a_terminal(HOSTILE).strip() == r"\x1b[2K\x1b[1Aerased [bold]loud[/] [/]"
-
-
-def test_said_lines_keep_their_line_ends_alone(capsys: pytest.CaptureFixture[str]) -> None:
     say(f"one\n{HOSTILE}", err=True)
     assert capsys.readouterr().err == "one\n\\x1b[2K\\x1b[1Aerased [bold]loud[/] [/]\n"
-
-
-def test_what_is_waited_for_may_have_any_name(capsys: pytest.CaptureFixture[str]) -> None:
     with waiting_for(f"loading {HOSTILE}"):
         pass
     assert "\x1b" not in capsys.readouterr().err

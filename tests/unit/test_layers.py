@@ -57,9 +57,15 @@ def imports(unit: str) -> Iterator[tuple[Path, str]]:
                     yield file, parts[1]
 
 
-def test_every_unit_has_its_layer_and_every_layer_its_units() -> None:
+def test_every_unit_has_its_layer_and_no_modules_import_one_another_in_a_circle() -> None:
     assert sorted(LEVEL) == units()
     assert sum(map(len, layers())) == len(LEVEL), "a unit stands in two layers"
+    assert walk.cycles(walk.imports()) == []
+    assert LEVEL["auditing"] > LEVEL["answering"] > LEVEL["core"]
+    assert ("core") in {other for _, other in imports("answering")}
+    nodes = (node for file in SOURCE.rglob("*.py") for node in parsed(file).body if isinstance(node, ast.ClassDef))
+    counts = Counter(node.name for node in nodes if not node.name.startswith("_"))
+    assert [name for name, count in counts.items() if count > 1] == [], "two classes of one name"
 
 
 @pytest.mark.parametrize("unit", sorted(LEVEL))
@@ -70,27 +76,3 @@ def test_imports_point_downwards(unit: str) -> None:
         if other in LEVEL and LEVEL[other] >= LEVEL[unit]
     }
     assert not upward
-
-
-def test_no_modules_import_one_another_in_a_circle() -> None:
-    assert walk.cycles(walk.imports()) == []
-
-
-def test_the_check_would_notice_an_upward_import() -> None:
-    assert LEVEL["auditing"] > LEVEL["answering"] > LEVEL["core"]
-    assert ("core") in {other for _, other in imports("answering")}
-
-
-def classes() -> Iterator[str]:
-    for file in SOURCE.rglob("*.py"):
-        for node in parsed(file).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                yield node.name
-
-
-def twice(names: Iterator[str]) -> list[str]:
-    return sorted(name for name, count in Counter(names).items() if count > 1)
-
-
-def test_no_two_classes_have_one_name() -> None:
-    assert twice(classes()) == []

@@ -40,12 +40,17 @@ def pinned() -> dict[str, str]:
     return {canonicalize_name(name): number for name, _, number in lines}
 
 
-def test_the_version_stands_in_the_package_and_the_others_repeat_it() -> None:
-    assert yaml.safe_load(text("CITATION.cff"))["version"] == sightline.__version__
+def test_the_version_and_the_citation_agree_with_the_package() -> None:
+    citation = yaml.safe_load(text("CITATION.cff"))
+    assert citation["version"] == sightline.__version__
     newest = re.search(r"^## \[([\d.]+)\]", text("CHANGELOG.md"), re.MULTILINE)
     assert newest is not None
     assert newest[1] == sightline.__version__
     assert 'dynamic = ["version"]' in text("pyproject.toml")
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["title"] == "Sightline"
+    assert citation["authors"] == [{"name": "The Sightline authors"}]
+    assert citation["license"] == "Apache-2.0"
 
 
 def test_the_command_prints_the_version_without_loading_torch() -> None:
@@ -54,22 +59,11 @@ def test_the_command_prints_the_version_without_loading_torch() -> None:
     assert done.stdout.splitlines() == [f"sightline {sightline.__version__}", "False"]
 
 
-def test_the_citation_says_what_it_must() -> None:
-    citation = yaml.safe_load(text("CITATION.cff"))
-    assert citation["cff-version"] == "1.2.0"
-    assert citation["title"] == "Sightline"
-    assert citation["authors"] == [{"name": "The Sightline authors"}]
-    assert citation["license"] == "Apache-2.0"
-
-
-def test_workflows_run_what_a_person_runs() -> None:
+def test_workflows_run_what_a_person_runs_on_the_pythons_that_the_package_names() -> None:
     steps = [step for flow in workflows().values() for job in flow["jobs"].values() for step in job["steps"]]
     commands = [step["run"] for step in steps if "run" in step]
     assert commands == ["make test", "make test-slow", "make docs", "make demo"]
     assert {command.removeprefix("make ") for command in commands} <= set(make_targets())
-
-
-def test_workflows_cover_the_pythons_that_the_package_names() -> None:
     named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text("pyproject.toml"))
     assert workflows()["ci.yml"]["jobs"]["test"]["strategy"]["matrix"]["python"] == named
 
@@ -98,17 +92,13 @@ def test_templates_are_forms_that_a_forge_can_show() -> None:
             assert all(field["attributes"]["label"] for field in form["body"])
 
 
-def test_a_demo_installs_no_test_tools() -> None:
+def test_torch_is_installed_first_and_a_demo_installs_no_test_tools() -> None:
     recipes = text("Makefile")
     assert re.search(r"^demo: \$\(STAMP\)-demo$", recipes, re.MULTILINE)
     assert re.search(r"^\$\(STAMP\)-demo:.*\n\t\$\(PIP\) --editable \.\n", recipes, re.MULTILINE)
     assert "$(BIN)/sightline" in make_targets()["demo"].split("@echo")[1], (
         "says where the commands are that the demo names"
     )
-
-
-def test_torch_is_installed_by_itself_before_anything_else() -> None:
-    recipes = text("Makefile")
     for stamp in ("demo", "docs", "test"):
         assert re.search(rf"^\$\(STAMP\)-{stamp}:.*\$\(STAMP\)-torch$", recipes, re.MULTILINE)
 
@@ -156,7 +146,7 @@ def test_the_wheel_has_what_demonstrations_need_and_stays_small() -> None:
     assert sum(len(zlib.compress(file.read_bytes(), level=1)) for file in files.values()) < 34e6
 
 
-def test_a_name_stays_itself_when_its_home_has_been_imported() -> None:
+def test_names_are_listed_and_stay_themselves_when_their_home_has_been_imported() -> None:
     code = (
         "import sightline\n"
         "first = {name: getattr(sightline, name) for name in sightline.__all__}\n"
@@ -165,8 +155,5 @@ def test_a_name_stays_itself_when_its_home_has_been_imported() -> None:
     )
     done = run_python(["-c", code])
     assert done.returncode == 0, done.stderr
-
-
-def test_the_names_are_listed() -> None:
     assert {"audit", "load_run", "SELECTORS", "Selector", "AuditConfig"} <= set(dir(sightline))
     assert sorted(sightline.__all__) == sorted(set(dir(sightline)) - {"__version__"})

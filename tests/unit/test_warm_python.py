@@ -48,18 +48,19 @@ def test_a_fork_says_and_ends_as_a_new_process_does(words: list[str], tmp_path: 
     assert (fork.returncode, fork.stdout, fork.stderr) == (new.returncode, new.stdout, new.stderr)
 
 
-def test_what_one_fork_imports_and_changes_the_next_does_not_see() -> None:
+def test_forks_do_not_see_each_other_and_show_errors_with_tracebacks() -> None:
     changes = "import sightline.core.registry, sys, torch; torch.mine = 1; print('torch' in sys.modules)"
     assert run_python(["-c", changes]).stdout == "True\n"
     looks = "import sys, torch; print(hasattr(torch, 'mine'), 'sightline' in sys.modules)"
     assert run_python(["-c", looks]).stdout == "False False\n"
-
-
-def test_an_error_is_shown_with_its_traceback() -> None:
     done = run_python(["-c", "1 / 0"])
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+    with warm_children():
+        assert subprocess.run(["echo", "said"], capture_output=True, text=True, check=True).stdout == "said\n"
+        cold = [sys.executable, "-I", "-c", "import sys; print('torch' in sys.modules)"]
+        assert subprocess.run(cold, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_a_fork_is_a_child_and_what_it_starts_are_forks_too(tmp_path: Path) -> None:
@@ -80,13 +81,6 @@ def test_a_fork_is_a_child_and_what_it_starts_are_forks_too(tmp_path: Path) -> N
     me, pid = os.getpid(), asked.pid
     assert said == f"{me} ['{pid}', '{pid}']\n-9 True {pid}\n 0 {pid}\n"
     assert asked.returncode == 0
-
-
-def test_other_programs_and_other_starts_are_processes_as_ever() -> None:
-    with warm_children():
-        assert subprocess.run(["echo", "said"], capture_output=True, text=True, check=True).stdout == "said\n"
-        cold = [sys.executable, "-I", "-c", "import sys; print('torch' in sys.modules)"]
-        assert subprocess.run(cold, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux only")

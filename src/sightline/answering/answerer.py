@@ -9,27 +9,132 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
 
-from sightline.answering.materialise import ArmPass, BeforePass, InsidePass, KeptTokens, Selected, SelectStep, Trace
+from sightline.answering.materialise import ArmPass, BeforePass, Selected, SelectStep, Trace, materialise, salt
 from sightline.answering.scorers import Reading, Scorer
 from sightline.answering.scorers.spoken import MAX_NEW_TOKENS, Generation
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
+from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import Served, checkpoint_folder, load_backbone
-from sightline.core.prefix import Encoded, Prompt
+from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Budget, PositionPolicy
+from sightline.core.selection import Budget, LayerSelector, PositionPolicy, Selection
+from sightline.core.selection_rules import KeptTokens, index_mask, on_behalf_of, parts_of
 from sightline.device.work import FEWER, Stopwatch, halved, in_halves
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight
 from sightline.probes.images import open_image
+
+# A method that cuts between language layers: prefixes start full, one batch per number of visual tokens.
+
+
+@dataclass
+class InsidePass(ArmPass):
+    """The choice is made while the layers run; whoever cuts has to look at values and waits for the device.
+
+    Separators are text to such a method: all of them stay.
+    """
+
+    _cuts: dict[int, tuple[LayerCuts, int]] = field(init=False, default_factory=dict)
+    """Of every probe the cutter of its batch, and its place there."""
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        return [prompt.length(image.slots) for prompt, image in zip(self.prompts, self.encoded, strict=True)]
+
+    @property
+    def groups(self) -> list[list[int]]:
+        kinds = [(self._sizes(image), image.slots) for image in self.encoded]
+        return [[i for i, kind in enumerate(kinds) if kind == each] for each in sorted(set(kinds))]
+
+    def _sizes(self, image: Encoded) -> tuple[int, ...]:
+        """Tokens of every part that the budget is counted over."""
+        return tuple(part.n for part in parts_of(image.layout, self.arm.budget))
+
+    def batch_tokens(self, limit: int) -> int:
+        """In half precision every probe runs alone.
+
+        Rounding depends on the shape of a batch, and there it is coarse enough to change which tokens such a method
+        keeps.
+        """
+        return limit if self.backbone.language.dtype == torch.float32 else 0
+
+    def prefix(self, i: int) -> Prefix:
+        image = self.encoded[i]
+        selection = Selection(torch.arange(image.n, device=image.tokens.device))
+        return materialise(self.backbone, image, self.prompts[i], selection, self.positions)
+
+    def cutter(self, group: Sequence[int], prefixes: Sequence[Prefix]) -> LayerCuts:
+        sizes = self._sizes(self.encoded[group[0]])
+        schedule = self._schedule(sizes)
+        cutter = LayerCuts(
+            cast(LayerSelector, self.arm.selector),
+            {layer: sum(left) for layer, left in schedule.items()},
+            prefixes,
+            [self.encoded[i].layout for i in group],
+            [salt(self.probes[i], self.arm) for i in group],
+            schedule if len(sizes) > 1 else {},
+        )
+        self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
+        return cutter
+
+    def _schedule(self, sizes: Sequence[int]) -> dict[int, list[int]]:
+        """Layer -> how many visual tokens of every part, which have so many each, continue past it."""
+        selector, depth = cast(LayerSelector, self.arm.selector), len(self.backbone.language.layers)
+        with on_behalf_of(selector.name):
+            own = [selector.schedule(n, self.arm.budget.resolve(n), depth) for n in sizes]
+        left, schedule = list(sizes), {}
+        for layer in sorted({layer for each in own for layer in each}):
+            left = [min(n, each.get(layer, n)) for n, each in zip(left, own, strict=True)]
+            schedule[layer] = left
+        return schedule
+
+    def _counts(self, image: Encoded) -> list[int]:
+        """Visual tokens that each layer reads: a cut after layer l takes effect from l + 1 on."""
+        schedule, counts = self._schedule(self._sizes(image)), [image.n]
+        for layer in range(len(self.backbone.language.layers) - 1):
+            counts.append(min(counts[-1], sum(schedule.get(layer, [counts[-1]]))))
+        return counts
+
+    def layer_lengths(self, i: int) -> list[int]:
+        image = self.encoded[i]
+        return [self.lengths[i] - image.n + count for count in self._counts(image)]
+
+    def traces(self) -> list[Trace]:
+        traces = []
+        for i, (prompt, image) in enumerate(zip(self.prompts, self.encoded, strict=True)):
+            cutter, place = self._cuts[i]
+            shares = cutter.parts[place].double().amax(dim=0).numpy()
+            lineage = shares > 0
+            anchors = index_mask(cutter.anchors[place], image.n)
+            k, batch = len(cutter.anchors[place]), len(cutter.keys)
+            traces.append(
+                Trace(
+                    anchors=anchors,
+                    lineage=lineage,
+                    shares=shares if (lineage != anchors).any() else None,
+                    k=k,
+                    k_layers=self._counts(image),
+                    sequence_full=prompt.full_length(image.slots),
+                    sequence_pruned=prompt.prompt_length(k + image.slots - image.n),
+                    signal_ms=cutter.signal_ms / batch,
+                    select_ms=cutter.select_ms / batch,
+                    materialise_ms=0.0,
+                    inside_ms=(cutter.signal_ms + cutter.select_ms) / batch,
+                )
+            )
+        return traces
+
 
 # Puts many prefixes to the language model in few forwards: longest first, a token budget per batch, halved when memory
 # runs out.
@@ -382,9 +487,6 @@ def ask(
     answerer = Answerer(backbone, Generation(max_new_tokens), clip=space)
     answerer.step.refuse_unserved([parsed])
     encoded = backbone.encode([backbone.preprocess(opened, budget=parsed.image_budget)], parsed.selector.needs)
-    probe = Probe(
-        id="ask", image=image.name, image_id=image.name, question=question, label="yes", target_text=target,
-        source_text=target, regions=(),
-    )  # fmt: skip
+    probe = Probe("ask", image.name, image.name, question, "yes", target_text=target, source_text=target, regions=())
     (answered,) = answerer.answer(parsed, [probe], encoded)
     return Reply(answered.values["answer"], answered.trace.k, encoded[0].full_n)

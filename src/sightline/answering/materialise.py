@@ -4,8 +4,7 @@ The select step gathers what a selector asked for, runs it, checks what it retur
 nothing here waits for the device: times are read later, and so are the chosen indices, whose check is completed where
 they are read (``KeptTokens``). Shapes are checked at once everywhere.
 
-Embeddings, separators and positions of what was kept are put together before the language model (``BeforePass``), or
-whole prefixes are cut between its layers (``InsidePass``).
+Embeddings, separators and positions of what was kept are put together before the language model (``BeforePass``).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -27,20 +26,20 @@ from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import WITHOUT_CELLS, Served
 from sightline.core.prefix import Elapsed, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import LayerSelector, PositionPolicy, Selection, Selector, TokenView
+from sightline.core.selection import PositionPolicy, Selection, Selector, TokenView
 from sightline.core.selection_rules import (
     CountedPart,
+    KeptTokens,
     check_anchors,
     check_selection,
     check_shapes,
     in_native_order,
-    largest_shares,
     on_behalf_of,
     parts_of,
     together,
 )
-from sightline.core.span import KeptSpan, Separators
-from sightline.device.work import FEWER, Arriving, Stopwatch, halved, in_halves, on_device
+from sightline.core.span import KeptSpan
+from sightline.device.work import FEWER, Stopwatch, halved, in_halves, on_device
 from sightline.errors import SightlineError
 from sightline.interventions import Intervention
 from sightline.selectors.scores import Scored, on_cpu
@@ -97,10 +96,6 @@ class SelectStep:
             if self.backbone.no_cells is not None and arm.intervention is not None and arm.intervention.on_mask:
                 raise SightlineError(f"arm '{arm.text}' cannot run on {served.architecture}: {WITHOUT_CELLS}")
 
-    def count(self, probe: Probe, arm: Arm, n: int) -> int:
-        """K of n tokens that the budget is counted over, before the method runs. A replayed mask brings its own."""
-        return arm.selector.count(probe.id, n, arm.budget)
-
     def __call__(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> Selected:
         """One probe's selection, checked completely: on a GPU this waits for the chosen indices."""
         (selected,) = self.many([encoded], [prompt], [probe], arm)
@@ -120,7 +115,7 @@ class SelectStep:
         independently, and each is billed an equal part of the time.
         """
         pieces = [Piece(i, part) for i, image in enumerate(encoded) for part in parts_of(image.layout, arm.budget)]
-        counts = [self.count(probes[piece.probe], arm, piece.part.n) for piece in pieces]
+        counts = [arm.selector.count(probes[piece.probe].id, piece.part.n, arm.budget) for piece in pieces]
         looks: dict[int, tuple[TokenView, tuple[Elapsed, ...]]] = {}
 
         def look(i: int) -> TokenView:
@@ -219,19 +214,14 @@ class SelectStep:
         with on_behalf_of(arm.selector.name):
             return np.concatenate([selector.scores(on_cpu(part)).double().cpu().numpy() for part in views])
 
-    def kept_scores(self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm) -> np.ndarray | None:
-        """The same for whoever keeps them; None where a selector ranks nothing or nobody asked."""
-        if not self.keeps_scores or not isinstance(arm.selector, Scored):
-            return None
-        return self.scores(encoded, prompt, probe, arm, by_part=True)
-
     def signal(self, name: str, encoded: Encoded, probe: Probe) -> tuple[Tensor, Elapsed]:
         """The tensor and what computing it took. Those of an image are kept with it and serve every probe and arm."""
         if name == "clip.text":
             return self._timed(lambda: self._clip.text(f"<image>\n{probe.question}"))
+        if name == "clip.image" and name not in encoded.signals:
+            encoded.signals[name] = self._timed(lambda: self._clip.image(self.backbone.clip_states(encoded)))
         if name not in encoded.signals:
-            compute = self._clip_image if name == "clip.image" else partial(self.backbone.vision_signal, name)
-            encoded.signals[name] = self._timed(lambda: compute(encoded))
+            encoded.signals[name] = self._timed(lambda: self.backbone.vision_signal(name, encoded))
         return encoded.signals[name]
 
     def _timed(self, compute: Callable[[], Tensor]) -> tuple[Tensor, Elapsed]:
@@ -239,9 +229,6 @@ class SelectStep:
         tensor = compute()
         watch.stop()
         return tensor, watch
-
-    def _clip_image(self, encoded: Encoded) -> Tensor:
-        return self._clip.image(self.backbone.clip_states(encoded))
 
     @property
     def _clip(self) -> ClipSpace:
@@ -257,10 +244,7 @@ def salt(probe: Probe, arm: Arm) -> str:
 
 def all_needs(arms: Iterable[Arm]) -> frozenset[str]:
     """Every signal that some arm reads; the vision tower keeps what these need while it runs once."""
-    needs: set[str] = set()
-    for arm in arms:
-        needs.update(arm.selector.needs)
-    return frozenset(needs)
+    return frozenset().union(*(arm.selector.needs for arm in arms))
 
 
 # What became of the probes under the arm.
@@ -346,23 +330,6 @@ class ArmPass(ABC):
         """
 
 
-def index_mask(indices: Tensor, n: int) -> np.ndarray:
-    """(N,) bool of (K,) indices on the host; those below zero have no cell."""
-    mask = np.zeros(n, dtype=bool)
-    placed = indices.numpy()
-    mask[placed[placed >= 0]] = True
-    return mask
-
-
-def layer_counts(n: int, schedule: dict[int, int], depth: int) -> list[int]:
-    """Visual tokens that each layer reads: a cut after layer l takes effect from l + 1 on."""
-    counts, current = [], n
-    for layer in range(depth):
-        counts.append(current)
-        current = min(current, schedule.get(layer, current))
-    return counts
-
-
 # Really shortens the prefix: tokens, DeepStack levels and positions pruned by one plan, every count checked.
 
 
@@ -382,18 +349,6 @@ def visual_tokens(backbone: Backbone, encoded: Encoded, selection: Selection) ->
     if selection.merge_at == "vision":
         return backbone.project(mix @ backbone.merge_sources(encoded)[: mix.shape[1]]), ()
     return mix @ encoded.tokens, tuple(mix @ level for level in encoded.deepstack)
-
-
-def with_separators(
-    tokens: Tensor, deepstack: tuple[Tensor, ...], separators: Separators, kept: KeptSpan
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """(K, D) tokens and DeepStack levels with the separators that stay between them, (K + S', D)."""
-    order = on_device(kept.order, tokens.device)
-    levels = zip(deepstack, separators.deepstack, strict=True)
-    return (
-        torch.cat([tokens, separators.embeds.to(tokens.dtype)])[order],
-        tuple(torch.cat([level, between])[order] for level, between in levels),
-    )
 
 
 @torch.inference_mode()
@@ -419,7 +374,7 @@ def materialise(
         )
     if encoded.separators is not None:
         kept = kept or KeptSpan.of(encoded.separators, selection.anchors.cpu(), encoded.n)
-        tokens, deepstack = with_separators(tokens, deepstack, encoded.separators, kept)
+        tokens, deepstack = kept.filled(tokens, deepstack, encoded.separators)
         slots = on_device(kept.slots, tokens.device)
     span = len(slots)
 
@@ -450,26 +405,12 @@ def materialise(
         k=k,
         branch_sizes=tuple(map(len, inputs)),
         deepstack=deepstack,
-        reads=_reads(prompt),
+        reads=prompt.reads,
         prompt_length=prompt.prompt_length(span),
         full_length=prompt.full_length(encoded.full_slots),
         places=None if kept is None else kept.places,
         separators=span - k,
     )
-
-
-def _reads(prompt: Prompt) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """For each branch the scored tokens and the slots (behind the visual ones) whose logits predict them.
-
-    A token at index i of the complete sequence is predicted at index i - 1. Scored are the tokens that the complete
-    sequence has beyond the prompt, some of which all branches may share.
-    """
-    shared, lead, reads = len(prompt.shared), 0, []
-    for branch, scored in zip(prompt.continuations, prompt.scored, strict=True):
-        slots = range(len(prompt.tail) - 1, shared + len(branch) - 1)
-        reads.append((tuple(slot if slot < shared else slot + lead for slot in slots), scored))
-        lead += len(branch) - 1
-    return tuple(reads)
 
 
 # A method that chooses before the language model: one selection per probe, the shortened prefixes made of them.
@@ -536,155 +477,24 @@ class BeforePass(ArmPass):
         return prefix
 
     def traces(self) -> list[Trace]:
+        keeps_scores = self.step.keeps_scores and isinstance(self.arm.selector, Scored)
         traces = []
         for i, (anchors, lineage, shares) in enumerate(self._kept.read(self.arm.selector.name)):
-            k = len(self.selections[i].anchors)
+            selected, asked = self.selected[i], (self.encoded[i], self.prompts[i], self.probes[i], self.arm)
             traces.append(
                 Trace(
                     anchors=anchors,
                     lineage=lineage,
                     shares=shares,
-                    k=k,
+                    k=len(self.selections[i].anchors),
                     k_layers=None,
                     sequence_full=self.prompts[i].full_length(self.encoded[i].full_slots),
                     sequence_pruned=self.prompts[i].prompt_length(self._slots(i)),
-                    signal_ms=self.selected[i].signal_ms,
-                    select_ms=self.selected[i].select_ms,
+                    signal_ms=selected.signal_ms,
+                    select_ms=selected.select_ms,
                     materialise_ms=self._watches[i].ms,
-                    halved=self.selected[i].halved,
-                    scores=self.step.kept_scores(self.encoded[i], self.prompts[i], self.probes[i], self.arm),
-                )
-            )
-        return traces
-
-
-class KeptTokens:
-    """Which tokens an arm kept and what flowed into them, for all probes: on the way to the host in two copies."""
-
-    def __init__(self, counts: Sequence[int], selections: Sequence[Selection]) -> None:
-        self._counts = counts
-        self._sizes = [len(selection.anchors) for selection in selections]
-        self._merges = [selection.mix is not None for selection in selections]
-        self._anchors = Arriving(torch.cat([selection.anchors for selection in selections]))
-        shares = [
-            largest_shares(selection.mix, n)
-            for n, selection in zip(counts, selections, strict=True)
-            if selection.mix is not None
-        ]
-        self._shares = Arriving(torch.cat(shares)) if shares else None
-
-    def anchors(self, selector: str) -> list[Tensor]:
-        """Per probe (K,), checked: the values of a GPU's selections are seen here for the first time."""
-        parts = list(torch.split(self._anchors.read(), self._sizes))
-        for part, n, merges in zip(parts, self._counts, self._merges, strict=True):
-            check_anchors(part, n, selector, merges=merges)
-        return parts
-
-    def read(self, selector: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Per probe (N,) bool of anchors, (N,) bool of their lineage, and (N,) shares if tokens were mixed."""
-        sizes = [n for n, merges in zip(self._counts, self._merges, strict=True) if merges]
-        mixed = iter(torch.split(self._shares.read(), sizes) if self._shares is not None else ())
-        masks: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
-        for anchors, n, merges in zip(self.anchors(selector), self._counts, self._merges, strict=True):
-            mask = index_mask(anchors, n)
-            shares = next(mixed).numpy() if merges else None
-            masks.append((mask, mask if shares is None else shares > 0, shares))
-        return masks
-
-
-# A method that cuts between language layers: prefixes start full, one batch per number of visual tokens.
-
-
-@dataclass
-class InsidePass(ArmPass):
-    """The choice is made while the layers run; whoever cuts has to look at values and waits for the device.
-
-    Separators are text to such a method: all of them stay.
-    """
-
-    _cuts: dict[int, tuple[LayerCuts, int]] = field(init=False, default_factory=dict)
-    """Of every probe the cutter of its batch, and its place there."""
-
-    @cached_property
-    def lengths(self) -> list[int]:
-        return [prompt.length(image.slots) for prompt, image in zip(self.prompts, self.encoded, strict=True)]
-
-    @property
-    def groups(self) -> list[list[int]]:
-        kinds = [(self._sizes(image), image.slots) for image in self.encoded]
-        return [[i for i, kind in enumerate(kinds) if kind == each] for each in sorted(set(kinds))]
-
-    def _sizes(self, image: Encoded) -> tuple[int, ...]:
-        """Tokens of every part that the budget is counted over."""
-        return tuple(part.n for part in parts_of(image.layout, self.arm.budget))
-
-    def batch_tokens(self, limit: int) -> int:
-        """In half precision every probe runs alone.
-
-        Rounding depends on the shape of a batch, and there it is coarse enough to change which tokens such a method
-        keeps.
-        """
-        return limit if self.backbone.language.dtype == torch.float32 else 0
-
-    def prefix(self, i: int) -> Prefix:
-        image = self.encoded[i]
-        selection = Selection(torch.arange(image.n, device=image.tokens.device))
-        return materialise(self.backbone, image, self.prompts[i], selection, self.positions)
-
-    def cutter(self, group: Sequence[int], prefixes: Sequence[Prefix]) -> LayerCuts:
-        sizes = self._sizes(self.encoded[group[0]])
-        schedule = self._schedule(sizes)
-        cutter = LayerCuts(
-            cast(LayerSelector, self.arm.selector),
-            {layer: sum(left) for layer, left in schedule.items()},
-            prefixes,
-            [self.encoded[i].layout for i in group],
-            [salt(self.probes[i], self.arm) for i in group],
-            schedule if len(sizes) > 1 else {},
-        )
-        self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
-        return cutter
-
-    def _schedule(self, sizes: Sequence[int]) -> dict[int, list[int]]:
-        """Layer -> how many visual tokens of every part, which have so many each, continue past it."""
-        selector, depth = cast(LayerSelector, self.arm.selector), len(self.backbone.language.layers)
-        with on_behalf_of(selector.name):
-            own = [selector.schedule(n, self.arm.budget.resolve(n), depth) for n in sizes]
-        left, schedule = list(sizes), {}
-        for layer in sorted({layer for each in own for layer in each}):
-            left = [min(n, each.get(layer, n)) for n, each in zip(left, own, strict=True)]
-            schedule[layer] = left
-        return schedule
-
-    def _counts(self, image: Encoded) -> list[int]:
-        schedule = {layer: sum(left) for layer, left in self._schedule(self._sizes(image)).items()}
-        return layer_counts(image.n, schedule, len(self.backbone.language.layers))
-
-    def layer_lengths(self, i: int) -> list[int]:
-        image = self.encoded[i]
-        return [self.lengths[i] - image.n + count for count in self._counts(image)]
-
-    def traces(self) -> list[Trace]:
-        traces = []
-        for i, (prompt, image) in enumerate(zip(self.prompts, self.encoded, strict=True)):
-            cutter, place = self._cuts[i]
-            shares = cutter.parts[place].double().amax(dim=0).numpy()
-            lineage = shares > 0
-            anchors = index_mask(cutter.anchors[place], image.n)
-            k, batch = len(cutter.anchors[place]), len(cutter.keys)
-            traces.append(
-                Trace(
-                    anchors=anchors,
-                    lineage=lineage,
-                    shares=shares if (lineage != anchors).any() else None,
-                    k=k,
-                    k_layers=self._counts(image),
-                    sequence_full=prompt.full_length(image.slots),
-                    sequence_pruned=prompt.prompt_length(k + image.slots - image.n),
-                    signal_ms=cutter.signal_ms / batch,
-                    select_ms=cutter.select_ms / batch,
-                    materialise_ms=0.0,
-                    inside_ms=(cutter.signal_ms + cutter.select_ms) / batch,
+                    halved=selected.halved,
+                    scores=self.step.scores(*asked, by_part=True) if keeps_scores else None,
                 )
             )
         return traces

@@ -1,7 +1,7 @@
 """Everything a run is determined by. A YAML file first, flags on top; an unknown key is an error.
 
-A field is all that an option needs: ``sightline run`` makes its flags from the fields, with their descriptions, types
-and defaults.
+A field and its sentence in ``config.toml`` are all that an option needs: ``sightline run`` makes its flags from the
+fields, with their types and defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from sightline.core import flags
-from sightline.core.flags import OUTPUT, SPEED, TAKES_URL, WHAT, Flag
+from sightline.core.flags import OUTPUT, SPEED, TAKES_URL, WHAT, Flag, described
 from sightline.errors import SightlineError
 from sightline.places import Place, place, read_text
 
@@ -67,159 +67,54 @@ class ByDevice:
         return f"{self.cpu}; on a GPU {self.gpu}"
 
 
+@described(__file__)
 class AuditConfig(BaseModel):
     """The arguments of ``sightline run`` and ``sightline.audit``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: Annotated[str, Flag(WHAT)] = Field(
-        description="Checkpoint folder or hub id; or an engine: openvino:DIR, openai:URL#NAME."
-    )
-    probes: Annotated[PathOrUrl, Flag(WHAT)] = Field(
-        description="Probe file (Sightline's layout or the artifact's): a path or a URL."
-    )
-    images: Annotated[PathOrUrl, Flag(WHAT)] = Field(
-        description="Folder that image names are relative to: a path or a URL."
-    )
-    arms: Annotated[list[str], Flag(WHAT, "--arm")] = Field(
-        description="Selector, budget and arguments: full, target:0.3, random:192t, scope:0.4:alpha=0; with a budget of"
-        " every tile's own instead of the whole image's: target:0.3/tile, grid:64t/tile; or a policy with a budget of"
-        " its own for each sample (`sightline list policies`)."
-    )
-    interventions: Annotated[list[str], Flag(WHAT)] = Field(
-        default_factory=list,
-        description="Arms with an intervention, added to those named: deletion, occlusion, blank, positions, or another"
-        " family of `sightline list interventions`.",
-    )
-    scorer: Annotated[str, Flag(WHAT)] = Field(
-        "auto",
-        description="What an answer is: yes_no (likelihood of both words), generation (yes or no in the model's own "
-        "words); of open questions open (free text), candidate_ranking (gold against decoy), verification (yes/no about"
-        " each). auto is yes_no or open, as the probes are.",
-    )
-    longest_answer: Annotated[int, Flag(WHAT)] = Field(
-        32, ge=1, description="Most tokens of an answer in the model's own words; rows say which were cut off there."
-    )
-    matched_controls: Annotated[bool, Flag(WHAT)] = Field(
-        True,
-        description="Random and Grid at the budget of every arm that claims coverage, added where they are missing.",
-    )
-    imports: Annotated[list[Path], Flag(WHAT, "--import")] = Field(
-        default_factory=list,
-        description="Python file to import first, whose decorators register a selector, a metric or anything else.",
-    )
-    limit: Annotated[int | None, Flag(WHAT)] = Field(None, ge=1, description="Audit only the first so many images.")
-    image_prefix: Annotated[str, Flag(WHAT)] = Field(
-        "", description="Leading part of image names in the probe file to strip."
-    )
+    model: Annotated[str, Flag(WHAT)]
+    probes: Annotated[PathOrUrl, Flag(WHAT)]
+    images: Annotated[PathOrUrl, Flag(WHAT)]
+    arms: Annotated[list[str], Flag(WHAT, "--arm")]
+    interventions: Annotated[list[str], Flag(WHAT)] = Field(default_factory=list)
+    scorer: Annotated[str, Flag(WHAT)] = "auto"
+    longest_answer: Annotated[int, Flag(WHAT)] = Field(32, ge=1)
+    matched_controls: Annotated[bool, Flag(WHAT)] = True
+    imports: Annotated[list[Path], Flag(WHAT, "--import")] = Field(default_factory=list)
+    limit: Annotated[int | None, Flag(WHAT)] = Field(None, ge=1)
+    image_prefix: Annotated[str, Flag(WHAT)] = ""
 
-    profile: Literal["paper", "artifact"] = Field(
-        "paper",
-        description="paper: as the paper defines it, done correctly; artifact: as its published numbers were made.",
-    )
-    seed: int | None = Field(
-        None,
-        description="Seed of every drawn selection unless an arm names its own; without it 17, under the artifact "
-        "profile 13, and in an existing run folder the one it was begun with.",
-    )
-    positions: Literal["auto", "preserve", "compact"] = Field(
-        "auto", description="Logical positions of kept tokens; auto is the paper's policy for the architecture."
-    )
-    box_source: str = Field(
-        "annotation",
-        description="Boxes that selectors see: annotation, jitter_light, jitter_heavy, detected_like, low_recall, "
-        "missing, rapidocr, easyocr, tesseract. Coverage is audited against the annotation.",
-    )
+    profile: Literal["paper", "artifact"] = "paper"
+    seed: int | None = None
+    positions: Literal["auto", "preserve", "compact"] = "auto"
+    box_source: str = "annotation"
     image_options: Annotated[dict[str, bool | int | float | str | None], Flag(name="--image-option")] = Field(
-        default_factory=dict,
-        description="How images reach the model; `sightline backbones` lists what each architecture takes.",
+        default_factory=dict
     )
-    clip: str | None = Field(None, description="CLIP checkpoint for selectors that compare with CLIP embeddings.")
+    clip: str | None = None
 
-    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Flag(SPEED)] = Field(
-        "auto", description="Precision of the weights; auto is the one the checkpoint was saved in."
-    )
-    device: Annotated[str, Flag(SPEED)] = Field("auto", description="auto, cpu, cuda, cuda:1.")
-    attention: Annotated[Literal["sdpa", "eager"], Flag(SPEED)] = Field(
-        "sdpa", description="Attention kernel of the model: PyTorch's fused one, or plain matrix products."
-    )
-    execution: Annotated[Literal["eager", "compiled", "graph"], Flag(SPEED)] = Field(
-        "eager", description="How the language layers run: one kernel at a time, compiled, or replayed as a CUDA graph."
-    )
-    launcher: Annotated[str, Flag(SPEED)] = Field(
-        "inline",
-        description="Where the work runs: inline is here, in this process; local in several processes of this machine; "
-        "queue here, together with every other command on the same run folder; ray in actors of a Ray cluster.",
-    )
-    workers: Annotated[int | Literal["auto"], Flag(SPEED)] = Field(
-        "auto",
-        description="Processes of the launchers local and ray: a number, or auto for one per GPU, without GPUs one per "
-        "group of as many cores as there are --threads.",
-    )
-    address: Annotated[str | None, Flag(SPEED)] = Field(
-        None, description="Ray cluster of the launcher ray; without it one is started here."
-    )
-    worker_timeout: Annotated[float, Flag(SPEED)] = Field(
-        60.0, gt=0, description="Seconds without a sign of life after which others take over what a process had begun."
-    )
-    standstill: Annotated[float, Flag(SPEED)] = Field(
-        3600.0,
-        gt=0,
-        description="Seconds without a batch, an image or a file after which a process gives no more signs of life.",
-    )
-    threads: Annotated[int | None, Flag(SPEED)] = Field(
-        None,
-        ge=1,
-        description="Threads of one process on a CPU, on which the last bits of sums depend: fixed for the folder. "
-        "Without it those of the run folder, in a new one as many as PyTorch would take.",
-    )
-    part: Annotated[str | None, Flag(SPEED)] = Field(
-        None,
-        pattern=r"^[1-9][0-9]*/[1-9][0-9]*$",
-        description="K/N: compute every N-th shard alone, from the K-th on; folders of all parts together are one run.",
-    )
-    batch_tokens: Annotated[int, Flag(SPEED)] = Field(
-        default_factory=ByDevice(16384, 32768),
-        ge=1,
-        description="Language-model tokens per forward, on which last bits depend: fixed for the folder, and without "
-        "it that of the folder. Halved when memory runs out, which rows then say.",
-    )
-    batch_images: Annotated[int, Flag(SPEED)] = Field(
-        1, ge=1, description="Images per vision call; with one, no image's tokens depend on its neighbours at all."
-    )
+    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Flag(SPEED)] = "auto"
+    device: Annotated[str, Flag(SPEED)] = "auto"
+    attention: Annotated[Literal["sdpa", "eager"], Flag(SPEED)] = "sdpa"
+    execution: Annotated[Literal["eager", "compiled", "graph"], Flag(SPEED)] = "eager"
+    launcher: Annotated[str, Flag(SPEED)] = "inline"
+    workers: Annotated[int | Literal["auto"], Flag(SPEED)] = "auto"
+    address: Annotated[str | None, Flag(SPEED)] = None
+    worker_timeout: Annotated[float, Flag(SPEED)] = Field(60.0, gt=0)
+    standstill: Annotated[float, Flag(SPEED)] = Field(3600.0, gt=0)
+    threads: Annotated[int | None, Flag(SPEED)] = Field(None, ge=1)
+    part: Annotated[str | None, Flag(SPEED)] = Field(None, pattern=r"^[1-9][0-9]*/[1-9][0-9]*$")
+    batch_tokens: Annotated[int, Flag(SPEED)] = Field(default_factory=ByDevice(16384, 32768), ge=1)
+    batch_images: Annotated[int, Flag(SPEED)] = Field(1, ge=1)
 
-    accept_change: Annotated[bool, Flag(OUTPUT)] = Field(
-        False,
-        description="Go on with a folder although what decides the last bits of rows is another: batch tokens or images"
-        ", device, threads, attention kernel, versions of torch and transformers, files of the checkpoint beside its "
-        "weights. Rows, verify and reports then name the mixture.",
-    )
-    keep_scores: Annotated[bool, Flag(OUTPUT)] = Field(
-        False,
-        description="Store what scored selectors rank tokens by, 4 or 8 bytes per token and row: the viewer then shows "
-        "scores and ranks, and replays other budgets.",
-    )
-    skip_bad_images: Annotated[bool, Flag(OUTPUT)] = Field(
-        False,
-        description="Leave out the probes of images that are missing, damaged or unreadable to the model, and count "
-        "them, instead of failing.",
-    )
-    out: Annotated[PathOrUrl, Flag(OUTPUT)] = Field(
-        description="Run folder, by path or URL: created, resumed or amended."
-    )
-    json_progress: Annotated[bool, Flag(OUTPUT)] = Field(
-        False, description="Tell progress as lines of JSON on standard error, for programs."
-    )
-    shard_images: Annotated[int, Flag(OUTPUT)] = Field(
-        default_factory=ByDevice(8, 64),
-        ge=1,
-        description="Images per shard: the unit of writing and resuming.",
-    )
-    shard_probes: Annotated[int | None, Flag(OUTPUT)] = Field(
-        default_factory=ByDevice(512, 4096),
-        ge=1,
-        description="Most probes of a shard: an image with more is encoded again for each of its shards.",
-    )
+    accept_change: Annotated[bool, Flag(OUTPUT)] = False
+    keep_scores: Annotated[bool, Flag(OUTPUT)] = False
+    skip_bad_images: Annotated[bool, Flag(OUTPUT)] = False
+    out: Annotated[PathOrUrl, Flag(OUTPUT)]
+    json_progress: Annotated[bool, Flag(OUTPUT)] = False
+    shard_images: Annotated[int, Flag(OUTPUT)] = Field(default_factory=ByDevice(8, 64), ge=1)
+    shard_probes: Annotated[int | None, Flag(OUTPUT)] = Field(default_factory=ByDevice(512, 4096), ge=1)
 
     @property
     def share(self) -> tuple[int, int] | None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sightline.answering.materialise import index_mask
 from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.loop import encode_all
@@ -18,7 +17,7 @@ from sightline.auditing.worker import Worker
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.core.selection import Selection
-from sightline.core.selection_rules import lineage_mask
+from sightline.core.selection_rules import index_mask, lineage_mask
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.probes import read_probes

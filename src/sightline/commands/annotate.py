@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sightline.commands.options import Commands, file_option
+from sightline.commands.options import Commands, file_option, in_words
 from sightline.commands.probe_evidence import PrefixOption
 from sightline.errors import SightlineError
 
@@ -44,26 +44,17 @@ DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws of kapp
 
 
 @app.command()
+@in_words
 def new(
-    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="Folder to make.")],
-    kind: Annotated[
-        Literal["hard-negatives", "text-replacement", "evidence", "texts"], typer.Option(help="What people are asked.")
-    ],
-    probes: Annotated[Path, typer.Option(help="Probe file that the items come from; of texts a pages.jsonl.")],
-    images: Annotated[Path, typer.Option(help="Folder that image names are relative to.")],
-    n: Annotated[int | None, typer.Option("--n", min=1, help="How many items; all if left out.")] = None,
-    second: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of every batch that a second person annotates too.")
-    ] = 0.2,
-    seed: Annotated[str, typer.Option(help="Text that draws the second sample by a hash.")] = "second-sample-v1",
-    batch: Annotated[int, typer.Option(min=1, help="Items per batch.")] = 100,
-    audit: Annotated[
-        Path | None,
-        typer.Option(
-            help="What a program found before, for the suspicious come first: the folder of 'sightline probes audit "
-            "--out' (hard-negatives), or a screening.csv (text-replacement)."
-        ),
-    ] = None,
+    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN")],
+    kind: Annotated[Literal["hard-negatives", "text-replacement", "evidence", "texts"], typer.Option()],
+    probes: Annotated[Path, typer.Option()],
+    images: Annotated[Path, typer.Option()],
+    n: Annotated[int | None, typer.Option("--n", min=1)] = None,
+    second: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.2,
+    seed: str = "second-sample-v1",
+    batch: Annotated[int, typer.Option(min=1)] = 100,
+    audit: Path | None = None,
     image_prefix: PrefixOption = "",
 ) -> None:
     """Make a campaign: the suspicious items first, the others from every stratum, a hashed second sample."""
@@ -83,10 +74,11 @@ def new(
 
 
 @app.command(SERVE)
+@in_words
 def serve_campaign(
     campaign: CampaignArgument,
     name: NameOption,
-    second: Annotated[bool, typer.Option("--second", help="Annotate the second sample.")] = False,
+    second: Annotated[bool, typer.Option("--second")] = False,
     port: PortOption = 0,
     host: HostOption = "127.0.0.1",
     open_browser: BrowserOption = True,
@@ -96,12 +88,11 @@ def serve_campaign(
 
 
 @app.command()
+@in_words
 def adjudicate(
     campaign: CampaignArgument,
     name: NameOption,
-    allow_party: Annotated[
-        bool, typer.Option("--allow-party", help="Let one of the two who differ decide, as the paper's artifact did.")
-    ] = False,
+    allow_party: Annotated[bool, typer.Option("--allow-party")] = False,
     port: PortOption = 0,
     host: HostOption = "127.0.0.1",
     open_browser: BrowserOption = True,
@@ -144,22 +135,13 @@ def status(campaign: CampaignArgument) -> None:
 
 
 @app.command()
+@in_words
 def agreement(
-    campaign: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CAMPAIGN|FILE",
-            help="Folder of 'sightline annotate new'; or a person's CSV or JSON lines by probe_id.",
-        ),
-    ],
-    other: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The other person's, where the first is a file.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Of a campaign: folder for agreement.html and the tables as CSV.")
-    ] = None,
+    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN|FILE")],
+    other: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
+    out: Path | None = None,
     csv: Annotated[Path | None, file_option("Of two files: CSV to write as well.", endings=(".csv",))] = None,
-    field: Annotated[list[str] | None, typer.Option(help="Of two files: compare this field alone. Repeatable.")] = None,
+    field: list[str] | None = None,
     draws: DrawsOption = 10_000,
 ) -> None:
     """How far two people agree, before adjudication: fields with kappa, boxes by overlap, roles by F1."""
@@ -208,20 +190,12 @@ def _print_frame(frame: pd.DataFrame) -> None:
 
 
 @app.command()
+@in_words
 def export(
     campaign: CampaignArgument,
     out: Annotated[Path, file_option("File to write.")],
-    file_format: Annotated[
-        Literal["artifact", "label-studio", "decisions"],
-        typer.Option(
-            "--format",
-            help="artifact: the paper's columns; label-studio: tasks with all annotations, and the labelling "
-            "configuration beside them; decisions: one line per item with what is final.",
-        ),
-    ] = "artifact",
-    whose: Annotated[
-        Literal["final", "first", "second", "adjudication"], typer.Option(help="artifact: whose answers.")
-    ] = "final",
+    file_format: Annotated[Literal["artifact", "label-studio", "decisions"], typer.Option("--format")] = "artifact",
+    whose: Literal["final", "first", "second", "adjudication"] = "final",
 ) -> None:
     """Write answers to a file."""
     from sightline.annotate.campaign import open_campaign
@@ -232,16 +206,13 @@ def export(
 
 
 @app.command("import")
+@in_words
 def import_(
     campaign: CampaignArgument,
-    file: Annotated[Path, typer.Argument(help="What 'export' writes, or the artifact, or Label Studio's JSON.")],
-    file_format: Annotated[
-        Literal["artifact", "label-studio"], typer.Option("--format", help="How the file is written.")
-    ] = "artifact",
-    name: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Whose answers these are, where the file does not say.")
-    ] = None,
-    second: Annotated[bool, typer.Option("--second", help="artifact: answers of the second pass.")] = False,
+    file: Annotated[Path, typer.Argument()],
+    file_format: Annotated[Literal["artifact", "label-studio"], typer.Option("--format")] = "artifact",
+    name: Annotated[str | None, typer.Option("--as", metavar="NAME")] = None,
+    second: Annotated[bool, typer.Option("--second")] = False,
 ) -> None:
     """Take answers from a file into the journal: all of them, or none."""
     from sightline.annotate.campaign import open_campaign

@@ -15,24 +15,11 @@ from sightline.progress import say
 
 @with_options
 def audit(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Checkpoint folder or hub id, or an engine (openvino:DIR, openai:URL#NAME).", show_default=False
-        ),
-    ],
-    documents: Annotated[
-        list[str],
-        typer.Argument(
-            help="Folders, images, PDFs; or a file of questions with images (CSV, JSON lines, parquet), or the hub id "
-            "of such a data set.",
-            show_default=False,
-        ),
-    ],
+    model: Annotated[str, typer.Argument(show_default=False)],
+    documents: Annotated[list[str], typer.Argument(show_default=False)],
     options: DocumentOptions,
     open_: Annotated[
-        bool | None,
-        typer.Option("--open/--no-open", help="Open the viewer.", show_default="on a terminal", rich_help_panel=OUTPUT),
+        bool | None, typer.Option("--open/--no-open", show_default="on a terminal", rich_help_panel=OUTPUT)
     ] = None,
 ) -> None:
     """From a folder of documents to a verdict: may this model be pruned, how far, and what breaks first?

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sightline.commands.options import Commands, file_option, flag_parameters, with_parameters
+from sightline.commands.options import Commands, file_option, flag_parameters, in_words, with_parameters
 from sightline.core.flags import mark_of, options_of
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark
 from sightline.cost.request import Request, positive_numbers, words_of
@@ -141,17 +141,14 @@ def _bench() -> None:
 # Not a registered benchmark: it times methods on made-up signals, without a model, an arm, a process of its own or a
 # card, so that it shares none of their options and nothing of what they hand back.
 @app.command()
+@in_words
 def select(
-    method: Annotated[
-        list[str] | None, typer.Option(metavar="METHOD", help="Method to time. Repeatable.", show_default="all")
-    ] = None,
-    n: Annotated[str, typer.Option("--n", help="Comma-separated numbers of visual tokens.")] = "576,2500",
-    batch: Annotated[str, typer.Option(help="Comma-separated images per call.")] = "1,32",
-    device: Annotated[str, typer.Option(help="auto (CPU, and GPU where there is one), cpu, cuda.")] = "auto",
-    repeats: Annotated[int, typer.Option(min=1, help="Samples per measurement.", rich_help_panel=LENGTH)] = 7,
-    seconds: Annotated[
-        float, typer.Option(min=0.0, help="Stop a measurement early after this long.", rich_help_panel=LENGTH)
-    ] = 5.0,
+    method: Annotated[list[str] | None, typer.Option(metavar="METHOD", show_default="all")] = None,
+    n: Annotated[str, typer.Option("--n")] = "576,2500",
+    batch: str = "1,32",
+    device: str = "auto",
+    repeats: Annotated[int, typer.Option(min=1, rich_help_panel=LENGTH)] = 7,
+    seconds: Annotated[float, typer.Option(min=0.0, rich_help_panel=LENGTH)] = 5.0,
     csv: Annotated[
         Path | None,
         file_option("Table with one line per measurement.", endings=(".csv",), rich_help_panel=OUTPUT),

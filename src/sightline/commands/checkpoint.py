@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from sightline.auditing.config import AuditConfig
-from sightline.commands.options import PAIR, DeviceOption, file_option, pairs
+from sightline.commands.options import PAIR, DeviceOption, file_option, in_words, pairs
 from sightline.core.flags import SPEED
 from sightline.errors import SightlineError
 from sightline.progress import say, waiting_for
@@ -26,32 +26,24 @@ ImageOption = Annotated[
 ]
 
 
+@in_words
 def doctor(
     model: ModelOption,
-    image: Annotated[Path | None, typer.Option(help="Image to check with; a drawn one if left out.")] = None,
+    image: Path | None = None,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
-    attention: Annotated[
-        Literal["sdpa", "eager"],
-        typer.Option(help="Attention kernel: PyTorch's fused one, or plain matrix products.", rich_help_panel=SPEED),
-    ] = "sdpa",
+    attention: Annotated[Literal["sdpa", "eager"], typer.Option(rich_help_panel=SPEED)] = "sdpa",
     image_option: ImageOption = None,
-    methods: Annotated[
-        bool, typer.Option(help="Run every method that is listed as yes once, on a small image.")
-    ] = True,
+    methods: bool = True,
     json_file: Annotated[
         Path | None, file_option("File for everything found, as JSON.", "--json", endings=(".json",))
     ] = None,
     page: Annotated[
         Path | None, file_option("File for one HTML page with the cells drawn over the image.", endings=(".html",))
     ] = None,
-    library: Annotated[
-        str | None, typer.Option(help="Of an engine (openvino:DIR, openai:URL#NAME) the checkpoint it was made from.")
-    ] = None,
-    probes: Annotated[
-        Path | None, typer.Option(help="Open questions for an engine; without them those of the shipped pages.")
-    ] = None,
-    images: Annotated[Path | None, typer.Option(help="Folder of their images.")] = None,
+    library: str | None = None,
+    probes: Path | None = None,
+    images: Path | None = None,
 ) -> None:
     """Prove on your own checkpoint that what is audited is the model itself: logits, cells, batches, methods.
 
@@ -94,16 +86,17 @@ def doctor(
         raise typer.Exit(1)
 
 
+@in_words
 def ask(
-    question: Annotated[str, typer.Argument(help="Question about the image.")],
+    question: Annotated[str, typer.Argument()],
     model: ModelOption,
-    image: Annotated[Path, typer.Option(help="Image.")],
-    arm: Annotated[str, typer.Option(help="Selector, budget and arguments: full, target:0.3.")] = "full",
-    target: Annotated[str, typer.Option(help="String whose tokens are the target span.")] = "",
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 32,
+    image: Annotated[Path, typer.Option()],
+    arm: str = "full",
+    target: str = "",
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 32,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
-    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for selectors that need one.")] = None,
+    clip: str | None = None,
 ) -> None:
     """Answer an open question from a pruned prefix, greedily."""
     with waiting_for("starting", logged=False):
@@ -116,9 +109,10 @@ def ask(
     say(f"({reply.kept} of {reply.full} visual tokens kept by {arm})", err=True)
 
 
+@in_words
 def convert(
-    model: Annotated[str, typer.Argument(help="Checkpoint folder or hub id with pytorch_model.bin.")],
-    out: Annotated[Path, typer.Option(help="New folder for the checkpoint with safetensors.")],
+    model: Annotated[str, typer.Argument()],
+    out: Annotated[Path, typer.Option()],
 ) -> None:
     """Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere."""
     from sightline.backbones.loading import convert as convert_checkpoint

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sightline.commands.options import with_options
+from sightline.commands.options import in_words, with_options
 from sightline.commands.probe_evidence import AnnotationOptions, ListsFormats, PrefixOption, ProbesArgument
 from sightline.errors import SightlineError
 
@@ -34,10 +34,10 @@ LayoutOption = Annotated[
 @with_options
 def image_free(
     probes: ProbesArgument,
-    annotations: Annotated[Path, typer.Option("--annotations", help="What the probes were built from.")],
+    annotations: Annotated[Path, typer.Option("--annotations")],
     out: FolderOption,
     reading: AnnotationOptions,
-    seed: Annotated[list[int] | None, typer.Option(help="Seed of a wrong-image assignment. Repeatable.")] = None,
+    seed: list[int] | None = None,
     image_prefix: PrefixOption = "",
     layout: LayoutOption = None,
 ) -> None:
@@ -68,10 +68,11 @@ def image_free(
 
 
 @build.command("occlusion")
+@in_words
 def occlusion(
     probes: ProbesArgument,
     out: FolderOption,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many images.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1)] = None,
     image_prefix: PrefixOption = "",
     layout: LayoutOption = "sightline",
 ) -> None:
@@ -86,12 +87,11 @@ def occlusion(
 
 
 @build.command("boxes")
+@in_words
 def boxes(
     probes: ProbesArgument,
     out: FolderOption,
-    variant: Annotated[
-        list[str] | None, typer.Option(help="Noise variant; all of them if left out. Repeatable.")
-    ] = None,
+    variant: list[str] | None = None,
     image_prefix: PrefixOption = "",
     layout: LayoutOption = "sightline",
 ) -> None:
@@ -114,26 +114,16 @@ def boxes(
 
 
 @build.command("text-replacement")
+@in_words
 def text_replacement(
     probes: ProbesArgument,
-    images: Annotated[Path, typer.Option("--images", help="Folder that image names are relative to.")],
+    images: Annotated[Path, typer.Option("--images")],
     out: FolderOption,
-    limit: Annotated[int, typer.Option(min=0, help="Stop after so many images; 0 for all.")] = 100,
-    equal_length: Annotated[bool, typer.Option("--equal-length", help="Only decoys as long as their word.")] = False,
-    fonts: Annotated[Path | None, typer.Option(help="Folder with complete DejaVu fonts, for more than ASCII.")] = None,
-    screen: Annotated[
-        str,
-        typer.Option(
-            help="OCR engine that must read every version as intended (rapidocr, easyocr, tesseract), or none."
-        ),
-    ] = "rapidocr",
-    decisions: Annotated[
-        Path | None,
-        typer.Option(
-            help="What people found valid, the rest is dropped: the file of 'annotate sign-off', or a reviewed "
-            "screening.csv."
-        ),
-    ] = None,
+    limit: Annotated[int, typer.Option(min=0)] = 100,
+    equal_length: Annotated[bool, typer.Option("--equal-length")] = False,
+    fonts: Path | None = None,
+    screen: str = "rapidocr",
+    decisions: Path | None = None,
     image_prefix: PrefixOption = "",
 ) -> None:
     """The decoy painted where the word stood, a sham with the word repainted, and an erasure; images in OUT/images."""

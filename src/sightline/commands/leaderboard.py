@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline.auditing.config import flag_of
-from sightline.commands.options import pairs
+from sightline.commands.options import in_words, pairs
 from sightline.errors import SightlineError
 from sightline.progress import say
 
@@ -24,50 +24,27 @@ if TYPE_CHECKING:
 BUDGETS = "0.1,0.3,0.5"
 
 
+@in_words
 def leaderboard(
-    out: Annotated[Path, typer.Option(help="Folder for the runs and leaderboard.html, .json, .md: resumed, amended.")],
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]MODEL", help="Checkpoint folder or hub id; of the demo a shipped reader. Repeatable."
-        ),
-    ] = None,
-    probes: Annotated[Path | None, typer.Option(help="Probe file that all models answer.")] = None,
-    images: Annotated[Path | None, typer.Option(help="Folder that image names are relative to.")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="The shipped readers on the shipped locked pages.")] = False,
-    open_questions: Annotated[
-        bool, typer.Option("--open-questions", help="Of the demo: the questions that are answered in words.")
-    ] = False,
-    budgets: Annotated[str, typer.Option(help="Budgets, as arms have them: kept fractions or counts such as 64t.")] = (
-        BUDGETS
-    ),
+    out: Annotated[Path, typer.Option()],
+    model: Annotated[list[str] | None, typer.Option(metavar="[NAME=]MODEL")] = None,
+    probes: Path | None = None,
+    images: Path | None = None,
+    demo: Annotated[bool, typer.Option("--demo")] = False,
+    open_questions: Annotated[bool, typer.Option("--open-questions")] = False,
+    budgets: str = (BUDGETS),
     method: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:ARGUMENTS]",
-            help="Only these methods, beside Full, Random and Grid. Repeatable.",
-            show_default="every registered method and control",
-        ),
+        list[str] | None, typer.Option(metavar="NAME[:ARGUMENTS]", show_default="every registered method and control")
     ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help="Only the first so many images.", show_default="all; in the demo 40, of open questions 50"
-        ),
-    ] = None,
-    rank_by: Annotated[
-        str, typer.Option(help="Metric that ranks.", show_default="accuracy; of open questions score")
-    ] = "",
-    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint; without it methods that need one sit out.")] = None,
-    box_source: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
-    scorer: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
-    image_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[MODEL:]NAME=VALUE", help="As in sightline run, for all models or for one. Repeatable."),
-    ] = None,
-    dtype: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
-    device: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
-    draws: Annotated[int, typer.Option(min=100, help="Bootstrap draws.")] = 10_000,
+    limit: Annotated[int | None, typer.Option(min=2, show_default="all; in the demo 40, of open questions 50")] = None,
+    rank_by: Annotated[str, typer.Option(show_default="accuracy; of open questions score")] = "",
+    clip: str | None = None,
+    box_source: str | None = None,
+    scorer: str | None = None,
+    image_option: Annotated[list[str] | None, typer.Option(metavar="[MODEL:]NAME=VALUE")] = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    draws: Annotated[int, typer.Option(min=100)] = 10_000,
 ) -> None:
     """Rank every method on some models: answers, surviving evidence, unsupported answers, cost, with intervals.
 
@@ -169,12 +146,11 @@ def _print(record: Record) -> None:
 # ``sightline demo``.
 
 
+@in_words
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the run and the report.")] = Path("sightline-demo"),
-    limit: Annotated[int | None, typer.Option(min=2, help="Only the first so many images.", show_default="40")] = None,
-    all_: Annotated[
-        bool, typer.Option("--all", help="All 200 pages and 100 open questions, as in docs/reader.md: some minutes.")
-    ] = False,
+    out: Path = Path("sightline-demo"),
+    limit: Annotated[int | None, typer.Option(min=2, show_default="40")] = None,
+    all_: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
     """Audit the shipped reader on the shipped scenes, yes/no and open questions: a minute on a CPU, no network.
 

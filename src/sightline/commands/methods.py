@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.commands.options import in_words
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -16,15 +17,10 @@ if TYPE_CHECKING:
     from sightline.core.selection import Method
 
 
+@in_words
 def selectors(
-    name: Annotated[str | None, typer.Argument(help="Show one selector in full.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Which run on this checkpoint folder, or model type such as llava, and why others do not.",
-        ),
-    ] = None,
+    name: Annotated[str | None, typer.Argument()] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL")] = None,
 ) -> None:
     """List the pruning methods: one line each, or one in full.
 
@@ -58,7 +54,8 @@ def selectors(
         console.print(f"broken: {reason}", markup=False, highlight=False, soft_wrap=True)
 
 
-def backbones(name: Annotated[str | None, typer.Argument(help="Show one architecture alone.")] = None) -> None:
+@in_words
+def backbones(name: Annotated[str | None, typer.Argument()] = None) -> None:
     """List the architectures: position policy, and what ``--image-option`` takes for each."""
     from rich.text import Text
 
@@ -138,7 +135,8 @@ KINDS = {
 """Where each kind is registered; imported when it is asked for."""
 
 
-def list_(kind: Annotated[str | None, typer.Argument(help="One kind alone, for example scorers.")] = None) -> None:
+@in_words
+def list_(kind: Annotated[str | None, typer.Argument()] = None) -> None:
     """List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest."""
     from sightline.core.table import print_rows
     from sightline.progress import SafeConsole

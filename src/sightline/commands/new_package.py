@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from sightline.commands.options import in_words
 from sightline.errors import SightlineError
 
 TEMPLATES = Path(__file__).parents[1] / "assets" / "templates"
@@ -38,9 +39,10 @@ def write_package(folder: Path, files: Mapping[str, str], words: Mapping[str, st
     return [folder / file for file in files]
 
 
+@in_words
 def new_selector(
-    name: Annotated[str, typer.Argument(help="Name of the method in arms: My-Method becomes my_method.")],
-    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: sightline-NAME]")] = None,
+    name: Annotated[str, typer.Argument()],
+    out: Path | None = None,
 ) -> None:
     """Write a new pruning method with a test: a small package that ``pip install -e`` makes known to Sightline."""
     name = in_arms(name)
@@ -74,9 +76,10 @@ def _refuse_selector_name(name: str) -> None:
         raise SightlineError(f"a module called '{name}' exists already and would be hidden; choose another name")
 
 
+@in_words
 def new_backbone(
-    name: Annotated[str, typer.Argument(help="The model_type of its checkpoints' config.json.")],
-    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: sightline-NAME]")] = None,
+    name: Annotated[str, typer.Argument()],
+    out: Path | None = None,
 ) -> None:
     """Write a new architecture with a test: a small package that ``pip install -e`` makes known to Sightline.
 

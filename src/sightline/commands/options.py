@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperGroup
+from typer.models import ParameterInfo
 
-from sightline.core.flags import SPEED, TAKES_URL, flag_of, least_of, mark_of, options_of
+from sightline.core.flags import SPEED, TAKES_URL, describe, flag_of, least_of, mark_of, options_of
 from sightline.errors import SightlineError
 from sightline.places import Place, place
 from sightline.places.writing import STANDARD_OUTPUT, output_set_aside, refuse_other_ending, refuse_unusable_file
@@ -25,6 +27,28 @@ if TYPE_CHECKING:
 # Flags from models: one per described field, with its type, description, default and bounds.
 
 PAIR = "NAME=VALUE"
+Worded = TypeVar("Worded", bound=Callable[..., Any])
+
+
+@functools.cache
+def _words() -> dict[str, dict[str, dict[str, str]]]:
+    return tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+
+
+def in_words(declared: Worded) -> Worded:
+    """Above a command or a model of options: ``words.toml`` has the sentences of what says none by itself."""
+    words = _words().get(declared.__module__.rpartition(".")[2], {}).get(declared.__name__, {})
+    if isinstance(declared, type):
+        describe(declared, words)
+        return declared
+    hints = declared.__annotations__ = get_type_hints(declared, include_extras=True)
+    for name, sentence in words.items():
+        marks = [mark for mark in getattr(hints[name], "__metadata__", ()) if isinstance(mark, ParameterInfo)]
+        if marks:
+            marks[0].help = sentence
+        else:
+            hints[name] = Annotated[hints[name], typer.Option(help=sentence)]
+    return declared
 
 
 @dataclass(frozen=True)
@@ -43,7 +67,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replaces every parameter whose type is a model, or marked by ``Overrides``, by flags for the model's fields."""
     made: dict[str, tuple[list[str], Callable[[dict[str, Any]], Any]]] = {}
     parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+    for parameter in inspect.signature(in_words(command), eval_str=True).parameters.values():
         given = parameter.annotation
         mark = next((each for each in getattr(given, "__metadata__", ()) if isinstance(each, Overrides)), None)
         model = mark.model if mark is not None else given

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from pydantic import BaseModel, Field
 
-from sightline.commands.options import with_options
+from sightline.commands.options import in_words, with_options
 from sightline.errors import SightlineError
 from sightline.progress import say
 
@@ -53,17 +53,14 @@ def show(table: TableArgument) -> None:
         SafeConsole(soft_wrap=True).print(explained(wanted), markup=False, highlight=False)
 
 
+@in_words
 class DataFolders(BaseModel):
     """Where published data lies."""
 
-    textocr: Path | None = Field(None, description="Folder with TextOCR_0.1_val.json and the images it names.")
-    textvqa: Path | None = Field(
-        None, description="Folder with TextVQA: validation-*.parquet or TextVQA_0.5.1_val.json, lite-*.parquet."
-    )
-    docvqa: Path | None = Field(
-        None, description="Folder with DocVQA: validation-*.parquet or val_v1.0.json, lite-*.parquet."
-    )
-    ocrbench: Path | None = Field(None, description="Folder with OCRBench: test-*.parquet or OCRBench.json.")
+    textocr: Path | None = None
+    textvqa: Path | None = None
+    docvqa: Path | None = None
+    ocrbench: Path | None = None
 
     def open_data(self) -> dict[str, Path]:
         """The folders of questions that were named; one that is none, or TextOCR's, is refused."""
@@ -80,40 +77,27 @@ class AllFolders(DataFolders):
     )
 
 
+@in_words
 class StudyFlags(BaseModel):
     """Fields of ``StudyOptions``."""
 
-    lite: bool = Field(False, description="TextVQA and DocVQA: their 500-question parts instead of full validation.")
-    demo: bool = Field(
-        False, description="The embedded reader and tiny random models on drawn pages: shows that it runs."
-    )
-    profile: Literal["paper", "artifact"] = Field(
-        "paper", description="paper: as the paper defines it, done correctly; artifact: as its figures were made."
-    )
-    limit: int | None = Field(None, ge=4, description="Images per probe set: a pilot.")
-    clip: str | None = Field(None, description="CLIP checkpoint, for AnchorPrune.")
-    decisions: Path | None = Field(None, description="Reviewed screening.csv of text replacements (tables S13, S14).")
-    valid: Path | None = Field(
-        None,
-        description="Images that people found valid (table S7): what 'annotate sign-off' wrote, or one id per line.",
-    )
-    annotations: Path | None = Field(
-        None, description="Rows of regions that people drew for open questions (tables S22, S23)."
-    )
-    second_annotations: Path | None = Field(
-        None, description="Rows of a second person about some of the same questions (table S22)."
-    )
+    lite: bool = False
+    demo: bool = False
+    profile: Literal["paper", "artifact"] = "paper"
+    limit: int | None = Field(None, ge=4)
+    clip: str | None = None
+    decisions: Path | None = None
+    valid: Path | None = None
+    annotations: Path | None = None
+    second_annotations: Path | None = None
 
 
 @app.command()
 @with_options
 def check(
     data: DataFolders,
-    models: Annotated[
-        list[str] | None,
-        typer.Option(help="Checkpoint: folder, hub id or hub id@revision, or NAME=PATH. Repeatable."),
-    ] = None,
-    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for AnchorPrune.")] = None,
+    models: list[str] | None = None,
+    clip: str | None = None,
 ) -> None:
     """Say in seconds what was found, whether it is the paper's, what is missing and what a study takes.
 
@@ -140,20 +124,14 @@ def check(
 @with_options
 def run(
     table: TableArgument,
-    out: Annotated[Path, typer.Option(help="Folder of the study: probe sets, runs, tables. Shared by all tables.")],
+    out: Annotated[Path, typer.Option()],
     data: AllFolders,
     study: StudyFlags,
-    models: Annotated[
-        list[str] | None,
-        typer.Option(help="Checkpoint, told by its architecture, or NAME=PATH (qwen, llava, internvl). Repeatable."),
-    ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option(min=100, help="Bootstrap draws.", show_default="10000; over open questions 20000"),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Instead of the paper's precision.")] = None,
-    execution: Annotated[str | None, typer.Option(help="As in sightline run.")] = None,
+    models: list[str] | None = None,
+    draws: Annotated[int | None, typer.Option(min=100, show_default="10000; over open questions 20000")] = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    execution: str | None = None,
 ) -> None:
     """Measure a table. Kill it at any moment and run it again; tables of one folder share runs and amend them."""
     from sightline.paper import Study, StudyOptions

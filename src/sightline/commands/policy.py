@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BaseModel, Field
 
-from sightline.commands.options import file_option, place_argument, with_options
+from sightline.commands.options import file_option, in_words, place_argument, with_options
 from sightline.places import Place
 from sightline.progress import say
 
@@ -20,18 +20,17 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Choose and judge policies: budgets that differ from sample to sample.", no_args_is_help=True)
 
 
+@in_words
 class VerdictOptions(BaseModel):
     """What a verdict is reached by."""
 
-    reference: str | None = Field(
-        None, description="Fixed budget that scores are compared with; the highest level if none is named."
-    )
-    tolerance: float = Field(0.01, ge=0.0, description="How much lower than the reference's a score may be.")
-    most_keep: float = Field(0.60, ge=0.0, description="Largest mean kept fraction that passes the gate.")
-    cost_below: float = Field(0.70, ge=0.0, description="The cost of all passes must be below it.")
-    least_n: int = Field(50, ge=1, description="Refuse a verdict over fewer held-out probes than this.")
-    draws: int = Field(10_000, ge=100, description="Bootstrap draws of the intervals.")
-    seed: int = Field(17, description="Seed of the draws.")
+    reference: str | None = None
+    tolerance: float = Field(0.01, ge=0.0)
+    most_keep: float = Field(0.6, ge=0.0)
+    cost_below: float = Field(0.7, ge=0.0)
+    least_n: int = Field(50, ge=1)
+    draws: int = Field(10_000, ge=100)
+    seed: int = 17
 
     def arguments(self) -> dict[str, Any]:
         """For ``tune`` and ``judge_run``."""
@@ -50,24 +49,15 @@ class VerdictOptions(BaseModel):
 @with_options
 def fit(
     run: Annotated[Place, place_argument("RUN", "Run folder with the selector at every level: a path or a URL.")],
-    policy: Annotated[str, typer.Option(help="Name of the policy; 'sightline list policies' has all.")],
-    selector: Annotated[str, typer.Option(help="Its selector, with arguments if need be: target_grid:reserve=0.25.")],
-    levels: Annotated[str, typer.Option(help="Budgets to choose from, ascending: 0.3/0.5/0.7.")],
+    policy: Annotated[str, typer.Option()],
+    selector: Annotated[str, typer.Option()],
+    levels: Annotated[str, typer.Option()],
     out: Annotated[
         Path,
         file_option("JSON to write: what was chosen, and what held-out probes say of it.", endings=(".json",)),
     ],
-    argument: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Argument that is given, not chosen: file=risk.csv. Repeatable."),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="What development probes choose by: penalised (score less a price of tokens and false alarms) or "
-            "least_keep (fewest tokens near the reference's scores); each policy has its own."
-        ),
-    ] = None,
+    argument: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE")] = None,
+    objective: str | None = None,
     *,
     verdict_options: VerdictOptions,
 ) -> None:
@@ -111,13 +101,8 @@ def fit(
 @with_options
 def judge(
     run: Annotated[Place, place_argument("RUN", "Run folder with policy arms and their fixed levels.")],
-    arm: Annotated[
-        list[str] | None, typer.Option(help="Policy arm to judge; all of them if none is named. Repeatable.")
-    ] = None,
-    everything: Annotated[
-        bool,
-        typer.Option("--all", help="Judge on all probes: right where the arguments were chosen on other data."),
-    ] = False,
+    arm: list[str] | None = None,
+    everything: Annotated[bool, typer.Option("--all")] = False,
     *,
     verdict_options: VerdictOptions,
 ) -> None:

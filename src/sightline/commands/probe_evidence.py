@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel, Field
 from typer.core import TyperCommand
 
-from sightline.commands.options import PAIR, file_option, with_options
+from sightline.commands.options import PAIR, file_option, in_words, with_options
 from sightline.core.flags import Flag
 from sightline.errors import SightlineError
 from sightline.progress import say
@@ -34,32 +34,19 @@ PrefixOption = Annotated[
 ImagesOption = Annotated[Path | None, typer.Option("--images", help="Folder that image names are relative to.")]
 
 
+@in_words
 class AnnotationOptions(BaseModel):
     """How to read an annotation file. A field that only some formats know is called as the format calls it."""
 
-    images: Path | None = Field(None, description="Folder that image names are relative to.")
+    images: Path | None = None
     file_format: Annotated[str | None, Flag(name=FORMAT_FLAG, metavar="NAME")] = Field(None, description=FORMAT_HELP)
-    format_option: Annotated[list[str] | None, Flag(metavar=PAIR)] = Field(
-        None, description="An option of the format; 'sightline probes formats' lists them."
-    )
-    order: Annotated[Literal["xywh", "xyxy"] | None, Flag(name="--boxes")] = Field(
-        None, description="regions, qa: order of the four numbers, where the file does not say."
-    )
-    units: Literal["pixels", "normalised"] | None = Field(
-        None, description="regions, csv, qa: unit of boxes, where the file does not say."
-    )
-    min_annotation_area: Annotated[float | None, Flag(shown="1.0")] = Field(
-        None, description="textocr, coco_text: drop annotations of fewer square pixels."
-    )
-    pairing: Literal["paired", "shifted"] | None = Field(
-        None, description="textocr: each text with its box, or the artifact's shift after an empty text."
-    )
-    lines: bool = Field(
-        False, description="Texts are lines: read lines where the format has both, find words within them."
-    )
-    profile: Literal["paper", "artifact"] = Field(
-        "paper", description="artifact: --pairing shifted, --layout artifact, tiny pixel boxes read as fractions."
-    )
+    format_option: Annotated[list[str] | None, Flag(metavar=PAIR)] = None
+    order: Annotated[Literal["xywh", "xyxy"] | None, Flag(name="--boxes")] = None
+    units: Literal["pixels", "normalised"] | None = None
+    min_annotation_area: Annotated[float | None, Flag(shown="1.0")] = None
+    pairing: Literal["paired", "shifted"] | None = None
+    lines: bool = False
+    profile: Literal["paper", "artifact"] = "paper"
 
     @property
     def usual_layout(self) -> Dialect:
@@ -111,26 +98,12 @@ def evidence(
     probes: ProbesArgument,
     out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],
     reading: AnnotationOptions,
-    questions: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A question file with boxes for the same questions: TextVQA_GT_bbox, qa. Repeatable: shards."
-        ),
-    ] = None,
-    ocr: Annotated[
-        Path | None,
-        typer.Option(help="Words of the images, a file or folder in any format: the answer is looked for among them."),
-    ] = None,
-    line_context: Annotated[
-        bool, typer.Option("--line-context", help="With --ocr: also the words beside the answer on its line.")
-    ] = False,
-    typed: Annotated[
-        Path | None, typer.Option(help="Rows that people drew: boxes in pixels, each labelled role:text.")
-    ] = None,
-    complete: Annotated[
-        bool, typer.Option("--complete", help="With --typed: refuse rows that are not annotated.")
-    ] = False,
-    only: Annotated[bool, typer.Option("--only", help="Leave out questions for which nothing was found.")] = False,
+    questions: list[Path] | None = None,
+    ocr: Path | None = None,
+    line_context: Annotated[bool, typer.Option("--line-context")] = False,
+    typed: Path | None = None,
+    complete: Annotated[bool, typer.Option("--complete")] = False,
+    only: Annotated[bool, typer.Option("--only")] = False,
 ) -> None:
     """Give open questions their regions and roles: what coverage is audited against, and no selector sees."""
     from collections import Counter
@@ -194,10 +167,11 @@ def _found(
     return evidence_of_rows(found.probes, rows, _size_of(reading.images)), source
 
 
+@in_words
 def annotation_pack(
     probes: ProbesArgument,
-    images: Annotated[Path, typer.Option("--images", help="Folder that image names are relative to.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for annotations.jsonl and images.")],
+    images: Annotated[Path, typer.Option("--images")],
+    out: Annotated[Path, typer.Option("--out")],
 ) -> None:
     """Write what people need to draw evidence: a row per question, and its image as they will see it.
 
@@ -221,13 +195,12 @@ def annotation_pack(
     say(f"wrote        {out / 'images'}: {len(found.images)} images")
 
 
+@in_words
 def region_noise(
     probes: ProbesArgument,
     images: ImagesOption = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for one probe file per variant.")] = Path("noise"),
-    variant: Annotated[
-        list[str] | None, typer.Option(help="Noise variant; all of them if left out. Repeatable.")
-    ] = None,
+    out: Annotated[Path, typer.Option("--out")] = Path("noise"),
+    variant: list[str] | None = None,
 ) -> None:
     """Damage the regions of a probe set, which coverage is audited against: moved, resized, lost."""
     from dataclasses import asdict

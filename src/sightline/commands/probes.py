@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from sightline.commands.options import file_option, with_options
+from sightline.commands.options import file_option, in_words, with_options
 from sightline.commands.probe_evidence import (
     AnnotationOptions,
     ImagesOption,
@@ -44,25 +44,24 @@ OutPrefixOption = Annotated[
 ]
 
 
+@in_words
 class WordOptions(BaseModel):
     """Which words hard pairs ask for, and how they are drawn: fields of ``HardPairRules``."""
 
     version: Annotated[
         Literal["development-v1", "confirmation-v2", "strict-v3"] | None,
         Flag(shown="confirmation-v2; with --lines strict-v3"),
-    ] = Field(None, description="How decoys are made.")
-    seed: int = Field(17, description="Seed of all draws.")
-    shuffle_images: Annotated[bool, Flag(name="--shuffle-images/--no-shuffle-images")] = Field(
-        False, description="Visit images at random."
-    )
-    min_length: int = Field(4, description="Fewest characters of a word.")
-    max_length: int = Field(18, description="Most characters of a word.")
-    min_area: float = Field(5e-5, description="Smallest box, as a fraction of the image area.")
-    max_area: float = Field(1.2e-3, description="Largest box, as a fraction of the image area.")
-    pool: int = Field(8, description="Draw among so many smallest candidates.")
-    max_symbol_share: float = Field(0.35, description="Largest share of characters other than letters and digits.")
-    unique: bool = Field(True, description="The word occurs once in its image.")
-    negatives: bool = Field(True, description="Add a near miss to every word.")
+    ] = None
+    seed: int = 17
+    shuffle_images: Annotated[bool, Flag(name="--shuffle-images/--no-shuffle-images")] = False
+    min_length: int = 4
+    max_length: int = 18
+    min_area: float = 5e-5
+    max_area: float = 1.2e-3
+    pool: int = 8
+    max_symbol_share: float = 0.35
+    unique: bool = True
+    negatives: bool = True
 
 
 @app.command(cls=ListsFormats)
@@ -71,60 +70,18 @@ def build(
     out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],
     reading: AnnotationOptions,
     words: WordOptions,
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE",
-            help="The annotations; several are shards of one data set. Or a hub id: org/name[:PART].",
-            show_default=False,
-        ),
-    ] = None,
-    annotations: Annotated[
-        Path | None,
-        typer.Option(
-            "--annotations", help="The same as FILE: in one of the known formats, plain or .gz; or a folder of pages."
-        ),
-    ] = None,
-    check_images: Annotated[
-        bool,
-        typer.Option("--check-images/--no-check-images", help="Every image used must exist and have its stated size."),
-    ] = True,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Stop after so many images gave probes; 0 for all.",
-            show_default="500; of open questions all",
-        ),
-    ] = None,
-    exclude: Annotated[
-        list[Path] | None, typer.Option(help="Leave out the images of a probe file, or of a list of ids. Repeatable.")
-    ] = None,
-    sample: Annotated[
-        int | None, typer.Option(min=1, help="Given questions: draw so many of each kind (OCRBench: 10, --seed 29).")
-    ] = None,
-    decoys: Annotated[
-        bool, typer.Option("--decoys/--no-decoys", help="Open questions: draw a wrong answer of the same kind.")
-    ] = True,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", show_default=False)] = None,
+    annotations: Annotated[Path | None, typer.Option("--annotations")] = None,
+    check_images: Annotated[bool, typer.Option("--check-images/--no-check-images")] = True,
+    limit: Annotated[int | None, typer.Option(min=0, show_default="500; of open questions all")] = None,
+    exclude: list[Path] | None = None,
+    sample: Annotated[int | None, typer.Option(min=1)] = None,
+    decoys: Annotated[bool, typer.Option("--decoys/--no-decoys")] = True,
     layout: LayoutOption = None,
     image_prefix: OutPrefixOption = "",
-    ocr: Annotated[
-        str | None,
-        typer.Option(
-            help="FILE are plain documents, images and PDFs or folders of them: read them by this text detector "
-            "(rapidocr) and ask about their fields.",
-            show_default=False,
-        ),
-    ] = None,
-    questions: Annotated[
-        Path | None, typer.Option(help="With --ocr: ask these instead (image, question, answers).", show_default=False)
-    ] = None,
-    texts: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --ocr: texts that people have read count too; a file of 'annotate sign-off'.", show_default=False
-        ),
-    ] = None,
+    ocr: Annotated[str | None, typer.Option(show_default=False)] = None,
+    questions: Annotated[Path | None, typer.Option(show_default=False)] = None,
+    texts: Annotated[Path | None, typer.Option(show_default=False)] = None,
 ) -> None:
     """Build hard pairs: per image one small word that is there, and a near miss of it that is not.
 
@@ -338,9 +295,9 @@ def formats() -> None:
 @with_options
 def audit(
     probes: ProbesArgument,
-    regions: Annotated[Path, typer.Option("--regions", help="The annotations the probes were built from.")],
+    regions: Annotated[Path, typer.Option("--regions")],
     reading: AnnotationOptions,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the four CSV tables.")] = None,
+    out: Annotated[Path | None, typer.Option("--out")] = None,
     image_prefix: PrefixOption = "",
 ) -> None:
     """Audit the wording of the negatives: does a decoy stand in its image, or elsewhere in the data?"""
@@ -361,18 +318,13 @@ def audit(
 
 
 @app.command()
+@in_words
 def split(
     probes: ProbesArgument,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for dev.jsonl and test.jsonl.")] = None,
-    group_by: Annotated[
-        Literal["image", "record", "probe"],
-        typer.Option(help="Hash the image id, the probe id before its colon, or the whole probe id."),
-    ] = "image",
-    dev_buckets: Annotated[int, typer.Option(min=1, max=9, help="sha1: tenths that go to dev.")] = 5,
-    rule: Annotated[
-        Literal["sha1", "md5"],
-        typer.Option("--hash", help="sha1 by tenths, or md5 by halves: the paper's for open questions (by probe)."),
-    ] = "sha1",
+    out: Annotated[Path | None, typer.Option("--out")] = None,
+    group_by: Literal["image", "record", "probe"] = "image",
+    dev_buckets: Annotated[int, typer.Option(min=1, max=9)] = 5,
+    rule: Annotated[Literal["sha1", "md5"], typer.Option("--hash")] = "sha1",
     image_prefix: PrefixOption = "",
 ) -> None:
     """Split by a hash of the image, so that an image's probes stay together and never change sides."""
@@ -393,10 +345,11 @@ def split(
 
 
 @app.command()
+@in_words
 def lock(
     probes: ProbesArgument,
     images: ImagesOption = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a lock on other content.")] = False,
+    replace: Annotated[bool, typer.Option("--replace")] = False,
     image_prefix: PrefixOption = "",
 ) -> None:
     """Write PROBES.lock.json: digests of the set, of every probe and, with --images, of every image."""
@@ -432,9 +385,10 @@ def verify_probes(probes: Path, images: Path | None, image_prefix: str) -> None:
 
 
 @app.command()
+@in_words
 def show(
     probes: ProbesArgument,
-    examples: Annotated[int, typer.Option(min=0, help="How many probes to print.")] = 4,
+    examples: Annotated[int, typer.Option(min=0)] = 4,
     image_prefix: PrefixOption = "",
 ) -> None:
     """Print counts, digest, construction and a few probes."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BaseModel, Field
 
-from sightline.commands.options import AsOneOption, file_option, place_argument, runs_or_one, with_options
+from sightline.commands.options import AsOneOption, file_option, in_words, place_argument, runs_or_one, with_options
 from sightline.core.flags import TAKES_URL, Flag
 from sightline.places import Place
 from sightline.progress import say, waiting_for
@@ -26,19 +26,14 @@ OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables
 CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put into the page.")]
 
 
+@in_words
 class ReadingOptions(BaseModel):
     """How rows are read and resampled, by report, compare and gate alike."""
 
-    threshold: Annotated[list[str] | None, Flag(metavar="[MODEL=]RULE")] = Field(
-        None,
-        description="Read all answers at this threshold: a number, or full-dev, own-dev, shared, 'hfpr<=0.05', chosen "
-        "on --development or else on half of the images, which leaves the other half in the tables.",
-    )
-    development: Annotated[list[Any] | None, TAKES_URL] = Field(
-        None, description="Run over other images of the same model: thresholds are chosen there."
-    )
-    draws: int = Field(10_000, ge=100, description="Bootstrap draws.")
-    seed: int = Field(17, description="Seed of the draws.")
+    threshold: Annotated[list[str] | None, Flag(metavar="[MODEL=]RULE")] = None
+    development: Annotated[list[Any] | None, TAKES_URL] = None
+    draws: int = Field(10_000, ge=100)
+    seed: int = 17
 
     def arguments(self) -> dict[str, Any]:
         """For whoever computes."""
@@ -71,20 +66,11 @@ def report(
         place_argument("[RUN...]", "Run folders, or folders of parts of a run: paths or URLs."),
     ] = None,
     out: OutOption = Path("report"),
-    cost: Annotated[
-        list[Path] | None, typer.Option(help="Cost card of sightline bench, with or without a run. Repeatable.")
-    ] = None,
-    reference: Annotated[
-        list[str] | None, typer.Option(help="Compare all arms with this one too, for example random:0.3. Repeatable.")
-    ] = None,
-    only: Annotated[
-        Path | None,
-        typer.Option(help="Report on these probes alone: one probe id per line, or what 'annotate sign-off' wrote."),
-    ] = None,
+    cost: list[Path] | None = None,
+    reference: list[str] | None = None,
+    only: Path | None = None,
     as_one: AsOneOption = False,
-    margin: Annotated[
-        float, typer.Option(min=0, max=1, help="The loss of right answers that the verdict accepts.")
-    ] = 0.02,
+    margin: Annotated[float, typer.Option(min=0, max=1)] = 0.02,
     cases: CasesOption = 60,
     *,
     reading: ReadingOptions,
@@ -134,26 +120,10 @@ def compare(
 @with_options
 def gate(
     runs: Annotated[list[Place], place_argument("RUN...", "Run folders, paths or URLs; a rule must hold in each.")],
-    rule: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="For example 'posecr(target:0.3) >= 0.5' or 'accuracy(target:0.3) - accuracy(full) >= -0.02'. "
-            "'sightline list metrics' has all metrics. Repeatable."
-        ),
-    ] = None,
-    rules: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with one rule per line; # begins a comment. 'documents' is a shipped one: sensible limits for "
-            "every pruning method of a run."
-        ),
-    ] = None,
-    least_n: Annotated[
-        int, typer.Option(min=1, help="Refuse a rule whose metric concerns fewer probes than this.")
-    ] = 50,
-    allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Decide on a run that is not finished instead of refusing it.")
-    ] = False,
+    rule: list[str] | None = None,
+    rules: Path | None = None,
+    least_n: Annotated[int, typer.Option(min=1)] = 50,
+    allow_partial: Annotated[bool, typer.Option("--allow-partial")] = False,
     as_one: AsOneOption = False,
     junit: Annotated[Path | None, file_option("Write JUnit XML here.", endings=(".xml",))] = None,
     markdown: Annotated[Path | None, file_option("Append a Markdown summary to this file.", endings=(".md",))] = None,
@@ -232,22 +202,16 @@ def errors_are_two(failure: str) -> Iterator[None]:
 PORT = 7447
 
 
+@in_words
 def view(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or being written.")],
-    images: Annotated[
-        Path | None,
-        typer.Option(help="Folder that image names are relative to, for full resolution; where the run found them."),
-    ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any that is free.")] = PORT,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on. Any other than this machine's own is open to the network.")
-    ] = "127.0.0.1",
-    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
-    bundle: Annotated[
-        Path | None, typer.Option(help="Write a static site into this folder instead, which works from a file.")
-    ] = None,
-    query: Annotated[str, typer.Option(help="Rows whose cases a bundle holds, as in the query box; all.")] = "",
-    most: Annotated[int, typer.Option(min=1, help="Most cases of a bundle, per run.")] = 100,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...")],
+    images: Path | None = None,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = PORT,
+    host: str = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--open/--no-open")] = True,
+    bundle: Path | None = None,
+    query: str = "",
+    most: Annotated[int, typer.Option(min=1)] = 100,
 ) -> None:
     """View runs in a browser: overview, rows, cases with what every arm kept, two runs compared. Reads only.
 

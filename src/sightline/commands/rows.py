@@ -15,6 +15,7 @@ from sightline.commands.options import (
     RunArgument,
     as_one_run,
     file_option,
+    in_words,
     place_argument,
     place_option,
 )
@@ -30,17 +31,15 @@ if TYPE_CHECKING:
     from sightline.rows.run import Run
 
 
+@in_words
 def rows(
     folders: Annotated[list[Place], place_argument("RUN...", "Run folder, a path or a URL; several with --as-one.")],
     format: Annotated[
-        Literal["csv", "jsonl", "parquet"] | None,
-        typer.Option(help="Output format.", show_default="the ending of --out, else csv"),
+        Literal["csv", "jsonl", "parquet"] | None, typer.Option(show_default="the ending of --out, else csv")
     ] = None,
     out: Annotated[Path, file_option("File to write: .csv, .jsonl or .parquet.")] = Path(STANDARD_OUTPUT),
-    columns: Annotated[
-        str | None, typer.Option(help="Only these, in this order: probe_id,arm,ecr. All if left out.")
-    ] = None,
-    arm: Annotated[list[str] | None, typer.Option(help="Only this arm, as run.json spells it. Repeatable.")] = None,
+    columns: str | None = None,
+    arm: list[str] | None = None,
     as_one: AsOneOption = False,
 ) -> None:
     """Export the rows of a run, in bounded memory. Masks are written as base64 in csv and jsonl.
@@ -115,21 +114,15 @@ WRITERS: dict[str, Callable[[BinaryIO, Sequence[str], Iterable[pa.RecordBatch]],
 # ``sightline verify`` and ``compact``: whether a run folder is what was written, and the same with fewer files.
 
 
+@in_words
 def verify(
     given: Annotated[
         list[Place],
         place_argument("RUN|PROBES...", "Run folders, or folders of parts of a run: paths or URLs; or probe files."),
     ],
-    repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Set damaged files aside (.damaged), so that the next run computes them again."),
-    ] = False,
-    images: Annotated[
-        Path | None, typer.Option(help="Of a probe file: its images must be there, and be those of its lock.")
-    ] = None,
-    image_prefix: Annotated[
-        str, typer.Option("--image-prefix", help="Of a probe file: leading folder of image names to strip.")
-    ] = "",
+    repair: Annotated[bool, typer.Option("--repair")] = False,
+    images: Path | None = None,
+    image_prefix: Annotated[str, typer.Option("--image-prefix")] = "",
 ) -> None:
     """Read all of a run, or a probe file against its lock, and say what is wrong with it.
 
@@ -175,16 +168,10 @@ def _is_probe_file(path: Place) -> TypeGuard[Path]:
     return isinstance(path, Path) and (path.suffix in (".jsonl", ".gz") or (path.exists() and not path.is_dir()))
 
 
+@in_words
 def compact(
     run: Annotated[Place, place_argument("RUN", "Run folder, or a folder of parts of a run.")],
-    out: Annotated[
-        Place | None,
-        typer.Option(
-            metavar="PATH",
-            parser=place,
-            help="Write a compacted copy here, of a run in parts one whole run; left out: in the folder.",
-        ),
-    ] = None,
+    out: Annotated[Place | None, typer.Option(metavar="PATH", parser=place)] = None,
 ) -> None:
     """Put the many files of a run into few: the same rows in the same order, every bit of them.
 
@@ -207,12 +194,11 @@ def compact(
 # ``sightline show``: one probe, what every arm answered, and a picture of what each kept.
 
 
+@in_words
 def show(
     folder: RunArgument,
-    probe: Annotated[str, typer.Argument(metavar="PROBE", help="Identifier of a probe, as the rows have it.")],
-    arm: Annotated[
-        list[str] | None, typer.Option(help="Show this arm alone, as run.json spells it. Repeatable.")
-    ] = None,
+    probe: Annotated[str, typer.Argument(metavar="PROBE")],
+    arm: list[str] | None = None,
     out: Annotated[
         Path | None, file_option("Picture to write, for example picture.png: the arms side by side.")
     ] = None,
@@ -220,9 +206,7 @@ def show(
         Place | None,
         place_option("Folder that image names are relative to: the picture is then as sharp as the file."),
     ] = None,
-    view: Annotated[
-        str | None, typer.Option(help="View of the image, where the probe set asks about several; the original.")
-    ] = None,
+    view: str | None = None,
 ) -> None:
     """Show one probe: question, regions, every arm's answer with its coverage, and what the arms kept as a picture.
 
@@ -375,22 +359,19 @@ def _masks() -> None:
 
 
 @masks.command()
+@in_words
 def export(
     folder: RunArgument,
-    arm: Annotated[str, typer.Option(help="Arm of the run, as run.json spells it.")],
+    arm: Annotated[str, typer.Option()],
     out: Annotated[
         Path, file_option("File to write: JSON lines, gzipped if its name ends in .gz.", endings=(".jsonl",))
     ],
-    model: Annotated[
-        str | None, typer.Option(help="The run's checkpoint: folder or hub id.", rich_help_panel=AGAIN)
-    ] = None,
+    model: Annotated[str | None, typer.Option(rich_help_panel=AGAIN)] = None,
     images: Annotated[
         Place | None, place_option("Folder that image names are relative to.", rich_help_panel=AGAIN)
     ] = None,
     device: DeviceOption = "auto",
-    clip: Annotated[
-        str | None, typer.Option(help="CLIP checkpoint, for selectors that need one.", rich_help_panel=AGAIN)
-    ] = None,
+    clip: Annotated[str | None, typer.Option(rich_help_panel=AGAIN)] = None,
 ) -> None:
     """Write an arm's masks as a file for the arm masks:file=FILE.
 

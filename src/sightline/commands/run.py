@@ -28,7 +28,7 @@ DRAWS = 2000
 @with_options
 def run(
     *,
-    config: Annotated[Path | None, typer.Option(help="YAML file with any of the options below; flags win.")] = None,
+    config: Path | None = None,
     given: Annotated[dict[str, Any], Overrides(AuditConfig, HOW)],
 ) -> None:
     """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.

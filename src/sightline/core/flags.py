@@ -10,9 +10,11 @@ Its name, type, default, bounds and description are the field's own; a ``Flag`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -41,6 +43,25 @@ class Flag:
     """For values that are written as text: the fields that the text stands for, once for every value it lists."""
     usual: str = ""
     """With ``read``: the text that stands for nothing given."""
+
+
+Model = TypeVar("Model", bound="type[BaseModel]")
+
+
+def describe(model: type[BaseModel], sentences: Mapping[str, str]) -> None:
+    """Gives fields their descriptions."""
+    for name, sentence in sentences.items():
+        model.model_fields[name].description = sentence
+
+
+def described(file: str) -> Callable[[Model], Model]:
+    """Above a model: the descriptions of its fields are the sentences of the TOML file beside ``file``."""
+
+    def tell(model: Model) -> Model:
+        describe(model, tomllib.loads(Path(file).with_suffix(".toml").read_text(encoding="utf-8")))
+        return model
+
+    return tell
 
 
 def options_of(model: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -119,6 +119,20 @@ class Prompt:
         """Per continuation the ids that are scored: what its complete sequence has beyond the prompt."""
         return tuple((*self.shared, *each)[len(self.tail) :] for each in self.continuations)
 
+    @property
+    def reads(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+        """Per continuation the slots (behind the visual ones) whose logits predict its scored tokens, and these.
+
+        A token at index i of the complete sequence is predicted at index i - 1. Some of those that the complete
+        sequence has beyond the prompt may be shared by all branches.
+        """
+        shared, lead, reads = len(self.shared), 0, []
+        for branch, scored in zip(self.continuations, self.scored, strict=True):
+            slots = range(len(self.tail) - 1, shared + len(branch) - 1)
+            reads.append((tuple(slot if slot < shared else slot + lead for slot in slots), scored))
+            lead += len(branch) - 1
+        return tuple(reads)
+
     def length(self, k: int) -> int:
         """L: slots of the prefix with k for the image. A branch's last token is only predicted, so it has none."""
         return len(self.head) + k + len(self.shared) + sum(len(each) - 1 for each in self.continuations)

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView, of_positions, of_tokens
-from sightline.device.work import is_out_of_memory, on_device
+from sightline.device.work import Arriving, is_out_of_memory, on_device
 from sightline.errors import SightlineError, named_line
 
 INTEGERS = (torch.int64, torch.int32, torch.int16)
@@ -127,6 +128,51 @@ def output_parts(mix: Tensor) -> Tensor:
     weights = mix.abs()
     parts = weights / weights.sum(dim=1, keepdim=True).clamp_min(least)
     return torch.where(mix != 0, parts.clamp(least, 1.0), 0.0)
+
+
+# What an arm kept, read back: on a GPU its values are seen, and checked, here for the first time.
+
+
+def index_mask(indices: Tensor, n: int) -> np.ndarray:
+    """(N,) bool of (K,) indices on the host; those below zero have no cell."""
+    mask = np.zeros(n, dtype=bool)
+    placed = indices.numpy()
+    mask[placed[placed >= 0]] = True
+    return mask
+
+
+class KeptTokens:
+    """Which tokens an arm kept and what flowed into them, for all probes: on the way to the host in two copies."""
+
+    def __init__(self, counts: Sequence[int], selections: Sequence[Selection]) -> None:
+        self._counts = counts
+        self._sizes = [len(selection.anchors) for selection in selections]
+        self._merges = [selection.mix is not None for selection in selections]
+        self._anchors = Arriving(torch.cat([selection.anchors for selection in selections]))
+        shares = [
+            largest_shares(selection.mix, n)
+            for n, selection in zip(counts, selections, strict=True)
+            if selection.mix is not None
+        ]
+        self._shares = Arriving(torch.cat(shares)) if shares else None
+
+    def anchors(self, selector: str) -> list[Tensor]:
+        """Per probe (K,), checked: the values of a GPU's selections are seen here for the first time."""
+        parts = list(torch.split(self._anchors.read(), self._sizes))
+        for part, n, merges in zip(parts, self._counts, self._merges, strict=True):
+            check_anchors(part, n, selector, merges=merges)
+        return parts
+
+    def read(self, selector: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Per probe (N,) bool of anchors, (N,) bool of their lineage, and (N,) shares if tokens were mixed."""
+        sizes = [n for n, merges in zip(self._counts, self._merges, strict=True) if merges]
+        mixed = iter(torch.split(self._shares.read(), sizes) if self._shares is not None else ())
+        masks: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
+        for anchors, n, merges in zip(self.anchors(selector), self._counts, self._merges, strict=True):
+            mask = index_mask(anchors, n)
+            shares = next(mixed).numpy() if merges else None
+            masks.append((mask, mask if shares is None else shares > 0, shares))
+        return masks
 
 
 # What a budget is counted over: the whole image, or its tiles one by one, chosen from apart and put together again.

@@ -69,6 +69,17 @@ class KeptSpan:
         places[order] = torch.arange(len(order))
         return KeptSpan(slots[order], sources[order], places[:k])
 
+    def filled(
+        self, tokens: Tensor, deepstack: tuple[Tensor, ...], separators: Separators
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """(K, D) tokens and DeepStack levels with the separators that stay between them, (K + S', D)."""
+        order = on_device(self.order, tokens.device)
+        levels = zip(deepstack, separators.deepstack, strict=True)
+        return (
+            torch.cat([tokens, separators.embeds.to(tokens.dtype)])[order],
+            tuple(torch.cat([level, between])[order] for level, between in levels),
+        )
+
 
 # Logical positions of a span's slots under both policies, whatever the number of axes.
 

@@ -69,23 +69,29 @@ def test_every_branch_stands_behind_what_all_share_and_is_read_where_its_tokens_
         assert torch.equal(level, whole[kept])
 
 
-def test_answers_that_are_equally_likely_are_a_yes(subject: Subject) -> None:
+def test_batches_are_longest_first_and_ties_are_a_yes(subject: Subject) -> None:
+    assert batches([3, 9, 5, 5], 10) == [[1], [2, 3], [0]]
+    assert batches([30], 10) == [[0]]
     verdict = YesNo().verdict(subject.probe(0), (Likelihood(1.5, greedy=True), Likelihood(1.5, greedy=False)))
     assert (verdict["predicted"], verdict["margin"]) == ("yes", 0.0)
 
 
-def test_longest_first_within_the_budget() -> None:
-    assert batches([3, 9, 5, 5], 10) == [[1], [2, 3], [0]]
-    assert batches([30], 10) == [[0]]
-
-
-def test_scores_come_back_in_the_order_given(backbone: Backbone, prefixes: list[Prefix]) -> None:
+def test_scores_come_back_in_the_order_given_and_batches_halve_without_memory(
+    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
+) -> None:
     together, shares = launched(backbone, prefixes).read()
     backwards, _ = launched(backbone, prefixes[::-1]).read()
     for answer, other in zip(together, backwards[::-1], strict=True):
         assert answer[0].loss == pytest.approx(other[0].loss, abs=1e-5)
     assert all(share > 0 for share in shares)
     assert len(set(shares)) == 1  # one batch, equal shares
+    sizes = one_fits(monkeypatch, backbone.language, "launch")
+    answers, _ = launched(backbone, prefixes).read()
+    assert sizes == [4, 2, 1, 1, 1, 1]  # what did not fit once is not tried again
+    launched(backbone, prefixes)
+    assert sizes[6:] == [1, 1, 1, 1]
+    for answer, other in zip(answers, together, strict=True):
+        assert answer[0].loss == pytest.approx(other[0].loss, abs=1e-5)
 
 
 def one_fits(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[int]:
@@ -100,19 +106,6 @@ def one_fits(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[
 
     monkeypatch.setattr(owner, name, scarce)
     return sizes
-
-
-def test_out_of_memory_halves_the_batch(
-    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected, _ = launched(backbone, prefixes).read()
-    sizes = one_fits(monkeypatch, backbone.language, "launch")
-    answers, _ = launched(backbone, prefixes).read()
-    assert sizes == [4, 2, 1, 1, 1, 1]  # what did not fit once is not tried again
-    launched(backbone, prefixes)
-    assert sizes[6:] == [1, 1, 1, 1]
-    for answer, other in zip(answers, expected, strict=True):
-        assert answer[0].loss == pytest.approx(other[0].loss, abs=1e-5)
 
 
 def test_what_failed_is_let_go_before_the_next_try() -> None:
@@ -168,20 +161,17 @@ def test_a_prefix_that_does_not_fit_is_a_sentence_and_another_error_is_not_mista
         launched(backbone, prefixes).read()
 
 
-@pytest.mark.parametrize("batch_images", [1, 2, 8])
-def test_encoding_in_batches_keeps_order_and_values(subject: Subject, batch_images: int) -> None:
+def test_encoding_in_batches_keeps_order_and_values_and_halves_without_memory(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backbone = subject.backbone
     pixels = [backbone.preprocess(subject.image(i)) for i in range(3)]
     alone = [backbone.encode([item])[0] for item in pixels]
-    for one, other in zip(alone, encode_all(backbone, pixels, (), batch_images), strict=True):
-        assert torch.allclose(one.tokens, other.tokens, atol=1e-5)
-        for level, same in zip(one.deepstack, other.deepstack, strict=True):
-            assert torch.allclose(level, same, atol=1e-5)
-
-
-def test_encoding_halves_when_memory_runs_out(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = subject.backbone
-    pixels = [backbone.preprocess(subject.image(i)) for i in range(3)]
+    for batch_images in (1, 2, 8):
+        for one, other in zip(alone, encode_all(backbone, pixels, (), batch_images), strict=True):
+            assert torch.allclose(one.tokens, other.tokens, atol=1e-5)
+            for level, same in zip(one.deepstack, other.deepstack, strict=True):
+                assert torch.allclose(level, same, atol=1e-5)
     sizes = one_fits(monkeypatch, backbone, "encode")
     assert len(encode_all(backbone, pixels, (), 4)) == 3
     assert sizes == [3, 1, 2, 1, 1]

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from sightline import SightlineError
-from sightline.answering.materialise import KeptTokens, SelectStep, all_needs
+from sightline import Budget, Probe, Selection, Selector, TokenView
+from sightline.answering.materialise import SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.execution import use_execution
 from sightline.backbones.language import Pending
 from sightline.core.prefix import Encoded
-from sightline.core.probe import Probe
-from sightline.core.selection import Budget, Selection, Selector, TokenView
+from sightline.core.selection_rules import KeptTokens
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.subject import Subject
 from sightline.device.work import Arriving, on_device
 from tests.answers import Scored, launch_arm, score_arm
+from tests.refusals import Refused
 from tests.unit.cost.subjects import Decision, decisions
 
 PROBES = 4
@@ -74,26 +74,35 @@ def facts(scored: Sequence[Scored]) -> list[Any]:
     [((1, 1, 2), "wrong chose a token twice"), ((-1, 1, 2), "wrong returned a token without a source but no mix")],
 )
 def test_a_wrong_selection_is_caught_when_it_is_read(
-    subject: Subject, queueing: SelectStep, images: list[Encoded], probes: list[Probe], anchors: Any, message: str
+    subject: Subject,
+    queueing: SelectStep,
+    images: list[Encoded],
+    probes: list[Probe],
+    anchors: Any,
+    message: str,
+    refused: Refused,
 ) -> None:
-    collect = launch_arm(queueing, wrong_arm(*anchors), probes, images, "preserve", 4096)
-    with pytest.raises(SightlineError, match=message):
-        collect()
-    with pytest.raises(SightlineError, match=message):  # on a CPU at once
-        launch_arm(subject.step, wrong_arm(*anchors), probes, images, "preserve", 4096)
-    with pytest.raises(SightlineError, match=message):  # whoever asks for one selection gets it checked
-        queueing(images[0], subject.prompt, probes[0], wrong_arm(*anchors))
+    arm = wrong_arm(*anchors)
+    refused(message, launch_arm(queueing, arm, probes, images, "preserve", 4096))
+    refused(message, launch_arm, subject.step, arm, probes, images, "preserve", 4096)  # on a CPU at once
+    refused(message, queueing, images[0], subject.prompt, probes[0], arm)  # whoever asks for one gets it checked
 
 
-def test_a_token_out_of_range_is_caught_when_it_is_read() -> None:
+def test_a_token_out_of_range_and_a_wrong_count_are_caught(
+    refused: Refused, queueing: SelectStep, images: list[Encoded], probes: list[Probe]
+) -> None:
     kept = KeptTokens([4, 4], [Selection(torch.tensor([0, 3])), Selection(torch.tensor([0, 4]))])
-    with pytest.raises(SightlineError, match="wrong chose token 4 of 4"):
-        kept.read("wrong")
-
-
-def test_a_wrong_count_is_caught_at_once(queueing: SelectStep, images: list[Encoded], probes: list[Probe]) -> None:
-    with pytest.raises(SightlineError, match="wrong returned 2 tokens where the budget is 3"):
-        launch_arm(queueing, wrong_arm(0, 1), probes, images, "preserve", 4096)
+    refused("wrong chose token 4 of 4", kept.read, "wrong")
+    refused(
+        "wrong returned 2 tokens where the budget is 3",
+        launch_arm,
+        queueing,
+        wrong_arm(0, 1),
+        probes,
+        images,
+        "preserve",
+        4096,
+    )
 
 
 def test_launching_reads_no_answer(
@@ -176,17 +185,9 @@ IMAGES = 3
 @pytest.mark.parametrize("mode", ["eager", "compiled", "graph"])
 @pytest.mark.parametrize("model", sorted(ARMS))
 def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) -> None:
-    request = SweepRequest(
-        kind="sweep",
-        checkpoint=str(data / "tiny" / model),
-        device="cpu",
-        dtype="float32",
-        arms=ARMS[model],
-        image_size=(320, 256),
-        text_tokens=20,
-        batch_images=2,
-        batch_tokens=4096,
-    )
+    sizes: dict[str, Any] = {"image_size": (320, 256), "text_tokens": 20, "batch_images": 2, "batch_tokens": 4096}
+    sizes |= {"device": "cpu", "dtype": "float32"}
+    request = SweepRequest(kind="sweep", checkpoint=str(data / "tiny" / model), arms=ARMS[model], **sizes)
     subject = Subject.of(request)
     arms = [subject.arm(text, "eager") for text in request.arms]
     plain = {}

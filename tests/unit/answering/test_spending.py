@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from sightline import Budget, Probe, SightlineError
+from sightline import Budget, Probe
 from sightline.answering.answerer import Answered, Answerer
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import Arm, parse_arm
@@ -16,6 +16,7 @@ from sightline.core.prefix import Encoded
 from sightline.core.row import Column
 from sightline.cost.subject import Subject
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight
+from tests.refusals import Refused
 
 PROBES = 4
 
@@ -76,11 +77,13 @@ def counted(answerer: Answerer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[s
     return launched
 
 
-def test_only_those_who_are_not_done_are_asked_again(
+def test_those_not_done_are_asked_again_and_the_first_pass_reads_nothing(
     answerer: Answerer, probes: list[Probe], images: list[Encoded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched = counted(answerer, monkeypatch)
-    answers = answerer.answer(scripted(), probes, images)
+    collect = answerer.launch(scripted(), probes, images, 16384)
+    assert [arm for arm, _ in launched] == ["target:0.3"], "the first pass, before anything is read"
+    answers = collect()
     assert launched == [
         ("target:0.3", ["0-0", "1-0", "2-0", "3-0"]),
         ("target:0.5", ["1-0", "2-0", "3-0"]),
@@ -88,16 +91,6 @@ def test_only_those_who_are_not_done_are_asked_again(
     ]
     runs = [answered.spent.levels for answered in answers if answered.spent is not None]
     assert [len(levels) for levels in runs] == [1, 2, 3, 2]
-
-
-def test_the_first_pass_is_launched_before_anything_is_read(
-    answerer: Answerer, probes: list[Probe], images: list[Encoded], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launched = counted(answerer, monkeypatch)
-    collect = answerer.launch(scripted(), probes, images, 16384)
-    assert [arm for arm, _ in launched] == ["target:0.3"]
-    collect()
-    assert len(launched) == 3
 
 
 @pytest.mark.parametrize("selector", ["target", "fastv"])
@@ -153,14 +146,9 @@ def test_what_was_looked_at_is_not_selected_again(
         assert answered.trace.select_ms > 0.0
 
 
-def test_a_policy_has_no_one_prefix(answerer: Answerer, probes: list[Probe], images: list[Encoded]) -> None:
-    with pytest.raises(SightlineError, match=r"name a fixed budget, for example target:0\.7"):
-        answerer.over(scripted(), probes, images)
-
-
-def test_a_scorer_that_does_not_say_how_sure_it_is_is_refused(
-    subject: Subject, probes: list[Probe], images: list[Encoded]
+def test_a_policy_has_no_one_prefix_and_needs_a_scorer_that_says_how_sure_it_is(
+    answerer: Answerer, probes: list[Probe], images: list[Encoded], refused: Refused, subject: Subject
 ) -> None:
+    refused("name a fixed budget, for example target:0.7", answerer.over, scripted(), probes, images)
     arm = parse_arm("policy:confidence_fallback:target:0.3/0.7:threshold=1")
-    with pytest.raises(SightlineError, match="margin or answer_loss"):
-        Answerer(subject.backbone, Laconic()).answer(arm, probes, images)
+    refused("margin or answer_loss", Answerer(subject.backbone, Laconic()).answer, arm, probes, images)

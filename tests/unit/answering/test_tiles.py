@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
-from sightline import SELECTORS, Selection
+from sightline import SELECTORS, LayerSelector, Selection
 from sightline.answering.materialise import Selected, SelectStep, all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.prefix import Encoded
@@ -56,16 +57,13 @@ def served_before(subject: Subject) -> list[str]:
     return [name for name, kind in kinds if not kind.resizes and not kind().needs]
 
 
-def test_every_method_gives_each_tile_its_share(tiled: Subject, image: Encoded) -> None:
+def test_every_method_gives_each_tile_its_share_and_draws_differ(tiled: Subject, image: Encoded) -> None:
     names = served_before(tiled)
     assert {"target", "random", "grid", "protected", "divprune"} <= set(names)
     for name in names:
         (chosen,) = selected(tiled, [image], parse_arm(f"{name}:0.3/tile"))
         assert [len(kept) for kept in by_tile(chosen.selection, image.layout)] == [5] * 5, name
         assert chosen.selection.anchors.tolist() == sorted(set(chosen.selection.anchors.tolist())), name
-
-
-def test_draws_differ_from_tile_to_tile(tiled: Subject, image: Encoded) -> None:
     (chosen,) = selected(tiled, [image], parse_arm("random:5t/tile"))
     assert len({tuple(kept) for kept in by_tile(chosen.selection, image.layout)}) == 5
 
@@ -80,7 +78,7 @@ def test_a_tile_is_chosen_from_as_if_it_were_alone(tiled: Subject, image: Encode
         assert kept == expected.selection.anchors.tolist()
 
 
-def test_merges_stay_within_their_tile(tiled: Subject, image: Encoded) -> None:
+def test_merges_stay_within_their_tile_and_the_prefix_holds_all_tiles(tiled: Subject, image: Encoded) -> None:
     (chosen,) = selected(tiled, [image], parse_arm("tome:0.3/tile:metric=tokens"))
     mix = chosen.selection.mix
     assert mix is not None
@@ -89,6 +87,11 @@ def test_merges_stay_within_their_tile(tiled: Subject, image: Encoded) -> None:
     sources = [set((row.nonzero().flatten() // 16).tolist()) for row in mix]
     assert sources == [{int(anchor) // 16} for anchor in chosen.selection.anchors]
     torch.testing.assert_close(mix.sum(dim=1), torch.ones(25))
+    (scored,) = score_arm(
+        SelectStep(tiled.backbone), parse_arm("target:3t/tile"), [tiled.probe(0)], [image], "preserve", BATCH_TOKENS
+    )
+    assert scored.k == 15
+    assert scored.sequence_full - scored.sequence_pruned == 80 - 15
 
 
 @pytest.mark.parametrize("text", ["divprune:0.3/tile", "tome:0.3/tile:metric=tokens", "random:0.3/tile"])
@@ -100,14 +103,6 @@ def test_alike_tiles_in_one_call_are_chosen_from_as_each_alone(tiled: Subject, i
         if expected.selection.mix is not None and found.selection.mix is not None:
             torch.testing.assert_close(found.selection.mix, expected.selection.mix)
         assert len(found.select_times) == 5, "every tile is billed"
-
-
-def test_the_shortened_prefix_holds_the_sum_of_all_tiles(tiled: Subject, image: Encoded) -> None:
-    (scored,) = score_arm(
-        SelectStep(tiled.backbone), parse_arm("target:3t/tile"), [tiled.probe(0)], [image], "preserve", BATCH_TOKENS
-    )
-    assert scored.k == 15
-    assert scored.sequence_full - scored.sequence_pruned == 80 - 15
 
 
 @pytest.mark.parametrize("config", ["tiny-llava", "tiny-qwen3-vl"])
@@ -156,6 +151,9 @@ def test_every_method_between_layers_gives_each_tile_its_share(tiled: Subject, i
             assert scored.k == 25
             assert scored.k_layers[0] == 80
             assert scored.k_layers[-1] == 25
+            schedule = cast(LayerSelector, arm.selector).schedule(16, 5, len(scored.k_layers))
+            cut = min(layer for layer, left in schedule.items() if left < 16)
+            assert [count == 80 for count in scored.k_layers] == [layer <= cut for layer in range(len(scored.k_layers))]
             assert (scored.lineage | ~scored.anchors).all(), name
 
 

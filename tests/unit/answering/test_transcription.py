@@ -21,25 +21,19 @@ def judged(written: str) -> dict[str, Any]:
     return scorer.judge(probe, Utterance(written, 4, 0.1), "full")
 
 
-def test_a_page_written_as_it_is_has_no_errors() -> None:
+def test_errors_of_characters_and_words_and_which_texts_were_found() -> None:
     row = judged("ACME Store\ntotal:  $8.87")
     assert (row["character_errors"], row["word_errors"], row["words_found"]) == (0.0, 0.0, 1.0)
     assert row["correct"]
     assert row["score"] == 1.0
     assert row["text_hits"] == [1.0, 1.0, 1.0]
     assert row["text_tokens"] == 4
-
-
-def test_a_lost_text_is_known_by_its_place() -> None:
     row = judged("ACME Store 8.87")
     assert row["text_hits"] == [1.0, 0.0, 1.0]
     assert row["words_found"] == 0.75
     assert row["word_errors"] == 0.25
     assert row["character_errors"] == pytest.approx(6 / len("acme store total 8.87"))
     assert not row["correct"]
-
-
-def test_words_out_of_order_and_invented_ones_count() -> None:
     assert hits_by_text(["a b", "c"], ["c", "a", "b"]) == [1.0, 0.0]
     assert word_errors(["a", "b"], ["a", "x", "b", "y"]) == 1.0
     assert judged("")["score"] == 0.0

@@ -14,12 +14,13 @@ from sightline.auditing.audit import choose_seed, plan_audit
 from sightline.auditing.config import read_config
 from sightline.boxes.detectors import EasyOcr
 from sightline.places import is_remote, place
+from tests.refusals import Refused
 from tests.warm_python import run_python
 
 NEEDED = "model: m\nprobes: p.jsonl\nimages: i\nout: o\n"
 
 
-def test_keys_are_spelled_as_fields_or_as_their_flags(tmp_path: Path) -> None:
+def test_keys_are_spelled_as_fields_or_as_their_flags_and_places_may_be_urls(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(NEEDED + "arms: [full, 'target:0.3']\nimage_options: {max_pixels: 3}\nbox_source: missing\n")
     plural = read_config(file, {})
@@ -29,6 +30,9 @@ def test_keys_are_spelled_as_fields_or_as_their_flags(tmp_path: Path) -> None:
     single = read_config(file, {})
     assert single.arms == ["full"]
     assert single.imports == [Path("mine.py")]
+    file.write_text("model: m\narms: [full]\nprobes: memory://b/p.jsonl\nimages: memory://b/i\nout: runs/first\n")
+    settings = read_config(file, {"out": "memory://b/runs"})
+    assert [str(getattr(settings, name)) for name in PLACES] == [f"memory://b/{x}" for x in ("p.jsonl", "i", "runs")]
 
 
 @pytest.mark.parametrize(
@@ -60,21 +64,23 @@ def test_a_file_that_is_no_config_is_one_line(tmp_path: Path, content: bytes, wo
 GIVEN = {"model": "m", "probes": Path("p"), "images": Path("i"), "out": Path("o"), "arms": ["full"]}
 
 
-def test_flags_win_over_the_file_and_unknown_keys_are_errors(tmp_path: Path) -> None:
+def test_flags_win_over_the_file_and_what_is_wrong_is_refused(tmp_path: Path, refused: Refused) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("model: m\nprobes: p.jsonl\nimages: i\nout: o\narms: [full]\nseed: 3\n")
     assert read_config(file, {"seed": None}).seed == 3
     assert read_config(file, {"seed": 4, "arms": []}).seed == 4
     file.write_text("modle: m\n")
-    with pytest.raises(SightlineError, match="modle"):
-        read_config(file, {"model": "m", "probes": "p", "images": "i", "out": "o", "arms": ["full"]})
-    with pytest.raises(SightlineError, match="--probes is needed"):
-        read_config(None, {"model": "m"})
-    for path in (tmp_path, tmp_path / "none.yaml"):
-        with pytest.raises(SightlineError, match="cannot read config"):
-            read_config(path, {})
+    refused("modle", read_config, file, {"model": "m", "probes": "p", "images": "i", "out": "o", "arms": ["full"]})
+    refused("--probes is needed", read_config, None, {"model": "m"})
+    refused("cannot read config TMP: Is a directory", read_config, tmp_path, {})
+    refused("none.yaml: No such file", read_config, tmp_path / "none.yaml", {})
     with pytest.raises(ValueError, match="there is no part 3/2"):
         AuditConfig(**GIVEN, part="3/2")
+    file.write_text("image_options: [max_tiles]\n")
+    for overrides in ({}, {"image_options": {"max_tiles": 2}}):
+        refused("--image-option: Input should be a valid dictionary", read_config, file, {**GIVEN, **overrides})
+    file.write_text("image_options: [max_tiles]\nmax_tiles: 2\n")
+    refused("--image-option: Input should be a valid dictionary", read_config, file, GIVEN)
 
 
 @pytest.mark.parametrize(("device", "gpu", "shard", "tokens", "probes"), [
@@ -90,28 +96,14 @@ def test_a_gpu_gets_longer_stretches_of_work(
     assert AuditConfig(**GIVEN, device=device, shard_images=3).shard_images == 3
 
 
-def test_image_options_that_are_not_a_mapping_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("image_options: [max_tiles]\n")
-    for overrides in ({}, {"image_options": {"max_tiles": 2}}):
-        with pytest.raises(SightlineError, match="--image-option: Input should be a valid dictionary"):
-            read_config(file, {**GIVEN, **overrides})
-    file.write_text("image_options: [max_tiles]\nmax_tiles: 2\n")
-    with pytest.raises(SightlineError, match="--image-option: Input should be a valid dictionary"):
-        read_config(file, GIVEN)
-
-
-@pytest.mark.parametrize("given", ["deletion, occlusion", ["deletion,occlusion"], ["deletion", "occlusion"]])
-def test_interventions_may_be_separated_by_commas(given: str | list[str]) -> None:
-    assert AuditConfig(**GIVEN, interventions=given).interventions == ["deletion", "occlusion"]
-
-
-def test_the_artifact_profile_has_its_own_seed_unless_one_is_given() -> None:
+def test_the_artifact_profile_has_its_own_seed_and_interventions_may_be_separated_by_commas() -> None:
     assert choose_seed(AuditConfig(**GIVEN), {}) == 17
     assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {}) == 13
     assert choose_seed(AuditConfig(**GIVEN, profile="artifact", seed=17), {}) == 17
     assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {"seed": 17}) == 17, "a run goes on as it was begun"
     assert choose_seed(AuditConfig(**GIVEN, seed=5), {"seed": 17}) == 5
+    for given in ("deletion, occlusion", ["deletion,occlusion"], ["deletion", "occlusion"]):
+        assert AuditConfig(**GIVEN, interventions=given).interventions == ["deletion", "occlusion"]
 
 
 PLACES = ("probes", "images", "out")
@@ -123,7 +115,7 @@ def with_places(**changes: Any) -> AuditConfig:
 
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("given", [str, place])
-def test_a_field_takes_a_url_and_keeps_it(name: str, given: Any) -> None:
+def test_a_field_takes_a_url_or_a_path_and_keeps_it(name: str, given: Any) -> None:
     settings = with_places(**{name: given("memory://b/x")})
     found = getattr(settings, name)
     assert is_remote(found)
@@ -142,17 +134,6 @@ def test_a_path_stays_a_path(name: str) -> None:
         read_config(None, {"model": "m", "arms": ["full"], **dict.fromkeys(PLACES, "local"), name: 5})
 
 
-def test_a_config_file_may_name_urls(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("model: m\narms: [full]\nprobes: memory://b/p.jsonl\nimages: memory://b/i\nout: runs/first\n")
-    settings = read_config(file, {"out": "memory://b/runs"})
-    assert [str(getattr(settings, name)) for name in PLACES] == [
-        "memory://b/p.jsonl",
-        "memory://b/i",
-        "memory://b/runs",
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -167,11 +148,7 @@ def test_a_place_that_cannot_be_is_one_line_on_the_command_line(words: list[str]
     assert done.returncode == 2
     assert done.stderr.startswith(line)
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_the_help_says_that_a_url_will_do() -> None:
-    done = run_python(["-m", "sightline", "run", "--help"])
-    assert done.stdout.count("PATH_OR_URL") == len(PLACES)
+    assert run_python(["-m", "sightline", "run", "--help"]).stdout.count("PATH_OR_URL") == len(PLACES)
 
 
 @pytest.fixture(autouse=True)

@@ -69,15 +69,12 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sightline.auditing.crew.PAUSE", 0.0)
 
 
-def test_whoever_dies_is_replaced(job: Job) -> None:
+def test_whoever_dies_is_replaced_until_all_died_too_often(job: Job) -> None:
     log: list[str] = []
     drive(job, [playing(log, DIED, DIED, DONE)])
     assert log == ["start"] * 3 + ["stop", "kill"]
     assert not (job.folder.path / LEASES).exists()
-
-
-def test_a_place_where_all_die_stays_empty_and_the_command_says_why(job: Job) -> None:
-    log: list[str] = []
+    log.clear()
     with pytest.raises(SightlineError, match="every worker died, the first like this: killed by signal 9"):
         drive(job, [playing(log, *[DIED] * 10)])
     assert log.count("start") == DEATHS
@@ -98,13 +95,10 @@ def test_while_something_moves_deaths_do_not_add_up(job: Job) -> None:
     assert log.count("start") == DEATHS + 3
 
 
-def test_an_error_for_the_user_is_passed_on(job: Job) -> None:
+def test_an_error_for_the_user_is_passed_on_unless_others_go_on(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SightlineError, match="the model has no eyes") as caught:
         drive(job, [playing([], Ended(error="the model has no eyes")), playing([], DIED, DIED, DIED)])
     assert str(caught.value) == "the model has no eyes"
-
-
-def test_one_that_ends_early_does_not_end_the_others(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     drive(job, [playing([], Ended(error="out of paper")), playing([], DONE)])
     assert "note: a worker ended early: out of paper" in capsys.readouterr().err
 
@@ -128,7 +122,9 @@ def test_a_stopped_driver_ends_its_workers(job: Job) -> None:
     assert not (job.folder.path / LEASES).exists()
 
 
-def test_every_gpu_has_its_worker(config: AuditConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_gpu_has_its_worker_and_cores_are_shared_out_by_threads(
+    config: AuditConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [one.device for one in crew_configs(config, {})] == ["cuda:0", "cuda:1"]
@@ -136,18 +132,12 @@ def test_every_gpu_has_its_worker(config: AuditConfig, monkeypatch: pytest.Monke
     assert [one.device for one in crew_configs(three, {})] == ["cuda:0", "cuda:1", "cuda:0"]
     one = config.model_copy(update={"device": "cuda:1"})
     assert [worker.device for worker in crew_configs(one, {})] == ["cuda:1"]
-
-
-def test_cores_are_shared_out_by_threads(config: AuditConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sightline.auditing.launchers.local.usable_cores", lambda: 8)
     here = config.model_copy(update={"device": "cpu", "threads": 2})
     assert [one.threads for one in crew_configs(here, {})] == [2] * 4
     assert [one.launcher for one in crew_configs(here, {})] == ["queue"] * 4
     recorded = config.model_copy(update={"device": "cpu", "workers": 3})
     assert [one.threads for one in crew_configs(recorded, {"threads": 4})] == [4] * 3
-
-
-def test_actors_follow_the_cluster(config: AuditConfig) -> None:
     with_gpus = actor_configs(config, {}, {"CPU": 64.0, "GPU": 2.0})
     assert [one.device for one in with_gpus] == ["cuda"] * 2
     without = actor_configs(config, {"threads": 4}, {"CPU": 8.0})

@@ -37,28 +37,20 @@ def contrast(image: Image.Image, box: tuple[float, float, float, float]) -> floa
     return float(np.asarray(image.convert("L").crop((int(x1), int(y1), int(x2), int(y2))), float).std())
 
 
-def test_a_detail_is_sharp_where_the_preview_is_a_smear() -> None:
+def test_a_detail_is_sharp_where_the_preview_is_a_smear_and_kept_once() -> None:
     image = page()
     (detail,) = details(image, [WORD])
     crop = Image.open(io.BytesIO(detail.jpeg))
     left, top, right, bottom = detail.box
-    inside = (
-        (WORD[0] - left) / (right - left),
-        (WORD[1] - top) / (bottom - top),
-        (WORD[2] - left) / (right - left),
-        (WORD[3] - top) / (bottom - top),
-    )
-    assert min(inside) >= 0
-    assert max(inside) <= 1
+    x1, x2 = ((WORD[place] - left) / (right - left) for place in (0, 2))
+    y1, y2 = ((WORD[place] - top) / (bottom - top) for place in (1, 3))
+    assert 0 <= min(x1, y1) < max(x2, y2) <= 1
     small = Image.open(io.BytesIO(preview(image)))
     assert max(small.size) == PREVIEW_SIDE
-    assert contrast(crop, inside) > 90
+    assert contrast(crop, (x1, y1, x2, y2)) > 90
     assert contrast(small, WORD) < 40
     assert max(crop.size) <= DETAIL_SIDE
     assert len(detail.jpeg) < 12_000
-
-
-def test_regions_that_are_asked_about_twice_are_kept_once_and_small_images_need_none() -> None:
     assert len(details(page(), [WORD, WORD, (0.1, 0.1, 0.2, 0.12)])) == 2
     assert details(Image.new("RGB", (PREVIEW_SIDE, 300)), [WORD]) == []
     assert details(page(), []) == []

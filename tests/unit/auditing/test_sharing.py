@@ -66,7 +66,7 @@ def test_processes_that_open_a_new_folder_at_once_all_get_in(place: Path, tmp_pa
     assert sorted(file.name for file in place.iterdir()) == ["images", "probes.jsonl", "rows", "run.json"]
 
 
-def test_one_drives_and_says_who_it_is(place: Path) -> None:
+def test_one_drives_and_says_who_it_is_and_none_where_others_share(place: Path) -> None:
     with FolderAccess(place, 60.0) as first:
         first.lock()
         second = FolderAccess(place, 60.0)
@@ -78,9 +78,6 @@ def test_one_drives_and_says_who_it_is(place: Path) -> None:
             assert not second.join(), "sharing is always possible"
     with second:
         second.lock()
-
-
-def test_a_driver_is_refused_where_others_share(place: Path) -> None:
     first, second = FolderAccess(place, 60.0), FolderAccess(place, 60.0)
     with first.turn_to_open():
         assert first.join()
@@ -96,8 +93,10 @@ def test_what_the_dead_left_is_in_nobodys_way(place: Path) -> None:
     held_by(place, gone, name="driver")
     held_by(place, gone, name=f"member-{gone.token}")
     held_by(place, gone, name="opening")
+    held_by(place, gone)
     access = FolderAccess(place, 60.0)
     access.lock()
+    access.clear_tasks()
     assert set(access.leases.listed()) == {"driver"}
 
 
@@ -166,28 +165,9 @@ def keys(*tasks: Task | None) -> list[str]:
     return [one.key for one in tasks if one is not None]
 
 
-def test_a_task_is_named_after_what_its_arms_see() -> None:
+def test_tasks_are_named_after_what_arms_see_and_the_longest_come_first() -> None:
     assert task(3).key == "00003"
     assert task(3, view="blank").key == "00003.blank"
-
-
-def test_what_is_left_are_the_arms_without_rows_and_one_where_records_of_images_are_gone(folder: RunFolder) -> None:
-    probes = (Probe("p", "x.png", "x", "Is it there?", "yes", "it", "it", ()),)
-    arms = [parse_arm(arm) for arm in ARMS]
-    for shard, done in enumerate((ARMS, ARMS[:1], ARMS)):
-        for arm in done:
-            folder.write_rows(arm, shard, [], ())
-    for shard in (0, 1):
-        folder.write_images(shard, ORIGINAL, [])
-    left = tasks_left(folder, [Shard(index, probes, probes) for index in range(4)], arms)
-    assert [(one.shard.index, [arm.text for arm in one.arms]) for one in left] == [
-        (1, ["target:0.3"]),
-        (2, ["full"]),
-        (3, ["full", "target:0.3"]),
-    ]
-
-
-def test_the_longest_come_first() -> None:
     tasks = longest_first([task(0, 1), task(1, 3), task(2, 2), task(3, 3)])
     assert [one.shard.index for one in tasks] == [1, 3, 2, 0]
 
@@ -230,6 +210,22 @@ def test_rows_that_are_there_are_not_computed_again(folder: RunFolder) -> None:
     assert [arm.text for arm in taken.arms] == ["target:0.3"]
     do(folder, side, taken)
     assert not side.wait()
+
+
+def test_what_is_left_are_the_arms_without_rows_and_one_where_records_of_images_are_gone(folder: RunFolder) -> None:
+    probes = (Probe("p", "x.png", "x", "Is it there?", "yes", "it", "it", ()),)
+    arms = [parse_arm(arm) for arm in ARMS]
+    for shard, done in enumerate((ARMS, ARMS[:1], ARMS)):
+        for arm in done:
+            folder.write_rows(arm, shard, [], ())
+    for shard in (0, 1):
+        folder.write_images(shard, ORIGINAL, [])
+    left = tasks_left(folder, [Shard(index, probes, probes) for index in range(4)], arms)
+    assert [(one.shard.index, [arm.text for arm in one.arms]) for one in left] == [
+        (1, ["target:0.3"]),
+        (2, ["full"]),
+        (3, ["full", "target:0.3"]),
+    ]
 
 
 def test_what_another_holds_is_waited_for_and_taken_over_when_it_dies(folder: RunFolder) -> None:
@@ -308,7 +304,7 @@ def test_a_driver_that_was_taken_over_ends(folder: RunFolder, tasks: Any) -> Non
         next(tasks(folder, [task(0)], access).ready())
 
 
-def test_alone_tasks_are_taken_in_order_and_nothing_is_claimed(folder: RunFolder) -> None:
+def test_alone_tasks_are_taken_in_order_nothing_is_claimed_and_a_failure_ends_the_command(folder: RunFolder) -> None:
     with FolderAccess(folder.path, 60.0) as access:
         access.lock()
         tasks = OwnTasks(folder, [task(0, 1), task(1, 3), task(2, 2)], access)
@@ -320,6 +316,10 @@ def test_alone_tasks_are_taken_in_order_and_nothing_is_claimed(folder: RunFolder
             taken.append(one)
         assert keys(*taken) == ["00000", "00001", "00002"]
         assert not tasks.wait()
+    failing = OwnTasks(folder, [task(0)], FolderAccess(folder.path, 60.0))
+    next(failing.ready())
+    assert not failing.fail({("00000", ""), ("00000", "full")}, ValueError("a reason"))
+    assert folder.manifest()["set_aside"] == {"full": "it failed (a reason); name it to try again"}
 
 
 def test_once_somebody_joins_the_rest_is_shared(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,19 +345,3 @@ def test_once_somebody_joins_the_rest_is_shared(folder: RunFolder, monkeypatch: 
         assert not theirs.wait()
     assert sorted(done["own"] + done["theirs"]) == keys(*every[1:]), "none is done twice"
     assert all(done.values())
-
-
-def test_alone_an_arm_that_fails_is_set_aside_and_ends_the_command(folder: RunFolder) -> None:
-    tasks = OwnTasks(folder, [task(0)], FolderAccess(folder.path, 60.0))
-    next(tasks.ready())
-    assert not tasks.fail({("00000", ""), ("00000", "full")}, ValueError("a reason"))
-    assert folder.manifest()["set_aside"] == {"full": "it failed (a reason); name it to try again"}
-
-
-def test_leases_on_tasks_that_a_killed_run_left_are_cleared(folder: RunFolder) -> None:
-    held_by(folder.path, dead(), name="driver")
-    held_by(folder.path, dead())
-    with FolderAccess(folder.path, 60.0) as access:
-        access.lock()
-        access.clear_tasks()
-        assert set(access.leases.listed()) == {"driver"}

@@ -21,35 +21,25 @@ def model() -> Model:
     return Model(GpuParts.read(), HostParts.read())
 
 
-def test_parts_add_up_to_the_sweep_that_they_were_taken_from(model: Model) -> None:
+def test_parts_add_up_to_the_sweep_and_work_is_all_of_an_audit(model: Model) -> None:
     (point,) = json.loads((CARDS / "sweep-qwen.json").read_text(encoding="utf-8"))["results"][0]["points"]
     rows = point["extra"]["rows"]
     seconds = 100 * model.gpu.image + rows * model.gpu.row
     assert rows / seconds == pytest.approx(point["extra"]["engine_rows_per_s"])
-
-
-def test_the_work_of_an_audit_is_all_of_it(model: Model) -> None:
     work = list(model.work(SMALL))
     assert len(work) == SMALL.shards * 2
     assert sum(task.pieces for task in work) == SMALL.files
     device = SMALL.rows * model.gpu.row + 2 * SMALL.images * model.gpu.image
-    seconds = sum(task.seconds for task in work)
-    assert device < seconds < 1.05 * device, "what the host adds is little"
-
-
-def test_folders_divide_tasks_and_planning(model: Model) -> None:
+    assert device < sum(task.seconds for task in work) < 1.05 * device, "what the host adds is little"
     divided = replace(SMALL, folders=4)
     assert len(list(model.work(divided))) == pytest.approx(SMALL.shards * 2 / 4, abs=2)
     assert model.planning(divided) == pytest.approx(model.planning(SMALL) / 4)
 
 
-def test_an_arm_over_hardly_any_probes_takes_no_less_than_its_launches(model: Model) -> None:
+def test_small_arms_take_their_launches_and_workers_that_start_together_share_the_store(model: Model) -> None:
     tiny = model.task(replace(SMALL, shard_images=1), 1)
     assert tiny.piece > model.gpu.least
     assert model.task(SMALL, 1).piece > 64 * 2 * model.gpu.row
-
-
-def test_workers_that_start_together_share_the_store(model: Model) -> None:
     alone, crowd = model.cluster(1), model.cluster(1024)
     assert alone.first_start == alone.start
     assert crowd.first_start is not None
@@ -88,20 +78,14 @@ def test_equal_workers_that_never_die_share_equal_tasks(workers: int, tasks: int
     assert outcome.deaths == 0
 
 
-def test_starting_is_paid_once_by_every_worker() -> None:
+def test_starting_order_and_claims_ahead_decide_when_all_is_done() -> None:
     outcome = simulated(Cluster(2, start=30.0, first_start=100.0, ahead=0), [MINUTE] * 2)
     assert outcome.wall == 160
     assert outcome.starting == 200
-
-
-def test_longest_first_ends_earlier_than_any_order() -> None:
-    """Three short tasks and one long one on two workers: whoever begins with the long one is done with it."""
+    # Three short tasks and one long one on two workers: whoever begins with the long one is done with it.
     tasks = [Work(0, pieces, 10, shard) for shard, pieces in enumerate((1, 1, 1, 3))]
     assert simulated(Cluster(2, ahead=0), tasks).wall == 30
     assert simulated(Cluster(2, pulls=False), tasks).wall == 40
-
-
-def test_a_task_that_is_claimed_ahead_waits_behind_another() -> None:
     tasks = [Work(0, 1, 10)] * 2
     assert simulated(Cluster(2, ahead=0), tasks).wall == 10
     assert simulated(Cluster(2, ahead=1), tasks).wall == 20
@@ -123,7 +107,7 @@ class OneDeath(Simulation):
             self._at(35.0, "died", 0)
 
 
-def test_what_a_dead_worker_held_is_taken_over_when_its_lease_has_run_out() -> None:
+def test_what_a_dead_worker_held_waits_for_its_lease_or_for_its_own_worker() -> None:
     """At 35 s it had two arms (10 s of encoding, 2 x 10 s); the other is free at 60 s and takes over at 35 + 40 s."""
     outcome = OneDeath(Cluster(2, ahead=0, restart=1000.0, timeout=40.0), TWO).outcome()
     assert outcome.wall == 75 + 10 + 3 * 10
@@ -131,9 +115,6 @@ def test_what_a_dead_worker_held_is_taken_over_when_its_lease_has_run_out() -> N
     assert outcome.lost == 15, "10 s of encoding and half an arm"
     assert outcome.useful == 20 + 60 + 40
     assert outcome.starting == outcome.wall - 35
-
-
-def test_a_static_part_waits_for_its_own_worker() -> None:
     outcome = OneDeath(Cluster(2, restart=100.0, pulls=False), TWO).outcome()
     assert outcome.wall == 135 + 10 + 3 * 10
 
@@ -153,17 +134,11 @@ def test_no_time_and_no_work_gets_lost_on_paper(seed: int, pulls: bool) -> None:
     assert outcome.useful >= fastest * sum(task.seconds - task.encode for task in work)
 
 
-def test_pulling_beats_a_static_split_when_workers_differ() -> None:
+def test_pulling_beats_a_static_split_when_workers_differ_and_a_spread_costs_waiting_alone() -> None:
     work = [replace(MINUTE, shard=number) for number in range(700)]
     pulled, split = (simulated(replace(HARSH, pulls=pulls), work, seed=1) for pulls in (True, False))
     assert pulled.wall < 0.9 * split.wall
-
-
-def test_nobody_dies_where_nothing_is_said_about_it() -> None:
     assert simulated(replace(HARSH, lifetime=math.inf), [MINUTE] * 50).deaths == 0
-
-
-def test_a_spread_neither_adds_to_what_workers_can_do_nor_takes_from_it() -> None:
-    """So that whatever a spread costs is waiting."""
+    # So that whatever a spread costs is waiting.
     workers = Simulation(Cluster(20_000, spread=0.3), [])._workers
     assert sum(1 / worker.slowness for worker in workers) / len(workers) == pytest.approx(1, abs=0.01)

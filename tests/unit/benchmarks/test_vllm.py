@@ -36,10 +36,13 @@ def test_a_mask_that_merges_is_refused(cells: ModuleType, tmp_path: Path) -> Non
         cells.read_masks(tmp_path / "masks.jsonl")
 
 
-def test_without_a_mask_every_cell_is_kept(cells: ModuleType) -> None:
+def test_without_a_mask_every_cell_is_kept_and_lists_must_fit_images(cells: ModuleType) -> None:
     assert [each.tolist() for each in cells.cells_of(None, [3, 1])] == [[0, 1, 2], [0]]
     assert [each.tolist() for each in cells.cells_of([[0, 2], [0]], [3, 1])] == [[0, 2], [0]]
     assert cells.of_missing([[0, 2], [0]], [True, False]) == [[0]]
+    for call in (lambda: cells.cells_of([[0]], [3, 3]), lambda: cells.of_missing([[0]], [True, False])):
+        with pytest.raises(ValueError, match="1 lists for 2 images"):
+            call()
 
 
 @pytest.mark.parametrize(
@@ -49,12 +52,6 @@ def test_without_a_mask_every_cell_is_kept(cells: ModuleType) -> None:
 def test_cells_that_an_image_does_not_have_are_refused(cells: ModuleType, given: list[list[int]], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         cells.cells_of(given, [3])
-
-
-def test_another_number_of_lists_than_images_is_refused(cells: ModuleType) -> None:
-    for call in (lambda: cells.cells_of([[0]], [3, 3]), lambda: cells.of_missing([[0]], [True, False])):
-        with pytest.raises(ValueError, match="1 lists for 2 images"):
-            call()
 
 
 def test_kept_cells_stand_where_they_stood(cells: ModuleType) -> None:

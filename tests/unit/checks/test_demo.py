@@ -34,6 +34,8 @@ from tests.unit.report.fake_open_run import make_open_run
 def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     first = run_demo(tmp_path, limit=4, draws=200, cases=4)
     assert list(first.summary["arm"]) == list(ARMS)
+    assert [metric.name for metric in metrics_shown_in("demo")] == ["accuracy", "hfpr", "pos_ecr", "unsupported"]
+    assert METRICS == ("score", "pos_ecr", "worst_region", "unsupported"), "of answers in words"
     assert len(first.run.frame()) == len(ARMS) * 8
     page = first.report.read_text(encoding="utf-8")
     assert first.report == tmp_path / "report.html"
@@ -48,10 +50,6 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert all(arm in shown for arm in ARMS)
     assert shown.index("shuffled:0.3") < shown.index("Annotation-box oracles") < shown.index("protected:0.3")
-
-
-def test_the_demo_shows_answers_risk_evidence_and_what_is_unsupported():
-    assert [metric.name for metric in metrics_shown_in("demo")] == ["accuracy", "hfpr", "pos_ecr", "unsupported"]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +151,7 @@ def test_without_shipped_open_questions_there_is_nothing_to_show(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_pictured_answers_have_no_cell_of_their_answer_and_are_chosen_by_loss(tmp_path: Path) -> None:
+def test_pictured_answers_have_no_cell_of_their_answer_and_a_run_that_lost_nothing_has_none(tmp_path: Path) -> None:
     run = load_run(make_open_run(tmp_path / "run", images=12))
     rows = run.frame().assign(left=coverage_of_answers(run))
     right = rows[(rows["arm"] == "full") & rows["correct"]].set_index("probe_id")["answer_loss"]
@@ -166,15 +164,8 @@ def test_the_pictured_answers_have_no_cell_of_their_answer_and_are_chosen_by_los
     assert survived.name == gone.loc[gone["correct"], "answer_loss"].idxmin()
     assert not lost["correct"]
     assert survived["correct"]
-
-
-def test_a_run_that_lost_nothing_has_no_picture_and_removes_the_one_before(tmp_path: Path) -> None:
-    run = load_run(make_open_run(tmp_path / "run", images=2, arms=("full",)))
+    run = load_run(make_open_run(tmp_path / "whole", images=2, arms=("full",)))
     assert answers_without_evidence(run) == (None, None)
     (tmp_path / "old.png").write_bytes(b"of another run")
     assert demo.save_pair(run, None, tmp_path, tmp_path / "old.png") is None
     assert not (tmp_path / "old.png").exists()
-
-
-def test_the_demo_names_metrics_of_words() -> None:
-    assert METRICS == ("score", "pos_ecr", "worst_region", "unsupported")

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from sightline import SELECTORS, SightlineError
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.general import General
@@ -36,8 +37,6 @@ from sightline.checks.doctor.checks import (
 from sightline.checks.doctor.examination import AskedPage, render
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy, Selection
-from sightline.errors import SightlineError
-from sightline.selectors import SELECTORS
 from tests.zoo import build
 
 TINY = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 2}}
@@ -63,6 +62,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 Load = Callable[[str], Backbone]
+Asked = Callable[[str], AskedPage]
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,12 @@ def load(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Load:
         return load_backbone(str(folders[kind]), dtype="float32", device="cpu")
 
     return loaded
+
+
+@pytest.fixture
+def asked(load: Load, page_image: Image.Image) -> Asked:
+    """``asked("llava")``: a question about the page, for a backbone of one's own."""
+    return lambda name: AskedPage.of(load(name), page_image)
 
 
 @pytest.mark.parametrize("name", [*TINY, *GENERAL, f"zoo-{SECOND_FORM}"])
@@ -100,15 +106,14 @@ def test_every_check_passes_and_the_facts_are_said(name: str, load: Load, page_i
     assert sorted(said["checks"]["methods"]["measured"]["tried"]) == sorted(ran)
 
 
-def test_the_route_says_whose_decoder_runs(load: Load) -> None:
+def test_a_route_says_whose_decoder_runs_and_images_may_be_altered_first(
+    load: Load, data: Path, page_image: Image.Image
+) -> None:
     assert served_by(load("gemma3")) == {
         "images": "Gemma3",
         "language": "the model's own decoder: it has layers of type sliding_attention",
     }
     assert served_by(load("zoo-internvl")) == {"images": "InternVL", "language": "loop"}
-
-
-def test_an_option_that_alters_images_first_is_no_other_path(data: Path, page_image: Image.Image) -> None:
     options = {"jpeg_quality": 40, "first_resize_factor": 28, "max_pixels": 100352}
     folder = str(data / "tiny" / "qwen3vl")
     backbone = load_backbone(folder, dtype="float32", device="cpu", options=options)
@@ -153,9 +158,9 @@ def shuffled_tiles(cells: np.ndarray, layout: tuple[tuple[int, int], ...]) -> np
     ],
 )
 def test_a_wrong_map_is_told_by_ramps_and_by_the_bright_word(
-    name: str, change: Callable[..., np.ndarray], load: Load, page_image: Image.Image
+    name: str, change: Callable[..., np.ndarray], asked: Asked
 ) -> None:
-    page = with_cells(AskedPage.of(load(name), page_image), change)
+    page = with_cells(asked(name), change)
     word, ramps = bright_word(page), cells_by_ramps(page)
     assert not word.passed
     assert min(word.measured["silenced"]) < 0.8
@@ -166,17 +171,13 @@ def test_a_wrong_map_is_told_by_ramps_and_by_the_bright_word(
     assert "are NOT those found" in ramps.words
 
 
-def test_cells_that_are_half_a_cell_off_are_told_by_ramps(load: Load, page_image: Image.Image) -> None:
-    page = AskedPage.of(load("llava"), page_image)
+def test_wrong_cells_are_told_by_ramps_and_by_their_count(asked: Asked) -> None:
+    page = asked("llava")
     half = float(page.encoded.cells[0, 2] - page.encoded.cells[0, 0]) / 2
     moved = with_cells(page, lambda cells, layout: np.clip(cells + np.array([half, 0, half, 0]), 0, 1))
     ramps = cells_by_ramps(moved)
     assert ramps is not None
     assert not ramps.passed
-
-
-def test_cells_that_do_not_count_up_to_the_tokens_are_told(load: Load, page_image: Image.Image) -> None:
-    page = AskedPage.of(load("llava"), page_image)
     assert cell_count(page).passed
     assert not cell_count(with_cells(page, lambda cells, layout: cells[:-1])).passed
     assert not cell_count(with_cells(page, lambda cells, layout: cells + 0.5)).passed
@@ -202,19 +203,16 @@ def test_features_in_another_order_are_told_by_the_logits(
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "gemma3"])
-def test_wrong_positions_are_told(
-    name: str, load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backbone = load(name)
-    own = backbone.visual_positions
-    page = AskedPage.of(backbone, page_image)
+def test_wrong_positions_are_told(name: str, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = asked(name)
+    own = page.backbone.visual_positions
     assert policies_order_pruned(page).passed
 
     def crowded(encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy) -> tuple[Tensor, int | Tensor]:
         ids, following = own(encoded, slots, start, policy)
         return (ids, following) if policy == "preserve" else (torch.full_like(ids, start), start + 1)
 
-    monkeypatch.setattr(backbone, "visual_positions", crowded)
+    monkeypatch.setattr(page.backbone, "visual_positions", crowded)
     assert own_logits(page).passed, "preserve is as it was"
     assert not policies_agree_unpruned(page).passed
     pruned = policies_order_pruned(page)
@@ -225,39 +223,35 @@ def test_wrong_positions_are_told(
         ids, following = own(encoded, slots, start, policy)
         return ids + 7 * (ids != start), following + 7
 
-    monkeypatch.setattr(backbone, "visual_positions", moved)
+    monkeypatch.setattr(page.backbone, "visual_positions", moved)
     assert not own_logits(page).passed
 
 
 @pytest.mark.parametrize("wrong", ["behind", "negative", "twice"])
-def test_ids_out_of_order_are_told(
-    wrong: str, load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backbone = load("qwen2_5_vl")
-    own = backbone.visual_positions
+def test_ids_out_of_order_are_told(wrong: str, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = asked("qwen2_5_vl")
+    own = page.backbone.visual_positions
     changes: dict[str, Callable[[Tensor, Any], tuple[Tensor, Any]]] = {
         "behind": lambda ids, following: (ids, following - 3),
         "negative": lambda ids, following: (ids - 100, following),
         "twice": lambda ids, following: (ids[:, :1].expand_as(ids), following),
     }
-    monkeypatch.setattr(backbone, "visual_positions", lambda *given: changes[wrong](*own(*given)))
-    assert not policies_order_pruned(AskedPage.of(backbone, page_image)).passed
+    monkeypatch.setattr(page.backbone, "visual_positions", lambda *given: changes[wrong](*own(*given)))
+    assert not policies_order_pruned(page).passed
 
 
-def test_a_loop_that_differs_is_told(load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = load("mistral3")
-    page = AskedPage.of(backbone, page_image)
+def test_a_loop_that_differs_is_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = asked("mistral3")
     assert own_logits(page).passed
-    embed = backbone.language.embed
-    monkeypatch.setattr(backbone.language, "embed", lambda ids: embed(ids) * 1.01)
+    language = page.backbone.language
+    embed = language.embed
+    monkeypatch.setattr(language, "embed", lambda ids: embed(ids) * 1.01)
     assert not own_logits(page).passed
 
 
-def test_batches_that_change_results_are_told(
-    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backbone = load("llava")
-    page = AskedPage.of(backbone, page_image)
+def test_batches_that_change_results_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = asked("llava")
+    backbone = page.backbone
     vision, score = backbone.vision, backbone.language.score
 
     def disturbed(batch: Sequence[Any], needs: frozenset[str]) -> list[Encoded]:
@@ -274,31 +268,17 @@ def test_batches_that_change_results_are_told(
     assert not language_batches(page).passed
 
 
-def test_a_prompt_that_the_processor_would_not_make_is_told(
-    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backbone = load("llava_next")
-    around = backbone._around_image
-    page = AskedPage.of(backbone, page_image)
-    monkeypatch.setattr(backbone, "_around_image", lambda text: (around(text)[0], around(text)[1][1:]))
+def test_a_prompt_that_the_processor_would_not_make_is_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = asked("llava_next")
+    around = page.backbone._around_image
+    monkeypatch.setattr(page.backbone, "_around_image", lambda text: (around(text)[0], around(text)[1][1:]))
     told = own_prompt(page)
     assert told is not None
     assert not told.passed
     assert "not those that its processor makes" in told.words
 
 
-def test_a_prefix_that_is_not_shorter_is_told(
-    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = AskedPage.of(load("qwen3vl"), page_image)
-    assert prefix_is_shorter(page).passed
-    monkeypatch.setattr("sightline.checks.doctor.checks.PRUNED", ("full",))
-    assert not prefix_is_shorter(page).passed
-
-
-def test_answers_of_different_lengths_are_told(
-    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_of_different_lengths_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = YesNo.prompt
 
     def longer(scorer: YesNo, backbone: Backbone, probe: Any) -> Any:
@@ -306,20 +286,25 @@ def test_answers_of_different_lengths_are_told(
         yes, no = asked.continuations
         return replace(asked, continuations=(yes, (*no, 5)))
 
-    page = AskedPage.of(load("llava"), page_image)
+    page = asked("llava")
     assert one_token_answers(page).passed
     monkeypatch.setattr(YesNo, "prompt", longer)
     assert "not comparable" in one_token_answers(page).words
 
 
-def test_a_check_that_cannot_be_carried_out_has_failed(load: Load, page_image: Image.Image) -> None:
+def test_a_check_that_cannot_be_carried_out_has_failed(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+
     def broken(page: AskedPage) -> None:
         raise KeyError("pixel_attention_mask")
 
-    check = tried("own_logits", broken, AskedPage.of(load("llava"), page_image))
+    check = tried("own_logits", broken, asked("llava"))
     assert check is not None
     assert not check.passed
     assert check.words == "own logits: could not be tried (KeyError: 'pixel_attention_mask')"
+    page = asked("qwen3vl")
+    assert prefix_is_shorter(page).passed
+    monkeypatch.setattr("sightline.checks.doctor.checks.PRUNED", ("full",))
+    assert not prefix_is_shorter(page).passed
 
 
 def test_a_model_that_fails_on_the_way_is_told_by_all_that_concerns(
@@ -375,12 +360,6 @@ def test_a_method_that_fails_on_the_checkpoint_is_a_no_with_its_reason(
     assert found.facts["selectors"]["random"] == "yes"
 
 
-def test_methods_are_left_out_on_request(load: Load, page_image: Image.Image) -> None:
-    found = examined(load("llava_next"), page_image, "mine", methods=False)
-    assert not {"signal_rows", "methods"} & {check.name for check in found}
-    assert found.facts["selectors"]["divprune"] == "yes"
-
-
 # ---------------------------------------------------------------------- refused
 
 
@@ -401,7 +380,7 @@ def test_a_model_that_cannot_be_served_is_refused_by_type_and_reason(
 # ---------------------------------------------------------------------- the page
 
 
-def test_the_page_stands_alone_and_shows_every_cell(load: Load, page_image: Image.Image) -> None:
+def test_the_page_stands_alone_and_methods_are_left_out_on_request(load: Load, page_image: Image.Image) -> None:
     found = examined(load("llava_next"), page_image, "<mine>")
     page = render(found)
     assert found.seen is not None
@@ -413,6 +392,9 @@ def test_the_page_stands_alone_and_shows_every_cell(load: Load, page_image: Imag
     assert "prefers-color-scheme: dark" in page
     assert all(check.name in found.as_dict()["checks"] for check in found)
     assert page.replace("http://www.w3.org/2000/svg", "").count("http") == page.count("http-equiv")
+    quick = examined(load("llava_next"), page_image, "mine", methods=False)
+    assert not {"signal_rows", "methods"} & {check.name for check in quick}
+    assert quick.facts["selectors"]["divprune"] == "yes"
 
 
 def test_figures_that_json_has_no_word_for_become_null(load: Load, page_image: Image.Image) -> None:

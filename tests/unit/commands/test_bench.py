@@ -13,8 +13,10 @@ from sightline.cost import measure as measuring
 from sightline.cost.benchmarks.prefill import batch_sizes
 from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
-from sightline.errors import SightlineError
+from tests.refusals import Refused
 from tests.warm_python import warm_children
+
+TINY = "--shape tiny-llava --random-weights"
 
 
 @warm_children()
@@ -22,7 +24,7 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
     out = tmp_path / "card.json"
     done = CliRunner().invoke(
         app,
-        "prefill --shape tiny-llava --random-weights --device cpu --arm full --arm target:0.2 --batch 2 "
+        f"prefill {TINY} --device cpu --arm full --arm target:0.2 --batch 2 "
         f"--execution eager --repeats 2 --warm-up 1 --share-process --out {out}".split(),
     )
     assert done.exit_code == 0, done.output
@@ -37,26 +39,25 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
     [
         ("prefill", "name what to measure"),
         ("prefill --shape tiny-llava", "add --random-weights"),
-        ("prefill --shape tiny-llava --random-weights --batch 0", "--batch 0: give positive whole numbers"),
-        ("prefill --shape tiny-llava --random-weights --batch many", "give positive whole numbers"),
-        ("ttft --shape tiny-llava --random-weights --image-size large", "write WIDTHxHEIGHT"),
-        ("ttft --shape tiny-llava --random-weights --decode x", "--decode x: give positive"),
-        ("ttft --shape tiny-llava --random-weights --arm fastv:0.5", "fastv prunes between layers"),
-        ("sweep --shape tiny-llava --random-weights --arm tarxet:0.5", "unknown selector 'tarxet'"),
-        (
-            "sweep --shape tiny-llava --random-weights --execution grahp",
-            "unknown execution 'grahp'; sweep runs",
-        ),
-        ("prefill --shape tiny-llava --random-weights --execution stock", "prefill runs eager, compiled, graph"),
+        (f"prefill {TINY} --batch 0", "--batch 0: give positive whole numbers"),
+        (f"prefill {TINY} --batch many", "--batch many: give positive whole numbers"),
+        (f"ttft {TINY} --image-size large", "write WIDTHxHEIGHT"),
+        (f"ttft {TINY} --decode x", "--decode x: give positive"),
+        (f"ttft {TINY} --arm fastv:0.5", "fastv prunes between layers"),
+        (f"sweep {TINY} --arm tarxet:0.5", "unknown selector 'tarxet'"),
+        (f"sweep {TINY} --execution grahp", "unknown execution 'grahp'; sweep runs"),
+        (f"prefill {TINY} --execution stock", "prefill runs eager, compiled, graph"),
+        (f"repeated {TINY}", "repeated timing is of real probes: give --probes FILE and --images DIR"),
+        (f"repeated {TINY} --probes probes.jsonl", "real probes are a file and its images"),
+        (f"repeated {TINY} --probes p.jsonl --images images --drop 100", "--drop 100 leaves none of 100 probes"),
+        (f"repeated {TINY} --probes p.jsonl --images images --processes 2,3", "--processes 2,3: give one number"),
     ],
 )
 def test_bad_options_are_one_clear_line_before_any_process_starts(
-    arguments: str, words: str, monkeypatch: pytest.MonkeyPatch
+    arguments: str, words: str, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
-    done = CliRunner().invoke(app, arguments.split())
-    assert isinstance(done.exception, SightlineError)
-    assert words in str(done.exception)
+    refused(words, CliRunner().invoke, app, arguments.split(), catch_exceptions=False)
 
 
 def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms(
@@ -66,7 +67,7 @@ def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms
     out = tmp_path / "card.json"
     done = CliRunner().invoke(
         app,
-        "ttft --shape tiny-llava --random-weights --device cpu --arm target:0.2 --execution stock,graph --decode "
+        f"ttft {TINY} --device cpu --arm target:0.2 --execution stock,graph --decode "
         f"1 --repeats 2 --warm-up 1 --profile --out {out}".split(),
     )
     assert done.exit_code == 0, done.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from sightline.cli import app
 from sightline.commands.methods import KINDS, idea_of, registry_of, selectors
 from sightline.selectors import SELECTORS
+from tests.refusals import Refused
 from tests.warm_python import run_python
 
 
@@ -59,18 +61,15 @@ def test_one_method_says_what_it_is(name: str, lines: list[str]) -> None:
     assert set(lines) <= set(said)
 
 
-def test_a_method_without_parity_data_says_so_alone_and_in_the_list() -> None:
+def test_every_method_can_be_shown_and_one_without_parity_data_says_so_alone_and_in_the_list() -> None:
     for name, kind in SELECTORS.items():
-        assert ("no parity data" in " ".join(shown(name).split())) is (kind.parity == "paper-algorithm"), name
+        page = shown(name)
+        assert page.startswith(name)
+        assert ("no parity data" in " ".join(page.split())) is (kind.parity == "paper-algorithm"), name
     assert "paper-algorithm: follows what is published about the method; no parity data" in shown()
 
 
-@pytest.mark.parametrize("name", SELECTORS.names())
-def test_every_method_can_be_shown(name: str) -> None:
-    assert shown(name).startswith(name)
-
-
-def test_with_a_model_the_list_says_what_runs_there_and_why_not(data: Path) -> None:
+def test_with_a_model_the_list_and_one_method_say_what_runs_there_and_why_not(data: Path, tmp_path: Path) -> None:
     page = shown("--model", "qwen3_vl")
     assert re.search(r"^target +yes *$", page, re.MULTILINE)
     assert re.search(r"^visionzip +no: it needs vision\.", page, re.MULTILINE)
@@ -79,16 +78,10 @@ def test_with_a_model_the_list_says_what_runs_there_and_why_not(data: Path) -> N
     assert re.search(r"^visionzip +yes *$", tiny, re.MULTILINE)
     assert re.search(r"^cdpruner +yes, with --clip *$", tiny, re.MULTILINE)
     assert re.search(r"^nuwa +no: signal vision", tiny, re.MULTILINE)
-
-
-def test_one_method_says_whether_it_runs_on_a_model() -> None:
     assert "runs on internvl: no: it needs" in shown("visionzip", "--model", "internvl")
     assert "runs on llava: yes" in shown("visionzip", "--model", "llava")
-
-
-def test_what_is_said_about_a_checkpoint_needs_no_weights(data: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((data / "tiny" / "qwen3vl" / "config.json").read_bytes())
-    assert "runs on" in shown("--model", str(tmp_path))
+    assert "runs on" in shown("--model", str(tmp_path)), "that needs no weights"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,6 +107,6 @@ def test_no_registry_of_the_package_is_left_out() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    done = CliRunner().invoke(app, ["list", "colours"])
-    assert "unknown kind 'colours'; choose one of selectors" in str(done.exception)
+def test_an_unknown_kind_is_refused_with_the_known_ones(refused: Refused) -> None:
+    call = partial(CliRunner().invoke, catch_exceptions=False)
+    refused("unknown kind 'colours'; choose one of selectors", call, app, ["list", "colours"])

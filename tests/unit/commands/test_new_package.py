@@ -18,18 +18,15 @@ from tests.warm_python import run_python
 
 Write = Callable[[str, Path], list[Path]]
 BACKBONE = "sightline_far_sighted_2_5"
+PROJECT = ["pyproject.toml"]
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir"]
 
 
 @pytest.mark.parametrize(
     ("write", "name", "files"),
     [
-        (write_selector, "very_long_tokens", ["very_long_tokens.py", "test_very_long_tokens.py", "pyproject.toml"]),
-        (
-            write_backbone,
-            "far_sighted-2.5",
-            [f"{BACKBONE}.py", f"test_{BACKBONE}.py", "pyproject.toml", "README.md"],
-        ),
+        (write_selector, "very_long_tokens", ["very_long_tokens.py", "test_very_long_tokens.py", *PROJECT]),
+        (write_backbone, "far_sighted-2.5", [f"{BACKBONE}.py", f"test_{BACKBONE}.py", *PROJECT, "README.md"]),
     ],
 )
 def test_the_generated_test_passes(tmp_path: Path, write: Write, name: str, files: list[str]) -> None:
@@ -66,13 +63,11 @@ def test_installed_it_is_found_by_its_entry_point(tmp_path: Path) -> None:
     assert run_with(tmp_path / "site", FOUND) == "sightline_mine_vl MineVl whole"
 
 
+CHECK, FORMAT = ["check", "--select", "E,F,W,I,B,UP"], ["format", "--check"]
+
+
 @pytest.mark.parametrize(
-    ("write", "words"),
-    [
-        (write_selector, ["check", "--select", "E,F,W,I,B,UP"]),
-        (write_backbone, ["check", "--select", "E,F,W,I,B,UP"]),
-        (write_backbone, ["format", "--check"]),
-    ],
+    ("write", "words"), [(write_selector, CHECK), (write_backbone, CHECK), (write_backbone, FORMAT)]
 )
 def test_the_generated_code_is_clean(tmp_path: Path, write: Write, words: list[str]) -> None:
     write("mine_vl", tmp_path)

@@ -34,24 +34,13 @@ def draw(name: Annotated[str, typer.Argument()], size: Size, bold: bool = False)
     seen.append((name, size, bold))
 
 
-@pytest.fixture(autouse=True)
-def _nothing_seen_yet() -> None:
-    seen.clear()
-
-
-def test_a_command_gets_the_object_with_its_other_parameters() -> None:
+def test_a_command_gets_the_object_with_its_other_parameters_and_its_own_help() -> None:
     assert CliRunner().invoke(drawing, ["a", "--wide", "3", "--bold"]).exit_code == 0
     assert CliRunner().invoke(drawing, ["b", "--height", "4", "--wide", "3"]).exit_code == 0
     assert seen == [("a", Size(width=3), True), ("b", Size(width=3, height=4), False)]
-
-
-def test_a_field_without_default_is_required_and_types_are_checked() -> None:
     for arguments in (["a"], ["a", "--wide", "x"], ["a", "--size", "3"]):
         assert CliRunner().invoke(drawing, arguments).exit_code == 2
-    assert seen == []
-
-
-def test_help_and_name_are_those_of_the_command() -> None:
+    assert len(seen) == 2
     text = CliRunner().invoke(drawing, ["--help"]).output
     assert "Draws a name." in text
     assert "--wide" in text
@@ -93,15 +82,12 @@ def test_nothing_on_a_page_is_cut_at_80_columns(words: tuple[str, ...]) -> None:
     assert max(map(len, page.splitlines())) <= 80
 
 
-def test_the_page_of_all_commands_has_their_first_sentences() -> None:
+def test_the_page_of_all_commands_has_their_first_sentences_in_a_panel_for_each_purpose() -> None:
     tree: Any = get_command(app)
     assert tree.list_commands(None) == list(COMMANDS)
     for name, sentence in COMMANDS.items():
         said = tree.get_command(None, name).help
         assert " ".join(said.split("\n\n")[0].split()) == sentence
-
-
-def test_the_page_of_all_commands_has_a_panel_for_each_purpose_with_its_commands() -> None:
     page = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
     panels = dict(re.findall(r"^╭─ ([\w ]+?) ─+╮\n(.*?)^╰", page, re.DOTALL | re.MULTILINE))
     listed = {title: re.findall(r"^│ ([a-z-]+) ", text, re.MULTILINE) for title, text in panels.items()}
@@ -111,6 +97,7 @@ def test_the_page_of_all_commands_has_a_panel_for_each_purpose_with_its_commands
 
 ONE_NAME = {"--open": r"^Open the (page in a browser|viewer)\.", "--limit": r"\b[Ii]mages\b|\bpages\b"}
 """Option -> what its help says wherever it stands."""
+SECOND_NAMES = {"--pages", "--limit-images", "--browser"}
 
 
 @pytest.mark.parametrize("name", ONE_NAME)
@@ -122,12 +109,8 @@ def test_an_option_means_the_same_wherever_it_stands(name: str) -> None:
         if name in (*option.opts, *option.secondary_opts)
     }
     assert len(said) > 2
+    assert not [words for words, command in ALL.items() for option in command.params if SECOND_NAMES & {*option.opts}]
     assert {words: text for words, text in said.items() if not re.search(ONE_NAME[name], text)} == {}
-
-
-@pytest.mark.parametrize("name", ["--pages", "--limit-images", "--browser"])
-def test_no_option_has_a_second_name(name: str) -> None:
-    assert not [words for words, command in ALL.items() for option in command.params if name in option.opts]
 
 
 def test_only_the_module_of_the_command_asked_for_is_imported() -> None:
@@ -142,12 +125,9 @@ def test_only_the_module_of_the_command_asked_for_is_imported() -> None:
         assert set(done.stdout.splitlines()[-1].split()) == known
 
 
-def test_many_options_stand_in_panels() -> None:
+def test_many_options_stand_in_panels_and_the_gate_says_where_metrics_are_listed() -> None:
     for words in (("run",), ("doctor",), ("ask",), ("bench", "select"), ("bench", "ttft")):
         page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "120"}).output
         assert page.count("╭─") >= 2, words
-
-
-def test_the_gate_says_where_metrics_are_listed() -> None:
     page = CliRunner().invoke(app, ["gate", "--help"], env={"COLUMNS": "200"}).output
     assert "sightline list metrics" in page

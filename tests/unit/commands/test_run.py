@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
@@ -13,7 +14,7 @@ from pydantic import Field, create_model
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sightline import AuditConfig, SightlineError, load_run
+from sightline import AuditConfig, load_run
 from sightline.auditing.config import flag_of
 from sightline.checks.doctor import Examination
 from sightline.cli import app
@@ -21,8 +22,10 @@ from sightline.commands.options import Overrides, with_options
 from sightline.commands.run import print_summary, summary
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_summary
+from tests.refusals import Refused
 from tests.unit.report.fake_run import make_run, says_no
 
+Printed = Callable[[Path, int], list[str]]
 NEEDED = ["--model", "m", "--probes", "p.jsonl", "--images", "i", "--out", "o"]
 
 
@@ -41,26 +44,22 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[AuditConfig]:
 
 
 def invoke(*words: str) -> Any:
-    return CliRunner().invoke(app, list(words))
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
 def options_of(command: Any) -> dict[str, Any]:
     return {parameter.name: parameter for parameter in command.params}
 
 
-def test_every_field_has_exactly_one_flag_and_every_flag_its_field() -> None:
+def test_every_field_has_exactly_one_flag_and_a_sentence_and_every_flag_its_field() -> None:
     options = options_of(get_command(app).get_command(None, "run"))  # type: ignore[attr-defined]
     assert set(options) - {"help"} == {*AuditConfig.model_fields, "config"}
-    for name in AuditConfig.model_fields:
+    for name, field in AuditConfig.model_fields.items():
         assert options[name].opts == [flag_of(name)]
+        assert (field.description or "").endswith("."), name
         assert not options[name].hidden
     spelled = [flag for option in options.values() for flag in (*option.opts, *option.secondary_opts)]
     assert len(spelled) == len(set(spelled))
-
-
-def test_every_field_says_in_a_sentence_what_it_is() -> None:
-    for name, field in AuditConfig.model_fields.items():
-        assert (field.description or "").endswith("."), name
 
 
 def test_a_field_is_all_that_an_option_needs() -> None:
@@ -133,13 +132,11 @@ def test_flags_win_over_the_file_one_image_option_at_a_time(audited: list[AuditC
         ([*NEEDED, "--image-option", "max_pixels"], "--image-option max_pixels: write --image-option NAME=VALUE"),
     ],
 )
-def test_what_is_missing_or_wrong_is_named_by_its_real_flag(words: list[str], line: str) -> None:
-    done = invoke("run", *words)
-    assert isinstance(done.exception, SightlineError)
-    assert str(done.exception) == line
+def test_what_is_missing_or_wrong_is_named_by_its_real_flag(words: list[str], line: str, refused: Refused) -> None:
+    assert refused(line, invoke, "run", *words) == line
 
 
-def test_backbones_lists_every_architecture_with_its_options_and_positions() -> None:
+def test_backbones_lists_every_architecture_with_its_options_and_positions(refused: Refused) -> None:
     page = CliRunner().invoke(app, ["backbones"], env={"COLUMNS": "160"}).output
     assert "qwen3_vl  positions: preserve" in page
     assert "llava  positions: compact" in page
@@ -148,10 +145,12 @@ def test_backbones_lists_every_architecture_with_its_options_and_positions() -> 
     alone = invoke("backbones", "llava").output
     assert "crop_blind" in alone
     assert "max_pixels" not in alone
-    assert "did you mean 'llava'" in str(invoke("backbones", "lava").exception)
+    refused("did you mean 'llava'", invoke, "backbones", "lava")
 
 
-def test_doctor_takes_image_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_takes_image_options_and_looks_for_the_image_before_it_loads_a_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Refused
+) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
         "sightline.checks.doctor.examine",
@@ -159,42 +158,41 @@ def test_doctor_takes_image_options(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert invoke("doctor", "--model", "m", "--image-option", "max_tiles=2").exit_code == 0
     assert seen == [{"max_tiles": 2}]
-
-
-def test_doctor_looks_for_the_image_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
     monkeypatch.setattr("sightline.checks.doctor.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
-    done = invoke("doctor", "--model", "m", "--image", str(tmp_path / "nowhere.png"))
-    assert isinstance(done.exception, SightlineError)
-    assert "nowhere.png does not exist" in str(done.exception)
+    refused("nowhere.png does not exist", invoke, "doctor", "--model", "m", "--image", str(tmp_path / "nowhere.png"))
 
 
 def test_ask_refuses_a_method_that_the_checkpoint_cannot_serve_before_it_loads_it(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.setattr(
         "sightline.answering.answerer.load_backbone", lambda *_, **__: pytest.fail("a model was loaded")
     )
     image = next((data / "mini_textocr").rglob("*.jpg"))
     words = ["What?", "--model", str(data / "tiny" / "qwen3vl"), "--image", str(image), "--arm", "visionzip:0.3"]
-    done = invoke("ask", *words)
-    assert "visionzip cannot run on Qwen3VL" in str(done.exception)
+    refused("visionzip cannot run on Qwen3VL", invoke, "ask", *words)
 
 
 ARMS = ("full", "target:0.3", "full+remove_evidence", "target:0.3+restore_evidence=0.25", "target:0.3+remove_evidence")
 
 
-def printed(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int) -> list[str]:
-    monkeypatch.setenv("COLUMNS", str(width))
-    print_summary(load_run(path))
-    return capsys.readouterr().out.splitlines()
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Printed:
+    """``printed(run, width)``: lines of its table."""
+
+    def call(path: Path, width: int) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_summary(load_run(path))
+        return capsys.readouterr().out.splitlines()
+
+    return call
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_every_number_is_printed_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_every_number_is_printed_whole(tmp_path: Path, printed: Printed, width: int) -> None:
     arms = ("full", "target:0.3", "random:0.15", "visionzip:0.3")
-    lines = printed(make_run(tmp_path / "run", images=6, arms=arms), capsys, monkeypatch, width)
+    lines = printed(make_run(tmp_path / "run", images=6, arms=arms), width)
     assert not any("…" in line for line in lines)
     for arm in arms:
         (line,) = (line for line in lines if line.startswith(f"{arm} "))
@@ -203,30 +201,22 @@ def test_every_number_is_printed_whole(
         assert len(line) <= width
 
 
-def test_plain_rows_alone_are_summed_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = printed(make_run(tmp_path / "run", images=4, arms=ARMS), capsys, monkeypatch, 80)
+def test_the_summary_is_of_plain_rows_alone_with_the_numbers_of_the_report(tmp_path: Path, printed: Printed) -> None:
+    run = make_run(tmp_path / "run", images=8, arms=ARMS)
+    lines = printed(run, 80)
     assert [line.split()[0] for line in lines if re.match(r"(full|target)", line)] == ["full", "target:0.3"]
-
-
-def test_the_summary_has_the_numbers_of_the_report(tmp_path: Path) -> None:
-    frame = plain_rows(load_run(make_run(tmp_path / "run", images=8, arms=ARMS)).frame())
+    frame = plain_rows(load_run(run).frame())
     table, report = summary(frame), arm_summary(frame, draws=10)
-    for label, name in {
-        "Accuracy": "accuracy",
-        "hFPR": "hfpr",
-        "PosECR": "pos_ecr",
-        "Unsupported": "unsupported",
-    }.items():
+    shown = {"Accuracy": "accuracy", "hFPR": "hfpr", "PosECR": "pos_ecr", "Unsupported": "unsupported"}
+    for label, name in shown.items():
         assert table[label].tolist() == pytest.approx(report[name].tolist(), nan_ok=True)
 
 
 def test_oracles_are_printed_under_a_heading_of_their_own_with_columns_in_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, printed: Printed
 ) -> None:
     run = make_run(tmp_path / "run", images=6, arms=("full", "protected:0.3", "target:0.3"))
-    lines = printed(run, capsys, monkeypatch, 120)
+    lines = printed(run, 120)
     found = {line.split()[0]: line for line in lines if re.match(r"(full|target|protected)", line)}
     order = [lines.index(line) for line in found.values()]
     free, oracles = (
@@ -239,13 +229,11 @@ def test_oracles_are_printed_under_a_heading_of_their_own_with_columns_in_line(
     assert ends[0] == ends[1] == ends[2], "numbers end at the same column in every panel"
 
 
-def test_a_model_from_whose_answers_nothing_can_be_read_is_called_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_from_whose_answers_nothing_can_be_read_is_called_so(tmp_path: Path, printed: Printed) -> None:
     said = "nothing about pruning can be read from its answers"
     guessing = make_run(tmp_path / "guessing", arms=("full", "target:0.3"), edit_row=says_no)
-    assert f"The model answers at chance: {said}" in " ".join(printed(guessing, capsys, monkeypatch, 200))
+    assert f"The model answers at chance: {said}" in " ".join(printed(guessing, 200))
     few = make_run(tmp_path / "few", images=4, arms=("full", "target:0.3"))
-    assert f"4 images are fewer than 10: {said}." in printed(few, capsys, monkeypatch, 200)
+    assert f"4 images are fewer than 10: {said}." in printed(few, 200)
     reading = make_run(tmp_path / "reading", images=30, arms=("full", "target:0.3"))
-    assert said not in " ".join(printed(reading, capsys, monkeypatch, 200))
+    assert said not in " ".join(printed(reading, 200))

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
-from sightline.backbones import Backbone, ImageOptions, load_backbone
+from sightline.backbones import ImageOptions, load_backbone
 from sightline.backbones.general import General
 from sightline.backbones.images import option
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import backbone_class
-from sightline.backbones.prompting import Layout
 from sightline.contract import check_backbone, tiny_tokenizer, write_checkpoint
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy
 from sightline.core.span import SlotPositions
-from sightline.geometry.cells import Cells
 from tests.zoo import build
 
 SIZE = ((150, 100),)
+PLAINLY: dict[str, Any] = {
+    "dtype": torch.float32,
+    "device": torch.device("cpu"),
+    "attention": "sdpa",
+    "options": ImageOptions(),
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,29 +67,20 @@ class Plain(General):
     model_class = "LlavaForConditionalGeneration"
 
 
-class WithSignals(Plain):
-    class_token = True
-
-    def token_rows(self, size: tuple[int, int]) -> Tensor:
-        return torch.arange(1, 17)[:, None]
-
-
-def test_a_tower_of_its_own_and_the_general_route_keep_the_promises(data: Path) -> None:
+def test_towers_of_their_own_the_general_route_separators_and_axes_keep_the_promises(
+    data: Path, separated: Path, tmp_path: Path
+) -> None:
     check_backbone(Llava, data / "tiny" / "llava", sizes=SIZE)
     check_backbone(General, data / "tiny" / "llava", sizes=SIZE)
-
-
-def test_separators_and_three_axes_keep_the_promises(separated: Path, tmp_path: Path) -> None:
     check_backbone(backbone_class("llava_next"), separated, sizes=SIZE)
     check_backbone(backbone_class("qwen2_5_vl"), build("qwen2_5_vl", tmp_path), sizes=SIZE)
 
 
 def test_a_type_that_transformers_does_not_know_is_read_as_the_class_says(plain: Path) -> None:
     check_backbone(Plain, plain, sizes=SIZE)
-    check_backbone(WithSignals, plain, sizes=SIZE)
-    loaded = Plain.load(
-        str(plain), dtype=torch.float32, device=torch.device("cpu"), attention="sdpa", options=ImageOptions()
-    )
+    with_signals = type("WithSignals", (Plain,), {"class_token": True, "token_rows": rows(1, 17)})
+    check_backbone(with_signals, plain, sizes=SIZE)
+    loaded = Plain.load(str(plain), **PLAINLY)
     assert loaded.model.config.model_type == "plain_vl"
     with pytest.raises(Exception, match="plain_vl"):
         load_backbone(str(plain))
@@ -100,15 +93,11 @@ def test_what_the_general_route_takes_down_is_what_the_towers_own_file_computes(
     folder = str(data / "tiny" / "llava")
     own = load_backbone(folder, device="cpu")
 
-    class Taken(General):
-        class_token = True
-
-        def token_rows(self, size: tuple[int, int]) -> Tensor:
-            return torch.arange(1, own.token_count(size) + 1)[:, None]
-
-    taken = Taken.load(
-        folder, dtype=torch.float32, device=torch.device("cpu"), attention="sdpa", options=ImageOptions()
-    )
+    with_rows = {
+        "class_token": True,
+        "token_rows": lambda self, size: torch.arange(1, own.token_count(size) + 1)[:, None],
+    }
+    taken = cast(Any, type("Taken", (General,), with_rows)).load(folder, **PLAINLY)
     image = Image.effect_noise((150, 100), 90).convert("RGB")
     first, second = (each.encode([each.preprocess(image)], SIGNALS)[0] for each in (own, taken))
     with torch.inference_mode():
@@ -116,128 +105,88 @@ def test_what_the_general_route_takes_down_is_what_the_towers_own_file_computes(
             torch.testing.assert_close(taken.vision_signal(name, second), own.vision_signal(name, first))
 
 
-class OtherFeatures(Plain):
-    def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        tokens, levels = super().features(inputs)
-        return tokens * 1.01, levels
-
-
-class Shifted(Plain):
-    def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
-        cells, sourced, layout = super().cells(size, inputs)
-        return cells + 0.02, sourced, layout
-
-
-class Renumbered(Plain):
-    def visual_positions(
-        self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int | Tensor]:
-        return super().visual_positions(encoded, slots, start, "compact")
-
-
-class NeverCompact(Plain):
-    def visual_positions(
-        self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int | Tensor]:
-        return super().visual_positions(encoded, slots, start, "preserve")
-
-
-class Backwards(Plain):
-    def span_positions(self, ids: tuple[int, ...], inputs: Mapping[str, Tensor]) -> SlotPositions:
-        return SlotPositions(torch.arange(len(ids)).flip(0)[None], len(ids))
-
-
-class Promising(Plain):
-    def serves(self, name: str) -> str | None:
-        return None
-
-
-class OneRowTooMany(Plain):
-    def token_rows(self, size: tuple[int, int]) -> Tensor:
-        return torch.arange(17)[:, None]
-
-
-class FromTheClassToken(Plain):
-    """The tower's first row is the class token's: every token is read one place too early."""
-
-    def token_rows(self, size: tuple[int, int]) -> Tensor:
-        return torch.arange(16)[:, None]
-
-
-class Generous(Plain):
-    fixed_tokens = None
-
-    def fitting(self, size: tuple[int, int], k: int) -> ImageOptions:
-        return self.options
-
-
 @dataclass(frozen=True)
 class Wordless(ImageOptions):
     edge: int | None = option(None, "Edge")
 
 
-class Terse(Plain):
-    image_options = Wordless
+def other_features(self: Any, inputs: Any) -> Any:
+    tokens, levels = Plain.features(self, inputs)
+    return tokens * 1.01, levels
 
 
-class OneMore(Plain):
-    def token_count(self, size: tuple[int, int]) -> int:
-        return super().token_count(size) + 1
+def shifted(self: Any, size: Any, inputs: Any) -> Any:
+    cells, sourced, layout = Plain.cells(self, size, inputs)
+    return cells + 0.02, sourced, layout
 
 
-class Blurred(Plain):
+def always(policy: PositionPolicy) -> Any:
+    """Positions of one policy, whichever is asked for."""
+    return lambda self, encoded, slots, start, _: Plain.visual_positions(self, encoded, slots, start, policy)
+
+
+def blurred(self: Any, batch: Any, needs: frozenset[str]) -> list[Encoded]:
     """Whoever is encoded with others is changed by them."""
-
-    def vision(self, batch: Any, needs: frozenset[str]) -> list[Encoded]:
-        found = super().vision(batch, needs)
-        for each in found[1:]:
-            each.tokens.add_(found[0].tokens.mean())
-        return found
+    found = Plain.vision(self, batch, needs)
+    for each in found[1:]:
+        each.tokens.add_(found[0].tokens.mean())
+    return found
 
 
-@pytest.mark.parametrize(("kind", "words"), [
-    (OtherFeatures, "logits differ from the model's own by"),
-    (Shifted, "pixels away"),
-    (Renumbered, "preserve gives a kept token another position|preserve moves the text"),
-    (NeverCompact, "compact leaves the gaps"),
-    (Backwards, "logits differ from the model's own by"),
-    (Promising, "does not say which rows of its tower"),
-    (OneRowTooMany, r"vision.received@-1 is \(17,\), not 16 along axis 0"),
-    (FromTheClassToken, "signals are read from rows that it is not made from"),
-    (Generous, "asked for at most 8 tokens and makes 16"),
-    (Terse, "image option edge needs a sentence"),
-    (OneMore, "token_count says 17, the tower makes 16"),
-    (Blurred, "when encoded with others"),
-])  # fmt: skip
-def test_a_broken_promise_is_named(plain: Path, kind: type[Backbone], words: str) -> None:
-    with pytest.raises(AssertionError, match=words):
-        check_backbone(kind, plain, sizes=((150, 100), (100, 150)))
+def rows(*ends: int) -> Any:
+    return lambda self, size: torch.arange(*ends)[:, None]
 
 
-class OfNoRow(General):
+def of_no_row(self: Any, batch: Any, needs: frozenset[str]) -> list[Encoded]:
     """Separators that belong to a part of a row."""
-
-    def vision(self, batch: Any, needs: frozenset[str]) -> list[Encoded]:
-        found = super().vision(batch, needs)
-        for each in found:
-            assert each.separators is not None
-            each.separators.owners[0] = torch.tensor([1, 2])
-        return found
+    found = General.vision(self, batch, needs)
+    for each in found:
+        assert each.separators is not None
+        each.separators.owners[0] = torch.tensor([1, 2])
+    return found
 
 
-class AllSourced(General):
+def all_sourced(self: Any, size: Any, inputs: Any) -> Any:
     """Newline tokens taken for tokens of the image."""
-
-    def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
-        cells, sourced, _ = super().cells(size, inputs)
-        count = len(sourced)
-        return cells[torch.arange(count) % len(cells)], torch.ones(count, dtype=torch.bool), ((1, count),)
+    cells, sourced, _ = General.cells(self, size, inputs)
+    count = len(sourced)
+    return cells[torch.arange(count) % len(cells)], torch.ones(count, dtype=torch.bool), ((1, count),)
 
 
-@pytest.mark.parametrize(("kind", "words"), [
-    (OfNoRow, "belongs to the tokens 1 to 2, which are no rows"),
-    (AllSourced, "of its features have a source"),
-])  # fmt: skip
-def test_a_separator_that_is_misplaced_or_denied_is_named(separated: Path, kind: type[Backbone], words: str) -> None:
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"features": other_features}, "logits differ from the model's own by"),
+        ({"cells": shifted}, "pixels away"),
+        ({"visual_positions": always("compact")}, "gives a kept token another position|preserve moves the text"),
+        ({"visual_positions": always("preserve")}, "compact leaves the gaps"),
+        (
+            {"span_positions": lambda self, ids, _: SlotPositions(torch.arange(len(ids)).flip(0)[None], len(ids))},
+            "logits differ from the model's own by",
+        ),
+        ({"serves": lambda self, name: None}, "does not say which rows of its tower"),
+        ({"token_rows": rows(17)}, r"vision.received@-1 is \(17,\), not 16 along axis 0"),
+        ({"token_rows": rows(16)}, "signals are read from rows that it is not made from"),  # the class token's is first
+        ({"fixed_tokens": None, "fitting": lambda self, *_: self.options}, "for at most 8 tokens and makes 16"),
+        ({"image_options": Wordless}, "image option edge needs a sentence"),
+        ({"token_count": lambda self, size: Plain.token_count(self, size) + 1}, "says 17, the tower makes 16"),
+        ({"vision": blurred}, "when encoded with others"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+def test_a_broken_promise_is_named(plain: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(AssertionError, match=words):
-        check_backbone(kind, separated, sizes=SIZE)
+        check_backbone(type("Changed", (Plain,), changes), plain, sizes=((150, 100), (100, 150)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"vision": of_no_row}, "belongs to the tokens 1 to 2, which are no rows"),
+        ({"cells": all_sourced}, "of its features have a source"),
+    ],
+    ids=["misplaced", "denied"],
+)
+def test_a_separator_that_is_misplaced_or_denied_is_named(separated: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        check_backbone(type("Changed", (General,), changes), separated, sizes=SIZE)

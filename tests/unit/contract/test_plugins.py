@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,11 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from sightline import SELECTORS, LayerSelector, LayerState, Selection, Selector, TokenView
 from sightline.contract import check_format, check_metric, check_selector
-from sightline.core.selection import LayerSelector, LayerState, Selection, Selector, TokenView
 from sightline.probes.formats import FORMATS, Format
 from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
-from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS, Metric
 
 # ``check_selector`` passes what keeps its promises and names what does not.
@@ -36,106 +38,60 @@ class First(Selector):
         return Selection(torch.arange(k))
 
 
-class OneTooMany(First):
-    def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(torch.arange(k + 1))
+def changed(kind: type[Any], name: str, value: Any, **facts: Any) -> Any:
+    """One of a kind that differs in a method or a fact."""
+    return type("Changed", (kind,), {name: value, **facts})()
 
 
-class Twice(First):
-    def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(torch.zeros(k, dtype=torch.int64))
+def emptied(k: int, n: int) -> Selection:
+    mix = torch.eye(k, n)
+    mix[-1] = 0.0
+    return Selection(torch.arange(k), mix)
 
 
-class Forgetful(First):
-    asked: ClassVar[int] = 0
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        Forgetful.asked += 1
-        return Selection((torch.arange(k) + Forgetful.asked) % len(view.tokens))
+def other_each_time(view: TokenView, k: int, asked: Iterator[int] = count(1)) -> Selection:  # noqa: B008
+    return Selection((torch.arange(k) + next(asked)) % len(view.tokens))
 
 
-class SecretMerge(First):
-    def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(torch.arange(k), torch.eye(k, len(view.tokens)))
+def merged(view: TokenView, k: int, merge_at: Any = "tokens") -> Selection:
+    return Selection(torch.arange(k), torch.eye(k, len(view.tokens)), merge_at=merge_at)
 
 
-class InTheTower(First):
-    merges: ClassVar[bool] = True
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(torch.arange(k), torch.eye(k, len(view.tokens)), merge_at="vision")
+def after(_: object, k: int) -> Selection:
+    return Selection(torch.arange(k))
 
 
-class Empty(First):
-    merges: ClassVar[bool] = True
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        mix = torch.eye(k, len(view.tokens))
-        mix[-1] = 0.0
-        return Selection(torch.arange(k), mix)
+def last(view: TokenView, k: int) -> Selection:
+    return Selection(torch.arange(len(view.tokens) - k, len(view.tokens)))
 
 
-class Silent(First):
-    merges: ClassVar[bool | None] = None
+BROKEN: list[tuple[Callable[[TokenView, int], Selection], dict[str, Any], str]] = [
+    (lambda view, k: Selection(torch.arange(k + 1)), {}, "returned 2 tokens where the budget is 1"),
+    (lambda view, k: Selection(torch.zeros(k, dtype=torch.int64)), {}, "chose a token twice"),
+    (other_each_time, {}, "chooses other tokens when asked again"),
+    (merged, {}, "merges and does not say so"),
+    (partial(merged, merge_at="vision"), {"merges": True}, "merges states of the tower and does not say so"),
+    (lambda view, k: emptied(k, len(view.tokens)), {"merges": True}, "first has an .* that nothing"),
+    (after, {"merges": None}, "does not say whether it merges"),
+    (
+        lambda view, k: Selection(torch.arange(k) + int(view.boxes.sum() > 2 and k < len(view.tokens))),
+        {},
+        "reads boxes and does",
+    ),
+    (lambda view, k: after(view.boxes[0], k), {"reads_boxes": True}, "fails on a view without boxes: IndexError"),
+    (lambda view, k: after(view.query.argmax(), k), {}, "fails on an empty query: IndexError"),
+    (lambda view, k: after(torch.from_numpy(view.tokens.numpy()), k), {}, "fails on half precision: TypeError"),
+    (lambda view, k: after(view.tokens[0].zero_(), k), {}, "writes into the view"),
+    (after, {"select_many": lambda self, views, k: [last(v, k) for v in views]}, "from several views in one call"),
+]
+"""How one chooses that breaks a promise, what it says about itself, and what is said about it."""
 
 
-class SecretBoxes(First):
-    def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(torch.arange(k) + int(view.boxes.sum() > 2.0 and k < len(view.tokens)))
-
-
-class NeedsBoxes(First):
-    reads_boxes: ClassVar[bool] = True
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        view.boxes[0]
-        return Selection(torch.arange(k))
-
-
-class NeedsQuery(First):
-    def select(self, view: TokenView, k: int) -> Selection:
-        view.query.argmax()
-        return Selection(torch.arange(k))
-
-
-class FullPrecision(First):
-    def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(torch.from_numpy(view.tokens.numpy()).norm(dim=1).topk(k).indices)
-
-
-class Scribbles(First):
-    def select(self, view: TokenView, k: int) -> Selection:
-        view.tokens[0] = 0.0
-        return Selection(torch.arange(k))
-
-
-class OtherTogether(First):
-    def select_many(self, views: Any, k: int) -> list[Selection]:
-        return [Selection(torch.arange(len(view.tokens) - k, len(view.tokens))) for view in views]
-
-
-@pytest.mark.parametrize(
-    ("broken", "sentence"),
-    [
-        (OneTooMany, "returned 2 tokens where the budget is 1"),
-        (Twice, "chose a token twice"),
-        (Forgetful, "chooses other tokens when asked again"),
-        (SecretMerge, "merges and does not say so"),
-        (InTheTower, "merges states of the tower and does not say so"),
-        (Empty, "first has an (anchor that nothing of flows into its output|output that nothing flows into)"),
-        (Silent, "does not say whether it merges"),
-        (SecretBoxes, "reads boxes and does not say so"),
-        (NeedsBoxes, "fails on a view without boxes: IndexError"),
-        (NeedsQuery, "fails on an empty query: IndexError"),
-        (FullPrecision, "fails on half precision: TypeError"),
-        (Scribbles, "writes into the view"),
-        (OtherTogether, "from several views in one call"),
-    ],
-)
-def test_a_broken_promise_is_named(broken: type[First], sentence: str) -> None:
+@pytest.mark.parametrize(("select", "facts", "sentence"), BROKEN, ids=[sentence for _, _, sentence in BROKEN])
+def test_a_broken_promise_is_named(select: Any, facts: dict[str, Any], sentence: str) -> None:
     check_selector(First())
     with pytest.raises(AssertionError, match=sentence):
-        check_selector(broken())
+        check_selector(changed(First, "select", lambda self, view, k: select(view, k), **facts))
 
 
 @dataclass(frozen=True)
@@ -151,33 +107,18 @@ class Stops(LayerSelector):
         return Selection(torch.arange(k))
 
 
-class MissesTheBudget(Stops):
-    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
-        return {3: n}
-
-
-class Rises(Stops):
-    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
-        return {1: 1, 2: n, 3: k}
-
-
-class TooDeep(Stops):
-    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
-        return {layers: k}
-
-
 @pytest.mark.parametrize(
-    ("broken", "sentence"),
+    ("schedule", "sentence"),
     [
-        (MissesTheBudget, "the last count of its schedule is not the budget 1"),
-        (Rises, "its schedule does not fall"),
-        (TooDeep, "cuts after a layer that 32 layers have not"),
+        (lambda self, n, k, layers: {3: n}, "the last count of its schedule is not the budget 1"),
+        (lambda self, n, k, layers: {1: 1, 2: n, 3: k}, "its schedule does not fall"),
+        (lambda self, n, k, layers: {layers: k}, "cuts after a layer that 32 layers have not"),
     ],
 )
-def test_a_schedule_that_cannot_work_is_named(broken: type[Stops], sentence: str) -> None:
+def test_a_schedule_that_cannot_work_is_named(schedule: Any, sentence: str) -> None:
     check_selector(Stops())
     with pytest.raises(AssertionError, match=sentence):
-        check_selector(broken())
+        check_selector(changed(Stops, "schedule", schedule))
 
 
 # ``check_metric`` and ``check_format`` pass what keeps its promises and name what does not.
@@ -242,45 +183,30 @@ class Lines(Format):
         return Ingest((record,), IngestCounts(images=1, boxes=len(words) + self.more))
 
 
-class Miscounts(Lines):
-    more: ClassVar[int] = 1
-
-
-class Climbs(Lines):
-    image: ClassVar[str] = "../a.jpg"
-
-
-class Blind(Lines):
-    @classmethod
-    def recognises(cls, start: str) -> bool:
-        return False
-
-
-class Fragile(Lines):
-    def read(self, path: Path, images: Path | None) -> Ingest:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            line.split("\t")[4]
-        return super().read(path, images)
-
-
 GOOD_FILE = "EXIT\t0.1\t0.2\t0.3\t0.4\nOPEN\t0.5\t0.5\t0.6\t0.6\n"
 
 
+def fragile(lines: Lines, path: Path, images: Path | None) -> Ingest:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        line.split("\t")[4]
+    return Lines.read(lines, path, images)
+
+
 @pytest.mark.parametrize(
-    ("broken", "text", "sentence"),
+    ("change", "text", "sentence"),
     [
-        (Miscounts, GOOD_FILE, r"counts \(1, 3\) images and boxes where its records hold \(1, 2\)"),
-        (Climbs, GOOD_FILE, r"\.\."),
-        (Blind, GOOD_FILE, "does not recognise words.txt"),
-        (Fragile, GOOD_FILE, "ends in the middle with IndexError"),
-        (Lines, "EXIT\t0.1\t0.2\t1.3\t0.4\n", "which is none within the image"),
-        (Lines, "EXIT\t0.3\t0.2\t0.1\t0.4\n", "which is none within the image"),
+        (("more", 1), GOOD_FILE, r"counts \(1, 3\) images and boxes where its records hold \(1, 2\)"),
+        (("image", "../a.jpg"), GOOD_FILE, r"\.\."),
+        (("recognises", classmethod(lambda cls, start: False)), GOOD_FILE, "does not recognise words.txt"),
+        (("read", fragile), GOOD_FILE, "ends in the middle with IndexError"),
+        (("more", 0), "EXIT\t0.1\t0.2\t1.3\t0.4\n", "which is none within the image"),
+        (("more", 0), "EXIT\t0.3\t0.2\t0.1\t0.4\n", "which is none within the image"),
     ],
 )
-def test_a_format_that_breaks_a_promise_is_named(tmp_path: Path, broken: type[Lines], text: str, sentence: str) -> None:
+def test_a_format_that_breaks_a_promise_is_named(tmp_path: Path, change: Any, text: str, sentence: str) -> None:
     file = tmp_path / "words.txt"
     file.write_text(GOOD_FILE, encoding="utf-8")
     check_format(Lines(), file)
     file.write_text(text, encoding="utf-8")
     with pytest.raises(AssertionError, match=sentence):
-        check_format(broken(), file)
+        check_format(changed(Lines, *change), file)

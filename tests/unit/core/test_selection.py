@@ -16,60 +16,30 @@ from sightline.core.selection_rules import contributing, in_native_order, larges
 # What holds of every budget and selection; how much of an output comes from a source, which legibility divides by.
 
 
-@pytest.mark.parametrize(
-    ("budget", "n", "k"),
-    [
-        (Budget.ratio(0.3), 7, 3),
-        (Budget.ratio(0.3), 10, 3),
-        (Budget.ratio(1.0), 7, 7),
-        (Budget.ratio(0.01), 7, 1),
-        (Budget.tokens(5), 7, 5),
-        (Budget.tokens(9), 7, 7),
-        (Budget(keep=0.0), 7, 1),
-    ],
-)
-def test_a_budget_is_rounded_up_and_keeps_a_token_at_least_and_no_more_than_there_are(
-    budget: Budget, n: int, k: int
-) -> None:
-    assert budget.resolve(n) == k
+def test_a_budget_is_rounded_up_and_keeps_a_token_at_least_and_no_more_than_there_are() -> None:
+    ratios = {0.3: 3, 1.0: 7, 0.01: 1, 0.0: 1}
+    assert {keep: Budget(keep=keep).resolve(7) for keep in ratios} == ratios
+    assert Budget.ratio(0.3).resolve(10) == 3
+    assert [Budget.tokens(count).resolve(7) for count in (5, 9)] == [5, 7]
 
 
-def test_a_budget_of_every_tile_is_rounded_up_in_each_of_them() -> None:
-    tiles = ((2, 2), (2, 2), (1, 3))
-    assert Budget.ratio(0.3).total(tiles) == 4
-    assert Budget.ratio(0.3, per="tile").total(tiles) == 2 + 2 + 1
-
-
-def test_outputs_stand_in_the_order_of_their_anchors_and_keep_their_own_mix() -> None:
+def test_outputs_stand_in_the_order_of_their_anchors_and_every_tile_is_rounded_up() -> None:
     mix = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     ordered = in_native_order(Selection(torch.tensor([2, -1, 1]), mix))
     assert ordered.anchors.tolist() == [-1, 1, 2]
     assert ordered.mix is not None
     assert torch.equal(ordered.mix, mix[[1, 2, 0]])
+    tiles = ((2, 2), (2, 2), (1, 3))
+    assert Budget.ratio(0.3).total(tiles) == 4
+    assert Budget.ratio(0.3, per="tile").total(tiles) == 2 + 2 + 1
 
 
-def test_an_even_mix_of_m_sources_gives_each_one_mth_whatever_the_weights_add_up_to() -> None:
+def test_parts_of_even_mixes_and_of_sources_that_are_subtracted() -> None:
     mix = torch.tensor([[3.0, 3.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.25]])
     assert output_parts(mix).tolist() == [pytest.approx([1 / 3] * 3 + [0.0]), [0.0, 0.0, 0.0, 1.0]]
-
-
-def test_a_source_that_is_subtracted_is_of_the_lineage_and_takes_its_part_too() -> None:
     mix = torch.tensor([[1.0, -0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
     assert lineage_mask(Selection(torch.tensor([0, -1]), mix), 3).tolist() == [True, True, False]
     assert largest_shares(torch.tensor([[1.0, -1.0]]), 2).tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("mix", "n", "shares"),
-    [
-        ([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0]], 3, [0.9, 0.75, 0.0]),
-        ([[1.0, 1.0, 2.0]], 2, [0.25, 0.25]),
-        ([[0.0] * 3] * 2, 3, [0.0] * 3),
-    ],
-    ids=["the output with most of it counts", "a class token has no cell", "made of nothing"],
-)
-def test_the_largest_part_of_a_source_in_one_output(mix: list[list[float]], n: int, shares: list[float]) -> None:
-    assert largest_shares(torch.tensor(mix), n).tolist() == pytest.approx(shares)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
@@ -78,6 +48,11 @@ def test_every_source_with_a_weight_has_a_share_and_no_other(dtype: torch.dtype)
     assert torch.equal(largest_shares(mix, 4) > 0, contributing(mix, 4))
     denormal = torch.tensor([[1e10, 1e-45]])
     assert torch.equal(largest_shares(denormal, 2) > 0, contributing(denormal, 2))
+    assert largest_shares(torch.tensor([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0]]), 3).tolist() == pytest.approx(
+        [0.9, 0.75, 0]
+    )
+    assert largest_shares(torch.tensor([[1.0, 1.0, 2.0]]), 2).tolist() == [0.25, 0.25], "a class token has no cell"
+    assert largest_shares(torch.zeros(2, 3), 3).tolist() == [0.0] * 3, "made of nothing"
 
 
 DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}
@@ -117,15 +92,12 @@ def test_the_regime_of_who_does_not_say_and_of_oracles(
     assert tuple(arm_regime(role, reads_boxes, detected=detected) for detected in (False, True)) == regimes
 
 
-def test_images_bound_a_shard_as_they_always_did() -> None:
+def test_images_bound_a_shard_and_one_with_many_probes_fills_several() -> None:
     cuts = list(cut_shards([3, 1, 2, 5, 1], images=2, probes=None))
     assert [[part.image for part in cut] for cut in cuts] == [[0, 1], [2, 3], [4]]
     assert all(part.start == 0 for cut in cuts for part in cut)
-
-
-def test_an_image_with_more_probes_than_a_shard_fills_several() -> None:
-    cuts = [[tuple(part) for part in cut] for cut in cut_shards([2, 10, 1, 1, 1], images=8, probes=4)]
-    assert cuts == [[(0, 0, 2)], [(1, 0, 4)], [(1, 4, 8)], [(1, 8, 10), (2, 0, 1), (3, 0, 1)], [(4, 0, 1)]]
+    filled = [[tuple(part) for part in cut] for cut in cut_shards([2, 10, 1, 1, 1], images=8, probes=4)]
+    assert filled == [[(0, 0, 2)], [(1, 0, 4)], [(1, 4, 8)], [(1, 8, 10), (2, 0, 1), (3, 0, 1)], [(4, 0, 1)]]
 
 
 @given(st.lists(st.integers(1, 40)), st.integers(1, 5), st.none() | st.integers(1, 12))

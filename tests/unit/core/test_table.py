@@ -122,15 +122,21 @@ def test_every_format_is_written_with_what_it_has_to_escape(table: Table, tmp_pa
     assert latex.count(r"\\") == 4, "heading, two rows, and the small print of the one that has an interval"
 
 
-def test_html_cells_carry_the_sort_value(table: Table) -> None:
+def test_html_cells_carry_the_sort_value_and_repeated_arms_are_named_once(table: Table) -> None:
     first, second = table.cells()
     assert float(first[1].sort) == 0.1 + 0.2
     assert (second[1].text, second[1].sort, second[1].interval) == ("–", "", "")
+    frame = pd.DataFrame({"arm": ["a", "a", "b"], "third": ["small", "large", "small"]})
+    columns = [TableColumn("arm", "Arm"), TableColumn("third", "Third")]
+    several = Table("demo", "Title", "Caption.", columns, frame, repeated=("arm",))
+    (everything,) = several.panels()
+    assert [row[0].again for row in everything.rows] == [False, True, False]
+    assert "|  | large |" in several.markdown()
+    assert several.csv() == "arm,third\na,small\na,large\nb,small\n"
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "text"),
-    [
+def test_values_and_ranges_as_printed() -> None:
+    values: list[tuple[object, Kind, str]] = [
         (-0.014, "signed", "−0.014"),
         (0.02, "signed", "+0.020"),
         (-0.0001, "signed", "0.000"),
@@ -142,24 +148,16 @@ def test_html_cells_carry_the_sort_value(table: Table) -> None:
         (10_000, "count", "10\u202f000"),
         (pd.NA, "count", "–"),
         (123.456, "number", "123"),
-    ],
-)
-def test_values_as_printed(value: object, kind: Kind, text: str) -> None:
-    assert format_value(value, kind) == text
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "kind", "text"),
-    [
-        (-0.014, 0.02, "signed", "−0.014 to +0.020"),
+    ]
+    assert [format_value(value, kind) for value, kind, _ in values] == [text for _, _, text in values]
+    ranges: list[tuple[float, float, Kind, str]] = [
+        (-0.014, 0.02, "signed", "−0.014 to +0.020"),  # no sign is taken for a dash
         (0.1, 0.2, "percent", "10.0–20.0%"),
         (0.1, float("nan"), "score", ""),
         (-0.00037, 0.00037, "signed", "−0.0004 to +0.0004"),
         (0.99996, 1.0, "score", "0.99996–1.00000"),
-    ],
-)
-def test_ranges_are_two_numbers_and_no_sign_is_taken_for_a_dash(low: float, high: float, kind: Kind, text: str) -> None:
-    assert format_range(low, high, kind) == text
+    ]
+    assert [format_range(low, high, kind) for low, high, kind, _ in ranges] == [text for *_, text in ranges]
 
 
 RUNS = (NamedRun("qwen", "runs-q", "Qwen3-VL"), NamedRun("llava", "runs-l", "LLaVA"))
@@ -178,16 +176,13 @@ def panelled() -> Table:
     return Table("demo", "Title", "Caption.", columns, frame, panel="panel")
 
 
-def test_model_and_arm_are_columns_of_their_own_in_csv() -> None:
+def test_model_and_arm_are_columns_of_their_own_in_csv(table: Table) -> None:
     rows = list(csv.DictReader(io.StringIO(panelled().csv(RUNS))))
     assert [(row["run"], row["model"], row["arm"]) for row in rows] == [
         ("runs-q", "Qwen3-VL", "target:0.3"),
         ("runs-q", "Qwen3-VL", "protected:0.3"),
         ("runs-l", "LLaVA", "target:0.3"),
     ]
-
-
-def test_a_single_run_names_its_model_and_other_tables_are_left_alone(table: Table) -> None:
     one = NamedRun("", "runs-q", "Qwen3-VL")
     rows = list(csv.DictReader(io.StringIO(table.csv([one]))))
     assert list(rows[0])[:2] == ["model", "arm"]
@@ -205,33 +200,16 @@ def test_rows_of_a_panel_stand_together_under_its_heading_in_every_format() -> N
     assert "| **Oracles & co** |  |" in panelled().markdown()
 
 
-def test_an_arm_with_several_rows_is_named_once_where_it_is_printed() -> None:
-    frame = pd.DataFrame({"arm": ["a", "a", "b"], "third": ["small", "large", "small"]})
-    columns = [TableColumn("arm", "Arm"), TableColumn("third", "Third")]
-    table = Table("demo", "Title", "Caption.", columns, frame, repeated=("arm",))
-    (everything,) = table.panels()
-    assert [row[0].again for row in everything.rows] == [False, True, False]
-    assert "|  | large |" in table.markdown()
-    assert table.csv() == "arm,third\na,small\na,large\nb,small\n"
-
-
 # Cells of tables: no text is a formula, and every text can be had back.
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(1)"])
-def test_a_formula_becomes_text_and_comes_back(text: str) -> None:
-    assert as_text(text) == f"'{text}"
-    assert from_text(as_text(text)) == text
-
-
-@pytest.mark.parametrize("value", ["target:0.3", "-0.25", "+3", "1e-3", "", "'quoted'", 5, -0.5, None, True])
-def test_everything_else_stays(value: object) -> None:
-    assert as_text(value) is value
-    if isinstance(value, str):
-        assert from_text(value) == value
-
-
-def test_a_frame_has_its_texts_and_names_cleaned_and_its_numbers_alone() -> None:
+def test_a_formula_becomes_text_and_comes_back_and_everything_else_stays() -> None:
+    for text in ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(1)"):
+        assert as_text(text) == f"'{text}"
+        assert from_text(as_text(text)) == text
+    for value in ("target:0.3", "-0.25", "+3", "1e-3", "", "'quoted'", 5, -0.5, None, True):
+        assert as_text(value) is value
+        assert not isinstance(value, str) or from_text(value) == value
     frame = pd.DataFrame({"arm": ["=1+1", "full", None], "value": [-1.0, 2.0, 3.0], "=x": ["a", "@b", "-1"]})
     assert without_formulas(frame).to_csv(index=False) == "arm,value,'=x\n'=1+1,-1.0,a\nfull,2.0,'@b\n,3.0,-1\n"
 

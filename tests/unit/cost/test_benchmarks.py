@@ -10,11 +10,9 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import typer
 from typer.testing import CliRunner
 
 from sightline.commands.bench import app
@@ -24,43 +22,15 @@ from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.selection import Inputs, Timing, chooser, devices, growth, time_method, timed_methods
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from tests.conftest import REPOSITORY
+from tests.refusals import Refused
 from tests.unit.cost.subjects import result
 from tests.warm_python import run_python
 
-SUBJECT = {"--shape": "", "--model": "", "--random-weights": False, "--arm": None, "--out": None, "--clip": ""}
-RUN = {"--device": "auto", "--dtype": "auto", "--attention": "sdpa", "--positions": "auto", "--image-size": ""}
-PROBES = {"--probes": "", "--images": ""}
-ADDED: dict[str, dict[str, Any]] = {"prefill": PROBES, "ttft": {**PROBES, "--detector-ms": 0.0}, "sweep": {}}
-FIRST_RELEASE: dict[str, dict[str, Any]] = {
-    "prefill": {
-        **SUBJECT, **RUN, "--text-tokens": 45, "--repeats": 10, "--warm-up": 3, "--profile": False,
-        "--share-process": False, "--execution": "eager,compiled", "--batch": "1,32", "--largest": 4096,
-    },
-    "ttft": {
-        **SUBJECT, **RUN, "--text-tokens": 45, "--repeats": 20, "--warm-up": 5, "--profile": False,
-        "--share-process": False, "--execution": "stock,eager,graph", "--decode": "1,32,128",
-        "--box-source": "annotation",
-    },
-    "sweep": {
-        **SUBJECT, **RUN, "--text-tokens": 45, "--warm-up": 3, "--execution": "compiled", "--images": 100,
-        "--probes": 2, "--batch-tokens": 32768, "--batch-images": 16, "--shard-images": 64, "--one-sample-rows": 24,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", sorted(FIRST_RELEASE))
-def test_options_and_defaults_are_those_of_the_first_release(name: str) -> None:
-    command: Any = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined]
-    options = {option.opts[0]: option.default for option in command.params if option.opts != ["--help"]}
-    assert options == {**FIRST_RELEASE[name], **ADDED[name]}
-    assert all(len(option.opts) == 1 and option.secondary_opts == [] for option in command.params)
-
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_what_a_benchmark_says_fits_together(name: str) -> None:
+def test_what_a_benchmark_says_fits_together_and_the_cost_page_names_its_stages(name: str) -> None:
     benchmark = BENCHMARKS.get(name)()
     assert benchmark.name == name
     assert benchmark.main in benchmark.inside
@@ -69,10 +39,6 @@ def test_what_a_benchmark_says_fits_together(name: str) -> None:
     assert set(benchmark.usual_executions) <= set(benchmark.executions)
     assert benchmark.description.endswith(".")
     assert all(str(field.description).endswith(".") for field in options_of(benchmark.request).values())
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_the_cost_page_names_every_stage(name: str) -> None:
     page = (REPOSITORY / "docs" / "cost.md").read_text(encoding="utf-8")
     table = page[page.index("## What is inside the timer") : page.index("## Executions")]
     for stage in BENCHMARKS.get(name).inside:
@@ -111,17 +77,13 @@ def test_a_plain_field_hides_an_option_and_a_new_default_keeps_its_words() -> No
     assert (first.default, second.default) == (20, 10)
 
 
-def test_a_benchmark_is_asked_for_with_its_own_request() -> None:
+def test_a_benchmark_wants_its_own_request_and_names_one_that_is_not_here(tmp_path: Path, refused: Refused) -> None:
     with pytest.raises(TypeError, match="prefill is asked for with a PrefillRequest"):
         measure_here(Request("prefill", config="tiny-llava"))
-
-
-def test_a_card_of_a_benchmark_that_is_not_here_says_so(tmp_path: Path) -> None:
     foreign = result("eager", "full", [800.0])
     foreign["request"]["kind"] = "elsewhere"
     (tmp_path / "card.json").write_text(json.dumps({"format": 1, "results": [foreign]}), encoding="utf-8")
-    with pytest.raises(SightlineError, match="measured by 'elsewhere', a benchmark that is not installed here"):
-        CostCard.read(tmp_path / "card.json")
+    refused("measured by 'elsewhere', a benchmark that is not installed here", CostCard.read, tmp_path / "card.json")
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +125,13 @@ def sightline(site: Path, *commands: str, torch: bool = True, code: int = 0) -> 
     return done.stderr if code else done.stdout
 
 
-def test_its_command_appears_with_its_options_without_torch(site: Path) -> None:
+def test_its_command_appears_with_its_options_without_torch_and_refuses_others(site: Path) -> None:
     said = sightline(site, "bench --help", "bench vision --help", torch=False)
     assert said.count("Time of vision tower and projector over a batch of images") == 2
     for words in ("--images", "Images per call of the vision tower.", "--shape", "--share-process"):
         assert words in said
+    said = sightline(site, "bench vision --shape tiny-llava --random-weights --execution graph", code=2)
+    assert said == "error: unknown execution 'graph'; vision runs eager\n"
 
 
 def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_path: Path) -> None:
@@ -191,11 +155,6 @@ def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_pat
     assert table.splitlines()[0].startswith("arm,execution,batch,kept_tokens,length,ms,ms_low,ms_high,samples_per_s")
 
 
-def test_an_execution_it_does_not_run_is_refused(site: Path) -> None:
-    said = sightline(site, "bench vision --shape tiny-llava --random-weights --execution graph", code=2)
-    assert said == "error: unknown execution 'graph'; vision runs eager\n"
-
-
 # Timing of selectors: every sample kept, sizes and devices refused clearly, growth fitted.
 
 
@@ -203,15 +162,12 @@ def timing(n: int, *samples: float) -> Timing:
     return Timing("x", n, 1, 1, "cpu", samples, None, None)
 
 
-def test_official_times_belong_to_the_methods_that_were_measured() -> None:
+def test_what_chooses_is_timed_beside_official_times_of_that_very_code() -> None:
     """A variant that inherits its rule does not inherit the time of somebody else's code."""
     measured = {name: kind.official_ms for name, kind in SELECTORS.items() if kind.official_ms is not None}
     assert len(measured) == 30
     assert (measured["target"], measured["spatial_aware"], measured["scope"]) == (23.2, 67.0, 281.0)
     assert not {"prompt", "prumerge_plus", "anchorprune_qwen", "rel_hybrid"} & set(measured)
-
-
-def test_what_chooses_nothing_is_not_timed() -> None:
     assert set(SELECTORS) - set(timed_methods()) == {"full", "masks", "resize"}
 
 
@@ -222,7 +178,7 @@ def test_every_method_can_be_timed(name: str) -> None:
     assert len(set(anchors.tolist())) == 15
 
 
-def test_a_timing_keeps_its_samples() -> None:
+def test_a_timing_keeps_its_samples_and_growth_is_the_exponent() -> None:
     measured = time_method("fastervlm", 576, 1, torch.device("cpu"), repeats=3)
     assert len(measured.samples) == 3
     assert measured.k == 231
@@ -230,9 +186,6 @@ def test_a_timing_keeps_its_samples() -> None:
     record = json.loads(json.dumps(measured.record()))
     assert record["median_ms"] == sorted(record["samples"])[1]
     assert record["p10_ms"] <= record["median_ms"] <= record["p90_ms"]
-
-
-def test_growth_is_the_exponent() -> None:
     assert growth([timing(n, 3e-6 * n**2) for n in (100, 200, 400)]) == pytest.approx(2.0)
     assert growth([timing(100, 1.0)]) is None
 
@@ -247,21 +200,9 @@ def test_inputs_are_the_same_for_every_device_and_differ_by_seed() -> None:
 
 
 def test_the_command_prints_and_writes_everything(tmp_path: Path) -> None:
-    arguments = [
-        "select",
-        "--method",
-        "fastv",
-        "--method",
-        "random",
-        "--n",
-        "16,64",
-        "--batch",
-        "1,2",
-        "--device",
-        "cpu",
-    ]
-    files = ["--repeats", "2", "--csv", str(tmp_path / "t.csv"), "--json", str(tmp_path / "t.json")]
-    result = CliRunner().invoke(app, [*arguments, *files])
+    asked = "select --method fastv --method random --n 16,64 --batch 1,2 --device cpu --repeats 2"
+    files = ["--csv", str(tmp_path / "t.csv"), "--json", str(tmp_path / "t.json")]
+    result = CliRunner().invoke(app, [*asked.split(), *files])
     assert result.exit_code == 0, result.output
     assert "p = " in result.output
     records = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
@@ -272,25 +213,7 @@ def test_the_command_prints_and_writes_everything(tmp_path: Path) -> None:
     assert [row["method"] for row in rows] == ["fastv"] * 4 + ["random"] * 4
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda: timed_methods(["full"]), "nothing to time"),
-        (lambda: timed_methods(["scop"]), "did you mean 'scope'"),
-        (lambda: devices("gpu"), "unknown device"),
-    ],
-)
-def test_mistakes_are_named(call: object, sentence: str) -> None:
-    with pytest.raises(SightlineError, match=sentence):
-        call()  # type: ignore[operator]
-
-
-def test_timing_needs_neither_pydantic_nor_typer() -> None:
-    """A bare machine with torch alone can measure."""
-    script = (
-        "import sys; sys.modules['pydantic'] = sys.modules['typer'] = sys.modules['transformers'] = None\n"
-        "import sightline.cost.selection as bench; print(len(bench.timed_methods()))"
-    )
-    done = run_python(["-c", script])
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 30
+def test_mistakes_are_named(refused: Refused) -> None:
+    refused("nothing to time", timed_methods, ["full"])
+    refused("did you mean 'scope'", timed_methods, ["scop"])
+    refused("unknown device", devices, "gpu")

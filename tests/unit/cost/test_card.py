@@ -24,9 +24,9 @@ from sightline.cost.published import (
     published_key,
 )
 from sightline.cost.request import Measurement
-from sightline.errors import SightlineError
 from sightline.report.sections.cost import further_tables
 from tests.conftest import REPOSITORY
+from tests.refusals import Refused
 from tests.unit.cost.subjects import GIB, result
 
 
@@ -42,7 +42,7 @@ def card() -> CostCard:
     )
 
 
-def test_a_ratio_never_mixes_kernels(card: CostCard) -> None:
+def test_a_ratio_is_of_a_full_prefix_under_the_same_conditions(card: CostCard) -> None:
     records = {(r["execution"], r["arm"]): r for r in card.records()}
     assert records["eager", "target:0.2"]["speedup"] == pytest.approx(810 / 205)
     assert records["compiled", "target:0.2"]["speedup"] == pytest.approx(5.0)
@@ -51,39 +51,30 @@ def test_a_ratio_never_mixes_kernels(card: CostCard) -> None:
     assert records["compiled", "target:0.2"]["samples_per_s"] == pytest.approx(32 / 0.140)
     assert records["compiled", "target:0.2"]["of_ceiling"] == pytest.approx(4e14 / 0.140 / 800e12)
     assert card.frame()["incremental_gib"].tolist() == [4.0, 1.0, 4.0, 1.0]
-
-
-def test_no_ratio_without_a_full_prefix_under_the_same_conditions() -> None:
     alone = CostCard([result("eager", "full", [800.0]), result("compiled", "target:0.2", [140.0])])
     assert "speedup" not in alone.records()[1]
     other_batch = CostCard([result("eager", "full", [800.0], batch=16), result("eager", "target:0.2", [140.0])])
     assert "speedup" not in other_batch.records()[1]
 
 
-def test_the_text_names_the_conditions(card: CostCard) -> None:
+def test_the_text_names_the_conditions_and_every_sample_survives_a_round_trip(card: CostCard, tmp_path: Path) -> None:
     text = card.markdown()
     for words in ("NVIDIA H200", "bfloat16", "random weights", "preserve", "annotation", "1980", "all language layers"):
         assert words in text
     assert "| eager | target:0.2 | 32 | 202 | 205 | 200.00..210.00 |" in text
-
-
-def test_every_sample_survives_a_round_trip(card: CostCard, tmp_path: Path) -> None:
     card.write(tmp_path / "cards" / "qwen.json")
     read = CostCard.read(tmp_path / "cards" / "qwen.json")
     assert read == card
-    assert (tmp_path / "cards" / "qwen.md").read_text(encoding="utf-8") == card.markdown()
+    assert (tmp_path / "cards" / "qwen.md").read_text(encoding="utf-8") == text
     assert read.results[0]["points"][0]["samples_ms"]["prefill"] == [800.0, 820.0, 810.0]
 
 
-def test_bad_cards_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="at least one measurement"):
-        CostCard([])
+def test_bad_cards_are_refused(tmp_path: Path, refused: Refused) -> None:
+    refused("at least one measurement", CostCard, [])
     (tmp_path / "x.json").write_text("{", encoding="utf-8")
-    with pytest.raises(SightlineError, match="cannot read cost card"):
-        CostCard.read(tmp_path / "x.json")
+    refused("cannot read cost card", CostCard.read, tmp_path / "x.json")
     (tmp_path / "y.json").write_text(json.dumps({"format": 0}), encoding="utf-8")
-    with pytest.raises(SightlineError, match="not a cost card of format 1"):
-        CostCard.read(tmp_path / "y.json")
+    refused("not a cost card of format 1", CostCard.read, tmp_path / "y.json")
 
 
 def timed(
@@ -124,7 +115,7 @@ def test_a_total_is_the_first_token_and_n_times_the_token_of_the_longest_decodin
     assert "detector" not in card.markdown().split("Speed-up over")[1].split("Stages:")[0].split("\n\n")[1]
 
 
-def test_a_detector_that_ran_is_in_the_first_token_already() -> None:
+def test_a_detector_is_in_the_first_token_if_it_ran_or_added_for_arms_that_read_boxes() -> None:
     full = timed("full", 60.0, {32: 640.0}, model="llava-1.5-7b", source="easyocr")
     arm = timed("protected:0.4", 300.0, {32: 640.0}, model="llava-1.5-7b", source="easyocr", detector=254.4)
     ((line,),) = (table.lines for table in CostCard([full, arm]).further_tables())
@@ -132,9 +123,6 @@ def test_a_detector_that_ran_is_in_the_first_token_already() -> None:
     assert line["detector_ms"] == 254.4
     assert line["n_32"] == pytest.approx(700 / 940)
     assert line["published"] == "0.830 at 32"
-
-
-def test_a_detector_timed_elsewhere_is_added_to_arms_that_read_boxes_alone() -> None:
     given: dict[str, Any] = {"model": "internvl3.5-8b", "detector_ms": 254.4}
     card = CostCard(
         [
@@ -152,12 +140,9 @@ def test_a_detector_timed_elsewhere_is_added_to_arms_that_read_boxes_alone() -> 
     assert card.records()[1]["speedup"] == pytest.approx(100 / 60)  # the measured table is not touched
 
 
-def test_no_total_without_decoding_or_without_the_full_prefix() -> None:
+def test_totals_need_decoding_and_the_full_prefix_and_stand_on_the_page() -> None:
     assert not CostCard([timed("full", 100.0, {}), timed("target:0.2", 60.0, {})]).further_tables()
     assert not CostCard([timed("target:0.2", 60.0, {32: 640.0})]).further_tables()
-
-
-def test_the_page_has_the_table_too() -> None:
     card = CostCard([timed("full", 100.0, {32: 640.0}), timed("target:0.2", 60.0, {32: 640.0})])
     (table,) = further_tables(card, "realised_ttft")
     assert table.name == "realised_ttft_total_speedup"
@@ -191,11 +176,17 @@ def record(card: str, execution: str, arm: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
-def test_a_published_card_was_measured_on_a_gpu(path: Path) -> None:
+def test_a_published_card_is_of_a_gpu_and_the_cost_page_quotes_its_ratios(path: Path) -> None:
     card = CostCard.read(path)
     assert {result["machine"]["device"] for result in card.results} == {"cuda"}
     assert all(result["ceiling_tflops"] > 700 for result in card.results)
     assert all(line["out_of_memory"] or line["ms"] > 0 for line in card.records())
+    # But not those of a batch that grows: one sample each.
+    page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+    for line in card.records():
+        for ratio in ("speedup", "than_stock", "throughput_ratio", "ratio_to_model_alone"):
+            if ratio in line and line["batching"] == "fixed" and (line["execution"] != "eager" or ratio == "speedup"):
+                assert f"{line[ratio]:.2f}" in page, (path.stem, line["execution"], line["arm"], ratio)
 
 
 @pytest.mark.parametrize(("model", "card", "arm"), README_SAYS)
@@ -203,16 +194,6 @@ def test_the_readme_quotes_it(model: str, card: str, arm: str) -> None:
     full, pruned = record(card, "graph", "full"), record(card, "graph", arm)
     times = f"{pruned['ms']:.3g} ms instead of {full['ms']:.3g} ms ({full['ms'] / pruned['ms']:.2f} times)"
     assert f"{model} with `{arm}` {times}" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
-def test_the_cost_page_quotes_every_ratio(path: Path) -> None:
-    """But not those of a batch that grows: one sample each."""
-    page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
-    for line in CostCard.read(path).records():
-        for ratio in ("speedup", "than_stock", "throughput_ratio", "ratio_to_model_alone"):
-            if ratio in line and line["batching"] == "fixed" and (line["execution"] != "eager" or ratio == "speedup"):
-                assert f"{line[ratio]:.2f}" in page, (path.stem, line["execution"], line["arm"], ratio)
 
 
 def test_the_cost_page_says_where_memory_ends() -> None:

@@ -25,7 +25,8 @@ from sightline.cost.measure import measure, separate
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.spread import Spread
-from sightline.errors import SightlineError
+from tests.launching import is_alive
+from tests.refusals import Refused
 from tests.warm_python import run_python, warm_children
 
 HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm_up": 1}
@@ -59,39 +60,27 @@ def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
 
 
 TINY: dict[str, Any] = {"config": "tiny-llava"}
+PROBES = {**TINY, "probe_file": "p.jsonl", "image_folder": "images"}
+KINDS: tuple[type[Request], ...] = (TtftRequest, PrefillRequest, SweepRequest)
 REQUESTS: list[tuple[type[Request], dict[str, Any], str]] = [
     (PrefillRequest, {}, "either a shape with random weights or a checkpoint"),
     (PrefillRequest, {**TINY, "speed": 1}, "unknown field speed"),
     (PrefillRequest, {**TINY, "probe_file": "p.jsonl"}, "give --probes FILE and --images DIR"),
-    (
-        PrefillRequest,
-        {**TINY, "probe_file": "p.jsonl", "image_folder": "images", "image_size": (64, 64)},
-        "--image-size is of a made-up image",
-    ),
+    (PrefillRequest, {**PROBES, "image_size": (64, 64)}, "--image-size is of a made-up image"),
     (SweepRequest, {**TINY, "shard_images": 0}, "--shard-images 0: must be at least 1"),
-    (
-        TtftRequest,
-        {**TINY, "box_source": "easyocr", "detector_ms": 1.0},
-        "--box-source easyocr is timed here: drop --detector-ms",
-    ),
+    (TtftRequest, {**TINY, "box_source": "easyocr", "detector_ms": 1.0}, "is timed here: drop --detector-ms"),
     (PrefillRequest, {**TINY, "positions": "shuffled"}, "unknown position policy"),
-    (TtftRequest, {**TINY, "arms": ("target:0.3",), "execution": "stock"}, r"cannot prune: drop target:0\.3"),
-    (
-        TtftRequest,
-        {**TINY, "arms": ("fastv:0.5",), "execution": "graph"},
-        "fastv prunes between layers, which only eager execution does",
-    ),
-    *(
-        (kind, {**TINY, "arms": ("resize:0.3",)}, "resize cannot run on Llava")
-        for kind in (TtftRequest, PrefillRequest, SweepRequest)
-    ),
+    (TtftRequest, {**TINY, "arms": ("target:0.3",), "execution": "stock"}, "cannot prune: drop target:0.3"),
+    (TtftRequest, {**TINY, "arms": ("fastv:0.5",), "execution": "graph"}, "which only eager execution does"),
+    *((kind, {**TINY, "arms": ("resize:0.3",)}, "resize cannot run on Llava") for kind in KINDS),
 ]
 
 
 @pytest.mark.parametrize(("kind", "fields", "words"), REQUESTS, ids=lambda value: getattr(value, "__name__", None))
-def test_what_cannot_be_measured_is_refused(kind: type[Request], fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(SightlineError, match=words):
-        measure_here(kind(named(kind), **HERE, **fields))
+def test_what_cannot_be_measured_is_refused(
+    kind: type[Request], fields: dict[str, Any], words: str, refused: Refused
+) -> None:
+    refused(words, lambda: measure_here(kind(named(kind), **HERE, **fields)))
 
 
 @pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
@@ -118,11 +107,6 @@ def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
     assert second["than_stock"] == pytest.approx(first["ms"] / second["ms"])
 
 
-def test_a_method_inside_the_model_is_measured() -> None:
-    (point,) = here(TtftRequest, "tiny-llava", "fastv:0.5")["points"]
-    assert point["kept_tokens"] == 32
-
-
 @pytest.mark.parametrize("execution", ["eager", "graph"])
 def test_a_smaller_image_saves_in_the_vision_tower_too(execution: str) -> None:
     arms = ("full", "target:0.3", "resize:0.3")
@@ -133,15 +117,14 @@ def test_a_smaller_image_saves_in_the_vision_tower_too(execution: str) -> None:
     assert pruned["flops"]["vision"] == full["flops"]["vision"] > 3.9 * smaller["flops"]["vision"]
 
 
-def test_a_sweep_encodes_smaller_images_apart_and_bills_both() -> None:
-    def point(*arms: str) -> dict[str, Any]:
-        (measured,) = here(SweepRequest, "tiny-qwen3-vl", *arms, images=3, one_sample_rows=4)["points"]
-        return dict(measured)
-
-    both, full, smaller = point("full", "resize:0.3"), point("full"), point("resize:0.3")
-    assert both["extra"]["rows"] == full["extra"]["rows"] + smaller["extra"]["rows"] == 3 * 2 * 2
-    assert both["flops"]["engine"] == pytest.approx(full["flops"]["engine"] + smaller["flops"]["engine"])
-    assert smaller["flops"]["engine"] < full["flops"]["engine"]
+def test_a_method_inside_the_model_and_a_checkpoint_are_measured_too(data: Path) -> None:
+    (point,) = here(TtftRequest, "tiny-llava", "fastv:0.5")["points"]
+    assert point["kept_tokens"] == 32
+    result = here(PrefillRequest, "", "full", "target:0.4", checkpoint=str(data / "tiny" / "llava"))
+    assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
+    assert result["weights"] == "checkpoint"
+    spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
+    assert (spread.centre, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11), "nearest ranks"
 
 
 def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +159,7 @@ def test_memory_that_runs_out_in_the_measuring_process_is_one_line(
     assert said == "CUDA out of memory. Tried to allocate 9 GiB; use a smaller model, dtype, image size or batch"
 
 
-def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:
+def test_a_sweep_counts_rows_compares_one_at_a_time_and_bills_smaller_images_apart() -> None:
     sizes = {"images": 3, "batch_images": 2, "one_sample_rows": 4}
     (point,) = here(SweepRequest, "tiny-llava", "full", "target:0.3", **sizes)["points"]
     assert point["extra"]["rows"] == 3 * 2 * 2
@@ -188,13 +171,17 @@ def test_a_sweep_counts_rows_and_compares_with_one_sample_at_a_time() -> None:
     assert point["extra"]["ratio_to_model_alone"] == pytest.approx(rate / alone)
     assert point["flops"]["engine"] > 0
 
+    def measured_point(*arms: str) -> dict[str, Any]:
+        (measured,) = here(SweepRequest, "tiny-qwen3-vl", *arms, images=3, one_sample_rows=4)["points"]
+        return dict(measured)
 
-def test_every_arm_gets_a_process_of_its_own() -> None:
-    request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("full", "target:0.2"), **HERE)
-    assert [part.arms for part in separate(request)] == [("full",), ("target:0.2",)]
+    both, full, smaller = (measured_point(*arms) for arms in (("full", "resize:0.3"), ("full",), ("resize:0.3",)))
+    assert both["extra"]["rows"] == full["extra"]["rows"] + smaller["extra"]["rows"] == 3 * 2 * 2
+    assert both["flops"]["engine"] == pytest.approx(full["flops"]["engine"] + smaller["flops"]["engine"])
+    assert smaller["flops"]["engine"] < full["flops"]["engine"]
 
 
-def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("target:0.2",), **{**HERE, "repeats": 2})
     result = measure(request)
@@ -202,32 +189,39 @@ def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch) 
     assert len(result["points"][0]["samples_ms"]["prefill"]) == 2
     assert result["machine"]["threads"] == 1
     assert result["weights"] == "random"
-    with warm_children(), pytest.raises(SightlineError, match="unknown selector"):
-        measure(PrefillRequest(kind="prefill", config="tiny-llava", arms=("nonsense:0.2",), **HERE))
+    request = PrefillRequest(kind="prefill", config="tiny-llava", arms=("full", "nonsense:0.2"), **HERE)
+    plain, wrong = separate(request)
+    assert (plain.arms, wrong.arms) == (("full",), ("nonsense:0.2",)), "every arm has a process of its own"
+    with warm_children():
+        refused("unknown selector", measure, wrong)
 
 
-def test_measuring_needs_no_tables_and_no_command_line() -> None:
-    """A GPU machine may lack what the rest of the project needs to write run folders and pages."""
-    code = (
-        "import sys; sys.modules.update({name: None for name in ('pyarrow', 'pandas', 'typer', 'yaml')});"
-        "import sightline.cost.measuring_process, sightline.cost.measure, sightline.cost.card"
-    )
-    done = run_python(["-c", code])
+@pytest.mark.parametrize(
+    ("missing", "code"),
+    [
+        (("pyarrow", "pandas", "typer", "yaml"), "from sightline.cost import measuring_process, measure, card"),
+        (
+            ("pydantic", "typer", "transformers"),
+            "from sightline.cost.selection import timed_methods; assert len(timed_methods()) > 30",
+        ),
+    ],
+    ids=["measuring", "timing selectors"],
+)
+def test_a_bare_machine_with_torch_can_measure(missing: tuple[str, ...], code: str) -> None:
+    done = run_python(["-c", f"import sys; sys.modules.update(dict.fromkeys({missing}))\n{code}"])
     assert done.returncode == 0, done.stderr
 
 
-def test_a_checkpoint_can_be_measured_too(data: Path) -> None:
-    request = PrefillRequest(
-        kind="prefill", checkpoint=str(data / "tiny" / "llava"), arms=("full", "target:0.4"), **HERE
-    )
-    result = measure_here(request)
-    assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
-    assert result["weights"] == "checkpoint"
-
-
-def test_a_spread_is_median_and_nearest_ranks() -> None:
-    spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
-    assert (spread.centre, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11)
+KERNELS = {
+    "nvjet_tst_192x192_64x4_1x2_h_bz_TNN": "matrix product",
+    "sm90_xmma_gemm_bf16bf16_bf16f32": "matrix product",
+    "pytorch_flash::flash_fwd_kernel": "attention",
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma": "attention",
+    "triton_red_fused_add_mul_pow_0": "fused",
+    "triton_per_fused__scaled_dot_product_cudnn_attention__to_copy_add_cat_1": "fused",
+    "Memcpy DtoD (Device -> Device)": "copy",
+    "vectorized_elementwise_kernel": "elementwise",
+}
 
 
 def test_a_profile_sums_kernels_by_kind() -> None:
@@ -236,23 +230,7 @@ def test_a_profile_sums_kernels_by_kind() -> None:
     assert profile["kinds"]["matrix product"]["calls"] >= 3 * 7  # layers x projections
     assert profile["kinds"]["attention"]["ms"] > 0
     assert "Where the time goes" in CostCard([result]).markdown()
-
-
-@pytest.mark.parametrize(
-    ("kernel", "kind"),
-    [
-        ("nvjet_tst_192x192_64x4_1x2_h_bz_TNN", "matrix product"),
-        ("sm90_xmma_gemm_bf16bf16_bf16f32", "matrix product"),
-        ("pytorch_flash::flash_fwd_kernel", "attention"),
-        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma", "attention"),
-        ("triton_red_fused_add_mul_pow_0", "fused"),
-        ("triton_per_fused__scaled_dot_product_cudnn_attention__to_copy_add_cat_1", "fused"),
-        ("Memcpy DtoD (Device -> Device)", "copy"),
-        ("vectorized_elementwise_kernel", "elementwise"),
-    ],
-)
-def test_kernels_are_told_apart_by_name(kernel: str, kind: str) -> None:
-    assert kind_of(kernel) == kind
+    assert {name: kind_of(name) for name in KERNELS} == KERNELS, "told apart by name"
 
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -262,14 +240,6 @@ PATIENCE = 60.0
 
 def children(process: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
-def running(process: int) -> bool:
-    """Whether it still does anything: one that ended and waits to be collected does not."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def measures(process: int) -> bool:
@@ -297,29 +267,27 @@ def test_a_measuring_process_ends_with_whoever_asked_for_it(how: signal.Signals)
             measured = children(asking.pid)
         asking.send_signal(how)
         asking.wait(PATIENCE)
-        while running(measured[0]):
+        while is_alive(measured[0]):
             assert time.monotonic() < deadline, "the measuring process outlived the command"
             time.sleep(0.1)
     finally:
         asking.kill()
         asking.wait()
         for process in measured:
-            if running(process):
+            if is_alive(process):
                 os.kill(process, signal.SIGKILL)
+
+
+WATCHES = """
+import sys, time; from sightline.cost.measure import end_with_parent; sys.platform = 'elsewhere'
+end_with_parent(0); print('watching', flush=True); time.sleep(600)
+"""
 
 
 def test_without_help_of_the_system_the_end_of_the_pipe_ends_it() -> None:
     """As on a system that cannot be asked to kill a child: the reading thread alone."""
     watching = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, time; from sightline.cost.measure import end_with_parent; sys.platform = 'elsewhere';"
-            "end_with_parent(0); print('watching', flush=True); time.sleep(600)",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", WATCHES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert watching.stdin is not None
     assert watching.stdout is not None
@@ -342,10 +310,10 @@ def test_without_help_of_the_system_the_end_of_the_pipe_ends_it() -> None:
         ("SIGSEGV", "the measuring process was ended by SIGSEGV"),
     ],
 )
-def test_a_process_that_is_killed_is_one_sentence(how: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_is_one_sentence(
+    how: str, words: str, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     run = measuring._run
     kills_itself = f"import os, signal; os.kill(os.getpid(), signal.{how})"
     monkeypatch.setattr(measuring, "_run", lambda _: run([sys.executable, "-c", kills_itself]))
-    with pytest.raises(SightlineError, match=words) as refused:
-        measuring.measure(PrefillRequest(kind="prefill", config="tiny-llava"))
-    assert "\n" not in str(refused.value)
+    refused(words, measuring.measure, PrefillRequest(kind="prefill", config="tiny-llava"))

@@ -24,7 +24,8 @@ from sightline.report.sections.cost import card_frame, cost_table
 from sightline.selectors.target import Target
 from tests.unit.cost.subjects import SIZES, result, write_probe_file
 
-HERE: dict[str, Any] = {"config": "tiny-qwen3-vl", "device": "cpu", "dtype": "float32", "warm_up": 1}
+CPU: dict[str, Any] = {"device": "cpu", "dtype": "float32"}
+HERE: dict[str, Any] = {**CPU, "config": "tiny-qwen3-vl", "warm_up": 1}
 AREAS = [width * height for width, height in (*SIZES, *SIZES[:2])]
 TOKENS = [area // 32**2 for area in AREAS]
 """Visual tokens of the images: cells of 32 x 32 pixels, which divide every side."""
@@ -35,9 +36,10 @@ def probes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return write_probe_file(tmp_path_factory.mktemp("probes"))
 
 
-def test_prefixes_of_a_batch_are_those_of_the_probes(probes: dict[str, Any]) -> None:
-    request = PrefillRequest(kind="prefill", arms=("full", "target:0.5"), batch=3, repeats=2, **HERE, **probes)
-    full, pruned = measure_here(request)["points"]
+def test_the_card_says_which_probes_and_no_ratio_crosses_them(probes: dict[str, Any]) -> None:
+    request = PrefillRequest(kind="prefill", arms=("full", "target:0.5"), batch=3, repeats=1, **HERE, **probes)
+    result = measure_here(request)
+    full, pruned = result["points"]
     assert full["visual_tokens"] == full["kept_tokens"] == round(fmean(TOKENS[:3]))
     assert pruned["kept_tokens"] == round(fmean(tokens / 2 for tokens in TOKENS[:3]))
     assert full["length"] - pruned["length"] == full["kept_tokens"] - pruned["kept_tokens"]
@@ -45,6 +47,15 @@ def test_prefixes_of_a_batch_are_those_of_the_probes(probes: dict[str, Any]) -> 
     expected = fmean(len(subject.prompt_about(i).head) + len(subject.prompt_about(i).tail) for i in range(3))
     assert full["length"] == pytest.approx(expected + fmean(TOKENS[:3]), abs=1)
     assert len({len(subject.prompt_about(i).tail) for i in range(3)}) == 3  # every question its own length
+    facts = dict(CostCard([result]).facts())
+    assert str(Path(probes["image_folder"]).parent) not in json.dumps(result)  # names, never folders
+    assert facts["image"].startswith("those of 3 probes of probes.jsonl (sha256:")
+    assert facts["image"].endswith("), 256 x 320 to 448 x 256 pixels")
+    assert facts["text tokens"] == "those of the questions"
+    whole, part = ({**result, "points": [point]} for point in result["points"])
+    assert CostCard([whole, part]).records()[1]["speedup"] > 0
+    others = {**part, "probes": {**part["probes"], "digest": "sha256:of other probes"}}
+    assert "speedup" not in CostCard([whole, others]).records()[1]
 
 
 @pytest.mark.parametrize("execution", ["stock", "eager", "graph"])
@@ -71,27 +82,7 @@ def test_every_image_goes_through_once_before_the_first_sample(
         assert point["visual_tokens"] == round(fmean([*TOKENS, TOKENS[0]]))
 
 
-def test_the_card_says_which_probes_and_no_ratio_crosses_them(probes: dict[str, Any]) -> None:
-    request = PrefillRequest(kind="prefill", arms=("full", "target:0.5"), repeats=1, batch=3, **HERE, **probes)
-    result = measure_here(request)
-    facts = dict(CostCard([result]).facts())
-    assert str(Path(probes["image_folder"]).parent) not in json.dumps(result)  # names, never folders
-    assert facts["image"].startswith("those of 3 probes of probes.jsonl (sha256:")
-    assert facts["image"].endswith("), 256 x 320 to 448 x 256 pixels")
-    assert facts["text tokens"] == "those of the questions"
-    full, pruned = ({**result, "points": [point]} for point in result["points"])
-    assert CostCard([full, pruned]).records()[1]["speedup"] > 0
-    others = {**pruned, "probes": {**pruned["probes"], "digest": "sha256:of other probes"}}
-    assert "speedup" not in CostCard([full, others]).records()[1]
-
-
-REPEATED: dict[str, Any] = {
-    "config": "tiny-llava",
-    "device": "cpu",
-    "dtype": "float32",
-    "probes_per_process": 6,
-    "drop": 2,
-}
+REPEATED: dict[str, Any] = {**CPU, "config": "tiny-llava", "probes_per_process": 6, "drop": 2}
 ARMS = ("full", "target:0.4", "fastv:0.5")
 PARTS = ("vision", "select", "language")
 S17 = {
@@ -127,13 +118,12 @@ def process(number: int, model: str = "llava-1.5-7b") -> dict[str, Any]:
     }
 
 
-def test_every_process_times_all_arms_and_begins_with_another(measured: list[dict[str, Any]]) -> None:
+def test_every_process_begins_with_another_arm_drops_its_first_probes_and_fills_the_total(
+    measured: list[dict[str, Any]],
+) -> None:
     orders = [[point["arm"] for point in each["points"]] for each in measured]
     assert orders == [list(ARMS), [*ARMS[1:], ARMS[0]], [ARMS[2], *ARMS[:2]]]
     assert rotated("abc", 4) == ["b", "c", "a"]
-
-
-def test_the_first_probes_under_each_arm_are_dropped_and_stages_fill_the_total(measured: list[dict[str, Any]]) -> None:
     for point in (point for each in measured for point in each["points"]):
         assert set(point["samples_ms"]) == {*PARTS, "total"}
         assert all(len(samples) == 4 for samples in point["samples_ms"].values())
@@ -143,6 +133,13 @@ def test_the_first_probes_under_each_arm_are_dropped_and_stages_fill_the_total(m
             assert sum(parts) == pytest.approx(total, rel=1e-6)
     full, pruned, inside = measured[0]["points"]
     assert [point["extra"]["keep"] for point in (full, pruned, inside)] == [1.0, 26 / 64, 0.5]
+    card = CostCard(measured)
+    table = cost_table(card, "realised_repeated", card_frame(card))
+    titles = [column.title for column in table.columns]
+    assert titles[2:] == ["Keep", "Vision ms", "Select/materialise ms", "Language ms", "Total ms", "Speed-up"]
+    assert all(line["total"] in table.markdown() for line in card.records())
+    assert table.latex().count(r"$\pm$") == 4 * len(ARMS)
+    assert {"ms", "ms_low", "ms_high", "total_ms_sd", "vision_ms"} <= set(table.csv().splitlines()[0].split(","))
 
 
 def test_each_answer_encodes_and_selects_anew(probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +155,7 @@ def test_each_answer_encodes_and_selects_anew(probes: dict[str, Any], monkeypatc
     assert chosen == [f"p{number}" for number in range(6) for _ in ("yes", "no")]
 
 
-def test_the_artifacts_processes_give_the_published_row() -> None:
+def test_the_artifacts_processes_give_the_published_row_beside_that_model_alone() -> None:
     card = CostCard([process(number) for number in range(3)])
     full, target = card.records()
     for record, (means, words, speedup) in zip((full, target), S17.values(), strict=True):
@@ -171,28 +168,11 @@ def test_the_artifacts_processes_give_the_published_row() -> None:
     assert "53.88 ± 0.92 | 1.40x | 53.9 | 1.40x |" in card.markdown()
     assert "- processes: 3, 2 arm(s) each" in card.markdown()
     assert "Stages:" not in card.markdown()  # they are in the one table
-
-
-def test_published_values_stand_beside_that_model_alone() -> None:
     card = CostCard([process(number, "tiny-llava") for number in range(3)])
     assert not any("published_ms" in record for record in card.records())
     assert "published" not in card.markdown().split("| execution")[1]
-
-
-def test_one_process_has_no_deviation() -> None:
-    full, _ = CostCard([process(0)]).records()
-    assert full["total"] == "75.06"
-    assert "total_ms_sd" not in full
-
-
-def test_the_page_prints_mean_and_deviation(measured: list[dict[str, Any]]) -> None:
-    card = CostCard(measured)
-    table = cost_table(card, "realised_repeated", card_frame(card))
-    titles = [column.title for column in table.columns]
-    assert titles[2:] == ["Keep", "Vision ms", "Select/materialise ms", "Language ms", "Total ms", "Speed-up"]
-    assert all(line["total"] in table.markdown() for line in card.records())
-    assert table.latex().count(r"$\pm$") == 4 * len(ARMS)
-    assert {"ms", "ms_low", "ms_high", "total_ms_sd", "vision_ms"} <= set(table.csv().splitlines()[0].split(","))
+    alone, _ = CostCard([process(0)]).records()
+    assert (alone["total"], "total_ms_sd" in alone) == ("75.06", False), "one process has no deviation"
 
 
 def test_a_process_per_repetition_and_a_card_after_each(
@@ -219,31 +199,14 @@ def test_a_process_per_repetition_and_a_card_after_each(
     assert CostCard.read(out).records()[1]["samples"] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("", "repeated timing is of real probes: give --probes FILE and --images DIR"),
-        ("--probes probes.jsonl", "real probes are a file and its images"),
-        ("--probes p.jsonl --images images --drop 100", "--drop 100 leaves none of 100 probes"),
-        ("--probes p.jsonl --images images --processes 2,3", "--processes 2,3: give one number"),
-    ],
-)
-def test_bad_options_are_one_line_before_any_process_starts(
-    options: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
-    done = CliRunner().invoke(app, ["repeated", "--shape", "tiny-llava", "--random-weights", *options.split()])
-    assert isinstance(done.exception, SightlineError)
-    assert words in str(done.exception)
-
-
 def test_too_few_probes_are_refused_before_the_model_is_made(
     probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sightline.cost.subject.random_backbone", lambda *_, **__: pytest.fail("a model was made"))
-    with pytest.raises(SightlineError, match=r"probes\.jsonl holds 6 probes and 100 are asked for"):
-        measure_here(RepeatedRequest(kind="repeated", **{**REPEATED, "probes_per_process": 100}, **probes))
-    with pytest.raises(SightlineError, match="does not exist"):
-        measure_here(
-            RepeatedRequest(kind="repeated", **REPEATED, **{**probes, "image_folder": probes["image_folder"] + "x"})
-        )
+    fields = {**REPEATED, **probes}
+    for words, change in (
+        (r"probes\.jsonl holds 6 probes and 100 are asked for", {"probes_per_process": 100}),
+        ("does not exist", {"image_folder": probes["image_folder"] + "x"}),
+    ):
+        with pytest.raises(SightlineError, match=words):
+            measure_here(RepeatedRequest(kind="repeated", **{**fields, **change}))

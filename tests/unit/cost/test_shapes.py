@@ -23,8 +23,8 @@ from sightline.cost.one_sample import ANSWERS, OneAnswer, one_loss
 from sightline.cost.request import Request
 from sightline.cost.shapes import SHAPES, architecture_of, host_memory, random_backbone, shape_named, weight_bytes
 from sightline.cost.subject import Subject
-from sightline.errors import SightlineError
 from tests.answers import score_arm
+from tests.refusals import Refused
 from tests.towered import towered
 
 TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
@@ -41,31 +41,25 @@ def test_published_parameter_counts(name: str) -> None:
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
 
 
-def test_an_unknown_shape_is_refused_by_name() -> None:
-    with pytest.raises(SightlineError, match="unknown shape 'gpt'; choose one of qwen3-vl-8b"):
-        shape_named("gpt")
-
-
 @pytest.fixture(scope="module", params=TINY)
 def subject(request: pytest.FixtureRequest) -> Subject:
     return Subject.of(Request("prefill", config=request.param, device="cpu", dtype="float32"))
 
 
-def test_a_prompt_has_the_wanted_text_tokens_and_two_branches(subject: Subject) -> None:
+def test_a_prompt_has_the_wanted_tokens_and_random_weights_are_finite_and_not_constant(subject: Subject) -> None:
     prompt = YesNo().prompt(subject.backbone, subject.probe(0))
     assert len(prompt.head) + len(prompt.tail) == 45
     yes, no = prompt.continuations
     assert yes != no
     assert len(prompt.spans["target"]) == 1
-
-
-def test_random_weights_are_finite_and_not_constant(subject: Subject) -> None:
     (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     assert torch.isfinite(encoded.tokens).all()
     assert encoded.tokens.std() > 0
     prefix = subject.over(subject.arm("full", "eager"), [encoded]).prefix(0)
     hidden = subject.backbone.language.run(subject.backbone.language.collate([prefix])).hidden
     assert torch.isfinite(hidden).all()
+    ours = towered(subject.backbone).tower_inputs([subject.backbone.preprocess(subject.image(0))])
+    assert torch.equal(processor_inputs(subject.backbone, subject.image(0))["pixel_values"], ours)
 
 
 def test_estimated_operations_match_a_count_of_the_calls(subject: Subject) -> None:
@@ -103,18 +97,12 @@ def patch_embedding(subject: Subject, pixels: Pixels) -> float:
 CPU = torch.device("cpu")
 
 
-def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_does_not_fit_is_refused_before_it_is_made(
+    monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     monkeypatch.setattr(shapes, "host_memory", lambda: 20 * 2**30)
     request = PrefillRequest(kind="prefill", config="llava-1.5-7b", device="cpu")
-    with pytest.raises(SightlineError) as refused:
-        measure_here(request)
-    assert str(refused.value) == (
-        "llava-1.5-7b needs 26.3 GiB for its weights alone, and this machine has 20.0 GiB available; "
-        "use a smaller shape or dtype, or a GPU"
-    )
-
-
-def test_weights_are_counted_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused("llava-1.5-7b needs 26.3 GiB for its weights alone", measure_here, request)
     made = random_backbone("tiny-llava", device=CPU, dtype=torch.float32).model
     counted = sum(each.numel() * 4 for each in made.parameters())
     assert weight_bytes("tiny-llava", torch.float32) == counted
@@ -122,8 +110,8 @@ def test_weights_are_counted_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(shapes, "host_memory", lambda: counted)
     random_backbone("tiny-llava", device=CPU, dtype=torch.float32)
     monkeypatch.setattr(shapes, "host_memory", lambda: counted - 1)
-    with pytest.raises(SightlineError, match=r"tiny-llava needs 0\.0 GiB"):
-        random_backbone("tiny-llava", device=CPU, dtype=torch.float32)
+    refused("tiny-llava needs 0.0 GiB", random_backbone, "tiny-llava", device=CPU, dtype=torch.float32)
+    refused("unknown shape 'gpt'; choose one of qwen3-vl-8b", shape_named, "gpt")
 
 
 def write(root: Path, **files: str) -> None:
@@ -186,7 +174,9 @@ def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
     assert len(prefix.reads) == 1
 
 
-def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_takes_two_forwards_of_one_sequence_and_all_arms_are_warmed_up(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     request = SweepRequest(kind="sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
     model = subject.backbone.model.model
     forward, features = model.language_model.forward, model.get_image_features
@@ -208,22 +198,13 @@ def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypa
     whole, part = samples["one_sample"], samples["one_sample_preprocess"]
     assert len(whole) == len(part) == 4
     assert all(0 < less < more for less, more in zip(part, whole, strict=True))
-
-
-def test_all_arms_are_warmed_up(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = ("full", "target:0.3", "grid:0.3")
     request = SweepRequest(kind="sweep", config="tiny-llava", arms=arms, one_sample_rows=2, warm_up=1)
-    seen: list[str] = []
-    monkeypatch.setattr("sightline.cost.one_sample.one_loss", lambda _, arm, *rest: seen.append(arm.text))
+    warmed: list[str] = []
+    monkeypatch.setattr("sightline.cost.one_sample.one_loss", lambda _, arm, *rest: warmed.append(arm.text))
     samples = time_one_sample(request, subject, [parse_arm(text) for text in arms])
-    assert seen == [text for text in arms for _ in ANSWERS] * 2
+    assert warmed == [text for text in arms for _ in ANSWERS] * 2
     assert len(samples["one_sample"]) == 3
-
-
-def test_the_processors_values_are_those_of_the_audit(subject: Subject) -> None:
-    image = subject.image(0)
-    ours = towered(subject.backbone).tower_inputs([subject.backbone.preprocess(image)])
-    assert torch.equal(processor_inputs(subject.backbone, image)["pixel_values"], ours)
 
 
 def test_shards_are_few_and_even() -> None:

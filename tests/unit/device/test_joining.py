@@ -66,15 +66,13 @@ def test_weights_stay_where_they_were_and_are_stored_once() -> None:
     assert layer.q_proj is q
 
 
-def test_a_group_of_which_some_have_a_bias_is_left_alone() -> None:
+def test_groups_with_some_biases_and_projections_that_are_not_plain_are_left_alone() -> None:
     layer = Layer(bias=False)
     layer.k_proj = nn.Linear(8, 4)
     join_projections([layer])
     assert isinstance(layer.q_proj, nn.Linear)
     assert isinstance(layer.gate_proj, JoinedLinear)
 
-
-def test_projections_that_are_not_plain_are_left_alone() -> None:
     class Quantised(nn.Linear):
         pass
 
@@ -85,11 +83,8 @@ def test_projections_that_are_not_plain_are_left_alone() -> None:
     assert isinstance(layer.gate_proj, nn.Linear)
 
 
-def test_products_are_counted_once_per_group() -> None:
+def test_products_are_counted_once_per_group_and_nothing_is_padded_without_a_gpu() -> None:
     layer = Layer(bias=False)
     join_projections([layer])
     assert sorted(tuple(weight.shape) for weight in matrices(layer)) == [(8, 6), (12, 8), (16, 8)]
-
-
-def test_without_a_gpu_nothing_is_padded() -> None:
     assert fastest_length([Layer(bias=False)], 2, 13, 3) == 13

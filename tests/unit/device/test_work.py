@@ -14,6 +14,7 @@ from sightline.device import work as device_work
 from sightline.device.work import MemoryGrowth, Stopwatch, in_halves, one_ahead, setting_up
 from sightline.errors import SightlineError
 from tests.conftest import Clock
+from tests.refusals import Refused
 
 CPU = torch.device("cpu")
 
@@ -71,9 +72,11 @@ def test_results_come_in_order(failures: dict[str, list[Exception]], events: str
     assert work.events == events.split(", ")
 
 
-def test_no_work_gives_no_results() -> None:
+def test_no_work_gives_no_results_and_the_first_piece_is_not_tried_again() -> None:
     nothing: list[tuple[str, Callable[[], Callable[[], str]]]] = []
     assert list(one_ahead(nothing)) == []
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        next(one_ahead([Recorder().item("a", out_of_memory())]))
 
 
 @pytest.mark.parametrize(
@@ -90,50 +93,33 @@ def test_a_failing_launch_hands_out_what_was_launched_before(failures: list[Exce
     assert "launch c" not in work.events
 
 
-def test_the_first_piece_has_nothing_before_it_and_is_not_tried_again() -> None:
-    with pytest.raises(torch.cuda.OutOfMemoryError):
-        next(one_ahead([Recorder().item("a", out_of_memory())]))
-
-
 # Stopwatches count work, not set-up.
 
 
-def test_a_stopwatch_shares_its_time_equally(clock: Clock) -> None:
+def test_a_stopwatch_shares_its_time_and_set_up_is_billed_once_and_kept_out(clock: Clock) -> None:
     whole, shared = Stopwatch(CPU), Stopwatch(CPU, shared_by=4)
     clock.advance(0.5)
     whole.stop()
     shared.stop()
     clock.advance(1.0)
     assert (whole.ms, shared.ms) == (500.0, 125.0)
-
-
-def test_set_up_is_billed_once_and_kept_out_of_running_stopwatches(clock: Clock) -> None:
     bill: list[float] = []
-    around, shared = Stopwatch(CPU), Stopwatch(CPU, shared_by=2)
+    around, half = Stopwatch(CPU), Stopwatch(CPU, shared_by=2)
     with setting_up(CPU, bill):
         clock.advance(1.0)
         with setting_up(CPU, bill):
             clock.advance(2.0)
     clock.advance(0.5)
     around.stop()
-    shared.stop()
+    half.stop()
     assert bill == [3000.0]
-    assert (around.ms, shared.ms) == (500.0, 250.0)
-
-
-def test_a_stopwatch_begun_after_set_up_counts_everything(clock: Clock) -> None:
+    assert (around.ms, half.ms) == (500.0, 250.0)
     with setting_up(CPU, []):
         clock.advance(1.0)
     watch = Stopwatch(CPU)
     clock.advance(0.5)
     watch.stop()
     assert watch.ms == 500.0
-
-
-def test_the_host_s_own_clock_runs() -> None:
-    watch = Stopwatch(CPU)
-    watch.stop()
-    assert watch.ms >= 0.0
 
 
 def test_failed_set_up_is_billed_and_over(clock: Clock) -> None:
@@ -173,14 +159,13 @@ def test_a_real_allocation_failure_halves_the_group_and_ends_in_one_line() -> No
     assert done.stderr.strip().splitlines()[-1] == "sightline.errors.SightlineError: out of memory on item 2"
 
 
-def test_other_errors_are_not_taken_for_it() -> None:
+def test_memory_that_runs_out_is_halved_for_and_other_errors_are_not_taken_for_it(refused: Refused) -> None:
     def work(_: list[int]) -> None:
         raise RuntimeError("shapes do not match")
 
     with pytest.raises(RuntimeError, match="shapes do not match"):
         in_halves([[0, 1]], work, str)
-    with pytest.raises(SightlineError, match="out of memory on item 3"):
-        in_halves([[3]], _fails, lambda index: f"item {index}")
+    refused("out of memory on item 3", in_halves, [[3]], _fails, lambda index: f"item {index}")
 
 
 def _fails(_: list[int]) -> None:
@@ -193,7 +178,7 @@ def _fails(_: list[int]) -> None:
 MIB = 2**20
 
 
-def test_what_was_held_for_a_moment_is_seen() -> None:
+def test_a_moments_memory_is_seen_where_a_system_tells() -> None:
     if not device_work._peak_forgotten():
         pytest.skip("this kernel does not count the peak anew")
     with MemoryGrowth(CPU) as still:

@@ -14,19 +14,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
+from sightline import AuditConfig, Probe, Run, SightlineError, audit, load_run
 from sightline.backbones.base import Backbone
 from sightline.boxes.quality import iou
 from sightline.boxes.sources import BoxesBeside
-from sightline.core.probe import Probe
-from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.interventions import families, parse_intervention, split_arm
 from sightline.interventions.evidence import OnEvidence, touches
 from sightline.interventions.occlusion import occlusion_probes, occlusion_views, random_region, with_occlusion
 from sightline.probes import read_probes, write_probes
-from sightline.rows import Run, load_run
+from tests.refusals import Refused
 
 DELETION = [one for one in families()["deletion"] if isinstance(one, OnEvidence)]
 KEPT = torch.tensor([1, 3, 5, 7, 9, 11, 13])
@@ -44,18 +41,24 @@ def variant(change: OnEvidence | str) -> str:
     return f"{name}_{float(share):.2f}".replace(".", "p") if share else name
 
 
-def test_deletion_stands_for_seven_interventions() -> None:
+def test_interventions_are_read_and_written_alike_and_stand_for_seven() -> None:
     assert [str(change) for change in DELETION] == [
         "remove_evidence", "restore_evidence=0.25", "restore_random=0.25", "restore_evidence=0.5",
         "restore_random=0.5", "restore_evidence=1.0", "restore_random=1.0",
     ]  # fmt: skip
+    for change in DELETION:
+        assert split_arm(f"masks:file=a+b.jsonl+{change}") == ("masks:file=a+b.jsonl", change)
+    assert split_arm("masks:file=a+b.jsonl") == ("masks:file=a+b.jsonl", None)
 
 
-def test_the_golden_vector_of_deletion(data: Path) -> None:
-    expected = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())["deletion_restoration"]
+def test_the_golden_vectors_of_deletion_and_of_boxes_elsewhere(data: Path) -> None:
+    misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
+    expected = misc["deletion_restoration"]
     evidence = mask([5, 7, 9], 16)
     for change in DELETION:
         assert change.without_evidence(KEPT, evidence, "textocr-a:hard-small-pos").tolist() == expected[variant(change)]
+    for case in misc["occlusion_random_region"]:
+        assert list(random_region(tuple(case["evidence"]), case["sample_id"])) == case["region"]
 
 
 def reference(data: Path, name: str) -> list[dict[str, Any]]:
@@ -116,35 +119,21 @@ def test_variants_touch_nothing_but_evidence(drawn: tuple[int, set[int], set[int
     assert set(DELETION[-2].without_evidence(anchors, flags, probe_id).tolist()) == kept
 
 
-def test_interventions_are_read_and_written_alike() -> None:
-    for change in DELETION:
-        assert split_arm(f"masks:file=a+b.jsonl+{change}") == ("masks:file=a+b.jsonl", change)
-    assert split_arm("masks:file=a+b.jsonl") == ("masks:file=a+b.jsonl", None)
-
-
-@pytest.mark.parametrize("text", ["remove", "restore_evidence", "restore_random=2", "remove_evidence=1", "blanket"])
-def test_an_unknown_intervention_is_refused(text: str) -> None:
-    with pytest.raises(SightlineError, match=r"is not an intervention on an arm|needs a share"):
-        split_arm(f"target:0.3+{text}")
-
-
-def test_an_empty_result_is_refused() -> None:
+def test_unknown_interventions_and_empty_results_are_refused(refused: Refused) -> None:
+    for text in ("remove", "restore_evidence", "restore_random=2", "remove_evidence=1", "blanket"):
+        with pytest.raises(SightlineError, match=r"is not an intervention on an arm|needs a share"):
+            split_arm(f"target:0.3+{text}")
     cells = torch.tensor([[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]])
     probe = Probe("p", "p.png", "p", "?", "yes", "", "", ((0.1, 0.1, 0.2, 0.2),))
-    with pytest.raises(SightlineError, match="no visual token"):
-        parse_intervention("remove_evidence").kept(torch.tensor([0]), cells, probe)
+    refused("no visual token", parse_intervention("remove_evidence").kept, torch.tensor([0]), cells, probe)
+    refused("probe 'p:1' has no regions", occlusion_views, replace(PROBE, regions=()))
+    refused("no probe has regions", occlusion_probes, [replace(PROBE, regions=())])
 
 
 PROBE = Probe(
     id="p:1", image="a.jpg", image_id="a", question="q", label="yes", target_text="OPEN", source_text="OPEN",
     regions=((0.1, 0.1, 0.2, 0.15), (0.6, 0.6, 0.7, 0.7)),
 )  # fmt: skip
-
-
-def test_the_golden_vectors_of_boxes_elsewhere(data: Path) -> None:
-    misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
-    for case in misc["occlusion_random_region"]:
-        assert list(random_region(tuple(case["evidence"]), case["sample_id"])) == case["region"]
 
 
 def test_the_reference_probe_file(data: Path, tmp_path: Path) -> None:
@@ -160,7 +149,7 @@ def test_the_reference_probe_file(data: Path, tmp_path: Path) -> None:
     assert [list(row) for row in found] == [list(row) for row in expected]
 
 
-def test_views_gray_all_regions_or_one_box_elsewhere() -> None:
+def test_views_gray_all_regions_or_one_box_elsewhere_and_are_not_expanded_again(tmp_path: Path) -> None:
     hidden, elsewhere = occlusion_views(PROBE)
     assert (hidden.view, elsewhere.view) == ("evidence_masked", "random_masked")
     assert hidden.occlude == PROBE.regions
@@ -168,20 +157,10 @@ def test_views_gray_all_regions_or_one_box_elsewhere() -> None:
     (box,) = elsewhere.occlude
     assert iou(box, PROBE.regions[0]) <= 0.05
     assert [box[2] - box[0], box[3] - box[1]] == pytest.approx([0.1, 0.05])
-
-
-def test_an_expanded_set_is_read_back_and_not_expanded_again(tmp_path: Path) -> None:
     probes = with_occlusion([PROBE])
     assert [probe.view for probe in with_occlusion(probes[1:])] == ["evidence_masked", "random_masked"]
     write_probes(tmp_path / "probes.jsonl", probes)
     assert read_probes(tmp_path / "probes.jsonl").probes == tuple(probes)
-
-
-def test_a_probe_without_regions_is_refused_by_name() -> None:
-    with pytest.raises(SightlineError, match="probe 'p:1' has no regions"):
-        occlusion_views(replace(PROBE, regions=()))
-    with pytest.raises(SightlineError, match="no probe has regions"):
-        occlusion_probes([replace(PROBE, regions=())])
 
 
 # Through ``audit``: rows against the recorded runs of the artifact, encodings counted, runs amended.
@@ -242,10 +221,8 @@ def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path:
     row: Any
     for row in frame.itertuples():
         if row.selector == "target" and row.view == "orig":
-            key, kind = (
-                ("selected" if row.intervention == "none" else variant(row.intervention), row.probe_id),
-                "deletion",
-            )
+            named = "selected" if row.intervention == "none" else variant(row.intervention)
+            key, kind = (named, row.probe_id), "deletion"
         elif row.selector == "full":
             key, kind = (OCCLUSION, row.probe_id), "occlusion"
         else:
@@ -303,13 +280,12 @@ def test_matched_controls_are_added_recorded_and_can_be_left_out(data: Path, tmp
     assert controls.manifest["matched_controls"] == []
 
 
-def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(data: Path, tmp_path: Path) -> None:
+def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(
+    data: Path, tmp_path: Path, refused: Refused
+) -> None:
     def protected(source: str) -> Run:
-        return audit(
-            settings(
-                data, tmp_path / source, limit=2, arms=["protected:0.1"], box_source=source, matched_controls=False
-            )
-        )
+        changes = {"arms": ["protected:0.1"], "box_source": source, "matched_controls": False}
+        return audit(settings(data, tmp_path / source, limit=2, **changes))
 
     shown, hidden = protected("annotation"), protected("missing")
     assert (shown.frame()["ecr"] == 1.0).all()
@@ -317,8 +293,7 @@ def test_simulated_boxes_reach_selectors_and_leave_the_audit_alone(data: Path, t
     assert set(hidden.frame()["box_source"]) == {"missing"}
     assert hidden.manifest["boxes"]["empty_rate"] == hidden.manifest["boxes"]["missing_rate"] == 1.0
     assert hidden.frame()["boxes_ms"].isna().all()
-    with pytest.raises(SightlineError, match="box_source"):
-        audit(settings(data, tmp_path / "missing", limit=2, arms=["protected:0.1"]))
+    refused("box_source", audit, settings(data, tmp_path / "missing", limit=2, arms=["protected:0.1"]))
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["first", "beside"])
@@ -343,23 +318,22 @@ def test_a_detector_is_billed_to_the_arms_that_read_its_boxes(
     )
 
 
-def test_what_cannot_be_done_is_refused_before_any_work(data: Path, tmp_path: Path) -> None:
-    def refused(message: str, **changes: Any) -> None:
-        with pytest.raises(SightlineError, match=message):
-            audit(settings(data, tmp_path / "run", **changes))
+def test_what_cannot_be_done_is_refused_before_any_work(data: Path, tmp_path: Path, refused: Refused) -> None:
+    def wrong(message: str, **changes: Any) -> None:
+        refused(message, audit, settings(data, tmp_path / "run", **changes))
         assert not (tmp_path / "run").exists()
 
-    refused("unknown intervention 'deletions'", interventions=["deletions"])
-    refused("applies to none of the arms", arms=["full"], interventions=["deletion"])
-    refused("unknown box source 'rapidcr'; did you mean 'rapidocr'", box_source="rapidcr")
-    refused("prunes between layers", arms=["fastv:0.3+remove_evidence"])
+    wrong("unknown intervention 'deletions'", interventions=["deletions"])
+    wrong("applies to none of the arms", arms=["full"], interventions=["deletion"])
+    wrong("unknown box source 'rapidcr'; did you mean 'rapidocr'", box_source="rapidcr")
+    wrong("prunes between layers", arms=["fastv:0.3+remove_evidence"])
     bare = tmp_path / "bare.jsonl"
     probes = read_probes(data / "golden_e2e" / "inputs" / "probes_dev.jsonl", image_prefix="mini_textocr").probes
     write_probes(bare, [replace(probes[0], regions=())])
     changes = {"probes": bare, "image_prefix": ""}
-    refused("has no regions, so remove_evidence has nothing to act on", interventions=["deletion"], **changes)
+    wrong("has no regions, so remove_evidence has nothing to act on", interventions=["deletion"], **changes)
     write_probes(bare, [replace(probes[0], view="blank")])
-    refused("is already about the view 'blank'", interventions=["occlusion"], **changes)
+    wrong("is already about the view 'blank'", interventions=["occlusion"], **changes)
 
 
 def test_a_run_with_interventions_resumes_where_it_was_killed(data: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -12,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sightline import Budget, SightlineError
 from sightline.arms import parse_arm
-from sightline.core.selection import Budget
-from sightline.errors import SightlineError
 from sightline.policies import POLICIES, LevelAnswer, Policy, Sight, TuningSample
 from sightline.policies.cascades import AnswerStability, ConfidenceFallback
 from sightline.policies.conformal import Conformal, LossBounds
@@ -29,6 +29,7 @@ from sightline.policies.learned_risk import (
     fit_logistic,
 )
 from sightline.policies.risk_adaptive import RiskAdaptive, RiskBucket
+from tests.refusals import Refused
 
 LOW, MID, HIGH = LEVELS = tuple(map(Budget.ratio, (0.25, 0.5, 0.75)))
 CORNERS = np.array([[x, y, x + 0.5, y + 0.5] for y in (0.0, 0.5) for x in (0.0, 0.5)], dtype=np.float32)
@@ -64,19 +65,8 @@ def test_saturation_weighs_tokens_by_their_scores() -> None:
     assert noticed["dispersion"] == pytest.approx(spread / math.sqrt(0.5))
     assert policy.decide(LEVELS, noticed, []) == MID, "the lowest that holds 0.7 of the weight"
     assert policy.decide(LEVELS, noticed, said("a", "a", "a")[:1]) is None, "one answer is enough"
-
-
-@pytest.mark.parametrize(
-    ("mass", "cells", "chosen"), [(0.5, 0.5, LOW), (0.5, 0.75, MID), (0.75, 1.0, MID), (0.8, 0.5, HIGH), (1, 1, HIGH)]
-)
-def test_saturation_takes_the_lowest_level_that_passes_both_or_the_highest(
-    mass: float, cells: float, chosen: Budget
-) -> None:
-    noticed = {"mass": [0.5, 0.75, 0.875], "cells": [0.5, 1.0, 1.0]}
-    assert EvidenceSaturation(mass, cells).decide(LEVELS, noticed, []) == chosen
-
-
-def test_saturation_without_an_active_block_asks_for_mass_alone() -> None:
+    for mass, cells, chosen in ((0.5, 0.5, LOW), (0.5, 0.75, MID), (0.75, 1, MID), (0.8, 0.5, HIGH), (1, 1, HIGH)):
+        assert EvidenceSaturation(mass, cells).decide(LEVELS, noticed, []) == chosen, "lowest that passes both"
     noticed = EvidenceSaturation(side=2, active=0.9).look(sight([0, 0, 0, 0], [0], [0, 1], [0, 1, 2]))
     assert noticed["cells"] == [1.0, 1.0, 1.0]
 
@@ -89,27 +79,18 @@ def risks(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_risks_are_ranks_and_an_unnamed_sample_is_in_the_middle(risks: str) -> None:
+def test_risks_are_ranks_and_budgets_in_proportion_to_them(risks: str, refused: Refused) -> None:
     def look(probe: str) -> Any:
         return RiskBucket(risks).look(Sight(probe, "", CORNERS))["risk"]
 
     assert [look(name) for name in "abcdex"] == [0.0, 0.375, 0.375, 0.75, 1.0, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("risk", "chosen"), [(0.0, LOW), (0.33, LOW), (1 / 3, MID), (0.66, MID), (0.67, HIGH), (1, HIGH)]
-)
-def test_a_third_of_the_risks_for_each_of_three_levels(risks: str, risk: float, chosen: Budget) -> None:
-    assert RiskBucket(risks).decide(LEVELS, {"risk": risk}, []) == chosen
-
-
-def test_a_budget_in_proportion_to_the_risk(risks: str) -> None:
+    thirds = [RiskBucket(risks).decide(LEVELS, {"risk": risk}, []) for risk in (0.0, 0.33, 1 / 3, 0.66, 0.67, 1)]
+    assert thirds == [LOW, LOW, MID, MID, HIGH, HIGH]
     policy = RiskAdaptive(risks)
     ends = (Budget.ratio(0.15), Budget.ratio(0.7))
     chosen = [policy.decide(ends, {"risk": risk}, []) for risk in (0.0, 0.5, 1.0)]
     assert [budget.keep for budget in chosen if budget] == pytest.approx([0.15, 0.425, 0.7])
-    with pytest.raises(SightlineError, match="write two"):
-        policy.check_levels(LEVELS)
+    refused("write two", policy.check_levels, LEVELS)
 
 
 @pytest.mark.parametrize(
@@ -120,22 +101,22 @@ def test_a_budget_in_proportion_to_the_risk(risks: str) -> None:
         ("probe_id,risk\n", "has no lines"),
     ],
 )
-def test_a_risk_file_that_cannot_be_used_is_refused_with_its_arm(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_risk_file_that_cannot_be_used_is_refused_with_its_arm(
+    tmp_path: Path, text: str, reason: str, refused: Refused
+) -> None:
     path = tmp_path / "risk.csv"
     path.write_text(text)
-    with pytest.raises(SightlineError, match=reason):
-        parse_arm(f"policy:risk_bucket:target:0.3/0.7:file={path}")
+    refused(reason, parse_arm, f"policy:risk_bucket:target:0.3/0.7:file={path}")
 
 
-@pytest.mark.parametrize(
-    ("confidences", "run"),
-    [((1.2, 0, 0), [LOW]), ((1.1, 3, 0), [LOW, MID]), ((1.1, 1.1, 9), list(LEVELS)), ((0, 0, 0), list(LEVELS))],
-)
-def test_an_unsure_answer_is_asked_for_again_one_level_up(confidences: Sequence[float], run: list[Budget]) -> None:
-    assert levels_run(ConfidenceFallback(1.2), {}, said("a", "b", "c", confidences=confidences)) == run
-
-
-def test_a_higher_threshold_never_runs_fewer_levels() -> None:
+def test_unsure_answers_are_asked_again_one_level_up_and_no_higher_threshold_runs_fewer() -> None:
+    for sure, run in (
+        ((1.2, 0, 0), [LOW]),
+        ((1.1, 3, 0), [LOW, MID]),
+        ((1.1, 1.1, 9), list(LEVELS)),
+        ((0, 0, 0), list(LEVELS)),
+    ):
+        assert levels_run(ConfidenceFallback(1.2), {}, said("a", "b", "c", confidences=sure)) == run
     draws = np.random.default_rng(0).exponential(size=(200, 3))
     answers = [said("a", "b", "c", confidences=line.tolist()) for line in draws]
     counts = [
@@ -151,13 +132,11 @@ def test_a_higher_threshold_never_runs_fewer_levels() -> None:
     ("texts", "run"),
     [(("Blue", " blue. ", "red"), [LOW, MID]), (("a", "b", "b"), list(LEVELS)), (("a", "b", "a"), list(LEVELS))],
 )
-def test_a_cascade_stops_when_two_answers_agree(texts: tuple[str, str, str], run: list[Budget]) -> None:
+def test_a_cascade_stops_when_two_answers_agree(
+    texts: tuple[str, str, str], run: list[Budget], refused: Refused
+) -> None:
     assert levels_run(AnswerStability(), {}, said(*texts)) == run
-
-
-def test_agreement_of_all_levels_is_refused() -> None:
-    with pytest.raises(SightlineError, match="runs all of 3 levels whatever they say"):
-        AnswerStability(3).check_levels(LEVELS)
+    refused("runs all of 3 levels whatever they say", AnswerStability(3).check_levels, LEVELS)
 
 
 def samples(confidences: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[TuningSample]:
@@ -184,16 +163,13 @@ def test_the_bound_is_mean_loss_and_two_standard_errors_of_the_surest() -> None:
     )
 
 
-def test_bounds_never_fall_as_answers_get_less_sure() -> None:
+def test_bounds_never_fall_and_an_answer_is_asked_for_again_where_too_much_may_be_lost() -> None:
     rng = np.random.default_rng(1)
     found = LossBounds.measured(LEVELS, samples(rng.random(300).tolist(), rng.integers(0, 2, 300).tolist(), [1] * 300))
     assert (np.diff(found.bounds) > 0).all()
     assert (np.diff(found.confidences) < 0).all()
     kept = [[found.bound(sure) <= eps for sure in np.linspace(0, 1, 50)] for eps in (0.3, 0.45, 0.6, 0.9)]
     assert (np.diff(np.array(kept, dtype=int), axis=0) >= 0).all(), "who may lose more falls back less"
-
-
-def test_an_answer_is_asked_for_again_where_too_much_may_be_lost() -> None:
     policy = Conformal.made_of(LossBounds((2.0, 1.0), (0.02, 0.2)), eps=0.05)
     assert levels_run(policy, {}, said("a", "b", "c", confidences=(2.5, 0, 0))) == [LOW]
     assert levels_run(policy, {}, said("a", "b", "c", confidences=(1.5, 0, 0))) == [LOW, HIGH]
@@ -217,13 +193,10 @@ def risk_model(features: tuple[str, ...]) -> RiskModel:
     return RiskModel("question", features, logistic, (0.5, 0.9))
 
 
-@pytest.mark.parametrize(("odds", "chosen"), [(-1.0, LOW), (0.0, MID), (1.0, MID), (3.0, HIGH)])
-def test_a_learned_risk_is_cut_into_levels_before_any_answer(odds: float, chosen: Budget) -> None:
-    policy = LearnedRisk.made_of(risk_model(("question_words",)))
-    assert levels_run(policy, {"question_words": odds}, said("a", "b", "c")) == [chosen]
-
-
-def test_a_learned_risk_that_reads_the_low_answer_runs_it_first() -> None:
+def test_a_learned_risk_is_cut_into_levels_and_runs_the_low_answer_first_if_it_reads_it() -> None:
+    blind = LearnedRisk.made_of(risk_model(("question_words",)))
+    for odds, chosen in ((-1.0, LOW), (0.0, MID), (1.0, MID), (3.0, HIGH)):
+        assert levels_run(blind, {"question_words": odds}, said("a", "b", "c")) == [chosen], "before any answer"
     policy = LearnedRisk.made_of(risk_model(("confidence", "question_words")))
     for sure, run in ((-1.0, [LOW]), (1.0, [LOW, MID]), (3.0, [LOW, HIGH])):
         assert levels_run(policy, {"question_words": 3.0}, said("a", "b", "c", confidences=(sure, 0, 0))) == run
@@ -241,7 +214,7 @@ def test_features_of_question_and_masks() -> None:
     )  # fmt: skip
 
 
-def test_a_fitted_model_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_fitted_model_is_read_back_as_it_was_written(tmp_path: Path, refused: Refused) -> None:
     model = RiskModel(
         "question", GROUPS["question"], Logistic((1, 2, 3), (1, 1, 2), (0.1, 0.2, 0.3), -1), (0.4,), "0.3/0.7"
     )
@@ -249,34 +222,25 @@ def test_a_fitted_model_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     path.write_text(json.dumps({"policy": "learned_risk", **LearnedRisk.made_of(model).contents()}))
     assert LearnedRisk(str(path)).model == model
     for levels, reason in (("0.3/0.5", "fitted for the levels 0.3/0.7, not for 0.3/0.5"),):
-        with pytest.raises(SightlineError, match=reason):
-            parse_arm(f"policy:learned_risk:target:{levels}:file={path}")
-    with pytest.raises(SightlineError, match="was made for learned_risk"):
-        parse_arm(f"policy:conformal:target:0.3/0.7:file={path}")
+        refused(reason, parse_arm, f"policy:learned_risk:target:{levels}:file={path}")
+    refused("was made for learned_risk", parse_arm, f"policy:conformal:target:0.3/0.7:file={path}")
+
+
+HUGE = {"means": [10**400], "scales": [1], "weights": [1], "bias": 0}
+FITTED = {"group": "question", "features": ["question_words"], "thresholds": [0.4], "logistic": HUGE}
 
 
 @pytest.mark.parametrize("policy", ["learned_risk", "conformal"])
-def test_numbers_beyond_every_float_are_refused_in_one_line(tmp_path: Path, policy: str) -> None:
-    huge = [10**400]
-    logistic = {"means": huge, "scales": [1], "weights": [1], "bias": 0}
-    fitted = {"group": "question", "features": ["question_words"], "thresholds": [0.4], "logistic": logistic}
+def test_a_file_that_holds_no_model_is_refused_in_one_line(tmp_path: Path, policy: str) -> None:
+    huge = {"policy": policy, "levels": "0.3/0.7", "confidences": [10**400], "bounds": [1], **FITTED}
+    half = [{"policy": policy}, {"policy": policy, "group": 3}]
     path = tmp_path / "policy.json"
-    path.write_text(json.dumps({"policy": policy, "levels": "0.3/0.7", "confidences": huge, "bounds": [1], **fitted}))
-    with pytest.raises(
-        SightlineError, match=rf"{policy}: .*policy\.json holds no (fitted model|bounds) \(int too large"
-    ):
-        parse_arm(f"policy:{policy}:target:0.3/0.7:file={path}")
-
-
-@pytest.mark.parametrize(
-    "content", ["[1]", "{", '{"policy": "learned_risk"}', '{"policy": "learned_risk", "group": 3}']
-)
-def test_a_file_that_holds_no_model_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "policy.json"
-    path.write_text(content)
-    with pytest.raises(SightlineError) as refused:
-        parse_arm(f"policy:learned_risk:target:0.3/0.7:file={path}")
-    assert "\n" not in str(refused.value)
+    for content in ("[1]", "{", *map(json.dumps, half), json.dumps(huge)):
+        path.write_text(content)
+        with pytest.raises(SightlineError) as refused:
+            parse_arm(f"policy:{policy}:target:0.3/0.7:file={path}")
+        assert "\n" not in str(refused.value)
+    assert re.search(rf"{policy}: .*policy\.json holds no (fitted model|bounds) \(int too large", str(refused.value))
 
 
 class Refusing(dict[str, Any]):
@@ -296,9 +260,6 @@ def test_what_a_policy_sees_has_no_room_for_the_right_answer() -> None:
     assert LevelAnswer.of(LOW, row) == LevelAnswer(LOW, "yes", 1.5)
     assert {field.name for field in fields(LevelAnswer)} == {"budget", "answer", "confidence"}
     assert {field.name for field in fields(Sight)} == {"probe_id", "question", "cells", "masks", "scores"}
-
-
-def test_confidence_of_a_text_is_its_probability_per_token() -> None:
     assert LevelAnswer.of(LOW, {"predicted": "blue", "answer_loss": math.log(4)}).confidence == pytest.approx(0.25)
     assert LevelAnswer.of(LOW, {"predicted": "blue"}).confidence is None
 

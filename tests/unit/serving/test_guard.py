@@ -56,27 +56,31 @@ def test_without_the_token_nothing_is_answered(client: TestClient, path: str) ->
         assert client.get("/echo", headers={"cookie": cookie}).status_code == 403
 
 
-@pytest.mark.parametrize("host", ["evil.example:7447", "127.0.0.1", "127.0.0.1:80", "127.0.0.1.evil.example:7447", ""])
-def test_another_host_is_refused_token_or_not(inside: TestClient, host: str) -> None:
-    assert inside.get("/echo?token=right", headers={"host": host}).status_code == 403
-
-
-@pytest.mark.parametrize("host", ["localhost:7447", "[::1]:7447", "127.0.0.1:7447"])
-def test_names_of_this_machine_are_its_own(client: TestClient, host: str) -> None:
-    headers = {"host": host, "cookie": f"{ADDRESS.cookie}=right"}
-    assert client.get("/echo", headers=headers).status_code == 200
+def test_other_hosts_and_origins_are_refused_token_or_not(inside: TestClient) -> None:
+    headers = {"cookie": f"{ADDRESS.cookie}=right"}
+    for host in ("localhost:7447", "[::1]:7447", "127.0.0.1:7447"):
+        assert inside.get("/echo", headers={**headers, "host": host}).status_code == 200, "a name of this machine"
     assert Address(80, "box.example").hosts == {"box.example:80", "box.example"}, "of one's own choice: the only one"
+    for host in ("evil.example:7447", "127.0.0.1", "127.0.0.1:80", "127.0.0.1.evil.example:7447", ""):
+        assert inside.get("/echo?token=right", headers={"host": host}).status_code == 403
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1:7447"):
+        for method in ("GET", "POST"):
+            assert inside.request(method, "/echo", headers={"origin": origin}).status_code == 403
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1:7447"])
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_another_origin_is_refused(inside: TestClient, origin: str, method: str) -> None:
-    assert inside.request(method, "/echo", headers={"origin": origin}).status_code == 403
-
-
-def test_a_change_needs_an_origin(inside: TestClient) -> None:
+def test_a_change_needs_an_origin_pages_may_do_little_and_look_like_reports(inside: TestClient) -> None:
     assert inside.post("/echo").status_code == 403
     assert inside.post("/echo", headers={"origin": HERE}).json() == {"method": "POST"}
+    for path in ("/echo", "/pages/page.js", "/nothing"):
+        policy = inside.get(path).headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+    assert "--paper" in inside.get("/look/report.css").text
+    assert inside.get("/look/guard.py").status_code == 404
+    answer = inside.get("/echo?fail=1")
+    assert (answer.status_code, answer.json()) == (400, {"error": "no such thing; choose another"})
+    assert inside.get("//evil.example/?token=right").headers["location"] in ("/evil.example/", "/")
 
 
 @pytest.mark.parametrize("path", ["/pages/../secret.txt", "/pages/%2e%2e/secret.txt", "/pages/..%2fsecret.txt"])
@@ -84,25 +88,6 @@ def test_pages_end_at_their_folder(inside: TestClient, path: str) -> None:
     answer = inside.get(path)
     assert answer.status_code == 404
     assert "secret" not in answer.text
-
-
-def test_pages_may_do_little(inside: TestClient) -> None:
-    for path in ("/echo", "/pages/page.js", "/nothing"):
-        policy = inside.get(path).headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
-        assert "unsafe" not in policy
-        assert "frame-ancestors 'none'" in policy
-
-
-def test_an_error_is_one_line_and_no_redirect_leads_elsewhere(inside: TestClient) -> None:
-    answer = inside.get("/echo?fail=1")
-    assert (answer.status_code, answer.json()) == (400, {"error": "no such thing; choose another"})
-    assert inside.get("//evil.example/?token=right").headers["location"] in ("/evil.example/", "/")
-
-
-def test_the_look_is_the_reports(inside: TestClient) -> None:
-    assert "--paper" in inside.get("/look/report.css").text
-    assert inside.get("/look/guard.py").status_code == 404
 
 
 @pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "link.txt", "linked/secret.txt", "a\0b", "x" * 999])
