@@ -14,7 +14,16 @@ from sightline.core.table import Kind, Table, TableColumn, format_range, format_
 from sightline.leaderboard.standings import COVERAGE, RISKS, Record, record_text
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.charts import FrontierPoint
-from sightline.report.columns import BOX_FREE, build_table, heading, in_these_words, listed, panel_of, share, table_column
+from sightline.report.columns import (
+    BOX_FREE,
+    build_table,
+    heading,
+    in_these_words,
+    listed,
+    panel_of,
+    share,
+    table_column,
+)
 from sightline.report.page import Page, render
 from sightline.report.sections import Section
 from sightline.report.sections.base import ChartGroup, Part
