@@ -270,8 +270,8 @@ def _in_one_word(command: Any, write: Callable[..., None], ctx: Any, formatter: 
             option.opts, option.secondary_opts = [f"--[no-]{name[2:]}", *others], []
         write(ctx, formatter)
     finally:
-        for option, option.opts, option.secondary_opts in both:
-            pass
+        for option, names, contrary in both:
+            option.opts, option.secondary_opts = names, contrary
 
 
 def _show_values_only(command: Any, ctx: Any) -> None:
