@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from sightline.cli import app
 from sightline.errors import SightlineError
 from sightline.gate.decisions import gate_runs, junit, markdown
+from sightline.probes.probe_file import hash_side
 from sightline.probes.typed_rows import SignedDecision, write_decisions
 from sightline.report.cases import mark_rows
 from sightline.report.sections.calibration import thresholds_in_force_table, thresholds_table
@@ -219,6 +220,12 @@ def test_a_run_without_full_borrows_it_from_a_run_like_it(tmp_path: Path, refuse
     alone, beside = (None if table is None else table["threshold"].tolist() for table in shared)
     assert alone is not None
     assert alone == beside, "a rule that does not need Full is chosen on the run's own rows"
+
+
+def test_a_run_whose_images_are_all_on_the_development_side_is_refused(tmp_path: Path, refused: Refused) -> None:
+    dev = next(name for name in map(str, range(100)) if hash_side(name) == "dev")
+    run = make_run(tmp_path / "run", images=2, arms=ARMS, edit_row=lambda row: row.update(image_id=dev))
+    refused("none is left to be judged; add images", read_source, [run], threshold="own-dev")
 
 
 def test_a_rule_is_chosen_on_the_development_run_and_applied_to_all_images(here: Path, there: Path) -> None:
