@@ -107,10 +107,7 @@ def support(rows: pd.DataFrame) -> pd.Series[float]:
 
 
 def clustered_mean(
-    values: ArrayLike | pd.Series,
-    images: ArrayLike | pd.Series,
-    draws: int,
-    limits: tuple[float, float] = UNLIMITED,
+    values: ArrayLike | pd.Series, images: ArrayLike | pd.Series, draws: int, limits: tuple[float, float] = UNLIMITED
 ) -> Estimate:
     """Mean over rows, resampling images with all their rows; no interval where fewer than two images are left.
 

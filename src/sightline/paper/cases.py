@@ -33,14 +33,7 @@ from sightline.probes.evidence import Evidence, SizeOf, evidence_of_questions, e
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_size, open_image
 from sightline.probes.regions import ANSWER
-from sightline.probes.typed_rows import (
-    ANNOTATED,
-    JPEG_QUALITY,
-    TypedBox,
-    TypedRow,
-    read_typed_rows,
-    shown_size,
-)
+from sightline.probes.typed_rows import ANNOTATED, JPEG_QUALITY, TypedBox, TypedRow, read_typed_rows, shown_size
 from sightline.rows.picture import Boxes, stored_geometry
 from sightline.rows.run import Run
 

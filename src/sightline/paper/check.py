@@ -46,10 +46,7 @@ class Finding:
 
 
 def findings(
-    textocr_folder: Path | None,
-    open_data: Mapping[str, Path],
-    models: list[str],
-    clip: str | None,
+    textocr_folder: Path | None, open_data: Mapping[str, Path], models: list[str], clip: str | None
 ) -> Iterator[Finding]:
     """Everything that can be told, in the order in which a study would want it."""
     yield from _textocr(textocr_folder)

@@ -103,11 +103,7 @@ def corrected(found: Sequence[Judgement], alpha: float = ALPHA) -> list[Judgemen
 
 
 def judgement(
-    found: Measured,
-    words: str,
-    expects: Side = "above",
-    margin: float = math.nan,
-    narrow: Measured | None = None,
+    found: Measured, words: str, expects: Side = "above", margin: float = math.nan, narrow: Measured | None = None
 ) -> Judgement:
     """What an interval says of a claim that a number lies above zero, below it, or within a margin of it.
 

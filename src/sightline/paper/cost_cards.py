@@ -60,11 +60,7 @@ def batch_prefill(study: Study, name: str, model: str, arms: Sequence[str]) -> N
     """A batch through the language model, full and pruned, with the memory it takes."""
     few = study.options.demo
     request = _request(
-        "prefill",
-        batch=2 if few else BATCH[model],
-        repeats=2 if few else 5,
-        warm_up=1,
-        **_material(study, model, arms),
+        "prefill", batch=2 if few else BATCH[model], repeats=2 if few else 5, warm_up=1, **_material(study, model, arms)
     )
     _measure(study, name, [request])
 

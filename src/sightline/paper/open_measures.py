@@ -12,13 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from sightline.analysis.comparison import ALL_TASKS, ArmPair, clustered_mean, score_changes
-from sightline.analysis.regions import (
-    DrawnTwice,
-    drawn_twice,
-    region_agreement,
-    role_agreement,
-    stress_slices,
-)
+from sightline.analysis.regions import DrawnTwice, drawn_twice, region_agreement, role_agreement, stress_slices
 from sightline.boxes.quality import AdjustedCoverage, adjusted_coverage, noisy_regions
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
@@ -138,8 +132,7 @@ def kept_of_all_regions(study: Study, line: Line) -> list[Measured]:
 def _associations(study: Study, how: str) -> dict[str, Any]:
     """Records of ``coverage_and_score_frame`` by kind of coverage."""
     found = study.remembered(
-        ("coverage and score", how),
-        lambda: coverage_and_score_frame(case_rows(study, how), draws=study.options.draws),
+        ("coverage and score", how), lambda: coverage_and_score_frame(case_rows(study, how), draws=study.options.draws)
     )
     return {str(record["coverage"]): record for record in found.to_dict("records")}
 

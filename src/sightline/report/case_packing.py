@@ -130,17 +130,13 @@ class _Packer:
         return [self.known_marks.index(mark) for mark in found]
 
     def panel(
-        self,
-        audited: Audited,
-        probe: dict[str, Any],
-        row: pd.Series[Any],
-        shown: _ShownRows,
-        arm: int,
+        self, audited: Audited, probe: dict[str, Any], row: pd.Series[Any], shown: _ShownRows, arm: int
     ) -> dict[str, Any]:
         image, cell_set, cells = self._look_up(audited, str(row["image_key"]), shown.images)
         kept, lineage = shown.masks[row["row"]]
         regions = probe.get("regions", [])
         touched, lit = touching(cells, regions), unpack_mask(kept, len(cells))
+        each = [touching(cells, [box]) for box in regions]
         return {
             "arm": arm,
             "image": image,
@@ -157,7 +153,7 @@ class _Packer:
             "no_cells": not len(cells),
             "evidence_cells": int(touched.sum()),
             "evidence_kept": int((touched & lit).sum()),
-            "by_region": [_kept_of(touching(cells, [box]), lit) for box in regions],
+            "by_region": [(int((own & lit).sum()), int(own.sum())) for own in each],
             "keep": _number(row["keep"]),
             "unsupported": bool(row["unsupported"]),
             "low": bool(row["low"]),
@@ -240,11 +236,6 @@ def lost_texts(hits: Any, probe: Mapping[str, Any]) -> list[list[float]] | None:
     if hits is None or len(hits) != len(page):
         return None
     return [[round(float(v), 6) for v in box] for hit, (_, *box) in zip(hits, page, strict=True) if hit < HALF]
-
-
-def _kept_of(touched: np.ndarray, lit: np.ndarray) -> tuple[int, int]:
-    """Kept and all cells of one region."""
-    return int((touched & lit).sum()), int(touched.sum())
 
 
 def touching(cells: np.ndarray, regions: list[Any]) -> np.ndarray:

@@ -19,20 +19,10 @@ from sightline.statistics.correct_positives import has_little_evidence, has_no_e
 # Answers in words beside Full's on the same question: what became of each, and what was left of its evidence.
 
 UNCHANGED, LOST, GAINED, OTHERWISE = "unchanged", "lost", "gained", "otherwise"
-CHANGES = {
-    UNCHANGED: "unchanged",
-    LOST: "changed to wrong",
-    GAINED: "changed to right",
-    OTHERWISE: "changed otherwise",
-}
+CHANGES = {UNCHANGED: "unchanged", LOST: "changed to wrong", GAINED: "changed to right", OTHERWISE: "changed otherwise"}
 """What became of an answer -> in words. Otherwise: to another answer that is no more and no less right."""
 KEPT, PARTLY, NONE, UNTRACED = "kept", "partly", "none", "untraced"
-EVIDENCE = {
-    KEPT: "evidence kept",
-    PARTLY: "kept in part",
-    NONE: "none kept",
-    UNTRACED: "no region",
-}
+EVIDENCE = {KEPT: "evidence kept", PARTLY: "kept in part", NONE: "none kept", UNTRACED: "no region"}
 """What was left of the evidence -> in words. Kept: of every region at least half. None: not one cell."""
 CONFIDENT = 0.25
 """Of the wrong answers of a run, the quarter with the smallest loss counts as confident."""

@@ -16,21 +16,13 @@ from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.places import Place
 from sightline.report.build import CASES, Progress, pack_pictures
-from sightline.report.columns import (
-    about_given_answers,
-    arm_facts,
-    build_table,
-    listed,
-    panel_of,
-    share,
-    typographic,
-)
+from sightline.report.columns import about_given_answers, arm_facts, build_table, listed, panel_of, share, typographic
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_counts, flips_table_of
 from sightline.report.summary import ReportSummary, Verdict, compared, main_table, summarise
 from sightline.rows.reader import oracle_words, rows_at
-from sightline.rows.source import MASK_COLUMNS, Audited, Source, read_source
+from sightline.rows.source import MASK_COLUMNS, Source, read_source
 from sightline.statistics.arm_rows import as_names, looked_up
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS
@@ -173,7 +165,10 @@ def aligned(
         raise SightlineError("the runs have no answered probe in common yet; let both finish")
     if left_out:
         notes.append(f"{left_out} probes are usable in one of the runs alone and are left out")
-    kept = [_restrict(audited, arms, probes) for audited in source.runs]
+    kept = []
+    for audited in source.runs:
+        wanted = audited.frame["arm_name"].isin(arms) & audited.frame["probe_id"].isin(probes)
+        kept.append(replace(audited, frame=audited.frame[wanted].reset_index(drop=True)))
     before, after = kept[0].frame, kept[1].frame
     for name in ("margin", "predicted", "correct", "score"):
         if name in before:
@@ -191,12 +186,6 @@ def _of_other_run(before: pd.DataFrame, after: pd.DataFrame, arms: list[str], na
         parts.append(looked_up(own["probe_id"], table))
     found: pd.Series[Any] = pd.concat(parts).reindex(after.index)
     return found
-
-
-def _restrict(audited: Audited, arms: list[str], probes: set[str]) -> Audited:
-    frame = audited.frame
-    wanted = frame["arm_name"].isin(arms) & frame["probe_id"].isin(probes)
-    return replace(audited, frame=frame[wanted].reset_index(drop=True))
 
 
 def _pair(source: Source, arm: str) -> tuple[pd.DataFrame, pd.DataFrame]:

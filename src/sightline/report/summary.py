@@ -75,7 +75,9 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
     known = [str(arm) for arm in source.frame["arm_name"].unique()]
     for reference in references:
         if reference not in known:
-            raise SightlineError(f"no run has an arm '{reference}' to compare with{_guess(reference, known)}")
+            close = difflib.get_close_matches(reference, known, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(known)}"
+            raise SightlineError(f"no run has an arm '{reference}' to compare with; {hint}")
     facts = arm_facts(source)
     arms, differences, notes, says_nothing = [], [], [], {}
     for audited in source.runs:
@@ -121,11 +123,6 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
 def compared() -> list[str]:
     """Metrics whose difference from a reference is reported."""
     return [metric.name for metric in metrics_shown_in("differences")]
-
-
-def _guess(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; arms: {', '.join(known)}"
 
 
 def _no_difference(audited: Audited) -> str:
@@ -321,7 +318,7 @@ def _words(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> str:
     reads = line["run"] not in summary.says_nothing  # else "identical to Full" would only mean that both guess
     change = summary.difference(arm, measure) if reads else None
     if change is not None and change["words"] != "not computed":
-        words += f", {_minus(change['words'])}"
+        words += f", {change['words'].replace(' -', ' −').replace('(-', '(−')}"
     alarms = summary.difference(arm, "hfpr") if reads else None
     if alarms is not None and str(alarms["words"]).startswith(("lower", "higher")):
         words += f"; hFPR {format_value(line['hfpr'], 'score')}, {alarms['words']}"
@@ -334,8 +331,3 @@ def _words(line: pd.Series[Any], summary: ReportSummary, is_full: bool) -> str:
             answers = f"{'' if in_words else 'yes '}answer{'s' if n != 1 else ''}"
             words += f", {share(line['unsupported'])} of {n} correct {answers} {'are' if n != 1 else 'is'} unsupported"
     return words + "."
-
-
-def _minus(words: str) -> str:
-    """A typographic minus before digits."""
-    return words.replace(" -", " −").replace("(-", "(−")

@@ -474,9 +474,10 @@ def cut_off(frame: pd.DataFrame) -> list[str]:
     if not cut.any():
         return []
     longest = int(frame.loc[cut, "answer_tokens"].max())
+    by_arm = ", ".join(f"{arm}: {count}" for arm, count in frame.loc[cut, "arm"].value_counts().items() if count)
     return [
         f"{int(cut.sum())} of {len(frame)} answers were cut off at the longest allowed ({longest} tokens) and are "
-        f"scored as they stand ({_by_arm(frame, cut)}); --longest-answer allows more"
+        f"scored as they stand ({by_arm}); --longest-answer allows more"
     ]
 
 
@@ -499,11 +500,6 @@ def oracle_words(box_source: object) -> str:
     if box_source == "none":
         return "(oracle: knows what no deployed method could)"
     return "(oracle: reads boxes made from the annotation)"
-
-
-def _by_arm(frame: pd.DataFrame, chosen: pd.Series[bool]) -> str:
-    counts = frame.loc[chosen, "arm"].value_counts()
-    return ", ".join(f"{arm}: {count}" for arm, count in counts.items() if count)
 
 
 # Evidence that no token comes from, before anything is pruned: image processors that crop leave the margins out.

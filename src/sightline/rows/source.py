@@ -358,11 +358,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _audit(
-    run: Run,
-    name: str,
-    only: ProbeList | None,
-    also: Collection[str] = (),
-    same: Mapping[str, str] | None = None,
+    run: Run, name: str, only: ProbeList | None, also: Collection[str] = (), same: Mapping[str, str] | None = None
 ) -> Audited:
     notes: list[str] = []
     frame = run.compact_frame(lambda column: column not in UNREAD or column in also, same)

@@ -161,7 +161,8 @@ def interval(draws: FloatArray, shares: ImageShares, level: float = LEVEL) -> Es
         level = _widened(level, shares.differing)
     low, high = percentile_interval(lower, level)[0], percentile_interval(upper, level)[1]
     valid = int(np.isfinite(draws).sum())
-    return Estimate(shares.value, low, high, valid, _few(shares) if kind == "none" else "", kind)
+    few = f"about {shares.differing:.0f} of {shares.images} images differ, which bounds nothing that has no limits"
+    return Estimate(shares.value, low, high, valid, few if kind == "none" else "", kind)
 
 
 def _widened(level: float, differing: float) -> float:
@@ -192,10 +193,6 @@ def p_below(draws: FloatArray, shares: ImageShares, bound: float = 0.0) -> float
     low, high = shares.limits
     mirrored = replace(shares, value=-shares.value, changes=-shares.changes, limits=(-high, -low))
     return p_above(-draws, mirrored, -bound)
-
-
-def _few(shares: ImageShares) -> str:
-    return f"about {shares.differing:.0f} of {shares.images} images differ, which bounds nothing that has no limits"
 
 
 def _ends(draws: FloatArray, shares: ImageShares) -> tuple[FloatArray, FloatArray, IntervalKind]:

@@ -161,14 +161,13 @@ class RowIndex:
             tables = {(file.arm, file.piece): table for file, table in read}
             known.update({(file.arm, file.piece): file for file, _ in read})
             files = [known[place] for place in places]
-            kept = {(file.arm, file.piece): part for file, part in zip(old.files, _slices(old), strict=True)}
+            kept = {
+                (file.arm, file.piece): old.table.slice(int(start), file.count)
+                for start, file in zip(old.starts[:-1], old.files, strict=True)
+            }
             parts = [tables[place] if place in tables else kept[place] for place in places]
             self.rows = Rows(old.version + 1, manifest, files, _together(parts))
             return True
-
-
-def _slices(rows: Rows) -> list[pa.Table]:
-    return [rows.table.slice(int(start), file.count) for start, file in zip(rows.starts[:-1], rows.files, strict=True)]
 
 
 def _light(folder: RunFolder, arm: str, piece: ShardPiece) -> tuple[RowFile, pa.Table]:

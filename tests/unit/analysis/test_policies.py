@@ -30,6 +30,7 @@ from sightline.errors import SightlineError
 from sightline.policies.cascades import ConfidenceFallback
 from sightline.policies.evidence_saturation import EvidenceSaturation
 from sightline.rows.run import load_run
+from tests.refusals import Refused
 from tests.unit.report.fake_run import make_run, says_no
 
 LEVELS = LOW, MID, HIGH = tuple(map(Budget.ratio, (0.15, 0.3, 0.5)))
@@ -89,7 +90,9 @@ def test_the_held_out_half_has_no_say_in_what_is_chosen(run: Any, tmp_path: Path
     assert first.verdict.policy.scores["all"] == pytest.approx(1.0 - second.verdict.policy.scores["all"])
 
 
-def test_the_chosen_one_is_the_best_of_its_development_half(run: Any) -> None:
+def test_the_chosen_one_is_the_best_of_its_development_half_and_what_is_given_whole_is_judged_as_it_is(
+    run: Any, refused: Refused
+) -> None:
     tuned = tune(run, "confidence_fallback", "target", LEVELS, draws=200)
     answers = fixed_answers(run, "target", LEVELS, tuned.policy)
     development = answers.chosen(answers.asked.sides == "dev")
@@ -99,13 +102,18 @@ def test_the_chosen_one_is_the_best_of_its_development_half(run: Any) -> None:
     assert tuned.verdict.policy.n + tuned.development.n == len(answers.asked.ids)
     assert {each.name for each in tuned.verdict.fixed} == {"target:0.15", "target:0.3", "target:0.5"}
     assert tuned.verdict.reference == "target:0.5"
-
-
-def test_what_is_given_whole_is_judged_as_it_is(run: Any) -> None:
-    tuned = tune(run, "confidence_fallback", "target", LEVELS, given={"threshold": 0.7}, draws=200)
-    assert (tuned.policy, tuned.tried) == (ConfidenceFallback(0.7), 1)
-    with pytest.raises(SightlineError, match="mass and cells together"):
-        tune(with_saturation(run), "evidence_saturation", "target", LEVELS, given={"mass": 0.5}, draws=200)
+    whole = tune(run, "confidence_fallback", "target", LEVELS, given={"threshold": 0.7}, draws=200)
+    assert (whole.policy, whole.tried) == (ConfidenceFallback(0.7), 1)
+    refused(
+        "mass and cells together",
+        tune,
+        with_saturation(run),
+        "evidence_saturation",
+        "target",
+        LEVELS,
+        given={"mass": 0.5},
+        draws=200,
+    )
 
 
 def with_saturation(run: Any) -> Any:
@@ -125,21 +133,40 @@ def with_saturation(run: Any) -> Any:
     return Widened()
 
 
-def test_token_scores_come_from_rows_of_the_policy_whatever_its_thresholds(run: Any) -> None:
-    with pytest.raises(SightlineError, match=r"add --arm policy:evidence_saturation:target:0\.15/0\.3/0\.5"):
-        tune(run, "evidence_saturation", "target", LEVELS, draws=200)
+def test_token_scores_come_from_rows_of_the_policy_whatever_its_thresholds(run: Any, refused: Refused) -> None:
+    refused(
+        "add --arm policy:evidence_saturation:target:0.15/0.3/0.5",
+        tune,
+        run,
+        "evidence_saturation",
+        "target",
+        LEVELS,
+        draws=200,
+    )
     widened = with_saturation(run)
     for mass, level in ((0.3, "0.15"), (0.5, "0.3"), (0.8, "0.5"), (0.95, "0.5")):
         policy = EvidenceSaturation(mass=mass, cells=0.5)
         assert set(fixed_answers(widened, "target", LEVELS, policy).replay(policy).levels) == {level}
-    with pytest.raises(SightlineError, match="decides on token scores"):
-        tune(widened, "evidence_saturation", "target", LEVELS, given={"temperature": 0.5}, draws=200)
+    refused(
+        "decides on token scores",
+        tune,
+        widened,
+        "evidence_saturation",
+        "target",
+        LEVELS,
+        given={"temperature": 0.5},
+        draws=200,
+    )
 
 
-def test_prices_are_those_of_the_papers_pilots() -> None:
+def test_prices_are_those_of_the_papers_pilots_and_false_alarms_those_of_negatives() -> None:
     found = PolicyFigures("x", 10, {"a": 0.8, "b": 0.6}, 0.324, 0.4, 0.5)
     assert penalised(found, yes_or_no=True) == pytest.approx(0.7 - 2.0 * 0.1 - 0.05 * 0.4 - 0.02 * 0.5)
     assert penalised(found, yes_or_no=False) == pytest.approx(0.7 - 0.10 * 0.4)
+    ids, images, negative = np.array(["a", "b", "c"]), np.array(["1", "1", "2"]), np.array([False, True, True])
+    asked = AskedProbes(ids, images, np.array(["all"] * 3), negative, True)
+    assert figures(Played("x", asked, np.array([0.0, 1.0, 0.0]), np.ones(3), np.ones(3), ("1.0",) * 3)).hfpr == 0.5
+    assert np.isnan(figures(FIXED[FEW]).hfpr)
 
 
 def test_least_keep_is_the_fewest_tokens_near_the_reference(run: Any) -> None:
@@ -157,8 +184,8 @@ def test_least_keep_is_the_fewest_tokens_near_the_reference(run: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"selector": "grid"}, r"has no arm 'grid:0\.15'; run it too"),
-        ({"levels": (LOW, Budget.ratio(0.9))}, r"has no arm 'target:0\.9'"),
+        ({"selector": "grid"}, "has no arm 'grid:0.15'; run it too"),
+        ({"levels": (LOW, Budget.ratio(0.9))}, "has no arm 'target:0.9'"),
         ({"name": "nonsense"}, "unknown policy"),
         ({"name": "answer_stability", "levels": (LOW, HIGH)}, "nothing to try"),
         ({"reference": Budget.ratio(0.9)}, "not among the levels"),
@@ -172,16 +199,15 @@ def test_what_cannot_be_fitted_is_refused_in_one_line(run: Any, changes: dict[st
         tune(run, settings.pop("name"), settings.pop("selector"), settings.pop("levels"), draws=200, **settings)
 
 
-def test_what_cannot_be_judged_is_refused(run: Any) -> None:
+def test_what_cannot_be_judged_is_refused(run: Any, refused: Refused) -> None:
     short = played("short", [1.0, 1.0], [0.3, 0.3], tasks=TASKS[:2])
     for judge, reason in (
         (lambda: verdict(short, FIXED, MANY, draws=200), "have other probes"),
-        (lambda: verdict(short, FIXED, Budget.ratio(0.5), draws=200), r"no fixed arm at 0\.5 to compare with"),
+        (lambda: verdict(short, FIXED, Budget.ratio(0.5), draws=200), "no fixed arm at 0.5 to compare with"),
         (lambda: judge_run(run), "has no arm with a policy"),
         (lambda: judge_run(run, ["target:0.3"]), "has no policy to judge"),
     ):
-        with pytest.raises(SightlineError, match=reason):
-            judge()
+        refused(reason, judge)
 
 
 def test_no_policy_of_a_model_at_chance_is_a_go(tmp_path: Path) -> None:
@@ -282,16 +308,7 @@ def test_each_bound_counts_and_a_point_that_holds_is_not_enough(limits: PolicyLi
     assert judged(cascade, FIXED, MANY, limits).go is go
 
 
-def test_a_score_that_the_interval_does_not_carry_is_not_shown_to_be_near() -> None:
-    reference = played("target:0.7", [1.0, 0.0] * 30, [0.7] * 60, tasks=["all"] * 60)
-    swapped = played("p", [0.0, 1.0] * 30, [0.5] * 60, tasks=["all"] * 60)
-    found = verdict(swapped, {MANY: reference}, MANY, draws=500)
-    assert found.differences["all"].value == 0.0
-    assert "within 0.01 of fixed 70 %: not shown (+0.000 [-0.2" in found.words
-    assert not found.go
-
-
-def test_few_probes_and_answers_that_say_nothing_are_refused() -> None:
+def test_few_probes_images_that_do_not_carry_a_score_and_answers_that_say_nothing_decide_nothing() -> None:
     wise = played("wise", [1.0, 1.0, 0.6, 1.0], [0.3, 0.7, 0.3, 0.7])
     found = verdict(wise, FIXED, MANY, draws=200)
     assert (found.go, found.words) == (False, "refused: 4 probes are fewer than the least n of 50 (--least-n)")
@@ -300,12 +317,9 @@ def test_few_probes_and_answers_that_say_nothing_are_refused() -> None:
     alone = played("one", [1.0], [0.3], tasks=["all"])
     found = verdict(alone, {MANY: alone}, MANY, least_n=1, draws=200)
     assert found.words.count("not shown") == 3, "one image has no interval"
-
-
-def test_false_alarms_are_those_of_negatives_alone() -> None:
-    asked = AskedProbes(
-        np.array(["a", "b", "c"]), np.array(["1", "1", "2"]), np.array(["all"] * 3), np.array([False, True, True]), True
-    )
-    found = figures(Played("x", asked, np.array([0.0, 1.0, 0.0]), np.ones(3), np.ones(3), ("1.0",) * 3))
-    assert found.hfpr == 0.5
-    assert np.isnan(figures(FIXED[FEW]).hfpr)
+    reference = played("target:0.7", [1.0, 0.0] * 30, [0.7] * 60, tasks=["all"] * 60)
+    swapped = played("p", [0.0, 1.0] * 30, [0.5] * 60, tasks=["all"] * 60)
+    found = verdict(swapped, {MANY: reference}, MANY, draws=500)
+    assert found.differences["all"].value == 0.0
+    assert "within 0.01 of fixed 70 %: not shown (+0.000 [-0.2" in found.words
+    assert not found.go

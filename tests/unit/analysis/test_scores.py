@@ -12,10 +12,10 @@ from scipy.stats import spearmanr
 
 from sightline.analysis.comparison import ALL_TASKS, ArmPair, Unit, full_arm, rows_in_words, score_changes
 from sightline.analysis.regions import STRESS_TAGS, UNTAGGED, stress_slices, stress_tags
-from sightline.errors import SightlineError
 from sightline.report.sections.region_coverage import coverage_and_score_frame
 from sightline.statistics.bootstrap import SEED, count_blocks
 from sightline.statistics.paired import sign_flip_p
+from tests.refusals import Refused
 
 DRAWS = 300
 ARMS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
@@ -92,7 +92,7 @@ def against_full(frame: pd.DataFrame, *, draws: int = DRAWS, unit: Unit = "examp
 
 
 @pytest.mark.usefixtures("plain_percentiles")
-def test_every_arm_has_its_change_against_full_in_each_benchmark(frame: pd.DataFrame) -> None:
+def test_arms_change_against_full_in_each_benchmark_and_over_all_each_weighs_the_same(frame: pd.DataFrame) -> None:
     table = against_full(frame, draws=DRAWS)
     assert len(table) == (len(ARMS) - 1) * (len(TASKS) + 1)
     for task, n in TASKS.items():
@@ -109,10 +109,6 @@ def test_every_arm_has_its_change_against_full_in_each_benchmark(frame: pd.DataF
         ]
         assert (line["change_low"], line["change_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
         assert line["words"].startswith("lower than Full by")
-
-
-def test_over_all_benchmarks_each_weighs_the_same(frame: pd.DataFrame) -> None:
-    table = against_full(frame, draws=DRAWS)
     pooled = only(table, arm="target:0.3", task=ALL_TASKS)
     each = [only(table, arm="target:0.3", task=task) for task in TASKS]
     for column in ("score", "reference_score", "change"):
@@ -124,22 +120,6 @@ def test_over_all_benchmarks_each_weighs_the_same(frame: pd.DataFrame) -> None:
     assert set(alone["task"]) == {"docvqa"}
 
 
-@pytest.mark.usefixtures("plain_percentiles")
-def test_images_can_be_the_units_that_are_drawn(frame: pd.DataFrame) -> None:
-    own = frame[frame["task"] == "textvqa"]
-    line = only(against_full(own, unit="image", draws=DRAWS), arm="grid:0.3")
-    change = scores(frame, "grid:0.3", "textvqa") - scores(frame, "full", "textvqa")
-    images = (
-        frame[(frame["arm"] == "full") & (frame["task"] == "textvqa")].set_index("probe_id")["image_id"].sort_index()
-    )
-    of_image = np.unique(images, return_inverse=True)[1]
-    drawn = []
-    for counts in np.concatenate(list(count_blocks(15, DRAWS, SEED, "images of textvqa"))):
-        weights = counts[of_image]
-        drawn.append(float((weights * change).sum() / weights.sum()))
-    assert (line["change_low"], line["change_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
-
-
 def test_neither_interventions_nor_questions_that_some_arm_did_not_answer_count(frame: pd.DataFrame) -> None:
     other = frame[frame["arm"] == "target:0.3"].assign(arm="target:0.3+remove_evidence", intervention="remove_evidence")
     both = pd.concat([frame, other.assign(score=0.0)], ignore_index=True)
@@ -149,7 +129,8 @@ def test_neither_interventions_nor_questions_that_some_arm_did_not_answer_count(
     assert set(table.loc[table["task"] == "textvqa", "n"]) == {TASKS["textvqa"] - 1}
 
 
-def test_any_two_arms_can_be_compared_with_a_sign_flip_test(frame: pd.DataFrame) -> None:
+@pytest.mark.usefixtures("plain_percentiles")
+def test_two_arms_are_compared_with_a_sign_flip_test_and_images_can_be_what_is_drawn(frame: pd.DataFrame) -> None:
     pair = ArmPair("target:0.3:score=focus", "target:0.3:score=question")
     table = pd.DataFrame(score_changes(rows_in_words(frame), [pair], draws=DRAWS, flips=True))
     line = only(table, task="docvqa")
@@ -158,6 +139,16 @@ def test_any_two_arms_can_be_compared_with_a_sign_flip_test(frame: pd.DataFrame)
     assert line["reference_score"] == pytest.approx(scores(frame, pair.reference, "docvqa").mean())
     assert line["p"] == sign_flip_p(change, draws=DRAWS)
     assert np.isnan(only(table, task=ALL_TASKS)["p"]), "benchmarks are weighed, not pooled: no test over all"
+    own = frame[frame["task"] == "textvqa"]
+    line = only(against_full(own, unit="image", draws=DRAWS), arm="grid:0.3")
+    change = scores(frame, "grid:0.3", "textvqa") - scores(frame, "full", "textvqa")
+    images = own[own["arm"] == "full"].set_index("probe_id")["image_id"].sort_index()
+    of_image = np.unique(images, return_inverse=True)[1]
+    drawn = []
+    for counts in np.concatenate(list(count_blocks(15, DRAWS, SEED, "images of textvqa"))):
+        weights = counts[of_image]
+        drawn.append(float((weights * change).sum() / weights.sum()))
+    assert (line["change_low"], line["change_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
 
 
 @pytest.mark.parametrize(
@@ -191,15 +182,11 @@ def test_every_slice_is_the_table_of_its_questions(frame: pd.DataFrame) -> None:
     assert plain["n"] == sum(i % 3 > 0 and i % 4 > 0 for i in range(30))
 
 
-def test_what_is_missing_is_said_in_one_line(frame: pd.DataFrame) -> None:
-    with pytest.raises(SightlineError, match="no row has an answer in words"):
-        against_full(frame.drop(columns="score"))
-    with pytest.raises(SightlineError, match="amend the run with --arm full"):
-        against_full(frame[frame["arm"] != "full"])
-    with pytest.raises(SightlineError, match="Full is the only arm"):
-        stress_slices(frame[frame["arm"] == "full"], probes())
-    with pytest.raises(SightlineError, match="more than one answer"):
-        against_full(pd.concat([frame, frame]))
+def test_what_is_missing_is_said_in_one_line(frame: pd.DataFrame, refused: Refused) -> None:
+    refused("no row has an answer in words", against_full, frame.drop(columns="score"))
+    refused("amend the run with --arm full", against_full, frame[frame["arm"] != "full"])
+    refused("Full is the only arm", stress_slices, frame[frame["arm"] == "full"], probes())
+    refused("more than one answer", against_full, pd.concat([frame, frame]))
 
 
 FEWER = 200
@@ -219,7 +206,10 @@ def observations(covered: pd.DataFrame) -> pd.DataFrame:
     return own.assign(change=own["score"] - own["probe_id"].map(full))
 
 
-def test_correlations_are_over_all_budgets_of_a_selector(covered: pd.DataFrame) -> None:
+@pytest.mark.usefixtures("plain_percentiles")
+def test_correlations_are_over_all_budgets_of_a_selector_and_draws_rank_its_questions_anew(
+    covered: pd.DataFrame,
+) -> None:
     table = coverage_and_score_frame(covered, draws=FEWER)
     own = table[table["arms"] == "target:0.3, target:0.7"].set_index("coverage")
     worst, union = (own["rho"].astype(float)[name] for name in ("worst region", "union"))
@@ -231,27 +221,20 @@ def test_correlations_are_over_all_budgets_of_a_selector(covered: pd.DataFrame) 
     assert union == pytest.approx(spearmanr(seen["ecr"], seen["change"]).statistic)
     assert worst > union
     assert own["advantage"].tolist() == pytest.approx([worst - union] * 2)
-
-
-@pytest.mark.usefixtures("plain_percentiles")
-def test_intervals_draw_questions_with_all_their_budgets_and_rank_anew(covered: pd.DataFrame) -> None:
-    table = coverage_and_score_frame(covered, draws=FEWER)
-    line = table[(table["arms"] == "target:0.3, target:0.7") & (table["coverage"] == "worst region")].iloc[0]
-    seen = observations(covered)
+    line = own.loc["worst region"]
     sample = np.unique(seen["probe_id"], return_inverse=True)[1]
     rhos, advantages = [], []
     for counts in np.concatenate(list(count_blocks(int(sample.max()) + 1, FEWER, SEED, "samples"))).astype(int):
         drawn = seen.iloc[np.repeat(np.arange(len(seen)), counts[sample])]
-        worst, union = (spearmanr(drawn[name], drawn["change"]).statistic for name in ("worst_region", "ecr"))
-        rhos.append(worst)
-        advantages.append(worst - union)
+        rho, other = (spearmanr(drawn[name], drawn["change"]).statistic for name in ("worst_region", "ecr"))
+        rhos.append(rho)
+        advantages.append(rho - other)
     assert (line["rho_low"], line["rho_high"]) == pytest.approx(tuple(np.quantile(rhos, [0.025, 0.975])))
     bounds = tuple(np.quantile(advantages, [0.025, 0.975]))
     assert (line["advantage_low"], line["advantage_high"]) == pytest.approx(bounds)
 
 
-def test_questions_without_regions_say_nothing(covered: pd.DataFrame) -> None:
+def test_questions_without_regions_say_nothing(covered: pd.DataFrame, refused: Refused) -> None:
     bare = covered.assign(worst_region=covered["worst_region"].where(covered["task"] == "textvqa"))
     assert set(coverage_and_score_frame(bare, draws=20)["samples"]) == {TASKS["textvqa"]}
-    with pytest.raises(SightlineError, match="questions with regions"):
-        coverage_and_score_frame(covered.assign(worst_region=np.nan), draws=20)
+    refused("questions with regions", coverage_and_score_frame, covered.assign(worst_region=np.nan), draws=20)

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pytest
 
 from sightline.core.selection import Selection, Selector, TokenView
-from sightline.errors import SightlineError
 from sightline.leaderboard.contest import (
     Contest,
     MeasuredModel,
@@ -23,6 +22,7 @@ from sightline.leaderboard.contest import (
     said_once,
 )
 from sightline.selectors import SELECTORS
+from tests.refusals import Refused
 
 
 @pytest.mark.parametrize("model", ["qwen3vl", "llava", "internvl"])
@@ -39,7 +39,7 @@ def test_every_registered_method_takes_part_or_is_refused_with_a_reason(data: Pa
         assert [entry.budget for entry in found.entries if entry.method == method] == ["0.1", "0.3"]
 
 
-def test_who_takes_part_beside_whom_and_who_is_refused_by_name(data: Path) -> None:
+def test_who_takes_part_beside_whom_and_who_is_refused_by_name(data: Path, refused: Refused) -> None:
     def found(method: str, *, clip: bool = False) -> Any:
         return lineup(data / "tiny/llava", [method], ["0.3"], clip=clip)
 
@@ -49,37 +49,29 @@ def test_who_takes_part_beside_whom_and_who_is_refused_by_name(data: Path) -> No
     entries = found("scope:alpha=0").entries
     assert [entry.arm for entry in entries] == ["full", "random:0.3", "grid:0.3", "scope:0.3:alpha=0.0"]
     assert entries[-1].method == "scope:alpha=0"
-    with pytest.raises(SightlineError, match="did you mean"):
-        chosen_methods(["targt"])
+    refused("did you mean", chosen_methods, ["targt"])
 
 
-def test_budgets_are_read_once_each_in_order() -> None:
+def test_budgets_are_read_once_each_in_order_and_a_reason_that_holds_at_all_is_said_once(refused: Refused) -> None:
     assert read_budgets(["0.5,0.1", "0.10"]) == ["0.1", "0.5"]
     assert read_budgets(["64t, 8t"]) == ["8t", "64t"]
     assert read_budgets(["0.3/tile"]) == ["0.3/tile"]
     for wrong, reason in (("1.0", "Full does already"), (",", "names none"), ("0", "must be in")):
-        with pytest.raises(SightlineError, match=reason):
-            read_budgets([wrong])
-
-
-def test_a_reason_that_holds_at_every_budget_is_said_once() -> None:
+        refused(reason, read_budgets, [wrong])
     assert said_once("m", {"0.1": "why", "0.3": "why"}, 2) == [Refusal("m", "", "why")]
     assert said_once("m", {"0.3": "why"}, 2) == [Refusal("m", "0.3", "why")]
     assert [one.budget for one in said_once("m", {"0.1": "why", "0.3": "else"}, 2)] == ["0.1", "0.3"]
     assert said_once("m", {}, 2) == []
 
 
-def test_models_differ_in_what_they_can_serve(measured: list[MeasuredModel]) -> None:
+def test_models_differ_in_what_they_can_serve_and_computing_again_loads_none(
+    measured: list[MeasuredModel], contest: Contest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = {one.name: {refusal.method for refusal in one.lineup.refusals} for one in measured}
     assert refused == {"qwen": {"scope"}, "llava": {"resize"}}
     for one in measured:
         assert set(one.run.arms) == {entry.arm for entry in one.lineup.entries}
         assert not one.run.missing
-
-
-def test_computing_again_computes_nothing_and_loads_no_model(
-    contest: Contest, measured: list[MeasuredModel], monkeypatch: pytest.MonkeyPatch
-) -> None:
     before = {file: file.stat().st_mtime_ns for file in contest.out.rglob("*") if file.is_file()}
 
     def load(*_: object) -> None:
@@ -91,17 +83,18 @@ def test_computing_again_computes_nothing_and_loads_no_model(
     assert {file: file.stat().st_mtime_ns for file in contest.out.rglob("*") if file.is_file()} == before
 
 
-def test_another_method_amends_the_run_and_other_probes_are_refused(fresh: Contest) -> None:
+def test_another_method_amends_the_run_and_other_probes_are_refused(fresh: Contest, refused: Refused) -> None:
     measure(fresh)
     rows = {file: file.stat().st_mtime_ns for file in (fresh.out / "runs").rglob("rows/*/*.parquet")}
     (amended,) = measure(replace(fresh, methods=("target", "bottom")))
     assert "bottom:0.3" in amended.run.arms
     assert {file: file.stat().st_mtime_ns for file in rows} == rows
-    with pytest.raises(SightlineError, match="limit 3, this command has 2"):
-        measure(replace(fresh, pages=2))
+    refused("limit 3, this command has 2", measure, replace(fresh, pages=2))
 
 
-def test_other_weights_in_the_same_place_are_refused_before_a_model_is_loaded(fresh: Contest, tmp_path: Path) -> None:
+def test_other_weights_in_the_same_place_are_refused_before_a_model_is_loaded(
+    fresh: Contest, tmp_path: Path, refused: Refused
+) -> None:
     copy = tmp_path / "model"
     shutil.copytree(fresh.models["llava"], copy)
     own = replace(fresh, models={"llava": str(copy)})
@@ -110,8 +103,7 @@ def test_other_weights_in_the_same_place_are_refused_before_a_model_is_loaded(fr
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(bytes(content))
-    with pytest.raises(SightlineError, match="with other weights"):
-        measure(own)
+    refused("with other weights", measure, own)
 
 
 @dataclass(frozen=True)
@@ -159,8 +151,7 @@ def test_what_only_the_loaded_model_can_tell_is_listed_too(data: Path, contest: 
 
 @pytest.mark.usefixtures("_stumbles")
 def test_without_the_control_that_gains_are_counted_from_there_is_no_leaderboard(
-    fresh: Contest, monkeypatch: pytest.MonkeyPatch
+    fresh: Contest, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.setattr(SELECTORS.get("random"), "select", Stumbles.select)
-    with pytest.raises(SightlineError, match="selector random failed"):
-        measure(replace(fresh, budgets=("0.5",)))
+    refused("selector random failed", measure, replace(fresh, budgets=("0.5",)))

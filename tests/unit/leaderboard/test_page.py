@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from sightline.checks.demo import asset
 from sightline.cli import app
 from sightline.commands.leaderboard import image_options, named_models
-from sightline.errors import SightlineError
 from sightline.leaderboard.contest import Contest, MeasuredModel, demo_contest, readers
 from sightline.leaderboard.page import (
     budget_table,
@@ -28,6 +27,7 @@ from sightline.leaderboard.page import (
 from sightline.leaderboard.standings import RISKS, Record, digest_of, read_record, record_of, record_text
 from sightline.probes import read_probes
 from tests.conftest import REPOSITORY
+from tests.refusals import Refused
 
 
 def test_the_same_runs_give_the_same_digest_and_times_have_no_part_in_it(
@@ -43,18 +43,9 @@ def test_the_same_runs_give_the_same_digest_and_times_have_no_part_in_it(
     assert digest_of(slower) != record["digest"]
 
 
-def test_a_record_is_read_as_it_was_written_and_not_after_a_change(record: Record, tmp_path: Path) -> None:
-    path = tmp_path / "leaderboard.json"
-    path.write_text(record_text(record), encoding="utf-8")
-    assert read_record(path) == record
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert sum('"method": "target"' in line and '"gain"' in line for line in lines) == 2 * 2 + 1, "one entry a line"
-    path.write_text(record_text({**record, "pages": 4}), encoding="utf-8")
-    with pytest.raises(SightlineError, match="changed by hand"):
-        read_record(path)
-
-
-def test_the_record_has_every_entry_with_its_numbers(record: Record) -> None:
+def test_the_record_has_every_entry_and_is_read_as_it_was_written_and_not_after_a_change(
+    record: Record, tmp_path: Path, refused: Refused
+) -> None:
     assert (record["pages"], record["probes"], record["budgets"]) == (3, 6, ["0.3", "0.5"])
     for model, entries in zip(record["models"], (5, 5), strict=True):
         for lines in model["standings"].values():
@@ -62,14 +53,22 @@ def test_the_record_has_every_entry_with_its_numbers(record: Record) -> None:
             for line in lines:
                 assert 0.0 <= line["accuracy_low"] <= line["accuracy"] <= line["accuracy_high"] <= 1.0
                 assert 0.0 <= line["pos_ecr"] <= 1.0
-                assert (line["keep_over_layers"] > line["keep"]) == (line["method"] == "dart"), (
-                    "it prunes between layers"
-                )
+                prunes_between_layers = line["keep_over_layers"] > line["keep"]
+                assert prunes_between_layers == (line["method"] == "dart")
                 assert line["selection_ms"] >= 0.0
         assert model["full"]["pos_ecr"] > 0.0
+    path = tmp_path / "leaderboard.json"
+    path.write_text(record_text(record), encoding="utf-8")
+    assert read_record(path) == record
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert sum('"method": "target"' in line and '"gain"' in line for line in lines) == 2 * 2 + 1, "one entry a line"
+    path.write_text(record_text({**record, "pages": 4}), encoding="utf-8")
+    refused("changed by hand", read_record, path)
 
 
-def test_page_markdown_and_files_are_written_and_need_nothing_else(record: Record, tmp_path: Path) -> None:
+def test_page_markdown_and_files_need_nothing_else_and_hold_refusals_with_their_reason(
+    record: Record, tmp_path: Path
+) -> None:
     page = write_leaderboard(record, tmp_path)
     text = page.read_text(encoding="utf-8")
     for name in ("target", "scope", "dart", "soft_evidence", "random", "grid (control)", "resize (control)"):
@@ -83,9 +82,6 @@ def test_page_markdown_and_files_are_written_and_need_nothing_else(record: Recor
         "overview.csv", "qwen_0-3.csv", "qwen_0-5.csv", "qwen_refused.csv", "llava_0-3.csv", "llava_0-5.csv",
         "llava_refused.csv",
     }  # fmt: skip
-
-
-def test_refusals_stand_in_the_page_with_their_reason(record: Record) -> None:
     qwen, llava = record["models"]
     table = refused_table(qwen)
     assert table is not None
@@ -112,15 +108,6 @@ def test_the_overview_has_a_column_for_every_model_and_budget_and_full_no_rank(
     first = next(table.cells())
     assert [cell.text for cell in first[:2]] == ["Full", "–"]
     assert "Selection was timed on cpu" in table.caption
-
-
-def test_open_questions_are_told_in_their_own_words_and_nothing_twice() -> None:
-    record = read_record(REPOSITORY / "docs/leaderboard-open.json")
-    table = budget_table(record, record["models"][0], "0.3")
-    titles = [column.title for column in table.columns]
-    assert titles[2] == "Score"
-    assert "ECR" in titles
-    assert "Accuracy" not in titles, "a score of 0 or 1 is right or not: the same numbers"
 
 
 def test_risk_by_field_is_a_table_of_its_own_that_says_what_its_columns_mean(record: Record, tmp_path: Path) -> None:
@@ -154,13 +141,19 @@ def test_a_ranking_by_a_risk_says_which_way_it_points_and_that_silence_is_none(t
         assert upwards in (tmp_path / "leaderboard.html").read_text(encoding="utf-8")
 
 
-def test_the_headline_says_how_many_beat_chance() -> None:
+def test_the_headline_says_how_many_beat_chance_and_open_questions_have_their_own_words() -> None:
     said = headlines(read_record(REPOSITORY / "docs/leaderboard.json"))
     assert len(said) == 2
     assert re.search(
         r"^reader at 0\.3: first of \d+ box-free entries with Accuracy [01]\.\d{3} \(.*\) (is|are) \w+", said[0]
     )
     assert re.search(r"\d of \d+ box-free methods are better than Random beyond their interval\.$", said[0])
+    record = read_record(REPOSITORY / "docs/leaderboard-open.json")
+    table = budget_table(record, record["models"][0], "0.3")
+    titles = [column.title for column in table.columns]
+    assert titles[2] == "Score"
+    assert "ECR" in titles
+    assert "Accuracy" not in titles, "a score of 0 or 1 is right or not: the same numbers"
 
 
 def test_nobody_is_ranked_by_answers_that_say_nothing(
@@ -207,31 +200,31 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
         (["--demo", "--rank-by", "keep"], "ranks nobody"),
     ],
 )
-def test_what_cannot_be_ranked_is_refused_at_once(arguments: list[str], reason: str, tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match=reason):
-        CliRunner().invoke(app, ["leaderboard", "--out", str(tmp_path), *arguments], catch_exceptions=False)
+def test_what_cannot_be_ranked_is_refused_at_once(
+    arguments: list[str], reason: str, tmp_path: Path, refused: Refused
+) -> None:
+    refused(
+        reason, CliRunner().invoke, app, ["leaderboard", "--out", str(tmp_path), *arguments], catch_exceptions=False
+    )
 
 
-def test_models_are_named_apart_and_options_reach_whom_they_name() -> None:
+def test_models_are_named_apart_and_options_reach_whom_they_name(refused: Refused) -> None:
     assert named_models(["a/b", "second=c/b"]) == {"b": "a/b", "second": "c/b"}
-    with pytest.raises(SightlineError, match="name it apart"):
-        named_models(["a/b", "c/b"])
+    refused("name it apart", named_models, ["a/b", "c/b"])
     models = ["one", "two"]
     assert image_options(["max_pixels=4", "two:max_pixels=9"], models) == {
         "one": {"max_pixels": 4}, "two": {"max_pixels": 9},
     }  # fmt: skip
-    with pytest.raises(SightlineError, match="no model is called 'three'"):
-        image_options(["three:max_pixels=4"], models)
+    refused("no model is called 'three'", image_options, ["three:max_pixels=4"], models)
 
 
-def test_the_demonstration_takes_every_shipped_reader() -> None:
+def test_the_demonstration_takes_every_shipped_reader_and_asks_the_locked_questions_of_either_kind(
+    tmp_path: Path,
+) -> None:
     found = readers()
     assert {"reader", "reader-llava"} <= set(found)
     assert list(readers(["reader"])) == ["reader"]
     assert all((Path(folder) / "config.json").is_file() for folder in found.values())
-
-
-def test_the_demonstration_asks_the_locked_questions_of_either_kind(tmp_path: Path) -> None:
     for in_words, pages in ((False, 40), (True, 50)):
         contest = demo_contest(tmp_path, ["target"], ["0.3"], in_words=in_words)
         assert contest.pages == pages
@@ -242,11 +235,10 @@ def test_the_demonstration_asks_the_locked_questions_of_either_kind(tmp_path: Pa
 
 
 def test_without_the_second_reader_the_demonstration_takes_the_first_and_says_where_the_other_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     """As in a wheel, which leaves it out for its size."""
     (tmp_path / "reader").symlink_to(asset("reader"))
     monkeypatch.setattr("sightline.leaderboard.contest.asset", tmp_path.joinpath)
     assert list(readers()) == ["reader"]
-    with pytest.raises(SightlineError, match="reader-llava is not in wheels: run in a checkout"):
-        readers(["reader-llava"])
+    refused("reader-llava is not in wheels: run in a checkout", readers, ["reader-llava"])

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sightline.errors import SightlineError
 from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions
 from sightline.paper.cases import (
     KEPT,
@@ -39,6 +38,7 @@ from sightline.paper.cases import (
 )
 from sightline.paper.printed import measured
 from sightline.paper.study import built_set
+from tests.refusals import Refused
 
 pytestmark = pytest.mark.xdist_group("open cases")
 ARMS = ("full", "target_grid:0.3", "target_grid:0.5", "target_grid:0.7")
@@ -62,13 +62,12 @@ def case(name: str, *drops: float, full: float = 1.0, tags: tuple[str, ...] = ()
     return OpenCase(name, task, full, (low, mid, high), tags)
 
 
-def test_cases_are_questions_with_all_four_answers_and_hold_what_each_budget_lost() -> None:
+def test_cases_are_questions_with_all_four_answers_and_hold_what_each_budget_lost(refused: Refused) -> None:
     rows = frame({"b": (0.9, 0.4, 0.6, 1.0), "a": (1.0, 1.0, None, 1.0)})
     (found,) = cases_of(rows, ARMS, {"b": TAGS})
     assert (found.id, found.task, found.full, found.tags) == ("b", "docvqa", 0.9, TAGS)
     assert found.drops == pytest.approx((0.5, 0.3, -0.1))
-    with pytest.raises(SightlineError, match="three budgets"):
-        cases_of(rows, ARMS[:2], {})
+    refused("three budgets", cases_of, rows, ARMS[:2], {})
     # A drop of exactly a half is large, and of exactly a fifth small.
     (edge,) = cases_of(frame({"a": (0.9, 0.4, 0.9, 0.7)}), ARMS, {})
     assert (edge.low, edge.recovered, edge.mid, edge.persistent) == (True, True, False, False)
@@ -116,39 +115,33 @@ def kinds(chosen: list[OpenCase]) -> Counter[str]:
     return Counter(found.id.partition(":")[2].partition("-")[0] for found in chosen)
 
 
-def test_a_quarter_of_the_cases_each_is_persistent_mid_recovered_and_control() -> None:
+def test_quotas_of_persistent_mid_recovered_and_control_are_topped_up_with_other_candidates() -> None:
     chosen = chosen_by_outcome([*many(), *many("textvqa")])
     assert Counter(found.task for found in chosen) == {"docvqa": 48, "textvqa": 48}
     own = [found for found in chosen if found.task == "docvqa"]
     # Whoever is persistent dropped at 50 % too: the 8 that the first quota left over come first in the second.
     assert kinds(own) == {"persistent": 20, "mid": 4, "recovered": 12, "control": 12}
     assert len({found.id for found in chosen}) == 96
-
-
-def test_what_the_quotas_leave_open_is_topped_up_with_other_candidates() -> None:
     short = [found for found in many() if "-0" in found.id or "nothing" in found.id or "recovered" in found.id]
     chosen = chosen_by_outcome([*short, *(case(f"docvqa:nothing-{n}", 0.0, 0.0, 0.0) for n in range(20, 60))])
     # 10 persistent, 10 mid and 10 controls are all there are; 12 recovered and 6 more of them to make 48.
     assert kinds(chosen) == {"persistent": 10, "mid": 10, "recovered": 18, "control": 10}
 
 
-def test_the_greatest_drop_comes_first_then_the_most_tags_then_the_id() -> None:
+def test_the_greatest_drop_comes_first_and_too_few_candidates_stay_few() -> None:
     cases = [
         case("d", 0.6, 0.6, 0.6), case("c", 0.9, 0.6, 0.6), case("b", 0.6, 0.6, 0.6, tags=TAGS),
         case("a", 0.6, 0.6, 0.6), *(case(f"x{n}", 0.0, 0.0, 0.0) for n in range(4)),
     ]  # fmt: skip
     assert case_count(len(cases)) == 4
     assert [found.id for found in chosen_by_outcome(cases)] == ["c", "b", "a", "d"]
-
-
-def test_too_few_candidates_stay_few_unless_a_demonstration_fills_them_up() -> None:
     cases = [case("a", 1.0, 1.0, 1.0), *(case(f"x{n}", 0.0, 0.0, 0.0) for n in range(9))]
     assert [case_count(questions) for questions in (500, 96, 95, 12, 1)] == [48, 48, 47, 6, 0]
     assert [found.id for found in chosen_by_outcome(cases)] == ["a"]
     assert [found.id for found in chosen_by_outcome(cases, fill=True)] == ["a", "x0", "x1", "x2", "x3"]
 
 
-def test_the_stratified_sample_has_every_set_of_tags_in_its_share_of_each_task() -> None:
+def test_the_stratified_sample_has_every_set_of_tags_in_its_share_and_looks_at_no_answer() -> None:
     cases = [*many(), *(replace(found, id=f"t{found.id}") for found in many("textvqa"))]
     chosen = stratified_sample(cases)
     for task in ("docvqa", "textvqa"):
@@ -157,9 +150,6 @@ def test_the_stratified_sample_has_every_set_of_tags_in_its_share_of_each_task()
         # 15 of 100 questions are tagged: 7.2 of 48, and 40.8 are not, whose remainder is the larger.
         assert sum(found.tags == TAGS for found in own) == 7
     assert len({found.id for found in chosen}) == 96
-
-
-def test_the_stratified_sample_does_not_look_at_answers() -> None:
     cases = many()
     blind = [replace(found, full=0.0, drops=(0.0, 0.0, 0.0)) for found in cases]
     assert [found.id for found in stratified_sample(cases)] == [found.id for found in stratified_sample(blind)]
@@ -210,6 +200,9 @@ def test_cases_by_lot_are_half_of_a_small_set_of_each_task_about_images_as_annot
     file, found, images = built_set(study, LOT)
     assert sorted(probe.task for probe in found.probes) == ["docvqa"] * 3 + ["textvqa"] * 3
     assert found.construction["seed"] == 20_260_728
+    for run in open_runs(study).values():
+        assert all(not probe["regions"] and not probe.get("boxes") for probe in run.probes)
+        assert set(run.frame()["box_source"]) == {"none"}, "no selector saw the regions of a case"
     for probe in found.probes:
         assert not probe.regions
         assert probe.visible_boxes == ()
@@ -266,7 +259,9 @@ def test_where_nothing_is_answered_the_choice_by_outcome_is_left_out_and_the_stu
     assert by_words["Rows with boxes"].why_not == "the detector found no box on any case"
 
 
-def test_masks_are_measured_against_whatever_regions_are_named(answered: Path, data: Path, tmp_path: Path) -> None:
+def test_masks_are_measured_against_whatever_regions_are_named(
+    answered: Path, data: Path, tmp_path: Path, refused: Refused
+) -> None:
     """Any boxes; those of the benchmarks and their OCR where nobody drew any; and what a benchmark lacks is said."""
     study = copied(answered, data, tmp_path / "study")
     ids = case_ids(study, LOT)
@@ -277,8 +272,7 @@ def test_masks_are_measured_against_whatever_regions_are_named(answered: Path, d
     np.testing.assert_allclose(rows["worst_region"], rows["keep"], atol=1e-6)
     clear = rows[(rows["keep"] - 0.5).abs() > 1e-6]
     assert (clear["all_half"] == (clear["keep"] > 0.5)).all()
-    with pytest.raises(SightlineError, match="none of the cases has a region"):
-        audited(study, {})
+    refused("none of the cases has a region", audited, study, {})
 
     texts, pages = (cases_of_task(study, LOT, task) for task in ("textvqa", "docvqa"))
     given, words, lines = external_boxes(study, texts), answer_words(study, pages), line_context(study, pages)
@@ -294,10 +288,8 @@ def test_masks_are_measured_against_whatever_regions_are_named(answered: Path, d
     shutil.rmtree(study.out / "stand-ins" / "docvqa" / "ocr_results")
     for file in (study.out / "stand-ins" / "textvqa").glob("boxes-*"):
         file.unlink()
-    with pytest.raises(SightlineError, match="has no boxes of TextVQA's answers"):
-        external_boxes(study, texts)
-    with pytest.raises(SightlineError, match="has no OCR of these pages: ocr_results or spdocvqa_ocr"):
-        line_context(study, pages)
+    refused("has no boxes of TextVQA's answers", external_boxes, study, texts)
+    refused("has no OCR of these pages: ocr_results or spdocvqa_ocr", line_context, study, pages)
 
 
 def test_rows_that_people_drew_are_taken_by_the_number_of_the_question(
@@ -324,9 +316,3 @@ def test_rows_that_people_drew_are_taken_by_the_number_of_the_question(
     assert study.notes[-1].startswith("cases-by-lot: 3 of 6 cases have regions that people drew")
     drawn = {row["sample_id"].replace("_val_lite", ""): len(row["boxes"]) for row in own[1:]}
     assert {probe: len(boxes) for probe, boxes in boxes_of(found).items()} == drawn
-
-
-def test_no_selector_saw_the_regions_of_a_case(answered: Path, data: Path) -> None:
-    for run in open_runs(begun(answered, data)).values():
-        assert all(not probe["regions"] and not probe.get("boxes") for probe in run.probes)
-        assert set(run.frame()["box_source"]) == {"none"}

@@ -44,15 +44,12 @@ def test_an_equality_of_more_images_never_holds_less() -> None:
     assert {"open", "holds"} == set(outcomes)
 
 
-def test_a_side_is_decided_as_its_interval_says() -> None:
+def test_a_side_is_decided_as_its_interval_says_and_a_tables_claims_are_corrected_for_their_number() -> None:
     assert judgement(Measured(0.05, 0.01, 0.09), "").outcome == "holds"
     assert judgement(Measured(0.05, 0.01, 0.09), "", "below").outcome == "fails"
     assert judgement(Measured(0.05, -0.01, 0.11), "").outcome == "open"
     assert judgement(Measured(0.05, 0.0001, 0.0999), "").p == pytest.approx(0.05, abs=0.001)
-
-
-def test_a_tables_claims_are_corrected_for_their_number() -> None:
-    """Holm: of 0.001, 0.02, 0.04 and two open ones only the first survives five tests."""
+    # Holm: of 0.001, 0.02, 0.04 and two open ones only the first survives five tests.
     ps = (0.001, 0.02, 0.04, 0.3, 0.9)
     found = corrected([Judgement("holds" if p < 0.05 else "open", "", p) for p in ps] + [Judgement("holds", "counted")])
     assert [each.outcome for each in found] == ["holds", "open", "open", "open", "open", "holds"]

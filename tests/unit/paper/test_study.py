@@ -21,6 +21,7 @@ from sightline.paper.printed import measured, run_table, with_earlier
 from sightline.paper.study import built_set, of_visible_evidence
 from sightline.probes.typed_rows import SignedDecision, write_decisions
 from sightline.rows.run import load_run
+from tests.refusals import Refused
 from tests.unit.paper.conftest import Pilot
 
 
@@ -55,7 +56,7 @@ def test_a_second_table_amends_the_run_of_the_first_and_what_people_said_is_reme
 
 
 def test_sets_share_no_image_and_neither_they_nor_the_options_of_a_folder_may_change(
-    pilot: Pilot, tmp_path: Path
+    pilot: Pilot, tmp_path: Path, refused: Refused
 ) -> None:
     study = pilot()
     study.record()
@@ -65,26 +66,20 @@ def test_sets_share_no_image_and_neither_they_nor_the_options_of_a_folder_may_ch
     assert (confirmation.construction["version"], confirmation.construction["seed"]) == ("confirmation-v2", 20260720)
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('"label": "yes"', '"label": "no"', 1), encoding="utf-8")
-    with pytest.raises(SightlineError, match="development"):
-        built_set(study, "development")
-    with pytest.raises(SightlineError, match="was begun with demo=False"):
-        Study(tmp_path / "study", {}, options=StudyOptions(demo=True, limit=4))
-    with pytest.raises(SightlineError, match="was begun with limit=4"):
-        pilot(limit=5)
+    refused("development", built_set, study, "development")
+    refused("was begun with demo=False", Study, tmp_path / "study", {}, options=StudyOptions(demo=True, limit=4))
+    refused("was begun with limit=4", pilot, limit=5)
 
 
-def test_checkpoints_are_told_by_their_architecture_or_by_name(data: Path) -> None:
+def test_checkpoints_and_textocr_that_cannot_serve_are_refused_in_words(
+    data: Path, refused: Refused, tmp_path: Path
+) -> None:
     assert named_models([str(data / "tiny/llava"), f"qwen={data / 'tiny/qwen3vl'}"]) == {
         "llava": str(data / "tiny/llava"),
         "qwen": str(data / "tiny/qwen3vl"),
     }
-    with pytest.raises(SightlineError, match="both"):
-        named_models([str(data / "tiny/llava"), f"llava={data / 'tiny/llava'}"])
-    with pytest.raises(SightlineError, match="is a 'clip' model"):
-        named_models([str(data / "tiny/clip")])
-
-
-def test_textocr_without_annotations_or_images_is_refused_in_words(tmp_path: Path) -> None:
+    refused("both", named_models, [str(data / "tiny/llava"), f"llava={data / 'tiny/llava'}"])
+    refused("is a 'clip' model", named_models, [str(data / "tiny/clip")])
     study = Study(tmp_path / "study", {}, tmp_path, StudyOptions(limit=4))
     with pytest.raises(SightlineError, match=r"TextOCR_0\.1_val\.json"):
         _ = study.source
@@ -179,7 +174,7 @@ def test_a_file_of_peoples_judgements_that_is_not_there_is_refused_at_once(
     assert not (tmp_path / "study").exists()
 
 
-def test_decisions_that_come_after_the_set_was_built_are_refused(tmp_path: Path) -> None:
+def test_decisions_that_come_after_the_set_was_built_are_refused(tmp_path: Path, refused: Refused) -> None:
     study = Study(tmp_path / "study", {}, options=StudyOptions(demo=True, limit=6))
     study.record()
     _, found, _ = built_set(study, "replacement")
@@ -187,5 +182,4 @@ def test_decisions_that_come_after_the_set_was_built_are_refused(tmp_path: Path)
     decisions = tmp_path / "screening.csv"
     decisions.write_text(f"image_id,decision\n{found.probes[0].image_id},valid_semantic_edit\n", encoding="utf-8")
     reviewed = Study(tmp_path / "study", {}, options=StudyOptions(demo=True, limit=6, decisions=decisions))
-    with pytest.raises(SightlineError, match="before people's decisions were given"):
-        built_set(reviewed, "replacement")
+    refused("before people's decisions were given", built_set, reviewed, "replacement")

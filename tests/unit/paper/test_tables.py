@@ -27,6 +27,7 @@ from sightline.paper.paper_table import in_order
 from sightline.paper.printed import PrintedLine, explained, measured
 from sightline.paper.study import PROBE_SETS
 from sightline.probes.typed_rows import TypedBox, TypedRow, write_typed_rows
+from tests.refusals import Refused
 
 REPLICATES = {f"random:0.3:seed={seed}" for seed in (101, 202, 303, 404, 505)}
 TEXT_RESULTS = ["CALIBRATION", "DILUTION", "GSR", "PLAUSIBLE", "POSITIONS", "QC", "STRATA"]
@@ -43,12 +44,9 @@ def number(line: Line, cell: int) -> float:
     return float(value)
 
 
-def test_every_table_of_the_paper_is_a_preset_and_those_of_other_papers_come_behind_by_name() -> None:
+def test_every_table_of_the_paper_is_a_preset_and_the_main_one_sets_oracles_apart() -> None:
     assert in_order(PAPER_TABLES) == NUMBERS
     assert in_order(["DIVPRUNE", "S10", "A-2", "2", "S9", "1"]) == ["1", "2", "S9", "S10", "A-2", "DIVPRUNE"]
-
-
-def test_main_table_separates_box_free_rows_from_oracles() -> None:
     reads = {(line.panel[0], bool(parse_arm(line.arm).selector.reads_boxes)) for line in lines_of("1")}
     assert reads == {("A", False), ("B", True)}
 
@@ -69,19 +67,15 @@ def test_a_table_is_complete_and_needs_models_sets_and_arms_that_exist(number: s
             assert parse_arm(arm).text
 
 
-def test_published_values_agree_where_two_tables_print_the_same_row() -> None:
+def test_published_values_agree_where_two_tables_print_them_and_differences_are_those_of_their_rows() -> None:
     """Table 1 and S11 both print the confirmation rows at t = 0, and Table 1 and S10 InternVL's at Full's threshold."""
-    main = {(line.model, line.arm): line.published for line in lines_of("1")}
+    main = {(line.model, line.arm): line for line in lines_of("1")}
     for line in (*lines_of("S11"), *lines_of("S10")):
         if line.model != "internvl" or (line.model, line.arm) in main:
-            _, accuracy, hfpr, auroc, *_ = main[line.model, line.arm]
+            _, accuracy, hfpr, auroc, *_ = main[line.model, line.arm].published
             assert (auroc, accuracy, hfpr) == (line.published[0], line.published[3], line.published[4])
-
-
-def test_published_differences_are_those_of_the_published_rows() -> None:
-    """S4's differences against Table 1's rows, to the last digit that rounding allows."""
-    main = {(line.model, line.arm): line for line in lines_of("1")}
     checked = 0
+    # S4's differences against Table 1's rows, to the last digit that rounding allows.
     for line in lines_of("S4"):
         minus = line.about["minus"]
         if line.model == "internvl" or (line.model, minus) not in main or (line.model, line.arm) not in main:
@@ -287,7 +281,7 @@ def cells_of(made: Study, table: str, block: int, line: Line) -> list[Measured]:
     return list(PAPER_TABLES.get(table).blocks[block].measure(made, line))
 
 
-def test_a_line_has_the_scores_of_both_arms_their_difference_and_who_won(tmp_path: Path) -> None:
+def test_a_line_has_both_scores_their_difference_who_won_and_a_claim_that_follows_its_interval(tmp_path: Path) -> None:
     line = line_of(LINES, "textvqa", "target_grid:0.3")
     n, keep, full, pruned, change, interval, tally = cells_of(answered_study(tmp_path), "S20", 0, line)
     # "10" is "ten" in the official processing; "mill lane" and "blue" are wrong.
@@ -296,6 +290,13 @@ def test_a_line_has_the_scores_of_both_arms_their_difference_and_who_won(tmp_pat
     assert change.low <= -0.5 <= change.high
     assert str(interval.value).startswith("[−")
     assert tally.value == "0/2/2"
+    grid, full_line = (Line((), (), "qwen", "docvqa", arm) for arm in ("grid:0.7", "full"))
+    claim = rule_claim("Grid loses.", parse_rule("score(grid:0.7) - score(full) < 0"), grid, full_line)
+    assert claim.needs == (Need("qwen", "docvqa", ("grid:0.7", "full")),)
+    found = claim.judge(answered_study(tmp_path))
+    assert found.outcome == "open", "four questions are too few, whatever their interval"
+    assert found.words.startswith("score of grid:0.7 minus full: −1.000 [−1.0000, ")
+    assert "4 images are fewer than 10" in found.words
 
 
 def test_the_artifacts_forms_know_no_number_words_and_no_punctuation(tmp_path: Path) -> None:
@@ -313,7 +314,7 @@ def test_the_artifacts_forms_know_no_number_words_and_no_punctuation(tmp_path: P
     assert own != named == by_default, "its profile scores by them"
 
 
-def test_budgets_and_controls_stand_beside_the_method(tmp_path: Path) -> None:
+def test_budgets_and_controls_stand_beside_the_method(tmp_path: Path, refused: Refused) -> None:
     made = answered_study(tmp_path)
     change, _, tally = cells_of(made, "S20", 2, line_of(RECOVERIES, "textvqa", "target_grid:0.7"))
     assert (change.value, tally.value) == (0.5, "2/0/2"), "a larger budget beside the smaller one"
@@ -324,18 +325,7 @@ def test_budgets_and_controls_stand_beside_the_method(tmp_path: Path) -> None:
     assert over_random == pytest.approx(query - random)  # type: ignore[operator]
     assert all("resize:0.7" not in need.arms for need in PAPER_TABLES.get("S21").needs() if need.model == "llava")
     assert {line.model: line for line in MATCHED_LINES}["llava"].published[4] is None, "it cannot resize"
-    with pytest.raises(SightlineError, match=r"target:0\.4 and full have not both been measured"):
-        compared(made, "llava", "docvqa", "target:0.4", "full")
-
-
-def test_a_claim_about_scores_follows_its_interval(tmp_path: Path) -> None:
-    line, full = (Line((), (), "qwen", "docvqa", arm) for arm in ("grid:0.7", "full"))
-    claim = rule_claim("Grid loses.", parse_rule("score(grid:0.7) - score(full) < 0"), line, full)
-    assert claim.needs == (Need("qwen", "docvqa", ("grid:0.7", "full")),)
-    found = claim.judge(answered_study(tmp_path))
-    assert found.outcome == "open", "four questions are too few, whatever their interval"
-    assert found.words.startswith("score of grid:0.7 minus full: −1.000 [−1.0000, ")
-    assert "4 images are fewer than 10" in found.words
+    refused("target:0.4 and full have not both been measured", compared, made, "llava", "docvqa", "target:0.4", "full")
 
 
 def test_commands_name_the_scorer_and_the_size_that_images_were_shown_at() -> None:

@@ -27,16 +27,7 @@ from sightline.selectors import SELECTORS
 from sightline.store.folder import RunFolder
 from sightline.store.shard_files import pack_mask
 
-ARMS = (
-    "full",
-    "target:0.15",
-    "target:0.3",
-    "target:0.5",
-    "random:0.3",
-    "random:0.5",
-    "grid:0.3",
-    "visionzip:0.3",
-)
+ARMS = ("full", "target:0.15", "target:0.3", "target:0.5", "random:0.3", "random:0.5", "grid:0.3", "visionzip:0.3")
 EDITS = (
     "remove_evidence",
     *(f"{kind}={part}" for part in (0.25, 0.5, 1.0) for kind in ("restore_evidence", "restore_random")),

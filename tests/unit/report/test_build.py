@@ -27,6 +27,7 @@ from sightline.report.summary import main_table, summarise
 from sightline.rows import load_run
 from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
+from tests.refusals import Refused
 from tests.unit.report.conftest import DRAWS, Page, page_of, report_on
 from tests.unit.report.fake_run import COLUMNS, HOSTILE, ROWS, break_margin, make_run
 
@@ -39,16 +40,13 @@ SECTIONS_OF_ANY_RUN = (
 )  # fmt: skip
 
 
-def test_every_table_is_there_in_three_formats(report: Page) -> None:
+def test_the_page_is_whole_and_asks_for_nothing_and_its_tables_are_there_in_three_formats(report: Page) -> None:
     for name in TABLES:
         for suffix in ("csv", "md", "tex"):
             assert report.file(f"{name}.{suffix}").stat().st_size > 0
     rows = report.rows("main")
     assert [row["arm"] for row in rows][:3] == ["full", "target:0.15", "target:0.3"]
     assert float(rows[0]["accuracy_low"]) <= float(rows[0]["accuracy"]) <= float(rows[0]["accuracy_high"])
-
-
-def test_the_page_is_whole_and_asks_for_nothing(report: Page) -> None:
     assert set(SECTIONS_OF_ANY_RUN) <= set(report.ids)
     assert len(report.ids) == len(set(report.ids))
     outside = [r for r in report.outline.references if not r.startswith(("#", "data:image/jpeg;base64,"))]
@@ -58,6 +56,12 @@ def test_the_page_is_whole_and_asks_for_nothing(report: Page) -> None:
     assert "url(http" not in report.text
     headings = re.findall(r"<h2[^>]*>\s*(.*?)\s*</h2>", report.text)
     assert headings[:5] == ["Verdict", "In short", "Pictures", "Frontier", "Contract"]
+    assert HOSTILE not in report.text
+    assert "document.title='owned'</script>" not in report.text
+    assert len(re.findall(r"<script", report.text)) == 2
+    assert "script-src 'sha256-" in report.text
+    jpegs = re.findall(r"/9j/[A-Za-z0-9+/=]{200,}", report.text)
+    assert len(jpegs) == len(set(jpegs)) == 20
 
 
 def test_the_page_says_what_the_intervals_allow_and_shows_a_right_answer_without_evidence(report: Page) -> None:
@@ -69,15 +73,6 @@ def test_the_page_says_what_the_intervals_allow_and_shows_a_right_answer_without
     caption = re.search(r"<figcaption>(.*?)</figcaption>", report.text, re.S)
     assert caption is not None
     assert "The same answer, with and without the evidence." in caption[1]
-
-
-def test_hostile_strings_stay_text_and_previews_are_inlined_once(report: Page) -> None:
-    assert HOSTILE not in report.text
-    assert "document.title='owned'</script>" not in report.text
-    assert len(re.findall(r"<script", report.text)) == 2
-    assert "script-src 'sha256-" in report.text
-    jpegs = re.findall(r"/9j/[A-Za-z0-9+/=]{200,}", report.text)
-    assert len(jpegs) == len(set(jpegs)) == 20
 
 
 def test_a_report_needs_no_torch_and_stays_small(tmp_path: Path) -> None:
@@ -93,10 +88,7 @@ def test_a_report_needs_no_torch_and_stays_small(tmp_path: Path) -> None:
 
 
 POOR: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "no full": (
-        {"images": 6, "arms": ("target:0.3", "random:0.3")},
-        ["no full arm", "flips are counted against Full"],
-    ),
+    "no full": ({"images": 6, "arms": ("target:0.3", "random:0.3")}, ["no full arm", "flips are counted against Full"]),
     "full alone": ({"images": 5, "arms": ("full",)}, ["Full is the only arm"]),
     "one image": ({"images": 1, "arms": ("full", "grid:0.3")}, ["fewer than two images"]),
     "yes alone": ({"images": 8, "labels": ("yes",)}, ["every probe has label yes", "thresholds need both labels"]),
@@ -141,11 +133,10 @@ def test_mixed_probe_sets_are_named_and_reported_side_by_side(run: Path, tmp_pat
     assert {("run", "target:0.3"), ("other", "grid:0.3")} <= {(row["run"], row["arm"]) for row in page.rows("main")}
 
 
-def test_nothing_usable_is_an_error(tmp_path: Path) -> None:
+def test_nothing_usable_is_an_error(tmp_path: Path, refused: Refused) -> None:
     run = make_run(tmp_path / "run", images=3, edit_row=break_margin("", None))
     for runs, about in (([run], "no usable plain row"), ([tmp_path / "nowhere"], "not a run folder"), ([], "no run")):
-        with pytest.raises(SightlineError, match=about):
-            build_report(runs, tmp_path / "out")
+        refused(about, build_report, runs, tmp_path / "out")
 
 
 def test_an_unfinished_run_is_named_and_a_broken_preview_costs_the_pictures_alone(tmp_path: Path) -> None:
@@ -169,7 +160,9 @@ def test_rows_under_an_intervention_nobody_knows_have_a_section_of_their_own(tmp
     assert ",delete," in page.file("interventions.csv").read_text()
 
 
-def test_further_references_the_association_of_coverage_and_no_pictures_on_request(run: Path, tmp_path: Path) -> None:
+def test_further_references_the_association_of_coverage_and_no_pictures_on_request(
+    run: Path, tmp_path: Path, refused: Refused
+) -> None:
     page = report_on(tmp_path, run, references=["random:0.3"], cases=0)
     assert "no case to show" in page.notes
     assert "data:image" not in page.text
@@ -180,8 +173,7 @@ def test_further_references_the_association_of_coverage_and_no_pictures_on_reque
     found = page.rows("association")
     assert {row["budget"] for row in found} == {"0.3", "0.5"}
     assert all(-1 <= float(row["r_low"]) <= float(row["r_high"]) <= 1 for row in found if row["r"])
-    with pytest.raises(SightlineError, match=r"did you mean 'random:0\.3'"):
-        report_on(tmp_path, run, references=["randm:0.3"])
+    refused("did you mean 'random:0.3'", report_on, tmp_path, run, references=["randm:0.3"])
 
 
 def test_arms_that_differ_in_their_seed_are_described_together_and_others_compared_with_all(tmp_path: Path) -> None:
@@ -280,14 +272,11 @@ def register() -> Iterator[Any]:
         del SECTIONS._entries[name]
 
 
-def test_every_section_is_registered_by_its_id_and_has_a_place_of_its_own() -> None:
+def test_every_section_is_registered_by_its_id_and_has_its_place_on_the_page(edited: Page) -> None:
     makers = [SECTIONS.get(name) for name in SECTIONS]
     assert [maker.id for maker in makers] == list(SECTIONS)
     assert len({maker.order for maker in makers}) == len(makers)
     assert all(maker.title for maker in makers)
-
-
-def test_the_page_has_its_sections_in_order(edited: Page) -> None:
     assert edited.headings == [
         "verdict", "overview", *SECTIONS_OF_ANY_RUN, "validity", "deletion", "occlusion", "image-dependence",
         "positions", "interventions",
@@ -346,7 +335,7 @@ def without_margin(row: dict[str, Any]) -> None:
     row |= dict.fromkeys(("margin", "loss_yes", "loss_no", "greedy_yes", "greedy_no"))
 
 
-def test_a_run_whose_scorer_gives_no_margin_is_reported_without_what_needs_one(tmp_path: Path) -> None:
+def test_answers_in_words_or_without_a_margin_are_reported_without_what_needs_one(tmp_path: Path) -> None:
     arms = ("full", "target:0.3", "target:0.3+remove_evidence", "full+occlude_evidence", "full+occlude_random")
     page = page_of(tmp_path, images=8, arms=arms, edit_row=without_margin)
     assert "this section cannot be made" not in page.text
@@ -359,20 +348,15 @@ def test_a_run_whose_scorer_gives_no_margin_is_reported_without_what_needs_one(t
     assert page.has("deletion")
     assert not page.has("occlusion")
 
-
-def test_answers_in_words_are_reported_too_and_rows_of_before_have_no_legibility(tmp_path: Path) -> None:
-    """Rows as a scorer of open answers writes them: a label and an answer in words, and whether it is right."""
-
     def in_words(row: dict[str, Any]) -> None:
         without_margin(row)
         row |= {"label": "14.50", "predicted": "14.50" if row["correct"] else "1450", "legibility": None}
 
-    page = page_of(tmp_path, images=6, arms=("full", "target:0.3", "grid:0.3"), edit_row=in_words)
-    assert "this section cannot be made" not in page.text
-    main = page.frame("main").set_index("arm")
-    assert main["accuracy"].between(0, 1).all()
-    assert main["hfpr"].isna().all()
-    assert "legibility" not in page.ids
+    words = page_of(tmp_path / "words", images=6, arms=("full", "target:0.3", "grid:0.3"), edit_row=in_words)
+    assert "this section cannot be made" not in words.text
+    assert words.frame("main")["accuracy"].between(0, 1).all()
+    assert words.frame("main")["hfpr"].isna().all()
+    assert "legibility" not in words.ids, "rows of before have none"
 
 
 # Geometry: thirds of scale, what the model sees, legibility.

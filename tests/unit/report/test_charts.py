@@ -41,7 +41,7 @@ def test_frontier_is_named_escaped_and_complete() -> None:
     assert "Accuracy 0.790, PosECR 0.600, hFPR 0.250" in "".join(root.itertext())
 
 
-def test_budget_curves_stay_inside_and_label_each_line() -> None:
+def test_budget_curves_stay_inside_label_each_line_and_need_two_budgets() -> None:
     curves = [Curve("target", [0.1, 0.5], [0.6, 0.8]), Curve("random", [0.1, 0.5], [0.5, 0.79])]
     root = ElementTree.fromstring(str(budget_curves(curves, "Accuracy", 0.85)))
     width, height = float(root.get("width", "0")), float(root.get("height", "0"))
@@ -51,9 +51,6 @@ def test_budget_curves_stay_inside_and_label_each_line() -> None:
             assert 0 <= y <= height
     heights = [float(t.get("y", "0")) for t in root.iter(f"{SVG}text") if t.text in ("target", "random")]
     assert abs(heights[0] - heights[1]) >= 12
-
-
-def test_a_selector_with_one_budget_has_no_curve() -> None:
     rows = [
         {"selector": "target", "keep": 0.5, "accuracy": 0.8},
         {"selector": "target", "keep": 0.3, "accuracy": 0.7},
@@ -63,12 +60,19 @@ def test_a_selector_with_one_budget_has_no_curve() -> None:
     assert curves_by_selector(rows, "accuracy") == [Curve("target", [0.3, 0.5], [0.7, 0.8])]
 
 
-def test_reliability_bins_are_means_of_equal_width_bins() -> None:
+def test_reliability_bins_are_means_of_equal_width_bins_and_no_title_is_cut() -> None:
     probability, positive = np.array([0.05, 0.09, 0.95, 1.0]), np.array([False, True, True, True])
     assert reliability_bins(probability, positive) == [(pytest.approx(0.07), 0.5, 2), (pytest.approx(0.975), 1.0, 2)]
     text = str(reliability("x<y", probability, positive))
     ElementTree.fromstring(text)
     assert "x&lt;y" in text
+    name = "Qwen3-VL-8B-Instruct · protected_rel_hybrid:0.3:core=0.25"
+    root = ElementTree.fromstring(str(reliability(name, np.array([0.1, 0.9]), np.array([False, True]))))
+    lines = [t for t in root.iter(f"{SVG}text") if t.get("class") == "name strong"]
+    assert "".join(str(t.text) for t in lines) == name.replace(" · ", "")
+    assert lines[0].text == "Qwen3-VL-8B-Instruct"
+    for line in lines:
+        assert float(line.get("x", "0")) + CHARACTER * len(line.text or "") <= float(root.get("width", "0"))
 
 
 def test_labels_avoid_each_other_and_stay_in_the_frame() -> None:
@@ -137,17 +141,7 @@ def test_no_interval_runs_through_a_label_and_nothing_leaves_the_chart(size: tup
     assert sorted(shape.count("L") for shape in shapes) == [2, 3], "a triangle for the oracle, a diamond for Full"
 
 
-def test_the_title_of_a_small_diagram_is_never_cut() -> None:
-    name = "Qwen3-VL-8B-Instruct · protected_rel_hybrid:0.3:core=0.25"
-    root = ElementTree.fromstring(str(reliability(name, np.array([0.1, 0.9]), np.array([False, True]))))
-    lines = [t for t in root.iter(f"{SVG}text") if t.get("class") == "name strong"]
-    assert "".join(str(t.text) for t in lines) == name.replace(" · ", "")
-    assert lines[0].text == "Qwen3-VL-8B-Instruct"
-    for line in lines:
-        assert float(line.get("x", "0")) + CHARACTER * len(line.text or "") <= float(root.get("width", "0"))
-
-
-def test_scale_and_ticks() -> None:
+def test_scales_ticks_spaced_labels_and_escaped_attributes() -> None:
     scale = Scale(0.5, 0.9, 0, 100)
     assert scale(0.7) == pytest.approx(50)
     assert scale.ticks(4) == [0.5, 0.6, 0.7, 0.8, 0.9]
@@ -156,13 +150,11 @@ def test_scale_and_ticks() -> None:
     assert low < 0.62
     assert high > 0.71
     assert padded([0.0, 1.0]) == (0.0, 1.0)
-
-
-def test_labels_that_are_spaced_out_keep_order_gap_and_limits() -> None:
     moved = spaced_out([50.0, 51.0, 10.0, 99.0], 13, 0, 100)
     assert moved[2] < moved[0] < moved[1] < moved[3] <= 100
     ordered = sorted(moved)
     assert min(b - a for a, b in pairwise(ordered)) >= 13 - 1e-9
+    assert str(tag("a", "<", href='"><script>')) == '<a href="&#34;&gt;&lt;script&gt;">&lt;</a>'
 
 
 def test_colours_rise_in_lightness() -> None:
@@ -173,10 +165,6 @@ def test_colours_rise_in_lightness() -> None:
     steps = [lightness(sequential(v)) for v in np.linspace(0, 1, 21)]
     assert all(b > a for a, b in pairwise(steps))
     assert re.fullmatch("#[0-9a-f]{6}", sequential(2.0))
-
-
-def test_attributes_are_escaped() -> None:
-    assert str(tag("a", "<", href='"><script>')) == '<a href="&#34;&gt;&lt;script&gt;">&lt;</a>'
 
 
 CSS = (HERE / "report.css").read_text(encoding="utf-8")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sightline.core.selection import NO_BOXES
-from sightline.errors import SightlineError
 from sightline.report.columns import (
     ASSISTED,
     BOX_FREE,
@@ -25,6 +24,7 @@ from sightline.report.columns import (
 from sightline.rows.reader import oracle_words
 from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY
+from tests.refusals import Refused
 
 SOURCE = REPOSITORY / "src" / "sightline"
 OTHER_TITLES = {
@@ -79,13 +79,12 @@ def test_a_key_has_one_title() -> None:
     assert renamed | declared == OTHER_TITLES
 
 
-def test_columns_are_named_by_key_and_changed_where_a_table_says_otherwise() -> None:
+def test_columns_are_named_by_key_and_changed_where_a_table_says_otherwise(refused: Refused) -> None:
     arm, accuracy, change = table_columns("arm accuracy", table_column("change", interval=True))
     assert (arm.title, arm.kind) == ("Arm", "text")
     assert (accuracy.title, accuracy.kind) == (METRICS["accuracy"].label, "score")
     assert (change.title, change.interval) == ("Change", True)
-    with pytest.raises(SightlineError, match="no_such_column"):
-        table_columns("arm no_such_column")
+    refused("no_such_column", table_columns, "arm no_such_column")
 
 
 @pytest.mark.parametrize(

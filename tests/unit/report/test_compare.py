@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from sightline.cli import main
-from sightline.commands.report import compare, gate, report
-from sightline.commands.rows import rows
+from sightline.cli import app, main
 from sightline.errors import SightlineError
 from sightline.report.compare import compare_runs
 from sightline.store.folder import RunFolder
+from tests.refusals import Refused
 from tests.unit.report.conftest import comparison_of
 from tests.unit.report.fake_run import make_run
 
@@ -87,10 +85,9 @@ def test_folders_that_are_called_alike_are_called_by_their_paths_and_oracles_kee
     ],
 )
 def test_runs_that_share_no_probes_or_no_arm_are_refused(
-    run: Path, tmp_path: Path, other: dict[str, Any], about: str
+    run: Path, tmp_path: Path, other: dict[str, Any], about: str, refused: Refused
 ) -> None:
-    with pytest.raises(SightlineError, match=about):
-        compare_runs(run, make_run(tmp_path / "other", **{"arms": ("full",), **other}), tmp_path / "out")
+    refused(about, compare_runs, run, make_run(tmp_path / "other", **{"arms": ("full",), **other}), tmp_path / "out")
 
 
 def test_runs_without_margins_are_compared_by_their_answers(tmp_path: Path) -> None:
@@ -109,26 +106,7 @@ def test_runs_without_margins_are_compared_by_their_answers(tmp_path: Path) -> N
 # The commands.
 
 
-@pytest.fixture
-def app() -> typer.Typer:
-    app = typer.Typer()
-    for command in (report, compare, gate, rows):
-        app.command()(command)
-    return app
-
-
-def test_report_and_compare_say_where_they_are(app: typer.Typer, tmp_path: Path) -> None:
-    run = str(make_run(tmp_path / "run", images=4, arms=("full", "grid:0.3")))
-    for command, table in ((["report", run], "main.csv"), (["compare", run, run], "between_runs.md")):
-        out = tmp_path / command[0]
-        result = CliRunner().invoke(app, [*command, "--out", str(out), "--draws", "100", "--cases", "2"])
-        assert result.exit_code == 0, result.output
-        assert "report.html" in result.output
-        assert (out / "report.html").exists()
-        assert (out / "tables" / table).exists()
-
-
-def test_gate_exit_codes_and_files(app: typer.Typer, run: Path, tmp_path: Path) -> None:
+def test_gate_exit_codes_files_and_several_runs(run: Path, tmp_path: Path) -> None:
     files = ["--junit", str(tmp_path / "gate.xml"), "--markdown", str(tmp_path / "gate.md")]
     asked = ["gate", str(run), "--rule", "accuracy(full) >= 0.1", *files, "--draws", "200"]
     good = CliRunner().invoke(app, [*asked, "--least-n", "10"])
@@ -146,9 +124,6 @@ def test_gate_exit_codes_and_files(app: typer.Typer, run: Path, tmp_path: Path) 
     wrong = CliRunner().invoke(app, ["gate", str(run), "--rule", "accuracy(ful) >= 0.1", "--draws", "200"])
     assert isinstance(wrong.exception, SightlineError)
     assert str(wrong.exception) == "the run has no arm 'ful'; did you mean 'full'?"
-
-
-def test_a_gate_takes_a_file_of_rules_and_several_runs(app: typer.Typer, run: Path, tmp_path: Path) -> None:
     worse = make_run(tmp_path / "worse", shift=-3.0, arms=("full",))
     file = tmp_path / "rules.txt"
     file.write_text("accuracy(full) >= 0.55  # in every run\n", encoding="utf-8")
@@ -175,9 +150,7 @@ def test_an_error_inside_the_gate_is_two_never_one(
     assert str(error) in capsys.readouterr().err
 
 
-def test_commands_say_that_a_run_is_not_finished_and_a_gate_passes_only_when_asked_to(
-    app: typer.Typer, tmp_path: Path
-) -> None:
+def test_commands_say_that_a_run_is_not_finished_and_a_gate_passes_only_when_asked_to(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", images=10, arms=("full", "grid:0.3"))
     few = ["--out", str(tmp_path / "out"), "--draws", "100", "--cases", "0"]
     commands = (["report", str(run), *few], ["rows", str(run)], ["compare", str(run), str(run), *few])
@@ -186,8 +159,12 @@ def test_commands_say_that_a_run_is_not_finished_and_a_gate_passes_only_when_ask
     for arguments in commands:
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, result.output
+        assert arguments[0] == "rows" or "report.html" in result.output
         line = f"note: {run}: the run is not finished: 1 of its shards are still to be computed"
         assert result.stderr.splitlines()[0] == line
+    assert all(
+        (tmp_path / "out" / file).exists() for file in ("report.html", "tables/main.csv", "tables/between_runs.md")
+    )
     asked = ["gate", str(run), "--rule", "accuracy(full) >= 0.1", "--draws", "200", "--least-n", "10"]
     assert CliRunner().invoke(app, asked).exit_code == 1
     assert CliRunner().invoke(app, [*asked, "--allow-partial"]).exit_code == 0

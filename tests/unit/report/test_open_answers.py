@@ -60,7 +60,9 @@ def test_nothing_is_said_of_yes_and_no_under_interventions_either(open_report: P
     assert page.frame("interventions")["score"].notna().all()
 
 
-def test_sections_of_yes_and_no_give_way_to_those_of_words(open_report: Page, report: Page) -> None:
+def test_sections_of_yes_and_no_give_way_to_those_of_words_drawn_with_intervals(
+    open_report: Page, report: Page
+) -> None:
     of_words, of_yes = set(open_report.ids), set(report.ids)
     assert {"scores", "changes", "regions", "answers"} <= of_words
     assert "pictures" not in of_words
@@ -70,6 +72,16 @@ def test_sections_of_yes_and_no_give_way_to_those_of_words(open_report: Page, re
         assert f'data-filter="{name}"' in report.text
     assert 'data-filter="confident"' not in report.text
     assert report.packed["cases"][0]["accepted"] is None
+    section = re.search(r'<section id="scores".*?</section>', open_report.text, re.DOTALL)
+    assert section is not None
+    charts = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", section[0], re.DOTALL)]
+    assert len(charts) == 6, "three tasks, each for desk and telephone"
+    for chart in charts:
+        lines = [node.get("class") for node in chart.iter() if node.tag.endswith("line")]
+        assert lines.count("reference") == 1
+        assert lines.count("range") == len(ARMS) - 1
+        dashed = [node for node in chart.iter() if node.get("stroke-dasharray")]
+        assert len(dashed) == 3, "random, grid and resize are yardsticks"
 
 
 def test_scores_are_told_by_task_beside_full_and_the_controls_of_the_budget(open_report: Page, source: Source) -> None:
@@ -89,25 +101,12 @@ def test_scores_are_told_by_task_beside_full_and_the_controls_of_the_budget(open
     assert told["target:0.3", "all"]["score"] == pytest.approx(every), "tasks have the same weight"
 
 
-def test_scores_are_drawn_with_intervals_and_full_as_a_line(open_report: Page) -> None:
-    section = re.search(r'<section id="scores".*?</section>', open_report.text, re.DOTALL)
-    assert section is not None
-    charts = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", section[0], re.DOTALL)]
-    assert len(charts) == 6, "three tasks, each for desk and telephone"
-    for chart in charts:
-        lines = [node.get("class") for node in chart.iter() if node.tag.endswith("line")]
-        assert lines.count("reference") == 1
-        assert lines.count("range") == len(ARMS) - 1
-        dashed = [node for node in chart.iter() if node.get("stroke-dasharray")]
-        assert len(dashed) == 3, "random, grid and resize are yardsticks"
-
-
 def changed(said: str, right: bool, before: str | None, was_right: bool | None, **more: object) -> dict[str, object]:
     row = {"predicted": said, "correct": right, "reference_predicted": before, "reference_correct": was_right}
     return {**row, "n_regions": 2, "all_half": False, "ecr": 0.3, **more}
 
 
-def test_an_answer_is_unchanged_lost_gained_or_changed_otherwise() -> None:
+def test_an_answer_is_unchanged_lost_gained_or_changed_otherwise_and_confident_by_its_loss() -> None:
     rows = pd.DataFrame(
         [
             changed("Main St.", True, "main st", True, all_half=True),
@@ -121,16 +120,8 @@ def test_an_answer_is_unchanged_lost_gained_or_changed_otherwise() -> None:
     told = with_changes(rows)
     assert told["change"].tolist() == [UNCHANGED, LOST, GAINED, OTHERWISE, "", LOST]
     assert told["evidence"].tolist() == ["kept", "none", "untraced", "partly", "partly", "partly"]
-
-
-def test_a_wrong_answer_is_confident_by_its_loss_and_silence_never_is() -> None:
-    rows = pd.DataFrame(
-        {
-            "score": [0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
-            "answer_loss": [0.1, 0.5, 0.9, 1.2, 0.0, 0.01],
-            "predicted": ["a", "b", "c", "d", " ", "e"],
-        }
-    )
+    losses, said = [0.1, 0.5, 0.9, 1.2, 0.0, 0.01], ["a", "b", "c", "d", " ", "e"]
+    rows = pd.DataFrame({"score": [0.0] * 5 + [1.0], "answer_loss": losses, "predicted": said})
     assert confident_wrong(rows).tolist() == [True, False, False, False, False, False]
 
 
@@ -153,7 +144,7 @@ def test_without_full_nothing_is_said_to_have_changed(tmp_path: Path) -> None:
     assert page.frame("scores")["to_random"].notna().any()
 
 
-def test_cases_come_in_the_order_unsupported_confident_changed(source: Source) -> None:
+def test_cases_come_in_the_order_unsupported_confident_changed_and_the_first_picture_shows_one(source: Source) -> None:
     marked = mark_rows(source.runs[0])
     ranks = marked.groupby("rank")
     assert ranks.get_group(0)["unsupported"].all()
@@ -164,6 +155,12 @@ def test_cases_come_in_the_order_unsupported_confident_changed(source: Source) -
     assert len({case.probe_id for case in cases}) == len(cases)
     first = marked[(marked["probe_id"] == cases[0].probe_id) & (marked["arm"] == cases[0].featured)].iloc[0]
     assert first["unsupported"]
+    hero = make_hero(pack_cases(source, choose_cases(source, 5)))
+    assert hero.headline == "The same answer, with and without the evidence."
+    assert len(hero.panels) == 2
+    assert "Asked “W" in hero.words
+    assert "V: the answer's value" in hero.words
+    assert ">V</text>" in str(hero.panels[0].picture)
 
 
 def test_a_case_holds_accepted_answers_roles_and_the_cells_left_of_each_region(open_report: Page) -> None:
@@ -176,18 +173,12 @@ def test_a_case_holds_accepted_answers_roles_and_the_cells_left_of_each_region(o
     assert all(kept == every > 0 for kept, every in full["by_region"])
     assert sum(every for _, every in full["by_region"]) >= full["evidence_cells"]
     others = [panel for panel in case["panels"] if panel is not full]
+    counted = [pair for panel in others for pair in panel["by_region"]]
+    assert all(kept <= every for kept, every in counted)
+    assert any(kept < every for kept, every in counted)
     assert {panel["reference_predicted"] for panel in others} == {full["predicted"]}
     assert HOSTILE not in open_report.text, "an answer that is markup stays text"
     assert any(HOSTILE in (case["accepted"] or []) for case in data["cases"])
-
-
-def test_the_first_picture_shows_the_same_answer_with_and_without_the_evidence(source: Source) -> None:
-    hero = make_hero(pack_cases(source, choose_cases(source, 5)))
-    assert hero.headline == "The same answer, with and without the evidence."
-    assert len(hero.panels) == 2
-    assert "Asked “W" in hero.words
-    assert "V: the answer's value" in hero.words
-    assert ">V</text>" in str(hero.panels[0].picture)
 
 
 def test_else_it_shows_an_answer_that_went_with_its_evidence(tmp_path: Path) -> None:

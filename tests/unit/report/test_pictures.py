@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sightline.errors import SightlineError
 from sightline.geometry.marks import BLACK, PALE, veil_of
 from sightline.report.case_packing import LARGEST_SIDE, pack_cases, small_jpeg, touching
 from sightline.report.cases import NEARLY_ALIKE, choose_cases, mark_rows, standing
@@ -23,6 +22,7 @@ from sightline.report.page import embed_json
 from sightline.rows.run import load_run
 from sightline.rows.source import Source, read_source
 from sightline.store.folder import RunFolder
+from tests.refusals import Refused
 from tests.unit.report.fake_run import HOSTILE, grid_cells, make_run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -80,16 +80,13 @@ def test_evidence_lost_to_a_crop_does_not_lead(tmp_path: Path) -> None:
     assert strongest["image_id"] < "img0010", "the largest margin is among the cropped ones"
 
 
-def test_cases_are_bounded_unique_and_never_about_full(source: Source) -> None:
+def test_cases_are_bounded_unique_never_about_full_and_marked_by_definition(source: Source) -> None:
     cases = choose_cases(source, 12)
     assert len(cases) == 12
     assert len({case.probe_id for case in cases}) == 12
     assert "full" not in {case.featured for case in cases}
     assert len({case.featured for case in cases}) > 4, "arms take turns"
     assert choose_cases(source, 0) == []
-
-
-def test_marks_follow_their_definitions(source: Source) -> None:
     rows = mark_rows(source.runs[0])
     assert (rows["unsupported"] == ((rows["label"] == "yes") & rows["correct"] & (rows["ecr"] <= 1e-12))).all()
     full = rows[rows["arm"] == "full"].set_index("probe_id")["predicted"]
@@ -97,7 +94,7 @@ def test_marks_follow_their_definitions(source: Source) -> None:
     assert not rows.loc[rows["arm"] == "full", "flip"].any()
 
 
-def test_every_image_and_cell_set_is_stored_once_and_no_json_can_close_its_element(source: Source) -> None:
+def test_every_image_and_cell_set_is_stored_once_whole_and_no_json_can_close_its_element(source: Source) -> None:
     packed = pack_cases(source, choose_cases(source, 40))
     assert len(packed["cases"]) == 40
     assert len(packed["images"]) == 20, "two probes of an image share its picture"
@@ -107,10 +104,6 @@ def test_every_image_and_cell_set_is_stored_once_and_no_json_can_close_its_eleme
     assert "<" not in text
     assert HOSTILE in {case["target"] for case in json.loads(text)["cases"]}
     assert json.loads(str(embed_json("\u2028&>"))) == "\u2028&>"
-
-
-def test_masks_survive_packing(source: Source) -> None:
-    packed = pack_cases(source, choose_cases(source, 1))
     panel = next(p for p in packed["cases"][0]["panels"] if p["arm"] == packed["cases"][0]["featured"])
     kept = np.unpackbits(np.frombuffer(base64.b64decode(panel["kept"]), np.uint8), count=len(grid_cells()))
     assert kept.mean() == pytest.approx(panel["keep"], abs=1e-5)
@@ -120,7 +113,7 @@ def test_masks_survive_packing(source: Source) -> None:
     assert np.allclose(cells, grid_cells(), atol=1e-5)
 
 
-def test_the_hero_takes_its_image_out_of_the_data_and_shows_the_evidence_undimmed_too(source: Source) -> None:
+def test_the_hero_takes_its_image_out_of_the_data_and_frames_the_evidence_without_covering_it(source: Source) -> None:
     packed = pack_cases(source, choose_cases(source, 3))
     jpeg = packed["images"][0]["jpeg"]
     hero = make_hero(packed)
@@ -135,14 +128,9 @@ def test_the_hero_takes_its_image_out_of_the_data_and_shows_the_evidence_undimme
     for place, panel in enumerate(hero.panels):
         assert f'href="#hero-seen-{place}"' in panel.inset
         assert f'mask="url(#hero-seen-{place}-mask)"' in panel.picture
-
-
-def test_frames_stand_around_the_evidence_and_cover_none_of_it(source: Source) -> None:
-    packed = pack_cases(source, choose_cases(source, 1))
     image = packed["images"][0]
     size = [image["w"], image["h"]]
     x1, y1, x2, y2 = np.array(packed["cases"][0]["regions"][0]) * [*size, *size]
-    hero = make_hero(packed)
     for drawing, least in ((hero.panels[0].picture, 2.0), (hero.undimmed, 0.5)):
         root = ElementTree.fromstring(str(drawing))
         frames = [rect for rect in root.iter(f"{SVG}rect") if rect.get("stroke")]
@@ -191,13 +179,7 @@ def test_magnified_evidence_is_as_sharp_as_the_run_kept_it(source: Source, tmp_p
     assert pack_cases(source, choose_cases(source, 1))["images"][0]["details"] == [], "runs that kept none have none"
 
 
-def test_touching_needs_an_area() -> None:
-    cells = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
-    assert touching(cells, [[0.5, 0.1, 0.6, 0.2]]).tolist() == [False, True]
-    assert touching(cells, []).tolist() == [False, False]
-
-
-def test_previews_shrink_and_never_grow() -> None:
+def test_previews_shrink_and_never_grow_and_touching_needs_an_area(refused: Refused) -> None:
     sink = io.BytesIO()
     Image.effect_noise((1600, 800), 60).convert("RGB").save(sink, "JPEG", quality=95)
     data, width, height = small_jpeg(sink.getvalue(), "x")
@@ -206,8 +188,10 @@ def test_previews_shrink_and_never_grow() -> None:
     tiny = io.BytesIO()
     Image.effect_noise((300, 200), 60).convert("RGB").save(tiny, "JPEG", quality=20)
     assert small_jpeg(tiny.getvalue(), "x")[0] == tiny.getvalue()
-    with pytest.raises(SightlineError, match="preview of x"):
-        small_jpeg(b"not a picture", "x")
+    refused("preview of x", small_jpeg, b"not a picture", "x")
+    cells = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
+    assert touching(cells, [[0.5, 0.1, 0.6, 0.2]]).tolist() == [False, True]
+    assert touching(cells, []).tolist() == [False, False]
 
 
 def test_runs_over_the_same_probes_share_their_cases(run: Path, tmp_path: Path) -> None:
@@ -247,6 +231,9 @@ def test_kept_cells_are_lit_merged_ones_between_dropped_ones_dimmed_and_the_crop
     picture = overlay(GREY, cells, np.array([1, 0, 0]), [], lineage=np.array([1, 1, 0]))
     shades = [shade(picture, x) for x in (10, 35, 60, 90)]
     assert np.allclose(shades, [1.0, 1 - MERGED, 1 - DROPPED, 1 - OUTSIDE], atol=0.02)
+    # A thumbnail cell over dropped tiles: the model still holds something of that place.
+    picture = overlay(GREY, np.vstack([HALVES, [[0, 0, 1, 1]]]), np.array([False, False, True]), [])
+    assert shade(picture, 10) == shade(picture, 90) == 1.0
 
 
 @pytest.mark.parametrize(("grey", "veil"), [(18, PALE), (100, PALE), (120, BLACK), (240, BLACK)])
@@ -257,12 +244,6 @@ def test_what_was_dropped_is_told_from_what_was_kept_on_any_page(grey: int, veil
     lit, dropped = (picture.getpixel((x, 5))[0] for x in (10, 90))  # type: ignore[index]
     assert lit == grey, "what was kept stays as it is"
     assert abs(lit - dropped) > 80
-
-
-def test_a_pixel_under_any_kept_cell_is_lit() -> None:
-    """A thumbnail cell over dropped tiles: the model still holds something of that place."""
-    picture = overlay(GREY, np.vstack([HALVES, [[0, 0, 1, 1]]]), np.array([False, False, True]), [])
-    assert shade(picture, 10) == shade(picture, 90) == 1.0
 
 
 def test_paths_join_neighbours_and_only_neighbours() -> None:

@@ -13,10 +13,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from sightline.commands.report import report as report_command
+from sightline.cli import app
 from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
@@ -30,6 +29,7 @@ from sightline.report.sections.cost import (
     realised_cost_section,
     stage_bars,
 )
+from tests.refusals import Refused
 from tests.unit.cost.subjects import GIB, result
 from tests.unit.report.conftest import DRAWS, Page, report_on
 
@@ -125,16 +125,7 @@ def test_a_stage_keeps_its_colour_and_what_lies_between_is_drawn() -> None:
     assert "ms between stages" not in drawing[drawing.index("eager, detected: prefill") :], "stages exceed the total"
 
 
-def test_ratios_never_mix_kernels() -> None:
-    mixed = gpu_card(result("eager", "full", [800.0]), result("compiled", "target:0.2", [140.0]))
-    table = cost_table(mixed, "realised_prefill", card_frame(mixed))
-    ratios = dict(zip(table.frame["arm"], table.frame["speedup"], strict=True))
-    assert ratios["full"] == 1.0
-    assert pd.isna(ratios["target:0.2"])
-    assert table.reading.startswith("No full prefix was timed under the conditions of a pruned one")
-
-
-def test_the_sentence_is_made_from_the_numbers() -> None:
+def test_the_sentence_is_made_from_the_numbers_and_ratios_never_mix_kernels() -> None:
     def reading(full: list[float], pruned: list[float]) -> str:
         card = gpu_card(result("eager", "full", full, 4 * GIB), result("eager", "target:0.2", pruned))
         return cost_table(card, "x", card_frame(card)).reading
@@ -146,6 +137,12 @@ def test_the_sentence_is_made_from_the_numbers() -> None:
     assert "the two spreads overlap" in reading([800.0, 810.0, 820.0], [780.0, 790.0, 815.0])
     assert reading([800.0], [200.0]).endswith("; a single sample, whose spread is not known.")
     assert reading([800.0], [810.0]) == "No pruned arm was faster than the full prefix under the same conditions."
+    mixed = gpu_card(result("eager", "full", [800.0]), result("compiled", "target:0.2", [140.0]))
+    table = cost_table(mixed, "realised_prefill", card_frame(mixed))
+    ratios = dict(zip(table.frame["arm"], table.frame["speedup"], strict=True))
+    assert ratios["full"] == 1.0
+    assert pd.isna(ratios["target:0.2"])
+    assert table.reading.startswith("No full prefix was timed under the conditions of a pruned one")
 
 
 def test_time_saved_before_selection_is_named(cards: Cards) -> None:
@@ -159,7 +156,9 @@ def test_time_saved_before_selection_is_named(cards: Cards) -> None:
     assert reading.endswith(" Of the 3.00 ms saved, 2.00 lie before selection (preprocess, vision).")
 
 
-def test_memory_is_shown_where_it_was_counted(cards: Cards) -> None:
+def test_memory_is_shown_where_it_was_counted_and_a_batch_that_did_not_fit_says_so(
+    cards: Cards, tmp_path: Path
+) -> None:
     card = gpu_card(result("eager", "full", [800.0], 4 * GIB), result("eager", "target:0.2", [200.0]))
     text = cost_table(card, "realised_prefill", card_frame(card)).markdown()
     assert "| GiB | Memory saved |" in text
@@ -167,14 +166,10 @@ def test_memory_is_shown_where_it_was_counted(cards: Cards) -> None:
     assert "| 1.00 | 75.0% |" in text
     here = CostCard.read(cards["prefill"])
     assert "Memory saved" not in [column.title for column in cost_table(here, "x", card_frame(here)).columns]
-
-
-def test_a_batch_that_did_not_fit_says_so(tmp_path: Path) -> None:
     burst = result("eager", "full", [1.0], batch=64)
     burst["points"][0] |= {"samples_ms": {}, "extra": {"out_of_memory": True}, "memory": None, "flops": {}}
-    card = gpu_card(result("eager", "full", [800.0]), burst)
-    lines = cost_table(card, "x", card_frame(card)).markdown().splitlines()
-    assert lines[-1].endswith("| out of memory |")
+    both = gpu_card(result("eager", "full", [800.0]), burst)
+    assert cost_table(both, "x", card_frame(both)).markdown().splitlines()[-1].endswith("| out of memory |")
     gpu_card(burst).write(tmp_path / "burst.json")
     assert "out of memory" in build_report([], tmp_path, costs=[tmp_path / "burst.json"]).read_text(encoding="utf-8")
 
@@ -202,15 +197,16 @@ def test_cards_alone_make_a_report_without_torch(cards: Cards, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "about"),
     [
-        ({}, r"name a run, a card \(--cost\), or both"),
+        ({}, "name a run, a card (--cost), or both"),
         ({"references": ["random:0.3"]}, "--reference is about arms and probes of a run; name a run folder too"),
         ({"only": "list.txt"}, "--only is about arms and probes of a run"),
         ({"threshold": 0.0}, "--threshold is about arms and probes of a run"),
     ],
 )
-def test_nothing_to_report_is_one_line(tmp_path: Path, cards: Cards, options: dict[str, Any], about: str) -> None:
-    with pytest.raises(SightlineError, match=about):
-        build_report([], tmp_path, costs=[cards["ttft"]] if options else [], **options)
+def test_nothing_to_report_is_one_line(
+    tmp_path: Path, cards: Cards, options: dict[str, Any], about: str, refused: Refused
+) -> None:
+    refused(about, build_report, [], tmp_path, costs=[cards["ttft"]] if options else [], **options)
 
 
 def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
@@ -257,22 +253,21 @@ def test_bad_cards_stop_the_report_before_it_begins(
 
 
 def test_a_card_that_is_not_there_or_not_text(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match=r"cannot read cost card .*nowhere\.json: No such file or directory"):
-        build_report([run], tmp_path / "out", costs=[tmp_path / "nowhere.json"])
-    with pytest.raises(SightlineError, match=r"cannot read cost card .*: Is a directory"):
-        build_report([run], tmp_path / "out", costs=[run])
     (tmp_path / "picture.json").write_bytes(b"\x89PNG\xff")
-    with pytest.raises(SightlineError, match=r"cannot read cost card .*picture\.json"):
-        build_report([run], tmp_path / "out", costs=[tmp_path / "picture.json"])
+    for card, about in (
+        (tmp_path / "nowhere.json", r"nowhere\.json: No such file or directory"),
+        (run, "Is a directory"),
+        (tmp_path / "picture.json", r"picture\.json"),
+    ):
+        with pytest.raises(SightlineError, match=f"cannot read cost card .*{about}"):
+            build_report([run], tmp_path / "out", costs=[card])
 
 
 def test_the_command_takes_cards(cards: Cards, tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(report_command)
     options = [word for path in cards.values() for word in ("--cost", str(path))]
-    done = CliRunner().invoke(app, [*options, "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(app, ["report", *options, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert text.count('<div class="part">') == 3
-    nothing = CliRunner().invoke(app, ["--out", str(tmp_path / "none")])
+    nothing = CliRunner().invoke(app, ["report", "--out", str(tmp_path / "none")])
     assert isinstance(nothing.exception, SightlineError)

@@ -71,27 +71,19 @@ def test_a_method_is_decided_by_the_bound_of_its_loss(
     assert json.loads(json.dumps(found.as_dict()))["methods"][0]["decision"] == decision
 
 
-def test_it_says_what_breaks_first_what_is_no_better_and_prints_as_lines(tmp_path: Path) -> None:
+def test_it_says_what_breaks_first_what_is_no_better_and_who_cannot_read(tmp_path: Path) -> None:
     found = verdict_of(tmp_path / "run", VALUES_LOST, margin=0.12)
     broken = found.methods[0].breaks
     assert broken is not None
-    assert (broken.arm, broken.outcome, broken.kind, broken.count, broken.of) == (
-        "target:0.3",
-        "swapped",
-        "value",
-        40,
-        40,
-    )
+    told = (broken.arm, broken.outcome, broken.kind, broken.count, broken.of)
+    assert told == ("target:0.3", "swapped", "value", 40, 40)
     assert broken.probe.endswith("value")
     assert found.lines[0].startswith("Unpruned, the model answers 80 of 80 questions on 40 pages right")
     assert any("target:0.5 is not shown to be better than random:0.5" in line for line in found.lines)
     assert any(line.startswith("  breaks first: under target:0.3 another text of the page") for line in found.lines)
-
-
-def test_a_model_that_cannot_read_is_said_to_be_one(tmp_path: Path) -> None:
-    found = verdict_of(tmp_path / "run", answers(lambda *_: True))
-    assert "next to nothing right" in found.reference[0]
-    assert not any("breaks" in line for line in found.lines)
+    blind = verdict_of(tmp_path / "blind", answers(lambda *_: True))
+    assert "next to nothing right" in blind.reference[0]
+    assert not any("breaks" in line for line in blind.lines)
 
 
 def sections_of(path: Path) -> dict[str, Section]:
@@ -106,6 +98,8 @@ def test_fields_are_counted_by_kind_and_guesses_against_the_twin(tmp_path: Path)
         return on_twin or (arm == "target:0.3" and probe.endswith("value"))
 
     run = make_open_run(tmp_path / "run", images=40, arms=ARMS, edit_row=answers(wrong), twins=True)
+    plain = sections_of(make_open_run(tmp_path / "plain", images=12, arms=ARMS))
+    assert not {"field-risk", "read-or-guessed"} & set(plain), "nothing is said of what there is not"
     parts = sections_of(run)
     fields = parts["field-risk"].tables[0]
     lines: Any = fields.frame.set_index(["arm_name", "kind"])
@@ -129,11 +123,6 @@ def test_where_nothing_is_right_nothing_is_said_to_be_guessed(tmp_path: Path) ->
 
 def test_kinds_of_fields_have_words() -> None:
     assert {kind for kind in FIELD_KINDS if kind_words(kind).startswith("questions of kind")} == {"text"}
-
-
-def test_without_page_texts_and_twins_nothing_is_said_of_them(tmp_path: Path) -> None:
-    parts = sections_of(make_open_run(tmp_path / "run", images=12, arms=ARMS))
-    assert not {"field-risk", "read-or-guessed"} & set(parts)
 
 
 def test_a_swapped_answer_is_drawn_where_it_stands(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from sightline.analysis.policy_replay import AskedProbes
-from sightline.errors import SightlineError
 from sightline.gate.decisions import run_gate
 from sightline.paper.lines import Threshold, rows_at
 from sightline.rows import load_run
@@ -22,6 +21,7 @@ from sightline.rows.source import read_source
 from sightline.rows.thresholds import on_development_side
 from sightline.statistics.summaries import arm_summary
 from sightline.view.runs import ViewedRun
+from tests.refusals import Refused
 from tests.unit.report.fake_run import grid_cells, make_run
 
 ARMS = ("full", "target:0.3")
@@ -76,7 +76,7 @@ def test_a_note_names_the_images_that_count_as_one(joined: Path) -> None:
     assert NOTE in viewed.numbers()["notes"]
 
 
-def test_pictures_without_any_digest_stay_apart(tmp_path: Path) -> None:
+def test_images_that_are_not_shown_to_be_one_stay_apart(tmp_path: Path) -> None:
     def without(record: dict[str, Any]) -> None:
         record["digest"] = None
 
@@ -84,25 +84,19 @@ def test_pictures_without_any_digest_stay_apart(tmp_path: Path) -> None:
     assert run.frame()["image_id"].nunique() == 4
     assert run.joined == ""
 
-
-def test_a_wrong_image_is_not_the_image_of_its_question(tmp_path: Path) -> None:
-    """Row and record of a control name the image that is asked about, and show another."""
-
     def wrong(row: dict[str, Any]) -> None:
-        number = int(row["image_id"][-4:])
-        if row["probe_id"].endswith("no"):
-            row |= {"view": "wrong_image", "image_key": f"img{(number + 1) % 4:04d}.jpg@orig"}
-
-    assert load_run(make_run(tmp_path / "run", images=4, arms=ARMS, edit_row=wrong)).same_images == {}
-
-
-def test_wrong_images_that_call_themselves_original_join_nothing_of_another_run(tmp_path: Path) -> None:
-    def wrong(row: dict[str, Any]) -> None:
+        """Row and record of a control name the image that is asked about, and show another."""
         row["image_key"] = f"img{(int(row['image_id'][-4:]) + 1) % 4:04d}.jpg@orig"
 
+    def half_wrong(row: dict[str, Any]) -> None:
+        if row["probe_id"].endswith("no"):
+            wrong(row)
+            row["view"] = "wrong_image"
+
+    assert load_run(make_run(tmp_path / "half", images=4, arms=ARMS, edit_row=half_wrong)).same_images == {}
     plain = make_run(tmp_path / "plain", images=4, arms=ARMS)
     other = make_run(tmp_path / "other", images=4, arms=ARMS, edit_row=wrong)
-    assert same_images([load_run(plain), load_run(other)]) == {}
+    assert same_images([load_run(plain), load_run(other)]) == {}, "though they call themselves original"
 
 
 def test_two_runs_join_the_same_images_though_one_is_older(tmp_path: Path) -> None:
@@ -114,7 +108,7 @@ def test_two_runs_join_the_same_images_though_one_is_older(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("column", ["digest", "pixels"])
 def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_name(
-    tmp_path: Path, column: str
+    tmp_path: Path, column: str, refused: Refused
 ) -> None:
     def elsewhere(row: dict[str, Any]) -> None:
         row["image_id"] = f"dev-{row['image_id']}"
@@ -128,11 +122,9 @@ def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_
     here = make_run(tmp_path / "here", images=8, arms=ARMS, edit_image=picture(0))
     there = make_run(tmp_path / "there", images=8, arms=ARMS, seed=9, edit_row=elsewhere, edit_image=picture(6))
     apart = make_run(tmp_path / "apart", images=8, arms=ARMS, seed=9, edit_row=elsewhere, edit_image=picture(8))
-    refusal = r"there and .*here share 2 images \(first: dev-img0000, which is img0006 there\)"
-    with pytest.raises(SightlineError, match=refusal):
-        read_source([here], developments=[there], threshold="own-dev")
-    with pytest.raises(SightlineError, match=refusal):
-        run_gate(here, ["accuracy(full) >= 0.1"], developments=[there], threshold="own-dev", draws=200)
+    refusal = "here share 2 images (first: dev-img0000, which is img0006 there)"
+    refused(refusal, read_source, [here], developments=[there], threshold="own-dev")
+    refused(refusal, run_gate, here, ["accuracy(full) >= 0.1"], developments=[there], threshold="own-dev", draws=200)
     assert read_source([here], developments=[apart], threshold="own-dev").runs
 
     def study(development: Path) -> Any:
@@ -141,12 +133,11 @@ def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_
             run=lambda model, probes, *rest: runs[probes], rows=lambda model, probes, *rest: runs[probes].frame()
         )
 
-    with pytest.raises(SightlineError, match=refusal):
-        rows_at(study(there), "qwen", "confirmation", Threshold("own"))
+    refused(refusal, rows_at, study(there), "qwen", "confirmation", Threshold("own"))
     assert len(rows_at(study(apart), "qwen", "confirmation", Threshold("own")))
 
 
-def test_ids_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> None:
+def test_ids_and_questions_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> None:
     frame = load_run(joined).frame()
     for rows in (frame, read_source([joined]).frame):
         sides = rows.assign(dev=on_development_side(rows)).groupby(rows["probe_id"].astype(str).map(group_of_probe))
@@ -154,15 +145,13 @@ def test_ids_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> No
     full = frame[frame["arm"] == "full"]
     asked = AskedProbes.of(full)
     assert pd.Series(asked.sides).groupby(asked.images).nunique().max() == 1
-
-
-def test_open_questions_about_one_picture_are_not_divided() -> None:
-    rows = pd.DataFrame({"probe_id": [f"qa:{i}" for i in range(60)], "image_id": [f"p{i // 3}" for i in range(60)]})
-    asked = AskedProbes.of(rows.assign(label="open", task="qa", score=1.0))
-    alone = AskedProbes.of(rows.assign(label="open", task="qa", score=1.0, image_id=rows["probe_id"]))
+    ids = pd.Series([f"qa:{i}" for i in range(60)])
+    images = pd.Series([f"p{i // 3}" for i in range(60)])
+    questions = pd.DataFrame({"probe_id": ids, "label": "open", "task": "qa", "score": 1.0})
+    asked, alone = (AskedProbes.of(questions.assign(image_id=names)) for names in (images, ids))
     assert set(asked.sides) == {"dev", "test"}
     assert pd.Series(asked.sides).groupby(asked.images).nunique().max() == 1
-    first = rows["probe_id"].groupby(rows["image_id"]).transform("min") == rows["probe_id"]
+    first = ids.groupby(images).transform("min") == ids
     assert asked.sides[first].tolist() == alone.sides[first].tolist(), "a question alone falls as the paper's do"
 
 
@@ -173,15 +162,11 @@ def group_of_probe(probe_id: str) -> str:
 # Records of some images, and the cells of all of them.
 
 
-def test_only_asked_images_come_and_unknown_ones_are_left_out(tmp_path: Path) -> None:
+def test_only_asked_images_come_and_those_of_one_raster_share_their_cells(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path / "run", images=4, arms=("full",)))
     found = image_records(run, {"img0002.jpg@orig", "img0000.jpg@orig", "elsewhere.jpg"})
     expected = {record["image_key"]: record for record in run.images.to_pylist()}
     assert found == {key: expected[key] for key in ("img0000.jpg@orig", "img0002.jpg@orig")}
-
-
-def test_images_of_one_raster_share_their_cells(tmp_path: Path) -> None:
-    run = load_run(make_run(tmp_path / "run", images=4, arms=("full",)))
     of_image, sets = image_cells(run)
     assert set(of_image) == set(run.images.column("image_key").to_pylist())
     assert set(of_image.values()) == {0}

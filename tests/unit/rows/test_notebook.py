@@ -65,19 +65,16 @@ def test_a_notebook_shows_arms_with_their_numbers_and_pictures_of_cases(tmp_path
     assert sizes == {SIDE}
 
 
-def test_cases_in_which_arms_disagree_come_first_and_each_of_another_image(tmp_path: Path) -> None:
+def test_cases_in_which_arms_disagree_come_first_and_nothing_becomes_markup(tmp_path: Path) -> None:
     def edit(row: dict[str, Any]) -> None:
         right = row["arm"] == "full" or row["image_id"] != "img0004"
         row |= {"correct": right, "predicted": row["label"] if right else {"yes": "no", "no": "yes"}[row["label"]]}
 
-    run = load_run(make_run(tmp_path / "run", images=6, arms=("full", "grid:0.3"), edit_row=edit))
+    made: dict[str, Any] = {"images": 6, "arms": ("full", "grid:0.3"), "manifest": {"model": HOSTILE}}
+    run = load_run(make_run(tmp_path / "run", edit_row=edit, **made))
     probes = telling_probes(run.frame())
     assert probes[0].startswith("img0004")
     assert len({probe.split(":")[0] for probe in probes}) == len(probes) == CASES
-
-
-def test_what_a_run_holds_never_becomes_markup(tmp_path: Path) -> None:
-    run = load_run(make_run(tmp_path / "run", images=3, manifest={"model": HOSTILE}))
     assert "script" not in Page(run._repr_html_()).tags
 
 

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from sightline.cli import app
 from sightline.core.row import row_schema
-from sightline.errors import SightlineError
 from sightline.geometry.marks import SWAPPED_FOR, overlay
 from sightline.rows import Run, load_run
 from sightline.rows.picture import GAP, PER_LINE, TEXTS, ArmPicture, quoted, stored_geometry, with_texts
 from sightline.store import RunFolder
 from sightline.store.shard_files import pack_mask
+from tests.refusals import Refused
 from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import make_run
 
@@ -44,7 +44,7 @@ def test_a_frame_says_what_was_asked(run: Run) -> None:
     assert not set(TEXTS) & on_disk, "they stand in the probes once and not in every row"
 
 
-def test_a_row_about_a_control_image_is_told_the_words_of_its_own_view() -> None:
+def test_a_row_is_told_the_words_of_its_own_view_and_keeps_a_column_of_their_name() -> None:
     rows = pd.DataFrame({"probe_id": ["p", "p", "p"], "view": ["replaced", "orig", "blank"]})
     texts = {"target_text": "t", "source_text": "s"}
     probes = [
@@ -52,19 +52,14 @@ def test_a_row_about_a_control_image_is_told_the_words_of_its_own_view() -> None
         {"id": "p", "question": "Is it OPEN?", **texts},
     ]
     told = with_texts(rows, probes)["question"].tolist()
-    assert told == ["Is it EXIT?", "Is it OPEN?", "Is it OPEN?"], (
-        "an intervention's view is asked about as the original"
-    )
+    expected = ["Is it EXIT?", "Is it OPEN?", "Is it OPEN?"]
+    assert told == expected, "an intervention's view is asked about as the original"
+    own = with_texts(rows.assign(question="mine"), probes)
+    assert list(own.columns) == ["probe_id", "view", "question", "target_text", "source_text"]
+    assert set(own["question"]) == {"mine"}, "a scorer's column of that name stays"
 
 
-def test_a_column_of_a_scorer_is_not_overwritten_by_a_text_of_its_name() -> None:
-    rows = pd.DataFrame({"probe_id": ["p"], "view": ["orig"], "question": ["mine"]})
-    told = with_texts(rows, [{"id": "p", "question": "other", "target_text": "t", "source_text": "s"}])
-    assert list(told.columns) == ["probe_id", "view", "question", "target_text", "source_text"]
-    assert told["question"].tolist() == ["mine"]
-
-
-def test_masks_come_as_one_flag_per_cell(run: Run) -> None:
+def test_masks_come_as_one_flag_per_cell_and_cells_are_found_by_probe_and_by_row(run: Run) -> None:
     for arm in ("full", "target:0.3", "visionzip_qwen:0.4"):
         masks = run.masks(arm)
         assert list(masks) == [probe["id"] for probe in run.probes]
@@ -78,13 +73,9 @@ def test_masks_come_as_one_flag_per_cell(run: Run) -> None:
     assert all(sources[probe].sum() > anchors[probe].sum() for probe in anchors)
     kept, same = run.masks("target:0.3"), run.masks("target:0.3", lineage=True)
     assert all(np.array_equal(kept[probe], same[probe]) for probe in kept)
-
-
-def test_cells_are_found_by_probe_and_by_row(run: Run) -> None:
-    row = run.frame().query("arm == 'target:0.3' and probe_id == @PROBE").iloc[0]
-    cells = run.cells(PROBE)
-    assert cells.shape == (row["n_tokens"], 4)
-    assert np.array_equal(run.cells(row), cells)
+    asked, cells = run.frame().query("arm == 'target:0.3' and probe_id == @PROBE").iloc[0], run.cells(PROBE)
+    assert cells.shape == (asked["n_tokens"], 4)
+    assert np.array_equal(run.cells(asked), cells)
     assert np.array_equal(run.cells(run.row(PROBE, "target:0.3")), cells)
     assert np.array_equal(run.cells(PROBE, "full+blank"), cells), "painting over an image moves no cell"
 
@@ -116,7 +107,9 @@ def test_an_arm_that_is_shown_a_smaller_image_has_the_cells_and_the_masks_of_tha
     assert picture.info["sources"] == ["preview"], "no file has the pixels that the arm was shown"
 
 
-def test_a_picture_from_the_image_file_has_its_pixels(run: Run, data: Path) -> None:
+def test_a_picture_has_the_pixels_of_its_file_or_what_an_intervention_painted_over_it(
+    run: Run, data: Path, tmp_path: Path, refused: Refused
+) -> None:
     picture = run.picture(PROBE, "target:0.3", images=data / "mini_textocr")
     assert picture.info["sources"] == ["file"]
     image = Image.open(data / "mini_textocr" / IMAGE)
@@ -127,23 +120,16 @@ def test_a_picture_from_the_image_file_has_its_pixels(run: Run, data: Path) -> N
     preview = run.picture(PROBE, "full")
     assert preview.info["sources"] == ["preview"]
     assert np.asarray(preview).std() > 10
-
-
-def test_what_an_intervention_painted_over_is_shown_painted_over(run: Run, data: Path) -> None:
     picture = run.picture(PROBE, "full+occlude_evidence", images=data / "mini_textocr")
     assert picture.info["sources"] == ["preview"]
     (x1, y1, x2, y2) = run.probes[0]["regions"][0]
     width, height = picture.size
     middle = np.asarray(picture, dtype=float)[round((y1 + y2) / 2 * height), round((x1 + x2) / 2 * width)]
     assert np.abs(middle - 127).max() < 12
-
-
-def test_another_file_of_the_same_name_is_refused(run: Run, data: Path, tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     other = next(path for path in (data / "mini_textocr" / "train").glob("*.jpg") if path.name not in IMAGE)
     shutil.copy(other, tmp_path / IMAGE)
-    with pytest.raises(SightlineError, match=r"holds another train/f0af1d791168279c\.jpg than the one"):
-        run.picture(PROBE, "full", images=tmp_path)
+    refused("holds another train/f0af1d791168279c.jpg than the one", run.picture, PROBE, "full", images=tmp_path)
 
 
 def test_arms_stand_side_by_side_under_their_captions(run: Run, data: Path) -> None:
@@ -168,13 +154,10 @@ def test_without_an_arm_those_without_an_intervention_are_shown_in_lines(run: Ru
     assert run.picture(PROBE).height == 2 * run.picture(PROBE, *plain[:PER_LINE]).height
 
 
-def test_what_is_misspelt_is_answered_with_what_was_meant(run: Run) -> None:
-    with pytest.raises(SightlineError, match=r"has no arm 'taget:0\.3'; did you mean target:0\.3\?"):
-        run.masks("taget:0.3")
-    with pytest.raises(SightlineError, match=r"has no probe '.*small-po'; did you mean .*:hard-small-pos\?"):
-        run.picture(PROBE[:-1], "full")
-    with pytest.raises(SightlineError, match="has no view 'gray' under full; choose one of orig"):
-        run.row(PROBE, "full", view="gray")
+def test_what_is_misspelt_is_answered_with_what_was_meant(run: Run, refused: Refused) -> None:
+    refused("has no arm 'taget:0.3'; did you mean target:0.3?", run.masks, "taget:0.3")
+    refused("small-po'; did you mean ", run.picture, PROBE[:-1], "full")
+    refused("has no view 'gray' under full; choose one of orig", run.row, PROBE, "full", view="gray")
 
 
 def two_views(row: dict[str, object]) -> None:
@@ -234,14 +217,11 @@ def open_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load_run(make_open_run(tmp_path_factory.mktemp("open") / "run", images=3, arms=arms))
 
 
-def test_a_frame_has_accepted_answers_and_roles(open_run: Run) -> None:
+def test_an_open_question_has_accepted_answers_and_roles_and_stands_above_its_pictures(open_run: Run) -> None:
     full = open_run.frame()[lambda rows: rows["arm"] == "full"].set_index("probe_id")
     assert len(tuple(full["answers"][VALUE])) == 10, "textvqa: all ten"
     assert full["roles"][LARGER] == ("answer_value", "context", "comparison_anchor")
     assert list(open_run.frame(texts=False).columns) == open_run.rows.column_names
-
-
-def test_the_picture_of_several_arms_stands_below_the_question(open_run: Run) -> None:
     one, two = open_run.picture(LARGER, "full"), open_run.picture(LARGER, "full", "target:0.3")
     asked = next(probe for probe in open_run.probes if probe["id"] == LARGER)
     row = open_run.row(LARGER, "full")
@@ -251,21 +231,6 @@ def test_the_picture_of_several_arms_stands_below_the_question(open_run: Run) ->
     assert two.height > one.height + 60
     caption = ArmPicture(row, {}, asked).caption
     assert caption == ("full", f"“{row['answer']}” · score {row['score']:.2f} · coverage 1.00")
-
-
-def test_a_swapped_answer_is_framed_where_it_stands(open_run: Run) -> None:
-    row, asked = open_run.row(LARGER, "target:0.3"), next(each for each in open_run.probes if each["id"] == LARGER)
-    record = next(each for each in open_run.images.to_pylist() if each["image_key"] == row["image_key"])
-    plain = ArmPicture({**row, "swapped_box": None}, record, asked)
-    swapped = ArmPicture({**row, "swapped_box": [0.1, 0.1, 0.3, 0.3]}, record, asked)
-    assert swapped.heading[1] == f"{plain.heading[1]}, S answered from here"
-    page = plain.pixels(None)[0]
-    red = tuple(int(SWAPPED_FOR.colour[i : i + 2], 16) for i in (1, 3, 5))
-    found = [(np.asarray(arm.drawn(page)) == red).all(axis=-1).any() for arm in (plain, swapped)]
-    assert found == [False, True]
-
-
-def test_an_answer_in_a_caption_is_short_and_says_when_there_is_none() -> None:
     assert quoted("") == "nothing"
     assert quoted("a\nb") == "“a b”"
     assert len(quoted("x" * 100)) == 34
@@ -297,3 +262,15 @@ def test_a_mask_has_a_place_for_each_cell_of_its_own_image_however_many_tokens_t
     (measured,) = stored_geometry(rows, images, {"p": [(0.0, 0.25, 1.0, 0.75)]})
     assert measured is not None
     assert measured.ecr == 0.5
+
+
+def test_a_swapped_answer_is_framed_where_it_stands(open_run: Run) -> None:
+    row, asked = open_run.row(LARGER, "target:0.3"), next(each for each in open_run.probes if each["id"] == LARGER)
+    record = next(each for each in open_run.images.to_pylist() if each["image_key"] == row["image_key"])
+    plain = ArmPicture({**row, "swapped_box": None}, record, asked)
+    swapped = ArmPicture({**row, "swapped_box": [0.1, 0.1, 0.3, 0.3]}, record, asked)
+    assert swapped.heading[1] == f"{plain.heading[1]}, S answered from here"
+    page = plain.pixels(None)[0]
+    red = tuple(int(SWAPPED_FOR.colour[i : i + 2], 16) for i in (1, 3, 5))
+    found = [(np.asarray(arm.drawn(page)) == red).all(axis=-1).any() for arm in (plain, swapped)]
+    assert found == [False, True]

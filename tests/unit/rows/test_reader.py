@@ -18,7 +18,6 @@ import pytest
 
 from sightline.core.row import row_schema
 from sightline.core.text import BEGINNINGS
-from sightline.errors import SightlineError
 from sightline.rows import load_run, reader
 from sightline.rows.reader import MERGED, count_rows, rows_at
 from sightline.rows.text import csv_header, csv_lines, json_lines
@@ -26,6 +25,7 @@ from sightline.store import RunFolder
 from sightline.store.shard_files import pieces
 from sightline.store.verify import compact_run
 from tests.changed_run import rewritten
+from tests.refusals import Refused
 from tests.unit.report.fake_run import EDITED, make_run
 
 
@@ -51,16 +51,17 @@ def test_columns_arms_and_filters_choose(finished: Path) -> None:
     assert some.equals(expected.combine_chunks())
 
 
-def test_a_compacted_run_is_scanned_in_the_same_order(finished: Path, run_copy: Path) -> None:
+def test_batches_are_the_rows_in_order_compacted_or_not(finished: Path, run_copy: Path) -> None:
     compact_run(run_copy)
-    assert scanned(run_copy).equals(load_run(finished).rows.combine_chunks())
+    run = load_run(finished)
+    assert scanned(run_copy).equals(run.rows.combine_chunks())
+    assert list(run.each_probe()) == run.probes
+    assert len(run.probes) == 200
 
 
-def test_what_is_not_there_is_answered_with_what_may_be_meant(finished: Path) -> None:
-    with pytest.raises(SightlineError, match="rows have no column 'legibilty'; did you mean legibility"):
-        scanned(finished, ["legibilty"])
-    with pytest.raises(SightlineError, match=r"no arm 'target:0\.4'; did you mean target:0\.3"):
-        scanned(finished, arms=["target:0.4"])
+def test_what_is_not_there_is_answered_with_what_may_be_meant(finished: Path, refused: Refused) -> None:
+    refused("rows have no column 'legibilty'; did you mean legibility", scanned, finished, ["legibilty"])
+    refused("no arm 'target:0.4'; did you mean target:0.3", scanned, finished, arms=["target:0.4"])
 
 
 @pytest.mark.parametrize("arms", [("full", "target:0.3", "random:0.3"), ("target:0.3",), ("full",)])
@@ -79,13 +80,7 @@ def test_columns_that_rows_got_later_are_null_and_in_their_places(tmp_path: Path
     assert load_run(run).columns == load_run(run).rows.column_names
 
 
-def test_probes_come_one_by_one(finished: Path) -> None:
-    run = load_run(finished)
-    assert list(run.each_probe()) == run.probes
-    assert len(run.probes) == 200
-
-
-def test_a_column_that_some_files_have_lost_is_one_line(run_copy: Path) -> None:
+def test_a_column_that_some_files_have_lost_is_one_line(run_copy: Path, refused: Refused) -> None:
     """Files whose checksum holds, with one column fewer than the first has."""
     folder = RunFolder(run_copy)
     for shard in (3, 4):
@@ -93,8 +88,7 @@ def test_a_column_that_some_files_have_lost_is_one_line(run_copy: Path) -> None:
         table = load_run(run_copy).owner("grid:0.3").read(pieces(folder.files_of_rows("grid:0.3"))[shard])
         path.unlink()
         folder.write_row_table("grid:0.3", shard, table.drop_columns(["margin"]))
-    with pytest.raises(SightlineError, match=r"00003.parquet is damaged: it has no column 'margin'"):
-        scanned(run_copy)
+    refused("parquet is damaged: it has no column 'margin'", scanned, run_copy)
 
 
 # Rows in few bytes a value: the same values as the whole table has, whatever is missing.
@@ -124,8 +118,9 @@ def test_every_value_is_that_of_the_table(folder: Path, monkeypatch: pytest.Monk
     assert found[MERGED].tolist() == [mask is not None for mask in run.rows.column("lineage_mask").to_pylist()]
 
 
-def test_columns_take_few_bytes_and_names_are_in_order(folder: Path) -> None:
-    found = load_run(folder).compact_frame(lambda name: True)
+def test_wanted_columns_take_few_bytes_names_are_in_order_and_rows_are_found_by_place(folder: Path) -> None:
+    run = load_run(folder)
+    found = run.compact_frame(lambda name: True)
     assert "object" not in {str(dtype) for dtype in found.dtypes}
     assert found["label"].cat.codes.dtype == np.int8
     assert found["vision_ms"].dtype == np.float32
@@ -133,18 +128,10 @@ def test_columns_take_few_bytes_and_names_are_in_order(folder: Path) -> None:
         assert found[name].cat.categories.is_monotonic_increasing
     assert "kept_mask" not in found
     assert "k_layers" not in found
-
-
-def test_only_wanted_columns_are_read(folder: Path) -> None:
-    found = load_run(folder).compact_frame({"ecr", "arm"}.__contains__)
-    assert list(found.columns) == ["arm", "ecr", MERGED]
-
-
-def test_rows_are_found_by_their_places(folder: Path) -> None:
-    run = load_run(folder)
+    assert list(run.compact_frame({"ecr", "arm"}.__contains__).columns) == ["arm", "ecr", MERGED]
     places = [run.rows.num_rows - 1, 0, 77, 77]
-    found = rows_at(run, places, ["probe_id", "arm", "kept_mask"])
-    assert found.equals(run.rows.take(places).select(["probe_id", "arm", "kept_mask"]))
+    columns = ["probe_id", "arm", "kept_mask"]
+    assert rows_at(run, places, columns).equals(run.rows.take(places).select(columns))
     assert rows_at(run, [], ["arm"]).num_rows == 0
 
 
@@ -176,7 +163,7 @@ def test_csv_reads_back_to_the_same_values() -> None:
     assert "1.0" in text, "a whole share is no integer"
 
 
-def test_json_reads_back_to_the_same_values() -> None:
+def test_json_reads_back_to_the_same_values_and_what_is_no_number_is_null() -> None:
     lines = [json.loads(line) for line in json_lines(BATCH).decode().split("\n") if line]
     masks = [None if mask is None else base64.b64encode(mask).decode() for mask in BATCH.column("masks").to_pylist()]
     expected = [{**row, "masks": mask} for row, mask in zip(BATCH.to_pylist(), masks, strict=True)]
@@ -184,11 +171,9 @@ def test_json_reads_back_to_the_same_values() -> None:
         times = line.pop("times"), row.pop("times")
         assert line == row
         assert pa.scalar(times[0], pa.float32()) == pa.scalar(times[1], pa.float32())
-
-
-def test_what_is_no_number_is_no_json() -> None:
     batch = pa.record_batch({"ecr": [math.nan, math.inf, 0.5]})
     assert [json.loads(line)["ecr"] for line in json_lines(batch).decode().split()] == [None, None, 0.5]
+    assert csv_lines(BATCH.slice(0, 0)) == json_lines(BATCH.slice(0, 0)) == b""
 
 
 @pytest.mark.parametrize("sign", BEGINNINGS)
@@ -198,7 +183,3 @@ def test_a_text_that_a_spreadsheet_would_compute_is_made_a_text(sign: str) -> No
     rows = list(csv.reader(io.StringIO(csv_lines(batch).decode(), newline="")))
     assert rows == [[f"'{said}", "-1.0"], ["plain", "2.0"]], "numbers stay numbers"
     assert json.loads(json_lines(batch).decode().split("\n")[0])["answer"] == said
-
-
-def test_no_rows_are_no_lines() -> None:
-    assert csv_lines(BATCH.slice(0, 0)) == json_lines(BATCH.slice(0, 0)) == b""

@@ -20,26 +20,24 @@ from sightline.errors import SightlineError
 from sightline.probes.typed_rows import TypedBox, TypedRow
 from sightline.statistics.agreement import agreement_rate, box_agreement, cohen_kappa, kappa_interval
 from sightline.statistics.intervals import wilson
+from tests.refusals import Refused
 
 
-def test_kappa_by_hand() -> None:
+def test_kappa_of_two_or_more_categories_and_its_interval() -> None:
     first = ["y"] * 30 + ["n"] * 20
     second = ["y"] * 25 + ["n"] * 5 + ["y"] * 10 + ["n"] * 10
     by_chance = 0.6 * 0.7 + 0.4 * 0.3
     assert cohen_kappa(first, second) == pytest.approx((0.7 - by_chance) / (1 - by_chance))
     assert cohen_kappa(["y", "y"], ["y", "y"]) == 1.0, "where agreement by chance is certain"
     assert cohen_kappa(["y", "y"], ["n", "n"]) == 0.0
-
-
-def test_kappa_handles_more_than_two_categories_and_its_interval_contains_it() -> None:
     rng = np.random.default_rng(0)
-    first = rng.choice(["a", "b", "c"], 150)
-    second = np.where(rng.random(150) < 0.7, first, rng.choice(["a", "b", "c"], 150))
-    found = kappa_interval(first, second, draws=2000)
+    one = rng.choice(["a", "b", "c"], 150)
+    other = np.where(rng.random(150) < 0.7, one, rng.choice(["a", "b", "c"], 150))
+    found = kappa_interval(one, other, draws=2000)
     assert found.low < found.value < found.high
-    assert found.value == pytest.approx(cohen_kappa(first, second))
-    same = float(np.mean(first == second))
-    rate = agreement_rate(first, second)
+    assert found.value == pytest.approx(cohen_kappa(one, other))
+    same = float(np.mean(one == other))
+    rate = agreement_rate(one, other)
     assert rate.value == same
     assert (rate.low, rate.high) == wilson(round(same * 150), 150)
 
@@ -77,12 +75,19 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "0.csv", tmp_path / "1.csv"
 
 
-def test_labels_have_a_rate_and_a_kappa(files: tuple[Path, Path]) -> None:
+def test_labels_have_a_rate_and_a_kappa_and_the_command_prints_and_writes_them(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
     line = agreement_table(*files, draws=200).set_index("field").loc["valid"]
     assert line["n"] == 5, "rows of one annotator alone are left out"
     assert line["agreement"] == pytest.approx(0.8)
     assert line["agreement_low"] < 0.8 < line["agreement_high"]
     assert line["kappa"] == pytest.approx(cohen_kappa([1, 1, 0, 0, 1], [1, 0, 0, 0, 1]))
+    out = tmp_path / "agreement.csv"
+    done = CliRunner().invoke(app, ["annotate", "agreement", *map(str, files), "--field", "valid", "--csv", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "0.800" in done.output
+    assert pd.read_csv(out)["agreement"].tolist() == [0.8]
 
 
 def test_boxes_are_matched(tmp_path: Path) -> None:
@@ -107,19 +112,10 @@ def test_boxes_are_matched(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(
-    files: tuple[Path, Path], tmp_path: Path, text: str, fields: list[str], reason: str
+    files: tuple[Path, Path], tmp_path: Path, text: str, fields: list[str], reason: str, refused: Refused
 ) -> None:
     (tmp_path / "other.csv").write_text(text)
-    with pytest.raises(SightlineError, match=reason):
-        agreement_table(files[0], tmp_path / "other.csv", fields=fields)
-
-
-def test_the_command_prints_and_writes_it(files: tuple[Path, Path], tmp_path: Path) -> None:
-    out = tmp_path / "agreement.csv"
-    done = CliRunner().invoke(app, ["annotate", "agreement", *map(str, files), "--field", "valid", "--csv", str(out)])
-    assert done.exit_code == 0, done.output
-    assert "0.800" in done.output
-    assert pd.read_csv(out)["agreement"].tolist() == [0.8]
+    refused(reason, agreement_table, files[0], tmp_path / "other.csv", fields=fields)
 
 
 @pytest.mark.parametrize("boxes", [[[0.1, 0.1, 0.2]], [[0.1, 0.1, 0.2, {"a": 1}]], [["a", 0, 1, 1]], [5], [None]])
@@ -139,17 +135,15 @@ HALF = (0.0, 0.0, 5.0, 10.0, "answer_value:7")
 LABEL = (20.0, 0.0, 10.0, 10.0, "field_label:Total")
 
 
-def test_only_questions_that_both_annotated_are_compared() -> None:
+def test_only_questions_that_both_annotated_are_compared(refused: Refused) -> None:
     first = [row("a", ANSWER), row("b", ANSWER, status="uncertain"), row("c", ANSWER)]
     second = [row("c", ANSWER), row("b", ANSWER), row("a", ANSWER, status="not_visible"), row("d", ANSWER)]
     assert [pair.first.question_id for pair in drawn_twice(first, second)] == ["c"]
-    with pytest.raises(SightlineError, match="no annotated question in common"):
-        region_agreement([])
-    with pytest.raises(SightlineError, match="no annotated question in common"):
-        role_agreement([])
+    refused("no annotated question in common", region_agreement, [])
+    refused("no annotated question in common", role_agreement, [])
 
 
-def test_agreement_counts_questions_and_averages_over_them() -> None:
+def test_agreement_counts_questions_and_averages_over_them_and_roles_by_whether_a_question_has_them() -> None:
     first = [row("a", ANSWER, LABEL), row("b", ANSWER), row("c", HALF)]
     second = [row("a", ANSWER), row("b", ANSWER), row("c", ANSWER)]
     found = region_agreement(drawn_twice(first, second))
@@ -162,13 +156,10 @@ def test_agreement_counts_questions_and_averages_over_them() -> None:
     assert found["union_iou"] == pytest.approx((0.5 + 1.0 + 0.5) / 3)
     assert found["first_covered"] == pytest.approx((0.5 + 1.0 + 1.0) / 3)
     assert found["second_covered"] == pytest.approx((1.0 + 1.0 + 0.5) / 3)
-
-
-def test_roles_are_compared_by_whether_a_question_has_them() -> None:
     first = [row("a", ANSWER, LABEL), row("b", ANSWER, HALF)]
     second = [row("a", ANSWER), row("b", ANSWER, LABEL)]
-    found = role_agreement(drawn_twice(first, second))
-    assert found["answer_value"] == RoleAgreement(first=2, second=2, both=2)
-    assert found["field_label"] == RoleAgreement(first=1, second=1, both=0)
-    assert (found["answer_value"].f1, found["field_label"].f1) == (1.0, 0.0)
-    assert math.isnan(found["row_header"].f1)
+    roles = role_agreement(drawn_twice(first, second))
+    assert roles["answer_value"] == RoleAgreement(first=2, second=2, both=2)
+    assert roles["field_label"] == RoleAgreement(first=1, second=1, both=0)
+    assert (roles["answer_value"].f1, roles["field_label"].f1) == (1.0, 0.0)
+    assert math.isnan(roles["row_header"].f1)

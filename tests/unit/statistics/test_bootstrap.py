@@ -62,7 +62,7 @@ def test_a_draw_equals_the_metric_of_the_repeated_rows() -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_counts_are_resamples_that_are_pinned_and_do_not_depend_on_the_block_size() -> None:
+def test_counts_are_resamples_of_equal_shares_that_are_pinned_and_do_not_depend_on_the_block_size() -> None:
     """A change of generator, seeding or order would silently move every published interval."""
     assert next(count_blocks(6, 2, seed=17)).tolist() == [[0, 4, 0, 0, 0, 2], [0, 1, 2, 1, 1, 1]]
     whole = np.concatenate(list(count_blocks(30, 500, seed=9)))
@@ -70,9 +70,6 @@ def test_counts_are_resamples_that_are_pinned_and_do_not_depend_on_the_block_siz
     assert (whole.sum(axis=1) == 30).all()
     np.testing.assert_array_equal(whole, np.concatenate(list(count_blocks(30, 500, seed=9, block=7))))
     np.testing.assert_array_equal(whole[:100], np.concatenate(list(count_blocks(30, 100, seed=9))))
-
-
-def test_counts_are_those_of_a_multinomial_with_equal_shares() -> None:
     images, draws = 30, 20_000
     counts = np.concatenate(list(count_blocks(images, draws, seed=9)))
     variance = 1 - 1 / images
@@ -81,9 +78,6 @@ def test_counts_are_those_of_a_multinomial_with_equal_shares() -> None:
     assert counts.mean(axis=0) == pytest.approx(np.ones(images), abs=4 * np.sqrt(variance / draws))
     # (count - 1)^2 has variance 3 for a Poisson count, so over images x draws its mean is good to sqrt(3 / 600000).
     assert counts.var() == pytest.approx(variance, abs=4 * np.sqrt(3 / (images * draws)))
-
-
-def test_seeds_and_purposes_have_streams_of_their_own() -> None:
     first = generator(1, "images").integers(0, 1 << 30, 8)
     assert np.array_equal(first, generator(1, "images").integers(0, 1 << 30, 8))
     assert not np.array_equal(first, generator(2, "images").integers(0, 1 << 30, 8))
@@ -184,7 +178,7 @@ def test_how_many_images_differ_decides_how_an_interval_is_made(differ: int, kin
         assert (found.low, found.high) == plain
 
 
-def test_a_mean_of_equal_values_leaves_room_for_another_one_unless_it_holds_by_construction() -> None:
+def test_what_does_not_vary_leaves_room_for_another_value_unless_it_holds_by_construction_or_has_no_limits() -> None:
     rows = ArmRows.of(np.ones(20), np.ones(20), np.arange(20), ecr=np.ones(20))
     found = metric_interval(rows, METRICS["pos_ecr"], draws=50)
     assert (found.low, found.high, found.kind) == (pytest.approx(0.025 ** (1 / 20), abs=1e-3), 1.0, "unseen")
@@ -193,9 +187,6 @@ def test_a_mean_of_equal_values_leaves_room_for_another_one_unless_it_holds_by_c
     assert (found.value, found.kind, math.isnan(found.low)) == (1.0, "certain", True)
     cropped = replace(full, columns={**full.columns, "ecr": np.r_[0.4, np.ones(19)]})
     assert metric_interval(cropped, METRICS["pos_ecr"], draws=50).kind == "unseen", "what was cropped is measured"
-
-
-def test_a_metric_without_limits_has_no_interval_where_nothing_differs() -> None:
     rows = ArmRows.of(np.ones(30), np.ones(30), np.arange(30), legibility=np.full(30, 12.0), ecr=np.ones(30))
     found = metric_interval(rows, METRICS["legibility"], draws=50)
     assert (found.value, found.kind, math.isnan(found.high)) == (12.0, "none", True)
@@ -204,13 +195,6 @@ def test_a_metric_without_limits_has_no_interval_where_nothing_differs() -> None
     found = metric_interval(several, METRICS["legibility"], draws=50)
     assert found.kind == "student"
     assert found.low < found.value - 1.0
-
-
-def test_pseudo_values_of_a_balanced_mean_are_the_image_means() -> None:
-    ecr = np.random.default_rng(8).random(40)
-    rows = ArmRows.of([True, True] * 20, np.ones(40), np.repeat(np.arange(20), 2), ecr=ecr)
-    found = ImageSums.of(rows, [METRICS["pos_ecr"]]).pseudo_values()[:, 0]
-    np.testing.assert_allclose(found, ecr.reshape(20, 2).mean(axis=1), atol=1e-12)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -223,9 +207,6 @@ def test_pseudo_values_are_those_of_every_image_left_out(ties: bool) -> None:
     sums = ImageSums.of(rows, [METRICS[name] for name in ("accuracy", "pos_ecr", "auroc")])
     left_out = np.concatenate([sums.at(1.0 - (np.arange(12) == image)[None]) for image in range(12)])
     np.testing.assert_allclose(sums.pseudo_values(), 12 * sums.point - 11 * left_out, atol=1e-12)
-
-
-def test_auroc_without_the_only_image_of_a_class_has_no_value() -> None:
     rows = ArmRows.of([True, True, False, False], [1.0, 2.0, 0.0, 3.0], [0, 0, 1, 2])
     without = ImageSums.of(rows, [METRICS["auroc"]]).pseudo_values()[:, 0]
     assert np.isnan(without).tolist() == [True, False, False]

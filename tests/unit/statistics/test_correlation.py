@@ -75,14 +75,11 @@ def test_refitting_draws_rank_and_regress_the_repeated_rows() -> None:
     np.testing.assert_allclose(partial_spearman_draws(x, y, [z], counts.T), expected, atol=1e-10)
 
 
-def test_two_way_residuals_of_a_complete_table_have_a_closed_form() -> None:
+def test_two_way_residuals_of_a_complete_table_have_a_closed_form_and_of_others_are_least_squares() -> None:
     cube = np.random.default_rng(3).normal(size=(9, 4))
     image, method = (axis.ravel() for axis in np.indices(cube.shape))
     expected = cube - cube.mean(axis=1, keepdims=True) - cube.mean(axis=0) + cube.mean()
     np.testing.assert_allclose(two_way_residuals(cube.ravel(), image, method), expected.ravel(), atol=1e-12)
-
-
-def test_two_way_residuals_of_an_incomplete_table_are_least_squares_on_indicators() -> None:
     rng = np.random.default_rng(4)
     image, method = (axis.ravel() for axis in np.indices((12, 4)))
     kept = rng.random(48) < 0.8
@@ -107,7 +104,7 @@ def test_two_way_draws_refit_the_repeated_images() -> None:
         assert value == pytest.approx(pearson(left, right), abs=1e-10)
 
 
-def test_fixed_residual_draws_keep_the_residuals() -> None:
+def test_fixed_residual_draws_keep_the_residuals_and_are_exact_where_sums_cancel() -> None:
     rng = np.random.default_rng(6)
     left, right = rng.normal(size=(2, 24))
     image = np.repeat(np.arange(8), 3)
@@ -117,6 +114,16 @@ def test_fixed_residual_draws_keep_the_residuals() -> None:
         index = np.repeat(np.arange(24), row[image])
         expected.append(np.corrcoef(left[index], right[index])[0, 1])
     np.testing.assert_allclose(FixedResiduals.of(left, right, image).at(counts), expected, atol=1e-12)
+    # A resample of one image whose residuals lie far from the mean and close to one another.
+    left = np.array([-3e6, 1e6 - 3.7, 1e6, 1e6 + 2.9, 1e6 + 7.3])
+    right = left + np.array([0.0, 0.0, 0.0, 0.0, 1e-3])
+    image = np.array([0, 1, 1, 1, 1])
+    centred = [column - column.mean() for column in (left, right)]
+    counts = np.array([[0.0, 2.0], [1.0, 1.0]])
+    found = FixedResiduals.of(left, right, image).at(counts)
+    assert found[0] == pytest.approx(np.corrcoef(left[1:] - 1e6, right[1:] - 1e6)[0, 1], abs=1e-9)
+    assert found[1] == pytest.approx(np.corrcoef(*centred)[0, 1], abs=1e-12)
+    assert (np.abs(found) <= 1.0).all()
 
 
 def test_fixed_effects_remove_what_images_and_methods_share() -> None:
@@ -175,19 +182,6 @@ def test_draws_of_a_correlation_never_leave_minus_one_to_one(rows: int) -> None:
             index = np.repeat(np.arange(rows), row)
             if math.isfinite(value):
                 assert value == pytest.approx(by_least_squares(x[index], y[index], [z[index] for z in controls]), 1e-6)
-
-
-def test_fixed_residuals_are_correlated_exactly_where_sums_cancel() -> None:
-    """A resample of one image whose residuals lie far from the mean and close to one another."""
-    left = np.array([-3e6, 1e6 - 3.7, 1e6, 1e6 + 2.9, 1e6 + 7.3])
-    right = left + np.array([0.0, 0.0, 0.0, 0.0, 1e-3])
-    image = np.array([0, 1, 1, 1, 1])
-    centred = [column - column.mean() for column in (left, right)]
-    counts = np.array([[0.0, 2.0], [1.0, 1.0]])
-    found = FixedResiduals.of(left, right, image).at(counts)
-    assert found[0] == pytest.approx(np.corrcoef(left[1:] - 1e6, right[1:] - 1e6)[0, 1], abs=1e-9)
-    assert found[1] == pytest.approx(np.corrcoef(*centred)[0, 1], abs=1e-12)
-    assert (np.abs(found) <= 1.0).all()
 
 
 def test_many_pairs_at_once_are_the_pairs_one_by_one() -> None:

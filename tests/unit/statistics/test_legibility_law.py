@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from sightline.errors import SightlineError
 from sightline.statistics.legibility_law import LegibilityLaw, fit_law, leave_one_out, smallest_keep
+from tests.refusals import Refused
 
 TRUE = LegibilityLaw(top=0.95, slope=4.0, half=8.0, answers=0)
 
@@ -17,7 +17,7 @@ def drawn(heights: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).random(len(heights)) < TRUE.expected(heights)
 
 
-def test_a_known_curve_is_found_again() -> None:
+def test_a_known_curve_is_found_again_and_answers_that_one_height_separates_give_a_finite_one() -> None:
     heights = np.random.default_rng(1).uniform(2, 30, 4000)
     found = fit_law(heights, drawn(heights, 2))
     assert found.top == pytest.approx(0.95, abs=0.02)
@@ -25,9 +25,6 @@ def test_a_known_curve_is_found_again() -> None:
     assert found.slope == pytest.approx(4.0, abs=0.6)
     assert found.pixels_for(0.5) == found.half < found.pixels_for(0.95)
     assert found.expected([0.0, 1e6]).tolist() == pytest.approx([0.0, found.top])
-
-
-def test_answers_that_one_height_separates_give_a_finite_curve() -> None:
     heights = np.linspace(4, 16, 80)
     found = fit_law(heights, heights > 9)
     assert 8 < found.half < 10
@@ -62,6 +59,5 @@ def test_budgets_that_were_left_out_are_expected_as_they_are_found() -> None:
 
 
 @pytest.mark.parametrize(("heights", "about"), [(np.full(10, 9.0), "too few"), (np.full(50, 9.0), "as legible")])
-def test_rows_that_show_no_law_are_refused(heights: np.ndarray, about: str) -> None:
-    with pytest.raises(SightlineError, match=about):
-        fit_law(heights, heights > 8)
+def test_rows_that_show_no_law_are_refused(heights: np.ndarray, about: str, refused: Refused) -> None:
+    refused(about, fit_law, heights, heights > 8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ from sightline.statistics.metrics import (
     POPULATIONS,
     DisplayGroup,
     Metric,
-    MetricRegistry,
     auroc,
     ece_bin,
     metrics_shown_in,
@@ -120,7 +118,7 @@ def test_ece_bins_are_left_closed_and_the_last_holds_one() -> None:
     assert ece_bin(np.array([np.nextafter(7 / 15, 0)])).tolist() == [6]
 
 
-def test_every_metric_names_a_population_and_reads_only_what_it_needs() -> None:
+def test_every_metric_names_a_population_reads_only_what_it_needs_and_is_drawn_around_its_point() -> None:
     names = [
         "keep", "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region",
         "all_half", "legibility", "score", "exact", "contains", "soft_accuracy", "anls", "anls_stripped", "ocrbench",
@@ -135,14 +133,9 @@ def test_every_metric_names_a_population_and_reads_only_what_it_needs() -> None:
         assert metric.definition
         assert why_not(metric, rows) == ""
         assert math.isfinite(point(metric, rows))
-
-
-def test_the_bootstrap_statistic_at_one_count_per_image_is_the_point_estimate() -> None:
-    rows = example()
-    known = [metric for metric in METRICS.values() if not why_not(metric, rows)]
-    assert len(known) > 12
-    found = ImageSums.of(rows, known).point
-    assert found == pytest.approx([point(metric, rows) for metric in known], abs=1e-15)
+    for arm in (rows, example()):
+        known = [metric for metric in METRICS.values() if not why_not(metric, arm)]
+        assert ImageSums.of(arm, known).point == pytest.approx([point(metric, arm) for metric in known], abs=1e-15)
 
 
 UNKNOWN = ArmRows.of([True], [1.0], ecr=[np.nan], has_regions=[True])
@@ -195,16 +188,13 @@ def frame() -> pd.DataFrame:
     )  # fmt: skip
 
 
-def test_every_score_has_its_metric_over_all_probes(frame: pd.DataFrame) -> None:
+def test_scores_of_words_are_over_all_probes_and_no_right_answer_makes_a_negative(frame: pd.DataFrame) -> None:
     found = arm_points(frame, WORDS)
     assert found == pytest.approx({name: frame[name].astype(float).mean() for name in WORDS})
     assert set(AnswerScores.__dataclass_fields__) <= set(METRICS)
     for name in WORDS:
         assert METRICS[name].answers == "words"
         check_metric(METRICS[name])
-
-
-def test_a_right_answer_that_is_no_makes_no_negative(frame: pd.DataFrame) -> None:
     rows = arm_rows(frame)
     assert rows.labels.all()
     assert not rows.yes_or_no
@@ -212,16 +202,9 @@ def test_a_right_answer_that_is_no_makes_no_negative(frame: pd.DataFrame) -> Non
     assert only_no.labels.all()
     assert not only_no.yes_or_no
     assert arm_points(frame, ["accuracy"])["accuracy"] == pytest.approx(3 / 5)
-
-
-def test_what_is_about_evidence_is_about_all_questions_with_regions(frame: pd.DataFrame) -> None:
-    found = arm_points(frame, ["pos_ecr", "anchor_ecr", "worst_region", "all_half", "unsupported", "weakly_supported"])
-    assert found == pytest.approx(
-        {
-            "pos_ecr": 1.7 / 4, "anchor_ecr": 1.6 / 4, "worst_region": 1.3 / 4, "all_half": 1 / 4,
-            "unsupported": 1 / 3, "weakly_supported": 1 / 3,
-        }
-    )  # fmt: skip
+    evidence = {"pos_ecr": 1.7 / 4, "anchor_ecr": 1.6 / 4, "worst_region": 1.3 / 4, "all_half": 1 / 4}
+    evidence |= {"unsupported": 1 / 3, "weakly_supported": 1 / 3}
+    assert arm_points(frame, list(evidence)) == pytest.approx(evidence), "of all questions with regions"
 
 
 def test_what_is_about_yes_and_no_has_no_value_and_says_why(frame: pd.DataFrame) -> None:
@@ -234,14 +217,7 @@ def test_what_is_about_yes_and_no_has_no_value_and_says_why(frame: pd.DataFrame)
     negatives = [metric.name for metric in METRICS.values() if metric.over.startswith("negatives")]
     assert {METRICS[name].answers for name in negatives} == {"yes or no"}
     assert POPULATIONS["negatives"](arm_rows(frame)).sum() == 0
-
-
-@pytest.mark.parametrize(
-    ("spelled", "name"),
-    [("Score", "score"), ("ANLS", "anls"), ("textvqa accuracy", "soft_accuracy"), ("exact-match", "exact")],
-)
-def test_a_gate_reads_the_scores_by_their_names(spelled: str, name: str) -> None:
-    assert find_metric(spelled) == name
+    assert all(why in line["reason"] for why in ("the answers are not yes or no", "the rows have no margin"))
 
 
 @pytest.fixture(scope="module")
@@ -280,21 +256,14 @@ def test_tables_about_words_show_scores_and_speak_of_answers_and_not_of_yes(open
 
 
 def test_the_gate_decides_on_scores(open_run: Path) -> None:
+    names = {"Score": "score", "ANLS": "anls", "textvqa accuracy": "soft_accuracy", "exact-match": "exact"}
+    assert {spelled: find_metric(spelled) for spelled in names} == names
     rules = ["score(full) >= 0.25", "exact(target:0.3) - exact(full) >= -1", "anls(full) >= 0.5"]
     (score, difference, missing), _ = run_gate(open_run, rules, least_n=1, draws=50)
     assert score.passed
     assert difference.passed
     assert missing.verdict == "undecided"
     assert "no column 'anls'" in missing.words
-
-
-def test_tables_about_yes_and_no_show_no_scores_of_words(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3"))
-    made = summarise(read_source([run]), draws=20)
-    titles = {column.title for column in main_table(made).columns}
-    assert {"hFPR", "PosECR", "NegSRC", "AUROC"} <= titles
-    assert not {"Score", "Exact", "ECR"} & titles
-    assert "score" not in set(made.differences["metric"])
 
 
 # What a crop cut away is told apart from what pruning took, in numbers and in words.
@@ -382,65 +351,23 @@ def prompt_length() -> Iterator[Metric]:
     del METRICS._entries["prompt_length"]
 
 
-def test_a_new_metric_stands_in_the_main_table_the_terminal_the_csv_and_the_gate(
+def test_a_new_metric_stands_in_the_main_table_the_terminal_the_csv_and_the_gate_and_scores_of_words_in_none(
     prompt_length: Metric, tmp_path: Path
 ) -> None:
     run = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3"))
-    source = read_source([run])
-    table = main_table(summarise(source, draws=20))
-    assert [column.title for column in table.columns][-1] == "Prompt"
+    made = summarise(read_source([run]), draws=20)
+    table = main_table(made)
+    titles = [column.title for column in table.columns]
+    assert titles[-1] == "Prompt"
     assert "prompt_length,prompt_length_low,prompt_length_high" in table.csv().splitlines()[0]
     lengths = load_run(run).frame().groupby("arm")["sequence_pruned"].mean()
     assert summary(load_run(run).frame()).set_index("arm")["Prompt"].to_dict() == pytest.approx(lengths.to_dict())
     (outcome,), _ = run_gate(run, ["tokens(target:0.3) <= 1000"], least_n=1, draws=20)
     assert outcome.passed
     assert outcome.value == pytest.approx(lengths["target:0.3"])
-
-
-def test_a_boolean_column_that_a_scorer_added_is_read_by_name() -> None:
-    frame = pd.DataFrame(
-        {
-            "arm": "a", "probe_id": ["p", "q"], "image_id": ["1", "2"], "label": ["yes", "no"], "correct": [True, True],
-            "refused": [True, False],
-        }
-    )  # fmt: skip
-
-    def refused(rows: ArmRows) -> FloatArray:
-        return rows.columns["refused"]
-
-    METRICS.add("refusals", Metric("refusals", "Refusals", "share", "lower", "all probes", ("refused",), refused))
-    try:
-        assert arm_points(frame, ["refusals", "accuracy"]) == {"refusals": 0.5, "accuracy": 1.0}
-    finally:
-        del METRICS._entries["refusals"]
-
-
-def test_a_metric_of_another_package_comes_in_through_its_entry_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Decorated and named in an entry point too, as a package would do it: that is one metric, not two."""
-    (tmp_path / "outside_metrics.py").write_text(
-        textwrap.dedent(
-            """
-            from sightline.statistics.metrics import METRICS, metric
-
-            @metric("outside", "Outside", "always one", better="neither", needs=("keep",))
-            def outside(rows):
-                return rows.columns["keep"] * 0 + 1
-            """
-        )
-    )
-    package = tmp_path / "outside_metrics-1.0.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-metrics\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text("[sightline.metrics]\noutside = outside_metrics:outside\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    fresh = MetricRegistry("metric", group="sightline.metrics")
-    monkeypatch.setattr(fresh, "_entries", dict(METRICS._entries))
-    monkeypatch.setattr("sightline.statistics.metrics.METRICS", fresh)
-    assert "outside" in fresh.names()
-    assert fresh.get("outside").label == "Outside"
-    assert [known.name for known in fresh.values() if "main" in known.shown_in][-1] == "outside"
+    assert {"hFPR", "PosECR", "NegSRC", "AUROC"} <= set(titles)
+    assert not {"Score", "Exact", "ECR"} & set(titles)
+    assert "score" not in set(made.differences["metric"])
 
 
 TABLES: dict[DisplayGroup, str] = {
@@ -459,22 +386,3 @@ def test_every_table_has_the_metrics_it_had_and_names_and_labels_are_used_once()
         assert [known.name for known in metrics_shown_in(group)] == names.split()
     assert [column.key for column in metric_columns("main") if not column.interval] == ["keep"]
     assert len(METRICS.names()) == len(set(METRICS.names())) == len({known.label for known in METRICS.values()})
-
-
-def test_answers_of_any_kind_are_positives_answered_right_or_not() -> None:
-    frame = pd.DataFrame(
-        {
-            "arm": "a", "probe_id": list("pqr"), "image_id": list("123"), "label": ["14.50", "closed", "exit"],
-            "predicted": ["14.50", "close", "exit"], "correct": [True, False, True], "ecr": [1.0, 0.5, 0.0],
-        }
-    )  # fmt: skip
-    rows = arm_rows(frame)
-    assert rows.labels.all()
-    line = arm_summary(frame, draws=50).iloc[0]
-    assert line["accuracy"] == pytest.approx(2 / 3)
-    assert line["unsupported"] == 0.5
-    assert line["pos_ecr"] == 0.5
-    assert np.isnan([line["hfpr"], line["auroc"], line["yes_rate"]]).all()
-    about = "yes_rate, positive_accuracy, negative_accuracy, balanced_accuracy, hfpr"
-    assert f"{about}: the answers are not yes or no" in line["reason"]
-    assert "the rows have no margin" in line["reason"]

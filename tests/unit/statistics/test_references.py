@@ -361,7 +361,7 @@ def misc(data: Path) -> dict[str, Any]:
     return loaded
 
 
-def test_threshold_and_auroc(misc: dict[str, Any]) -> None:
+def test_threshold_auroc_wilson_mcnemar_and_calibration_error(misc: dict[str, Any]) -> None:
     margins, labels = zip(*misc["threshold"]["rows"], strict=True)
     best = accuracy_optimal(labels, margins)
     assert best.threshold == misc["threshold"]["best"]
@@ -369,9 +369,6 @@ def test_threshold_and_auroc(misc: dict[str, Any]) -> None:
     found = {key: getattr(best, name) for key, name in {**names, "yes_rate": "yes_rate"}.items()}
     assert found == pytest.approx(misc["threshold"]["metrics"], abs=1e-15)
     assert auroc(labels, margins) == pytest.approx(misc["threshold"]["auroc"], abs=1e-15)
-
-
-def test_wilson_mcnemar_and_calibration_error(misc: dict[str, Any]) -> None:
     for successes, n, interval in misc["wilson"]:
         assert wilson(successes, n) == pytest.approx(interval, abs=1e-15)
     for b, c, p in misc["mcnemar"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 from sightline.analysis.comparison import clustered_mean
-from sightline.errors import SightlineError
 from sightline.statistics.agreement import cohen_kappa
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval, metric_interval
@@ -39,6 +37,7 @@ from sightline.statistics.thresholds import (
     read_thresholds,
     risk_constrained,
 )
+from tests.refusals import Refused
 from tests.unit.statistics.test_summaries import frame
 
 ACCURACY, HFPR, ECR = METRICS["accuracy"], METRICS["hfpr"], METRICS["pos_ecr"]
@@ -61,7 +60,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         "provenance cannot be computed: there are no positives with regions",
     ),
     (lambda: arm_summary(frame().drop(columns="image_id")), "no column 'image_id'"),
-    (lambda: arm_summary(frame().iloc[:0]), "no rows"),
+    (lambda: arm_summary(frame().iloc[:0]), "the run has no rows"),
     (lambda: arm_summary(frame(), metrics=["nope"]), "unknown metric"),
     (lambda: paired_differences(frame(), "fulll"), "no arm 'fulll' to compare with; did you mean 'full'"),
     # Intervals.
@@ -80,14 +79,14 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: ScoreDifferences.of(np.zeros((0, 1))), "paired comparison needs at least one question"),
     (lambda: ScoreDifferences.of(np.array([[np.nan]])), "paired comparison needs a score"),
     (lambda: ScoreDifferences.of(np.zeros(3)), "paired comparison needs at least one question"),
-    (lambda: images_needed([0.1], 0.1), "at least two images"),
+    (lambda: images_needed([0.1], 0.1), "power needs finite shares of at least two images"),
     (lambda: images_needed([0.1, 0.2], 0.0), "difference of 0"),
     (
         lambda: image_differences(POSITIVES, POSITIVES, HFPR),
         "power for hfpr cannot be computed: there are no negatives",
     ),
     (lambda: describe_noninferiority(-0.1, 0.1, 0.0), "must be positive"),
-    (lambda: equivalence(-0.01, 0.015, 0.0), "must be positive"),
+    (lambda: equivalence(-0.01, 0.015, 0.0), "a margin of equality must be positive"),
     # Correlations and annotators.
     (lambda: spearman([1.0, 2.0], [1.0, 2.0]), "at least three rows"),
     (lambda: spearman([1.0, 2.0, 3.0], [1.0, 2.0]), "y has shape"),
@@ -104,7 +103,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         "hFPR <= 0.1 on 4 development rows; the lowest within reach is 0.5000",
     ),
     (lambda: risk_constrained([True, False], [1.0, 0.0], 1.5), "must lie in [0, 1]"),
-    (lambda: flips([True], [True, False]), "same rows"),
+    (lambda: flips([True], [True, False]), "flips need the same rows"),
     (lambda: accuracy_optimal([], []), "development split is empty"),
     (lambda: accuracy_optimal([True, False], [np.nan, 1.0]), "1 of 2 are not"),
     (lambda: evaluate([True], [1.0, 2.0]), "do not pair up"),
@@ -126,7 +125,5 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("ask", "about"), REFUSED, ids=[about for _, about in REFUSED])
-def test_what_cannot_be_computed_is_refused_in_one_line(ask: Callable[[], Any], about: str) -> None:
-    with pytest.raises(SightlineError, match=re.escape(about)) as caught:
-        ask()
-    assert "\n" not in str(caught.value)
+def test_what_cannot_be_computed_is_refused_in_one_line(ask: Callable[[], Any], about: str, refused: Refused) -> None:
+    refused(about, ask)

@@ -86,9 +86,9 @@ def test_summary_has_every_metric_with_its_interval() -> None:
     )
 
 
-def test_differences_are_paired_and_in_words() -> None:
+def test_differences_are_paired_in_words_and_noninferior_only_within_a_named_margin() -> None:
     rows = frame()
-    table = paired_differences(rows, draws=QUICK)
+    table = paired_differences(rows, draws=QUICK, noninferiority={"accuracy": 0.5, "hfpr": 0.5})
     assert set(table["arm"]) == {"target@0.30", "random@0.30"}
     found = line(table, "random@0.30", "accuracy")
     arms = {name: arm_rows(rows[rows["arm"] == name]) for name in ("full", "random@0.30")}
@@ -105,9 +105,11 @@ def test_differences_are_paired_and_in_words() -> None:
     assert (coverage["win"], coverage["loss"], coverage["tie"]) == (0, 30, 0)
     assert pd.isna(line(table, "random@0.30", "auroc")["win"])
     assert pd.isna(coverage["mcnemar_b"])
+    assert line(table, "target@0.30", "accuracy")["noninferiority"].startswith("not inferior to Full by more than 0.5")
+    assert line(table, "target@0.30", "auroc")["noninferiority"] == ""
 
 
-def test_adding_an_arm_or_shuffling_rows_moves_nobodys_interval() -> None:
+def test_adding_an_arm_shuffling_rows_or_naming_by_category_moves_nobodys_interval() -> None:
     rows = frame()
     some = rows[rows["arm"] != "random@0.30"].sample(frac=1.0, random_state=3)
     for compute in (arm_summary, paired_differences):
@@ -116,22 +118,11 @@ def test_adding_an_arm_or_shuffling_rows_moves_nobodys_interval() -> None:
         both = everything[everything["arm"].isin(alone["arm"])].set_index("arm").sort_index(kind="stable")
         alone = alone.set_index("arm").sort_index(kind="stable")
         pd.testing.assert_frame_equal(both, alone, rtol=0, atol=1e-12)
-
-
-def test_columns_of_categories_are_read_like_words() -> None:
-    rows = frame()
     expected = paired_differences(rows, metrics=["accuracy"], draws=QUICK)
     for column in ("arm", "label", "image_id", "probe_id", "predicted"):
         rows[column] = rows[column].astype("category")
     found = paired_differences(rows[rows["arm"] != "random@0.30"], metrics=["accuracy"], draws=QUICK)
     pd.testing.assert_frame_equal(found, expected.iloc[:1])
-
-
-def test_a_noninferiority_margin_is_stated_only_where_named() -> None:
-    table = paired_differences(frame(), draws=QUICK, noninferiority={"accuracy": 0.5, "hfpr": 0.5})
-    assert line(table, "target@0.30", "accuracy")["noninferiority"].startswith("not inferior to Full by more than 0.5")
-    assert line(table, "target@0.30", "hfpr")["noninferiority"].startswith("not inferior to Full")
-    assert line(table, "target@0.30", "auroc")["noninferiority"] == ""
 
 
 def test_thresholds_override_the_answers_of_the_rows() -> None:
@@ -186,7 +177,7 @@ def test_arms_with_different_probes_are_not_compared_but_the_rest_is() -> None:
     assert "different sets" in line(paired_differences(rows, draws=QUICK), "random@0.30", "hfpr")["reason"]
 
 
-def test_one_image_has_values_but_no_interval() -> None:
+def test_one_image_has_values_but_no_interval_and_a_broken_margin_costs_the_answers_alone() -> None:
     rows = frame()
     rows = rows[rows["image_id"] == "im000"]
     table = arm_summary(rows, draws=QUICK)
@@ -196,16 +187,13 @@ def test_one_image_has_values_but_no_interval() -> None:
     difference = line(paired_differences(rows, draws=QUICK), "target@0.30", "pos_ecr")
     assert math.isfinite(difference["diff"])
     assert difference["words"] == "not computed"
-
-
-def test_a_broken_margin_costs_its_arm_the_answers_and_keeps_the_geometry() -> None:
     rows = frame()
     rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p004"), "margin"] = np.nan
-    table: Any = arm_summary(rows, draws=QUICK).set_index("arm")
-    assert math.isnan(table.loc["random@0.30", "accuracy"])
-    assert "1 of 60 margins are not finite" in table.loc["random@0.30", "reason"]
-    assert math.isfinite(table.loc["random@0.30", "pos_ecr_low"])
-    assert math.isfinite(table.loc["target@0.30", "accuracy"])
+    lines: Any = arm_summary(rows, draws=QUICK).set_index("arm")
+    assert math.isnan(lines.loc["random@0.30", "accuracy"])
+    assert "1 of 60 margins are not finite" in lines.loc["random@0.30", "reason"]
+    assert math.isfinite(lines.loc["random@0.30", "pos_ecr_low"])
+    assert math.isfinite(lines.loc["target@0.30", "accuracy"])
     paired = paired_differences(rows, draws=QUICK)
     assert "not finite" in line(paired, "random@0.30", "accuracy")["reason"]
     assert line(paired, "random@0.30", "pos_ecr")["reason"] == ""
@@ -251,16 +239,11 @@ def test_names_are_numbered_among_those_that_occur_and_looked_up_as_by_mapping(c
     assert found.tolist() == [False, True, True, True, False]
     by_category = pd.Series(["x", "y", "z"], index=pd.CategoricalIndex(["c", "b", "a"]))
     assert looked_up(column, by_category).tolist() == ["y", "z", "x", "z", "y"]
+    assert as_names(column).tolist() == NAMES
+    assert in_name_order(column) == (column is SORTED)
     unnamed = pd.Series(pd.Categorical(["a", None], categories=["a"]))
     assert not in_name_order(unnamed)
     np.testing.assert_array_equal(looked_up(unnamed, pd.Series([5.0], index=["a"])), [5.0, np.nan])
-
-
-def test_names_come_back_as_text() -> None:
-    assert as_names(SORTED).tolist() == NAMES
-    assert as_names(TEXT) is TEXT
-    assert in_name_order(SORTED)
-    assert not in_name_order(UNSORTED)
 
 
 # What can be read from right answers: whether a model reads at all, and on what evidence.

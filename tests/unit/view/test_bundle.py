@@ -7,21 +7,14 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-from sightline.errors import SightlineError
 from sightline.view.bundle import IMPORT, joined_script, write_bundle
 from sightline.view.runs import viewed_runs
 from sightline.view.server import PAGES, PageData
+from tests.refusals import Refused
 from tests.unit.view.viewed_folder import viewed_folder
 
 
-def test_no_two_modules_declare_one_name() -> None:
-    declared = re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", joined_script(), re.MULTILINE)
-    assert [name for name, count in Counter(declared).items() if count > 1] == []
-
-
-def test_all_modules_are_joined_and_none_is_asked_for() -> None:
+def test_all_modules_are_joined_asked_for_at_once_and_declare_no_name_twice() -> None:
     script = joined_script()
     modules = {file.stem for file in PAGES.glob("*.js")}
     assert set(re.findall(r"^// (\w+)$", script, re.MULTILINE)) == modules
@@ -31,15 +24,13 @@ def test_all_modules_are_joined_and_none_is_asked_for() -> None:
     for file in PAGES.glob("*.js"):
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("import")]
         assert len(IMPORT.findall(file.read_text(encoding="utf-8"))) == len(lines), file.name
-
-
-def test_the_page_asks_for_all_modules_at_once() -> None:
+    declared = re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", script, re.MULTILINE)
+    assert [name for name, count in Counter(declared).items() if count > 1] == []
     page = (PAGES / "index.html").read_text(encoding="utf-8")
-    asked = set(re.findall(r"/view/(\w+)\.js", page))
-    assert asked == {file.stem for file in PAGES.glob("*.js")} - {"held_answers"}
+    assert set(re.findall(r"/view/(\w+)\.js", page)) == modules - {"held_answers"}
 
 
-def test_a_bundle_holds_what_was_chosen_and_no_more(tmp_path: Path) -> None:
+def test_a_bundle_holds_what_was_chosen_and_no_more(tmp_path: Path, refused: Refused) -> None:
     viewed_folder(tmp_path / "run", images=5)
     answers = PageData(viewed_runs([tmp_path / "run"], None))
     page = write_bundle(answers, tmp_path / "site", 'label == "no" and arm == "full"', 3)
@@ -52,8 +43,6 @@ def test_a_bundle_holds_what_was_chosen_and_no_more(tmp_path: Path) -> None:
     )
     assert "unsafe-inline" not in text
     assert str(tmp_path) not in text
-    with pytest.raises(SightlineError, match="is not empty"):
-        write_bundle(answers, tmp_path / "site", "", 3)
-    with pytest.raises(SightlineError, match="at least one case"):
-        write_bundle(answers, tmp_path / "other", "ecr > 2", 3)
+    refused("is not empty", write_bundle, answers, tmp_path / "site", "", 3)
+    refused("at least one case", write_bundle, answers, tmp_path / "other", "ecr > 2", 3)
     assert not (tmp_path / "other").exists()

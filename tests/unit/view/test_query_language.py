@@ -13,6 +13,7 @@ from sightline.errors import SightlineError
 from sightline.rows import load_run
 from sightline.view.query import AskedRows
 from sightline.view.rows import ProbeBook, RowIndex
+from tests.refusals import Refused
 from tests.unit.view.viewed_folder import viewed_folder
 
 
@@ -111,17 +112,15 @@ def test_no_text_does_more_than_choose_rows_or_be_refused(rows: AskedRows, query
     assert 0 <= found <= rows.rows.count
 
 
-def test_rows_are_sorted_with_nulls_last_and_ties_in_order(rows: AskedRows, frame: pd.DataFrame) -> None:
+def test_rows_are_sorted_with_nulls_last_and_ties_in_order_and_cases_are_the_first_of_every_probe(
+    rows: AskedRows, frame: pd.DataFrame, refused: Refused
+) -> None:
     places = rows.matching("")
     for column, falling in (("ecr", True), ("question", False)):
         wanted = frame.sort_values(column, ascending=not falling, kind="stable").index.tolist()
         assert rows.ordered(places, column, falling).tolist() == wanted
-    with pytest.raises(SightlineError, match="cannot be sorted by 'x'"):
-        rows.ordered(places, "x", False)
-
-
-def test_cases_are_the_first_row_of_every_probe(rows: AskedRows, frame: pd.DataFrame) -> None:
+    refused("cannot be sorted by 'x'", rows.ordered, places, "x", False)
     places = rows.listed("not correct", "margin", False, True)
     found = frame.loc[places, "probe_id"].tolist()
-    wanted = frame.query("not correct", engine="python").sort_values("margin", kind="stable")["probe_id"]
-    assert found == wanted.drop_duplicates().tolist()
+    wrong = frame.query("not correct", engine="python").sort_values("margin", kind="stable")["probe_id"]
+    assert found == wrong.drop_duplicates().tolist()

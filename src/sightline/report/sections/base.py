@@ -63,10 +63,7 @@ IN_WORDS = Gallery(
     ),
     (_CHOSEN, _COVERAGE, ("loss", "surest answer first"), ("fall", "largest fall of the score first")),
 )
-BOTH = Gallery(
-    (*YES_OR_NO.filters, IN_WORDS.filters[2], _SWAPPED),
-    (*YES_OR_NO.orders, *IN_WORDS.orders[2:]),
-)
+BOTH = Gallery((*YES_OR_NO.filters, IN_WORDS.filters[2], _SWAPPED), (*YES_OR_NO.orders, *IN_WORDS.orders[2:]))
 
 
 SECTIONS: Registry[type[SectionMaker]] = Registry(

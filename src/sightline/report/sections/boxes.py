@@ -8,11 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.analysis.comparison import (
-    Record,
-    by_model,
-    rates,
-)
+from sightline.analysis.comparison import Record, by_model, rates
 from sightline.core.selection import NO_BOXES
 from sightline.core.table import Table, format_value
 from sightline.errors import SightlineError

@@ -20,7 +20,7 @@ from sightline.rows.source import Audited, Source
 from sightline.rows.thresholds import HASH_SPLIT, NO_MARGIN, development_of, on_development_side
 from sightline.statistics.arm_rows import looked_up
 from sightline.statistics.paired import mcnemar
-from sightline.statistics.thresholds import NAMED, ThresholdRule, evaluate, flips, given, predict
+from sightline.statistics.thresholds import NAMED, evaluate, flips, given, predict
 
 MOST_DIAGRAMS = 24
 NOTHING_TO_CALIBRATE = (
@@ -128,12 +128,14 @@ def _thresholds(audited: Audited, development: pd.DataFrame | None) -> list[dict
         if rows["label"].nunique() < 2:
             raise SightlineError(f"thresholds need both labels on the {side} images; add images")
     seen = development_of(dev_rows)
+    # Those that choose for themselves, the one asked for if it is another, and t = 0.
+    rules = dict.fromkeys([*NAMED.values(), *([] if audited.rule is None else [audited.rule]), given(0.0)])
     records = []
     for arm, test in test_rows.groupby("arm", sort=False):
         name = str(test["plain_arm"].iloc[0])
         positive, margin = test["label"] == "yes", test["margin"]
         sizes = {"dev": len(seen.arms[name][0]) if name in seen.arms else 0, "test": len(test)}
-        for rule in _rules_beside(audited.rule):
+        for rule in rules:
             # An arm without development rows, or without a threshold as safe as the bound, has no such line.
             with suppress(SightlineError):
                 threshold = rule.threshold(name, seen)
@@ -141,11 +143,6 @@ def _thresholds(audited: Audited, development: pd.DataFrame | None) -> list[dict
                 moved = asdict(flips(predict(margin), predict(margin, threshold)))
                 records.append({"arm": arm, "rule": rule.title, **found, **moved, **sizes})
     return records
-
-
-def _rules_beside(asked: ThresholdRule | None) -> list[ThresholdRule]:
-    """The rules that choose for themselves, the one asked for if it is another, and t = 0."""
-    return list(dict.fromkeys([*NAMED.values(), *([] if asked is None else [asked]), given(0.0)]))
 
 
 def _sides(audited: Audited, development: pd.DataFrame | None) -> tuple[pd.DataFrame, pd.DataFrame]:

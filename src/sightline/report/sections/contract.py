@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -72,12 +72,12 @@ def runs_table(source: Source) -> Table:
     records = []
     for audited in (*source.runs, *source.controls):
         manifest = audited.run.manifest
-        versions = manifest.get("versions") or {}
+        versions, route = manifest.get("versions") or {}, manifest.get("served_by")
         records.append(
             {
                 "run": audited.name or audited.run.path.resolve().name,
                 "model": f"{manifest.get('model')} ({manifest.get('model_type')})",
-                "served_by": _served_by(manifest.get("served_by")),
+                "served_by": f"{route['images']}, {route['language']}" if route else "not recorded",
                 "weights": str(manifest.get("weight_digest"))[:16],
                 "probe_set": str(manifest.get("probe_digest"))[:16],
                 "device": f"{manifest.get('device')}, {manifest.get('dtype')}, {manifest.get('attention')} attention",
@@ -87,10 +87,6 @@ def runs_table(source: Source) -> Table:
             }
         )
     return build_table("runs", pd.DataFrame(records))
-
-
-def _served_by(route: Mapping[str, str] | None) -> str:
-    return f"{route['images']}, {route['language']}" if route else "not recorded"
 
 
 def _arguments(text: Any) -> str:

@@ -21,17 +21,7 @@ from sightline.analysis.comparison import (
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
 from sightline.interventions import families
-from sightline.report.columns import (
-    amount,
-    build_table,
-    collect,
-    first_choice,
-    has,
-    has_selectors,
-    share,
-    signed,
-    top,
-)
+from sightline.report.columns import amount, build_table, collect, first_choice, has, has_selectors, share, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED, plain_rows

@@ -10,11 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.analysis.comparison import (
-    Record,
-    by_model,
-    table_of,
-)
+from sightline.analysis.comparison import Record, by_model, table_of
 from sightline.core.table import Table, TableColumn, format_range
 from sightline.errors import SightlineError
 from sightline.report.columns import (

@@ -28,11 +28,7 @@ from sightline.report.verdict import plan_lines, plan_of
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import FloatArray, IntArray, are_positives, looked_up, numbered
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
-from sightline.statistics.correlation import (
-    FixedResiduals,
-    correlation_shares,
-    ranks,
-)
+from sightline.statistics.correlation import FixedResiduals, correlation_shares, ranks
 from sightline.statistics.intervals import ImageShares, interval, percentile_interval
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_points, metric_inputs

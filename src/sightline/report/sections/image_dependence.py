@@ -23,13 +23,7 @@ from sightline.analysis.comparison import (
 from sightline.analysis.outcomes import lexically_plausible
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table, format_range, format_value
-from sightline.report.columns import (
-    build_table,
-    collect,
-    first_choice,
-    has_other,
-    signed,
-)
+from sightline.report.columns import build_table, collect, first_choice, has_other, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.source import Audited, Source
 from sightline.statistics.bootstrap import DRAWS, metric_interval

@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.comparison import (
-    Record,
-    by_model,
-    held_threshold,
-    indexed,
-    margins_of,
-    table_of,
-)
+from sightline.analysis.comparison import Record, by_model, held_threshold, indexed, margins_of, table_of
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
 from sightline.probes.probe_file import hash_side

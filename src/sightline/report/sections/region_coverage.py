@@ -9,25 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.comparison import (
-    Record,
-    by_model,
-    full_arm,
-    interval_columns,
-    rows_in_words,
-    table_of,
-)
+from sightline.analysis.comparison import Record, by_model, full_arm, interval_columns, rows_in_words, table_of
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
-from sightline.report.columns import (
-    build_table,
-    collect,
-    column_of,
-    excludes_zero,
-    in_panels,
-    of_words,
-    signed,
-)
+from sightline.report.columns import build_table, collect, column_of, excludes_zero, in_panels, of_words, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, answers_in_words
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source

@@ -179,11 +179,7 @@ def word_coverage(run: Run) -> pd.Series[float]:
 
 
 def edit_region_frame(
-    frame: pd.DataFrame,
-    words: pd.Series[float] | None = None,
-    *,
-    reference: str | None = None,
-    draws: int = EDIT_DRAWS,
+    frame: pd.DataFrame, words: pd.Series[float] | None = None, *, reference: str | None = None, draws: int = EDIT_DRAWS
 ) -> pd.DataFrame:
     """Accuracy and coverage of the substituted character per arm, and what each arm gains over every control.
 

@@ -53,11 +53,7 @@ class Validity(SectionMaker):
     title = "Validity"
     order = 100
     lead = "Does coverage go with what the model does, and with what it loses when the evidence goes?"
-    needs = (
-        some_run(has("selector", "full")),
-        some_run(has("intervention", *EDITS)),
-        some_run(has("view", *EDITS)),
-    )
+    needs = (some_run(has("selector", "full")), some_run(has("intervention", *EDITS)), some_run(has("view", *EDITS)))
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: association_table(context.source, context.draws))
@@ -155,7 +151,12 @@ def _correlated(rows: pd.DataFrame, outcomes: Sequence[str], draws: int) -> list
 
 def construct_table(source: Source, draws: int) -> Table | None:
     """Marginal and partial Spearman of coverage with every measured drop, on the positives of every arm concerned."""
-    found = collect(source, _under_intervention, lambda run: _wide(correlations(_samples(run), draws=draws)))
+    keys = ["arm", "outcome", "predictor"]
+    found = collect(
+        source,
+        _under_intervention,
+        lambda run: _side_by_side(correlations(_samples(run), draws=draws), keys, "correlation", "estimate"),
+    )
     if found is None:
         return None
     frame, left_out = found
@@ -164,12 +165,11 @@ def construct_table(source: Source, draws: int) -> Table | None:
     return build_table("construct_validity", frame, reading=reading, left_out=left_out, draws=f"{draws:,}")
 
 
-def _wide(found: pd.DataFrame) -> pd.DataFrame:
-    """One line per arm, outcome and predictor; the three correlations side by side."""
-    keys = ["arm", "outcome", "predictor"]
+def _side_by_side(found: pd.DataFrame, keys: list[str], by: str, value: str) -> pd.DataFrame:
+    """One line per ``keys``; the ``value`` of each that ``by`` names in a column of its name, with its bounds."""
     lines = found.drop_duplicates(keys)[[*keys, "n"]].set_index(keys)
-    for name, part in found.groupby("correlation", sort=False):
-        values = part.set_index(keys)[["estimate", "estimate_low", "estimate_high"]]
+    for name, part in found.groupby(by, sort=False):
+        values = part.set_index(keys)[[value, f"{value}_low", f"{value}_high"]]
         lines = lines.join(values.set_axis([str(name), f"{name}_low", f"{name}_high"], axis=1))
     return lines.reset_index()
 
@@ -224,7 +224,13 @@ def strata(joined: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
 
 def drop_strata_table(source: Source, draws: int) -> Table | None:
     """Coverage and drops by thirds of evidence area, cell area and their ratio."""
-    found = collect(source, _under_intervention, lambda run: _wide_strata(strata(_samples(run), draws=draws)))
+
+    def make(run: Audited) -> pd.DataFrame:
+        thirds = strata(_samples(run), draws=draws)
+        varied = thirds[thirds["stratum"] != "constant"]
+        return _side_by_side(varied if len(varied) else thirds, ["arm", "scale", "stratum"], "metric", "mean")
+
+    found = collect(source, _under_intervention, make)
     if found is None:
         return None
     frame, left_out = found
@@ -239,16 +245,6 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
     return build_table(
         "drop_strata", frame, columns={"measured": columns}, reading=reading, left_out=left_out, draws=drawn
     )
-
-
-def _wide_strata(found: pd.DataFrame) -> pd.DataFrame:
-    keys = ["arm", "scale", "stratum"]
-    found = found[found["stratum"] != "constant"] if (found["stratum"] != "constant").any() else found
-    lines = found.drop_duplicates(keys)[[*keys, "n"]].set_index(keys)
-    for name, part in found.groupby("metric", sort=False):
-        values = part.set_index(keys)[["mean", "mean_low", "mean_high"]]
-        lines = lines.join(values.set_axis([str(name), f"{name}_low", f"{name}_high"], axis=1))
-    return lines.reset_index()
 
 
 def _strata_reading(frame: pd.DataFrame) -> str:
