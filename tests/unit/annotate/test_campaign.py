@@ -116,7 +116,7 @@ def test_a_draft_is_not_an_answer(task: Campaign, refused: Refused) -> None:
         (EVIDENCE, {"boxes": [{"region": [0.1, 0.1, 1.4, 0.2], "role": "context"}]}, "within the image"),
         (EVIDENCE, {"boxes": [{"region": [0.1, 0.1, 0.4, 0.2], "role": "title"}]}, "is not one of"),
         (EVIDENCE, {"boxes": [{"region": ["a", 0, 1, 1], "role": "context"}]}, "region of four numbers"),
-        (EVIDENCE, {"boxes": [7]}, "region of four numbers"),
+        (EVIDENCE, {"boxes": [7]}, "box 7 is not an object with a region"),
     ],
 )
 def test_what_nobody_may_say_is_refused(kind: CampaignKind, fields: object, words: str, refused: Refused) -> None:
@@ -162,7 +162,7 @@ def test_neither_of_the_two_decides_unless_told(task: Campaign, party: str) -> N
 
 @pytest.mark.parametrize("name", ["", " ann", "a\nb", "x" * 81])
 def test_a_name_is_a_name(task: Campaign, name: str, refused: Refused) -> None:
-    refused("is not a name", WorkQueue, task, name)
+    refused(f"--as {name!r} is not a name", WorkQueue, task, name)
 
 
 def test_boxes_that_overlap_well_with_the_same_roles_agree(tmp_path: Path) -> None:

@@ -117,9 +117,10 @@ def test_neither_a_name_nor_a_link_leads_out_of_the_root(
 
 
 @pytest.mark.parametrize(("side", "limit"), [(20_000, 100_000_000), (60_000, 100_000_000), (100, 9_999)])
-def test_size_bombs_are_refused_from_the_header(root: Path, side: int, limit: int, refused: Refused) -> None:
+def test_size_bombs_are_refused_from_the_header(root: Path, side: int, limit: int) -> None:
     (root / "bomb.png").write_bytes(header_only_png(side, side))
-    refused("bomb.png", open_image, root, "bomb.png", max_pixels=limit)
+    with pytest.raises(SightlineError, match=r"bomb\.png (has|is too large)"):
+        open_image(root, "bomb.png", max_pixels=limit)
 
 
 def test_damaged_files_are_named(root: Path) -> None:
@@ -226,7 +227,7 @@ def test_a_pipe_is_no_image_and_nobody_waits_for_it(tmp_path: Path, look: Any, r
 @pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (4_021, 20)])
 def test_a_narrow_image_is_refused_from_its_header(root: Path, size: tuple[int, int], refused: Refused) -> None:
     Image.new("L", size).save(root / "narrow.png")
-    refused("no side may be more than 200 times the other", open_image, root, "narrow.png")
+    refused(f"has {size[0]} x {size[1]} pixels", open_image, root, "narrow.png")
     Image.new("L", (4_000, 20)).save(root / "narrow.png")
     assert open_image(root, "narrow.png").size == (4_000, 20)
 

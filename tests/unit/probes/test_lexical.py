@@ -117,5 +117,5 @@ def test_other_files_are_none_and_nothing_valid_is_said(tmp_path: Path, refused:
     refused("not JSON", read_decision_file, other)
     path = tmp_path / "decisions.jsonl"
     write_decisions(path, {"signed_by": "dora"}, DECISIONS[1:])
-    for read in (read_probe_list, reviewed_images):
-        refused("valid, so there is nothing to", read, path)
+    refused("valid, so there is nothing to report", read_probe_list, path)
+    refused("valid, so there is nothing to build", reviewed_images, path)
