@@ -20,7 +20,7 @@ from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, lock_probes, read_probes, verify_lock, write_probes
 from sightline.probes.dialects import artifact_row, probe_from_artifact
-from sightline.probes.probe_file import even_side, hash_side, lock_path, read_lock, split_probes
+from sightline.probes.probe_file import canonical, even_side, hash_side, lock_path, read_lock, split_probes
 from tests.refusals import Refused
 
 PROBE = Probe(
@@ -68,6 +68,8 @@ def test_round_trip(tmp_path: Path, name: str) -> None:
 
 def test_the_headers_digest_is_of_content_alone_and_holds_it(tmp_path: Path, save: Any) -> None:
     digest = ProbeSet((PROBE, PLAIN)).digest
+    lines = "".join(f"{canonical(row)}\n" for row in rows_of(PROBE, PLAIN))
+    assert digest == f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
     assert write_probes(tmp_path / "a.jsonl", [PROBE, PLAIN], source={"x": 1}).digest == digest
     assert write_probes(tmp_path / "b" / "c.gz", [PROBE, PLAIN]).digest == digest
     assert ProbeSet((replace(PROBE, extra={"note": None, "rank": 3}), PLAIN)).digest == digest

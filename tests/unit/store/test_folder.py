@@ -116,8 +116,15 @@ def test_every_step_of_opening_a_folder_was_failed_at(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize(
     "content",
-    [["thesis.tex"], ["images/photo.jpg"], ["rows/full-a18b869b/00000.parquet"], [".notes.tmp"], ["probes.jsonl"]],
-    ids=lambda names: names[0],
+    [
+        ["thesis.tex"],
+        ["images/photo.jpg"],
+        ["images/photo.jpg", "rows/mine.txt"],
+        ["rows/full-a18b869b/00000.parquet"],
+        [".notes.tmp"],
+        ["probes.jsonl"],
+    ],
+    ids=" ".join,
 )
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, content: list[str], refused: Refused) -> None:
     """A probe file by itself is the user's: ours is written when the sub-folders are there."""
@@ -125,7 +132,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, content: list[s
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("precious")
     refused("is not a run folder; choose another --out", RunFolder(tmp_path).open, MANIFEST, ["full"], b"{}\n")
-    assert [(tmp_path / name).read_text() for name in content] == ["precious"]
+    assert {(tmp_path / name).read_text() for name in content} == {"precious"}
 
 
 def part(run: Path, place: Path, shards: set[int], arms: set[str] | None = None) -> Path:
