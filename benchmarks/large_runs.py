@@ -29,8 +29,9 @@ from sightline.core.row import image_schema, row_schema
 from sightline.core.selection import NO_BOXES, arm_regime
 from sightline.selectors import SELECTORS
 from sightline.store import RunFolder
-from sightline.store.folder import MANIFEST, PROBES, file_checksum
+from sightline.store.folder import MANIFEST, PROBES
 from sightline.store.manifest import OF_PROBES, manifest_bytes
+from sightline.store.verify import file_checksum
 
 ARMS = ("full", "target:0.3", "target:0.5", "random:0.3", "grid:0.3")
 SIDE = 16

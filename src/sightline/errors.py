@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 LONGEST_MESSAGE = 2000
 """Characters of a message; the middle of a longer one is left out."""
@@ -39,6 +41,15 @@ def named_line(error: BaseException) -> str:
     """The same behind the error's name: ``ValueError: shapes do not match``."""
     name, line = type(error).__name__, first_line(error)
     return name if line == name else f"{name}: {line}"
+
+
+@contextmanager
+def located(where: object) -> Iterator[None]:
+    """What goes wrong within it is said with its place: ``words.csv line 3: ...``."""
+    try:
+        yield
+    except SightlineError as problem:
+        raise SightlineError(f"{where}: {problem}") from None
 
 
 class SightlineError(Exception):

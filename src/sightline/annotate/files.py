@@ -17,27 +17,18 @@ from sightline.annotate.items import BOXES, REGION, ROLE, STATUS, TEXT, Answer, 
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.annotate.label_studio import ITEM, label_config, label_studio_tasks
 from sightline.errors import SightlineError
-from sightline.places import open_file
 from sightline.places.writing import is_replaced, refuse_other_ending, refuse_unusable_place
-from sightline.probes.data_rows import write_text
+from sightline.probes.data_rows import read_table, write_text
 from sightline.probes.regions import check_roles
 from sightline.probes.typed_rows import SignedDecision, TypedBox, TypedRow, read_typed_rows, shown_size, write_decisions
 
 # Boxes that people drew as rows of the paper's artifact, and back: pixels of the shown image, labels ``role:text``.
 
-_DECIMALS = 2
-"""Of a pixel."""
-
 
 def typed_answer(item: WorkItem, fields: Mapping[str, Any]) -> TypedRow:
     """One person's answer about an item as a row."""
-    width, height = shown_size(*item.views[0].size)
-    boxes = []
-    for box in fields[BOXES]:
-        x1, y1, x2, y2 = box[REGION]
-        sides = (x1 * width, y1 * height, (x2 - x1) * width, (y2 - y1) * height)
-        x, y, w, h = (round(side, _DECIMALS) for side in sides)
-        boxes.append(TypedBox(x, y, w, h, f"{box[ROLE]}:{box[TEXT]}"))
+    shown = shown_size(*item.views[0].size)
+    boxes = [TypedBox.of(box[REGION], box[ROLE], box[TEXT], shown) for box in fields[BOXES]]
     question_id = item.id.partition(":")[2] or item.id
     units, notes = str(fields.get("evidence_units", "")), str(fields.get("notes", ""))
     return TypedRow(item.id, item.task, question_id, units, tuple(boxes), notes, fields[STATUS])
@@ -138,13 +129,8 @@ def _drawn_rows(campaign: Campaign, path: Path) -> list[Answer]:
 
 
 def _decided_rows(campaign: Campaign, path: Path) -> list[Answer]:
-    try:
-        with io.TextIOWrapper(open_file(path), encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise SightlineError(f"cannot read {path}: {problem}") from None
     found: list[Answer] = []
-    for number, row in enumerate(rows, start=2):
+    for number, row in enumerate(read_table(path), start=2):
         try:
             item = next((campaign.by_id[row[key]] for key in KEYS if row.get(key) in campaign.by_id), None)
             if item is None:

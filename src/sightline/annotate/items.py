@@ -14,7 +14,7 @@ from sightline.core.probe import Box
 from sightline.errors import SightlineError, printable
 from sightline.probes.data_rows import read_objects
 from sightline.probes.fetched_images import check_image_name
-from sightline.probes.probe_file import canonical
+from sightline.probes.probe_file import lines_digest
 from sightline.probes.regions import ROLES, four_numbers
 from sightline.probes.typed_rows import ANNOTATED
 
@@ -84,11 +84,7 @@ def items_text(items: Iterable[WorkItem]) -> str:
 
 
 def items_digest(items: Iterable[WorkItem]) -> str:
-    """``sha256:`` over one canonical line per item, in order."""
-    digest = hashlib.sha256()
-    for item in items:
-        digest.update(canonical(asdict(item)).encode() + b"\n")
-    return f"sha256:{digest.hexdigest()}"
+    return lines_digest(map(asdict, items))
 
 
 def read_items(path: Path) -> list[WorkItem]:

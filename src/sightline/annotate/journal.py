@@ -6,7 +6,6 @@ names it as superseded; an undo is one more entry, which restores an earlier sta
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
-from sightline.probes.probe_file import canonical
+from sightline.probes.probe_file import canonical, lines_digest
 
 FIRST, SECOND, ADJUDICATION = "first", "second", "adjudication"
 PASSES = (FIRST, SECOND, ADJUDICATION)
@@ -167,10 +166,7 @@ class Journal:
 
     def digest(self) -> str:
         """``sha256:`` over one canonical line per entry; not of the file, whose bytes are SQLite's affair."""
-        digest = hashlib.sha256()
-        for entry in self.entries():
-            digest.update(canonical(list(vars(entry).values())).encode() + b"\n")
-        return f"sha256:{digest.hexdigest()}"
+        return lines_digest(list(vars(entry).values()) for entry in self.entries())
 
     def mark_open(self, item: str, pass_: str, who: str) -> None:
         """Notes that a person has an item open, so that others are offered another one."""

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from sightline.annotate.campaign import Campaign, Judgements
 from sightline.annotate.items import BOXES, REGION, ROLE, TEXT, Answer, CampaignKind, WorkItem
 from sightline.annotate.journal import ADJUDICATION, FIRST, PASSES, SECOND, JournalEntry
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.places import read_text
 from sightline.probes.regions import ROLES
 
@@ -146,10 +146,8 @@ def _read_task(
     for annotation in annotations:
         if annotation.get("was_cancelled"):
             continue
-        try:
+        with located(f"item {item.id!r}"):
             fields = _fields(kind, item, annotation["result"])
-        except SightlineError as problem:
-            raise SightlineError(f"item {item.id!r}: {problem}") from None
         answer = (item, fields, _completed_by(annotation.get("completed_by")))
         (found[ADJUDICATION] if annotation.get("ground_truth") else plain).append(answer)
     if len(plain) > 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -35,6 +34,7 @@ from sightline.core.probe import Box, Probe
 from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
+from sightline.probes.data_rows import read_table
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_digest, image_size
 from sightline.probes.lexical_audit import (
@@ -263,12 +263,7 @@ def read_suspicions(kind: str, path: Path | None) -> Suspicions:
 
 
 def _table(path: Path, needed: Iterable[str]) -> list[dict[str, str]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not text"
-        raise SightlineError(f"cannot read {path}: {reason}") from None
+    rows = read_table(path)
     for name in needed:
         if rows and name not in rows[0]:
             raise SightlineError(f"{path} has no column {name}; it has {json.dumps(list(rows[0]))}")

@@ -422,7 +422,7 @@ def _write_ready(
         prepared, shard = work.prepared, work.shard
         if prepared.bad:
             digests = {name: file.digest for name, file in prepared.files.items()}
-            folder.record_bad_images(shard.index, prepared.bad, digests)
+            folder.notes.write_bad_images(shard.index, prepared.bad, digests)
         if prepared.seen is not None and not folder.has_images(shard.index, shard.version):
             folder.write_images(shard.index, shard.version, image_records(work))
         # Finding boxes is part of a selector's cost if it reads them, or if nobody has said that it does not.
@@ -497,7 +497,7 @@ def retry_failed(job: Job) -> None:
     """What a new command mends in a folder that nobody else works in: what failed, or could not be read, is tried
     again, and what was left half-written goes."""
     if job.folder.exists:
-        job.folder.forgive(arm.text for arm in job.plan.arms)
+        job.folder.notes.forgive(arm.text for arm in job.plan.arms)
         job.folder.forget_shards_of(mended_images(job))
         remove_leftovers(job.folder.path, alone=True)
 
@@ -533,7 +533,7 @@ def resumable_arms(job: Job, recorded: Mapping[str, Any], names: Sequence[str]) 
         except SightlineError as error:
             if complete:
                 continue
-            if job.folder.any_rows(name):
+            if job.folder.finished_shards(name):
                 needed = ", ".join(f"--import {file}" for file in recorded.get("imports", {}))
                 raise SightlineError(f"{error} (the run was made with {needed})" if needed else str(error)) from error
             job.folder.leave_out(name, str(error))

@@ -319,7 +319,7 @@ class SharedTasks:
             arms = sorted(arm for blamed_key, arm in blamed if blamed_key == key and arm)
             claim = self._claims.get(key)
             whole = sorted(claim.left) if claim is not None else []
-            self._folder.record_failure(Failure(key, tuple(arms or whole), reason, lost=False))
+            self._folder.notes.add_failure(Failure(key, tuple(arms or whole), reason, lost=False))
         self.give_back()
         return True
 
@@ -377,7 +377,8 @@ class SharedTasks:
         left = [arm.text for arm in task.arms if not self._folder.has_rows(arm.text, task.shard.index)]
         arms = tuple(arm for arm in left if arm in lost.about) if lost.about else tuple(left)
         if arms:
-            self._folder.record_failure(Failure(task.key, arms, f"{lost.holder or 'its process'} was lost", lost=True))
+            reason = f"{lost.holder or 'its process'} was lost"
+            self._folder.notes.add_failure(Failure(task.key, arms, reason, lost=True))
 
     def _missing(self, task: Task) -> tuple[Arm, ...]:
         """Arms of a task that have no rows yet and are not set aside; of one that ended its worker a single one.

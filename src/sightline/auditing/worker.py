@@ -189,7 +189,7 @@ class Worker:
     def record_setup(self, folder: RunFolder) -> None:
         setup = self.setup_ms
         if setup:
-            folder.add_setup(sum(setup))
+            folder.notes.add_setup(sum(setup))
             print(f"{self.config.execution}: set-up took {sum(setup) / 1e3:.1f} s", file=sys.stderr, flush=True)
             setup.clear()
 

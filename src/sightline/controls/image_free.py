@@ -163,9 +163,7 @@ def mismatch_mapping(probes: Sequence[Probe], records: Iterable[ImageRegions], s
 
 
 def _refuse_impossible(
-    allowed: Mapping[str, Sequence[str]],
-    pairs: Mapping[str, tuple[Probe, Probe]],
-    words: Mapping[str, Sequence[str]],
+    allowed: Mapping[str, Sequence[str]], pairs: Mapping[str, tuple[Probe, Probe]], words: Mapping[str, Sequence[str]]
 ) -> None:
     """A perfect matching must exist; where it does not, the message names an image and a pair that collides."""
     ids = sorted(allowed)
@@ -198,10 +196,7 @@ def _refuse_impossible(
 
 
 def _clash(
-    source: str,
-    targets: Iterable[str],
-    pairs: Mapping[str, tuple[Probe, Probe]],
-    words: Mapping[str, Sequence[str]],
+    source: str, targets: Iterable[str], pairs: Mapping[str, tuple[Probe, Probe]], words: Mapping[str, Sequence[str]]
 ) -> str:
     """One sentence on the first target that shows what the source asks for, or "" when none does."""
     asked = normalised_words(text for probe in pairs[source] for text in (probe.target_text, probe.source_text))

@@ -6,7 +6,6 @@ repainting with the original word, tells reading apart from an effect of paintin
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -27,8 +26,8 @@ from sightline.core.probe import ORIGINAL as AS_IT_IS
 from sightline.core.probe import Box, Label, Probe
 from sightline.core.text import from_text
 from sightline.errors import SightlineError
-from sightline.places import open_file
 from sightline.places.writing import make_folder, write_whole
+from sightline.probes.data_rows import read_table
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import open_image
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
@@ -461,13 +460,7 @@ def reviewed_images(path: Path) -> set[str]:
         if not signed:
             raise SightlineError(f"{path} found no image valid, so there is nothing to build")
         return set(signed)
-    try:
-        with io.TextIOWrapper(open_file(path), encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines))
-    except OSError as problem:
-        raise SightlineError(f"cannot read {path}: {problem.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise SightlineError(f"cannot read {path}: it is no CSV table in UTF-8 ({problem})") from None
+    rows = read_table(path)
     if not rows or not {"image_id", "decision"} <= set(rows[0]):
         raise SightlineError(
             f"{path} needs columns image_id and decision; review the screening.csv of an earlier build"

@@ -238,10 +238,7 @@ class RegionGeometry:
         return self.measure_many(self._mask(lineage)[None], rows, None if shares is None else shares[None])[0]
 
     def measure_many(
-        self,
-        lineages: NDArray[np.bool_],
-        anchors: NDArray[np.bool_] | None = None,
-        shares: Floats | None = None,
+        self, lineages: NDArray[np.bool_], anchors: NDArray[np.bool_] | None = None, shares: Floats | None = None
     ) -> list[Geometry]:
         """(B, N) bool masks of lineage and, where they differ, of anchors; (B, N) shares where outputs are mixed."""
         size = max(1, BLOCK // (self._plane.cells_of_atom.member.size + self._n + 1))
@@ -249,9 +246,7 @@ class RegionGeometry:
         for start in range(0, len(lineages), size):
             part = slice(start, start + size)
             found += self._measure(
-                lineages[part],
-                None if anchors is None else anchors[part],
-                None if shares is None else shares[part],
+                lineages[part], None if anchors is None else anchors[part], None if shares is None else shares[part]
             )
         return found
 

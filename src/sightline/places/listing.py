@@ -9,7 +9,7 @@ import re
 import stat
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -205,7 +205,7 @@ class Listing:
     def matching(self, pattern: str) -> list[Place]:
         """Files by a pattern of names, such as ``rows/*/00000.parquet``, sorted."""
         if not is_remote(self.folder):
-            return sorted(self.folder.glob(pattern))
+            return sorted(_found(lambda: self.folder.glob(pattern)))
         below, _, last = pattern.rpartition("/")
         folders = sorted(filter(lambda name: fnmatchcase(name, below), self._names)) if _is_magic(below) else [below]
         return [self.folder / folder / name for folder in folders for name in self._named(folder, last)]
@@ -223,15 +223,17 @@ class Listing:
         """Everything in one folder, in any order; nothing where there is no such folder."""
         if is_remote(self.folder):
             return [self.folder / below / name for name in self._names.get(below, [])]
-        try:
-            return list((self.folder / below).iterdir())
-        except OSError as error:
-            if error.errno in NO_SUCH_FOLDER:
-                return []
-            raise
+        return _found((self.folder / below).iterdir)
 
     def everything(self) -> list[str]:
-        """Of a store: the names of all files, as they are called from the folder."""
+        """The names of all files, as they are called from the folder; on a disk those of links, which end in "@", and
+        of folders, which end in "/", too. What others remove meanwhile is no error."""
+        if not is_remote(self.folder):
+            found = (Path(place, name) for place, folders, files in os.walk(self.folder) for name in (*folders, *files))
+            return [
+                f"{entry.relative_to(self.folder)}{'@' if entry.is_symlink() else '/' * entry.is_dir()}"
+                for entry in found
+            ]
         return [f"{below}/{name}".lstrip("/") for below, names in self._names.items() for name in names]
 
     def added(self, file: Place) -> None:
@@ -254,6 +256,16 @@ class Listing:
     def _split(self, file: Any) -> tuple[str, str]:
         below, _, name = file.path[len(self.folder.path.rstrip("/")) + 1 :].rpartition("/")
         return below, name
+
+
+def _found(entries: Callable[[], Iterable[Path]]) -> list[Place]:
+    """What a disk lists; nothing where there is no such folder."""
+    try:
+        return list(entries())
+    except OSError as error:
+        if error.errno in NO_SUCH_FOLDER:
+            return []
+        raise
 
 
 def _holds(names: list[str], name: str) -> bool:

@@ -127,6 +127,17 @@ def read_objects(path: str | Place) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, row
 
 
+def read_table(path: Path) -> list[dict[str, Any]]:
+    """The rows of a CSV table in UTF-8, by the names of its first line."""
+    try:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream))
+    except OSError as problem:
+        raise SightlineError(f"cannot read {path}: {problem.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise SightlineError(f"cannot read {path}: it is no CSV table in UTF-8 ({problem})") from None
+
+
 def file_digest(path: str | Path) -> str:
     """``sha256:`` of the file's bytes."""
     try:

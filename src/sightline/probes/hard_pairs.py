@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from sightline.core.probe import Box, Probe
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.probes.regions import ImageRegions
 
 # Does a string stand in an image? As a whole transcription, or as a word within a longer one.
@@ -313,10 +313,8 @@ def build_hard_pairs(
         rank = 1 + eligible.index(chosen)
         probes.append(_probe(record, chosen, rank, chosen.text, positive=True))
         if rules.negatives:
-            try:
+            with located(f"image {record.image_id!r}"):
                 decoys = _decoys(chosen.text, record, present, rules.version)
-            except SightlineError as problem:
-                raise SightlineError(f"image {record.image_id!r}: {problem}") from None
             if decoys:
                 probes.append(_probe(record, chosen, rank, rng.choice(decoys), positive=False))
             else:

@@ -53,10 +53,7 @@ class PackedImages:
         return check_image_name(stated.rpartition(".")[0] + ending)
 
     def unpack(
-        self,
-        folder: Path,
-        names: Collection[str],
-        progress: Callable[[Packed], Packed] = lambda images: images,
+        self, folder: Path, names: Collection[str], progress: Callable[[Packed], Packed] = lambda images: images
     ) -> int:
         """Writes the images of these names that are not in the folder yet, and says how many those were.
 

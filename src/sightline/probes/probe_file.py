@@ -62,12 +62,17 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def probes_digest(probes: Iterable[Probe]) -> str:
-    """``sha256:`` over one canonical line per probe, in order. Nothing outside the probes' fields enters."""
+def lines_digest(rows: Iterable[Any]) -> str:
+    """``sha256:`` over one canonical line per row, in order."""
     digest = hashlib.sha256()
-    for probe in probes:
-        digest.update(canonical(own_row(probe)).encode() + b"\n")
+    for row in rows:
+        digest.update(canonical(row).encode() + b"\n")
     return f"sha256:{digest.hexdigest()}"
+
+
+def probes_digest(probes: Iterable[Probe]) -> str:
+    """Nothing outside the probes' fields enters."""
+    return lines_digest(map(own_row, probes))
 
 
 def probe_key(probe: Probe) -> str:

@@ -8,7 +8,6 @@ Pixels are those of the image as it was shown: RGB, its longest side at most 160
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from sightline.core.probe import Box, Probe
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.places import open_file
 from sightline.probes.data_rows import read_objects, write_text
 from sightline.probes.evidence import Evidence, SizeOf
-from sightline.probes.probe_file import canonical
+from sightline.probes.probe_file import lines_digest
 from sightline.probes.regions import ANSWER, CONTEXT, ROLES, clip_to_image, four_numbers
 
 LONGEST_SIDE = 1600
@@ -41,6 +40,13 @@ class TypedBox:
     w: float
     h: float
     label: str
+
+    @classmethod
+    def of(cls, region: Box, role: str, text: str, shown: tuple[int, int]) -> TypedBox:
+        """A region in fractions of an image that is shown at this size; a hundredth of a pixel is kept."""
+        (x1, y1, x2, y2), (width, height) = region, shown
+        x, y = round(x1 * width, 2), round(y1 * height, 2)
+        return cls(x, y, round((x2 - x1) * width, 2), round((y2 - y1) * height, 2), f"{role}:{text}")
 
     @property
     def role(self) -> str:
@@ -83,7 +89,7 @@ def read_typed_rows(path: Path, *, complete: bool = False) -> list[TypedRow]:
     """
     rows: dict[str, TypedRow] = {}
     for number, cells in read_objects(path):
-        try:
+        with located(f"{path} line {number}"):
             row = _row(cells)
             if row.sample_id in rows:
                 raise SightlineError(f"sample_id {row.sample_id!r} occurs twice")
@@ -91,8 +97,6 @@ def read_typed_rows(path: Path, *, complete: bool = False) -> list[TypedRow]:
                 raise SightlineError(f"{row.sample_id} is {row.status}, not {ANNOTATED}")
             if complete and any("smoke" in box.label.lower() for box in row.boxes):
                 raise SightlineError(f"{row.sample_id} has a box of a trial run ({row.boxes[0].label})")
-        except SightlineError as problem:
-            raise SightlineError(f"{path} line {number}: {problem}") from None
         rows[row.sample_id] = row
     if not rows:
         raise SightlineError(f"{path}: holds no rows")
@@ -112,12 +116,11 @@ def evidence_of_rows(probes: Iterable[Probe], rows: Sequence[TypedRow], size_of:
 def typed_row(probe: Probe, width: int, height: int) -> TypedRow:
     """A row to begin with: the regions that a probe has, or none, on its image of this size in pixels."""
     roles = probe.roles or (CONTEXT,) * len(probe.regions)
-    shown = shown_size(width, height)
-    boxes = []
-    for (x1, y1, x2, y2), role in zip(probe.regions, roles, strict=True):
-        x, y, w, h = x1 * shown[0], y1 * shown[1], (x2 - x1) * shown[0], (y2 - y1) * shown[1]
-        text = probe.answers[0] if role == ANSWER and probe.answers else ""
-        boxes.append(TypedBox(round(x, 2), round(y, 2), round(w, 2), round(h, 2), f"{role}:{text}"))
+    answer = {ANSWER: probe.answers[0]} if probe.answers else {}
+    boxes = [
+        TypedBox.of(region, role, answer.get(role, ""), shown_size(width, height))
+        for region, role in zip(probe.regions, roles, strict=True)
+    ]
     question_id = probe.id.partition(":")[2] or probe.id
     status = "needs_review" if boxes else "unannotated"
     return TypedRow(probe.id, probe.task, question_id, boxes=tuple(boxes), status=status)
@@ -215,7 +218,7 @@ class SignedDecisions:
 
 def write_decisions(path: Path, head: Mapping[str, Any], decisions: Iterable[SignedDecision]) -> None:
     rows = [{name: value for name, value in asdict(each).items() if value or name != "text"} for each in decisions]
-    first = {HEAD: VERSION, **head, "digest": _digest(rows)}
+    first = {HEAD: VERSION, **head, "digest": lines_digest(rows)}
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (first, *rows)))
 
 
@@ -237,17 +240,10 @@ def read_decision_file(path: Path) -> SignedDecisions:
             f"{path} is not a decision file of version {VERSION}; 'sightline annotate sign-off' makes one"
         )
     rows = [row for _, row in lines]
-    if head.get("digest") != _digest(rows):
+    if head.get("digest") != lines_digest(rows):
         raise SightlineError(f"{path} was changed after it was signed off by {head.get('signed_by')}; sign off again")
     try:
         found = tuple(SignedDecision(**{**row, "probes": tuple(row["probes"])}) for row in rows)
     except (TypeError, KeyError) as problem:
         raise SightlineError(f"{path} has a line that is no decision: {problem}") from None
     return SignedDecisions(path, head, found)
-
-
-def _digest(rows: Iterable[Mapping[str, Any]]) -> str:
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(canonical(row).encode() + b"\n")
-    return f"sha256:{digest.hexdigest()}"

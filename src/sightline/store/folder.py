@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
@@ -18,17 +15,9 @@ import pyarrow as pa
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.places import Listing, Place, is_remote, place, read_whole
+from sightline.places import Listing, Place, is_remote, place
 from sightline.places.listing import TRIAL, remove
-from sightline.places.writing import (
-    entries,
-    here,
-    make_folder,
-    make_within,
-    refuse_unusable_place,
-    remove_leftovers,
-    write_whole,
-)
+from sightline.places.writing import make_folder, make_within, refuse_unusable_place, remove_leftovers, write_whole
 from sightline.store.leases import LEASES
 from sightline.store.manifest import (
     ACCEPTABLE,
@@ -36,13 +25,12 @@ from sightline.store.manifest import (
     NOTES,
     OF_PROBES,
     SEVERAL_MACHINES,
-    Failure,
     Notes,
-    check_manifest,
     identity_of,
     manifest_bytes,
     manifest_problem,
     model_words,
+    read_manifest,
     settings_difference,
     with_all_values,
 )
@@ -70,10 +58,12 @@ else:
 MANIFEST = "run.json"
 PROBES = "probes.jsonl"
 SUBFOLDERS = ("images", "rows")
-BESIDE = (LEASES, NOTES)
-"""Folders that come and go with whoever computes."""
-_AT_OPENING = r"\.?(driver|opening|member|boxes)[\w.-]*\.(json|tmp)"
-"""Leases that there may be before there is a manifest."""
+_BEGUN = (
+    rf"({'|'.join((*SUBFOLDERS, LEASES, NOTES))})/(.*/)?"
+    rf"|{LEASES}/\.?(driver|opening|member|boxes)[\w.-]*\.(json|tmp)"
+    rf"|\.({re.escape(MANIFEST)}|{re.escape(PROBES)})\.[\w-]+\.tmp|{re.escape(TRIAL)}\w+"
+)
+"""Names that there may be below a run folder before there is a manifest; those of folders end in a slash."""
 
 
 def arm_folder_name(arm: str) -> str:
@@ -88,7 +78,7 @@ class RunFolder:
         self.path = place(path)
         self.files = Listing(self.path)
         """Of a URL as it was first asked for, with what this object wrote since; ``files.refresh()`` asks again."""
-        self.notes = Notes(self.path, self.files)
+        self.notes = Notes(self.files)
 
     @property
     def exists(self) -> bool:
@@ -99,40 +89,20 @@ class RunFolder:
         manifest = self._stored_manifest()
         aside = {note["arm"]: note["reason"] for note in self.notes.of_kind("aside").values()}
         bad = {name: entry for note in self.notes.of_kind("bad").values() for name, entry in note.items()}
-        setup = sum(note["setup_ms"] for note in self.notes.of_kind("setup").values())
         for field, found in (("set_aside", aside), ("bad_images", bad)):
             if found:
                 manifest[field] = {**manifest.get(field, {}), **found}
-        if setup:
+        if setup := sum(note["setup_ms"] for note in self.notes.of_kind("setup").values()):
             manifest["setup_ms"] = manifest.get("setup_ms", 0.0) + setup
-        if failed := self._set_aside_tasks():
-            manifest["failed"] = failed
-        return manifest
-
-    def _set_aside_tasks(self) -> dict[str, dict[str, str]]:
-        """By task and arm, with the reason; less what somebody got done after all."""
-        found = {}
         for task, reasons in self.notes.failures().set_aside().items():
             shard = int(task.split(".")[0])
-            left = {arm: reason for arm, reason in reasons.items() if not self.has_rows(arm, shard)}
-            if left:
-                found[task] = left
-        return found
+            for arm, reason in reasons.items():
+                if not self.has_rows(arm, shard):  # else somebody got it done after all
+                    manifest.setdefault("failed", {}).setdefault(task, {})[arm] = reason
+        return manifest
 
     def _stored_manifest(self) -> dict[str, Any]:
-        try:
-            manifest = json.loads(read_text(self.path / MANIFEST))
-        except FileNotFoundError:
-            raise SightlineError(f"{self.path} is not a run folder: it has no {MANIFEST}") from None
-        except (ValueError, RecursionError) as error:
-            raise SightlineError(
-                f"{self.path / MANIFEST} is not valid JSON ({error}); restore it or start anew"
-            ) from None
-        if isinstance(manifest, dict) and manifest.get("schema") != SCHEMA_VERSION:
-            raise SightlineError(
-                f"{self.path} was written with row schema {manifest.get('schema')}, this version reads {SCHEMA_VERSION}"
-            )
-        return check_manifest(manifest, self.path / MANIFEST)
+        return {"shards": 0, **read_manifest(self.path / MANIFEST)}
 
     def open(
         self,
@@ -151,19 +121,17 @@ class RunFolder:
         """
         arms, manifest = list(arms), dict(manifest)
         self.files.refresh()
-        stored = None
-        if self.exists:
-            stored = old = self._stored_manifest()
+        stored = old = self._stored_manifest() if self.exists else None
+        if old is not None:
             self.refuse_other(manifest, without=ACCEPTABLE if accept else ())
             # An arm that failed is gone on with only where it is named again: it must not stop all others for ever.
             noted = {note["arm"]: name for name, note in self.notes.of_kind("aside").items()}
             if alone:
                 self.notes.remove(name for arm, name in noted.items() if arm in arms)
             aside = {arm: why for arm, why in old.get("set_aside", {}).items() if arm not in arms}
-            gone = {*aside, *(arm for arm in noted if arm not in arms)}
-            arms = list(dict.fromkeys([*(arm for arm in old["arms"] if arm not in gone), *arms]))
-            now = with_all_values(old, manifest)
-            manifest = {**old, **now, "seed": old.get("seed"), "set_aside": aside}
+            left = [arm for arm in old["arms"] if arm in arms or arm not in {*aside, *noted}]
+            arms = list(dict.fromkeys([*left, *arms]))
+            manifest = {**old, **with_all_values(old, manifest), "seed": old.get("seed"), "set_aside": aside}
             if not alone:
                 manifest["created"] = old.get("created")
         else:
@@ -178,34 +146,28 @@ class RunFolder:
             manifest[OF_PROBES] = [sha256(probes).hexdigest()]
             if stored is not None:
                 self._announce_probes(stored, manifest[OF_PROBES])
-        if is_remote(self.path):  # without sub-folders, a probe file alone could as well be somebody else's
-            self._settle_manifest(manifest, stored)
-        if anew:
-            write_whole(self.path / PROBES, probes)
-            self.files.added(self.path / PROBES)
-        if not is_remote(self.path):
-            self._settle_manifest(manifest, stored)
+        # A store has no sub-folders: a probe file alone in it could as well be somebody else's.
+        for file in (MANIFEST, PROBES) if is_remote(self.path) else (PROBES, MANIFEST):
+            if file == MANIFEST and manifest != stored:
+                self._write_manifest(manifest)
+                self.__dict__.pop("_identity", None)
+            elif file == PROBES and anew:
+                write_whole(self.path / PROBES, probes)
+                self.files.added(self.path / PROBES)
         return arms
 
     def _announce_probes(self, stored: Mapping[str, Any], checksum: list[str]) -> None:
         """Before a probe file that differs is written: a kill in between leaves a manifest that knows both."""
-        known = stored.get(OF_PROBES)
-        if known and known != checksum:
+        if (known := stored.get(OF_PROBES)) and known != checksum:
             self._write_manifest({**stored, OF_PROBES: [*known, *checksum]})
 
     def refuse_other(self, settings: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> None:
         """Refuses settings, of which only some may be known yet, that do not agree with the run in the folder; some may
         be left out."""
-        differs = settings_difference(self.manifest(), settings, without=without)
-        if differs is not None:
+        if differs := settings_difference(self.manifest(), settings, without=without):
             field, words = differs
             both = ", or accept rows of both in it with --accept-change" if field in ACCEPTABLE and not without else ""
             raise SightlineError(f"{self.path} holds a run {words}; choose another --out{both}")
-
-    def _settle_manifest(self, manifest: Mapping[str, Any], stored: Mapping[str, Any] | None) -> None:
-        if manifest != stored:
-            self._write_manifest(manifest)
-            self.__dict__.pop("_identity", None)
 
     def refuse_foreign(self) -> None:
         """Refuses a place that cannot become a run folder: not writable, or holding something else."""
@@ -217,33 +179,18 @@ class RunFolder:
             raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
 
     def _is_begun(self) -> bool:
-        """Whether there is nothing, or what somebody leaves who opens a run and does not come to its manifest."""
-        if is_remote(self.path):
-            passing = rf"{LEASES}/{_AT_OPENING}|{re.escape(TRIAL)}\w+"
-            return all(re.fullmatch(passing, name) for name in self.files.everything())
-        return all(map(self._is_beginning, entries(self.path)))
-
-    def _is_beginning(self, entry: Path) -> bool:
-        """Whether ``open`` leaves this when it is killed before there is a manifest: empty sub-folders, a half-written
-        file, the probes. A probe file without the sub-folders is somebody else's."""
-        if entry.is_symlink():
-            return False
-        if entry.is_dir():
-            return entry.relative_to(self.path).parts[0] in (*SUBFOLDERS, *BESIDE)
-        if entry.parent == self.path / LEASES:
-            return re.fullmatch(_AT_OPENING, entry.name) is not None
-        if entry.parent != self.path:
-            return False
-        if entry.name == PROBES:
-            return all((self.path / name).is_dir() for name in SUBFOLDERS)
-        return any(re.fullmatch(rf"\.{re.escape(name)}\.[\w-]+\.tmp", entry.name) for name in (MANIFEST, PROBES))
+        """Whether there is nothing, or what ``open`` leaves when it is killed before there is a manifest."""
+        names = set(self.files.everything())
+        if {f"{name}/" for name in SUBFOLDERS} <= names:  # else a probe file is somebody else's
+            names.discard(PROBES)
+        return all(re.fullmatch(_BEGUN, name) for name in names)
 
     def settle_inputs(self, digests: Mapping[str, str]) -> None:
         """Records what files some arms read, by digest, after checking that their rows so far came from the same."""
         manifest = self._stored_manifest()
         recorded = manifest.get("inputs", {})
         for arm, digest in digests.items():
-            if recorded.get(arm, digest) != digest and self.any_rows(arm):
+            if recorded.get(arm, digest) != digest and self.finished_shards(arm):
                 raise SightlineError(
                     f"{self.path} holds rows of {arm} that were made from other content of its file; "
                     "restore the file or choose another --out"
@@ -262,46 +209,21 @@ class RunFolder:
         manifest = self._stored_manifest()
         self._write_manifest({**manifest, "arms": [name for name in manifest["arms"] if name != arm]})
 
-    def record_bad_images(
-        self, shard: int, reasons: Mapping[str, str], digests: Mapping[str, str] | None = None
-    ) -> None:
-        """Images of a shard that cannot be read, before rows of the others are written.
-
-        ``digests`` are of files that are whole and that the model cannot read: no use in trying them again.
-        """
-        found: dict[str, dict[str, Any]] = {}
-        for name, reason in reasons.items():
-            whole = {"digest": digests[name]} if digests and name in digests else {}
-            found[name] = {"shard": shard, "reason": reason, **whole}
-        self.notes.write(f"bad.{shard:05d}", found)
-
     def forget_shards_of(self, images: Iterable[str]) -> None:
         """Removes whatever was computed beside images that could not be read and now can, so that it is computed again.
 
         A shard is one batch: rows of its other images could not stay as they are. For whoever is alone in the folder.
         """
-        manifest = self.manifest()
-        bad = manifest.get("bad_images", {})
-        mended = set(images)
-        for shard in {entry["shard"] for name, entry in bad.items() if name in mended}:
+        manifest, mended = self.manifest(), set(images)
+        for shard in {entry["shard"] for name, entry in manifest.get("bad_images", {}).items() if name in mended}:
             for arm in (*manifest["arms"], *manifest.get("set_aside", {})):
                 self._forget(self.files_of_rows(arm), self.owner(arm), shard)
             self._forget(self.files_of_images(), self.owner(), shard)
             self.notes.remove([f"bad.{shard:05d}"])
         stored = self._stored_manifest()
-        left = {name: entry for name, entry in stored.get("bad_images", {}).items() if name not in mended}
-        if left != stored.get("bad_images", {}):
+        if mended & stored.get("bad_images", {}).keys():
+            left = {name: entry for name, entry in stored["bad_images"].items() if name not in mended}
             self._write_manifest({**stored, "bad_images": left})
-
-    def record_failure(self, failure: Failure) -> None:
-        """Some work went wrong; ``notes`` says when it is set aside."""
-        self.notes.add(f"failed.{failure.task}", asdict(failure))
-
-    def forgive(self, arms: Iterable[str]) -> None:
-        """A new command tries again what failed under the arms that it names. For whoever is alone in the folder."""
-        named = set(arms)
-        failed = self.notes.of_kind("failed")
-        self.notes.remove(name for name, note in failed.items() if named & set(note["arms"]))
 
     def _forget(self, files: Iterable[ShardFile], owner: Owner, shard: int) -> None:
         for file in files:
@@ -319,19 +241,13 @@ class RunFolder:
         write_whole(self.path / PROBES, probes)
         self._write_manifest({**stored, "boxes": dict(facts), OF_PROBES: checksum})
 
-    def add_setup(self, ms: float) -> None:
-        """Adds a process' time for compiling and capturing to the manifest."""
-        self.notes.add(f"setup.{here().token}", {"setup_ms": ms})
-
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Over one that is what was written: a damaged one must not get a checksum that hides it."""
-        if self.files.has(self.path / MANIFEST):
-            problem = manifest_problem(json.loads(read_text(self.path / MANIFEST)))
-            if problem:
-                raise SightlineError(
-                    f"{self.path / MANIFEST} is damaged: {problem}; restore it, or take it as it is by removing "
-                    f"'{CHECKSUM}' and '{OF_PROBES}' from it"
-                )
+        if self.exists and (problem := manifest_problem(read_manifest(self.path / MANIFEST))):
+            raise SightlineError(
+                f"{self.path / MANIFEST} is damaged: {problem}; restore it, or take it as it is by removing "
+                f"'{CHECKSUM}' and '{OF_PROBES}' from it"
+            )
         write_whole(self.path / MANIFEST, manifest_bytes(manifest))
         self.files.added(self.path / MANIFEST)
 
@@ -350,13 +266,6 @@ class RunFolder:
     def files_of_images(self) -> list[ShardFile]:
         """The records of all images, by shard and version."""
         return shard_files(self.files.within("images"))
-
-    def folders_of_rows(self) -> list[Place]:
-        """Whatever lies among the rows, the folders of arms or something else."""
-        if not is_remote(self.path):
-            return sorted(self.files.within("rows"))
-        names = {name.split("/")[1] for name in self.files.everything() if name.startswith("rows/")}
-        return [self.path / "rows" / name for name in sorted(names)]
 
     def owner(self, arm: str | None = None) -> Owner:
         """What files of an arm's rows, or of image records, must say of themselves."""
@@ -399,17 +308,10 @@ class RunFolder:
         Quick enough for every command that goes on with a run; a flipped bit elsewhere is found when rows are read.
         """
         shards = int(self.manifest()["shards"])
-        stocks = [(self.owner(arm), self.files_of_rows(arm)) for arm in arms]
-        checked = (
-            owner.check(file, shards, footer_alone=True)
-            for owner, files in (*stocks, (self.owner(), self.files_of_images()))
-            for file in files
-        )
+        rows = [(self.owner(arm), self.files_of_rows(arm)) for arm in arms]
+        images = (self.owner(), self.files_of_images())
+        checked = (owner.check(file, shards, footer_alone=True) for owner, files in (*rows, images) for file in files)
         return [problem for problem in checked if isinstance(problem, Problem)]
-
-    def any_rows(self, arm: str) -> bool:
-        """Whether some shard of the arm is finished."""
-        return bool(self.files_of_rows(arm))
 
     def finished_shards(self, arm: str) -> set[int]:
         """Shards whose rows under an arm are there, by one listing; of a URL, by the last."""
@@ -438,10 +340,8 @@ class RunFolder:
 
     def _write(self, path: Place, table: pa.Table, shard: int, arm: str | None = None, version: str = "") -> None:
         make_within(self.path, path.parent)
-        held = held_of(table, shard, arm)
-        run, model = self._identity
-        sink = BytesIO()
-        write_marked(sink, table.schema, [table], Mark(run, model, arm, version, (held,)))
+        mark, sink = Mark(*self._identity, arm, version, (held_of(table, shard, arm),)), BytesIO()
+        write_marked(sink, table.schema, [table], mark)
         write_whole(path, sink.getvalue())
         self.files.added(path)
 
@@ -451,30 +351,7 @@ def image_version(view: str) -> str:
     return "" if view == ORIGINAL else view
 
 
-def file_checksum(file: Place) -> str:
-    """SHA-256 of all bytes of a file; one on a disk is not held in memory."""
-    if is_remote(file):
-        return sha256(read_whole(file)).hexdigest()
-    with open(file, "rb") as handle:
-        return file_digest(handle, "sha256").hexdigest()
-
-
-def read_text(file: Place) -> str:
-    """A text file of a run folder. That there is none is for the caller to tell."""
-    try:
-        return read_whole(file).decode("utf-8")
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise FileNotFoundError from None
-        raise SightlineError(f"{file} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SightlineError(f"{file} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None
-
-
-# Where the rows of a run are: in one folder, or in several that together are one run in parts: shards, or arms,
-# computed in places that do not share a disk.
+# Where the rows of a run are: in one folder, or in several that are one run in parts, computed in several places.
 
 
 @dataclass(frozen=True)
@@ -498,12 +375,15 @@ class RunFiles:
     def arms(self) -> list[str]:
         return list(self.manifest["arms"])
 
+    def files_of_rows(self, arm: str) -> list[ShardFile]:
+        return [file for folder in self.folders for file in folder.files_of_rows(arm)]
+
+    def finished_shards(self, arm: str) -> set[int]:
+        return {shard for file in self.files_of_rows(arm) for shard in file.shards}
+
     def pieces(self, arm: str) -> list[ShardPiece]:
         """Where an arm's rows are, in the order of shards, each shard once."""
         return pieces(self.files_of_rows(arm))
-
-    def files_of_rows(self, arm: str) -> list[ShardFile]:
-        return [file for folder in self.folders for file in folder.files_of_rows(arm)]
 
     def files_of_images(self) -> list[list[ShardFile]]:
         """Those of every version of the images."""
@@ -528,27 +408,21 @@ class RunFiles:
         found = (piece for files in self.files_of_images() for piece in pieces(files))
         return sorted(found, key=lambda piece: (piece.first, piece.file.path.name))
 
-    def finished_shards(self, arm: str) -> set[int]:
-        return set().union(*(folder.finished_shards(arm) for folder in self.folders))
-
     @property
     def missing(self) -> int:
         """How many (arm, shard) files are still to be computed; 0 for a finished run."""
-        shards = range(self.manifest["shards"])
-        return sum(len(set(shards).difference(self.finished_shards(arm))) for arm in self.arms)
+        return sum(len(set(range(self.manifest["shards"])) - self.finished_shards(arm)) for arm in self.arms)
 
 
 def open_files(where: RunPlace) -> RunFiles:
     """The files of a run, after comparing its parts, if it has several."""
     folders = part_folders(where)
-    manifest = joined_manifest(folders)
     named = folders[0].path if is_several(where) else place(where)
     parts = tuple(folder.path for folder in folders)
-    return RunFiles(named, manifest, () if parts == (named,) else parts)
+    return RunFiles(named, joined_manifest(folders), () if parts == (named,) else parts)
 
 
 def is_several(where: RunPlace) -> TypeGuard[Sequence[Place | str]]:
-    """Whether folders are named one by one."""
     return isinstance(where, Sequence) and not isinstance(where, str)
 
 
@@ -558,77 +432,68 @@ def part_folders(where: RunPlace) -> list[RunFolder]:
         if not where:
             raise SightlineError("no run folder given: name at least one")
         return [folder for one in where for folder in part_folders(one)]
-    whole = RunFolder(place(where))
-    if whole.exists:
-        return [whole]
-    if is_remote(whole.path):
-        parts = [RunFolder(file.parent) for file in whole.files.matching(f"*/{MANIFEST}")]
-    else:
-        parts = [folder for folder in map(RunFolder, sorted(whole.files.within(""))) if folder.exists]
+    whole = RunFolder(where)
+    parts = [] if whole.exists else [RunFolder(file.parent) for file in whole.files.matching(f"*/{MANIFEST}")]
     return parts or [whole]
 
 
 def joined_manifest(folders: Sequence[RunFolder]) -> dict[str, Any]:
     """One manifest of all parts; parts that do not belong together are refused with what differs."""
-    manifests = [folder.manifest() for folder in folders]
-    first = manifests[0]
-    if len(folders) == 1:
-        return first
-    for folder, other in zip(folders[1:], manifests[1:], strict=True):
+    first, *others = manifests = [folder.manifest() for folder in folders]
+    for folder, other in zip(folders[1:], others, strict=True):
         _refuse_unfitting(folders[0], first, folder, other)
-    arms = dict.fromkeys(arm for manifest in manifests for arm in manifest["arms"])
+    if not others:
+        return first
+
+    def every(field: str) -> list[str]:
+        return list(dict.fromkeys(arm for manifest in manifests for arm in manifest.get(field, ())))
+
     merged: dict[str, dict[str, Any]] = {"set_aside": {}, "bad_images": {}, "inputs": {}, "imports": {}}
+    mixed: dict[str, Any] = {}
     for manifest in manifests:
+        mixed = with_all_values({**first, "mixed": mixed or first.get("mixed", {})}, manifest).get("mixed", {})
         for field, known in merged.items():
             known |= manifest.get(field, {})
-    all_values: dict[str, Any] = dict(first)
-    for manifest in manifests[1:]:
-        all_values |= {"mixed": with_all_values(all_values, manifest).get("mixed", {})}
-    controls = dict.fromkeys(arm for manifest in manifests for arm in manifest.get("matched_controls", ()))
     return {
         **first,
-        **({"mixed": all_values["mixed"]} if all_values["mixed"] else {}),
+        **({"mixed": mixed} if mixed else {}),
         **{field: known for field, known in merged.items() if known or field in first},
-        "arms": list(arms),
-        "matched_controls": list(controls),
+        "arms": every("arms"),
+        "matched_controls": every("matched_controls"),
         "setup_ms": sum(manifest.get("setup_ms", 0.0) for manifest in manifests),
         "part": None,
     }
 
 
 def _refuse_unfitting(one: RunFolder, manifest: dict[str, Any], other: RunFolder, others: dict[str, Any]) -> None:
-    said = {**others, "shards": others.get("shards")}
-    found = settings_difference(manifest, said, without=SEVERAL_MACHINES)
-    difference = None if found is None else found[1]
-    if difference is None and manifest.get("shards") != others.get("shards"):
-        difference = f"with {manifest.get('shards')} shards, the other has {others.get('shards')}"
-    if difference is not None:
-        words = difference.replace("this command has", "the other has")
-        raise SightlineError(f"{one.path} and {other.path} are not one run: the first is {words}")
+    words, read = "", others.get("inputs", {})
     for arm, digest in manifest.get("inputs", {}).items():
-        if others.get("inputs", {}).get(arm, digest) != digest:
-            raise SightlineError(
-                f"{one.path} and {other.path} are not one run: their rows of {arm} were made from other content of its "
-                "file"
-            )
+        if read.get(arm, digest) != digest:
+            words = f"their rows of {arm} were made from other content of its file"
+    if manifest["shards"] != others["shards"]:
+        words = f"the first is with {manifest['shards']} shards, the other has {others['shards']}"
+    if found := settings_difference(manifest, others, without=SEVERAL_MACHINES):
+        words = f"the first is {found[1].replace('this command has', 'the other has')}"
+    if words:
+        raise SightlineError(f"{one.path} and {other.path} are not one run: {words}")
 
 
 def refuse_conflicts(folders: Sequence[RunFolder], arms: Sequence[str]) -> None:
     """Refuses a shard of an arm that two parts hold with different rows; timings may differ."""
     for arm in arms:
         holders: dict[int, tuple[RunFolder, ShardFile]] = {}
-        for folder in folders:
-            for file in folder.files_of_rows(arm):
-                for shard in file.shards:
-                    before = holders.setdefault(shard, (folder, file))
-                    if before[0] is not folder and _values(*before, arm, shard) != _values(folder, file, arm, shard):
-                        raise SightlineError(
-                            f"{before[1].path} and {file.path} hold different rows of the same probes; "
-                            "leave one of the two folders out"
-                        )
+        held = (
+            (folder, file, shard) for folder in folders for file in folder.files_of_rows(arm) for shard in file.shards
+        )
+        for folder, file, shard in held:
+            first, before = holders.setdefault(shard, (folder, file))
+            if first is not folder and _values(first, before, arm, shard) != _values(folder, file, arm, shard):
+                raise SightlineError(
+                    f"{before.path} and {file.path} hold different rows of the same probes; leave one of the two "
+                    "folders out"
+                )
 
 
 def _values(folder: RunFolder, file: ShardFile, arm: str, shard: int) -> str:
     """The digest of a shard's rows, as the file says it."""
-    _, mark = folder.owner(arm).opened(file)
-    return next(held.values for held in mark.shards if held.shard == shard)
+    return next(held.values for held in folder.owner(arm).opened(file)[1].shards if held.shard == shard)

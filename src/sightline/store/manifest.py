@@ -4,10 +4,11 @@ of what whoever computes it finds out on the way.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Annotated, Any, TypeAlias
@@ -16,13 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from sightline.core.row import SCHEMA_VERSION
 from sightline.errors import SightlineError
 from sightline.places import Listing, Place, read_whole
 from sightline.places.listing import remove
-from sightline.places.writing import create_new, make_within, write_whole
+from sightline.places.writing import create_new, here, make_within, write_whole
 from sightline.store.shard_files import Owner, ShardPiece, bounds, texts_digest
-
-# What a run says of itself: the fields of ``run.json``, the settings that all rows share, in what some differ.
 
 MOST_SHARDS = 10_000_000
 """Of a run; a larger number is damage, and counting so many would take for ever."""
@@ -86,8 +86,25 @@ class Manifest(BaseModel):
         return part
 
 
+def read_manifest(path: Place) -> dict[str, Any]:
+    """``run.json`` as it stands on the disk; one line where there is none, or a damaged one."""
+    try:
+        found = json.loads(read_whole(path).decode("utf-8"))
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG, None):
+            raise SightlineError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise SightlineError(f"{path.parent} is not a run folder: it has no {path.name}") from None
+    except UnicodeDecodeError as error:
+        raise SightlineError(f"{path} is damaged: it is not UTF-8 text (byte {error.start}); restore it") from None
+    except (ValueError, RecursionError) as error:
+        raise SightlineError(f"{path} is not valid JSON ({error}); restore it or start anew") from None
+    if isinstance(found, dict) and (schema := found.get("schema")) != SCHEMA_VERSION:
+        raise SightlineError(f"{path.parent} was written with row schema {schema}, this version reads {SCHEMA_VERSION}")
+    return check_manifest(found, path)
+
+
 def check_manifest(found: Any, path: Place) -> dict[str, Any]:
-    """The content of ``run.json``, if it is one."""
+    """What stands in ``run.json``, if somebody can compute with it."""
     if not isinstance(found, dict):
         raise SightlineError(f"{path} is damaged: it is no JSON object; restore it or start anew")
     try:
@@ -97,7 +114,7 @@ def check_manifest(found: Any, path: Place) -> dict[str, Any]:
         field, *within = map(str, first["loc"] or ("its fields",))
         where = f"'{field}'{' in ' * bool(within)}{'.'.join(within)}"
         raise SightlineError(f"{path} is damaged: {where}: {first['msg']}; restore it or start anew") from None
-    return {"shards": 0, **found}
+    return found
 
 
 def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
@@ -221,17 +238,13 @@ def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> s
     if field in CHECKPOINTS:
         before, now = settings_had(old, field)[-1], new[field]
         names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-        one, other = (_digits(files.get(names[0])) for files in (before, now))
+        one, other = (files.get(names[0], "none").removeprefix("sha256:")[:8] for files in (before, now))
         both = f"{names[0]}: {one}, this command has {other}"
         return f"that was made with other content of {', '.join(names)} in {CHECKPOINTS[field]} ({both})"
     if field == "probe_digest":
         return "over other probes"
     had = ", ".join(map(_short, settings_had(old, field) or [old.get(field)]))
     return f"with {field} {had}, this command has {_short(setting(new, field))}"
-
-
-def _digits(digest: str | None) -> str:
-    return "none" if digest is None else digest.removeprefix("sha256:")[:8]
 
 
 def model_words(manifest: Mapping[str, Any]) -> str:
@@ -290,8 +303,8 @@ def settings_of(alike: Mapping[Alike, int]) -> dict[str, Counter[Any]]:
     """By setting, how many rows have each value."""
     found: dict[str, Counter[Any]] = {}
     for (device, attention, versions, conditions), rows in alike.items():
-        known = {"device": device, "attention": attention, **_named(versions), **_object(conditions)}
-        for name, value in known.items():
+        named = {name: value for name, value in _object(versions).items() if name in NAMED_VERSIONS}
+        for name, value in {"device": device, "attention": attention, **named, **_object(conditions)}.items():
             if value is not None:
                 found.setdefault(name, Counter())[value] += rows
     return found
@@ -324,10 +337,6 @@ def unnamed_settings(found: Mapping[str, Counter[Any]], manifest: Mapping[str, A
         for value in values
         if (had := settings_had(manifest, name)) and value not in had
     ]
-
-
-def _named(versions: str | None) -> dict[str, Any]:
-    return {name: value for name, value in _object(versions).items() if name in NAMED_VERSIONS}
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -368,10 +377,9 @@ class Failure:
 class Notes:
     """Those of one run folder. Names say what a note is about: ``bad.00003``, ``aside.<arm>``, ``failed.<task>.1``."""
 
-    def __init__(self, folder: Place, files: Listing | None = None) -> None:
-        self._place = folder / NOTES
-        self._files = Listing(folder) if files is None else files
-        """What lies in the run folder; of a URL, at its last look."""
+    def __init__(self, files: Listing) -> None:
+        """``files`` are those of the run folder; of a URL, at its last look."""
+        self._place, self._files = files.folder / NOTES, files
         self._read: dict[str, dict[str, Any]] = {}
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
@@ -392,6 +400,28 @@ class Notes:
             self._read.pop(name, None)
             remove(self._file(name))
             self._files.removed(self._file(name))
+
+    def add_failure(self, failure: Failure) -> None:
+        """Some work went wrong; ``failures`` says when it is set aside."""
+        self.add(f"failed.{failure.task}", asdict(failure))
+
+    def forgive(self, arms: Iterable[str]) -> None:
+        """A new command tries again what failed under the arms that it names. For whoever is alone in the folder."""
+        named, failed = set(arms), self.of_kind("failed")
+        self.remove(name for name, note in failed.items() if named & set(note["arms"]))
+
+    def add_setup(self, ms: float) -> None:
+        """A process' time for compiling and capturing."""
+        self.add(f"setup.{here().token}", {"setup_ms": ms})
+
+    def write_bad_images(self, shard: int, reasons: Mapping[str, str], whole: Mapping[str, str] | None = None) -> None:
+        """Images of a shard that cannot be read, before rows of the others are written.
+
+        ``whole`` are digests of files that are whole and that the model cannot read: no use in trying them again.
+        """
+        digests = {name: {"digest": digest} for name, digest in (whole or {}).items()}
+        found = {name: {"shard": shard, "reason": why, **digests.get(name, {})} for name, why in reasons.items()}
+        self.write(f"bad.{shard:05d}", found)
 
     def names(self, kind: str) -> list[str]:
         """Of one kind, in order; one listing."""
@@ -418,7 +448,8 @@ class Notes:
         names = self.names("failed")
         if any(name not in self._read for name in names):
             self._read = self.of_kind("failed")
-        return Failures([_failure(self._read[name]) for name in names if name in self._read])
+        known = [self._read[name] for name in names if name in self._read]
+        return Failures(Failure(**{**note, "arms": tuple(note["arms"])}) for note in known)
 
     def _file(self, name: str) -> Place:
         return self._place / f"{name}.json"
@@ -460,10 +491,6 @@ class Failures(list[Failure]):
             if reason := self.verdict(task, arm):
                 found.setdefault(task, {})[arm] = reason
         return found
-
-
-def _failure(record: Mapping[str, Any]) -> Failure:
-    return Failure(str(record["task"]), tuple(record["arms"]), str(record["reason"]), bool(record["lost"]))
 
 
 def _encoded(content: Mapping[str, Any]) -> bytes:

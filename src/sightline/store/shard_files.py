@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError, first_line
 from sightline.places import Place, is_remote, open_ranges, read_whole, told_of
-from sightline.places.writing import make_folder, whole_file
+from sightline.places.writing import whole_file
 
 _NAME = re.compile(r"(\d+)(?:-(\d+))?(?:\.(.+))?\.parquet")
 
@@ -396,17 +396,6 @@ def in_batches(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 # Shard files put together into fewer and larger ones, and taken apart again. Rows stay bit for bit what they were.
 
-GROUP = 65_536
-"""Most rows of a row group: what a reader of one holds at once."""
-PACK = 500_000
-"""Most rows of a pack, unless one shard has more."""
-
-
-def held_shards(piece: ShardPiece, owner: Owner) -> list[MarkedShard]:
-    """What a piece holds, shard by shard."""
-    _, mark = owner.opened(piece.file)
-    return [held for held in mark.shards if piece.first <= held.shard <= piece.last]
-
 
 def held_of(table: pa.Table, shard: int, arm: str | None) -> MarkedShard:
     """What a mark says of the rows of an arm in a shard, or of image records."""
@@ -415,42 +404,6 @@ def held_of(table: pa.Table, shard: int, arm: str | None) -> MarkedShard:
     if not all(isinstance(text, str) for text in texts):
         raise DamagedError(f"its column '{about}' does not hold a text in every row")
     return MarkedShard(shard, table.num_rows, texts_digest(texts), table_digest(table, without=aside))
-
-
-def pack_groups(found: Iterable[ShardPiece], owner: Owner) -> list[list[ShardPiece]]:
-    """Which pieces make a pack: neighbours with the same columns, up to so many rows. Packing twice changes nothing."""
-    groups: list[list[ShardPiece]] = []
-    rows, columns = 0, None
-    for piece in found:
-        parquet, mark = owner.opened(piece.file)
-        schema = parquet.schema_arrow.remove_metadata()
-        start, stop = bounds(piece, mark, parquet.metadata.num_rows)
-        own = stop - start
-        neighbour = bool(groups) and groups[-1][-1].last + 1 == piece.first
-        alike = schema.equals(columns) if columns is not None else False
-        if neighbour and alike and rows + own <= PACK:
-            groups[-1].append(piece)
-            rows += own
-        else:
-            groups.append([piece])
-            rows, columns = own, schema
-    return groups
-
-
-def write_pack(group: Sequence[ShardPiece], owner: Owner, folder: Place, model: str) -> Place:
-    """One file of all rows of some neighbouring pieces. It is whole or absent, and compared before its path is told."""
-    version = group[0].file.version
-    first, last = group[0].first, group[-1].last
-    path = folder / shard_file_name(first, None if first == last else last, version)
-    held = [each for piece in group for each in held_shards(piece, owner)]
-    parquet, _ = owner.opened(group[0].file)
-    make_folder(folder)
-    mark = Mark(owner.run, model, owner.arm, version, tuple(held))
-    with whole_file(path) as handle:
-        rows = (table for piece in group for table in owner.batches(piece, rows=GROUP))
-        write_marked(handle, parquet.schema_arrow, in_batches(rows, GROUP), mark, GROUP)
-    read_shard(path)
-    return path
 
 
 def unpack(file: ShardFile, owner: Owner, *, without: int | None = None) -> None:

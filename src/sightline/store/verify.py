@@ -9,9 +9,9 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,20 +20,11 @@ import numpy as np
 
 from sightline.core.row import cut_shards
 from sightline.errors import SightlineError, first_line
-from sightline.places import Place, StoreError, is_remote, open_lines, told_of
+from sightline.places import Place, StoreError, is_remote, open_lines, read_whole, told_of
 from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, write_whole
 from sightline.probes.dialects import own_row, probe_from_own
 from sightline.probes.probe_file import HEADER, canonical
-from sightline.store.folder import (
-    MANIFEST,
-    PROBES,
-    RunFiles,
-    RunFolder,
-    arm_folder_name,
-    file_checksum,
-    open_files,
-    read_text,
-)
+from sightline.store.folder import MANIFEST, PROBES, RunFiles, RunFolder, arm_folder_name, open_files
 from sightline.store.manifest import (
     CHECKSUM,
     OF_PROBES,
@@ -43,21 +34,25 @@ from sightline.store.manifest import (
     manifest_problem,
     mixture_words,
     model_words,
+    read_manifest,
     settings_of,
     unnamed_settings,
 )
 from sightline.store.shard_files import (
+    Mark,
     MarkedShard,
     Owner,
     Problem,
     ShardFile,
     ShardPiece,
-    held_shards,
-    pack_groups,
+    bounds,
+    in_batches,
     pieces,
+    read_shard,
     shard_file,
+    shard_file_name,
     texts_digest,
-    write_pack,
+    write_marked,
 )
 
 NAMED = 8
@@ -130,7 +125,7 @@ def _manifest(found: Verified) -> dict[str, Any] | None:
 def _checksum(found: Verified) -> None:
     """Whether the manifest is what was written, every bit of it."""
     path = found.folder.path
-    stored = json.loads(read_text(path / MANIFEST))
+    stored = read_manifest(path / MANIFEST)
     if problem := manifest_problem(stored):
         found.wrong(f"{path / MANIFEST} is damaged: {problem}")
     elif CHECKSUM not in stored:
@@ -199,6 +194,14 @@ def _cut_probes(found: Verified, path: Place, manifest: Mapping[str, Any]) -> di
     elif (known := manifest.get(OF_PROBES)) and file_checksum(path) not in known:
         found.wrong(f"{path} does not fit its checksum in {MANIFEST}")
     return asked
+
+
+def file_checksum(file: Place) -> str:
+    """SHA-256 of all bytes of a file; one on a disk is not held in memory."""
+    if is_remote(file):
+        return sha256(read_whole(file)).hexdigest()
+    with open(file, "rb") as handle:
+        return file_digest(handle, "sha256").hexdigest()
 
 
 def _held(found: Verified, file: ShardFile, owner: Owner, shards: int) -> tuple[MarkedShard, ...] | None:
@@ -282,11 +285,12 @@ def _hashes(keys: Sequence[str]) -> np.ndarray:
 def _strangers(found: Verified, manifest: Mapping[str, Any]) -> None:
     """What lies among the rows and is none of the run's."""
     arms = {arm_folder_name(arm) for arm in (*manifest["arms"], *manifest.get("set_aside", {}))}
-    for place in found.folder.folders_of_rows():
-        if place.name not in arms:
-            found.wrong(f"{place} belongs to no arm of the run")
+    below = (name.rstrip("@").split("/") for name in found.folder.files.everything())
+    for name in sorted({parts[1] for parts in below if parts[0] == "rows" and parts[1:] not in ([], [""])}):
+        if name not in arms:
+            found.wrong(f"{found.folder.path / 'rows' / name} belongs to no arm of the run")
         else:
-            _unreadable_names(found, f"rows/{place.name}")
+            _unreadable_names(found, f"rows/{name}")
     _unreadable_names(found, "images")
 
 
@@ -306,6 +310,12 @@ def _named(shards: Sequence[int]) -> str:
 # A pack is written under its own name and compared before the files that it holds are removed, so that a kill at any
 # moment leaves every row readable: what two files hold is read once. Going on with the run stays possible, since the
 # name of a pack says which shards are done.
+
+
+GROUP = 65_536
+"""Most rows of a row group: what a reader of one holds at once."""
+PACK = 500_000
+"""Most rows of a pack, unless one shard has more."""
 
 
 @dataclass(frozen=True)
@@ -393,3 +403,45 @@ def _write_copy(run: RunFiles, out: Path) -> None:
     if out.exists():
         out.rmdir()
     os.rename(building, out)
+
+
+def held_shards(piece: ShardPiece, owner: Owner) -> list[MarkedShard]:
+    """What a piece holds, shard by shard."""
+    _, mark = owner.opened(piece.file)
+    return [held for held in mark.shards if piece.first <= held.shard <= piece.last]
+
+
+def pack_groups(found: Iterable[ShardPiece], owner: Owner) -> list[list[ShardPiece]]:
+    """Which pieces make a pack: neighbours with the same columns, up to so many rows. Packing twice changes nothing."""
+    groups: list[list[ShardPiece]] = []
+    rows, columns = 0, None
+    for piece in found:
+        parquet, mark = owner.opened(piece.file)
+        schema = parquet.schema_arrow.remove_metadata()
+        start, stop = bounds(piece, mark, parquet.metadata.num_rows)
+        own = stop - start
+        neighbour = bool(groups) and groups[-1][-1].last + 1 == piece.first
+        alike = schema.equals(columns) if columns is not None else False
+        if neighbour and alike and rows + own <= PACK:
+            groups[-1].append(piece)
+            rows += own
+        else:
+            groups.append([piece])
+            rows, columns = own, schema
+    return groups
+
+
+def write_pack(group: Sequence[ShardPiece], owner: Owner, folder: Place, model: str) -> Place:
+    """One file of all rows of some neighbouring pieces. It is whole or absent, and compared before its path is told."""
+    version = group[0].file.version
+    first, last = group[0].first, group[-1].last
+    path = folder / shard_file_name(first, None if first == last else last, version)
+    held = [each for piece in group for each in held_shards(piece, owner)]
+    parquet, _ = owner.opened(group[0].file)
+    make_folder(folder)
+    mark = Mark(owner.run, model, owner.arm, version, tuple(held))
+    with whole_file(path) as handle:
+        rows = (table for piece in group for table in owner.batches(piece, rows=GROUP))
+        write_marked(handle, parquet.schema_arrow, in_batches(rows, GROUP), mark, GROUP)
+    read_shard(path)
+    return path

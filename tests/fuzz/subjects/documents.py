@@ -19,7 +19,8 @@ from sightline.documents.audit import documents_and_questions, write_questions
 from sightline.documents.build import build_document_probes, read_dropped
 from sightline.errors import SightlineError
 from sightline.probes.images import image_digest, open_image
-from sightline.probes.typed_rows import HEAD, VERSION, _digest
+from sightline.probes.probe_file import lines_digest
+from sightline.probes.typed_rows import HEAD, VERSION
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import Subject
 from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, found
@@ -86,7 +87,7 @@ class Documents(Subject):
         elif what == "texts":
             rows = mutations.value_like(self.signed, random)
             try:  # what is signed is read to its end; the rest is refused by its digest
-                head = {HEAD: VERSION, "kind": "texts", "digest": _digest(rows)}
+                head = {HEAD: VERSION, "kind": "texts", "digest": lines_digest(rows)}
                 data = "".join(f"{json.dumps(row)}\n" for row in (head, *rows)).encode(errors="surrogatepass")
             except (TypeError, ValueError):
                 data = mutations.lines_bytes([{HEAD: VERSION, "kind": "texts"}, *self.signed], random)

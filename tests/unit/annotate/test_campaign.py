@@ -16,7 +16,16 @@ from sightline.annotate.items import CampaignKind, hashed
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND, Journal, OutdatedError
 from sightline.annotate.make import SamplingRule, apportioned, drawn_items, first_items, second_sample
 from sightline.errors import SightlineError
-from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, boxed, said, sample_items, sample_task
+from tests.refusals import Refused
+from tests.unit.annotate.sample_campaign import (
+    DIFFICULTIES,
+    EVIDENCE,
+    HARD_NEGATIVES,
+    boxed,
+    said,
+    sample_items,
+    sample_task,
+)
 
 
 @pytest.fixture
@@ -33,19 +42,15 @@ def answer_all(task: Campaign, who: str, pass_: str, **changes: str) -> None:
         )
 
 
-def test_the_first_pass_offers_all_and_the_second_its_sample(task: Campaign) -> None:
+def test_passes_offer_their_items_to_each_person_once(task: Campaign, refused: Refused) -> None:
     assert len(WorkQueue(task, "ann").items()) == 6
     second = WorkQueue(task, "bob", SECOND).items()
     assert [item.id for item in second] == [item.id for item in task.items if item.second]
     assert len(second) == 3
-
-
-def test_one_person_never_reads_an_item_twice(task: Campaign) -> None:
     twice = next(item.id for item in task.items if item.second)
     WorkQueue(task, "ann").save(twice, said(), confirmed=True, supersedes=None)
     assert twice not in [item.id for item in WorkQueue(task, "ann", SECOND).items()]
-    with pytest.raises(SightlineError, match="is not one of ann's in the second pass"):
-        WorkQueue(task, "ann", SECOND).save(twice, said(), confirmed=True, supersedes=None)
+    refused("is not one of ann's", WorkQueue(task, "ann", SECOND).save, twice, said(), confirmed=True, supersedes=None)
 
 
 def test_several_people_share_one_pass_without_colliding(task: Campaign) -> None:
@@ -74,20 +79,26 @@ def test_an_open_item_is_skipped_by_others_until_it_is_answered(task: Campaign) 
     assert other.id != opened.id
 
 
-def test_annotators_get_neither_readings_of_others_nor_why_an_item_was_chosen(task: Campaign) -> None:
+def test_annotators_get_no_readings_of_others_and_the_status_only_counts(task: Campaign) -> None:
     answer_all(task, "ann", FIRST)
     assert WorkQueue(task, "bob", SECOND).both_judgements(task.items[0].id) is None
     assert WorkQueue(task, "bob", SECOND).own() == {}
     assert set(task.items[0].shown) == {"id", "question", "source_text", "target_text", "answers", "views"}
+    begun = next(item.id for item in task.items if item.second)
+    WorkQueue(task, "bob", SECOND).save(begun, {"qc_decision": "unclear"}, confirmed=False, supersedes=None)
+    lines = dict(status_lines(task))
+    assert lines["first pass"] == "6 of 6 done, 0 begun (ann 6)"
+    assert lines["second pass"] == "0 of 3 done, 1 begun"
+    assert lines["final"] == "3 of 6"
+    assert "valid_negative" not in str(lines)
 
 
-def test_a_draft_is_not_an_answer(task: Campaign) -> None:
+def test_a_draft_is_not_an_answer(task: Campaign, refused: Refused) -> None:
     queue = WorkQueue(task, "ann")
     first = task.items[0].id
     entry = queue.save(first, {"qc_decision": "unclear"}, confirmed=False, supersedes=None)
     assert queue.progress()["done"] == 0
-    with pytest.raises(SightlineError, match=r"'Can you read the word in the picture.' is not answered yet"):
-        queue.save(first, {"qc_decision": "unclear"}, confirmed=True, supersedes=entry.number)
+    refused("'Can you read", queue.save, first, {"qc_decision": "unclear"}, confirmed=True, supersedes=entry.number)
     queue.save(first, said(), confirmed=True, supersedes=entry.number)
     assert queue.progress()["done"] == 1
 
@@ -95,36 +106,30 @@ def test_a_draft_is_not_an_answer(task: Campaign) -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "words"),
     [
-        (HARD_NEGATIVES, {"qc_decision": "maybe"}, "'What is this item.' is 'maybe', not one of valid_negative"),
+        (HARD_NEGATIVES, {"qc_decision": "maybe"}, "' is 'maybe', not one of valid_negative"),
         (HARD_NEGATIVES, {"verdict": "yes"}, "unknown field 'verdict'"),
         (HARD_NEGATIVES, {"annotator_notes": 7}, "'Notes' is not a text"),
-        (HARD_NEGATIVES, {"annotator_notes": "a\x00b"}, r"'Notes' holds a character .* not to be seen, U\+0000"),
-        (HARD_NEGATIVES, {"invalid_reason": "\u202eodd"}, r"'Why it is not valid' holds .*, U\+202E"),
+        (HARD_NEGATIVES, {"annotator_notes": "a\x00b"}, "'Notes' holds a character"),
+        (HARD_NEGATIVES, {"invalid_reason": "\u202eodd"}, "'Why it is not valid' holds"),
         (HARD_NEGATIVES, [], "an answer is an object"),
         (EVIDENCE, {"boxes": [{"region": [0.5, 0.1, 0.4, 0.2], "role": "context"}]}, "is not x1 < x2"),
         (EVIDENCE, {"boxes": [{"region": [0.1, 0.1, 1.4, 0.2], "role": "context"}]}, "within the image"),
-        (
-            EVIDENCE,
-            {"boxes": [{"region": [0.1, 0.1, 0.4, 0.2], "role": "title"}]},
-            "role .title. is not one of",
-        ),
+        (EVIDENCE, {"boxes": [{"region": [0.1, 0.1, 0.4, 0.2], "role": "title"}]}, "is not one of"),
         (EVIDENCE, {"boxes": [{"region": ["a", 0, 1, 1], "role": "context"}]}, "region of four numbers"),
-        (EVIDENCE, {"boxes": [7]}, "region of four numbers"),
+        (EVIDENCE, {"boxes": [7]}, "box 7 is not an object with a region"),
     ],
 )
-def test_what_nobody_may_say_is_refused(kind: CampaignKind, fields: object, words: str) -> None:
-    with pytest.raises(SightlineError, match=words):
-        kind.check(fields, confirmed=False)
+def test_what_nobody_may_say_is_refused(kind: CampaignKind, fields: object, words: str, refused: Refused) -> None:
+    refused(words, kind.check, fields, confirmed=False)
 
 
-def test_a_valid_decision_stands_on_valid_answers_and_evidence_on_a_box() -> None:
+def test_a_valid_decision_stands_on_valid_answers_and_evidence_on_a_box(refused: Refused) -> None:
     contradicting = said(source_bbox_matches_source_text="no")
     words = r"you decided 'valid negative', but answered 'no' to 'Does the box enclose the word.'; change one"
     with pytest.raises(SightlineError, match=words):
         HARD_NEGATIVES.check(contradicting, confirmed=True)
     assert HARD_NEGATIVES.check(contradicting, confirmed=False)
-    with pytest.raises(SightlineError, match="annotated without a box"):
-        EVIDENCE.check(boxed(), confirmed=True)
+    refused("annotated without a box", EVIDENCE.check, boxed(), confirmed=True)
     assert EVIDENCE.check(boxed(status="not_visible"), confirmed=True)["boxes"] == []
 
 
@@ -156,9 +161,8 @@ def test_neither_of_the_two_decides_unless_told(task: Campaign, party: str) -> N
 
 
 @pytest.mark.parametrize("name", ["", " ann", "a\nb", "x" * 81])
-def test_a_name_is_a_name(task: Campaign, name: str) -> None:
-    with pytest.raises(SightlineError, match="is not a name"):
-        WorkQueue(task, name)
+def test_a_name_is_a_name(task: Campaign, name: str, refused: Refused) -> None:
+    refused(f"--as {name!r} is not a name", WorkQueue, task, name)
 
 
 def test_boxes_that_overlap_well_with_the_same_roles_agree(tmp_path: Path) -> None:
@@ -171,22 +175,7 @@ def test_boxes_that_overlap_well_with_the_same_roles_agree(tmp_path: Path) -> No
     assert [each.differing for each in read_judgements(task)] == [(), ("boxes",)]
 
 
-def test_the_status_counts_and_tells_nothing_else(task: Campaign) -> None:
-    answer_all(task, "ann", FIRST)
-    WorkQueue(task, "bob", SECOND).save(
-        next(item.id for item in task.items if item.second),
-        {"qc_decision": "unclear"},
-        confirmed=False,
-        supersedes=None,
-    )
-    lines = dict(status_lines(task))
-    assert lines["first pass"] == "6 of 6 done, 0 begun (ann 6)"
-    assert lines["second pass"] == "0 of 3 done, 1 begun"
-    assert lines["final"] == "3 of 6"
-    assert "valid_negative" not in str(lines)
-
-
-def test_the_suspicious_come_first_by_id_and_a_sample_takes_one_of_each_stratum_in_turn(tmp_path: Path) -> None:
+def test_items_are_drawn_by_suspicion_and_stratum_and_read_twice_in_proportion_to_difficulty(tmp_path: Path) -> None:
     items = sample_items(tmp_path, 40)
     few = [replace(item, suspicion=("odd",)) if item.id in ("item-004", "item-001") else item for item in items[5::-1]]
     drawn = [item.id for item in drawn_items(few, SamplingRule())]
@@ -194,28 +183,16 @@ def test_the_suspicious_come_first_by_id_and_a_sample_takes_one_of_each_stratum_
     chosen = first_items(items, 14)
     assert Counter(item.stratum for item in chosen) == dict.fromkeys((f"stratum {n}" for n in range(7)), 2)
     assert [item.id for item in chosen[:7]] == [f"item-{n:03d}" for n in range(7)]
-
-
-def test_five_batches_of_a_hundred_give_twenty_each_in_proportion(tmp_path: Path) -> None:
-    drawn = drawn_items(sample_items(tmp_path, 500), SamplingRule(second=0.2, seed="any"))
-    assert Counter(item.batch for item in drawn if item.second) == dict.fromkeys(range(5), 20)
-    for batch in range(5):
-        own = [item for item in drawn if item.batch == batch]
-        assert set(Counter(item.difficulty for item in own if item.second).values()) == {5}
-
-
-def test_within_a_difficulty_the_smallest_hashes_are_taken_of_a_share_rounded_to_the_nearest(tmp_path: Path) -> None:
-    items = sample_items(tmp_path, 40)
-    chosen = second_sample(items, 0.2, "seed")
+    many = drawn_items(sample_items(tmp_path, 500), SamplingRule(second=0.2, seed="any"))
+    twice = Counter((item.batch, item.difficulty) for item in many if item.second)
+    assert twice == {(batch, name): 5 for batch in range(5) for name in DIFFICULTIES}, "twenty of each hundred"
+    second = second_sample(items, 0.2, "seed")
     for name in {item.difficulty for item in items}:
         own = sorted((item.id for item in items if item.difficulty == name), key=lambda id_: hashed("seed", id_))
-        assert chosen & set(own) == set(own[:2])
-    assert chosen != second_sample(items, 0.2, "another seed")
-    for count, twice in ((2, 0), (3, 1), (5, 1), (12, 2), (13, 3)):
-        assert len(second_sample(items[:count], 0.2, "seed")) == twice
-
-
-def test_ties_go_to_the_first_name_and_the_hash_is_that_of_the_protocol() -> None:
+        assert second & set(own) == set(own[:2])
+    assert second != second_sample(items, 0.2, "another seed")
+    for count, taken in ((2, 0), (3, 1), (5, 1), (12, 2), (13, 3)):
+        assert len(second_sample(items[:count], 0.2, "seed")) == taken
     assert apportioned({"b": 1, "a": 1, "c": 1}, 1) == {"b": 0, "a": 1, "c": 0}
     # printf '%s' 'hard-negative-secondary-100-v1|a' | sha256sum
     assert hashed("hard-negative-secondary-100-v1", "a").startswith("05779fecf2901991")
@@ -306,15 +283,14 @@ def test_undo_brings_a_confirmation_back_too(journal: Journal) -> None:
     assert (restored.confirmed, restored.fields, restored.restores) == (True, {"a": "1"}, done.number)
 
 
-def test_nobody_writes_over_anybody(journal: Journal) -> None:
+def test_nobody_writes_over_anybody(journal: Journal, refused: Refused) -> None:
     first = say(journal, "x", "1")
     say(journal, "x", "2", first)
     with pytest.raises(OutdatedError, match="changed elsewhere"):  # two windows from one state
         say(journal, "x", "3", first)
     with pytest.raises(OutdatedError):  # two people on one item in one pass
         say(journal, "x", "1", who="bob")
-    with pytest.raises(SightlineError, match="is not an entry of ann about 'y'"):
-        say(journal, "y", "1", first)
+    refused("is not an entry of ann about 'y'", say, journal, "y", "1", first)
     with pytest.raises(OutdatedError, match="first annotator"):
         journal.append("ann", SECOND, "x", {"a": "1"}, confirmed=True, supersedes=None)
     with pytest.raises(OutdatedError):  # many answers are written all or none
@@ -324,8 +300,7 @@ def test_nobody_writes_over_anybody(journal: Journal) -> None:
     assert journal.append("bob", SECOND, "x", {"a": "1"}, confirmed=True, supersedes=None).number == 3
 
 
-def test_a_damaged_file_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_damaged_file_is_one_clear_line(tmp_path: Path, refused: Refused) -> None:
     path = tmp_path / "journal.sqlite"
     path.write_bytes(b"no database at all, but long enough to have a header" * 40)
-    with pytest.raises(SightlineError, match="cannot be used: file is not a database"):
-        Journal(path).current()
+    refused("cannot be used: file is not a database", Journal(path).current)

@@ -22,6 +22,7 @@ from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import write_probes
 from sightline.probes.typed_rows import read_decision_file, read_typed_rows
+from tests.refusals import Refused
 from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, said, sample_task
 
 BOX = (0.2, 0.2, 0.6, 0.4)
@@ -71,7 +72,7 @@ def new(pairs: Path, images: Path, tmp_path: Path) -> Callable[..., list[str]]:
     return make
 
 
-def test_texts_that_were_dropped_are_read_by_people(new: Callable[..., Any], tmp_path: Path) -> None:
+def test_texts_that_were_dropped_are_read_by_people(new: Callable[..., Any], tmp_path: Path, refused: Refused) -> None:
     words = [
         {"text": "Total", "box": [0.0, 0.0, 0.2, 0.1]},
         {"text": "", "box": [0.5, 0.0, 0.6, 0.1], "reading": "--", "reason": "without a letter or digit",
@@ -110,25 +111,22 @@ def test_texts_that_were_dropped_are_read_by_people(new: Callable[..., Any], tmp
         ("12.51", "12.51"), ("12.52", "17.52"), ("12.53", "13"),
     ]  # fmt: skip
     assert found[1]["box"] == [0.5, 0.2, 0.7, pytest.approx(0.3)]
-    with pytest.raises(SightlineError, match="you decided 'unreadable', but typed another text"):
-        answers("unreadable 3")
+    refused("you decided 'unreadable', but typed another text", answers, "unreadable 3")
     pages.write_text(json.dumps(rows[0]) + "\n")
-    with pytest.raises(SightlineError, match="has no text that was dropped"):
-        new(kind="texts", probes=pages)
+    refused("has no text that was dropped", new, kind="texts", probes=pages)
 
 
-def test_hard_negatives_are_the_negatives_and_speak_for_their_image(new: Callable[..., Any], tmp_path: Path) -> None:
+def test_hard_negatives_speak_for_their_image(new: Callable[..., Any], tmp_path: Path, refused: Refused) -> None:
     assert new()[0].endswith("3 items in 1 batches")
     task = open_campaign(tmp_path / "task")
     assert [item.id for item in task.items] == ["c-no", "b-no", "a-no"], "suspicious, then by difficulty"
     assert task.items[0].suspicion == ("source_target_same",)
     assert task.by_id["a-no"].probes == ("a-yes", "a-no")
     assert task.by_id["a-no"].facts["edit_distance"] == 1
-    with pytest.raises(SightlineError, match="exists already"):
-        new()
+    refused("exists already", new)
 
 
-def test_the_lexical_audit_says_what_is_suspicious(new: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_lexical_audit_says_what_is_suspicious(new: Callable[..., Any], tmp_path: Path, refused: Refused) -> None:
     matches = "global_other_image_nfkc_casefold_matches"
     details, suspicious = (
         tmp_path / f"hard_negative_{name}.csv" for name in ("lexical_details", "suspicious_examples")
@@ -137,8 +135,7 @@ def test_the_lexical_audit_says_what_is_suspicious(new: Callable[..., Any], tmp_
         details.write_text(f"sample_id,{matches}\n{name},3\n", encoding="utf-8")
         suspicious.write_text(f"sample_id,reason\n{name},x;y\n", encoding="utf-8")
         if name == "z-no":
-            with pytest.raises(SightlineError, match="about other probes: 'z-no'"):
-                new(audit=tmp_path)
+            refused("about other probes: 'z-no'", new, audit=tmp_path)
             assert not (tmp_path / "task").exists()
     new(audit=tmp_path)
     item = open_campaign(tmp_path / "task").items[0]
@@ -154,10 +151,9 @@ def test_the_lexical_audit_says_what_is_suspicious(new: Callable[..., Any], tmp_
     ],
 )
 def test_what_cannot_become_a_task_is_one_line(
-    new: Callable[..., Any], tmp_path: Path, change: dict[str, str], words: str
+    new: Callable[..., Any], tmp_path: Path, change: dict[str, str], words: str, refused: Refused
 ) -> None:
-    with pytest.raises(SightlineError, match=words):
-        new(**change)
+    refused(words, new, **change)
     assert not (tmp_path / "task").exists()
 
 
@@ -192,15 +188,13 @@ def test_evidence_does_not_show_the_regions_that_are_known(images: Path, tmp_pat
     assert (item.views[0].regions, item.answers) == ((), ("1999",))
 
 
-def test_changed_items_and_pictures_are_noticed(tmp_path: Path) -> None:
+def test_changed_items_and_pictures_are_noticed(tmp_path: Path, refused: Refused) -> None:
     task = sample_task(tmp_path / "task")
     Image.new("RGB", (120, 80), "black").save(tmp_path / "pictures" / "page.png")
-    with pytest.raises(SightlineError, match=r"page\.png was changed after the campaign was made"):
-        task.picture("item-000", 0)
+    refused("page.png was changed after the campaign was made", task.picture, "item-000", 0)
     file = tmp_path / "task" / ITEMS
     file.write_text(file.read_text().replace("ward", "word"), encoding="utf-8")
-    with pytest.raises(SightlineError, match="changed after the campaign was made"):
-        open_campaign(tmp_path / "task")
+    refused("changed after the campaign was made", open_campaign, tmp_path / "task")
 
 
 def answered(task: Campaign, *, differ: bool = True) -> Campaign:
@@ -256,7 +250,7 @@ def test_evidence_is_rows_that_the_paper_reads(tmp_path: Path) -> None:
     assert (rows[0].boxes[0].label, rows[0].boxes[0].x, rows[0].boxes[0].w) == ("answer_value:42", 12.0, 48.0)
 
 
-def test_answers_are_imported_once_and_all_or_none(tmp_path: Path) -> None:
+def test_answers_are_imported_once_and_all_or_none(tmp_path: Path, refused: Refused) -> None:
     source = answered(sample_task(tmp_path / "task"))
     sightline("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
     sightline("export", tmp_path / "task", "--out", tmp_path / "second.csv", "--whose", "second")
@@ -267,41 +261,35 @@ def test_answers_are_imported_once_and_all_or_none(tmp_path: Path) -> None:
     assert sightline("import", target.path, tmp_path / "second.csv", "--second") == ["imported     3 new of 3 answers"]
     ours, theirs = ([(e.pass_, e.who, e.item) for e in task.journal.entries()] for task in (source, target))
     assert ours == theirs
-    with pytest.raises(SightlineError, match="ann has already worked on 'item-000' in the first pass; nothing was"):
-        sightline("import", target.path, tmp_path / "first.csv", "--as", "eve")
+    refused("ann has already worked on", sightline, "import", target.path, tmp_path / "first.csv", "--as", "eve")
     assert len(target.journal.entries()) == 9
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("item-000,maybe,ann", "line 2: column qc_decision: .* is 'maybe'"),
+        ("item-000,maybe,ann", "line 2: column qc_decision:"),
         ("other,valid_negative,ann", "line 2: has no sample_id or image_id of an item"),
-        ("item-000,unclear,ann", "line 2: column human_source_text_visible: .* is not answered yet"),
+        ("item-000,unclear,ann", "line 2: column human_source_text_visible:"),
     ],
 )
-def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
+def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str, refused: Refused) -> None:
     task = sample_task(tmp_path / "task")
     (tmp_path / "rows.csv").write_text(f"sample_id,qc_decision,annotator_id\n{line}\n", encoding="utf-8")
-    with pytest.raises(SightlineError, match=words):
-        read_artifact(task, tmp_path / "rows.csv")
+    refused(words, read_artifact, task, tmp_path / "rows.csv")
 
 
-def test_answers_without_a_name_and_two_about_one_item_are_refused(tmp_path: Path) -> None:
+def test_answers_without_a_name_and_two_about_one_item_are_refused(tmp_path: Path, refused: Refused) -> None:
     task = sample_task(tmp_path / "task")
-    with pytest.raises(SightlineError, match="say whose answers these are with --as"):
-        import_answers(task, {FIRST: [(task.items[0], said(), "")]}, None)
-    with pytest.raises(SightlineError, match=r"answers 'item-\d+' twice in the first pass; nothing was imported"):
-        import_answers(task, {FIRST: [(task.items[0], said(), "ann")] * 2}, None)
+    refused("say whose answers these are with --as", import_answers, task, {FIRST: [(task.items[0], said(), "")]}, None)
+    refused("' twice in the first pass", import_answers, task, {FIRST: [(task.items[0], said(), "ann")] * 2}, None)
 
 
-def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path) -> None:
+def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path, refused: Refused) -> None:
     task = sample_task(tmp_path / "task")
-    with pytest.raises(SightlineError, match="6 of the first pass and 3 of the second pass"):
-        sightline("sign-off", task.path, "--as", "dora")
+    refused("6 of the first pass and 3 of the second pass", sightline, "sign-off", task.path, "--as", "dora")
     answered(task)
-    with pytest.raises(SightlineError, match=r"1 open disagreements .* third person"):
-        sightline("sign-off", task.path, "--as", "dora")
+    refused("1 open disagreements", sightline, "sign-off", task.path, "--as", "dora")
     (disputed,) = [each.item.id for each in read_judgements(task) if each.disputed]
     task.journal.append_all([(ADJUDICATION, "carol", disputed, said(HARD_NEGATIVES, "invalid_bad_box"))])
     lines = sightline("sign-off", task.path, "--as", "dora")
@@ -323,10 +311,9 @@ def test_decisions_can_be_written_without_a_signature(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [HARD_NEGATIVES, EVIDENCE], ids=lambda kind: kind.name)
-def test_agreement_is_printed_and_written(kind: CampaignKind, tmp_path: Path) -> None:
+def test_agreement_is_printed_and_written(kind: CampaignKind, tmp_path: Path, refused: Refused) -> None:
     task = sample_task(tmp_path / "task", kind=kind)
-    with pytest.raises(SightlineError, match="no item has been read by two people yet"):
-        sightline("agreement", task.path)
+    refused("no item has been read by two people yet", sightline, "agreement", task.path)
     answered(task)
     lines = sightline("agreement", task.path, "--out", tmp_path / "agreement", "--draws", 200)
     assert "disagreements  1, of which 0 adjudicated" in lines
@@ -336,17 +323,13 @@ def test_agreement_is_printed_and_written(kind: CampaignKind, tmp_path: Path) ->
     assert tables == ({"fields.csv", "boxes.csv", "roles.csv"} if kind.draws_boxes else {"fields.csv"})
 
 
-def test_what_cannot_be_served_is_said_before_anything_is_served(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="is no campaign; make one with 'sightline annotate new'"):
-        sightline(tmp_path / "nothing", "--as", "ann")
+def test_what_cannot_be_served_is_said_before_anything_is_served(tmp_path: Path, refused: Refused) -> None:
+    refused("is no campaign; make one with 'sightline annotate new'", sightline, tmp_path / "nothing", "--as", "ann")
     task = sample_task(tmp_path / "task", second=0.0)
-    with pytest.raises(SightlineError, match="has nothing for bob in the second pass"):
-        sightline(task.path, "--as", "bob", "--second")
-    with pytest.raises(SightlineError, match="has nothing for carol in the adjudication pass"):
-        sightline("adjudicate", task.path, "--as", "carol")
+    refused("has nothing for bob in the second pass", sightline, task.path, "--as", "bob", "--second")
+    refused("has nothing for carol in the adjudication pass", sightline, "adjudicate", task.path, "--as", "carol")
     (tmp_path / "pictures").rename(tmp_path / "elsewhere")
-    with pytest.raises(SightlineError, match=r"picture page\.png is not in .*put the folder back"):
-        sightline(task.path, "--as", "ann")
+    refused("picture page.png is not in", sightline, task.path, "--as", "ann")
 
 
 def test_an_export_says_which_items_it_left_out_and_why(tmp_path: Path) -> None:

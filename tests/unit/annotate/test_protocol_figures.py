@@ -72,9 +72,10 @@ def confirmation(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 
 
 @pytest.mark.usefixtures("plain_percentiles")  # published as such; ours are wider where few items differ
-def test_fields_agree_as_published(confirmation: Campaign, published: Path) -> None:
+def test_confirmation_agrees_and_decides_as_published(confirmation: Campaign, published: Path, tmp_path: Path) -> None:
     printed = values(published / "pre_adjudication_agreement_summary.csv", "field")
-    found = by_field(agreement_report(confirmation.kind, read_judgements(confirmation)))
+    report = agreement_report(confirmation.kind, read_judgements(confirmation))
+    found = by_field(report)
     for field in ("human_source_text_visible", "source_bbox_matches_source_text", "qc_decision"):
         line = found[field]
         assert line["n"] == int(printed[field, "n"])
@@ -84,33 +85,23 @@ def test_fields_agree_as_published(confirmation: Campaign, published: Path) -> N
         # Other draws of the same bootstrap.
         assert line["kappa_low"] == pytest.approx(float(printed[field, "kappa_ci95_low"]), abs=0.02)
         assert line["kappa_high"] == pytest.approx(float(printed[field, "kappa_ci95_high"]), abs=0.02)
-
-
-def test_validity_and_exact_agreement_are_as_published(confirmation: Campaign, published: Path) -> None:
     printed = values(published / "locked_confirmation_human_qc_summary.csv")
-    found = agreement_report(confirmation.kind, read_judgements(confirmation), draws=100)
-    lines = by_field(found)
     scope = "secondary_100_pre_adjudication"
-    assert f"{lines[VALIDITY]['agreement']:.3f}" == printed[scope, "validity_binary_agreement"]
-    assert f"{lines[VALIDITY]['kappa']:.3f}" == printed[scope, "validity_binary_cohen_kappa"]
-    assert f"{lines[EVERY_FIELD]['agreement']:.3f}" == printed[scope, "all_core_fields_exact_agreement"]
-    assert found.disputed == int(printed[scope, "all_core_fields_disagreement_rows"])
-
-
-def test_final_decisions_and_where_they_come_from_are_as_published(
-    confirmation: Campaign, published: Path, tmp_path: Path
-) -> None:
+    assert f"{found[VALIDITY]['agreement']:.3f}" == printed[scope, "validity_binary_agreement"]
+    assert f"{found[VALIDITY]['kappa']:.3f}" == printed[scope, "validity_binary_cohen_kappa"]
+    assert f"{found[EVERY_FIELD]['agreement']:.3f}" == printed[scope, "all_core_fields_exact_agreement"]
+    assert report.disputed == int(printed[scope, "all_core_fields_disagreement_rows"])
     printed = values(published / "adjudication_summary.csv")
     counts = sign_off(confirmation, "dora", tmp_path / "decisions.jsonl")
     assert {("final_qc_decision", name): str(count) for name, count in counts.items()} == {
         key: value for key, value in printed.items() if key[0] == "final_qc_decision"
     }
-    found = read_decision_file(tmp_path / "decisions.jsonl")
-    where = Counter(each.provenance for each in found.decisions)
+    signed = read_decision_file(tmp_path / "decisions.jsonl")
+    where = Counter(each.provenance for each in signed.decisions)
     assert where["agreement"] == int(printed["provenance", "A_B_agreement"])
     assert where["adjudicated"] == int(printed["provenance", "adjudicated_by_B"])
     assert where["first_only"] == int(printed["provenance", "primary_A_only"])
-    assert len(found.valid_images) == 465
+    assert len(signed.valid_images) == 465
 
 
 def test_development_agrees_as_published(published: Path, tmp_path: Path) -> None:

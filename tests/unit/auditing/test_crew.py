@@ -88,7 +88,7 @@ def test_while_something_moves_deaths_do_not_add_up(job: Job) -> None:
     starts = playing(log, *[DIED] * (DEATHS + 2), DONE)
 
     def noting() -> CrewMember:
-        job.folder.record_failure(Failure("00000", ("full",), "lost", lost=True))
+        job.folder.notes.add_failure(Failure("00000", ("full",), "lost", lost=True))
         return starts()
 
     drive(job, [noting])

@@ -125,7 +125,7 @@ def test_a_folder_that_was_moved_away_gets_the_true_reason_and_is_not_made_again
             lambda: folder.write_rows("full", 0, [], ()),
             lambda: folder.write_images(0, "orig", []),
             lambda: folder.set_aside(["full"], "it failed"),
-            lambda: folder.add_setup(3.0),
+            lambda: folder.notes.add_setup(3.0),
         )
         for write in writes:
             with pytest.raises(SightlineError, match="is gone: it was moved or deleted while"):

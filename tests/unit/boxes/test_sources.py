@@ -46,6 +46,7 @@ from sightline.core.probe import Box, Probe
 from sightline.core.selection import Selection, Selector, TokenView
 from sightline.cost.subject import Subject
 from sightline.errors import SightlineError
+from tests.refusals import Refused
 
 REGION: Box = (0.1, 0.1, 0.3, 0.2)
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
@@ -75,18 +76,13 @@ def sweeping() -> Iterator[str]:
     del BOX_SOURCES._entries["sweeping"]
 
 
-def test_annotation_variants_and_detectors_are_sources_of_one_registry() -> None:
+def test_annotation_variants_and_detectors_are_sources_of_one_registry(refused: Refused) -> None:
     assert source_names()[0] == "annotation"
     assert set(source_names()) >= {"annotation", *VARIANTS, *DETECTORS, "rapidocr", "easyocr", "tesseract"}
     assert set(source_names()) == set(BOX_SOURCES)
     assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
-
-
-def test_an_unknown_source_is_met_with_the_nearest_name() -> None:
-    with pytest.raises(SightlineError, match="unknown box source 'jiter_light'; did you mean 'jitter_light'"):
-        check_source("jiter_light")
-    with pytest.raises(SightlineError, match="unknown box source 'zzz'; known: annotation"):
-        show_boxes([PROBE], "zzz", Path("."))
+    refused("unknown box source 'jiter_light'; did you mean 'jitter_light'", check_source, "jiter_light")
+    refused("unknown box source 'zzz'; known: annotation", show_boxes, [PROBE], "zzz", Path("."))
 
 
 def test_the_annotation_leaves_probes_as_they_are_and_a_noise_variant_states_its_rule() -> None:
@@ -109,7 +105,7 @@ def test_somebody_elses_source_is_searched_shown_and_billed(sweeping: str) -> No
         assert beside.shown([PROBE]) == shown
 
 
-def test_a_detector_is_a_source_however_late_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_detector_that_comes_late_is_a_source(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     source_names()
 
     class Late:
@@ -124,8 +120,7 @@ def test_a_detector_is_a_source_however_late_it_is_registered(monkeypatch: pytes
     monkeypatch.setattr(DETECTORS, "_entries", {**known, "late": Late})
     monkeypatch.setattr(BOX_SOURCES, "_entries", dict(BOX_SOURCES._entries))
     assert "late" in source_names()
-    with pytest.raises(SightlineError, match="late is not installed; wait"):
-        check_source("late")
+    refused("late is not installed; wait", check_source, "late")
 
 
 def test_a_detector_that_reads_finds_what_it_is_sure_enough_of() -> None:
@@ -172,13 +167,10 @@ def seen_by_a_selector(subject: Subject, probes: Sequence[Probe]) -> list[TokenV
     return watching.seen
 
 
-def test_a_selector_sees_regions_of_yes_no_probes_and_none_of_open_questions(subject: Subject) -> None:
+def test_a_selector_sees_regions_of_yes_no_probes_and_nothing_of_what_open_questions_know(subject: Subject) -> None:
     binary, asked = seen_by_a_selector(subject, [BINARY, OPEN])
     assert binary.boxes.tolist() == [list(REGION)]
     assert asked.boxes.tolist() == []
-
-
-def test_answers_decoys_roles_and_regions_change_nothing_that_a_selector_sees(subject: Subject) -> None:
     other = replace(OPEN, answers=("Lane", "Road"), decoy="Mill", roles=("context",), regions=(SHOWN,))
     one, same = seen_by_a_selector(subject, [OPEN, other])
     for name in ("tokens", "cells", "query", "boxes"):
@@ -231,20 +223,29 @@ def test_the_golden_vector_and_every_row_of_the_reference_to_the_last_bit(data: 
     assert quality.empty_rate == expected["missing_box_rate"]
 
 
-def test_iou_of_disjoint_equal_and_half_overlapping_boxes() -> None:
+def test_adjusted_coverage_counts_lost_regions_as_uncovered() -> None:
     left: Box = (0.0, 0.0, 0.5, 1.0)
     assert iou(left, left) == 1.0
     assert iou(left, (0.5, 0.0, 1.0, 1.0)) == 0.0
     assert iou(left, (0.25, 0.0, 0.75, 1.0)) == pytest.approx(1 / 3)
+    probes = [
+        Probe(
+            f"t:{number}", "a.png", "a", "?", "open", "", "", regions, answers=("x",), task="t",
+            extra={"region_noise": {"variant": "drop_40pct", "kept": len(regions), "of": 2}},
+        )
+        for number, regions in enumerate([((0, 0, 1, 1), (0, 0, 1, 0.5)), ((0, 0, 1, 1),), ()])
+    ]  # fmt: skip
+    found = adjusted_coverage(probes, {"t:0": 0.9, "t:1": 0.5})["t"]
+    assert (found.probes, found.with_regions, found.retention) == (3, pytest.approx(2 / 3), pytest.approx(0.5))
+    assert found.coverage == pytest.approx(0.7)
+    assert found.adjusted == pytest.approx(0.35)
 
 
 corner = st.floats(0.0, 0.98)
 
 
 @given(st.lists(st.tuples(corner, corner, st.floats(0.001, 1.0), st.floats(0.001, 1.0)), max_size=4), st.text())
-def test_simulated_boxes_stay_in_the_image_and_depend_on_nothing_but_their_key(
-    places: list[tuple[float, float, float, float]], probe_id: str
-) -> None:
+def test_simulated_boxes_stay_in_the_image(places: list[tuple[float, float, float, float]], probe_id: str) -> None:
     oracle = tuple((x, y, min(1.0, x + w), min(1.0, y + h)) for x, y, w, h in places)
     for variant, noise in VARIANTS.items():
         found = simulate(oracle, probe_id, variant)
@@ -301,40 +302,19 @@ def test_draws_come_in_their_order_from_a_generator_of_the_variant(place: int) -
             assert region == pytest.approx(other, abs=1e-12)
 
 
-def test_the_variants_are_the_papers() -> None:
-    assert AUDIT_SEED == 20260717
-    assert [(v.jitter, v.drop, v.scale) for v in AUDIT_VARIANTS.values()] == [
-        (0, 0, 1), (0.1, 0, 1), (0.25, 0, 1), (0, 0, 0.8), (0, 0, 1.2), (0, 0.2, 1), (0, 0.4, 1), (0.1, 0.2, 1),
-        (0.25, 0.4, 1),
-    ]  # fmt: skip
-
-
-def test_regions_stay_in_their_image_and_keep_their_roles() -> None:
+def test_regions_stay_in_their_image_with_their_roles_and_clean_ones_are_the_annotated(refused: Refused) -> None:
     for variant in AUDIT_VARIANTS:
         for probe, original in zip(noisy(variant), PROBES, strict=True):
             assert len(probe.roles) in (0, len(probe.regions))
             assert set(probe.roles) <= set(original.roles)
             assert all(0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 for x1, y1, x2, y2 in probe.regions)
             assert probe.visible_boxes == ()
-
-
-def test_clean_regions_are_the_annotated_ones_and_an_unknown_variant_is_refused() -> None:
     assert noisy("clean")[0].regions[0] == pytest.approx(PROBES[0].regions[0], abs=1e-12)
     assert noisy("clean")[0].extra["region_noise"] == {"variant": "clean", "kept": 2, "of": 2}
     assert noisy("clean")[1] == PROBES[1]
-    with pytest.raises(SightlineError, match="unknown noise variant 'drop'; choose from clean, jitter_10pct"):
-        noisy("drop")
-
-
-def test_adjusted_coverage_counts_lost_regions_as_uncovered() -> None:
-    probes = [
-        Probe(
-            f"t:{number}", "a.png", "a", "?", "open", "", "", regions, answers=("x",), task="t",
-            extra={"region_noise": {"variant": "drop_40pct", "kept": len(regions), "of": 2}},
-        )
-        for number, regions in enumerate([((0, 0, 1, 1), (0, 0, 1, 0.5)), ((0, 0, 1, 1),), ()])
+    refused("unknown noise variant 'drop'; choose from clean, jitter_10pct", noisy, "drop")
+    assert AUDIT_SEED == 20260717
+    assert [(v.jitter, v.drop, v.scale) for v in AUDIT_VARIANTS.values()] == [
+        (0, 0, 1), (0.1, 0, 1), (0.25, 0, 1), (0, 0, 0.8), (0, 0, 1.2), (0, 0.2, 1), (0, 0.4, 1), (0.1, 0.2, 1),
+        (0.25, 0.4, 1),
     ]  # fmt: skip
-    found = adjusted_coverage(probes, {"t:0": 0.9, "t:1": 0.5})["t"]
-    assert (found.probes, found.with_regions, found.retention) == (3, pytest.approx(2 / 3), pytest.approx(0.5))
-    assert found.coverage == pytest.approx(0.7)
-    assert found.adjusted == pytest.approx(0.35)

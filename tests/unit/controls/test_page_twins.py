@@ -36,9 +36,7 @@ def test_the_twin_has_other_words_of_the_same_form() -> None:
 
 
 @pytest.mark.parametrize(("ink", "paper"), [((30, 20, 90), (250, 240, 230)), ((240, 240, 200), (20, 30, 25))])
-def test_new_texts_have_the_size_and_colour_of_the_old_and_their_ground(
-    ink: tuple[int, int, int], paper: tuple[int, int, int]
-) -> None:
+def test_new_texts_look_like_the_old(ink: tuple[int, int, int], paper: tuple[int, int, int]) -> None:
     page = Image.new("RGB", (400, 200), paper)
     font = load_font(font_files()[0], 24)
     ImageDraw.Draw(page).text((40, 50), "Amount 12.50", font=font, fill=ink)

@@ -13,7 +13,6 @@ from transformers.image_processing_utils import get_patch_output_size, select_be
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llava_next.modeling_llava_next import unpad_image
 
-from sightline.errors import SightlineError
 from sightline.geometry.cells import (
     AxisReads,
     Canvas,
@@ -33,18 +32,23 @@ from sightline.geometry.cells import (
     within_image,
     without_padding,
 )
+from tests.refusals import Refused
 
 
-def test_grid_is_row_major_and_fills_the_image() -> None:
+def test_grids_are_row_major_and_crops_leave_the_margins_out() -> None:
     cells = grid_cells(2, 4)
     assert cells[1].tolist() == [0.25, 0.0, 0.5, 0.5]
     assert cells[4].tolist() == [0.0, 0.5, 0.25, 1.0]
     assert np.prod(cells[:, 2:] - cells[:, :2], axis=1).sum() == pytest.approx(1.0)
-
-
-def test_a_square_image_is_not_cropped() -> None:
     assert crop_window((500, 500), 336, (336, 336)).tolist() == [0.0, 0.0, 1.0, 1.0]
     np.testing.assert_array_equal(cropped_cells(24, 24, (500, 500), 336, (336, 336)), grid_cells(24, 24))
+    cells = cropped_cells(24, 24, (672, 336), 336, (336, 336))
+    assert cells[:, 0].min() == 0.25
+    assert cells[:, 2].max() == 0.75
+    assert (cells[:, 1].min(), cells[:, 3].max()) == (0.0, 1.0)
+    np.testing.assert_allclose(
+        placed_in(grid_cells(1, 2), np.array([0.5, 0.25, 1.0, 0.75]))[1], [0.75, 0.25, 1.0, 0.75]
+    )
 
 
 @pytest.mark.parametrize("size", [(640, 480), (480, 640), (1024, 333), (201, 1000), (337, 336), (100, 99)])
@@ -66,19 +70,6 @@ def test_the_window_is_what_the_processor_lets_through(size: tuple[int, int]) ->
         np.testing.assert_allclose(seen[middle], expected[middle], atol=0.004)
 
 
-def test_cropped_cells_leave_the_margins_out() -> None:
-    cells = cropped_cells(24, 24, (672, 336), 336, (336, 336))
-    assert cells[:, 0].min() == 0.25
-    assert cells[:, 2].max() == 0.75
-    assert (cells[:, 1].min(), cells[:, 3].max()) == (0.0, 1.0)
-
-
-def test_a_window_scales_and_moves() -> None:
-    np.testing.assert_allclose(
-        placed_in(grid_cells(1, 2), np.array([0.5, 0.25, 1.0, 0.75]))[1], [0.75, 0.25, 1.0, 0.75]
-    )
-
-
 @pytest.mark.parametrize(
     ("size", "canvas"),
     [((448, 448), (1, 1)), ((896, 448), (2, 1)), ((300, 1000), (1, 3)), ((640, 480), (4, 3)), ((4000, 4000), (3, 3))],
@@ -87,21 +78,22 @@ def test_canvas_follows_aspect_and_size(size: tuple[int, int], canvas: tuple[int
     assert tiled_canvas(size, (448, 448), 1, 12) == canvas
 
 
-def test_tiles_cover_the_image_once_and_the_thumbnail_again() -> None:
+def test_tiles_cover_the_image_once_the_thumbnail_again_and_other_counts_are_an_error(refused: Refused) -> None:
     cells = tile_cells((3, 2), 7, 4, 4)
     assert cells.shape == (112, 4)
     areas = np.prod(cells[:, 2:] - cells[:, :2], axis=1)
     assert areas[:96].sum() == pytest.approx(1.0)
     np.testing.assert_array_equal(cells[96:], grid_cells(4, 4))
     np.testing.assert_allclose(cells[16], [1 / 3, 0.0, 5 / 12, 1 / 8])
-
-
-def test_a_patch_count_that_fits_no_canvas_is_an_error() -> None:
-    with pytest.raises(SightlineError, match="6 image patches do not fit a canvas of 2 x 2"):
-        tile_cells((2, 2), 6, 4, 4)
+    refused("6 image patches do not fit a canvas of 2 x 2", tile_cells, (2, 2), 6, 4, 4)
     assert tile_arrangement((2, 2), 6, strict=False) == (6, 1, False)
     assert tile_arrangement((1, 1), 2, strict=False) == (2, 1, False)
     assert tile_arrangement((4, 3), 1) == (1, 1, False)
+    tiles = np.repeat([0, 1], 4)
+    assert split_tiles(((2, 2), (2, 2)), tiles) == 0
+    assert split_tiles(((4, 2),), tiles) == 0, "stitched together"
+    assert split_tiles(((1, 2), (1, 2), (2, 2)), tiles) == 1
+    assert split_tiles(((1, 3), (1, 3), (1, 2)), tiles) == 2
 
 
 # Stitched tiles by arithmetic, against what transformers does to tensors.
@@ -114,9 +106,7 @@ SIZES = st.tuples(st.integers(1, 3000), st.integers(1, 3000))
 
 @settings(max_examples=200, deadline=None)
 @given(size=SIZES, canvases=st.sampled_from([NEXT, ONEVISION]))
-def test_the_canvas_and_the_size_on_it_are_those_of_the_processor(
-    size: tuple[int, int], canvases: list[tuple[int, int]]
-) -> None:
+def test_the_canvas_is_that_of_the_processor(size: tuple[int, int], canvases: list[tuple[int, int]]) -> None:
     canvas = best_canvas(size, canvases)
     assert canvas == select_best_resolution(size[::-1], [each[::-1] for each in canvases])[::-1]
     picture = np.zeros((3, size[1], size[0]), dtype=np.bool_)
@@ -144,39 +134,26 @@ def test_a_shrunken_axis_reads_as_interpolation_weighs(inputs: int, outputs: int
     assert ((reading.second == reading.first) == (reading.share == 0)).all()
 
 
-def test_cells_of_an_image_that_fills_its_canvas_are_a_plain_grid() -> None:
+def test_cells_of_a_canvas_leave_out_margins_and_padding() -> None:
+    """Tiles of 60 pixels hold four patches of 14: four pixels of each are read by nobody."""
     canvas = Canvas((200, 100), (112, 56), 56, 14)
     columns, rows = canvas.kept()
     assert (columns, rows) == (range(8), range(4))
     np.testing.assert_allclose(canvas.cells(AxisReads.each(columns), AxisReads.each(rows)), grid_cells(4, 8))
-
-
-def test_margins_that_patches_leave_in_a_tile_lie_in_no_cell() -> None:
-    """Tiles of 60 pixels hold four patches of 14: four pixels of each are read by nobody."""
-    canvas = Canvas((120, 60), (120, 60), 60, 14)
-    cells = canvas.cells(AxisReads.each(range(8)), AxisReads.each(range(4)))
-    np.testing.assert_allclose(cells[3], [42 / 120, 0, 56 / 120, 14 / 60])
-    np.testing.assert_allclose(cells[4], [60 / 120, 0, 74 / 120, 14 / 60])
-
-
-def test_padding_is_outside_of_the_image_and_an_odd_pixel_of_it_lies_behind() -> None:
-    canvas = Canvas((560, 85), (560, 112), 56, 14)
-    columns, rows = canvas.kept()
-    assert rows == range(1, 7)
-    y = canvas.cells(AxisReads.each(columns), AxisReads.each(rows))[:: len(columns), 1::2]
-    np.testing.assert_allclose(y, [[(14 * row - 13) / 85, (14 * row + 1) / 85] for row in range(1, 7)])
-
-
-def test_places_of_the_stitched_grid_are_patches_of_tiles() -> None:
-    canvas = Canvas((200, 100), (112, 56), 56, 14)
     tiles = np.arange(32).reshape(2, 4, 4)
     stitched = np.concatenate(list(tiles), axis=1)
     down, across = (places.flatten() for places in np.indices((4, 8)))
     tile, patch = canvas.patches(across, down)
     np.testing.assert_array_equal(tile * 16 + patch, stitched.flatten())
-
-
-def test_cells_that_see_padding_alone_are_empty_beside_the_cell_before_them() -> None:
+    canvas = Canvas((120, 60), (120, 60), 60, 14)
+    cells = canvas.cells(AxisReads.each(range(8)), AxisReads.each(range(4)))
+    np.testing.assert_allclose(cells[3], [42 / 120, 0, 56 / 120, 14 / 60])
+    np.testing.assert_allclose(cells[4], [60 / 120, 0, 74 / 120, 14 / 60])
+    canvas = Canvas((560, 85), (560, 112), 56, 14)
+    columns, rows = canvas.kept()
+    assert rows == range(1, 7)
+    y = canvas.cells(AxisReads.each(columns), AxisReads.each(rows))[:: len(columns), 1::2]
+    np.testing.assert_allclose(y, [[(14 * row - 13) / 85, (14 * row + 1) / 85] for row in range(1, 7)])
     cells = np.array([[-0.5, 0, 0, 1], [-0.1, 0, 0.4, 1.2], [1.0, 0, 1.5, 1], [0.4, 0.2, 1.5, 0.8]])
     np.testing.assert_array_equal(
         within_image(cells), [[0, 0, 0, 0], [0, 0, 0.4, 1], [0.4, 1, 0.4, 1], [0.4, 0.2, 1, 0.8]]
@@ -236,28 +213,14 @@ def test_blocks_of_tokens_are_read_from_their_cells(
     assert token_blocks(cells, tiles) == blocks
 
 
-def test_a_tile_whose_tokens_lie_in_several_blocks_is_counted() -> None:
-    tiles = np.repeat([0, 1], 4)
-    assert split_tiles(((2, 2), (2, 2)), tiles) == 0
-    assert split_tiles(((4, 2),), tiles) == 0, "stitched together"
-    assert split_tiles(((1, 2), (1, 2), (2, 2)), tiles) == 1
-    assert split_tiles(((1, 3), (1, 3), (1, 2)), tiles) == 2
-
-
-def test_a_token_is_made_from_a_square_of_patches() -> None:
+@pytest.mark.parametrize("side", [5, 8])
+def test_a_token_is_a_square_of_patches_and_windows_lie_one_behind_the_other(side: int) -> None:
+    """3 x 5 tokens in windows of 2 x 2: their order, and thus the place of each."""
     assert merged_patches(2, 3, 2).tolist() == [
         [0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11], [12, 13, 18, 19], [14, 15, 20, 21], [16, 17, 22, 23]
     ]  # fmt: skip
     assert merged_patches(2, 3, 1).tolist() == [[0], [1], [2], [3], [4], [5]]
-
-
-def test_windows_lie_one_behind_the_other_and_are_smaller_at_the_edges() -> None:
-    """3 x 5 tokens in windows of 2 x 2: their order, and thus the place of each."""
     order = [0, 1, 5, 6, 2, 3, 7, 8, 4, 9, 10, 11, 12, 13, 14]
     places = window_places(3, 5, 2)
     assert places[order].tolist() == list(range(15))
-
-
-@pytest.mark.parametrize("side", [5, 8])
-def test_one_window_over_all_changes_no_order(side: int) -> None:
     assert np.array_equal(window_places(5, 4, side), np.arange(20))

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sightline.errors import SightlineError
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry, Sampling, region_areas
 from sightline.geometry.marks import MARKS, UNTYPED, marks_of, overlay
 from sightline.probes.regions import ROLES
+from tests.refusals import Refused
 
 QUARTERS = grid_cells(2, 2)
 
 
-def test_values_by_hand() -> None:
+def test_values_by_hand_and_half_covered_counts_as_half() -> None:
     """One region over the left half, one in the lower right; only the upper left quarter is kept."""
     plane = RegionGeometry(QUARTERS, [[0.0, 0.0, 0.5, 1.0], [0.75, 0.75, 1.0, 1.0]])
     found = plane.measure([0])
@@ -31,6 +31,11 @@ def test_values_by_hand() -> None:
     assert found.worst_region == 0.0
     assert not found.all_half
     assert found.evidence_cells == 3
+    for width in range(2, 30):
+        cells = grid_cells(1, 2 * width)
+        plane = RegionGeometry(cells, [[0.0, 0.0, 1.0, 1.0], [0.0, 0.1, 1.0, 0.7]])
+        assert plane.measure(np.arange(width)).all_half
+        assert not plane.measure(np.arange(width - 1)).all_half
 
 
 def test_lineage_and_anchors_are_measured_apart() -> None:
@@ -39,9 +44,6 @@ def test_lineage_and_anchors_are_measured_apart() -> None:
     assert (found.ecr, found.anchor_ecr) == (1.0, 0.5)
     assert plane.measure([0]).anchor_ecr == 0.5
     assert plane.measure([0, 1], anchors=[-1, 0]).anchor_ecr == 0.5
-
-
-def test_precision_of_a_merge_is_that_of_its_anchors_too() -> None:
     plane = RegionGeometry(QUARTERS, [[0.0, 0.0, 0.5, 0.5], [0.5, 0.0, 0.75, 0.25]])
     found = plane.measure([0, 1], anchors=[1])
     assert (found.lpp, found.anchor_lpp) == pytest.approx((0.3125 / 0.5, 0.0625 / 0.25))
@@ -52,22 +54,11 @@ def test_precision_of_a_merge_is_that_of_its_anchors_too() -> None:
     assert plane.measure([0, 1], anchors=[3]).anchor_geo_f1 == 0.0
 
 
-def test_half_covered_counts_as_half() -> None:
-    for width in range(2, 30):
-        cells = grid_cells(1, 2 * width)
-        plane = RegionGeometry(cells, [[0.0, 0.0, 1.0, 1.0], [0.0, 0.1, 1.0, 0.7]])
-        assert plane.measure(np.arange(width)).all_half
-        assert not plane.measure(np.arange(width - 1)).all_half
-
-
-def test_everything_kept_is_exactly_everything() -> None:
+def test_everything_is_everything_and_overlapping_cells_count_once() -> None:
     for cells in (grid_cells(24, 24), grid_cells(27, 29), tile_cells((4, 3), 13, 8, 8)):
         plane = RegionGeometry(cells, [[0.1, 0.12, 0.3, 0.2], [0.62, 0.7, 0.9, 0.81], [0.0, 0.0, 1.0, 1.0]])
         found = plane.measure(np.arange(len(cells)))
         assert (found.ecr, found.worst_region, found.center_recall, found.patch_recall) == (1.0, 1.0, 1.0, 1.0)
-
-
-def test_overlapping_cells_are_not_counted_twice() -> None:
     cells = tile_cells((2, 1), 3, 1, 1)  # left half, right half, whole image
     plane = RegionGeometry(cells, [[0.25, 0.0, 0.75, 1.0]])
     assert plane.measure([0]).ecr == 0.5
@@ -75,12 +66,24 @@ def test_overlapping_cells_are_not_counted_twice() -> None:
     assert plane.measure([0, 2]).lpp == 0.5
 
 
-def test_what_the_crop_cut_away_is_uncovered() -> None:
+def test_what_the_crop_cut_away_is_uncovered_and_not_read() -> None:
     cells = cropped_cells(4, 4, (672, 336), 336, (336, 336))
     outside = RegionGeometry(cells, [[0.0, 0.0, 0.2, 0.2]]).measure(np.arange(16))
     assert (outside.ecr, outside.center_recall, outside.evidence_cells) == (0.0, 0.0, 0)
     partly = RegionGeometry(cells, [[0.15, 0.0, 0.35, 0.25]]).measure(np.arange(16))
     assert partly.ecr == pytest.approx(0.5)
+    cells = cropped_cells(20, 20, (800, 400), 400, (400, 400))  # the middle half of the width
+    plane = RegionGeometry(cells, [[0.0, 0.5, 0.5, 0.55]], sampling=Sampling((800, 400), 400))
+    found = plane.measure(np.arange(len(cells)))
+    assert plane.visible == found.visible == found.ecr == pytest.approx(0.5)
+    assert found.legibility == pytest.approx(20.0 * 0.5**0.5)
+    rng = np.random.default_rng(3)
+    for size in ((1024, 683), (500, 751)):
+        cells = cropped_cells(24, 24, size, 336, (336, 336))
+        for _ in range(50):
+            x, y = rng.uniform(0.0, 0.8, 2)
+            plane = RegionGeometry(cells, [[x, y, x + 0.17, y + 0.03], [y, x, y + 0.1, x + 0.1]])
+            assert plane.measure(np.arange(len(cells))).ecr == plane.visible
 
 
 @pytest.mark.parametrize("regions", [[], [[0.2, 0.2, 0.2, 0.5]], [[2.0, 2.0, 3.0, 3.0]]])
@@ -90,18 +93,27 @@ def test_nothing_to_cover_is_zero(regions: list[list[float]]) -> None:
     assert not found.all_half
 
 
-def test_nothing_kept_is_zero() -> None:
+def test_nothing_kept_or_asked_is_zero() -> None:
     found = RegionGeometry(QUARTERS, [[0.0, 0.0, 1.0, 1.0]]).measure([])
     assert (found.ecr, found.lpp, found.geo_f1, found.center_recall) == (0.0, 0.0, 0.0, 0.0)
     assert found.evidence_cells == 4
+    assert region_areas(raster(2, 2), []).tolist() == []
+    plane = RegionGeometry(grid_cells(4, 4), [WORD])
+    assert plane.measure([0]).legibility is None
+    assert RegionGeometry(grid_cells(4, 4), [], sampling=Sampling(PAGE, 4)).measure([0]).legibility is None
 
 
-def test_indices_masks_and_tensors_agree() -> None:
+def test_indices_masks_and_tensors_agree_and_other_tokens_are_an_error(refused: Refused) -> None:
     plane = RegionGeometry(torch.from_numpy(grid_cells(6, 6)), torch.tensor([[0.1, 0.1, 0.6, 0.5]]))
     kept = [0, 7, 8, 20]
     mask = np.zeros(36, dtype=bool)
     mask[kept] = True
     assert plane.measure(kept) == plane.measure(mask) == plane.measure(torch.tensor(kept))
+    plane = RegionGeometry(QUARTERS, [[0.0, 0.0, 1.0, 1.0]])
+    refused("token index 4 lies outside the 4 cells", plane.measure, [4])
+    refused("mask of 5 tokens does not fit the 4 cells", plane.measure, np.ones(5, dtype=bool))
+    plane = RegionGeometry(QUARTERS, [[0.6, 0.1, 0.9, 0.2], [0.5, 0.6, 0.7, 0.7]])
+    assert plane.evidence.tolist() == [False, True, False, True]
 
 
 def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
@@ -113,6 +125,13 @@ def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
     together = plane.measure_many(masks, anchors)
     assert together == [plane.measure(mask, anchor) for mask, anchor in zip(masks, anchors, strict=True)]
     assert together[13:21] == plane.measure_many(masks[13:21], anchors[13:21])
+    rng = np.random.default_rng(5)
+    cells = tile_cells((3, 2), 7, 8, 8)
+    plane = RegionGeometry(cells, [WORD, [0.1, 0.1, 0.4, 0.2]], sampling=Sampling((700, 500), 28 * 28))
+    masks = rng.random((40, len(cells))) < 0.4
+    shares = masks * rng.random(masks.shape)
+    together = plane.measure_many(masks, shares=shares)
+    assert [plane.measure(mask, shares=share) for mask, share in zip(masks, shares, strict=True)] == together
 
 
 def test_published_shortcut_adds_overlapping_pieces_above_5000() -> None:
@@ -125,19 +144,6 @@ def test_published_shortcut_adds_overlapping_pieces_above_5000() -> None:
     assert exact.measure(most).ecr == pytest.approx(0.75)
     assert summed.measure(most).ecr == 1.0  # 5400 pieces, each area counted for both regions
     assert summed.measure(most).lpp == exact.measure(most).lpp
-
-
-def test_evidence_is_open_to_interventions() -> None:
-    plane = RegionGeometry(QUARTERS, [[0.6, 0.1, 0.9, 0.2], [0.5, 0.6, 0.7, 0.7]])
-    assert plane.evidence.tolist() == [False, True, False, True]
-
-
-def test_a_token_that_does_not_exist_is_an_error() -> None:
-    plane = RegionGeometry(QUARTERS, [[0.0, 0.0, 1.0, 1.0]])
-    with pytest.raises(SightlineError, match="token index 4 lies outside the 4 cells"):
-        plane.measure([4])
-    with pytest.raises(SightlineError, match="mask of 5 tokens does not fit the 4 cells"):
-        plane.measure(np.ones(5, dtype=bool))
 
 
 # Areas of many questions at once are to the bit those of each question alone.
@@ -172,10 +178,6 @@ def test_areas_are_those_of_region_geometry(kind: str, asked: list[list[tuple[fl
     assert region_areas(cells, asked).tolist() == expected
 
 
-def test_no_question_has_no_area() -> None:
-    assert region_areas(raster(2, 2), []).tolist() == []
-
-
 # Legibility by hand: pixels of character height, times the root of how densely the region is sampled.
 
 
@@ -193,11 +195,12 @@ def legibility(
     return found
 
 
-def test_a_page_read_pixel_by_pixel_has_its_own_character_height() -> None:
+def test_a_page_has_its_own_character_height_whoever_shrank_it() -> None:
+    """The size is that of the image handed over; whoever shrank it, as many samples fall on a character."""
     assert legibility(grid_cells(20, 20), Sampling(PAGE, 20 * 20)) == pytest.approx(20.0)
-
-
-def test_a_shrunken_page_covers_everything_and_loses_its_scale() -> None:
+    assert legibility(grid_cells(40, 40), Sampling(PAGE, 20 * 20)) == pytest.approx(20.0)
+    cells = grid_cells(10, 10)
+    assert legibility(cells, Sampling(PAGE, 400)) == pytest.approx(legibility(cells, Sampling((200, 200), 400)))
     for side in (10, 5):
         plane = RegionGeometry(grid_cells(side, side), [WORD], sampling=Sampling(PAGE, 20 * 20))
         found = plane.measure(np.arange(side * side))
@@ -205,17 +208,7 @@ def test_a_shrunken_page_covers_everything_and_loses_its_scale() -> None:
         assert found.legibility == pytest.approx(20.0 * side / 20)
 
 
-def test_an_enlarged_page_gains_nothing() -> None:
-    assert legibility(grid_cells(40, 40), Sampling(PAGE, 20 * 20)) == pytest.approx(20.0)
-
-
-def test_shrinking_before_or_in_the_processor_is_the_same() -> None:
-    """The size is that of the image handed over; whoever shrank it, as many samples fall on a character."""
-    cells = grid_cells(10, 10)
-    assert legibility(cells, Sampling(PAGE, 400)) == pytest.approx(legibility(cells, Sampling((200, 200), 400)))
-
-
-def test_deletion_leaves_the_root_of_what_is_covered() -> None:
+def test_deletion_leaves_the_root_of_what_is_covered_and_merging_loses_more() -> None:
     cells = grid_cells(20, 20)
     plane = RegionGeometry(cells, [WORD], sampling=Sampling(PAGE, 400))
     kept = np.flatnonzero(plane.evidence)[:3]
@@ -223,10 +216,6 @@ def test_deletion_leaves_the_root_of_what_is_covered() -> None:
     assert 0.0 < found.ecr < 1.0
     assert found.legibility == pytest.approx(20.0 * found.ecr**0.5)
     assert plane.measure([0]).legibility == 0.0
-
-
-def test_merging_loses_more_the_more_is_merged() -> None:
-    cells = grid_cells(20, 20)
     everything = np.ones(len(cells), dtype=bool)
     alone, pairs, sixteen = (
         legibility(cells, Sampling(PAGE, 400), everything, np.full(len(cells), 1 / m)) for m in (1, 2, 16)
@@ -234,33 +223,12 @@ def test_merging_loses_more_the_more_is_merged() -> None:
     assert (alone, pairs, sixteen) == pytest.approx((20.0, 20.0 / 2**0.5, 5.0))
 
 
-def test_a_thumbnail_adds_nothing_to_a_tile_and_stands_in_for_a_missing_one() -> None:
+def test_a_thumbnail_adds_nothing_and_the_least_legible_region_decides() -> None:
     cells = tile_cells((2, 2), 5, 10, 10)  # four tiles of 100 tokens, then the thumbnail
     sampling = Sampling(PAGE, 20 * 20)
     tiles, thumbnail = np.arange(400), np.arange(400, 500)
     assert legibility(cells, sampling) == legibility(cells, sampling, tiles) == pytest.approx(20.0)
     assert legibility(cells, sampling, thumbnail) == pytest.approx(10.0)
-
-
-def test_what_the_crop_cut_away_is_not_read() -> None:
-    cells = cropped_cells(20, 20, (800, 400), 400, (400, 400))  # the middle half of the width
-    plane = RegionGeometry(cells, [[0.0, 0.5, 0.5, 0.55]], sampling=Sampling((800, 400), 400))
-    found = plane.measure(np.arange(len(cells)))
-    assert plane.visible == found.visible == found.ecr == pytest.approx(0.5)
-    assert found.legibility == pytest.approx(20.0 * 0.5**0.5)
-
-
-def test_visible_is_what_full_covers_to_the_last_bit() -> None:
-    rng = np.random.default_rng(3)
-    for size in ((1024, 683), (500, 751)):
-        cells = cropped_cells(24, 24, size, 336, (336, 336))
-        for _ in range(50):
-            x, y = rng.uniform(0.0, 0.8, 2)
-            plane = RegionGeometry(cells, [[x, y, x + 0.17, y + 0.03], [y, x, y + 0.1, x + 0.1]])
-            assert plane.measure(np.arange(len(cells))).ecr == plane.visible
-
-
-def test_the_least_legible_region_decides_and_text_set_vertically_has_its_shorter_side() -> None:
     sampling = Sampling(PAGE, 400)
     upright, small = [0.1, 0.1, 0.15, 0.6], [0.5, 0.5, 0.6, 0.52]
     cells = grid_cells(20, 20)
@@ -268,22 +236,6 @@ def test_the_least_legible_region_decides_and_text_set_vertically_has_its_shorte
     assert RegionGeometry(cells, [upright], sampling=sampling).measure(everything).legibility == pytest.approx(20.0)
     both = RegionGeometry(cells, [upright, small], sampling=sampling)
     assert both.measure(everything).legibility == pytest.approx(8.0)
-
-
-def test_nothing_is_said_where_the_sampling_is_unknown() -> None:
-    plane = RegionGeometry(grid_cells(4, 4), [WORD])
-    assert plane.measure([0]).legibility is None
-    assert RegionGeometry(grid_cells(4, 4), [], sampling=Sampling(PAGE, 4)).measure([0]).legibility is None
-
-
-def test_a_mask_gets_the_same_number_alone_and_in_a_batch() -> None:
-    rng = np.random.default_rng(5)
-    cells = tile_cells((3, 2), 7, 8, 8)
-    plane = RegionGeometry(cells, [WORD, [0.1, 0.1, 0.4, 0.2]], sampling=Sampling((700, 500), 28 * 28))
-    masks = rng.random((40, len(cells))) < 0.4
-    shares = masks * rng.random(masks.shape)
-    together = plane.measure_many(masks, shares=shares)
-    assert [plane.measure(mask, shares=share) for mask, share in zip(masks, shares, strict=True)] == together
 
 
 # Regions in a picture are told apart by what they are to the question, with and without colours.
@@ -298,19 +250,16 @@ def drawn(roles: tuple[str, ...]) -> np.ndarray:
     return np.asarray(overlay(image, EVERYTHING, np.array([True]), REGIONS, roles=roles))
 
 
-def test_every_role_that_a_probe_may_have_is_marked_by_a_letter_and_a_colour_of_its_own() -> None:
+def test_every_role_has_a_letter_and_a_colour_and_regions_without_one_have_none() -> None:
     assert set(MARKS) == set(ROLES)
     assert len({mark.letter for mark in MARKS.values()}) == len(MARKS)
     assert len({mark.colour for mark in MARKS.values()}) == len(MARKS)
-
-
-def test_regions_of_which_nobody_said_what_they_are_have_no_letter() -> None:
     assert marks_of((), 2) == [UNTYPED, UNTYPED]
     assert marks_of(("side_note",), 1)[0].letter == "S"
     assert marks_of(("side_note",), 1)[0].words == "side note"
 
 
-def test_a_picture_shows_roles_above_their_regions_and_nothing_there_without_them() -> None:
+def test_roles_stand_above_their_regions_or_below_where_there_is_no_room() -> None:
     plain, typed = drawn(()), drawn(("answer_value", "field_label"))
     above = np.s_[80:92, 60:90]
     assert (plain[above] == 255).all()
@@ -319,9 +268,6 @@ def test_a_picture_shows_roles_above_their_regions_and_nothing_there_without_the
     blue = (typed == (0x3B, 0x9E, 0xDE)).all(axis=2)
     assert blue[:, 180:270].any()
     assert not blue[:, :160].any()
-
-
-def test_a_letter_without_room_above_stands_below_its_region() -> None:
     image = Image.new("RGB", (320, 240), "white")
     top = [(0.2, 0.0, 0.4, 0.1)]
     typed = np.asarray(overlay(image, EVERYTHING, np.array([True]), top, roles=("context",)))

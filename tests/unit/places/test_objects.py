@@ -20,6 +20,7 @@ from sightline.places.listing import refuse_without_creation, store_reason, told
 from sightline.places.writing import create_new, make_folder, refuse_unusable_place, write_whole
 from sightline.store.shard_files import Mark, read_shard, write_marked
 from tests.object_store import Store
+from tests.refusals import Refused
 from tests.warm_python import run_python
 
 RACE = """
@@ -36,7 +37,9 @@ print(json.dumps([n for n in range(40) if create_new(folder / f"{n}", who.encode
 """Creates the objects 0 to 39 as soon as a second process is there too, and says which of them it created."""
 
 
-def test_a_put_and_a_read_are_one_request_each(bucket: str, object_store: Store) -> None:
+def test_a_put_a_read_and_a_column_are_as_few_requests_as_can_be(
+    bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = place(f"{bucket}/a/b.bin")
     make_folder(target.parent)
     write_whole(target, b"first")
@@ -44,11 +47,6 @@ def test_a_put_and_a_read_are_one_request_each(bucket: str, object_store: Store)
     assert object_store.counted() == {"PUT": 2}
     assert read_whole(target) == b"second"
     assert object_store.counted() == {"GET": 1}
-
-
-def test_of_a_table_only_the_columns_that_are_wanted_are_fetched(
-    bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
     sink, drawn = BytesIO(), Random(5)
     table = pa.table({"image": [str(i) for i in range(20)], "preview": [drawn.randbytes(100_000) for _ in range(20)]})
     write_marked(sink, table.schema, [table], Mark("", "", None, "", ()))
@@ -98,9 +96,7 @@ def test_of_two_processes_that_create_the_same_object_one_succeeds(bucket: str) 
         assert all(read_whole(place(f"{folder}/{n}")) == who for n in mine)
 
 
-def test_a_store_that_cannot_decide_is_asked_again_and_one_that_refuses_or_puts_over_is_named(
-    bucket: str, object_store: Store
-) -> None:
+def test_a_store_that_cannot_decide_is_asked_again(bucket: str, object_store: Store) -> None:
     object_store.deny("PUT", containing="/undecided", after=0, code="ConditionalRequestConflict", times=2)
     assert create_new(place(f"{bucket}/undecided"), b"x")
     assert object_store.counted() == {"PUT": 3}
@@ -116,11 +112,10 @@ def test_a_store_that_cannot_decide_is_asked_again_and_one_that_refuses_or_puts_
     )
 
 
-def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SightlineError, match="processes cannot share work on https://"):
-        create_new(place("https://127.0.0.1:9/claims/one"), b"")
+def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    refused("processes cannot share work on https://", create_new, place("https://127.0.0.1:9/claims/one"), b"")
     monkeypatch.setattr("sightline.places.listing.CREATES_ONCE", ())
-    folder: Any = place(f"memory://{uuid4().hex}")
+    folder: Any = place("memory://looks-first")
     assert create_new(folder / "one", b"mine")
     assert not create_new(folder / "one", b"yours")
     assert read_whole(folder / "one") == b"mine"
@@ -163,9 +158,7 @@ def test_a_place_to_write_to_is_tried_without_a_trace(bucket: str, object_store:
         refuse_unusable_place(place(f"{bucket}/runs"))
 
 
-def test_a_store_that_is_not_there_and_no_credentials_are_one_line(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_store_and_no_credentials_are_one_line(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from s3fs import S3FileSystem
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -185,15 +178,12 @@ def test_a_store_that_is_not_there_and_no_credentials_are_one_line(
     S3FileSystem.clear_instance_cache()
 
 
-def test_what_is_not_the_stores_fault_stays_what_it_is(tmp_path: Path) -> None:
+def test_what_is_not_the_stores_fault_stays_and_a_replaced_object_is_not_read_half(tmp_path: Path, bucket: str) -> None:
     with pytest.raises(TypeError), told_of(place("memory://x"), "read"):
         raise TypeError("a slip in the program")
     with pytest.raises(PermissionError), told_of(tmp_path, "read"):
         raise PermissionError("about a path nothing changes")
     assert store_reason(OSError(errno.EIO, "Input/output error")) == "Input/output error"
-
-
-def test_a_replaced_object_is_not_read_half_and_half(bucket: str) -> None:
     target = place(f"{bucket}/a")
     write_whole(target, b"x" * 100)
     with open_ranges(target) as ranges:

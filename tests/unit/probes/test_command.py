@@ -70,7 +70,7 @@ def test_the_documented_options_reproduce_the_artifacts_files(
         assert f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n" in expected
 
 
-def test_build_from_regions(tmp_path: Path) -> None:
+def test_build_from_regions_and_without_any_candidate(tmp_path: Path, mini: tuple[Path, Path]) -> None:
     words = [{"text": "Total", "box": [10, 20, 30, 10]}, {"text": "Sum", "box": [10, 60, 30, 10]}]
     row = {"image_id": "r", "image": "r.jpg", "width": 1000, "height": 1000, "words": words}
     (tmp_path / "r.jsonl").write_text(json.dumps(row))
@@ -80,6 +80,11 @@ def test_build_from_regions(tmp_path: Path) -> None:
     found = read_probes(tmp_path / "p.jsonl")
     assert found.probes[0].regions == ((0.01, 0.02, 0.04, 0.03),)
     assert [probe.id for probe in found.probes] == ["r:hard-small-pos", "r:hard-nearmiss-neg"]
+    arguments = ["build", "--annotations", mini[0], "--no-check-images", "--out", tmp_path / "none.jsonl"]
+    said = refusal(*arguments, "--min-length", 60, "--max-length", 70)
+    for part in ("no image", "2135 words too short", "a smaller --min-length would give one to 104 of the 116 images"):
+        assert part in said
+    assert not (tmp_path / "none.jsonl").exists()
 
 
 def test_build_on_real_receipts(receipts: Path, tmp_path: Path) -> None:
@@ -88,14 +93,6 @@ def test_build_on_real_receipts(receipts: Path, tmp_path: Path) -> None:
     assert "88 probes (44 yes, 44 no) from 44 images of 500 asked for" in text
     asked = [probe.target_text for probe in read_probes(tmp_path / "p.jsonl").probes]
     assert asked == [text.strip() for text in asked]
-
-
-def test_build_without_any_candidate_writes_nothing(mini: tuple[Path, Path], tmp_path: Path) -> None:
-    arguments = ["build", "--annotations", mini[0], "--no-check-images", "--out", tmp_path / "p.jsonl"]
-    said = refusal(*arguments, "--min-length", 60, "--max-length", 70)
-    for words in ("no image", "2135 words too short", "a smaller --min-length would give one to 104 of the 116 images"):
-        assert words in said
-    assert not (tmp_path / "p.jsonl").exists()
 
 
 def test_a_set_is_audited_and_split(mini: tuple[Path, Path], probes: Path, tmp_path: Path) -> None:
@@ -137,7 +134,7 @@ def test_exclude_takes_probe_files_and_lists(mini: tuple[Path, Path], probes: Pa
     assert a.construction["excluded_images"]["count"] == 10
 
 
-def test_lock_and_verify(mini: tuple[Path, Path], probes: Path) -> None:
+def test_lock_and_verify(mini: tuple[Path, Path], probes: Path, data: Path, tmp_path: Path) -> None:
     assert "as in their digest" in output("verify", probes)
     output("lock", probes, "--images", mini[1])
     assert "10 present, 10 of them compared" in output("verify", probes, "--images", mini[1])
@@ -145,9 +142,6 @@ def test_lock_and_verify(mini: tuple[Path, Path], probes: Path) -> None:
     assert "1 changed" in refusal("verify", probes)
     assert "label" in refusal("verify", probes)
     assert "does not match its digest" in refusal("show", probes)
-
-
-def test_verify_needs_something_to_compare(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "conf.jsonl"
     shutil.copy(data / "golden_e2e" / "inputs" / "probes_conf.jsonl", path)
     path.chmod(0o644)

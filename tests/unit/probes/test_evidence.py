@@ -43,21 +43,16 @@ WORDS = ["Invoice", "No.", "2010-55", "Total:", "$1,000.00", "paid", "on", "Marc
         ([], None),
     ],
 )
-def test_an_answer_is_found_by_equality_then_containment_then_similarity(
-    answers: list[str], found: Span | None
-) -> None:
+def test_an_answer_is_equal_else_contained_else_similar(answers: list[str], found: Span | None) -> None:
     assert find_span(WORDS, answers) == found
 
 
-def test_no_more_words_are_taken_than_needed_or_twelve_and_of_several_places_the_first() -> None:
+def test_an_answer_takes_no_more_words_than_needed_and_from_a_known_word_its_length_is_inferred() -> None:
     assert find_span(["-", "b", "a", "b"], ["b"]) == Span(1, 1, "equal")
     assert find_span(["a", "b", "c", "a", "b"], ["a b"]) == Span(0, 2, "equal")
     words = [f"w{number}" for number in range(20)]
     assert find_span(words, [" ".join(words[2:14])]) == Span(2, 12, "equal")
     assert find_span(words, [" ".join(words[2:16])]) == Span(2, 12, "similar", 12 / 14)
-
-
-def test_from_a_known_first_word_on_the_length_is_inferred() -> None:
     said = [plain(word) for word in WORDS]
     assert span_at(said, 7, "march 3 1997") == Span(7, 3, "equal")
     assert span_at(said, 4, "000") == Span(4, 1, "contained")
@@ -77,9 +72,7 @@ def test_line_context_is_three_words_on_either_side_from_left_to_right_and_none_
 
 
 @pytest.mark.parametrize(("height", "away", "near"), [(20, 15, True), (20, 16, False), (4, 8, True), (4, 9, False)])
-def test_a_line_reaches_three_quarters_of_the_height_and_at_least_eight_pixels(
-    height: float, away: float, near: bool
-) -> None:
+def test_a_line_reaches_three_quarters_of_its_height(height: float, away: float, near: bool) -> None:
     boxes = [box(0, 100, height=height), box(50, 100 + away, height=height)]
     assert line_context(boxes, [0]) == ([1] if near else [])
 
@@ -103,17 +96,17 @@ def save(path: Path, *rows: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_row_is_written_as_it_was_read(tmp_path: Path) -> None:
+def test_rows_are_written_as_read_and_those_annotated_are_evidence_in_pixels_as_shown(tmp_path: Path) -> None:
     path = save(tmp_path / "rows.jsonl", ROW, {**ROW, "sample_id": "docvqa:2", "boxes": [], "status": "not_visible"})
     write_typed_rows(tmp_path / "again.jsonl", read_typed_rows(path))
     assert list(map(json.loads, (tmp_path / "again.jsonl").open())) == list(map(json.loads, path.open()))
-
-
-def test_boxes_are_in_pixels_of_the_image_as_it_was_shown(tmp_path: Path) -> None:
     rows = read_typed_rows(save(tmp_path / "rows.jsonl", ROW))
     found = evidence_of_rows([PROBE], rows, lambda image: (3200, 2400))
     assert found["docvqa:1"].regions == ((310 / 1600, 420 / 1200, 390 / 1600, 440 / 1200),)
     assert found["docvqa:1"].roles == ("answer_value",)
+    for status in STATUSES:
+        rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "status": status}))
+        assert bool(evidence_of_rows([PROBE], rows, lambda image: (1000, 800))) == (status == "annotated")
 
 
 @pytest.mark.parametrize(
@@ -122,12 +115,6 @@ def test_boxes_are_in_pixels_of_the_image_as_it_was_shown(tmp_path: Path) -> Non
 )
 def test_images_are_shown_with_no_side_above_1600_pixels(size: tuple[int, int], shown: tuple[int, int]) -> None:
     assert shown_size(*size) == shown
-
-
-def test_only_annotated_rows_are_evidence(tmp_path: Path) -> None:
-    for status in STATUSES:
-        rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "status": status}))
-        assert bool(evidence_of_rows([PROBE], rows, lambda image: (1000, 800))) == (status == "annotated")
 
 
 def test_the_regions_of_a_probe_come_back_through_a_row() -> None:
@@ -236,11 +223,7 @@ def test_a_sample_unpacks_only_its_own_images(stand_ins: StandIns, tmp_path: Pat
 @pytest.mark.parametrize(
     ("file", "options", "says"),
     [
-        (
-            "mini_textocr/TextOCR_mini_val.json",
-            ["--no-check-images", "--sample", 2],
-            "--sample draws from questions",
-        ),
+        ("mini_textocr/TextOCR_mini_val.json", ["--no-check-images", "--sample", 2], "--sample draws from questions"),
         ("", [], "name the annotations"),
         ("ocrbench/OCRBench.json", ["--sample", 1, "--shuffle-images"], "--sample draws at random already"),
         ("docvqa/val_v1.0_withQT.json", ["--images", "FOLDER"], "xnbl0037_1.png does not exist"),
@@ -253,29 +236,6 @@ def test_what_cannot_be_built_is_said(
     given = [tmp_path if word == "FOLDER" else word for word in options]
     assert says in refusal("build", *files, *given, "--out", tmp_path / "p.jsonl")
     assert not (tmp_path / "p.jsonl").exists()
-
-
-def test_show_prints_an_answer_beside_its_question(docvqa: Path) -> None:
-    probe = read_probes(docvqa).probes[0]
-    text = output("show", docvqa, "--examples", 1)
-    assert "24 (24 open)" in text
-    assert f"open         {probe.question}  {probe.answers[0]}  [docvqa:34602]" in text
-
-
-def test_published_boxes_become_regions_of_the_same_questions(stand_ins: StandIns, tmp_path: Path) -> None:
-    path, out = tmp_path / "t.jsonl", tmp_path / "boxed.jsonl"
-    output("build", stand_ins.file("textvqa/TextVQA_0.5.1_val.json"), "--out", path)
-    boxes = stand_ins.shards("textvqa/boxes-*.parquet")[0]
-    assert "24 of 24 questions, 24 regions (24 answer_value)" in output(
-        "evidence", path, "--questions", boxes, "--out", out
-    )
-    found = read_probes(out)
-    assert {len(probe.regions) for probe in found.probes} == {1}
-    assert all(probe.visible_boxes == () for probe in found.probes)
-    assert found.construction["evidence"]["from"] == "questions"
-    assert found.construction["evidence"]["format"] == "textvqa_gt"
-    untouched = read_probes(path)
-    assert [probe.answers for probe in found.probes] == [probe.answers for probe in untouched.probes]
 
 
 def test_the_answer_is_found_among_the_words_of_an_ocr_engine(
@@ -293,6 +253,31 @@ def test_the_answer_is_found_among_the_words_of_an_ocr_engine(
         assert line.regions[: len(alone.regions)] == alone.regions
         assert set(line.roles[len(alone.regions) :]) <= {"context"}
     assert any("context" in probe.roles for probe in lines)
+    probe = read_probes(docvqa).probes[0]
+    text = output("show", docvqa, "--examples", 1)
+    assert "24 (24 open)" in text
+    assert f"open         {probe.question}  {probe.answers[0]}  [docvqa:34602]" in text
+
+
+def test_published_boxes_become_regions_and_md5_splits(stand_ins: StandIns, tmp_path: Path, docvqa: Path) -> None:
+    path, out = tmp_path / "t.jsonl", tmp_path / "boxed.jsonl"
+    output("build", stand_ins.file("textvqa/TextVQA_0.5.1_val.json"), "--out", path)
+    boxes = stand_ins.shards("textvqa/boxes-*.parquet")[0]
+    assert "24 of 24 questions, 24 regions (24 answer_value)" in output(
+        "evidence", path, "--questions", boxes, "--out", out
+    )
+    found = read_probes(out)
+    assert {len(probe.regions) for probe in found.probes} == {1}
+    assert all(probe.visible_boxes == () for probe in found.probes)
+    assert found.construction["evidence"]["from"] == "questions"
+    assert found.construction["evidence"]["format"] == "textvqa_gt"
+    untouched = read_probes(path)
+    assert [probe.answers for probe in found.probes] == [probe.answers for probe in untouched.probes]
+    text = output("split", docvqa, "--hash", "md5", "--group-by", "probe", "--out", tmp_path / "sides")
+    assert "dev          13 probes" in text
+    dev = read_probes(tmp_path / "sides" / "dev.jsonl")
+    assert dev.construction["split"]["hash"] == "md5"
+    assert "--hash md5 halves the set" in refusal("split", docvqa, "--hash", "md5", "--dev-buckets", 3)
 
 
 def test_a_word_is_found_where_it_was_drawn(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
@@ -331,7 +316,7 @@ def test_a_pack_for_annotators_reads_back(stand_ins: StandIns, docvqa: Path, tmp
             assert a == pytest.approx(b, abs=2e-5)
 
 
-def test_noise_is_written_as_probe_files_and_only_questions_with_evidence_may_be_kept(
+def test_noise_is_written_and_questions_without_evidence_left_out(
     stand_ins: StandIns, docvqa: Path, tmp_path: Path
 ) -> None:
     images = stand_ins.file("docvqa")
@@ -365,11 +350,3 @@ def test_evidence_says_what_it_lacks(stand_ins: StandIns, docvqa: Path, tmp_path
         assert says in refusal("evidence", docvqa, "--out", tmp_path / "e.jsonl", *options)
     said = refusal("evidence", words, "--typed", words, "--out", tmp_path / "e.jsonl")
     assert "probe 'a' is a yes/no question; its regions come from how it was built" in said
-
-
-def test_the_papers_split_of_open_questions_is_an_option(docvqa: Path, tmp_path: Path) -> None:
-    text = output("split", docvqa, "--hash", "md5", "--group-by", "probe", "--out", tmp_path / "sides")
-    assert "dev          13 probes" in text
-    dev = read_probes(tmp_path / "sides" / "dev.jsonl")
-    assert dev.construction["split"]["hash"] == "md5"
-    assert "--hash md5 halves the set" in refusal("split", docvqa, "--hash", "md5", "--dev-buckets", 3)

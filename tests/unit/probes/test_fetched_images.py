@@ -51,7 +51,9 @@ def fetched() -> list[Path]:
     return sorted(images_folder().glob("*/*"))
 
 
-def test_an_image_is_fetched_once_and_a_changed_one_anew(bucket: str, object_store: Store) -> None:
+def test_an_image_is_fetched_once_and_a_changed_one_anew_from_any_store(
+    bucket: str, object_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = noise(300, 200, "PNG"), noise(200, 300, "PNG")
     put(f"{bucket}/images/a.png", first)
     object_store.counted()
@@ -65,9 +67,6 @@ def test_an_image_is_fetched_once_and_a_changed_one_anew(bucket: str, object_sto
     assert open_image(f"{bucket}/images", "a.png").size == (200, 300)
     assert object_store.counted() == {"HEAD": 1, "GET": 1}
     assert len(fetched()) == 2
-
-
-def test_a_store_in_memory_tells_versions_apart_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path))
     for size in ((30, 20), (20, 30)):
         put("memory://versions/a.png", noise(*size, "PNG"))
@@ -90,9 +89,7 @@ def test_a_header_takes_the_first_bytes_alone(bucket: str, object_store: Store, 
     assert object_store.counted() == {"HEAD": 1}, "what is fetched already says it too"
 
 
-def test_a_small_image_is_fetched_with_its_header_and_one_behind_much_else_is_found(
-    bucket: str, object_store: Store
-) -> None:
+def test_a_small_image_comes_with_its_header_and_a_late_header_is_found(bucket: str, object_store: Store) -> None:
     put(f"{bucket}/small.png", noise(30, 20, "PNG"))
     object_store.counted()
     assert size_from_header(bucket, "small.png") == (30, 20)
@@ -227,7 +224,7 @@ def test_many_are_fetched_ahead_in_order_and_let_go(bucket: str, object_store: S
     assert fetched() == [], "nothing is held that nobody uses"
 
 
-def test_several_fetch_the_same_image_at_once(bucket: str) -> None:
+def test_several_fetch_an_image_at_once_and_digests_are_those_of_a_folder(bucket: str, tmp_path: Path) -> None:
     data = noise(300, 200, "PNG")
     put(f"{bucket}/a.png", data)
 
@@ -238,9 +235,6 @@ def test_several_fetch_the_same_image_at_once(bucket: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(content, range(16))) == [data] * 16
     assert len(fetched()) == 1
-
-
-def test_digests_of_a_url_are_those_of_a_folder(bucket: str, tmp_path: Path) -> None:
     for name in ("a.png", "deep/b.png"):
         data = noise(30, 20 + len(name), "PNG")
         put(f"{bucket}/{name}", data)

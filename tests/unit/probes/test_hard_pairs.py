@@ -31,7 +31,6 @@ from sightline.probes import (
     read_textocr,
     split_probes,
     write_probes,
-    write_regions,
 )
 from sightline.probes.hard_pairs import (
     REMEDIES,
@@ -70,7 +69,7 @@ def asked(record: ImageRegions, rules: HardPairRules = ANY) -> set[str]:
     return {probe.target_text for some in seeds for probe in build_hard_pairs([record], some).probes}
 
 
-def test_a_pair_is_a_positive_followed_by_its_negative() -> None:
+def test_a_pair_is_a_positive_followed_by_its_negative_without_edge_punctuation() -> None:
     positive, negative = build_hard_pairs([image("(Total):")], ANY).probes
     assert (positive.id, positive.label, positive.kind) == ("a:hard-small-pos", "yes", "small_positive")
     assert (negative.id, negative.label, negative.kind) == ("a:hard-nearmiss-neg", "no", "near_miss_negative")
@@ -78,9 +77,6 @@ def test_a_pair_is_a_positive_followed_by_its_negative() -> None:
     assert positive.target_text == positive.source_text == negative.source_text == "Total"
     assert negative.target_text in decoy_candidates("Total", {"total"})
     assert positive.regions == negative.regions == (box(0.001),)
-
-
-def test_words_are_asked_for_without_edge_punctuation() -> None:
     assert normalise_word("  “x”  ") == "“x”"
     assert normalise_word(' "(a \t b).!" ') == "a b"
     assert normalise_word("...") == ""
@@ -118,7 +114,7 @@ def test_what_is_asked_for_is_unique_small_and_in_the_pool() -> None:
     assert probe.extra["token_area_rank"] == 1
 
 
-def test_excluded_and_empty_images_draw_nothing_and_count_for_no_limit() -> None:
+def test_excluded_and_empty_images_count_for_no_limit_and_one_without_decoys_gives_its_positive() -> None:
     records = [image(f"word{i}", f"text{i}", image_id=f"i{i}") for i in range(8)]
     padded = [records[0], image("no", image_id="none"), *records[1:]]
     built = build_hard_pairs(padded, ANY, exclude={"i0", "i1"})
@@ -131,9 +127,6 @@ def test_excluded_and_empty_images_draw_nothing_and_count_for_no_limit() -> None
     random.Random(5).shuffle(order)
     shuffled = build_hard_pairs(records, replace(ANY, seed=5, shuffle_images=True), exclude={"i3", "i4"}).probes
     assert [probe.image_id for probe in shuffled[::2]] == [name for name in order if name not in ("i3", "i4")]
-
-
-def test_an_image_without_decoys_still_gives_its_positive() -> None:
     built = build_hard_pairs([image("мир", image_id="ru")], replace(ANY, min_length=3))
     assert [probe.label for probe in built.probes] == ["yes"]
     assert built.images_without_decoy == 1
@@ -169,13 +162,10 @@ def near_misses(record: ImageRegions, rules: HardPairRules) -> set[str]:
     return {probe.target_text for probes in built for probe in probes if probe.label == "no"}
 
 
-def test_the_strict_construction_asks_for_no_space_at_the_ends() -> None:
+def test_the_strict_construction_has_no_space_at_the_ends_and_no_decoy_that_stands_in_the_texts() -> None:
     assert asked(image("CASH :")) == {"CASH "}  # as the paper's constructions do, byte for byte
     assert asked(image("CASH :"), STRICT) == {"CASH"}
     assert asked(image(" ( BILL  TO : ) "), STRICT) == {"BILL TO"}
-
-
-def test_the_strict_construction_makes_no_decoy_that_stands_in_the_texts_or_has_a_space_too_many() -> None:
     assert "ILL TO " in near_misses(image("BILL TO :"), replace(ANY, lines=True))
     strict = near_misses(image("BILL TO :"), STRICT)
     assert not {decoy for decoy in strict if decoy.casefold() in "bill to :"}
@@ -244,15 +234,12 @@ def test_the_option_that_is_suggested_lifts_the_obstacle(obstacle: str) -> None:
     assert field.replace("_", "-") in REMEDIES[obstacle]
 
 
-def test_what_no_option_lifts_is_named_too_and_a_word_may_meet_several() -> None:
+def test_what_no_option_lifts_is_named_too_and_candidates_meet_nothing() -> None:
     assert set(CASES) == set(REMEDIES), "every suggestion is tried"
     assert met("", SMALL) == ["without text"]
     assert met("#$%&", SMALL) == ["without a letter or digit"]
     assert met("total", (0.9, 0.9, 1.01, 0.901)) == ["outside the image"]
     assert met("ab", LARGE) == ["too short", "too large"]
-
-
-def test_candidates_are_the_words_that_meet_none_smallest_first() -> None:
     words = [("total", SMALL), ("ab", SMALL), ("other", (0.1, 0.1, 0.12, 0.11)), ("large", LARGE)]
     found = candidates(words, Presence(text for text, _ in words), RULES)
     assert [candidate.text for candidate in found] == ["other", "total"]
@@ -262,7 +249,7 @@ def candidates_image(image_id: str, *words: tuple[str, Box]) -> ImageRegions:
     return ImageRegions(image_id, f"{image_id}.jpg", tuple(Word(text, box) for text, box in words))
 
 
-def test_the_suggestion_is_the_option_that_helps_most_images() -> None:
+def test_the_suggestion_is_the_option_that_helps_most_images_or_none() -> None:
     records = [
         candidates_image("a", ("total", LARGE), ("cash", LARGE), ("change", LARGE), ("ab", SMALL)),
         candidates_image("b", ("ab", LARGE), ("cd", LARGE), ("ef", SMALL)),
@@ -274,9 +261,6 @@ def test_the_suggestion_is_the_option_that_helps_most_images() -> None:
     assert pairs.shortage.in_words() == (
         "5 words too large, 4 words too short; a smaller --min-length would give one to 2 of the 2 images"
     )
-
-
-def test_nothing_is_suggested_where_no_single_option_helps() -> None:
     shortage = Shortage()
     shortage.add([("", SMALL), ("ab", LARGE)], Presence(["ab"]), RULES)
     assert shortage.in_words() == "1 word without text, 1 word too short"
@@ -341,13 +325,6 @@ def golden(data: Path) -> dict[str, Any]:
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json") if path.stem != "selectors"}
 
 
-def test_region_conversion_is_byte_identical(data: Path, mini: Ingest, digests: dict[str, str], tmp_path: Path) -> None:
-    write_regions(tmp_path / "regions.jsonl", mini.records, layout="artifact", image_prefix=PREFIX)
-    assert sha256(tmp_path / "regions.jsonl") == digests["regions.jsonl"]
-    unshifted = read_textocr(data / "mini_textocr" / "TextOCR_mini_val.json").records
-    assert unshifted == mini.records, "no text is empty"
-
-
 def test_files_of_the_artifact_give_the_same_probes_and_digest(inputs: Path, dev: HardPairs) -> None:
     regions = read_regions(inputs / "regions.jsonl.gz", image_prefix=PREFIX)
     rebuilt = build_hard_pairs(regions.records, HardPairRules(version="development-v1", limit_images=52))
@@ -356,16 +333,7 @@ def test_files_of_the_artifact_give_the_same_probes_and_digest(inputs: Path, dev
     assert read.digest == ProbeSet(dev.probes).digest
 
 
-@pytest.mark.parametrize("name", ["dev", "conf"])
-def test_probe_files_are_byte_identical(
-    name: str, request: pytest.FixtureRequest, digests: dict[str, str], tmp_path: Path
-) -> None:
-    pairs = request.getfixturevalue(name)
-    write_probes(tmp_path / "probes.jsonl", pairs.probes, layout="artifact", image_prefix=PREFIX)
-    assert sha256(tmp_path / "probes.jsonl") == digests[f"probes_{name}.jsonl"]
-
-
-def test_hard_builder_cases(golden: dict[str, Any], tmp_path: Path) -> None:
+def test_hard_builder_and_decoy_cases(golden: dict[str, Any], tmp_path: Path) -> None:
     expected = golden["hard_builder_expected"]
     rows = "".join(json.dumps(row) + "\n" for row in golden["hard_builder_regions"])
     (tmp_path / "regions.jsonl").write_text(rows)
@@ -380,9 +348,6 @@ def test_hard_builder_cases(golden: dict[str, Any], tmp_path: Path) -> None:
         write_probes(tmp_path / name, pairs.probes, layout="artifact")
         assert (tmp_path / name).read_text().splitlines() == expected[name]["lines"]
         assert sha256(tmp_path / name) == expected[name]["sha256"]
-
-
-def test_decoy_candidates(golden: dict[str, Any]) -> None:
     cases = golden["hard_builder_expected"]["decoy_candidates"]
     assert len(cases) == 12
     for case, expected in cases.items():
@@ -409,7 +374,7 @@ def test_lexical_tables_are_byte_identical(
         assert path.read_bytes() == (inputs / f"lexical_{name}" / path.name).read_bytes(), path.name
 
 
-def test_normaliser_and_edit_vectors(golden: dict[str, Any]) -> None:
+def test_normaliser_edit_and_split_vectors_and_published_counts(golden: dict[str, Any], data: Path) -> None:
     misc = golden["misc"]
     for text, expected in misc["normalizers"].items():
         assert {name: normalise(text) for name, normalise in NORMALISERS.items()} == expected
@@ -419,9 +384,6 @@ def test_normaliser_and_edit_vectors(golden: dict[str, Any]) -> None:
     for source, target, kind, changed in misc["edit_class"]:
         folded = nfkc_casefold(source), nfkc_casefold(target)
         assert (edit_type(*folded), changed_char_class(*folded)) == (kind, changed)
-
-
-def test_hash_split_vectors_and_published_counts(golden: dict[str, Any], data: Path) -> None:
     assert {group: hash_side(group) for group in golden["misc"]["hash_split"]} == golden["misc"]["hash_split"]
     ids = (data / "protocol" / "paper_evidence" / "sample_ids.txt").read_text().split()
     probes = [Probe(id, "x.jpg", id.partition(":")[0].removeprefix("textocr-"), "?", "yes", "", "", ()) for id in ids]

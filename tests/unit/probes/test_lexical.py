@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from sightline.controls.text_replacement import reviewed_images
 from sightline.core.probe import Probe
 from sightline.core.text import edit_distance
-from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word, audit_negatives
-from sightline.probes.lexical_audit import difficulty_bucket, edit_type, rank_bucket, shape
+from sightline.probes.lexical_audit import difficulty_bucket, rank_bucket, shape
 from sightline.probes.typed_rows import SignedDecision, is_decision_file, read_decision_file, write_decisions
 from sightline.rows.source import read_probe_list
+from tests.refusals import Refused
 
 WORDS = st.text("abcé1'", max_size=8)
 
@@ -34,20 +34,6 @@ def test_edit_distance_is_a_metric(a: str, b: str, c: str) -> None:
     assert (edit_distance(a, b) == 0) == (a == b)
     assert edit_distance(a, c) <= edit_distance(a, b) + edit_distance(b, c)
     assert abs(len(a) - len(b)) <= edit_distance(a, b) <= max(len(a), len(b))
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "kind"),
-    [
-        ("ab", "ab", "identical"),
-        ("ab", "ac", "single_substitution"),
-        ("ab", "a", "single_deletion"),
-        ("ab", "abc", "single_insertion"),
-        ("ab", "ba", "multi_edit_or_confusable_sequence"),
-    ],
-)
-def test_edit_types(source: str, target: str, kind: str) -> None:
-    assert edit_type(source, target) == kind
 
 
 def test_shapes_and_buckets() -> None:
@@ -89,11 +75,9 @@ def test_where_a_decoy_stands_is_found(
     assert ("same_image_collision" in finding.reasons) == bool(finding.collisions)
 
 
-def test_missing_regions_are_an_error_not_a_clean_bill() -> None:
-    with pytest.raises(SightlineError, match=r"1 probes have no region record \(first: image 'z'\)"):
-        audit_negatives([negative("door", "doom", "z")], [image("a", "door")])
-    with pytest.raises(SightlineError, match="no negatives"):
-        audit_negatives([], [image("a", "door")])
+def test_missing_regions_are_an_error_not_a_clean_bill(refused: Refused) -> None:
+    refused("1 probes have no region record", audit_negatives, [negative("door", "doom", "z")], [image("a", "door")])
+    refused("no negatives", audit_negatives, [], [image("a", "door")])
 
 
 # Signed decisions on disk: read back as written, refused once changed, used by reports and controls.
@@ -112,35 +96,26 @@ def signed(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_is_read_back_as_written_and_used_by_reports_and_controls(signed: Path) -> None:
+def test_decisions_are_read_as_written_and_refused_once_changed(signed: Path, refused: Refused) -> None:
     found = read_decision_file(signed)
     assert found.decisions == DECISIONS
     assert found.head["signed_by"] == "dora"
     assert is_decision_file(signed)
     assert read_probe_list(signed).ids == {"a-yes", "a-no"}, "both probes of a valid image"
     assert reviewed_images(signed) == {"a"}
-
-
-def test_a_decision_that_was_changed_or_taken_out_is_noticed(signed: Path) -> None:
     text = signed.read_text()
     for changed in (text.replace('"valid": false', '"valid": true'), "\n".join(text.splitlines()[:-1])):
         signed.write_text(changed, encoding="utf-8")
-        with pytest.raises(SightlineError, match="changed after it was signed off by dora"):
-            read_decision_file(signed)
+        refused("changed after it was signed off by dora", read_decision_file, signed)
 
 
-def test_other_files_are_none(tmp_path: Path) -> None:
+def test_other_files_are_none_and_nothing_valid_is_said(tmp_path: Path, refused: Refused) -> None:
     other = tmp_path / "ids.txt"
     other.write_text("a-yes\n", encoding="utf-8")
     assert not is_decision_file(other)
     assert not is_decision_file(tmp_path / "missing")
-    with pytest.raises(SightlineError, match="not JSON"):
-        read_decision_file(other)
-
-
-def test_nothing_valid_is_said(tmp_path: Path) -> None:
+    refused("not JSON", read_decision_file, other)
     path = tmp_path / "decisions.jsonl"
     write_decisions(path, {"signed_by": "dora"}, DECISIONS[1:])
-    for read in (read_probe_list, reviewed_images):
-        with pytest.raises(SightlineError, match="valid, so there is nothing to"):
-            read(path)
+    refused("valid, so there is nothing to report", read_probe_list, path)
+    refused("valid, so there is nothing to build", reviewed_images, path)

@@ -20,7 +20,8 @@ from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, lock_probes, read_probes, verify_lock, write_probes
 from sightline.probes.dialects import artifact_row, probe_from_artifact
-from sightline.probes.probe_file import even_side, hash_side, lock_path, read_lock, split_probes
+from sightline.probes.probe_file import canonical, even_side, hash_side, lock_path, read_lock, split_probes
+from tests.refusals import Refused
 
 PROBE = Probe(
     id="a:pos",
@@ -65,8 +66,10 @@ def test_round_trip(tmp_path: Path, name: str) -> None:
     assert (read.construction, read.source) == ({"seed": 17}, {"annotations": "x.json"})
 
 
-def test_the_header_comes_first_and_its_digest_is_of_content_alone(tmp_path: Path, save: Any) -> None:
+def test_the_headers_digest_is_of_content_alone_and_holds_it(tmp_path: Path, save: Any) -> None:
     digest = ProbeSet((PROBE, PLAIN)).digest
+    lines = "".join(f"{canonical(row)}\n" for row in rows_of(PROBE, PLAIN))
+    assert digest == f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
     assert write_probes(tmp_path / "a.jsonl", [PROBE, PLAIN], source={"x": 1}).digest == digest
     assert write_probes(tmp_path / "b" / "c.gz", [PROBE, PLAIN]).digest == digest
     assert ProbeSet((replace(PROBE, extra={"note": None, "rank": 3}), PLAIN)).digest == digest
@@ -75,6 +78,13 @@ def test_the_header_comes_first_and_its_digest_is_of_content_alone(tmp_path: Pat
     assert header["digest"] == digest
     assert digest.startswith("sha256:")
     assert read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN))).probes == (PLAIN,), "it may be left out"
+    path = tmp_path / "p.jsonl"
+    write_probes(path, [PROBE, PLAIN])
+    path.write_text(path.read_text().replace('"label": "no"', '"label": "yes"'))
+    with pytest.raises(SightlineError, match=r"p\.jsonl: content does not match its digest") as caught:
+        read_probes(path)
+    assert "\n" not in str(caught.value)
+    assert read_probes(path, check_digest=False).probes[1].label == "yes"
 
 
 CHANGES: dict[str, Any] = {
@@ -87,16 +97,6 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_field_enters_the_digest(name: str) -> None:
     assert ProbeSet((replace(PROBE, **{name: CHANGES[name]}),)).digest != ProbeSet((PROBE,)).digest
-
-
-def test_a_changed_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    write_probes(path, [PROBE, PLAIN])
-    path.write_text(path.read_text().replace('"label": "no"', '"label": "yes"'))
-    with pytest.raises(SightlineError, match=r"p\.jsonl: content does not match its digest") as caught:
-        read_probes(path)
-    assert "\n" not in str(caught.value)
-    assert read_probes(path, check_digest=False).probes[1].label == "yes"
 
 
 @pytest.mark.parametrize(
@@ -157,17 +157,17 @@ def test_bad_rows_name_their_line(save: Any, change: dict[str, Any], message: st
         read_probes(save({"sightline_probes": 1}, rows_of(PROBE)[0], row | change))
 
 
-def test_ids_are_unique_per_view_in_what_is_read_and_written(save: Any, tmp_path: Path) -> None:
+def test_ids_are_unique_per_view_and_layouts_have_limits(save: Any, tmp_path: Path, refused: Refused) -> None:
     masked = replace(PLAIN, view="masked")
     assert len(read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN, masked)))) == 2
-    with pytest.raises(SightlineError, match=r"line 3: probe id 'b' occurs twice \(first on line 2\)"):
-        read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN, PLAIN)))
-    with pytest.raises(SightlineError, match="probe id 'b' occurs twice"):
-        write_probes(tmp_path / "q.jsonl", [PLAIN, PLAIN])
+    refused("line 3: probe id 'b' occurs twice", read_probes, save({"sightline_probes": 1}, *rows_of(PLAIN, PLAIN)))
+    refused("probe id 'b' occurs twice", write_probes, tmp_path / "q.jsonl", [PLAIN, PLAIN])
     assert not (tmp_path / "q.jsonl").exists()
+    refused("belongs to the artifact layout", write_probes, tmp_path / "p.jsonl", [PLAIN], image_prefix="root")
+    refused("'docvqa:1' is an open", write_probes, tmp_path / "p.jsonl", [OPEN_PROBES_PROBE], layout="artifact")
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     path = tmp_path / "p.jsonl"
     write_probes(path, [PLAIN])
     before = path.read_bytes()
@@ -176,30 +176,20 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SightlineError, match=r"cannot write .*: No space left"):
-        write_probes(path, [PROBE, PLAIN])
+    refused(": No space left", write_probes, path, [PROBE, PLAIN])
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["p.jsonl"]
 
 
-def test_a_prefix_is_stripped_only_when_asked(tmp_path: Path) -> None:
+def test_a_prefix_is_stripped_only_when_asked(tmp_path: Path, refused: Refused) -> None:
     path = tmp_path / "p.jsonl"
     write_probes(path, [replace(PROBE, image="root/train/a.jpg")])
     assert read_probes(path).probes[0].image == "root/train/a.jpg"
     assert read_probes(path, image_prefix="root").probes[0].image == "train/a.jpg"
-    with pytest.raises(SightlineError, match="does not start with the prefix 'other'"):
-        read_probes(path, image_prefix="other")
+    refused("does not start with the prefix 'other'", read_probes, path, image_prefix="other")
     write_probes(path, [PLAIN], layout="artifact", image_prefix="/home/me/data")
-    with pytest.raises(SightlineError, match=r"line 1: image name '/home/me/data/b\.jpg' is absolute"):
-        read_probes(path)
+    refused("line 1: image name '/home/me/data/b.jpg' is absolute", read_probes, path)
     assert read_probes(path, image_prefix="/home/me/data").probes[0].image == "b.jpg"
-
-
-def test_what_a_layout_cannot_hold_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match="belongs to the artifact layout"):
-        write_probes(tmp_path / "p.jsonl", [PLAIN], image_prefix="root")
-    with pytest.raises(SightlineError, match="'docvqa:1' is an open question, which the artifact's layout cannot"):
-        write_probes(tmp_path / "p.jsonl", [OPEN_PROBES_PROBE], layout="artifact")
 
 
 # What the fields of an artifact row become.
@@ -251,27 +241,25 @@ def test_regions_are_the_true_boxes_and_boxes_the_shown_ones(data: Path) -> None
         assert sum(true) / len(true) == pytest.approx(float(summary[variant]["true_ECR"]), abs=1e-12)
 
 
-def test_a_row_without_oracle_boxes_shows_its_regions() -> None:
+def test_a_row_without_oracle_boxes_shows_its_regions_and_missing_boxes_stay_missing(refused: Refused) -> None:
     probe = probe_from_artifact(ROW)
     assert probe.regions == ((0.1, 0.1, 0.2, 0.2),)
     assert probe.boxes is None
     assert probe.visible_boxes == probe.regions
-
-
-def test_missing_boxes_stay_missing() -> None:
     row = ROW | {"evidence_regions": [], "oracle_evidence_regions": [[0.1, 0.1, 0.2, 0.2]]}
     probe = probe_from_artifact(row)
     assert probe.regions == ((0.1, 0.1, 0.2, 0.2),)
     assert probe.visible_boxes == ()
+    refused("'flip'", probe_from_artifact, ROW | {"rice_view": "flip"})
+    row = ROW | {"control_type": "blank", "image": "/elsewhere/blank/a.jpg", "original_image": "root/train/a.jpg"}
+    probe = probe_from_artifact(row, image_prefix="root")
+    assert probe.image == "train/a.jpg"
+    assert probe.occlude == ((0.0, 0.0, 1.0, 1.0),)
 
 
 @pytest.mark.parametrize(
     ("view", "expected"),
-    [
-        ("original", ()),
-        ("evidence_masked", ((0.1, 0.1, 0.2, 0.2),)),
-        ("mask_regions", ((0.5, 0.5, 0.6, 0.6),)),
-    ],
+    [("original", ()), ("evidence_masked", ((0.1, 0.1, 0.2, 0.2),)), ("mask_regions", ((0.5, 0.5, 0.6, 0.6),))],
 )
 def test_views_become_occlusions(view: str, expected: tuple[Box, ...]) -> None:
     row = ROW | {"probe": "name", "rice_view": view, "mask_regions": [[0.5, 0.5, 0.6, 0.6]]}
@@ -280,19 +268,7 @@ def test_views_become_occlusions(view: str, expected: tuple[Box, ...]) -> None:
     assert probe.occlude == expected
 
 
-def test_other_views_are_refused() -> None:
-    with pytest.raises(SightlineError, match="'flip'"):
-        probe_from_artifact(ROW | {"rice_view": "flip"})
-
-
-def test_a_blank_control_is_its_original_image_all_gray() -> None:
-    row = ROW | {"control_type": "blank", "image": "/elsewhere/blank/a.jpg", "original_image": "root/train/a.jpg"}
-    probe = probe_from_artifact(row, image_prefix="root")
-    assert probe.image == "train/a.jpg"
-    assert probe.occlude == ((0.0, 0.0, 1.0, 1.0),)
-
-
-def test_unknown_fields_and_what_is_grayed_survive_the_artifact_layout() -> None:
+def test_unknown_fields_survive_the_artifact_layout_and_contradictions_do_not(refused: Refused) -> None:
     probe = probe_from_artifact(ROW | {"novel": [1, {"a": None}]})
     assert probe.extra == {"novel": [1, {"a": None}]}
     assert artifact_row(probe)["novel"] == [1, {"a": None}]
@@ -301,13 +277,8 @@ def test_unknown_fields_and_what_is_grayed_survive_the_artifact_layout() -> None
     again = probe_from_artifact(row)
     assert again.occlude == boxes
     assert artifact_row(again) == row
-
-
-def test_rows_that_contradict_themselves_are_neither_read_nor_written() -> None:
-    with pytest.raises(SightlineError, match="contradicts binary_polarity"):
-        probe_from_artifact(ROW | {"target_answer": "no"})
-    with pytest.raises(SightlineError, match="image name 5"):
-        artifact_row(replace(PROBES[0], extra={"original_image": 5}))
+    refused("contradicts binary_polarity", probe_from_artifact, ROW | {"target_answer": "no"})
+    refused("image name 5", artifact_row, replace(PROBES[0], extra={"original_image": 5}))
 
 
 # Open questions on disk: written and read back whole, and refused where they contradict themselves.
@@ -356,9 +327,7 @@ def test_a_lock_notices_every_field_of_an_open_question(tmp_path: Path, key: str
         ({"answers": ["Ada", " "]}, "answers.1. is ' ', expected non-empty text"),
     ],
 )
-def test_a_question_that_contradicts_itself_is_refused_with_its_line(
-    tmp_path: Path, changes: dict[str, Any], says: str
-) -> None:
+def test_a_contradicting_question_is_refused_with_its_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text('{"sightline_probes": 1}\n' + json.dumps({**OPEN_PROBES_ROW, **changes}))
     with pytest.raises(SightlineError, match=f"line 2: .*{says}"):
@@ -399,10 +368,9 @@ def test_a_changed_set_is_refused_with_what_changed(path: Path, probes: Any, ima
         verify_lock(path, ProbeSet(tuple(probes)), images=images)
 
 
-def test_a_lock_does_not_give_way(path: Path) -> None:
+def test_a_lock_does_not_give_way(path: Path, refused: Refused) -> None:
     lock_probes(path, ProbeSet(PROBES))
-    with pytest.raises(SightlineError, match="locks other content"):
-        lock_probes(path, ProbeSet(PROBES[:3]))
+    refused("locks other content", lock_probes, path, ProbeSet(PROBES[:3]))
     lock_probes(path, ProbeSet(PROBES[:3]), replace=True)
     assert len(verify_lock(path, ProbeSet(PROBES[:3])).fields) == 3
 
@@ -411,11 +379,10 @@ def test_a_lock_does_not_give_way(path: Path) -> None:
     "content", ["", "[]", "{}", "[" * 3000, '{"sightline_lock": 1, "digest": "x", "probes": {"a": NaN}}',
                 '{"sightline_lock": 1}'],
 )  # fmt: skip
-def test_a_damaged_lock_is_one_line(path: Path, content: str) -> None:
+def test_a_damaged_lock_is_one_line(path: Path, content: str, refused: Refused) -> None:
     lock_path(path).write_text(content)
     for read in (lambda: read_lock(lock_path(path)), lambda: verify_lock(path, ProbeSet(PROBES))):
-        with pytest.raises(SightlineError, match="not a probe lock"):
-            read()
+        refused("not a probe lock", read)
 
 
 # The paper's two splits: tenths of sha1 for yes/no probes, halves of md5 for open questions.
@@ -425,32 +392,21 @@ def question(number: int, image: str) -> Probe:
     return Probe(f"docvqa:{number}", f"{image}.png", image, "?", "open", "", "", (), answers=("x",), task="docvqa")
 
 
-def test_md5_halves_by_whether_its_first_eight_digits_are_even() -> None:
+def test_open_questions_are_split_by_probe_or_kept_together_by_image(refused: Refused) -> None:
     for name in ("docvqa_val_lite:49153", "textvqa_val_lite:34602", "ä"):
         digits = hashlib.md5(name.encode("utf-8")).hexdigest()[:8]
         assert even_side(name) == ("dev" if digits[-1] in "02468ace" else "test")
-    sides = [even_side(f"textvqa:{number}") for number in range(2000)]
-    assert 900 < sides.count("dev") < 1100
-
-
-def test_open_questions_are_split_by_probe_or_kept_together_by_image() -> None:
+    assert 900 < sum(even_side(f"textvqa:{number}") == "dev" for number in range(2000)) < 1100
     probes = [question(number, f"i{number % 7}") for number in range(60)]
     by_probe = split_probes(probes, group_by="probe", rule="md5")
     assert all(even_side(probe.id) == side for side, part in by_probe.items() for probe in part)
     by_image = split_probes(probes, rule="md5")
     assert not {p.image_id for p in by_image["dev"]} & {p.image_id for p in by_image["test"]}
     assert sum(map(len, by_probe.values())) == sum(map(len, by_image.values())) == 60
-
-
-def test_sha1_stays_as_it_was() -> None:
     for name in (f"i{number}" for number in range(40)):
         bucket = int(hashlib.sha1(name.encode()).hexdigest()[:8], 16) % 10
         assert [hash_side(name, tenths) for tenths in (bucket, bucket + 1)] == ["test", "dev"]
     probes = [question(number, f"i{number}") for number in range(40)]
     sides = split_probes(probes, dev_buckets=3)
     assert all(hash_side(probe.image_id, 3) == side for side, part in sides.items() for probe in part)
-
-
-def test_open_questions_have_no_records() -> None:
-    with pytest.raises(SightlineError, match=r"open questions \(docvqa:1\) have no records; group them by image"):
-        split_probes([question(1, "a")], group_by="record")
+    refused("open questions (docvqa:1) have no records; group", split_probes, [question(1, "a")], group_by="record")

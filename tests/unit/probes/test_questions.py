@@ -27,7 +27,7 @@ def ids(rules: HardPairRules, *exclude: str) -> list[str]:
     return [probe.id for probe in take_questions(PROBES, rules, exclude).probes]
 
 
-def test_questions_stay_in_file_order_or_together_by_image() -> None:
+def test_questions_stay_in_file_order_or_together_by_image_and_take_no_rule_about_words() -> None:
     assert ids(RULES) == ["q0", "q1", "q2", "q3", "q4"]
     assert ids(replace(RULES, limit_images=2)) == ["q0", "q1", "q2", "q4"]
     assert ids(replace(RULES, limit_images=1), "a") == ["q1", "q4"]
@@ -35,9 +35,6 @@ def test_questions_stay_in_file_order_or_together_by_image() -> None:
     orders = {tuple(ids(replace(RULES, shuffle_images=True, seed=seed))) for seed in range(20)}
     assert len(orders) == 6
     assert ("q3", "q1", "q4", "q0", "q2") in orders
-
-
-def test_a_changed_rule_about_words_is_refused_by_its_option() -> None:
     refuse_word_rules(replace(RULES, seed=3, limit_images=None, shuffle_images=True), "gsr")
     for changed, option in (({"min_length": 3}, "--min-length"), ({"negatives": False}, "--no-negatives")):
         with pytest.raises(SightlineError, match=f"format gsr brings its own questions; {option} is about words"):
@@ -54,7 +51,7 @@ def question(number: int, kind: str, *answers: str, decoy: str = "") -> Probe:
     )  # fmt: skip
 
 
-def test_each_kind_is_shuffled_in_the_order_of_the_benchmark_then_by_name() -> None:
+def test_each_kind_is_shuffled_in_the_benchmarks_order_and_one_with_few_questions_gives_all() -> None:
     kinds = ["z new", "Key Information Extraction", "Regular Text Recognition", "a new"]
     probes = [question(number, kinds[number % 4]) for number in range(48)]
     # Written out once more, call by call.
@@ -69,9 +66,6 @@ def test_each_kind_is_shuffled_in_the_order_of_the_benchmark_then_by_name() -> N
     found = sample_questions(probes, 5, ours, PUBLISHED["ocrbench"].kinds)
     assert [(probe.kind, int(probe.image_id)) for probe in found] == sorted(drawn)
     assert ours.random() == after
-
-
-def test_a_kind_with_fewer_questions_gives_all_and_other_seeds_draw_others() -> None:
     probes = [question(0, "few"), *(question(number, "many") for number in range(1, 100))]
     assert [probe.kind for probe in sample_questions(probes, 2, random.Random(0))] == ["few", "many", "many"]
     samples = {tuple(probe.id for probe in sample_questions(probes, 10, random.Random(seed))) for seed in range(5)}

@@ -18,6 +18,7 @@ from sightline.probes.data_rows import read_objects
 from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from tests.changed_run import edited, rewritten
+from tests.refusals import Refused
 from tests.unit.report.fake_run import make_run
 
 
@@ -113,10 +114,9 @@ def test_a_damaged_probe(run: Path, line: Any, words: str) -> None:
     assert words in str(caught.value)
 
 
-def test_missing_probes_are_one_line(run: Path) -> None:
+def test_missing_probes_are_one_line(run: Path, refused: Refused) -> None:
     (run / "probes.jsonl").unlink()
-    with pytest.raises(SightlineError, match=r"probes\.jsonl cannot be read"):
-        load_run(run).frame()
+    refused("probes.jsonl cannot be read", load_run(run).frame)
 
 
 def with_values(name: str, value: Any) -> Callable[[pa.Table], pa.Table]:

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from sightline import SightlineError, load_run
-from sightline.core.row import image_schema, row_schema
 from sightline.store import RunFolder
 from sightline.store.folder import arm_folder_name
 from sightline.store.manifest import Failure
 from sightline.store.shard_files import pack_mask, unpack_mask
 from sightline.store.verify import compact_run, verify_folder
 from tests.changed_run import edited
+from tests.refusals import Refused
 
 MANIFEST: dict[str, Any] = {
     "model": "tiny", "model_type": "llava",
@@ -39,23 +39,11 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def test_every_column_has_a_sentence() -> None:
-    for schema in (row_schema(), image_schema()):
-        for field in schema:
-            assert field.metadata[b"doc"].decode().endswith(".")
-
-
-def test_masks_survive_packing() -> None:
+def test_masks_survive_packing_and_arm_folders_are_readable_and_distinct(folder: RunFolder) -> None:
     mask = np.random.default_rng(0).random(577) < 0.3
     assert (unpack_mask(pack_mask(mask), 577) == mask).all()
-
-
-def test_arm_folders_are_readable_and_distinct() -> None:
     assert arm_folder_name("target:0.3").startswith("target-0.3-")
     assert arm_folder_name("target:0.3") != arm_folder_name("target-0.3")
-
-
-def test_amending_keeps_old_arms_first(folder: RunFolder) -> None:
     assert folder.open(MANIFEST, ["random:0.3", "full"], b"") == ["full", "target:0.3", "random:0.3"]
 
 
@@ -110,9 +98,7 @@ def fails_at(monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -
 @pytest.mark.parametrize(
     "error", [Killed(), OSError(errno.ENOSPC, "No space left on device")], ids=["kill", "full-disk"]
 )
-def test_a_folder_that_was_never_finished_opening_counts_as_new(
-    tmp_path: Path, step: int, error: BaseException
-) -> None:
+def test_a_folder_never_finished_opening_is_new(tmp_path: Path, step: int, error: BaseException) -> None:
     folder = RunFolder(tmp_path / "run")
     with pytest.MonkeyPatch.context() as patched:
         fails_at(patched, step, error)
@@ -130,17 +116,23 @@ def test_every_step_of_opening_a_folder_was_failed_at(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize(
     "content",
-    [["thesis.tex"], ["images/photo.jpg"], ["rows/full-a18b869b/00000.parquet"], [".notes.tmp"], ["probes.jsonl"]],
-    ids=lambda names: names[0],
+    [
+        ["thesis.tex"],
+        ["images/photo.jpg"],
+        ["images/photo.jpg", "rows/mine.txt"],
+        ["rows/full-a18b869b/00000.parquet"],
+        [".notes.tmp"],
+        ["probes.jsonl"],
+    ],
+    ids=" ".join,
 )
-def test_a_folder_with_files_of_somebody_else_is_left_alone(tmp_path: Path, content: list[str]) -> None:
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, content: list[str], refused: Refused) -> None:
     """A probe file by itself is the user's: ours is written when the sub-folders are there."""
     for name in content:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("precious")
-    with pytest.raises(SightlineError, match="is not a run folder; choose another --out"):
-        RunFolder(tmp_path).open(MANIFEST, ["full"], b"{}\n")
-    assert [(tmp_path / name).read_text() for name in content] == ["precious"]
+    refused("is not a run folder; choose another --out", RunFolder(tmp_path).open, MANIFEST, ["full"], b"{}\n")
+    assert {(tmp_path / name).read_text() for name in content} == {"precious"}
 
 
 def part(run: Path, place: Path, shards: set[int], arms: set[str] | None = None) -> Path:
@@ -167,13 +159,16 @@ def same(joined: object, finished: Path) -> bool:
     return bool(run.rows.equals(whole.rows) and run.images.equals(whole.images)) and run.missing == 0
 
 
-def test_parts_by_shard_are_one_run(finished: Path, tmp_path: Path) -> None:
+def test_parts_by_shard_are_one_run_that_can_be_compacted(finished: Path, tmp_path: Path) -> None:
     parts = part(finished, tmp_path / "run" / "a", EVEN), part(finished, tmp_path / "run" / "b", ODD)
     assert same(parts, finished)
     assert same(parts[::-1], finished)
     assert same(tmp_path / "run", finished), "a folder of run folders"
     assert load_run(tmp_path / "run").path.name == "run"
     assert "9 of its shards are still to be computed" in load_run(parts[0]).unfinished
+    compact_run(tmp_path / "run", tmp_path / "whole")
+    assert same(tmp_path / "whole", finished)
+    assert verify_folder(tmp_path / "whole").problems == []
 
 
 def test_parts_by_arm_are_one_run(finished: Path, tmp_path: Path) -> None:
@@ -188,14 +183,6 @@ def test_parts_may_be_packed_and_may_overlap(finished: Path, tmp_path: Path) -> 
     compact_run(second)
     assert same([first, second], finished)
     assert same([second, first], finished)
-
-
-def test_parts_are_compacted_into_one_run(finished: Path, tmp_path: Path) -> None:
-    part(finished, tmp_path / "run" / "a", EVEN)
-    part(finished, tmp_path / "run" / "b", ODD)
-    compact_run(tmp_path / "run", tmp_path / "whole")
-    assert same(tmp_path / "whole", finished)
-    assert verify_folder(tmp_path / "whole").problems == []
 
 
 @pytest.mark.parametrize(("field", "value", "words"), [
@@ -215,7 +202,7 @@ def test_what_does_not_fit_is_refused(finished: Path, tmp_path: Path, field: str
     assert words in str(caught.value)
 
 
-def test_the_same_shard_with_other_rows_is_refused(finished: Path, tmp_path: Path) -> None:
+def test_the_same_shard_with_other_rows_is_refused(finished: Path, tmp_path: Path, refused: Refused) -> None:
     first, second = part(finished, tmp_path / "a", EVEN), part(finished, tmp_path / "b", ODD | {2})
     folder = RunFolder(second)
     rows = load_run(second).owner("full").read(load_run(second).pieces("full")[1])
@@ -224,17 +211,15 @@ def test_the_same_shard_with_other_rows_is_refused(finished: Path, tmp_path: Pat
     assert load_run([first, second]).missing == 0, "timings may differ"
     other = rows.set_column(rows.column_names.index("margin"), "margin", [[0.5] * rows.num_rows])
     folder.write_row_table("full", 2, other.cast(rows.schema))
-    with pytest.raises(SightlineError, match="hold different rows of the same probes"):
-        load_run([first, second])
+    refused("hold different rows of the same probes", load_run, [first, second])
 
 
-def test_what_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
+def test_what_is_no_run_is_said_to_be_none(tmp_path: Path, refused: Refused) -> None:
     for where, words in ((tmp_path, "is not a run folder"), ([], "no run folder given")):
         with pytest.raises(SightlineError, match=words):
             load_run(where)
     RunFolder(tmp_path / "run").open(MANIFEST, ["full"], b"")
-    with pytest.raises(SightlineError, match="no finished shard"):
-        load_run(tmp_path / "run")
+    refused("no finished shard", load_run, tmp_path / "run")
 
 
 # What several processes find out about a run, read back as one manifest.
@@ -244,26 +229,25 @@ def failure(task: str = "00001", *, lost: bool = False, arms: tuple[str, ...] = 
     return Failure(task, arms, "a reason", lost)
 
 
-def test_notes_show_in_the_manifest_and_not_in_its_file(folder: RunFolder) -> None:
+def test_notes_show_in_the_manifest_not_in_its_file_and_count_once(folder: RunFolder) -> None:
     before = (folder.path / "run.json").read_bytes()
     folder.set_aside(["target:0.3"], "it failed")
-    folder.record_bad_images(3, {"a.png": "is damaged"})
-    folder.add_setup(2.0)
-    folder.add_setup(3.0)
+    folder.notes.write_bad_images(3, {"a.png": "is damaged"})
+    folder.notes.add_setup(2.0)
+    folder.notes.add_setup(3.0)
     manifest = folder.manifest()
     assert manifest["set_aside"] == {"target:0.3": "it failed"}
     assert manifest["bad_images"] == {"a.png": {"shard": 3, "reason": "is damaged"}}
     assert manifest["setup_ms"] == 5.0
     assert (folder.path / "run.json").read_bytes() == before
-
-
-def test_opening_again_counts_nothing_twice(folder: RunFolder) -> None:
-    folder.add_setup(2.0)
-    folder.record_bad_images(3, {"a.png": "is damaged"})
     folder.open(MANIFEST, ["full"], b"")
     folder.open({**MANIFEST, "created": "later"}, ["full"], b"")
-    assert folder.manifest()["setup_ms"] == 2.0
+    assert folder.manifest()["setup_ms"] == 5.0, "nothing counts twice"
     assert "setup_ms" not in json.loads((folder.path / "run.json").read_text())
+    file = min((folder.path / "notes").iterdir())
+    file.write_text("{")
+    with pytest.raises(SightlineError, match=rf"{file.name} cannot be read .*; delete it"):
+        folder.manifest()
 
 
 def test_what_the_manifest_itself_says_still_counts(folder: RunFolder) -> None:
@@ -273,8 +257,8 @@ def test_what_the_manifest_itself_says_still_counts(folder: RunFolder) -> None:
         "setup_ms": 1.0,
     }
     edited(folder.path, **old)
-    folder.add_setup(2.0)
-    folder.record_bad_images(3, {"a.png": "is damaged"})
+    folder.notes.add_setup(2.0)
+    folder.notes.write_bad_images(3, {"a.png": "is damaged"})
     manifest = folder.manifest()
     assert set(manifest["bad_images"]) == {"a.png", "b.png"}
     assert manifest["setup_ms"] == 3.0
@@ -292,35 +276,27 @@ def test_an_arm_is_taken_back_by_whoever_names_it_alone(folder: RunFolder) -> No
 
 
 def test_work_is_set_aside_when_it_fails_twice_or_is_lost_thrice(folder: RunFolder) -> None:
-    folder.record_failure(failure())
-    folder.record_failure(failure(lost=True))
-    folder.record_failure(failure(lost=True))
+    folder.notes.add_failure(failure())
+    folder.notes.add_failure(failure(lost=True))
+    folder.notes.add_failure(failure(lost=True))
     assert "failed" not in folder.manifest()
-    folder.record_failure(failure("00002", arms=("full", "target:0.3")))
-    folder.record_failure(failure("00002", arms=("target:0.3",)))
+    folder.notes.add_failure(failure("00002", arms=("full", "target:0.3")))
+    folder.notes.add_failure(failure("00002", arms=("target:0.3",)))
     assert folder.manifest()["failed"] == {"00002": {"target:0.3": "it failed 2 times (a reason)"}}
-    folder.record_failure(failure(lost=True))
+    folder.notes.add_failure(failure(lost=True))
     assert folder.manifest()["failed"]["00001"] == {"full": "it ended its worker 3 times (a reason)"}
 
 
 def test_no_failure_of_several_processes_is_overwritten(folder: RunFolder) -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: RunFolder(folder.path).record_failure(failure()), range(20)))
+        list(pool.map(lambda _: RunFolder(folder.path).notes.add_failure(failure()), range(20)))
     assert len(folder.notes.failures()) == 20
 
 
 def test_a_new_command_forgives_the_arms_that_it_names(folder: RunFolder) -> None:
     for _ in range(2):
-        folder.record_failure(failure(arms=("target:0.3",)))
-    folder.forgive(["full"])
+        folder.notes.add_failure(failure(arms=("target:0.3",)))
+    folder.notes.forgive(["full"])
     assert folder.manifest()["failed"]
-    folder.forgive(["full", "target:0.3"])
+    folder.notes.forgive(["full", "target:0.3"])
     assert "failed" not in folder.manifest()
-
-
-def test_a_damaged_note_is_named(folder: RunFolder) -> None:
-    folder.add_setup(2.0)
-    (file,) = (folder.path / "notes").iterdir()
-    file.write_text("{")
-    with pytest.raises(SightlineError, match=rf"{file.name} cannot be read .*; delete it"):
-        folder.manifest()

@@ -46,7 +46,7 @@ def test_a_recorded_run_is_read_and_gone_on_with(data: Path, tmp_path: Path, url
     assert folders[0].manifest() == folders[1].manifest()
 
 
-def test_a_run_is_created_resumed_and_amended(url: str) -> None:
+def test_a_run_is_created_resumed_amended_and_not_compacted(url: str, tmp_path: Path) -> None:
     folder = RunFolder(url)
     assert not folder.exists
     assert folder.open(MANIFEST, ["full"], b"{}\n") == ["full"]
@@ -54,6 +54,9 @@ def test_a_run_is_created_resumed_and_amended(url: str) -> None:
     assert RunFolder(url).open(MANIFEST, ["target:0.3"], b"{}\n") == ["full", "target:0.3"]
     with pytest.raises(SightlineError, match=rf"^{url} holds a run with dtype float32, this command has bfloat16"):
         RunFolder(url).open({**MANIFEST, "dtype": "bfloat16"}, ["full"], b"")
+    for path, out in ((place(url), None), (tmp_path, place(url))):
+        with pytest.raises(SightlineError, match=rf"^cannot compact {url}: folders are compacted on a disk"):
+            compact_run(path, out)
 
 
 def test_a_place_that_holds_something_else_is_refused(url: str) -> None:
@@ -83,12 +86,12 @@ def test_what_was_computed_beside_a_mended_image_is_removed(url: str) -> None:
         for arm in ("full", "half"):
             folder.write_rows(arm, shard, [], ())
         folder.write_images(shard, "original", [])
-    folder.record_bad_images(1, {"a.png": "it is damaged"})
+    folder.notes.write_bad_images(1, {"a.png": "it is damaged"})
     folder.forget_shards_of(["a.png"])
     for known in (folder, RunFolder(url)):
         assert [known.has_rows(arm, shard) for arm in ("full", "half") for shard in (0, 1)] == [True, False] * 2
         assert len(known.files_of_images()) == 1
-        assert known.any_rows("full")
+        assert known.finished_shards("full") == {0}
 
 
 def test_a_url_without_a_run_is_one_line(bucket: str) -> None:
@@ -110,7 +113,7 @@ def test_a_damaged_object_is_named(url: str) -> None:
         _ = load_run(url).rows
 
 
-def test_a_store_that_fails_is_no_reason_to_delete_a_file(bucket: str, object_store: Store) -> None:
+def test_a_store_that_fails_is_no_reason_to_delete_and_no_finding(bucket: str, object_store: Store) -> None:
     folder = RunFolder(f"{bucket}/run")
     folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
     folder.write_rows("full", 0, [], ())
@@ -120,6 +123,11 @@ def test_a_store_that_fails_is_no_reason_to_delete_a_file(bucket: str, object_st
     for read in (lambda: run.rows, lambda: folder.image_digests(0)):
         with pytest.raises(StoreError, match=rf"^cannot read {bucket}/run/.*: no permission \(Access Denied\)$"):
             read()
+    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
+    for name in ("run.json", "probes.jsonl"):
+        object_store.deny("GET", containing=name)
+        with pytest.raises(StoreError, match=rf"^cannot read {bucket}/run/{name}: no permission"):
+            verify_folder(folder.path)
 
 
 def test_fsspecs_own_configuration_is_heeded(bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,22 +161,7 @@ def test_what_verify_sets_aside_in_a_store_is_computed_again(bucket: str) -> Non
     assert problem.set_aside() is None, "it is gone already"
 
 
-def test_a_store_that_fails_is_no_finding_of_verify(bucket: str, object_store: Store) -> None:
-    folder = RunFolder(f"{bucket}/run")
-    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
-    for name in ("run.json", "probes.jsonl"):
-        object_store.deny("GET", containing=name)
-        with pytest.raises(StoreError, match=rf"^cannot read {bucket}/run/{name}: no permission"):
-            verify_folder(folder.path)
-
-
-def test_folders_in_a_store_are_not_compacted(url: str, tmp_path: Path) -> None:
-    for path, out in ((place(url), None), (tmp_path, place(url))):
-        with pytest.raises(SightlineError, match=rf"^cannot compact {url}: folders are compacted on a disk"):
-            compact_run(path, out)
-
-
-def test_parts_in_a_store_are_one_run(data: Path, url: str) -> None:
+def test_parts_in_a_store_are_one_run_whose_rows_are_scanned(data: Path, url: str) -> None:
     """By the URL of the folder above them, and one by one."""
     for part in ("first", "second"):
         upload(data / "recorded_run", f"{url}/{part}")
@@ -177,9 +170,6 @@ def test_parts_in_a_store_are_one_run(data: Path, url: str) -> None:
     one = load_run(data / "recorded_run")
     assert load_run(url).rows.equals(one.rows)
     assert load_run([f"{url}/first", place(f"{url}/second")]).rows.equals(one.rows)
-
-
-def test_rows_of_a_store_are_scanned(data: Path, url: str) -> None:
     upload(data / "recorded_run", url)
     local, remote = load_run(data / "recorded_run"), load_run(url)
     assert list(remote.scan(["probe_id", "ecr"])) == list(local.scan(["probe_id", "ecr"]))
@@ -189,7 +179,7 @@ def test_what_another_writes_is_seen_after_a_refresh(bucket: str, object_store: 
     mine, theirs = RunFolder(f"{bucket}/run"), RunFolder(f"{bucket}/run")
     mine.open({**MANIFEST, "shards": 2}, ["full"], b"{}\n")
     theirs.write_rows("full", 1, [], ())
-    theirs.record_failure(Failure("00000", ("full",), "it failed", lost=False))
+    theirs.notes.add_failure(Failure("00000", ("full",), "it failed", lost=False))
     assert mine.finished_shards("full") == set()
     mine.files.refresh()
     object_store.counted()

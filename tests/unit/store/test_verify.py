@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from benchmarks.large_runs import write_large_run
 
-from sightline import SightlineError, load_run
-from sightline.store import RunFolder, shard_files
+from sightline import load_run
+from sightline.store import RunFolder, verify
 from sightline.store.verify import compact_run, verify_folder
 from tests.changed_run import edited
+from tests.refusals import Refused
 from tests.unit.large_run import PLAN
 from tests.warm_python import run_python
 
@@ -107,11 +108,9 @@ def test_a_shard_that_two_files_hold_is_found(run_copy: Path) -> None:
     assert lines(run_copy) == [], "what a kill left behind is removed, and a compacted run has no problem"
 
 
-def test_a_shard_of_another_run_is_not_loaded(run_copy: Path) -> None:
+def test_a_shard_of_another_run_is_not_loaded(run_copy: Path, refused: Refused) -> None:
     shutil.copy(shard(other_run(run_copy), 2), shard(run_copy, 2))
-    with pytest.raises(SightlineError) as caught:
-        _ = load_run(run_copy).rows
-    assert "00002.parquet holds rows of another run, of large-run (llava); set it aside with" in str(caught.value)
+    refused("00002.parquet holds rows of another run", lambda: load_run(run_copy).rows)
 
 
 def test_setting_aside_leaves_what_is_good(run_copy: Path, finished: Path) -> None:
@@ -134,17 +133,13 @@ def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_rows")
-def test_every_flipped_bit_of_the_manifest_is_found(run_copy: Path) -> None:
+def test_every_flipped_bit_of_the_manifest_and_of_the_probes_header_is_found(run_copy: Path) -> None:
     size = (run_copy / "run.json").stat().st_size
     for place in range(0, size, 7):
         flip(run_copy / "run.json", place / size)
         assert lines(run_copy), f"byte {place}"
         flip(run_copy / "run.json", place / size)
     assert lines(run_copy) == []
-
-
-@pytest.mark.usefixtures("without_rows")
-def test_every_flipped_bit_of_the_probes_header_is_found(run_copy: Path) -> None:
     file = run_copy / "probes.jsonl"
     content = file.read_bytes()
     for place in range(0, content.index(b"\n"), 3):
@@ -159,18 +154,14 @@ def test_an_edited_manifest_is_found(run_copy: Path, field: str) -> None:
         assert any("run.json" in line for line in lines(run_copy)), lines(run_copy)
 
 
-def test_an_edited_manifest_is_not_gone_on_with(run_copy: Path) -> None:
-    edit(run_copy, seed=3)
-    with pytest.raises(SightlineError, match=r"run.json .*does not fit its checksum; restore it"):
-        RunFolder(run_copy).settle_inputs({"full": "other"})
-
-
-def test_changes_by_the_tool_itself_are_no_damage(run_copy: Path, tmp_path: Path) -> None:
+def test_only_changes_by_the_tool_itself_are_gone_on_with(run_copy: Path, tmp_path: Path, refused: Refused) -> None:
     RunFolder(run_copy).settle_inputs({"full": "sha256:0"})
     RunFolder(run_copy).describe_boxes({"found": 3}, (run_copy / "probes.jsonl").read_bytes())
     assert lines(run_copy) == []
     compact_run(run_copy, tmp_path / "copy")
     assert lines(tmp_path / "copy") == []
+    edit(run_copy, seed=3)
+    refused("does not fit its checksum; restore it", RunFolder(run_copy).settle_inputs, {"grid:0.3": "other"})
 
 
 def test_a_run_of_the_release_before_is_said_to_be_without(run_copy: Path) -> None:
@@ -180,9 +171,7 @@ def test_a_run_of_the_release_before_is_said_to_be_without(run_copy: Path) -> No
     assert any("run.json has no checksum" in note for note in found.notes)
 
 
-def test_a_kill_between_probes_and_manifest_leaves_a_folder_that_verifies(
-    run_copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_between_probes_and_manifest_does_no_harm(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, written = RunFolder(run_copy), list[object]()
     real = RunFolder._write_manifest
 
@@ -215,7 +204,7 @@ def same(one: Path, other: Path) -> bool:
     return bool(first.rows.equals(second.rows) and first.images.equals(second.images))
 
 
-def test_rows_and_images_stay_bit_for_bit(finished: Path, run_copy: Path) -> None:
+def test_rows_and_images_stay_bit_for_bit_and_twice_is_once(finished: Path, run_copy: Path) -> None:
     done = compact_run(run_copy)
     assert (done.files_before, done.files_after) == (28, 4)
     assert same(finished, run_copy)
@@ -223,9 +212,6 @@ def test_rows_and_images_stay_bit_for_bit(finished: Path, run_copy: Path) -> Non
     assert all(RunFolder(run_copy).has_rows("full", shard) for shard in range(7))
     assert RunFolder(run_copy).has_images(3, "orig")
     assert RunFolder(run_copy).image_digests(3) == RunFolder(finished).image_digests(3)
-
-
-def test_twice_is_once(run_copy: Path) -> None:
     compact_run(run_copy)
     before = {name: (run_copy / name).read_bytes() for name in names(run_copy)}
     compact_run(run_copy)
@@ -233,8 +219,8 @@ def test_twice_is_once(run_copy: Path) -> None:
 
 
 def test_packs_and_row_groups_are_bounded(finished: Path, run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_files, "PACK", 70)
-    monkeypatch.setattr(shard_files, "GROUP", 16)
+    monkeypatch.setattr(verify, "PACK", 70)
+    monkeypatch.setattr(verify, "GROUP", 16)
     compact_run(run_copy)
     files = [name for name in names(run_copy) if name.startswith("rows/grid")]
     assert [Path(name).stem for name in files] == ["00000-00001", "00002-00003", "00004-00005", "00006"]
@@ -261,21 +247,19 @@ def test_what_is_missing_stays_missing_and_joins_later(finished: Path, run_copy:
     assert same(finished, run_copy)
 
 
-def test_a_copy_is_whole_or_absent(finished: Path, tmp_path: Path) -> None:
+def test_a_copy_is_whole_or_absent(finished: Path, tmp_path: Path, refused: Refused) -> None:
     before = names(finished)
     compact_run(finished, tmp_path / "copy")
     assert names(finished) == before
     assert same(finished, tmp_path / "copy")
     assert verify_folder(tmp_path / "copy").problems == []
     assert [entry.name for entry in tmp_path.iterdir()] == ["copy"]
-    with pytest.raises(SightlineError, match="is not empty; choose another --out"):
-        compact_run(finished, tmp_path / "copy")
+    refused("is not empty; choose another --out", compact_run, finished, tmp_path / "copy")
 
 
-def test_a_damaged_file_is_not_packed(run_copy: Path) -> None:
+def test_a_damaged_file_is_not_packed(run_copy: Path, refused: Refused) -> None:
     flip(shard(run_copy, 3, "full"), 0.5)
-    with pytest.raises(SightlineError, match=r"00003\.parquet is damaged"):
-        compact_run(run_copy)
+    refused("00003.parquet is damaged", compact_run, run_copy)
 
 
 KILLED = """

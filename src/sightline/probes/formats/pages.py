@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from sightline.core.probe import Box
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.probes.data_rows import read_bytes
 from sightline.probes.formats.base import Format, FormatOption
 from sightline.probes.packed_images import PageImages
@@ -102,10 +102,8 @@ class PageFiles(Format):
                 )
             width, height = size
         texts = page.words if self.level == "words" else page.lines
-        try:
+        with located(file):
             words = place(((self.text_of(found), found.box) for found in texts), width, height, counts)
-        except SightlineError as problem:
-            raise SightlineError(f"{file}: {problem}") from None
         return ImageRegions(
             image_id=page.image_id or image.rpartition(".")[0] or image,
             image=image,

@@ -217,11 +217,7 @@ class QuestionFiles(Format):
                 yield self.asked(row).image, data
 
     def _same(
-        self,
-        packed: PackedImages,
-        beside: PageImages,
-        sizes: dict[str, tuple[int, int]],
-        names: Sequence[str],
+        self, packed: PackedImages, beside: PageImages, sizes: dict[str, tuple[int, int]], names: Sequence[str]
     ) -> dict[str, str]:
         """Names of images -> the first with the same pixels. Only images that share their size are decoded.
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar
 
 from sightline.core.probe import Box
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.probes.data_rows import read_objects, write_text
 from sightline.probes.dialects import Dialect
 from sightline.probes.fetched_images import check_image_name, resolve_image, strip_image_prefix
@@ -100,13 +100,11 @@ def read_regions(
     declared: dict[str, Any] = {"boxes": order, "units": units, "dataset": ""}
     largest_pixel: float | None = None
     for number, row in read_objects(path):
-        try:
+        with located(f"{path} line {number}"):
             if HEADER in row:
                 _read_header(row, declared, first=not line_of)
                 continue
             record, largest = _read_record(row, declared, counts, image_prefix, size_of)
-        except SightlineError as problem:
-            raise SightlineError(f"{path} line {number}: {problem}") from None
         if record.image_id in line_of:
             raise SightlineError(
                 f"{path} line {number}: image id {record.image_id!r} was already on line {line_of[record.image_id]}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from sightline.core.probe import Box
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.probes.data_rows import read_json
 from sightline.probes.fetched_images import check_image_name
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
@@ -68,10 +68,8 @@ class ThreeObjects(Format):
         counts = IngestCounts()
         records = []
         for image_id, info in document["imgs"].items():
-            try:
+            with located(f"{path}: image {image_id!r}"):
                 record = self._record(str(image_id), info, document, counts)
-            except SightlineError as problem:
-                raise SightlineError(f"{path}: image {image_id!r}: {problem}") from None
             if record is None:
                 counts.images_without_boxes += 1
             else:

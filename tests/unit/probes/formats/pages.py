@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
-from sightline.errors import SightlineError
-from sightline.probes.annotations import load_regions
 from sightline.probes.regions import ImageRegions
 
 WIDTH, HEIGHT = 1000, 800
@@ -28,11 +25,3 @@ def in_pixels(record: ImageRegions) -> list[tuple[str, tuple[int, ...]]]:
         (word.text, tuple(round(value * side) for value, side in zip(word.box, sides, strict=True)))
         for word in record.words
     ]
-
-
-def refused(path: Path, says: str, **options: object) -> None:
-    """The file is refused in one line that names it."""
-    with pytest.raises(SightlineError, match=says) as caught:
-        load_regions(path, **options)  # type: ignore[arg-type]
-    assert "\n" not in str(caught.value)
-    assert str(path) in str(caught.value)

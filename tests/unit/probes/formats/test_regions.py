@@ -10,6 +10,7 @@ from PIL import Image
 from sightline.errors import SightlineError
 from sightline.probes import read_regions, read_textocr, write_regions
 from sightline.probes.annotations import detect_format, load_regions
+from tests.refusals import Refused
 
 
 def record(box: Any, **more: Any) -> dict[str, Any]:
@@ -84,18 +85,14 @@ def test_what_contradicts_itself_is_refused_with_its_line(write: Any, rows: Any,
         read_regions(write(*rows), **options)
 
 
-def test_boxes_slightly_outside_are_clipped_those_without_area_dropped_and_both_counted(write: Any) -> None:
+def test_boxes_are_clipped_and_images_tell_their_sizes(write: Any, tmp_path: Path, refused: Refused) -> None:
     ingest = read_regions(write(PIXELS, record([-5, 150, 60, 210]), record([10, 20, 10, 60], image_id="s")))
     (found,) = ingest.records
     assert found.words[0].box == (0.0, 0.75, 0.6, 1.0)
     assert (ingest.counts.clipped_boxes, ingest.counts.dropped_no_area) == (1, 1)
-
-
-def test_sizes_come_from_the_images_when_records_do_not_say(write: Any, tmp_path: Path) -> None:
     Image.new("RGB", (50, 100)).save(tmp_path / "r.jpg")
     path = write(record([10, 20, 25, 50], width=None, height=None))
-    with pytest.raises(SightlineError, match="need the image's width and height"):
-        load_regions(path, order="xyxy", units="pixels")
+    refused("need the image's width and height", load_regions, path, order="xyxy", units="pixels")
     ingest = load_regions(path, order="xyxy", units="pixels", images=tmp_path)
     assert ingest.records[0].words[0].box == (0.2, 0.2, 0.5, 0.5)
 

@@ -11,7 +11,9 @@ import pytest
 from sightline.errors import SightlineError
 from sightline.probes import read_textocr, write_regions
 from sightline.probes.annotations import detect_format, load_regions
-from tests.unit.probes.formats.pages import in_pixels, paint, refused
+from sightline.probes.formats import FORMATS
+from tests.refusals import Refused
+from tests.unit.probes.formats.pages import in_pixels, paint
 
 
 def document(annotations: list[dict[str, Any]], **image: Any) -> dict[str, Any]:
@@ -38,15 +40,12 @@ WITH_EMPTY = [
 BOXES = [(0.1, 0.1, 0.2, 0.2), (0.3, 0.1, 0.4, 0.2), (0.5, 0.1, 0.6, 0.2)]
 
 
-def test_each_text_keeps_its_box(write: Any) -> None:
+def test_each_text_keeps_its_box_unless_the_artifacts_shift_is_asked_for(write: Any, tmp_path: Path) -> None:
     ingest = read_textocr(write(document(WITH_EMPTY)))
     (record,) = ingest.records
     assert [(word.text, word.box) for word in record.words] == list(zip(["first", "", "third"], BOXES, strict=True))
     assert (record.image, record.width, record.height, record.split) == ("train/a.jpg", 100, 200, "val")
     assert ingest.counts.boxes_without_text == 1
-
-
-def test_the_artifacts_shift_is_an_option(write: Any, tmp_path: Path) -> None:
     ingest = read_textocr(write(document(WITH_EMPTY)), pairing="shifted")
     (record,) = ingest.records
     assert [(word.text, word.box) for word in record.words] == list(zip(["first", "third", ""], BOXES, strict=True))
@@ -54,6 +53,9 @@ def test_the_artifacts_shift_is_an_option(write: Any, tmp_path: Path) -> None:
     row = json.loads((tmp_path / "r.jsonl").read_text())
     assert row["ocr_tokens"] == [{"text": t, "bbox": list(b)} for t, b in zip(["first", "third"], BOXES, strict=False)]
     assert row["evidence_region_count"] == 3
+    path = write(document([{"utf8_string": "dot", "bbox": [0, 0, 1, 1]}]))
+    assert read_textocr(path).records[0].words[0].box == (0.0, 0.0, 0.01, 0.005)
+    assert read_textocr(path, small_boxes="normalised").records[0].words[0].box == (0.0, 0.0, 1.0, 1.0)
 
 
 def test_what_cannot_be_used_is_counted(write: Any) -> None:
@@ -106,12 +108,6 @@ def test_what_is_no_such_document_is_refused(write: Any, tmp_path: Path, content
             read_textocr(tmp_path / f"{name}.json")
 
 
-def test_tiny_pixel_boxes_are_pixels_unless_asked_otherwise(write: Any) -> None:
-    path = write(document([{"utf8_string": "dot", "bbox": [0, 0, 1, 1]}]))
-    assert read_textocr(path).records[0].words[0].box == (0.0, 0.0, 0.01, 0.005)
-    assert read_textocr(path, small_boxes="normalised").records[0].words[0].box == (0.0, 0.0, 1.0, 1.0)
-
-
 # COCO-Text, as version 2 is published.
 
 
@@ -156,7 +152,7 @@ def test_it_is_told_from_textocr_in_whatever_order_it_comes(tmp_path: Path, keys
     assert detect_format(save(tmp_path, keys)) == "coco_text"
 
 
-def test_words_that_nobody_could_read_are_boxes_without_text(tmp_path: Path) -> None:
+def test_words_are_chosen_by_legibility_and_language(tmp_path: Path, refused: Refused) -> None:
     ingest = load_regions(save(tmp_path, "cats anns imgs imgToAnns"))
     (record,) = ingest.records
     assert in_pixels(record) == [
@@ -167,9 +163,6 @@ def test_words_that_nobody_could_read_are_boxes_without_text(tmp_path: Path) -> 
     assert (record.image, record.split) == ("COCO_train2014_000000217925.jpg", "val")
     assert (record.record_id, record.dataset) == ("coco-text-217925", "COCO-Text")
     assert (ingest.counts.boxes_without_text, ingest.counts.images_without_boxes) == (1, 1)
-
-
-def test_legibility_and_language_choose_the_words_that_count(tmp_path: Path) -> None:
     DOCUMENT["anns"]["4"] = annotation(4, [1, 1, 40, 10], "blur", legibility="illegible")
     DOCUMENT["imgToAnns"]["217925"].append(4)
     path = save(tmp_path, "cats anns imgs imgToAnns")
@@ -180,10 +173,7 @@ def test_legibility_and_language_choose_the_words_that_count(tmp_path: Path) -> 
     assert read() == ["Invoice", "", "Straße", ""]
     assert read(legibility="any") == ["Invoice", "", "Straße", "blur"]
     assert read(language="english") == ["Invoice", "", "", ""]
-
-
-def test_a_document_without_the_three_objects_is_refused(tmp_path: Path) -> None:
-    refused(save(tmp_path, "anns imgs"), "it needs the objects imgs, anns and imgToAnns", file_format="coco_text")
+    refused("it needs the objects imgs, anns and", load_regions, save(tmp_path, "anns imgs"), file_format="coco_text")
 
 
 # Boxes in a table, as spreadsheets and scripts write them.
@@ -239,28 +229,22 @@ FRACTIONS = f"{HEAD}r.png,Invoice,0.1,0.125,0.16,0.1425\n"
     ("text", "options", "says"),
     [
         (f"{FIRST}r.png,Invoice,100,100,160\n", {}, "line 3: 5 cells under 6 columns"),
-        (
-            f"{FIRST}r.png,Invoice,100,100,160,wide\n",
-            {},
-            "line 3: x1,y1,x2,y2 is '100,100,160,wide', .* not all numbers",
-        ),
+        (f"{FIRST}r.png,Invoice,100,100,160,wide\n", {}, "line 3: x1,y1,x2,y2 is '100,100,160,wide',"),
         (f"{FIRST},Invoice,100,100,160,114\n", {}, "line 3: image name '' is empty"),
-        ("picture,word\nr.png,x\n", {}, r"line 1: needs columns for the image \(image, .*box .*; found picture, word"),
+        ("picture,word\nr.png,x\n", {}, "line 1: needs columns for the image (image,"),
         ('image,text,points\nr.png,x,"1,2"\n', {}, "line 2: points '1,2' is not a list of"),
-        (
-            TABLES["corners"].replace("r.png", "s.png"),
-            {},
-            "line 2: boxes in pixels need the size of 's.png': .*--images, or",
-        ),
-        (FRACTIONS, {}, r"read as pixels, but no coordinate exceeds 1 \(--units normalised\)"),
-        (TABLES["corners"], {"units": "normalised"}, r"image 'r.png': every box is .*far outside"),
-        (f"{HEAD}r.png,Größe,100,100,160,114\n", {}, "not utf-8 text .* --format-option encoding=cp1252"),
+        (TABLES["corners"].replace("r.png", "s.png"), {}, "line 2: boxes in pixels need the size of 's"),
+        (FRACTIONS, {}, "read as pixels, but no coordinate exceeds 1 (--units normalised)"),
+        (TABLES["corners"], {"units": "normalised"}, "png': every box is"),
+        (f"{HEAD}r.png,Größe,100,100,160,114\n", {}, "--format-option encoding=cp1252"),
         (FIRST, {"encoding": "klingon"}, "not klingon text"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said_with_its_line(tmp_path: Path, text: str, options: Any, says: str) -> None:
+def test_what_is_wrong_with_a_table_is_said(
+    tmp_path: Path, text: str, options: Any, says: str, refused: Refused
+) -> None:
     paint(tmp_path / "r.png")
-    refused(box_table_save(tmp_path, text, "cp1252"), says, file_format="csv", **options)
+    refused(says, load_regions, box_table_save(tmp_path, text, "cp1252"), file_format="csv", **options)
 
 
 def test_sizes_units_and_encodings_may_be_said(tmp_path: Path) -> None:
@@ -282,21 +266,14 @@ def test_a_byte_order_mark_says_the_encoding(tmp_path: Path, encoding: str) -> N
     assert load_regions(path).records[0].words[0].text == "Größe"
 
 
-def test_quoted_texts_hold_delimiters_and_line_breaks(tmp_path: Path) -> None:
+def test_quoted_texts_names_by_id_and_formats_made_for_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paint(tmp_path / "r.png")
     path = box_table_save(tmp_path, 'image,text,x1,y1,x2,y2\n\nr.png,"a, ""b""\nc\u2028d",100,100,160,114\n')
     assert load_regions(path).records[0].words[0].text == 'a, "b" c d'
-
-
-def test_images_may_be_named_by_their_id_and_lie_in_folders(tmp_path: Path) -> None:
+    (tmp_path / "r.png").unlink()
     paint(tmp_path / "images" / "2024" / "r.png")
     (record,) = load_regions(box_table_save(tmp_path, TABLES["corners"].replace("r.png", "2024/r"))).records
     assert record.image == "2024/r.png"
-
-
-def test_a_format_made_for_a_table_goes_before_the_plain_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sightline.probes.formats import FORMATS
-
     path = box_table_save(tmp_path, TABLES["corners"])
     monkeypatch.setattr(FORMATS.get("textocr"), "recognises", lambda start: True)
     assert detect_format(path) == "textocr"
