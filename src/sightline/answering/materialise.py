@@ -138,11 +138,9 @@ class SelectStep:
             return sum(pieces[p].part.n ** 2 for p in group)
 
         groups, limit = self._groups(pieces, counts, arm), self.backbone.limits["pairs"]
-        chosen: dict[int, tuple[Selection, Elapsed]] = {}
         done = in_halves(groups, select, too_large, pairs, limit)
         smaller = {pieces[p].probe for p in halved(groups, done)}
-        for group, results in done:
-            chosen.update(zip(group, results, strict=True))
+        chosen = {p: found for group, results in done for p, found in zip(group, results, strict=True)}
         of_probe: list[list[int]] = [[] for _ in probes]
         for p, piece in enumerate(pieces):
             of_probe[piece.probe].append(p)
