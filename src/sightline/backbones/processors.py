@@ -23,7 +23,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from sightline.backbones.base import image_settings, read_settings
-from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
+from sightline.backbones.found_cells import FoundCells, cached, cached_cells, find_cells
+from sightline.backbones.found_rows import FoundRows, find_rows
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.prompting import Layout, Prompting, SpanPlan, occurrences, owners
 from sightline.core.span import SlotPositions
@@ -193,6 +194,8 @@ class SpanPlanning(ProcessorPrompting):
     identity: Mapping[str, Any]
     """What cells depend on beside the size and the options of an image; empty: they are found anew every time."""
     plans: dict[tuple[ImageOptions, tuple[int, int]], SpanPlan]
+    rows: dict[tuple[ImageOptions, tuple[int, int]], FoundRows]
+    vision_blocks: Any
 
     @abstractmethod
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -265,6 +268,19 @@ class SpanPlanning(ProcessorPrompting):
         if not self.identity:
             return find()
         return cached_cells({**self.identity, "options": self.options.as_dict()}, size, find)
+
+    def found_rows(self, size: tuple[int, int]) -> FoundRows:
+        """Rows of the vision tower that each feature of such an image is made from; remembered as cells are."""
+
+        def find() -> FoundRows:
+            features = lambda given: self.features(given)[0]  # noqa: E731
+            return find_rows(size, self.image_inputs, features, self.tower_module, self.vision_blocks)
+
+        key = (self.options, size)
+        if key not in self.rows:
+            parts = {**self.identity, "options": self.options.as_dict()}
+            self.rows[key] = cached("rows", FoundRows, parts, size, find) if self.identity else find()
+        return self.rows[key]
 
     @property
     def tower_module(self) -> nn.Module:

@@ -1,4 +1,4 @@
-"""``sightline doctor``, ``ask`` and ``convert``: what is done with one checkpoint."""
+"""``sightline doctor``, ``matrix``, ``ask`` and ``convert``: what is done with checkpoints."""
 
 from __future__ import annotations
 
@@ -88,6 +88,51 @@ def doctor(
     if page is not None and engine is None:
         write_whole(page, render(found).encode(), make_parent=True)
     if found.failed:
+        raise typer.Exit(1)
+
+
+def matrix(
+    further: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...", help="Further models.")] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="Checkpoint folders or hub ids, NAME=MODEL to call one otherwise."),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="What every method may keep: 0.3, 64t, 0.3/tile.")] = "0.3",
+    out: Annotated[
+        Path | None, file_option("File for the page; the sheet of kept cells is a .png beside it.", endings=(".md",))
+    ] = None,
+    image: Annotated[Path | None, typer.Option(help="Image to run on; a drawn one if left out.")] = None,
+    clip: Annotated[str | None, typer.Option(help="CLIP checkpoint, for selectors that need one.")] = None,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "auto",
+) -> None:
+    """Run every pruning method on every model given: served, refused and why, milliseconds, what each keeps.
+
+    A method counts as served where it ran twice with the same result and its rows were checked. Exit code 1 says that
+    one failed that should run.
+    """
+    from sightline.commands.leaderboard import named_models
+
+    given = [*(models or []), *(further or [])]
+    if not given:
+        raise typer.BadParameter("name at least one model", param_hint="--models")
+    named = named_models(given)
+    with waiting_for("starting", logged=False):
+        from sightline.checks.matrix import page, run_matrix, sheet
+        from sightline.places.writing import write_whole
+        from sightline.probes.images import open_image
+    opened = open_image(image.parent, image.name) if image else None
+    made = run_matrix(
+        named, budget, opened, clip=clip, dtype=dtype, device=device, tell=lambda line: say(line, err=True)
+    )
+    if out is None:
+        say(page(made, None))
+    else:
+        drawn = out.with_suffix(".png")
+        write_whole(drawn, sheet(made), make_parent=True)
+        write_whole(out, page(made, drawn.name).encode(), make_parent=True)
+        say(f"page: {out}, sheet: {drawn}")
+    if made.failed:
         raise typer.Exit(1)
 
 

@@ -148,8 +148,27 @@ class Backwards(Plain):
 
 
 class Promising(Plain):
-    def serves(self, name: str) -> str | None:
-        return None
+    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        raise NotImplementedError("later")
+
+
+class Smeared(Plain):
+    """A quarter of every token's signal is that of its neighbour."""
+
+    class_token = True
+
+    def token_rows(self, size: tuple[int, int]) -> Tensor:
+        own = torch.arange(1, 17)
+        return torch.stack([own, own, own, own.roll(-1)], dim=1)
+
+
+class Unled(Plain):
+    """The right rows, of a tower whose class token nobody mentions."""
+
+    class_token = False
+
+    def token_rows(self, size: tuple[int, int]) -> Tensor:
+        return torch.arange(1, 17)[:, None]
 
 
 class OneRowTooMany(Plain):
@@ -201,7 +220,9 @@ class Blurred(Plain):
     (Renumbered, "preserve gives a kept token another position|preserve moves the text"),
     (NeverCompact, "compact leaves the gaps"),
     (Backwards, "logits differ from the model's own by"),
-    (Promising, "does not say which rows of its tower"),
+        (Promising, "it serves vision.cls_attention@-1 and fails: NotImplementedError: later"),
+        (Smeared, "token 0 is declared to be made from rows .1, 1, 1, 2. of the vision tower and is made from .1.,"),
+        (Unled, "class_token is False, and 1 rows of every sequence come from no pixel"),
     (OneRowTooMany, r"vision.received@-1 is \(17,\), not 16 along axis 0"),
     (FromTheClassToken, "signals are read from rows that it is not made from"),
     (Generous, "asked for at most 8 tokens and makes 16"),
