@@ -128,6 +128,37 @@ def find_rows(
     )
 
 
+@dataclass(frozen=True)
+class FoundPixels:
+    """Which of the prepared image's values each of the M slots is made from."""
+
+    values: NDArray[np.int64]
+    """(M, P) places in the flattened values, ascending, so that those of all slots stand in one order; -1: none."""
+    seconds: float
+
+
+def find_pixels(
+    size: tuple[int, int], prepare: Prepare, features: Features, tower: nn.Module, pixels: str = "pixel_values"
+) -> FoundPixels:
+    """All channels, padding included; refused where slots are made from parts of the image that are not alike."""
+    started = time.perf_counter()
+    with with_gradients():
+        prepared = noise_inputs(size, prepare, tower, pixels)
+        with silenced(tower), by_products(tower), kernels(prepared[pixels].dtype):
+            tokens = features(prepared)
+            token, value = supports(tokens, prepared[pixels], np.arange(prepared[pixels].numel()))
+    counts = np.bincount(token, minlength=len(tokens))
+    sourced = counts > 0
+    if len(set(counts[sourced])) != 1:
+        raise SightlineError(
+            f"its tokens are made from {counts[sourced].min()} to {counts.max()} values of the prepared image, which "
+            "cannot be compared"
+        )
+    found = np.full((len(tokens), int(counts.max())), -1)
+    found[sourced] = value.reshape(int(sourced.sum()), -1)
+    return FoundPixels(found, time.perf_counter() - started)
+
+
 # What goes into every block, call by call, and what comes out of the last.
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,17 +22,18 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.base import Backbone, as_dtype, whole_model
-from sightline.backbones.found_cells import NoCellsError, picture_scale
-from sightline.backbones.found_rows import FoundRows
+from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
+from sightline.backbones.found_rows import FoundPixels, FoundRows
 from sightline.backbones.images import ImageOptions, Pixels, option
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one, output_head, unlike_the_loop
 from sightline.backbones.processors import SAMPLE, SpanPlanning, processor_of
 from sightline.backbones.prompting import Layout, SpanPlan
-from sightline.backbones.signals import CLASS, CLASS_KINDS, ROWS, WEIGHTS, Record, blocks_of, token_signal
+from sightline.backbones.signals import CLASS, CLASS_KINDS, ROWS, WEIGHTS, Record, blocks_of, token_signal, with_pixels
 from sightline.backbones.silenced import by_products
 from sightline.core.prefix import Encoded
 from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, hidden_indices, split_name
+from sightline.core.selection import PIXELS as IMAGE_PIXELS
 from sightline.errors import SightlineError, named_line
 from sightline.geometry.cells import Cells, grid_cells, merged_patches
 from sightline.geometry.coverage import Sampling
@@ -185,8 +186,8 @@ class TowerSignals(SpanPlanning, Backbone):
             tower = str(getattr(getattr(self.model.config, "vision_config", None), "model_type", ""))
             if not tower.startswith("clip"):
                 return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
-        elif kind.startswith("image."):
-            return f"nobody has said which values of the prepared image a token is made from, so there is no {kind}"
+        elif kind == IMAGE_PIXELS:
+            return None if isinstance(self.pixels_on_trial, FoundPixels) else f"{self.pixels_on_trial}: no {kind}"
         elif kind not in SERVED_KINDS:
             return f"{type(self).__name__} has no signal {kind}"
         if self.declares_rows:
@@ -216,14 +217,22 @@ class TowerSignals(SpanPlanning, Backbone):
     @cached_property
     def rows_on_trial(self) -> FoundRows | str:
         """Or why there are none."""
-        found = self.found_rows  # of a model that is not loaded nothing can be said
+        return self._on_trial(self.found_rows)
+
+    @cached_property
+    def pixels_on_trial(self) -> FoundPixels | str:
+        return self._on_trial(self.found_pixels)
+
+    def _on_trial(self, find: Callable[[tuple[int, int]], Found]) -> Found | str:
+        """What is found for an image of one size, or why not; of a model that is not loaded nothing can be said."""
+        self.tower_module  # noqa: B018
         try:
             self.plan(TRIAL)
-            return found(TRIAL)
+            return find(TRIAL)
         except SightlineError as error:
             return str(error)
         except Exception as error:  # whatever is wrong with the model is said where its images are encoded
-            return f"its own code fails where rows of its tower are looked for ({named_line(error)})"
+            return f"its own code fails where its tower is looked into ({named_line(error)})"
 
     def token_rows(self, size: tuple[int, int]) -> Tensor:
         """(N, m) rows of the vision tower, all tiles one behind the other, that each token is made from."""
@@ -246,6 +255,8 @@ class TowerSignals(SpanPlanning, Backbone):
         return {name: value for name, value in known.items() if value is not None}
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        if name == IMAGE_PIXELS:
+            return encoded.captured[name]
         return token_signal(name, encoded.captured, len(self.vision_blocks))
 
     def clip_states(self, encoded: Encoded) -> Tensor:
@@ -291,7 +302,7 @@ class General(TowerSignals):
         self.identity = identity or {}
         self.body = getattr(model, "model", model)
         self.seeing = seeing_part(model)
-        self.plans, self.rows = {}, {}
+        self.plans, self.known = {}, {}
         self.scales: dict[tuple[ImageOptions, tuple[int, int]], float | None] = {}
         super().__init__(model, tokenizer, processor.image_processor, options)
 
@@ -418,7 +429,17 @@ class General(TowerSignals):
             raise SightlineError(f"{len(features)} features where {sum(counts)} placeholders stand")
         parts = zip(*(torch.split(each, counts) for each in (features, *levels)), strict=True)
         kept = record.captured(len(batch))
-        return [self._seen(*each) for each in zip(batch, plans, parts, kept, strict=True)]
+        seen = [self._seen(*each) for each in zip(batch, plans, parts, kept, strict=True)]
+        if IMAGE_PIXELS not in needs:
+            return seen
+        values = [self._token_values(item, plan) for item, plan in zip(batch, plans, strict=True)]
+        return [with_pixels(*pair) for pair in zip(seen, values, strict=True)]
+
+    def _token_values(self, item: Pixels, plan: SpanPlan) -> Tensor:
+        """(N, P) values of the prepared image that each token is made from."""
+        places = self.under(item.options).found_pixels(item.size).values[plan.sourced.numpy()]
+        device = self.language.device
+        return item.data.flatten().to(device)[torch.from_numpy(places).to(device)]
 
     @staticmethod
     def _inputs(item: Pixels) -> dict[str, Tensor]:

@@ -30,6 +30,7 @@ from sightline.selectors import SELECTORS
 
 SIDE = 224
 """Source pixels along the longer side of the image: no method needs a large one to run."""
+WITH_CLIP = "yes, with --clip"
 State = Literal["served", "refused", "FAILED"]
 
 
@@ -45,7 +46,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Column:
+class TriedModel:
     """One model with every method on it."""
 
     name: str
@@ -60,7 +61,7 @@ class Column:
 class Matrix:
     budget: str
     size: tuple[int, int]
-    columns: tuple[Column, ...]
+    columns: tuple[TriedModel, ...]
 
     @property
     def methods(self) -> list[str]:
@@ -93,32 +94,35 @@ def run_matrix(
     columns = []
     for name, model in models.items():
         backbone = load_backbone(model, dtype=dtype, device=device)
-        fits = clip is not None and not clip_trouble(clip, model)
-        space = ClipSpace(clip, backbone.language.device) if clip is not None and fits else None
-        columns.append(run_column(name, backbone, shown, budget, space))
+        trouble = "it needs --clip" if clip is None else clip_trouble(clip, model)
+        space = ClipSpace(clip, backbone.language.device) if clip is not None and not trouble else None
+        columns.append(run_column(name, backbone, shown, budget, space or trouble))
         counts = Counter(tried.state for tried in columns[-1].methods.values())
         tell(f"{name}: " + ", ".join(f"{count} {state}" for state, count in sorted(counts.items(), reverse=True)))
     return Matrix(budget, shown.size, tuple(columns))
 
 
-def run_column(name: str, backbone: Backbone, image: Image.Image, budget: str, clip: ClipSpace | None) -> Column:
+def run_column(name: str, backbone: Backbone, image: Image.Image, budget: str, clip: ClipSpace | str) -> TriedModel:
+    """``clip`` is the checkpoint for methods that need one, or why there is none."""
     listed = {each: answer for each, answer in methods_that_run(Served.by(backbone)).items() if each in methods()}
-    wanted = ("yes", "yes, with --clip") if clip is not None else ("yes",)
-    asked = [each for each, answer in listed.items() if answer in wanted]
+    space = None if isinstance(clip, str) else clip
+    if isinstance(clip, str):
+        listed = {each: clip if answer == WITH_CLIP else answer for each, answer in listed.items()}
+    asked = [each for each, answer in listed.items() if answer in ("yes", WITH_CLIP)]
     rows = signal_rows(AskedPage.of(backbone, image)) if backbone.no_cells is None else None
     found: dict[str, Tried] = {}
     with TemporaryDirectory() as folder:
-        shown = SmallImage(backbone, image, Path(folder) / "masks.jsonl", budget, clip)
+        shown = SmallImage(backbone, image, Path(folder) / "masks.jsonl", budget, space)
         shown.look_with(asked)
         for each in asked:
             wrong = rows is not None and not rows.passed and reads_tower(shown.arm(each))
             found[each] = Tried("FAILED", WRONG_ROWS) if wrong else tried_twice(shown, each)
     for each, answer in listed.items():
         if each not in found:
-            found[each] = Tried("refused", answer.removeprefix("no: ").replace("yes, with", "it needs"))
+            found[each] = Tried("refused", answer.removeprefix("no: "))
     route = served_by(backbone)
     kind = f"{backbone.model.config.model_type}, {route['images'].partition(' (')[0]}, {route['language']}"
-    return Column(name, kind, shown.encoded.cells, found)
+    return TriedModel(name, kind, shown.encoded.cells, found)
 
 
 def tried_twice(shown: SmallImage, name: str) -> Tried:

@@ -22,7 +22,7 @@ from sightline.backbones.general import General
 from sightline.backbones.images import ImageOptions
 from sightline.contract.backbones import CheckedPage, check_rows, check_signals
 from sightline.core.prefix import Encoded
-from sightline.core.selection import TOKEN_AXIS, split_name
+from sightline.core.selection import PIXELS, TOKEN_AXIS, split_name
 from sightline.errors import SightlineError
 from tests.conftest import DATA
 from tests.unit.backbones.named import ARCHITECTURES, architecture, photograph
@@ -73,6 +73,18 @@ def test_found_signals_are_those_of_the_architectures_own_file(name: str, zoo: C
             assert expected.std() > 0, signal
 
 
+@pytest.mark.parametrize("name", ["shipped-llava", "shipped-qwen3vl", "shipped-internvl", "qwen2_5_vl", "glm4v"])
+def test_found_pixels_are_those_of_the_architectures_own_file(name: str, zoo: Callable[[str], Path]) -> None:
+    kind, _, shipped = name.partition("-")
+    known = architecture(name, zoo)
+    known = known.under(known.image_options())
+    found = plainly(DATA / "tiny" / shipped if kind == "shipped" else zoo(name))
+    pictures = [photograph(200, 130), photograph(200, 130, seed=4)]
+    ours, theirs = (each.encode([each.preprocess(image) for image in pictures], [PIXELS]) for each in (found, known))
+    for mine, expected in zip(ours, theirs, strict=True):
+        assert torch.equal(read(found, PIXELS, mine), read(known, PIXELS, expected))
+
+
 # Types that nothing is declared of.
 
 
@@ -86,6 +98,7 @@ def test_types_without_a_file_serve_signals_of_their_tower(name: str, zoo: Calla
         assert "its vision tower has no class token" in str(backbone.serves("vision.cls_attention@-2"))
     hidden = name == "got_ocr2"  # attention written out by hand, as in SAM
     assert ("keep queries and keys to themselves" in str(backbone.serves("vision.key@-1"))) == hidden
+    assert (backbone.serves(PIXELS) is None) == (name != "got_ocr2")  # whose tokens overlap, less of them at the edge
     page = CheckedPage.of(backbone, (320, 224))
     check_signals(page)
     check_rows(page)
