@@ -32,7 +32,7 @@ MODULES = {
     "run": {"run": "run"},
     "rows": {"rows": "rows", "verify": "verify", "compact": "compact", "show": "show", "masks": "masks"},
     "methods": {"selectors": "selectors", "backbones": "backbones", "list": "list_"},
-    "checkpoint": {"doctor": "doctor", "ask": "ask", "convert": "convert"},
+    "checkpoint": {"doctor": "doctor", "matrix": "matrix", "ask": "ask", "convert": "convert"},
     "report": {"report": "report", "compare": "compare", "gate": "gate", "view": "view"},
     "new_package": {"new-selector": "new_selector", "new-backbone": "new_backbone"},
     **{group: {group: "app"} for group in ("probes", "controls", "annotate", "bench", "engines", "paper", "policy")},

@@ -14,12 +14,12 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -180,22 +180,28 @@ def supports(features: Tensor, pixels: Tensor, values: Indices) -> tuple[Indices
     ``features`` are (M, D), computed from the leaf ``pixels``. Values are looked at and counted as in ``values`` (P,),
     which names them by their place in the flattened leaf.
     """
+    token, value, _ = slopes(features, [pixels], values)
+    return token, value
+
+
+def slopes(features: Tensor, read: Sequence[Tensor], values: Indices) -> tuple[Indices, Indices, Floats]:
+    """Those pairs, and the gradient of r.t_i at each; what is ``read`` may be several tensors, one behind the other."""
     nothing = np.zeros(0, dtype=np.int64)
     if not features.requires_grad:
-        return nothing, nothing
+        return nothing, nothing, np.zeros(0, dtype=np.float32)
     generator = torch.Generator().manual_seed(0)
     direction = torch.randn(features.shape[-1], generator=generator).to(features.device)
     projected = features.float() @ direction
     # Half precision has few exponents: 2^31 would overflow where 2^3 does not.
-    base = 4 if torch.float16 in (features.dtype, pixels.dtype) else 32
-    looked_at = torch.from_numpy(values).to(pixels.device)
+    base = 4 if torch.float16 in (features.dtype, read[0].dtype) else 32
+    looked_at = torch.from_numpy(values).to(read[0].device)
 
     def gradient(weights: Tensor) -> Tensor:
         """(P,) of the tokens' projections, each times its weight."""
-        (slopes,) = torch.autograd.grad(projected, pixels, weights, retain_graph=True, allow_unused=True)
-        return (
-            torch.zeros(len(looked_at), device=pixels.device) if slopes is None else slopes.flatten()[looked_at].float()
+        found = torch.autograd.grad(
+            projected, list(read), weights, retain_graph=True, allow_unused=True, materialize_grads=True
         )
+        return torch.cat([each.flatten() for each in found])[looked_at].float()
 
     tokens = torch.arange(len(features), device=features.device)
     hands, pairs, depth = [tokens], [], 0
@@ -212,13 +218,15 @@ def supports(features: Tensor, pixels: Tensor, values: Indices) -> tuple[Indices
         ways = DEALT[depth] if depth < len(DEALT) else 2
         hands = [hand[first::ways] for hand in shared for first in range(min(ways, len(hand)))]
         depth += 1
-    token, value = (torch.cat(part).cpu().numpy() for part in zip(*pairs, strict=True))
+    token, value, slope = (torch.cat(part).cpu().numpy() for part in zip(*pairs, strict=True))
     order = np.argsort(token, kind="stable")
-    return token[order], value[order]
+    return token[order], value[order], slope[order]
 
 
-def _owners(hand: Tensor, gradient: Callable[[Tensor], Tensor], count: int, base: int) -> tuple[Tensor, Tensor] | None:
-    """(token, pixel value) of every value that feeds a token of the hand; None if two tokens of it share one."""
+def _owners(
+    hand: Tensor, gradient: Callable[[Tensor], Tensor], count: int, base: int
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """(token, value, slope) of every value that feeds a token of the hand; None if two tokens of it share one."""
     number = torch.arange(len(hand), device=hand.device)
 
     def weighted(weights: Tensor) -> Tensor:
@@ -238,7 +246,7 @@ def _owners(hand: Tensor, gradient: Callable[[Tensor], Tensor], count: int, base
         owner += torch.where(fits, digit, 0.0).long() * place
         place *= base
     value = plain.nonzero()[:, 0]
-    return hand[owner[value].to(hand.device)].to(value.device), value
+    return hand[owner[value].to(hand.device)].to(value.device), value, plain[value]
 
 
 def _refuse_mixed(gradient: Callable[[Tensor], Tensor], tokens: Tensor) -> None:
@@ -284,6 +292,10 @@ class FoundCells:
     seconds: float
     """What finding them took; remembered cells say what it took then."""
 
+    def __post_init__(self) -> None:
+        if self.cells.shape != (len(self.sourced), 4) or len(self.tiles) != len(self.sourced):
+            raise ValueError("not as many cells as slots")
+
 
 def find_cells(
     size: tuple[int, int], prepare: Prepare, features: Features, tower: nn.Module, pixels: str = "pixel_values"
@@ -295,18 +307,12 @@ def find_cells(
     """
     started = time.perf_counter()
     width, height = size
-    # Cells may be asked for in the middle of encoding; gradients need ordinary tensors.
-    with torch.inference_mode(False), torch.enable_grad():
+    with with_gradients():
         places = sources(size, prepare, pixels)
-        noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-        weight = next(tower.parameters())
-        prepared = {
-            name: value.to(weight.device) if isinstance(value, Tensor) else value
-            for name, value in prepare(Image.fromarray(noise)).items()
-        }
-        values = prepared[pixels].to(weight.dtype).requires_grad_()
-        with silenced(tower), by_products(tower), _kernels(weight.dtype):
-            tokens = features({**prepared, pixels: values})
+        prepared = noise_inputs(size, prepare, tower, pixels)
+        values = prepared[pixels]
+        with silenced(tower), by_products(tower), kernels(values.dtype):
+            tokens = features(prepared)
             token, value = supports(tokens, values, places.values)
     count = len(tokens)
     _refuse_unplaced(token, value, count)
@@ -320,7 +326,26 @@ def find_cells(
 
 
 @contextmanager
-def _kernels(dtype: torch.dtype) -> Iterator[None]:
+def with_gradients() -> Iterator[None]:
+    """Cells may be asked for in the middle of encoding; gradients need ordinary tensors."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+def noise_inputs(size: tuple[int, int], prepare: Prepare, tower: nn.Module, pixels: str) -> dict[str, Tensor]:
+    """What the processor makes of an image of noise, where the tower is; gradients lead to its pixel values."""
+    width, height = size
+    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    weight = next(tower.parameters())
+    prepared = {
+        name: value.to(weight.device) if isinstance(value, Tensor) else value
+        for name, value in prepare(Image.fromarray(noise)).items()
+    }
+    return {**prepared, pixels: prepared[pixels].to(weight.dtype).requires_grad_()}
+
+
+@contextmanager
+def kernels(dtype: torch.dtype) -> Iterator[None]:
     """Gradients that are the same each time, on a GPU, and that do not take ten times what they need, on a CPU.
 
     There oneDNN's gradient of a patch embedding is that slow; in half precision nothing but oneDNN multiplies quickly.
@@ -433,20 +458,35 @@ def _padding_placed(cells: Cells, sourced: NDArray[np.bool_]) -> Cells:
     return placed
 
 
+Found = TypeVar("Found")
+
+
 def cached_cells(
     parts: Mapping[str, Any], size: tuple[int, int], find: Callable[[], FoundCells], cache: Path | None = None
 ) -> FoundCells:
-    """Cells of an image of this (width, height), found once and remembered on disk.
+    """Cells of an image of this (width, height), found once and remembered on disk."""
+    return cached("cells", FoundCells, parts, size, find, cache)
 
-    ``parts`` say what else cells depend on, as JSON can say it: the model's and the image processor's configuration
+
+def cached(
+    what: str,
+    kind: type[Found],
+    parts: Mapping[str, Any],
+    size: tuple[int, int],
+    find: Callable[[], Found],
+    cache: Path | None = None,
+) -> Found:
+    """What was found of an image of this (width, height), a dataclass of arrays, once and remembered on disk.
+
+    ``parts`` say what else it depends on, as JSON can say it: the model's and the image processor's configuration
     and the image options. The version of transformers is added. A file that cannot be read counts as never written.
     """
     import transformers
 
     key = {"parts": parts, "size": size, "transformers": transformers.__version__, "method": METHOD}
     digest = sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
-    file = (cache or cache_folder()) / "cells" / f"{digest}.npz"
-    found = _read(file)
+    file = (cache or cache_folder()) / what / f"{digest}.npz"
+    found = _read(kind, file)
     if found is None:
         found = find()
         packed = io.BytesIO()
@@ -455,10 +495,11 @@ def cached_cells(
     return found
 
 
-def _read(file: Path) -> FoundCells | None:
+def _read(kind: type[Found], file: Path) -> Found | None:
+    """None where it was never written, or is not whole."""
     try:
         with np.load(file, allow_pickle=False) as stored:
-            found = FoundCells(stored["cells"], stored["sourced"], stored["tiles"], float(stored["seconds"]))
+            found = {each.name: stored[each.name] for each in fields(cast(Any, kind))}
+            return kind(**{name: value if value.shape else value.item() for name, value in found.items()})
     except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error):
         return None
-    return found if found.cells.shape == (len(found.sourced), 4) and len(found.tiles) == len(found.sourced) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,17 +22,19 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.base import Backbone, as_dtype, whole_model
-from sightline.backbones.found_cells import NoCellsError, picture_scale
+from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
+from sightline.backbones.found_rows import FoundPixels, FoundRows
 from sightline.backbones.images import ImageOptions, Pixels, option
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one, output_head, unlike_the_loop
 from sightline.backbones.processors import SAMPLE, SpanPlanning, processor_of
 from sightline.backbones.prompting import Layout, SpanPlan
-from sightline.backbones.signals import CLASS_KINDS, ROWS, WEIGHTS, Record, blocks_of, token_signal
+from sightline.backbones.signals import CLASS, CLASS_KINDS, ROWS, WEIGHTS, Record, blocks_of, token_signal, with_pixels
 from sightline.backbones.silenced import by_products
 from sightline.core.prefix import Encoded
-from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, split_name
-from sightline.errors import SightlineError
+from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, hidden_indices, split_name
+from sightline.core.selection import PIXELS as IMAGE_PIXELS
+from sightline.errors import SightlineError, named_line
 from sightline.geometry.cells import Cells, grid_cells, merged_patches
 from sightline.geometry.coverage import Sampling
 
@@ -147,16 +149,23 @@ def refusal(kind: Any) -> str | None:
     return None
 
 
-# Signals of a vision tower that the model's own code runs, where a class says which rows a token is made from.
+# Signals of a vision tower that the model's own code runs.
 
 SERVED_KINDS = (*HIDDEN_KINDS, *BLOCK_KINDS)
+TRIAL = (640, 448)
+"""(width, height) of the image on which a model's tokens are tried for cells and rows."""
 
 
-class TowerSignals(Backbone):
-    """What the general route serves of signals; a class that declares ``token_rows`` has those of the tower too."""
+class TowerSignals(SpanPlanning, Backbone):
+    """What the general route serves of signals. Which rows of the tower a token is made from is found (``found_rows``)
+    unless a class declares ``token_rows``, which spares it a few passes for every size of images."""
 
     class_token: ClassVar[bool] = False
-    """Whether the vision tower puts a class token before the patches of every tile."""
+    """Of a class that declares ``token_rows``: whether a class token stands before the patches of every tile."""
+
+    @property
+    def declares_rows(self) -> bool:
+        return type(self).token_rows is not TowerSignals.token_rows
 
     @cached_property
     def vision_blocks(self) -> Any:
@@ -170,34 +179,89 @@ class TowerSignals(Backbone):
         kind, _ = split_name(name)
         if kind.startswith("lm."):
             return None
-        if type(self).token_rows is TowerSignals.token_rows:
-            return f"nobody has said which rows of its vision tower a token is made from, so there is no {kind}"
         if kind.startswith("clip."):
-            return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
-        if kind.startswith("image."):
-            return f"nobody has said which values of the prepared image a token is made from, so there is no {kind}"
-        if kind in CLASS_KINDS and not self.class_token:
-            return f"its vision tower has no class token, so there is no {kind}"
-        return None if kind in SERVED_KINDS else f"{type(self).__name__} has no signal {kind}"
+            tower = str(getattr(getattr(self.model.config, "vision_config", None), "model_type", ""))
+            if not tower.startswith("clip"):
+                return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
+        elif kind == IMAGE_PIXELS:
+            return None if isinstance(self.pixels_on_trial, FoundPixels) else f"{self.pixels_on_trial}: no {kind}"
+        elif kind not in SERVED_KINDS:
+            return f"{type(self).__name__} has no signal {kind}"
+        if self.declares_rows:
+            lacks = kind in CLASS_KINDS and not self.class_token
+            return f"its vision tower has no class token, so there is no {kind}" if lacks else None
+        reason = self._unserved(name)
+        return None if reason is None else f"{reason}, so there is no {kind}"
+
+    def _unserved(self, name: str) -> str | None:
+        """Why the rows that were found, on an image of one size, do not give a signal."""
+        found, (kind, _), depth = self.rows_on_trial, split_name(name), len(self.vision_blocks)
+        if isinstance(found, str):
+            return found
+        if kind in CLASS_KINDS and found.class_row < 0:
+            several = f"{found.leads} rows of its vision tower come from no pixel, which is the class token nobody says"
+            return several if found.leads > 1 else "its vision tower has no class token"
+        try:
+            indices = sorted(hidden_indices([name], depth))
+        except SightlineError:  # whether its layers are there is another question
+            return None
+        if not found.alike[indices].all():
+            return "its vision tower goes on with other rows there than those that tokens are made from"
+        if kind in BLOCK_KINDS and not found.attends[indices].all():
+            return "the blocks of its vision tower keep queries and keys to themselves"
+        return None
+
+    @cached_property
+    def rows_on_trial(self) -> FoundRows | str:
+        """Or why there are none."""
+        return self._on_trial(self.found_rows)
+
+    @cached_property
+    def pixels_on_trial(self) -> FoundPixels | str:
+        return self._on_trial(self.found_pixels)
+
+    def _on_trial(self, find: Callable[[tuple[int, int]], Found]) -> Found | str:
+        """What is found for an image of one size, or why not; of a model that is not loaded nothing can be said."""
+        self.tower_module  # noqa: B018
+        try:
+            self.plan(TRIAL)
+            return find(TRIAL)
+        except SightlineError as error:
+            return str(error)
+        except Exception as error:  # whatever is wrong with the model is said where its images are encoded
+            return f"its own code fails where its tower is looked into ({named_line(error)})"
 
     def token_rows(self, size: tuple[int, int]) -> Tensor:
-        """(N, m) rows of the vision tower, all tiles one behind the other, that each token is made from.
-
-        A class that says so serves signals of the tower.
-        """
-        raise SightlineError(f"{type(self).__name__} does not say which rows of its tower a token is made from")
+        """(N, m) rows of the vision tower, all tiles one behind the other, that each token is made from."""
+        return self.found_rows(size).of(self.plan(size).sourced.numpy())[0]
 
     def token_weights(self, size: tuple[int, int]) -> Tensor | None:
         """(N, m) how much of a token comes from each of its ``token_rows``; None: all have the same part in it."""
-        return None
+        if self.declares_rows:
+            return None
+        return self.found_rows(size).of(self.plan(size).sourced.numpy())[1]
+
+    def tower_rows(self, size: tuple[int, int]) -> dict[str, Tensor]:
+        """What ``token_signal`` has to know of the rows of an image of this (width, height)."""
+        known = {ROWS: self.token_rows(size), WEIGHTS: self.token_weights(size)}
+        if not self.declares_rows:
+            found = self.found_rows(size)
+            known[CLASS] = torch.tensor([found.class_row, found.class_at])
+        elif self.class_token:
+            known[CLASS] = torch.tensor([0, 0])
+        return {name: value for name, value in known.items() if value is not None}
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        return token_signal(name, encoded.captured, len(self.vision_blocks), self.class_token)
+        if name == IMAGE_PIXELS:
+            return encoded.captured[name]
+        return token_signal(name, encoded.captured, len(self.vision_blocks))
+
+    def clip_states(self, encoded: Encoded) -> Tensor:
+        normed: Tensor = self.vision_tower.post_layernorm(self.vision_signal("vision.hidden@-2", encoded))
+        return normed
 
 
 PIXELS = "pixel_values"
-TRIAL = (640, 448)
-"""(width, height) of the image on which a model's tokens are tried for cells."""
 LARGE = (2048, 1536)
 """The same of one that is large for any model."""
 STEPS = 16
@@ -211,7 +275,7 @@ class ShownSmaller(ImageOptions):
     longest_edge: int = option(1, "Longest edge in pixels that the processor is handed.", least=1)
 
 
-class General(SpanPlanning, TowerSignals):
+class General(TowerSignals):
     """A checkpoint of any image-text type.
 
     A span holds the image's tokens, whose cells are known, and separators, which come from nowhere in it: features
@@ -235,7 +299,7 @@ class General(SpanPlanning, TowerSignals):
         self.identity = identity or {}
         self.body = getattr(model, "model", model)
         self.seeing = seeing_part(model)
-        self.plans = {}
+        self.plans, self.known = {}, {}
         self.scales: dict[tuple[ImageOptions, tuple[int, int]], float | None] = {}
         super().__init__(model, tokenizer, processor.image_processor, options)
 
@@ -373,7 +437,17 @@ class General(SpanPlanning, TowerSignals):
             raise SightlineError(f"{len(features)} features where {sum(counts)} placeholders stand")
         parts = zip(*(torch.split(each, counts) for each in (features, *levels)), strict=True)
         kept = record.captured(len(batch))
-        return [self._seen(*each) for each in zip(batch, plans, parts, kept, strict=True)]
+        seen = [self._seen(*each) for each in zip(batch, plans, parts, kept, strict=True)]
+        if IMAGE_PIXELS not in needs:
+            return seen
+        values = [self._token_values(item, plan) for item, plan in zip(batch, plans, strict=True)]
+        return [with_pixels(*pair) for pair in zip(seen, values, strict=True)]
+
+    def _token_values(self, item: Pixels, plan: SpanPlan) -> Tensor:
+        """(N, P) values of the prepared image that each token is made from."""
+        places = self.under(item.options).found_pixels(item.size).values[plan.sourced.numpy()]
+        device = self.language.device
+        return item.data.flatten().to(device)[torch.from_numpy(places).to(device)]
 
     @staticmethod
     def _inputs(item: Pixels) -> dict[str, Tensor]:
@@ -383,9 +457,9 @@ class General(SpanPlanning, TowerSignals):
         """What the tower returned for one image: features, then DeepStack levels, and what was taken down."""
         shown = self.under(item.options)
         if captured:
-            captured[ROWS] = shown.token_rows(item.size).to(outputs[0].device)
-            weights = shown.token_weights(item.size)
-            captured |= {} if weights is None else {WEIGHTS: weights.to(outputs[0].device)}
+            device = outputs[0].device
+            known = shown.tower_rows(item.size).items()
+            captured |= {name: value if name == CLASS else value.to(device) for name, value in known}
         tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.span_embeds(plan.ids))
         return Encoded(
             tokens=tokens,

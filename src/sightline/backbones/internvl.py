@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Arithmetic, Grid, ImageOptions, Pixels, option, resizer, tensor_table
-from sightline.backbones.signals import CLASS_KINDS, ROWS, token_signal
+from sightline.backbones.signals import CLASS, CLASS_KINDS, ROWS, token_signal
 from sightline.backbones.towered import Tower, Towered, patch_product, sequential_positions
 from sightline.core.prefix import Encoded
 from sightline.core.selection import BLOCK_KINDS, PIXELS, PositionPolicy, block_index, split_name
@@ -141,11 +141,12 @@ class InternVL(Towered):
         if name == PIXELS:
             return super().vision_signal(name, encoded)
         depth, tiles = len(self.vision_blocks), len(encoded.layout)
-        captured = {**encoded.captured, ROWS: on_device(self.token_rows(tiles), encoded.tokens.device)}
+        rows = on_device(self.token_rows(tiles), encoded.tokens.device)
+        captured = {**encoded.captured, ROWS: rows, CLASS: torch.tensor([0, -1])}
         if split_name(name)[0] in BLOCK_KINDS:
             index = block_index(name, depth)
             captured |= self._attended(index, captured[f"hidden:{index}"], tiles)
-        return token_signal(name, captured, depth, class_token=True)
+        return token_signal(name, captured, depth)
 
     def _attended(self, index: int, hidden: Tensor, tiles: int) -> dict[str, Tensor]:
         """What block ``index`` attends with, (H, R, d) each, from its (R, C) input: one sequence per tile."""

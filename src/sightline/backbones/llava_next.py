@@ -14,7 +14,6 @@ from sightline.backbones.general import General
 from sightline.backbones.llava import MERGED, reads_others
 from sightline.backbones.prompting import Layout
 from sightline.core.prefix import Encoded
-from sightline.core.selection import split_name
 from sightline.geometry.cells import AxisReads, Canvas, Cells, Indices, Size, best_canvas, within_image
 
 # What LLaVA-NeXT and OneVision share: the whole picture in one tile, then tiles of it stitched to one grid.
@@ -105,16 +104,6 @@ class LlavaNext(StitchedTiles):
 
     Of CLIP's every tile has a class token of its own; that of the base picture stands for the image.
     """
-
-    def serves(self, name: str) -> str | None:
-        """Behind a tower of CLIP's its own projection can be put."""
-        kind, _ = split_name(name)
-        tower = str(self.model.config.vision_config.model_type)
-        return None if kind.startswith("clip.") and tower.startswith("clip") else super().serves(name)
-
-    def clip_states(self, encoded: Encoded) -> Tensor:
-        normed: Tensor = self.vision_tower.post_layernorm(self.vision_signal("vision.hidden@-2", encoded))
-        return normed
 
     def unprojected(self) -> str | None:
         return reads_others(self.model.config)

@@ -7,10 +7,10 @@ import importlib.util
 import inspect
 import sys
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from sightline.backbones.base import image_settings, read_settings
-from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
+from sightline.backbones.found_cells import Found, FoundCells, cached, cached_cells, find_cells
+from sightline.backbones.found_rows import FoundPixels, FoundRows, find_pixels, find_rows
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.prompting import Layout, Prompting, SpanPlan, occurrences, owners
 from sightline.core.span import SlotPositions
@@ -202,6 +203,9 @@ class SpanPlanning(ProcessorPrompting):
     identity: Mapping[str, Any]
     """What cells depend on beside the size and the options of an image; empty: they are found anew every time."""
     plans: dict[tuple[ImageOptions, tuple[int, int]], SpanPlan]
+    known: dict[tuple[str, ImageOptions, tuple[int, int]], Any]
+    """Rows and pixels that were found."""
+    vision_blocks: Any
 
     @abstractmethod
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -274,6 +278,27 @@ class SpanPlanning(ProcessorPrompting):
         if not self.identity:
             return find()
         return cached_cells({**self.identity, "options": self.options.as_dict()}, size, find)
+
+    def found_rows(self, size: tuple[int, int]) -> FoundRows:
+        """Rows of the vision tower that each feature of such an image is made from."""
+        return self._found("rows", FoundRows, size, partial(find_rows, blocks=self.vision_blocks))
+
+    def found_pixels(self, size: tuple[int, int]) -> FoundPixels:
+        """Values of such an image, as it is prepared, that each feature is made from."""
+        return self._found("pixels", FoundPixels, size, find_pixels)
+
+    def _found(self, what: str, kind: type[Found], size: tuple[int, int], find: Callable[..., Found]) -> Found:
+        """Found once, and remembered as cells are."""
+
+        def look() -> Found:
+            return find(size, self.image_inputs, lambda given: self.features(given)[0], self.tower_module)
+
+        key = (what, self.options, size)
+        if key not in self.known:
+            parts = {**self.identity, "options": self.options.as_dict()}
+            self.known[key] = cached(what, kind, parts, size, look) if self.identity else look()
+        found: Found = self.known[key]
+        return found
 
     @property
     def tower_module(self) -> nn.Module:

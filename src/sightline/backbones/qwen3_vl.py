@@ -17,10 +17,10 @@ from torch.nn.functional import linear
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
 from sightline.backbones.qwen2_vl import most_pixels
-from sightline.backbones.signals import merged_patch_signal
+from sightline.backbones.signals import CLASS_KINDS, PARTS, ROWS, rotate, token_signal
 from sightline.backbones.towered import Bounds, Tower, Towered
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PIXELS, PositionPolicy, split_name
+from sightline.core.selection import BLOCK_KINDS, PIXELS, PositionPolicy, block_index, split_name
 from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
@@ -194,20 +194,32 @@ class Qwen3VL(Towered):
 
     def serves(self, name: str) -> str | None:
         kind, _ = split_name(name)
-        if kind in ("vision.received", "vision.key", PIXELS) or kind.startswith("lm."):
-            return None
-        return (
-            f"its vision tower has no class token and merges {self.merge}x{self.merge} patches, so there is no {kind}"
-        )
+        if kind.startswith("clip."):
+            return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
+        return f"its vision tower has no class token, so there is no {kind}" if kind in CLASS_KINDS else None
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+        """Of a token the mean over its merged patches, which lie together."""
         if name == PIXELS:
             return super().vision_signal(name, encoded)
-        hidden = dict(encoded.captured)
-        heads = int(self.model.config.vision_config.num_heads)
-        return merged_patch_signal(
-            name, hidden, (hidden["cos"], hidden["sin"]), self.vision_blocks, heads, self.merge**2
-        )
+        depth, patches = len(self.vision_blocks), encoded.n * self.merge**2
+        rows = torch.arange(patches, device=encoded.tokens.device).view(encoded.n, -1)
+        captured = {**encoded.captured, ROWS: rows}
+        if split_name(name)[0] in BLOCK_KINDS:
+            captured |= self._attended(block_index(name, depth), captured)
+        return token_signal(name, captured, depth)
+
+    def _attended(self, index: int, captured: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What block ``index`` attends with, (H, R, d) each, from its input and the rotary tables of the image."""
+        block, hidden = self.vision_blocks[index], captured[f"hidden:{index}"]
+        parts = block.attn.qkv(block.norm1(hidden)).view(len(hidden), 3, block.attn.num_heads, -1).permute(1, 2, 0, 3)
+        cos, sin = (captured[table].float() for table in ("cos", "sin"))
+        return {
+            **{f"{name}:{index}": rotate(part.float(), cos, sin) for name, part in zip(PARTS[:2], parts, strict=False)},
+            f"value:{index}": parts[2],
+            f"bounds:{index}": torch.tensor([len(hidden)]),
+            f"scale:{index}": torch.tensor(float(parts.shape[-1]) ** -0.5),
+        }
 
     def visual_positions(
         self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy

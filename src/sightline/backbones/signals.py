@@ -8,7 +8,7 @@ other result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,14 +17,22 @@ import torch
 from torch import Tensor, nn
 
 from sightline.backbones.attention import attending_as, dense_attention
+from sightline.backbones.silenced import first_tensor, states_of
 from sightline.core.prefix import Encoded
 from sightline.core.selection import HIDDEN_KINDS, PIXELS, block_index, hidden_index, hidden_indices, split_name
 from sightline.errors import SightlineError
 
 
-def attention_weights(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """(H, Q, S) softmax(q k^T * scale) in float32."""
-    return torch.softmax(query.float() @ key.float().transpose(-1, -2) * scale, dim=-1)
+def attention_weights(query: Tensor, key: Tensor, scale: float, seen: Tensor | None = None) -> Tensor:
+    """(H, Q, S) softmax(q k^T * scale) in float32, over the keys that (Q, S) ``seen`` allows; 0 where it allows none.
+
+    Keys of fewer heads are those of several queries each.
+    """
+    key = key if len(key) == len(query) else key.repeat_interleave(len(query) // len(key), dim=0)
+    scores = query.float() @ key.float().transpose(-1, -2) * scale
+    if seen is None:
+        return torch.softmax(scores, dim=-1)
+    return torch.softmax(scores.masked_fill(~seen, float("-inf")), dim=-1).nan_to_num(0.0)
 
 
 def class_token_signal(name: str, hidden: dict[str, Tensor], blocks: Any, heads: int, norm: str) -> Tensor:
@@ -89,27 +97,6 @@ def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return states * cos + turned * sin
 
 
-def merged_patch_signal(
-    name: str, hidden: dict[str, Tensor], rotary: tuple[Tensor, Tensor], blocks: Any, heads: int, merge: int
-) -> Tensor:
-    """Signals of a tower without class token whose tokens are groups of ``merge`` consecutive patches (Qwen3-VL)."""
-    kind, _ = split_name(name)
-    if kind not in ("vision.key", "vision.received"):
-        raise SightlineError(
-            f"signal {name} does not exist here: this vision tower has no class token and merges patches"
-        )
-    index = block_index(name, len(blocks))
-    block = blocks[index]
-    states = block.norm1(hidden[f"hidden:{index}"])
-    query, key, _value = (_heads(part, heads) for part in block.attn.qkv(states).chunk(3, dim=-1))
-    cos, sin = (table.float() for table in rotary)
-    query, key = rotate(query.float(), cos, sin), rotate(key.float(), cos, sin)
-    if kind == "vision.key":
-        return key.reshape(heads, -1, merge, key.shape[-1]).mean(dim=2)
-    received = attention_weights(query, key, float(query.shape[-1]) ** -0.5).mean(dim=(0, 1))
-    return received.reshape(-1, merge).mean(dim=1)
-
-
 # What a vision tower computes on the way, taken down while the model's own code runs it.
 #
 # Attention is read where transformers hands it over: queries and keys, already rotated, and values of the blocks that
@@ -145,7 +132,7 @@ class Record:
             for name in needs
             if name.startswith("vision.") and split_name(name)[0] not in HIDDEN_KINDS
         }
-        self._states: dict[int, Tensor] = {}
+        self._states: dict[int, list[Tensor]] = {}
         self._pairs: dict[int, list[tuple[Any, ...]]] = {}
 
     @contextmanager
@@ -156,7 +143,6 @@ class Record:
             return
         self._states.clear()
         self._pairs.clear()
-        places = {id(_attention(block)): index for index, block in enumerate(self._blocks)}
         with ExitStack() as stack:
             for index in self._hidden:
                 last = index == len(self._blocks)
@@ -168,28 +154,35 @@ class Record:
                 )
                 stack.callback(hook.remove)
             if self._attended:
-                for config in _configurations(self._blocks):
-                    stack.enter_context(_attending_aloud(config, self._pairs, self._attended, places))
+                stack.enter_context(attending_aloud(self._blocks, self._heard))
             yield
+
+    def _heard(self, index: int, *handed: Any) -> None:
+        if index in self._attended:
+            self._pairs.setdefault(index, []).append(handed)
 
     def _input(self, index: int) -> Any:
         def take(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-            self._states[index] = arguments[0] if arguments else named["hidden_states"]
+            states = states_of(arguments, named)
+            assert states is not None
+            self._states.setdefault(index, []).append(states)
 
         return take
 
     def _output(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        self._states[len(self._blocks)] = output[0] if isinstance(output, tuple) else output
+        self._states.setdefault(len(self._blocks), []).append(first_tensor(output))
 
     def captured(self, images: int) -> list[dict[str, Tensor]]:
         """Per image: ``hidden:i`` (R, C); ``query:b``, ``key:b`` and ``value:b`` (H, R, d), ``bounds:b``, ``scale:b``.
 
         R rows of the tower belong to each of the images, which are alike. Bounds are the lengths of the sequences
-        that attend among themselves in block b: tiles, windows. Scale is that of scores.
+        that attend among themselves in block b: tiles, windows. Scale is that of scores. Where some rows of a sequence
+        are not to be seen (padding), ``seen:b`` (T, S, S) says by whom each of its S rows is.
         """
         found: list[dict[str, Tensor]] = [{} for _ in range(images)]
         for index, states in self._states.items():
-            for each, rows in zip(found, states.flatten(0, -2).chunk(images), strict=True):
+            together = torch.cat([each.flatten(0, -2) for each in states])
+            for each, rows in zip(found, together.chunk(images), strict=True):
                 each[f"hidden:{index}"] = rows
         for index, pairs in self._pairs.items():
             lengths = [query.shape[2] for query, *_ in pairs for _ in range(query.shape[0])]
@@ -204,7 +197,10 @@ class Record:
                 each[f"bounds:{index}"] = torch.tensor(
                     lengths[number * len(lengths) // images :][: len(lengths) // images]
                 )
-                each[f"scale:{index}"] = torch.tensor(pairs[0][-1])
+                each[f"scale:{index}"] = torch.tensor(pairs[0][3])
+            seen = _seen([mask for *_, mask in pairs], images)
+            for each, mine in zip(found, seen, strict=False):
+                each[f"seen:{index}"] = mine
         return found
 
 
@@ -213,38 +209,77 @@ def _side_by_side(states: Tensor) -> Tensor:
     return states.transpose(0, 1).flatten(1, 2)
 
 
-def _configurations(blocks: nn.ModuleList) -> list[Any]:
+def _seen(masks: Sequence[Tensor | None], images: int) -> list[Tensor]:
+    """Per image (T, S, S) whether row i of a sequence sees row j; nothing where no mask hides a row from another.
+
+    Where all images lie in one sequence, what keeps them apart is no part of what each of them sees.
+    """
+    given = [mask[:, 0] == 0 if mask.is_floating_point() else mask[:, 0] for mask in masks if mask is not None]
+    if not given:
+        return []
+    seen = torch.cat([each.expand(-1, each.shape[-1], -1) for each in given])
+    if len(seen) < images:
+        length = seen.shape[-1] // images
+        seen = torch.stack([seen[0, k * length :, k * length :][:length, :length] for k in range(images)])
+    return [] if bool(seen.all()) else list(seen.chunk(images))
+
+
+def _configurations(blocks: Iterable[nn.Module]) -> list[Any]:
     """The distinct configurations that name the attention of these blocks."""
     found = [part.config for block in blocks for part in block.modules() if hasattr(part, "config")]
     return list({id(config): config for config in found if hasattr(config, "_attn_implementation")}.values())
 
 
+Heard = Callable[..., None]
+"""Is told the block and its query, key, value (B, H, S, d), the scale of scores, and the mask or None."""
+
+
 @contextmanager
-def _attending_aloud(config: Any, pairs: dict[int, Any], wanted: set[int], places: dict[int, int]) -> Iterator[None]:
-    """While open, blocks of this configuration attend as they do, and those that are wanted say what they look at."""
-    from transformers import AttentionInterface
+def attending_aloud(blocks: Iterable[nn.Module], heard: Heard) -> Iterator[None]:
+    """While open, these blocks attend as they do and say what they look at, where attention is handed over at all."""
+    from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import eager_mask, sdpa_mask
 
-    usual = dense_attention if config._attn_implementation == "eager" else sdpa_attention_forward
+    places = {id(part): index for index, block in enumerate(blocks) for part in block.modules()}
+    with ExitStack() as stack:
+        for config in _configurations(blocks):
+            eager = config._attn_implementation == "eager"
+            usual = dense_attention if eager else sdpa_attention_forward
 
-    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **how: Any) -> Any:
-        index = places.get(id(module))
-        if index in wanted:
-            scale = how.get("scaling")
-            scale = float(query.shape[-1]) ** -0.5 if scale is None else float(scale)
-            pairs.setdefault(index, []).append((query, key, value, scale))
-        return usual(module, query, key, value, attention_mask, **how)
+            def attend(
+                module: Any,
+                query: Tensor,
+                key: Tensor,
+                value: Tensor,
+                attention_mask: Any = None,
+                usual: Any = usual,
+                **how: Any,
+            ) -> Any:
+                index = places.get(id(module))
+                if index is not None:
+                    scale = how.get("scaling")
+                    scale = float(query.shape[-1]) ** -0.5 if scale is None else float(scale)
+                    heard(index, query, key, value, scale, attention_mask)
+                return usual(module, query, key, value, attention_mask, **how)
 
-    AttentionInterface.register(RECORDED, attend)
-    with attending_as(config, RECORDED):
+            AttentionInterface.register(RECORDED, attend)
+            AttentionMaskInterface.register(RECORDED, eager_mask if eager else sdpa_mask)  # else none would be made
+            stack.enter_context(attending_as(config, RECORDED))
         yield
 
 
-def received_attention(query: Tensor, key: Tensor, bounds: Tensor, scale: float) -> Tensor:
-    """(R,) attention that each row receives, mean over heads and over the rows that see it; within each sequence."""
+def received_attention(query: Tensor, key: Tensor, bounds: Tensor, scale: float, seen: Tensor | None = None) -> Tensor:
+    """(R,) attention that each row receives, mean over heads and over the rows of its sequence that anybody sees."""
     lengths = bounds.tolist()
     parts = zip(torch.split(query, lengths, dim=1), torch.split(key, lengths, dim=1), strict=True)
-    return torch.cat([attention_weights(q, k, scale).mean(dim=(0, 1)) for q, k in parts])
+    if seen is None:
+        return torch.cat([attention_weights(q, k, scale).mean(dim=(0, 1)) for q, k in parts])
+    received = []
+    for (q, k), mine in zip(parts, seen, strict=True):
+        counted = mine.any(dim=0)
+        received.append(attention_weights(q, k, scale, mine)[:, counted].mean(dim=(0, 1)))
+    return torch.cat(received)
 
 
 # Signals per visual token, from what was taken down of the tower's rows and which rows a token is made from.
@@ -253,18 +288,21 @@ ROWS = "token_rows"
 """Captured with the others: (N, m) rows of the tower, tile behind tile, that each token is made from."""
 WEIGHTS = "token_weights"
 """(N, m) how much of a token comes from each of its rows; missing where all have the same part in it."""
+CLASS = "class_rows"
+"""(2,) where in every sequence its class token stands, and the row of the one that stands for the image or -1."""
 CLASS_KINDS = ("vision.cls", "vision.cls_attention", "vision.cls_key", "vision.cls_query", "vision.cls_value")
 
 
-def token_signal(name: str, captured: Mapping[str, Tensor], depth: int, class_token: bool) -> Tensor:
+def token_signal(name: str, captured: Mapping[str, Tensor], depth: int) -> Tensor:
     """A ``vision.*`` signal of one image.
 
     What a token's m rows have is averaged over them, as its own features are made from all of them, by the weights of
-    an interpolation where there is one. With a ``class_token`` every tile begins with one: a token's class attention is
-    that of its own tile, and the class token itself is that of the first tile, which shows the whole image.
+    an interpolation where there is one. In a tower with class tokens every tile has one: a token's class attention is
+    that of its own tile, and the class token itself is that of the tile which shows the whole image.
     """
     kind, _ = split_name(name)
     rows, weights = captured[ROWS], captured.get(WEIGHTS)
+    within, of_image = captured[CLASS].tolist() if CLASS in captured else (-1, -1)
 
     def of_tokens(values: Tensor, axis: int) -> Tensor:
         """The N tokens along the axis of the tower's rows."""
@@ -272,26 +310,31 @@ def token_signal(name: str, captured: Mapping[str, Tensor], depth: int, class_to
         mixed = taken.mean(1) if weights is None else torch.einsum("nm,nm...->n...", weights.to(taken.dtype), taken)
         return mixed.movedim(0, axis)
 
-    if kind in CLASS_KINDS and not class_token:
+    if kind in CLASS_KINDS and within < 0:
         raise SightlineError(f"signal {name} does not exist here: this vision tower has no class token")
+    if kind in CLASS_KINDS and kind != "vision.cls_attention" and of_image < 0:
+        raise SightlineError(f"signal {name} does not exist here: no tile with a class token shows the whole image")
     if kind in HIDDEN_KINDS:
         states = [captured[f"hidden:{index}"] for index in sorted(hidden_indices([name], depth))]
         if kind == "vision.cls":
-            return states[0][0]
+            return states[0][of_image]
         return torch.stack([of_tokens(each, 0) for each in states]).mean(dim=0)
     index = block_index(name, depth)
     if kind in ("vision.key", "vision.value"):
         return of_tokens(captured[f"{kind.removeprefix('vision.')}:{index}"], 1)
     if kind in ("vision.cls_key", "vision.cls_query", "vision.cls_value"):
-        return captured[f"{kind.removeprefix('vision.cls_')}:{index}"][:, 0]
+        return captured[f"{kind.removeprefix('vision.cls_')}:{index}"][:, of_image]
     query, key, bounds = (captured[f"{part}:{index}"] for part in ("query", "key", "bounds"))
     scale = float(captured[f"scale:{index}"])
+    seen = captured.get(f"seen:{index}")
     if kind == "vision.received":
-        return of_tokens(received_attention(query, key, bounds, scale), 0)
+        return of_tokens(received_attention(query, key, bounds, scale, seen), 0)
     if kind == "vision.cls_attention":
         lengths = bounds.tolist()
-        tiles = zip(torch.split(query, lengths, dim=1), torch.split(key, lengths, dim=1), strict=True)
-        return of_tokens(torch.cat([attention_weights(q[:, :1], k, scale)[:, 0] for q, k in tiles], dim=1), 1)
+        masks = [None] * len(lengths) if seen is None else [mine[within : within + 1] for mine in seen]
+        tiles = zip(torch.split(query, lengths, dim=1), torch.split(key, lengths, dim=1), masks, strict=True)
+        looked = [attention_weights(q[:, within : within + 1], k, scale, mine)[:, 0] for q, k, mine in tiles]
+        return of_tokens(torch.cat(looked, dim=1), 1)
     raise SightlineError(f"signal {name} is not among what can be read from this vision tower")
 
 

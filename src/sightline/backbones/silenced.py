@@ -90,23 +90,19 @@ class _SteppedOver:
         """By kind of block and shape of input, what stands behind the states in its answer; None: it has to run."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        given: dict[Any, Any] = {**dict(enumerate(arguments)), **named}
-        place = next((place for place, value in given.items() if _is_states(value)), None)
-        if place is None:
+        states = states_of(arguments, named)
+        if states is None:
             return self.forward(*arguments, **named)
-        states = given[place]
 
         def run(changed: Tensor) -> Any:
-            replaced = {**given, place: changed}
-            return self.forward(
-                *[replaced[i] for i in range(len(arguments))], **{name: replaced[name] for name in named}
-            )
+            replaced, renamed = with_states(changed, arguments, named)
+            return self.forward(*replaced, **renamed)
 
         kind = (type(self.block), repr(self.block), states.shape)
         if kind not in self.known:
             with torch.no_grad():
                 answer = run(states)
-                self.known[kind] = answer if _each_for_itself(run, states, _first(answer)) else None
+                self.known[kind] = answer if _each_for_itself(run, states, first_tensor(answer)) else None
         answer = self.known[kind]
         if answer is None:
             return self.forward(*arguments, **named)
@@ -121,17 +117,34 @@ def _each_for_itself(run: Callable[[Tensor], Any], states: Tensor, expected: Ten
     chosen = (torch.rand(states.shape[:-1], generator=generator) < 0.5).to(states.device)
     noise = torch.randn(states.shape, generator=generator).to(states)
     for changed in (chosen, ~chosen):
-        seen = _first(run(torch.where(changed[..., None], states + noise, states)))
+        seen = first_tensor(run(torch.where(changed[..., None], states + noise, states)))
         if not torch.equal(seen[~changed], expected[~changed]):
             return False
     return True
+
+
+def states_of(arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor | None:
+    """The hidden states (..., S, C) among what a block is called with: its first tensor of numbers."""
+    return next((value for value in (*arguments, *named.values()) if _is_states(value)), None)
+
+
+def with_states(
+    changed: Tensor, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same call with other hidden states."""
+    states = states_of(arguments, named)
+    return (
+        tuple(changed if value is states else value for value in arguments),
+        {name: changed if value is states else value for name, value in named.items()},
+    )
 
 
 def _is_states(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2
 
 
-def _first(answer: Any) -> Tensor:
+def first_tensor(answer: Any) -> Tensor:
+    """The states in what a block answers, which may be a tuple."""
     tensor: Tensor = next(_tensors([answer]))
     return tensor
 

@@ -1,4 +1,4 @@
-"""``sightline doctor``, ``ask`` and ``convert``: what is done with one checkpoint."""
+"""``sightline doctor``, ``matrix``, ``ask`` and ``convert``: what is done with checkpoints."""
 
 from __future__ import annotations
 
@@ -83,6 +83,49 @@ def doctor(
     if page is not None:
         write_whole(page, render(found).encode(), make_parent=True)
     if found.failed:
+        raise typer.Exit(1)
+
+
+@in_words
+def matrix(
+    further: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...")] = None,
+    models: Annotated[list[str] | None, typer.Option(metavar="MODEL")] = None,
+    budget: str = "0.3",
+    out: Annotated[
+        Path | None, file_option("File for the page; the sheet of kept cells is a .png beside it.", endings=(".md",))
+    ] = None,
+    image: Path | None = None,
+    clip: str | None = None,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "auto",
+) -> None:
+    """Run every pruning method on every model given: served, refused and why, milliseconds, what each keeps.
+
+    A method counts as served where it ran twice with the same result and its rows were checked. Exit code 1 says that
+    one failed that should run.
+    """
+    from sightline.commands.leaderboard import named_models
+
+    given = [*(models or []), *(further or [])]
+    if not given:
+        raise typer.BadParameter("name at least one model", param_hint="--models")
+    named = named_models(given)
+    with waiting_for("starting", logged=False):
+        from sightline.checks.matrix import page, run_matrix, sheet
+        from sightline.places.writing import write_whole
+        from sightline.probes.images import open_image
+    opened = open_image(image.parent, image.name) if image else None
+    made = run_matrix(
+        named, budget, opened, clip=clip, dtype=dtype, device=device, tell=lambda line: say(line, err=True)
+    )
+    if out is None:
+        say(page(made, None))
+    else:
+        drawn = out.with_suffix(".png")
+        write_whole(drawn, sheet(made), make_parent=True)
+        write_whole(out, page(made, drawn.name).encode(), make_parent=True)
+        say(f"page: {out}, sheet: {drawn}")
+    if made.failed:
         raise typer.Exit(1)
 
 

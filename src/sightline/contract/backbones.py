@@ -19,6 +19,7 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.backbones.base import Backbone, model_logits
 from sightline.backbones.batches import token_places
 from sightline.backbones.found_cells import FoundCells, find_cells
+from sightline.backbones.found_rows import find_rows
 from sightline.backbones.general import PIXELS as PIXEL_VALUES
 from sightline.backbones.general import General, rows
 from sightline.contract.plugins import as_promises, promise
@@ -138,6 +139,45 @@ def check_rows(page: CheckedPage) -> None:
         )
 
 
+def check_token_rows(page: CheckedPage) -> None:
+    """Rows that a class declares are those that are found, with the same weights, and so is its class token."""
+    backbone, size = page.backbone, page.image.size
+    if not isinstance(backbone, General) or not backbone.declares_rows:
+        return
+    found = find_rows(
+        size,
+        backbone.image_inputs,
+        lambda given: backbone.features(given)[0],
+        backbone.tower_module,
+        backbone.vision_blocks,
+    )
+    ours = backbone.token_rows(size), backbone.token_weights(size)
+    theirs = found.of(backbone.plan(size).sourced.numpy())
+    count = 1 + max(int(rows.max()) for rows, _ in (ours, theirs))
+
+    def parts(rows: Tensor, weights: Tensor | None) -> Tensor:
+        """(N, R) how much of each token comes from each row."""
+        given = torch.full(rows.shape, 1 / rows.shape[1]) if weights is None else weights.float()
+        return torch.zeros(len(rows), count).scatter_add_(1, rows, given)
+
+    apart = (parts(*ours) - parts(*theirs)).abs().amax(dim=1)
+    worst = int(apart.argmax())
+    promise(
+        bool(apart[worst] <= ROWS_APART),
+        f"{page.name}: token {worst} is declared to be made from rows {ours[0][worst].tolist()} of the vision tower "
+        f"and is made from {theirs[0][worst].tolist()}, or in other parts",
+    )
+    promise(
+        backbone.class_token == (found.class_row == 0),
+        f"{page.name}: class_token is {backbone.class_token}, and {found.leads} rows of every sequence come from no "
+        "pixel",
+    )
+
+
+ROWS_APART = 1e-4
+"""Largest difference of the part that a row has in a token, which gradients tell."""
+
+
 # The promises of an architecture, on a checkpoint of it: a tiny one with random weights will do.
 
 SIZES = ((320, 224), (210, 300))
@@ -157,7 +197,8 @@ def check_backbone(
     both position policies agree unpruned, ``preserve`` moves no kept token and ``compact`` closes gaps; a pruned prefix
     is as much shorter as tokens and separators were dropped; every separator belongs to rows, a tile or the whole
     image and stays while one of their tokens does; images and prefixes give the same alone and in a batch; signals
-    that it serves are finite, have a value per token, and are read where the token's cell is seen; ``fitting`` gives no
+    that it serves are finite, have a value per token, and are read from the rows that are found, where the token's cell
+    is seen; ``fitting`` gives no
     more tokens than it was asked for.
 
     ``sizes`` are (width, height) of the images that it is tried on, ``options`` its image options. The model runs in
@@ -178,6 +219,7 @@ def check_backbone(
                 check(page)
             check_signals(page)
             check_rows(page)
+            check_token_rows(page)
             _check_smaller(page)
         _check_batches(pages)
 

@@ -137,6 +137,16 @@ def rows(*ends: int) -> Any:
     return lambda self, size: torch.arange(*ends)[:, None]
 
 
+def smeared(self: Any, size: Any) -> Tensor:
+    """A quarter of every token's signal is that of its neighbour."""
+    own = torch.arange(1, 17)
+    return torch.stack([own, own, own, own.roll(-1)], dim=1)
+
+
+def later(self: Any, name: str, encoded: Encoded) -> Tensor:
+    raise NotImplementedError("later")
+
+
 def of_no_row(self: Any, batch: Any, needs: frozenset[str]) -> list[Encoded]:
     """Separators that belong to a part of a row."""
     found = General.vision(self, batch, needs)
@@ -164,7 +174,15 @@ def all_sourced(self: Any, size: Any, inputs: Any) -> Any:
             {"span_positions": lambda self, ids, _: SlotPositions(torch.arange(len(ids)).flip(0)[None], len(ids))},
             "logits differ from the model's own by",
         ),
-        ({"serves": lambda self, name: None}, "does not say which rows of its tower"),
+        ({"vision_signal": later}, "it serves vision.cls_attention@-1 and fails: NotImplementedError: later"),
+        (
+            {"class_token": True, "token_rows": smeared},
+            "token 0 is declared to be made from rows .1, 1, 1, 2. of the vision tower and is made from .1.,",
+        ),
+        (
+            {"class_token": False, "token_rows": rows(1, 17)},
+            "class_token is False, and 1 rows of every sequence come from no pixel",
+        ),
         ({"token_rows": rows(17)}, r"vision.received@-1 is \(17,\), not 16 along axis 0"),
         ({"token_rows": rows(16)}, "signals are read from rows that it is not made from"),  # the class token's is first
         ({"fixed_tokens": None, "fitting": lambda self, *_: self.options}, "for at most 8 tokens and makes 16"),

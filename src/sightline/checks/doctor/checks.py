@@ -16,13 +16,14 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from sightline.answering.answerer import Answerer
-from sightline.answering.materialise import all_needs
+from sightline.answering.materialise import Trace, all_needs
 from sightline.answering.scorers.spoken import Generation
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms import parse_arm
 from sightline.arms.arm import Arm
 from sightline.backbones import Backbone
 from sightline.backbones.base import model_logits
+from sightline.backbones.clip import ClipSpace
 from sightline.backbones.found_cells import FoundCells
 from sightline.backbones.general import General
 from sightline.backbones.own_decoder import LAYER_TOLERANCE as SHARE
@@ -315,8 +316,10 @@ def reads_tower(arm: Arm) -> bool:
 class SmallImage:
     """One small image and whatever the methods that are tried want to know of it."""
 
-    def __init__(self, backbone: Backbone, image: Image.Image, masks: Path) -> None:
-        self.backbone, self.image, self.masks = backbone, image, masks
+    def __init__(
+        self, backbone: Backbone, image: Image.Image, masks: Path, keep: str = KEEP, clip: ClipSpace | None = None
+    ) -> None:
+        self.backbone, self.image, self.masks, self.keep, self.clip = backbone, image, masks, keep, clip
         self.encoded, self.together = self.look(), False
         kept = list(range(0, self.encoded.n, 2))
         masks.write_text(json.dumps({"id": ASKED.id, "kept_indices": kept}), encoding="utf-8")
@@ -339,34 +342,54 @@ class SmallImage:
     def arm(self, name: str) -> Arm:
         if not SELECTORS.get(name).needs_budget:
             return parse_arm(f"{name}:file={self.masks}" if name == "masks" else name)
-        return parse_arm(f"{name}:{KEEP}")
+        return parse_arm(f"{name}:{self.keep}")
 
-    def run(self, name: str) -> None:
-        """Raises where the method does, or where it does not do what its arm says."""
+    def run(self, name: str) -> Trace | None:
+        """What it kept; raises where the method does, or where it does not do what its arm says.
+
+        None where no budget can be met by showing so small an image smaller.
+        """
         arm = self.arm(name)
         if arm.image_budget is not None and self.backbone.no_cells is not None:
             try:
                 self.backbone.fit(self.image.size, arm.image_budget)
             except SightlineError:  # in words, as an audit of so small an image is refused
-                return
+                return None
         alone = arm.image_budget is not None or not self.together
         encoded = self.look(arm) if alone else self.encoded
         allowed = encoded.usual_n or encoded.n
         expected = arm.selector.count(ASKED.id, allowed, arm.budget)
         if arm.inside:
-            (answered,) = Answerer(self.backbone, YesNo()).answer(arm, [ASKED], [encoded])
+            (answered,) = Answerer(self.backbone, YesNo(), clip=self.clip).answer(arm, [ASKED], [encoded])
             numbers = [value for value in answered.values.values() if isinstance(value, float)]
-            kept, finite = answered.trace.k, all(map(math.isfinite, numbers))
+            trace, finite = answered.trace, all(map(math.isfinite, numbers))
+            kept = trace.k
         else:
-            passed = Answerer(self.backbone, Generation()).over(arm, [ASKED], [encoded])
-            prefix = passed.prefix(0)
-            kept, finite = passed.traces()[0].k, bool(prefix.embeds.isfinite().all())
+            passed = Answerer(self.backbone, Generation(), clip=self.clip).over(arm, [ASKED], [encoded])
+            prefix, trace = passed.prefix(0), passed.traces()[0]
+            kept, finite = trace.k, bool(prefix.embeds.isfinite().all())
             if prefix.k != kept or len(prefix.embeds) != passed.lengths[0]:
                 raise SightlineError(f"a prefix of {len(prefix.embeds)} with {prefix.k} visual tokens for K = {kept}")
         if not finite:
             raise SightlineError("it leaves numbers that are not finite")
         if kept != expected and not (arm.image_budget is not None and 0 < kept <= expected):
             raise SightlineError(f"it keeps {kept} of {allowed} tokens where its budget is {expected}")
+        if encoded.placed:
+            refuse_inconsistent(trace, encoded.n)
+        return trace
+
+
+def refuse_inconsistent(trace: Trace, n: int) -> None:
+    """Masks are of the N tokens, every anchor is one of the K outputs' own, and is among what they were made from.
+
+    One of the K may have no cell: a class token.
+    """
+    if not len(trace.anchors) == len(trace.lineage) == n:
+        raise SightlineError(f"masks of {len(trace.anchors)} and {len(trace.lineage)} of {n} tokens")
+    if int(trace.anchors.sum()) not in (trace.k, trace.k - 1):
+        raise SightlineError(f"{int(trace.anchors.sum())} tokens are anchors of {trace.k} outputs")
+    if bool((trace.anchors & ~trace.lineage).any()):
+        raise SightlineError("an anchor is not among what its output is made from")
 
 
 # Does a word on the page light up the tokens whose cells it stands on?

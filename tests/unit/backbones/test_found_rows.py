@@ -1,0 +1,260 @@
+"""Rows of vision towers that are found: as architectures declare them, and of towers made for the purpose."""
+
+from __future__ import annotations
+
+import importlib
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from sightline.backbones import Backbone
+from sightline.backbones.found_cells import cached
+from sightline.backbones.found_rows import FoundRows, find_rows
+from sightline.backbones.general import General
+from sightline.backbones.images import ImageOptions
+from sightline.contract.backbones import CheckedPage, check_rows, check_signals
+from sightline.core.prefix import Encoded
+from sightline.core.selection import PIXELS, TOKEN_AXIS, split_name
+from sightline.errors import SightlineError
+from tests.conftest import DATA
+from tests.unit.backbones.named import ARCHITECTURES, architecture, photograph
+
+SIZES = [(200, 130), (90, 300)]
+KINDS = ("received", "key", "value", "hidden", "cls_attention", "cls", "cls_key", "cls_query", "cls_value")
+SIGNALS = [f"vision.{kind}@{layer}" for kind in KINDS for layer in (0, 1, -2, -1)]
+FOUND = [
+    "aya_vision", "deepseek_vl_hybrid", "exaone4_5", "gemma4", "got_ocr2", "lighton_ocr", "ovis2", "paddleocr_vl",
+    "qianfan_ocr", "qwen3_5", "video_llama_3", "vipllava",
+]  # fmt: skip
+"""Types that nothing is declared of, with towers of every kind."""
+
+
+def plainly(folder: Path, attention: str = "sdpa") -> General:
+    """The checkpoint by the general route, whatever else is known of its type."""
+    backbone = General.load(
+        str(folder), dtype=torch.float32, device=torch.device("cpu"), attention=attention, options=ImageOptions()
+    )
+    backbone.identity = {}
+    return backbone
+
+
+@torch.inference_mode()
+def read(backbone: Backbone, signal: str, encoded: Encoded) -> Tensor:
+    return backbone.vision_signal(signal, encoded)
+
+
+# What architectures declare is what is found.
+
+
+@pytest.mark.parametrize("name", [*ARCHITECTURES, "granite_vision"])
+def test_found_signals_are_those_of_the_architectures_own_file(name: str, zoo: Callable[[str], Path]) -> None:
+    kind, _, shipped = name.partition("-")
+    known = architecture(name, zoo)
+    known = known.under(known.image_options())  # those that keep shipped checkpoints quick are not known to both
+    found = plainly(DATA / "tiny" / shipped if kind == "shipped" else zoo(name))
+    both = [each for each in SIGNALS if known.serves(each) is None and found.serves(each) is None]
+    assert both == [each for each in SIGNALS if known.serves(each) is None]
+    for width, height in SIZES:
+        image = photograph(width, height)
+        (ours,), (theirs,) = (each.encode([each.preprocess(image)], both) for each in (found, known))
+        assert ours.n == theirs.n
+        for signal in both:
+            mine, expected = read(found, signal, ours), read(known, signal, theirs)
+            assert mine.shape == expected.shape, signal
+            assert (mine - expected).abs().max() <= 1e-5 * max(1.0, float(expected.abs().max())), signal
+            assert expected.std() > 0, signal
+
+
+@pytest.mark.parametrize("name", ["shipped-llava", "shipped-qwen3vl", "shipped-internvl", "qwen2_5_vl", "glm4v"])
+def test_found_pixels_are_those_of_the_architectures_own_file(name: str, zoo: Callable[[str], Path]) -> None:
+    kind, _, shipped = name.partition("-")
+    known = architecture(name, zoo)
+    known = known.under(known.image_options())
+    found = plainly(DATA / "tiny" / shipped if kind == "shipped" else zoo(name))
+    pictures = [photograph(200, 130), photograph(200, 130, seed=4)]
+    ours, theirs = (each.encode([each.preprocess(image) for image in pictures], [PIXELS]) for each in (found, known))
+    for mine, expected in zip(ours, theirs, strict=True):
+        assert torch.equal(read(found, PIXELS, mine), read(known, PIXELS, expected))
+
+
+# Types that nothing is declared of.
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_types_without_a_file_serve_signals_of_their_tower(name: str, zoo: Callable[[str], Path]) -> None:
+    backbone = plainly(zoo(name))
+    assert backbone.serves("vision.hidden@-2") is None
+    class_token = backbone.serves("vision.cls_attention@-2") is None
+    assert class_token == (name in ("qianfan_ocr", "vipllava"))
+    if not class_token:
+        assert "its vision tower has no class token" in str(backbone.serves("vision.cls_attention@-2"))
+    hidden = name == "got_ocr2"  # attention written out by hand, as in SAM
+    assert ("keep queries and keys to themselves" in str(backbone.serves("vision.key@-1"))) == hidden
+    assert (backbone.serves(PIXELS) is None) == (name != "got_ocr2")  # whose tokens overlap, less of them at the edge
+    page = CheckedPage.of(backbone, (320, 224))
+    check_signals(page)
+    check_rows(page)
+
+
+@pytest.mark.parametrize("name", [name for name in FOUND if name not in ("deepseek_vl_hybrid", "got_ocr2")])
+def test_received_attention_is_what_the_tower_gives(
+    name: str, zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the weights of the model's own eager attention; padding neither gives nor receives."""
+    backbone = plainly(zoo(name), "eager")
+    blocks = [{id(part) for part in block.modules()} for block in backbone.vision_blocks]
+    weights: dict[int, list[Tensor]] = defaultdict(list)
+    code: Any = importlib.import_module(type(backbone.vision_blocks[0]).__module__)
+    eager = code.eager_attention_forward
+
+    def aloud(module: Any, *given: Any, **how: Any) -> Any:
+        output, looked = eager(module, *given, **how)
+        weights[next(index for index, parts in enumerate(blocks) if id(module) in parts)] += list(looked)
+        return output, looked
+
+    pixels = backbone.preprocess(photograph(200, 130))
+    (encoded,) = backbone.encode([pixels], ["vision.received@-1", "vision.received@0"])
+    monkeypatch.setattr(code, "eager_attention_forward", aloud)
+    (plain,) = backbone.encode([pixels])
+    torch.testing.assert_close(encoded.tokens, plain.tokens, atol=1e-5, rtol=1e-5)
+    rows = backbone.token_rows((200, 130))
+    for block in (0, len(blocks) - 1):
+        counted = [looked.mean(dim=0)[looked.amax(dim=(0, 1)) > 0] for looked in weights[block]]
+        expected = torch.cat([each.mean(dim=0) for each in counted])[rows].mean(dim=1)
+        found = read(backbone, f"vision.received@{block}", encoded)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["aya_vision", "gemma4", "lighton_ocr", "qianfan_ocr", "qwen3_5"])
+def test_images_side_by_side_keep_their_own_signals(name: str, zoo: Callable[[str], Path]) -> None:
+    backbone = plainly(zoo(name))
+    served = [each for each in SIGNALS if backbone.serves(each) is None]
+    pixels = [backbone.preprocess(photograph(168, 168, seed)) for seed in (1, 2)]
+    for both, item in zip(backbone.encode(pixels, served), pixels, strict=True):
+        (alone,) = backbone.encode([item], served)
+        for signal in served:
+            mine, expected = (read(backbone, signal, each) for each in (both, alone))
+            axis = TOKEN_AXIS.get(split_name(signal)[0])
+            assert axis is None or mine.shape[axis] == alone.n
+            torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-4)
+
+
+# Towers made for the purpose: 8 x 8 patches of an image of 64 x 64.
+
+WIDTH, SIDE = 24, 8
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return torch.softmax(states @ states.mT, dim=-1) @ self.mix(states)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.attention, self.mlp = nn.LayerNorm(WIDTH), Attention(), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, states: Tensor) -> Tensor:
+        states = states + self.attention(self.norm(states))
+        return states + self.mlp(self.norm(states))
+
+
+class Tower(nn.Module):
+    """(64, 24) rows, with learned rows ``before`` and ``behind`` them; ``after`` makes tokens of them."""
+
+    def __init__(self, after: Callable[[Tensor], Tensor], before: int = 0, behind: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Conv2d(3, WIDTH, SIDE, SIDE)
+        self.before, self.behind = (nn.Parameter(torch.randn(1, count, WIDTH)) for count in (before, behind))
+        self.layers = nn.ModuleList(Block() for _ in range(3))
+        self.project = nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU(), nn.Linear(32, 32))
+        self.after = after
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        states = torch.cat([self.before, self.embed(pixels).flatten(2).mT, self.behind], dim=1)
+        for block in self.layers:
+            states = block(states)
+        return self.after(self.project(states[0, self.before.shape[1] :][: SIDE * SIDE]))
+
+    def find(self) -> FoundRows:
+        return find_rows((64, 64), prepare, lambda inputs: self(inputs["pixel_values"]), self, list(self.layers))
+
+
+def prepare(image: Image.Image) -> dict[str, Tensor]:
+    values = torch.from_numpy(np.array(image)).float().permute(2, 0, 1)[None]
+    return {"pixel_values": values / 127.5 - 1}
+
+
+def test_a_token_for_every_patch_is_read_from_its_own_row() -> None:
+    found = Tower(lambda states: states, before=1).find()
+    assert found.rows.tolist() == [[1 + patch] for patch in range(SIDE * SIDE)]
+    assert (found.class_row, found.class_at, found.leads) == (0, 0, 1)
+    assert found.alike.all()
+    assert not found.attends.any(), "nothing of this attention is handed over"
+    assert found.of(np.ones(SIDE * SIDE, dtype=np.bool_))[1] is None
+
+
+def test_a_class_token_may_stand_last_and_several_such_rows_are_none() -> None:
+    last, registers, none = (Tower(lambda states: states, *counts).find() for counts in ((0, 1), (4, 0), (0, 0)))
+    assert (last.class_row, last.class_at) == (SIDE * SIDE, SIDE * SIDE)
+    assert (registers.class_row, registers.leads) == (-1, 4)
+    assert (none.class_row, none.leads) == (-1, 0)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_weights_of_an_interpolation_are_found(mode: str) -> None:
+    def shrunken(states: Tensor) -> Tensor:
+        grid = states.T.unflatten(1, (SIDE, SIDE))[None]
+        return interpolate(grid, (3, 5), mode=mode)[0].flatten(1).T
+
+    found = Tower(shrunken).find()
+    given = shrunken(torch.eye(SIDE * SIDE))
+    laid = torch.zeros(15, SIDE * SIDE).scatter_add_(1, *map(torch.from_numpy, (found.rows, found.weights)))
+    torch.testing.assert_close(laid, given, atol=2e-6, rtol=0)
+
+
+def test_patches_laid_side_by_side_have_equal_parts() -> None:
+    merge = nn.Linear(4 * 32, 32)
+    found = Tower(lambda states: merge(states.view(16, 4 * 32))).find()
+    assert found.rows.tolist() == np.arange(SIDE * SIDE).reshape(16, 4).tolist()
+    assert (found.weights == 0.25).all()
+
+
+def test_tokens_that_see_the_image_beside_the_blocks_are_refused() -> None:
+    tower = Tower(lambda states: states)
+    beside = nn.Conv2d(3, 32, SIDE, SIDE)
+
+    def features(inputs: Any) -> Tensor:
+        shifted = beside(inputs["pixel_values"]).flatten(2)[0].T.roll(1, dims=0)
+        return tower(inputs["pixel_values"]) + shifted
+
+    with pytest.raises(SightlineError, match="rows of those account for 50% of it"):
+        find_rows((64, 64), prepare, features, tower, list(tower.layers))
+
+
+def test_rows_are_remembered_as_cells_are(tmp_path: Path) -> None:
+    found = Tower(lambda states: states, before=1).find()
+    calls: list[int] = []
+
+    def find() -> FoundRows:
+        calls.append(1)
+        return found
+
+    for _ in range(2):
+        again = cached("rows", FoundRows, {"model": "a"}, (64, 64), find, tmp_path)
+    assert calls == [1]
+    for name, value in vars(found).items():
+        np.testing.assert_array_equal(getattr(again, name), value)
