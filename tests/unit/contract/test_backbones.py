@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from sightline.backbones import ImageOptions, load_backbone
 from sightline.backbones.general import General
