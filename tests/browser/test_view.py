@@ -24,8 +24,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from sightline.core.selection import Budget
-from sightline.rows import load_run
+from sightline import Budget, load_run
 from tests.browser.conftest import every, fits, one, prefer, texts
 from tests.unit.report.fake_run import HOSTILE, grid_cells
 from tests.unit.view.viewed_folder import SHARP, viewed_folder

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.docs import list_blocks
 from tests.docs.page_runner import execute
 from tests.docs.pages import REPOSITORY, blocks_in, blocks_of, documented_pages
@@ -83,65 +81,42 @@ def test_no_command_in_a_page_escapes() -> None:
                 assert number in known, f"{page}:{number} {line}"
 
 
-def test_every_page_with_a_tutorial_of_ours_is_executed() -> None:
+def commands_of(page: str) -> list[str]:
+    return [command.text for block in blocks_of(page) for command in block.commands]
+
+
+def test_pages_of_ours_are_executed_with_the_models_they_speak_of_and_limits_of_their_own() -> None:
     executed = {page for page in documented_pages() if executed_blocks(page)}
     assert {"README.md", "docs/paper.md", "docs/cost.md", "docs/write-a-selector.md", "docs/reader.md"} <= executed
     assert "docs/add-a-backbone.md" in executed
     assert sum(len(executed_commands(block)) for page in executed for block in executed_blocks(page)) >= 60
-
-
-@pytest.mark.parametrize(("page", "begins"), NOT_EXECUTED)
-def test_what_is_not_executed_still_stands_on_its_page(page: str, begins: str) -> None:
-    commands = [command.text for block in blocks_of(page) for command in block.commands]
-    assert any(command.startswith(begins) for command in commands)
-    assert NOT_EXECUTED[page, begins]
-
-
-@pytest.mark.parametrize("name", LAID_OUT)
-def test_what_stands_in_is_spoken_of_by_a_page_or_by_what_pages_take_for_granted(name: str) -> None:
-    pages = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in documented_pages())
-    prepared = " ".join(command for page in PREPARED.values() for command in page.commands)
-    assert re.search(rf"(?<![\w/]){re.escape(name)}(?!\w)", pages + prepared), f"no page speaks of {name}"
-
-
-def test_what_stands_in_is_there_and_what_is_prepared_is_for_blocks_that_are() -> None:
-    for source in {*LAID_OUT.values(), *OURS.values()}:
-        assert (REPOSITORY / source).exists(), source
-    assert set(PREPARED) <= {page for page in documented_pages() if executed_blocks(page)}
-    for page, prepared in PREPARED.items():
-        commands = {command.text for block in blocks_of(page) for command in block.commands}
-        assert set(prepared.between) <= commands, page
-
-
-def test_a_page_about_any_model_is_executed_with_all_three() -> None:
+    assert set(PREPARED) <= executed
     assert models_of("docs/write-a-selector.md") == ("qwen3vl", "llava", "internvl")
     assert models_of("README.md") == ()
-
-
-def test_make_has_the_targets_that_pages_name() -> None:
-    targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = {begins.split()[1] for _, begins in NOT_EXECUTED if begins.startswith("make ")}
-    assert named <= targets
-
-
-def test_limits_are_added_only_where_a_command_has_none_of_its_own() -> None:
     assert as_executed("sightline demo") == "sightline demo --limit 4"
     assert as_executed("sightline demo --limit 20") == "sightline demo --limit 20"
     assert as_executed("sightline rows run") == "sightline rows run"
-
-
-def all_commands() -> list[str]:
-    return [command.text for page in documented_pages() for block in blocks_of(page) for command in block.commands]
-
-
-@pytest.mark.parametrize("pattern", [pattern for pattern, _ in (*SUBSTITUTIONS, *LIMITS, *EXIT_CODES)])
-def test_what_is_substituted_or_limited_still_stands_on_a_page(pattern: str) -> None:
-    assert any(re.search(pattern, command) for command in all_commands())
-
-
-def test_a_command_is_left_out_on_the_page_that_lists_it_and_nowhere_else() -> None:
     assert reason_not_executed("README.md", "pip install .")
     assert reason_not_executed("docs/runs.md", "pip install .") is None
+
+
+def test_what_is_left_out_replaced_or_prepared_still_stands_on_a_page() -> None:
+    for (page, begins), why in NOT_EXECUTED.items():
+        assert any(command.startswith(begins) for command in commands_of(page)), (page, begins)
+        assert why
+    commands = [command for page in documented_pages() for command in commands_of(page)]
+    for pattern, _ in (*SUBSTITUTIONS, *LIMITS, *EXIT_CODES):
+        assert any(re.search(pattern, command) for command in commands), pattern
+    for page, prepared in PREPARED.items():
+        assert set(prepared.between) <= set(commands_of(page)), page
+    pages = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in documented_pages())
+    pages += " ".join(command for page in PREPARED.values() for command in page.commands)
+    for name in LAID_OUT:
+        assert re.search(rf"(?<![\w/]){re.escape(name)}(?!\w)", pages), f"no page speaks of {name}"
+    for source in {*LAID_OUT.values(), *OURS.values()}:
+        assert (REPOSITORY / source).exists(), source
+    targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {begins.split()[1] for _, begins in NOT_EXECUTED if begins.startswith("make ")} <= targets
 
 
 WRONG = {

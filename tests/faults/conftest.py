@@ -16,6 +16,8 @@ __all__ = ["config", "mini_probes"]
 
 ARMS = ["full", "center:0.3", "full+blank"]
 """Two tasks for each image."""
+Equal = Callable[[AuditConfig], bool]
+"""Whether a run has the rows of an undisturbed one."""
 
 
 @pytest.fixture
@@ -31,9 +33,7 @@ def _undisturbed() -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture
-def equals_undisturbed(
-    small: AuditConfig, _undisturbed: dict[str, pd.DataFrame], tmp_path: Path
-) -> Callable[[AuditConfig], bool]:
+def equals_undisturbed(small: AuditConfig, _undisturbed: dict[str, pd.DataFrame], tmp_path: Path) -> Equal:
     """Whether a run folder of ``small`` has the rows of a run that nothing happened to: all, once, the same."""
     if not _undisturbed:
         _undisturbed["rows"] = facts(audit(small.model_copy(update={"out": tmp_path / "undisturbed"})).frame())

@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 from sightline import AuditConfig, SightlineError, audit, load_run, read_probes
 from sightline.probes import write_probes
 from sightline.store import RunFolder
+from tests.faults.conftest import Equal
 from tests.faults.killing import each_launcher, killed_in_the_middle, started
 from tests.faults.processes import row_files
 
@@ -76,7 +77,7 @@ def test_what_changed_is_named_and_no_row_is_written(
 
 @each_launcher
 def test_a_run_folder_that_was_moved_goes_on_where_it_is(
-    launcher: str, small: AuditConfig, tmp_path: Path, equals_undisturbed: Callable[[AuditConfig], bool]
+    launcher: str, small: AuditConfig, tmp_path: Path, equals_undisturbed: Equal
 ) -> None:
     killed_in_the_middle(small, launcher)
     moved = small.model_copy(update={"out": Path(shutil.move(small.out, tmp_path / "other" / "place"))})
@@ -88,7 +89,7 @@ def test_a_run_folder_that_was_moved_goes_on_where_it_is(
 
 @elsewhere
 def test_a_damaged_image_in_the_middle_costs_its_own_probes(
-    launcher: str, own: AuditConfig, small: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+    launcher: str, own: AuditConfig, small: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     own = own.model_copy(update={"model": small.model})  # whose name is in every row
     name = images_of(own)[2]
@@ -142,9 +143,7 @@ def complete(small: AuditConfig) -> AuditConfig:
     return small
 
 
-def is_named_or_mended(
-    settings: AuditConfig, launcher: str, file: Path, equals_undisturbed: Callable[[AuditConfig], bool]
-) -> None:
+def is_named_or_mended(settings: AuditConfig, launcher: str, file: Path, equals_undisturbed: Equal) -> None:
     """The command ends well and the rows are right, or it and whoever reads the run name the file."""
     done = started(settings, launcher).done()
     assert "Traceback" not in done.stderr, done.stderr
@@ -164,7 +163,7 @@ def is_named_or_mended(
 
 @pytest.mark.parametrize("damage", [cut_short, cut_to_half, emptied, flipped, zeroed])
 def test_a_damaged_file_of_rows_is_never_taken_for_done(
-    damage: Damage, complete: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+    damage: Damage, complete: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     file = RunFolder(complete.out).rows_file("full", 1)
     damage(file)
@@ -173,7 +172,7 @@ def test_a_damaged_file_of_rows_is_never_taken_for_done(
 
 @each_launcher
 def test_every_launcher_notices_a_file_that_was_cut_short(
-    launcher: str, complete: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+    launcher: str, complete: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     file = RunFolder(complete.out).rows_file("center:0.3", 2)
     cut_short(file)
@@ -182,9 +181,7 @@ def test_every_launcher_notices_a_file_that_was_cut_short(
 
 
 @pytest.mark.parametrize("damage", [cut_to_half, emptied])
-def test_damaged_records_of_images_are_named(
-    damage: Damage, complete: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
-) -> None:
+def test_damaged_records_of_images_are_named(damage: Damage, complete: AuditConfig, equals_undisturbed: Equal) -> None:
     file = complete.out / "images" / "00001.parquet"
     damage(file)
     RunFolder(complete.out).rows_file("full", 1).unlink()
@@ -192,7 +189,7 @@ def test_damaged_records_of_images_are_named(
 
 
 def test_a_file_of_another_run_is_never_taken_for_done(
-    complete: AuditConfig, config: Any, tmp_path: Path, equals_undisturbed: Callable[[AuditConfig], bool]
+    complete: AuditConfig, config: Any, tmp_path: Path, equals_undisturbed: Equal
 ) -> None:
     other = config("llava", arms=["full"], limit=4, shard_images=2, out=tmp_path / "other")
     audit(other)

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
+from sightline import SELECTORS, SightlineError
 from sightline.arms.arm import parameters
-from sightline.errors import SightlineError
-from sightline.selectors import SELECTORS
 from tests.fuzz import trial
 from tests.fuzz.__main__ import shares
 from tests.fuzz.subjects import SUBJECTS

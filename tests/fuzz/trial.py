@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from sightline.errors import SightlineError
+from sightline import SightlineError
 from tests.fuzz.subjects.base import Subject
 
 MOST_CPU = 20.0

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerState
+from sightline import LayerState
 from sightline.selectors.dart import Dart
 from sightline.selectors.fastv import FastV
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune

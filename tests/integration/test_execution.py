@@ -15,7 +15,7 @@ from sightline import Selection, SightlineError, audit
 from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import SelectStep
 from sightline.auditing.launchers.here import Inline
-from sightline.backbones.base import Backbone
+from sightline.backbones import Backbone
 from sightline.core.row import TIME_COLUMNS
 from sightline.selectors.grid import Grid
 from sightline.store import RunFolder

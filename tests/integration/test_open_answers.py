@@ -14,8 +14,8 @@ from sightline import Probe, Run, audit, load_backbone
 from sightline.backbones.prompting import OPEN_INSTRUCTION
 from sightline.commands.run import print_summary
 from sightline.gate.decisions import run_gate
-from sightline.probes.probe_file import ProbeSet, write_probes
-from sightline.rows.source import read_source
+from sightline.probes import ProbeSet, write_probes
+from sightline.rows import read_source
 from tests.integration.conftest import facts, make_config, refused
 
 ARMS = ["full", "target:0.4", "target_grid:0.4:score=focus", "fastv:0.5"]

@@ -15,7 +15,7 @@ from PIL import Image
 from sightline import Probe, SightlineError, audit, load_backbone
 from sightline.answering.answerer import Answerer, ask
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.arms.arm import parse_arm
+from sightline.arms import parse_arm
 from sightline.backbones.base import model_logits
 from sightline.checks.doctor import drawn_image
 from sightline.report.build import build_report
@@ -31,8 +31,9 @@ def by_arm(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
     return frame[frame["arm"] == arm].reset_index(drop=True)
 
 
-def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any) -> None:
+def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any, encoded: list[int]) -> None:
     run = audit(config("qwen3vl", arms=ARMS))
+    assert sum(encoded) == 3 * 4, "three images, in their usual size and in three smaller ones"
     frame = run.frame()
     records = {record["image_key"]: record for record in run.images.to_pylist()}
     full = by_arm(frame, "full")
@@ -58,14 +59,11 @@ def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any) 
             assert high * wide == len(cells) == row.k_tokens
             assert unpack_mask(row.kept_mask, len(cells)).all()
             assert abs(high / wide - record["height"] / record["width"]) <= 0.35, "the image's proportions"
-    assert len(records) == 3 * 4, "three images, in their usual size and in three smaller ones"
-
-
-def test_the_preview_of_a_smaller_image_shows_no_more_than_the_model_saw(config: Any) -> None:
-    run = audit(config("qwen3vl", arms=["full", "resize:0.3"], limit=1))
-    whole, smaller = (Image.open(io.BytesIO(record["preview"])) for record in run.images.to_pylist()[::-1])
-    assert max(smaller.size) < max(whole.size)
-    assert smaller.width / smaller.height == pytest.approx(whole.width / whole.height, rel=0.05)
+        smaller = Image.open(io.BytesIO(records[rows["image_key"][0]]["preview"]))
+        whole = Image.open(io.BytesIO(records[full["image_key"][0]]["preview"]))
+        assert max(smaller.size) < max(whole.size), "a preview shows no more than the model saw"
+        assert smaller.width / smaller.height == pytest.approx(whole.width / whole.height, rel=0.05)
+    assert len(records) == 3 * 4
 
 
 def test_all_of_the_budget_is_full_itself_to_the_last_bit(config: Any) -> None:

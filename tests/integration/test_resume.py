@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from sightline import AuditConfig, audit
 from sightline.core.row import TIME_COLUMNS
-from sightline.rows.source import read_source
+from sightline.rows import read_source
 from sightline.store import RunFolder
 from sightline.store.verify import verify_folder
 from tests.changed_run import edited

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from lab.__main__ import app
 from lab.reader.train import parse
+from sightline import SightlineError
 from sightline.cli import main
-from sightline.errors import SightlineError
 
 COMMANDS: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
 

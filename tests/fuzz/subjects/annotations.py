@@ -7,23 +7,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
+from sightline import Probe, read_probes
 from sightline.analysis.regions import agreement_table
 from sightline.controls.text_replacement import reviewed_images
-from sightline.core.probe import Probe
+from sightline.probes import HardPairRules, ProbeSet, build_hard_pairs, lock_probes, verify_lock, write_probes
 from sightline.probes.annotations import detect_format, read_annotations
 from sightline.probes.dialects import Dialect, artifact_row, own_row
 from sightline.probes.formats import FORMATS
 from sightline.probes.formats.gsr import read_instances
-from sightline.probes.hard_pairs import HardPairRules, build_hard_pairs
-from sightline.probes.probe_file import (
-    ProbeSet,
-    lock_path,
-    lock_probes,
-    read_image_ids,
-    read_probes,
-    verify_lock,
-    write_probes,
-)
+from sightline.probes.probe_file import lock_path, read_image_ids
 from sightline.rows.source import read_probe_list
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject

@@ -17,17 +17,17 @@ import transformers
 import yaml
 from PIL import Image
 
+from sightline import SELECTORS, SightlineError, load_backbone
 from sightline.arms import parse_arm
 from sightline.auditing.config import read_config
-from sightline.backbones.loading import Served, choose_dtype, load_backbone, options_for
+from sightline.backbones import options_for
+from sightline.backbones.loading import Served, choose_dtype
 from sightline.boxes import detection
 from sightline.boxes.detectors import FoundText
-from sightline.errors import SightlineError
 from sightline.policies.learned_risk import GROUPS
 from sightline.policies.risk_adaptive import ranked_risks
 from sightline.probes.images import image_size, open_image
 from sightline.report.build import build_report
-from sightline.selectors import SELECTORS
 from sightline.selectors.masks import read_masks
 from tests.conftest import DATA, REPOSITORY
 from tests.fuzz import mutations

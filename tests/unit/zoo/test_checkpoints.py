@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText
 
+from sightline import SightlineError
 from sightline.backbones.processors import processor_of
-from sightline.errors import SightlineError
 from tests.unit.backbones.named import QUESTION, photograph
 from tests.zoo import NAMED, build
 from tests.zoo.wild import shrunk
