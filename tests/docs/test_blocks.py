@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from tests.docs import list_blocks
 from tests.docs.page_runner import execute
 from tests.docs.pages import REPOSITORY, blocks_in, blocks_of, documented_pages
@@ -23,41 +25,11 @@ from tests.docs.stand_ins import (
     reason_not_executed,
 )
 
-PAGE = """# A page
-
-    sightline probes formats   # a list
-
-Text, and an indented block that is no command:
-
-    probes -> encode
-
-1. An item
-
-    of which this is a part
-
-```console
-$ sightline run --arm full \\
-      --out run
-done         4 rows
-$ sightline rows run
-```
-
-```python
-print(1)
-```
-
-    1
-
-`a/b.csv`:
-
-```text
-image,text
-```
-"""
+TRIAL = yaml.safe_load((REPOSITORY / "tests/docs/trial_pages.yaml").read_text(encoding="utf-8"))
 
 
 def test_commands_python_and_files_are_told_apart() -> None:
-    found = blocks_in("page.md", PAGE)
+    found = blocks_in("page.md", TRIAL["page"])
     assert [(block.line, block.kind) for block in found] == [
         (3, "commands"), (7, "text"), (14, "commands"), (21, "python"), (24, "text"), (29, "file"),
     ]  # fmt: skip
@@ -119,28 +91,14 @@ def test_what_is_left_out_replaced_or_prepared_still_stands_on_a_page() -> None:
     assert {begins.split()[1] for _, begins in NOT_EXECUTED if begins.startswith("make ")} <= targets
 
 
-WRONG = {
-    "an option that does not exist": ("```console\n$ sightline selectors --nonsense\n```\n", "ended with 2"),
-    "an unknown program": ("```console\n$ frobnicate --all\n```\n", "nothing here executes frobnicate"),
-    "output that is another": ("```console\n$ sightline --version\nsightline 0.0.0\n```\n", "the page shows"),
-    "a refusal that does not come": ("```console\n$ sightline --version\nerror: no\n```\n", "ended with 0"),
-    "Python that fails": ("```python\nimport sightline\nsightline.nonsense\n```\n", "has no attribute 'nonsense'"),
-    "Python that prints something else": ("```python\nprint(2)\n```\n\n    3\n", "but it prints\n2"),
-    "an entry point to nothing": (
-        '```toml\n[project.entry-points."sightline.metrics"]\nm = "a:b"\n```\n', "which no Python block",
-    ),
-}  # fmt: skip
-"""What is wrong -> (page, words of what is said about it)."""
-
-
 def test_whatever_is_wrong_on_a_page_is_noticed_and_the_rest_still_runs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     right = "```console\n$ sightline --version\n```\n"
-    page.write_text("\n".join([*(text for text, _ in WRONG.values()), right]), encoding="utf-8")
+    page.write_text("\n".join([*(wrong["page"] for wrong in TRIAL["wrong"].values()), right]), encoding="utf-8")
     found = execute(str(page), tmp_path / "run")
     said = [outcome.failed for outcome in found if outcome.failed]
-    for failed, (what, (_, words)) in zip(said, WRONG.items(), strict=True):
-        assert words in failed, what
+    for failed, (what, wrong) in zip(said, TRIAL["wrong"].items(), strict=True):
+        assert wrong["said"] in failed, what
     assert not found[-1].failed
 
 
