@@ -164,30 +164,6 @@ def test_what_is_wrong_is_said_in_one_line_before_a_model_is_loaded(
         assert (settings.out / "thesis.tex").read_text() == "precious"
 
 
-@pytest.mark.parametrize("shard_images", [1, 2, 4], ids=["a-shard-of-its-own", "beside-another", "one-shard"])
-def test_a_damaged_image_costs_its_own_probes_and_is_made_up_for_when_mended(
-    config: Any, given: Given, tmp_path: Path, shard_images: int
-) -> None:
-    images = given.images
-    whole = audit(config("llava", images=images, limit=4, shard_images=shard_images, out=tmp_path / "whole"))
-    name, data = given.damage(2)
-    settings = config("llava", images=images, limit=4, shard_images=shard_images)
-    partial = audit(settings)
-    assert list(partial.bad_images) == [name]
-    assert "is damaged" in partial.bad_images[name]
-    assert f"1 image could not be read ({name}), so that 2 probes have no rows" in partial.unfinished
-    lost = facts(whole.frame())
-    about = {probe["id"] for probe in whole.probes if probe["image"] == name}
-    kept = lost[~lost["probe_id"].isin(about)].reset_index(drop=True)
-    assert facts(partial.frame())["probe_id"].tolist() == kept["probe_id"].tolist()
-    (images / name).write_bytes(data)
-    mended = audit(settings)
-    assert mended.bad_images == {}
-    assert mended.unfinished == ""
-    pd.testing.assert_frame_equal(facts(mended.frame()), lost)
-    assert set(mended.images.column("image").to_pylist()) == set(whole.images.column("image").to_pylist())
-
-
 @pytest.mark.parametrize("reason", ["damaged", "the model cannot read it"])
 def test_a_bad_image_is_an_exit_code_unless_it_is_to_be_skipped(
     config: Any, given: Given, zoo: Callable[[str], Path], tmp_path: Path, reason: str
@@ -231,46 +207,53 @@ def own_code_fails(monkeypatch: pytest.MonkeyPatch, where: str, size: tuple[int,
         monkeypatch.setattr(General, where, prepare if where == "image_inputs" else features)
 
 
-@pytest.mark.parametrize(
-    ("where", "size", "reason"),
-    [
-        ("", (20, 20), "makes a single visual token, which the model's own code cannot read"),
-        ("image_inputs", (30, 50), "IndexError: list index out of range"),
-        ("features", (20, 50), "RuntimeError: shape '[3, 805, 32]' is invalid"),
-    ],
-)
-def test_an_image_that_the_models_own_code_cannot_read_costs_its_own_probes_alone(
-    config: Any,
-    given: Given,
-    zoo: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    where: str,
-    size: tuple[int, int],
-    reason: str,
+BAD = {
+    "damaged, in a shard of its own": (1, None, "", "is damaged"),
+    "damaged, beside another": (2, None, "", "is damaged"),
+    "damaged, in the one shard": (4, None, "", "is damaged"),
+    "too small": (2, (20, 20), "", "makes a single visual token, which the model's own code cannot read"),
+    "not for the processor": (2, (30, 50), "image_inputs", "IndexError: list index out of range"),
+    "not for the tower": (2, (20, 50), "features", "RuntimeError: shape '[3, 805, 32]' is invalid"),
+}
+"""What an image is -> images of a shard, its size where it is whole but unreadable, what fails on it, what is said."""
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_damaged_image_costs_its_own_probes_and_is_made_up_for_when_mended(
+    config: Any, given: Given, zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    model, images = {"model": str(zoo("mistral3"))}, given.images
-    settings = config("llava", images=images, limit=4, shard_images=2).model_copy(update=model)
-    whole = facts(audit(settings.model_copy(update={"out": settings.out.with_name("whole")})).frame())
+    shard_images, size, where, reason = BAD[what]
+    images = given.images
+    settings = config("llava", images=images, limit=4, shard_images=shard_images)
+    if size is not None:
+        settings = settings.model_copy(update={"model": str(zoo("mistral3"))})
+    whole = audit(settings.model_copy(update={"out": settings.out.with_name("whole")}))
+    rows = facts(whole.frame())
     name, data = given.damage(2)
-    Image.new("RGB", size, (90, 120, 30)).save(images / name)
-    own_code_fails(monkeypatch, where, size)
-    partial = audit(settings)
-    assert list(partial.bad_images) == [name]
-    assert partial.bad_images[name].startswith(f"image {images / name}: ")
-    assert reason in partial.bad_images[name]
-    assert "\n" not in partial.bad_images[name]
-    about = {probe["id"] for probe in partial.probes if probe["image"] == name}
-    kept = whole[~whole["probe_id"].isin(about)].reset_index(drop=True)
-    assert facts(partial.frame())["probe_id"].tolist() == kept["probe_id"].tolist()
-    before = {file: file.stat().st_mtime_ns for file in (settings.out / "rows").rglob("*.parquet")}
-    more = audit(settings.model_copy(update={"arms": [*settings.arms, "grid:0.3"], "skip_bad_images": True}))
-    assert list(more.bad_images) == [name], "the same file is not tried in vain"
-    assert {file: file.stat().st_mtime_ns for file in before} == before, "what was computed stays"
-    assert more.unfinished == ""
+    if size is not None:
+        Image.new("RGB", size, (90, 120, 30)).save(images / name)
+        own_code_fails(monkeypatch, where, size)
+    bad = audit(settings)
+    assert list(bad.bad_images) == [name]
+    assert bad.bad_images[name].startswith(f"image {images / name}")
+    assert reason in bad.bad_images[name]
+    assert "\n" not in bad.bad_images[name]
+    assert f"1 image could not be read ({name}), so that 2 probes have no rows" in bad.unfinished
+    about = {probe["id"] for probe in whole.probes if probe["image"] == name}
+    kept = rows[~rows["probe_id"].isin(about)].reset_index(drop=True)
+    assert facts(bad.frame())["probe_id"].tolist() == kept["probe_id"].tolist()
+    if size is not None:
+        before = {file: file.stat().st_mtime_ns for file in (settings.out / "rows").rglob("*.parquet")}
+        more = audit(settings.model_copy(update={"arms": [*settings.arms, "grid:0.3"], "skip_bad_images": True}))
+        assert list(more.bad_images) == [name], "the same file is not tried in vain"
+        assert {file: file.stat().st_mtime_ns for file in before} == before, "what was computed stays"
+        assert more.unfinished == ""
     (images / name).write_bytes(data)
     mended = audit(settings)
     assert mended.bad_images == {}
-    pd.testing.assert_frame_equal(facts(mended.frame().query("arm != 'grid:0.3'")), whole)
+    assert mended.unfinished == ""
+    pd.testing.assert_frame_equal(facts(mended.frame().query("arm != 'grid:0.3'")), rows)
+    assert set(mended.images.column("image").to_pylist()) == set(whole.images.column("image").to_pylist())
 
 
 def test_where_images_are_searched_for_boxes_a_damaged_one_is_found_before_all_else(
@@ -288,19 +271,17 @@ def test_where_images_are_searched_for_boxes_a_damaged_one_is_found_before_all_e
     assert run.missing == 0
 
 
-def test_with_skipping_a_missing_image_is_left_out_up_front(config: Any, given: Given) -> None:
-    run = audit(config("llava", limit=2, skip_bad_images=True, **given.with_image(Path.unlink)))
-    assert list(run.bad_images) == given.names[:1]
-    assert len(run.frame()["image_id"].unique()) == 1
-
-
-def test_an_image_that_is_damaged_after_it_was_recorded_is_no_reason_to_drop_its_rows(
-    config: Any, given: Given
+def test_an_image_that_is_damaged_later_or_missing_costs_no_other_row(
+    config: Any, given: Given, tmp_path: Path
 ) -> None:
-    audit(config("llava", images=given.images, limit=2, arms=["full"]))
+    settings = config("llava", images=given.images, limit=2, arms=["full"])
+    audit(settings)
     name, _ = given.damage(0)
-    later = config("llava", images=given.images, limit=2, arms=["center:0.3"])
-    refused_with(lambda: audit(later), name, "restore the file")
+    refused_with(lambda: audit(settings.model_copy(update={"arms": ["center:0.3"]})), name, "restore the file")
+    without = given.with_image(Path.unlink)
+    run = audit(config("llava", limit=2, skip_bad_images=True, out=tmp_path / "missing", **without))
+    assert list(run.bad_images) == [name], "left out up front"
+    assert len(run.frame()["image_id"].unique()) == 1
 
 
 def test_a_run_folder_of_another_run_is_refused_before_a_model_is_loaded(

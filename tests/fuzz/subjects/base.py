@@ -55,7 +55,7 @@ class FileSubject(Subject):
     def file(self) -> Path:
         return self.folder / self.file_name
 
-    good: ClassVar[Any] = None
+    good: Any = None
     """Where it is JSON: what others are made from."""
 
     def content(self, random: Random) -> bytes:
