@@ -107,39 +107,28 @@ def test_a_damaged_image_in_the_middle_costs_its_own_probes(
     assert equals_undisturbed(own)
 
 
-Damage = Callable[[Path], None]
-
-
-def cut_short(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def cut_to_half(file: Path) -> None:
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2])
-
-
-def emptied(file: Path) -> None:
-    file.write_bytes(b"")
-
-
-def flipped(file: Path) -> None:
-    """A bit in the first page of values."""
-    content = bytearray(file.read_bytes())
-    content[40] ^= 4
-    file.write_bytes(content)
-
-
-def zeroed(file: Path) -> None:
+def zeroed(content: bytes) -> bytes:
     """A hole as long as a block, as a crash of a machine leaves it, with the end of the file in place."""
-    content = bytearray(file.read_bytes())
-    content[512:4096] = bytes(4096 - 512)
-    file.write_bytes(content)
+    return content[:512] + bytes(4096 - 512) + content[4096:]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": lambda content: content[:-100],
+    "cut to half": lambda content: content[: len(content) // 2],
+    "emptied": lambda content: b"",
+    "flipped": lambda content: content[:40] + bytes([content[40] ^ 4]) + content[41:],  # in the first page of values
+    "zeroed": zeroed,
+}
+
+
+def damage(file: Path, how: str) -> None:
+    file.write_bytes(DAMAGES[how](file.read_bytes()))
 
 
 @pytest.fixture
-def complete(small: AuditConfig) -> AuditConfig:
-    assert audit(small).missing == 0
+def complete(small: AuditConfig, undisturbed: Path) -> AuditConfig:
+    """A finished run that a test may damage."""
+    shutil.copytree(undisturbed, small.out)
     return small
 
 
@@ -161,12 +150,12 @@ def is_named_or_mended(settings: AuditConfig, launcher: str, file: Path, equals_
     assert equals_undisturbed(settings)
 
 
-@pytest.mark.parametrize("damage", [cut_short, cut_to_half, emptied, flipped, zeroed])
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_file_of_rows_is_never_taken_for_done(
-    damage: Damage, complete: AuditConfig, equals_undisturbed: Equal
+    how: str, complete: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     file = RunFolder(complete.out).rows_file("full", 1)
-    damage(file)
+    damage(file, how)
     is_named_or_mended(complete, "inline", file, equals_undisturbed)
 
 
@@ -175,15 +164,15 @@ def test_every_launcher_notices_a_file_that_was_cut_short(
     launcher: str, complete: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     file = RunFolder(complete.out).rows_file("center:0.3", 2)
-    cut_short(file)
+    damage(file, "cut short")
     RunFolder(complete.out).rows_file("full", 0).unlink()  # there is something to do besides
     is_named_or_mended(complete, launcher, file, equals_undisturbed)
 
 
-@pytest.mark.parametrize("damage", [cut_to_half, emptied])
-def test_damaged_records_of_images_are_named(damage: Damage, complete: AuditConfig, equals_undisturbed: Equal) -> None:
+@pytest.mark.parametrize("how", ["cut to half", "emptied"])
+def test_damaged_records_of_images_are_named(how: str, complete: AuditConfig, equals_undisturbed: Equal) -> None:
     file = complete.out / "images" / "00001.parquet"
-    damage(file)
+    damage(file, how)
     RunFolder(complete.out).rows_file("full", 1).unlink()
     is_named_or_mended(complete, "inline", file, equals_undisturbed)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from sightline import Probe, Run, SightlineError, audit, load_run, read_probes
+from sightline import Run, SightlineError, audit, load_run, read_probes
 from sightline.analysis.policy_replay import fixed_answers
 from sightline.analysis.policy_verdict import judge_run, tune
 from sightline.answering.scorers import SCORERS
@@ -166,14 +167,16 @@ def test_a_scorer_without_confidence_is_refused_before_a_model_is_loaded(config:
 def open_probes(mini_probes: Path, path: Path) -> Path:
     """The positives of the mini set, asked openly, from two tasks in turn."""
     positives = (probe for probe in read_probes(mini_probes).probes if probe.label == "yes")
+    openly: dict[str, Any] = {
+        "question": "What does the sign say?",
+        "label": "open",
+        "target_text": "",
+        "source_text": "",
+    }
     asked = [
-        Probe(
-            id=f"open{i}", image=probe.image, image_id=probe.image_id, question="What does the sign say?", label="open",
-            target_text="", source_text="", regions=probe.regions, answers=(probe.source_text,) * 10,
-            task=("textvqa", "docvqa")[i % 2],
-        )
+        replace(probe, id=f"open{i}", answers=(probe.source_text,) * 10, task=("textvqa", "docvqa")[i % 2], **openly)
         for i, probe in enumerate(positives)
-    ]  # fmt: skip
+    ]
     write_probes(path, asked)
     return path
 
