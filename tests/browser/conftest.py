@@ -22,6 +22,9 @@ from tests.unit.report.cost_cards import make_cards
 from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import EDITED, make_run
 
+_PARTS = Path(__file__).with_name("scripts.js").read_text(encoding="utf-8").split("\n//// ")[1:]
+SCRIPTS = {name: script for name, _, script in (part.partition("\n") for part in _PARTS)}
+"""What is executed in pages, by its name in ``scripts.js``."""
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 
 

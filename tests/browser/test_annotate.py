@@ -20,7 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from sightline.annotate.campaign import Campaign, read_judgements
 from sightline.annotate.items import KINDS, CampaignKind
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from tests.browser.conftest import every, one, prefer
+from tests.browser.conftest import SCRIPTS, every, one, prefer
 from tests.unit.annotate.sample_campaign import (
     EVIDENCE,
     TEXT_REPLACEMENT,
@@ -280,12 +280,7 @@ def test_an_adjudicator_takes_one_persons_boxes(browser: WebDriver, evidence: Ca
 def test_everything_has_a_name_and_nothing_moves(browser: WebDriver, tmp_path: Path, kind: CampaignKind) -> None:
     task = sample_task(tmp_path / "task", 3, kind)
     with annotator(browser, task) as ann:
-        shifts = """
-            window.shifted = [];
-            new PerformanceObserver((list) => window.shifted.push(...list.getEntries().map((each) => each.value)))
-              .observe({ type: "layout-shift", buffered: true });
-        """
-        browser.execute_script(shifts)
+        browser.execute_script(SCRIPTS["list shifts"])
         ann.press("j")
         ann.at(1)
         ann.press("1", "k")
@@ -298,34 +293,12 @@ def test_everything_has_a_name_and_nothing_moves(browser: WebDriver, tmp_path: P
 
 
 def test_words_stand_out_from_the_paper_in_both_schemes(browser: WebDriver, negatives: Campaign) -> None:
-    contrast = """
-        const light = (colour) => {
-          const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => {
-            const value = part / 255;
-            return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-          });
-          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-        };
-        const ground = (element) => {
-          for (let each = element; each; each = each.parentElement) {
-            const colour = getComputedStyle(each).backgroundColor;
-            if (!/, 0\\)$/.test(colour)) return colour;
-          }
-          return "rgb(255, 255, 255)";
-        };
-        return [...document.querySelectorAll("legend, .answers span, #question, .words b, .facts, .confirm, .message")]
-          .filter((element) => element.textContent.trim())
-          .map((element) => {
-            const [a, b] = [light(getComputedStyle(element).color), light(ground(element))];
-            return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.id + element.textContent];
-          });
-    """
     with annotator(browser, negatives) as ann:
         ann.press("1")
         ann.said("draft saved")
         for scheme in ("light", "dark"):
             prefer(browser, scheme)
-            found = browser.execute_script(contrast)
+            found = browser.execute_script(SCRIPTS["contrast"])
             assert len(found) > 15
             assert [each for each in found if each[0] < 4.5] == []
 
@@ -354,29 +327,13 @@ def test_a_foreign_page_in_the_same_browser_gets_and_changes_nothing(
     browser: WebDriver, negatives: Campaign, foreign_page: str
 ) -> None:
     """The annotator's cookie is in the browser; a page of another origin still cannot use it."""
-    attack = """
-        const [origin, body, done] = arguments;
-        const attempt = (promise) => promise.then((answer) => answer.status ?? "opaque", () => "refused");
-        const picture = new Promise((loaded, failed) => {
-          const image = new Image();
-          image.onload = () => loaded({ status: "shown" });
-          image.onerror = failed;
-          image.src = `${origin}/picture/0/0`;
-        });
-        Promise.all([
-          attempt(fetch(`${origin}/item/0`, { credentials: "include" })),
-          attempt(fetch(`${origin}/save`, { method: "POST", mode: "no-cors", credentials: "include", body })),
-          attempt(fetch(`${origin}/undo`, { method: "POST", mode: "no-cors", credentials: "include" })),
-          attempt(picture),
-        ]).then(done);
-    """
     with served(negatives.path, "--as", "ann") as server:
         ann = Annotator(browser, server.address)
         ann.press("1")
         ann.said("draft saved")
         browser.get(foreign_page)
         body = '{"number": 1, "fields": {"qc_decision": "unclear"}, "confirmed": false, "supersedes": null}'
-        outcome = browser.execute_async_script(attack, server.origin, body)
+        outcome = browser.execute_async_script(SCRIPTS["attack an annotator"], server.origin, body)
         assert "shown" not in outcome
         assert 200 not in outcome
         assert outcome[0] == outcome[3] == "refused"
@@ -391,9 +348,6 @@ def test_a_photograph_that_asks_to_be_turned_fills_the_frame_that_boxes_are_meas
     task = turned_task(tmp_path)
     width, height = task.items[0].views[0].size
     with annotator(browser, task) as ann:
-        shown = browser.execute_async_script(
-            "const done = arguments[0], image = new Image(); image.onload = () => done([image.naturalWidth, "
-            "image.naturalHeight]); image.src = document.querySelector('svg image').getAttribute('href');"
-        )
+        shown = browser.execute_async_script(SCRIPTS["size of the picture"])
         assert shown == [width, height]
         assert ann.text("question")

@@ -21,7 +21,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
 from sightline.report.build import build_report
-from tests.browser.conftest import Opened, every, fetched, fits, one, prefer, texts
+from tests.browser.conftest import SCRIPTS, Opened, every, fetched, fits, one, prefer, texts
 from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import HOSTILE, make_run
 
@@ -72,23 +72,7 @@ def test_the_page_as_it_opens(opened: Opened) -> None:
     (chart,) = [c for c in every(page, "#frontier svg[class*=only-]") if c.is_displayed()]
     assert "only-wide" in str(chart.get_attribute("class"))
 
-    script = """
-    const name = (n) => (n.getAttribute("aria-label") || n.textContent || n.getAttribute("title") || "").trim();
-    const bad = [];
-    for (const n of document.querySelectorAll("button, a, select, svg[role=img]")) {
-      const label = n.tagName === "SELECT" ? n.closest("label") : n;
-      if (!label || !name(label)) bad.push(n.outerHTML.slice(0, 120));
-    }
-    for (const t of document.querySelectorAll("table")) {
-      if (!t.caption || !t.caption.textContent.trim()) bad.push("table without caption " + t.id);
-      for (const h of t.tHead.rows[0].cells) if (h.scope !== "col") bad.push("header without scope in " + t.id);
-    }
-    for (const s of document.querySelectorAll("section")) {
-      if (!document.getElementById(s.getAttribute("aria-labelledby"))) bad.push("section without name " + s.id);
-    }
-    return bad;
-    """
-    assert page.execute_script(script) == []
+    assert page.execute_script(SCRIPTS["nameless in a report"]) == []
     assert page.execute_script("return document.documentElement.lang") == "en"
 
 

@@ -12,7 +12,7 @@ from selenium.webdriver.support.ui import Select
 
 from sightline.leaderboard.page import write_leaderboard
 from sightline.leaderboard.standings import read_record
-from tests.browser.conftest import Opened, every, fits, one, prefer, texts
+from tests.browser.conftest import SCRIPTS, Opened, every, fits, one, prefer, texts
 from tests.browser.test_report import cards, column, header
 from tests.conftest import REPOSITORY
 
@@ -107,13 +107,7 @@ def test_open_answers_are_ordered_and_narrowed_by_filters_and_by_counts(opened: 
 
 
 PARTS = "#realised-cost .part"
-WARNINGS = [
-    "random weights: times hold, answers do not exist",
-    "no GPU was used: these times say nothing about a GPU",
-]
-BARS = """
-return [...document.querySelectorAll('#realised-cost svg.wide rect')].filter((r) => r.querySelector('title'))
-  .map((r) => [+r.getAttribute('y'), +r.getAttribute('x'), +r.getAttribute('width')])"""
+WARNINGS = ["random weights: times hold, answers do not exist", "no GPU was used: these times say nothing about a GPU"]
 
 
 def colours(browser: WebDriver, selector: str, name: str) -> set[str]:
@@ -130,7 +124,7 @@ def test_cost_cards_are_warned_about_drawn_to_scale_and_follow_the_theme(opened:
         assert one(part, "dl").is_displayed()
         assert one(part, ".reading").text.endswith(".")
     rows: dict[float, list[tuple[float, float]]] = {}
-    for top, left, width in page.execute_script(BARS):
+    for top, left, width in page.execute_script(SCRIPTS["bars"]):
         rows.setdefault(top, []).append((left, width))
     assert len(rows) == 4, "two arms under two executions"
     assert len({pieces[0][0] for pieces in rows.values()}) == 1, "bars start at one place"

@@ -25,39 +25,13 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from sightline import Budget, load_run
-from tests.browser.conftest import every, fits, one, prefer, texts
+from tests.browser.conftest import SCRIPTS, every, fits, one, prefer, texts
 from tests.unit.report.fake_run import HOSTILE, grid_cells
 from tests.unit.view.viewed_folder import SHARP, viewed_folder
 from tests.warm_python import Popen, run_python
 
 PATIENCE_S = 60
 """How long a machine under load may take; nothing passes or fails by it."""
-SHIFTS = """
-new PerformanceObserver((list) => {
-  window.shifted = (window.shifted ?? 0) + list.getEntries().reduce((sum, entry) => sum + entry.value, 0);
-}).observe({ type: 'layout-shift', buffered: true });
-"""
-WHEEL = """
-const { x, y } = arguments[0].getBoundingClientRect();
-const turned = { deltaY: -600, clientX: x + 80, clientY: y + 60, cancelable: true };
-arguments[0].dispatchEvent(new WheelEvent('wheel', turned));
-"""
-FETCH = """
-const [address, done] = arguments;
-fetch(address + 'api/runs', { credentials: 'include' }).then((answer) => answer.text())
-  .then(done, () => done('blocked'));
-"""
-FRAME = """
-const [address, done] = arguments;
-const frame = document.createElement('iframe');
-frame.onload = () => done(frame.contentDocument === null ? 'blocked' : 'open');
-frame.src = address;
-document.body.append(frame);
-"""
-REPLAY = """
-const [scores, keep, done] = arguments;
-import('/view/replay.js').then(({ replayed }) => done([...replayed(scores, keep, [[15, 20]], false)]));
-"""
 
 
 @dataclass
@@ -150,21 +124,14 @@ def lit(browser: WebDriver, canvas: WebElement) -> np.ndarray:
 
     The same picture without its veil is drawn once more: what is as bright there was lit.
     """
-    read = """
-    const [canvas, cells] = arguments;
-    const { width, height } = canvas;
-    const pixels = canvas.getContext('2d').getImageData(0, 0, width, height).data;
-    return cells.map(([x, y]) => { const at = 4 * (Math.floor(y * height) * width + Math.floor(x * width));
-      return pixels[at] + pixels[at + 1] + pixels[at + 2]; });
-    """
     cells = grid_cells()
     # Beside the middle of a cell, where no outline runs.
     points = [[float(x1 + 0.3 * (x2 - x1)), float(y1 + 0.3 * (y2 - y1))] for x1, y1, x2, y2 in cells]
     body = one(browser, "body")
     body.send_keys("e")
-    veiled = np.array(browser.execute_script(read, canvas, points))
+    veiled = np.array(browser.execute_script(SCRIPTS["brightness of places"], canvas, points))
     body.send_keys("m")
-    bright = np.array(browser.execute_script(read, canvas, points))
+    bright = np.array(browser.execute_script(SCRIPTS["brightness of places"], canvas, points))
     body.send_keys("m", "e")
     found: np.ndarray = veiled > 0.8 * bright
     return found
@@ -172,22 +139,13 @@ def lit(browser: WebDriver, canvas: WebElement) -> np.ndarray:
 
 def test_the_first_page_has_the_headline_and_intervals_come_without_a_shift(page: WebDriver, viewer: Served) -> None:
     go(page, viewer, "#/overview")
-    page.execute_script(SHIFTS)
+    page.execute_script(SCRIPTS["count shifts"])
     wait(page, lambda b: every(b, "#lead[data-state=done]"))
     assert "evidence" in at(page, "#lead .headline").text
     assert len(every(page, "#table-main tbody:not(.heading) tr")) == 8
     assert "–" in at(page, "#table-main tbody tr td:nth-child(3) .range").text
     assert len(every(page, ".frontier .bar")) > 0
     assert page.execute_script("return window.shifted ?? 0") < 0.1  # what browsers call good
-
-
-CLAUSES = """
-const [query, column, value, chip, done] = arguments;
-import('/view/filters.js').then(({ clausesOf, withChoice, withChip }) => done([
-  withChoice(clausesOf(query), column, value),
-  withChip(clausesOf(query), chip, { right: 'correct', wrong: 'not correct' }),
-]));
-"""
 
 
 CHOICES = [
@@ -203,7 +161,7 @@ CHOICES = [
 def test_choices_menus_and_buttons_write_the_query(page: WebDriver, viewer: Served, home: Path) -> None:
     go(page, viewer, "#/rows")
     for query, *written in CHOICES:
-        assert page.execute_async_script(CLAUSES, query, "arm", "full", "not correct") == written
+        assert page.execute_async_script(SCRIPTS["clauses"], query, "arm", "full", "not correct") == written
     Select(at(page, "select[data-column=arm]")).select_by_value("target:0.3")
     wait(page, lambda b: at(b, "#query").get_attribute("value") == 'arm == "target:0.3"')
     at(page, "button[data-chip=wrong]").click()
@@ -261,7 +219,7 @@ def test_a_case_shows_the_file_exactly_the_kept_cells_and_no_markup_of_the_runs(
 def test_pictures_are_zoomed_together_and_blink_by_key(page: WebDriver, viewer: Served) -> None:
     canvases = open_case(page, viewer, "img0003:yes", "&panels=0,full|0,full")
     before = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
-    page.execute_script(WHEEL, canvases[0])
+    page.execute_script(SCRIPTS["turn the wheel"], canvases[0])
     after = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
     assert after[0] != before[0]
     assert after[0] == after[1]
@@ -293,7 +251,9 @@ def test_pictures_are_zoomed_together_and_blink_by_key(page: WebDriver, viewer: 
     assert shown() == ["full", "target:0.15", "grid:0.3"]
 
 
-def test_hovering_tells_a_tokens_cell_score_rank_and_keepers(page: WebDriver, viewer: Served, home: Path) -> None:
+def test_hovering_tells_about_a_token_and_the_slider_replays_what_the_method_would_keep(
+    page: WebDriver, viewer: Served, home: Path
+) -> None:
     page.set_window_size(1360, 1300)  # all of the picture in sight: offsets count from the middle of what is
     (canvas,) = open_case(page, viewer, "img0004:no", "&panels=0,target:0.3")
     run = load_run(home / "first")
@@ -310,12 +270,10 @@ def test_hovering_tells_a_tokens_cell_score_rank_and_keepers(page: WebDriver, vi
     assert words.startswith("token 47 of 300 under target:0.3 · cell 0.350, 0.133, 0.400, 0.200")
     assert f"score {scores[token]:.4f}, rank {int((scores > scores[token]).sum()) + 1}" in words
 
-
-def test_the_slider_replays_what_the_method_would_keep(page: WebDriver, viewer: Served, home: Path) -> None:
     canvases = open_case(page, viewer, "img0005:yes", "&panels=0,target:0.3|0,random:0.3")
     assert len(every(page, ".slider")) == 1, "only a method that is nothing but its scores"
     slide = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
-    row = load_run(home / "first").row("img0005:yes", "target:0.3")
+    row = run.row("img0005:yes", "target:0.3")
     scores = np.frombuffer(row["scores"], "<f4")
     for keep in (0.07, 0.5, 1.0):
         page.execute_script(slide, at(page, ".slider input"), str(keep))
@@ -325,7 +283,7 @@ def test_the_slider_replays_what_the_method_would_keep(page: WebDriver, viewer: 
         assert f"K {k} at {keep:.2f}" in at(page, ".slider").text
         assert canvases[0].get_attribute("data-replayed") == str(k)
         if keep == 0.5:
-            state = page.execute_async_script(REPLAY, scores.tolist(), keep)
+            state = page.execute_async_script(SCRIPTS["replay"], scores.tolist(), keep)
             assert (np.array(state, dtype=bool) == wanted).all()
     at(page, ".slider button").click()
     assert "as run" in at(page, ".slider output").text
@@ -417,15 +375,6 @@ def test_two_runs_are_compared_and_their_pictures_stand_side_by_side(
     wait(page, lambda b: at(b, "#position").text == f"1 of {counts[chosen]}")
 
 
-NAMELESS = """
-return [...document.querySelectorAll('button, a, input, select, canvas')]
-  .filter((element) => element.checkVisibility())
-  .filter((element) => !(element.textContent.trim() || element.getAttribute('aria-label')
-    || element.title || element.labels?.length))
-  .map((element) => element.outerHTML.slice(0, 120));
-"""
-
-
 def test_every_page_names_what_is_operated_is_dark_if_asked_and_fits_a_telephone(
     page: WebDriver, viewer: Served
 ) -> None:
@@ -434,7 +383,7 @@ def test_every_page_names_what_is_operated_is_dark_if_asked_and_fits_a_telephone
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         go(page, viewer, address)
         at(page, "table")
-        assert page.execute_script(NAMELESS) == []
+        assert page.execute_script(SCRIPTS["nameless in the viewer"]) == []
         assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 26)"
         assert fits(page, 400)
         page.refresh()
@@ -494,8 +443,8 @@ def test_a_page_of_another_origin_gets_nothing_and_the_token_leaves_the_address(
     other.write_text("<title>other</title>")
     browser.get(viewer.address)
     browser.get(other.as_uri())
-    assert browser.execute_async_script(FETCH, viewer.base) == "blocked"
-    assert browser.execute_async_script(FRAME, viewer.base) == "blocked"
+    assert browser.execute_async_script(SCRIPTS["fetch from another origin"], viewer.base) == "blocked"
+    assert browser.execute_async_script(SCRIPTS["frame another origin"], viewer.base) == "blocked"
     browser.get_log("browser")
 
     browser.execute_cdp_cmd("Network.clearBrowserCookies", {})
@@ -533,6 +482,7 @@ def test_a_bundle_works_from_a_file(browser: WebDriver, home: Path, tmp_path: Pa
     done = run_python(["-m", "sightline", "view", *runs, *words])
     assert done.stdout == f"bundle: {tmp_path / 'site' / 'index.html'}\n"
     moved = shutil.move(tmp_path / "site", tmp_path / "elsewhere")
+    browser.get("about:blank")  # a page of a viewer that was stopped goes on asking it
     browser.get_log("browser")
     browser.get((Path(moved) / "index.html").as_uri())
     assert "evidence" in at(browser, "#lead .headline").text

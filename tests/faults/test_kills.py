@@ -49,12 +49,7 @@ STOPS = [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")]
 @pytest.mark.parametrize("launcher", ["inline", "local", "queue", "ray"])
 @pytest.mark.parametrize(("name", "code", "how"), STOPS)
 def test_a_stopped_command_ends_clean_and_goes_on(
-    launcher: str,
-    name: str,
-    code: int,
-    how: str,
-    small: AuditConfig,
-    equals_undisturbed: Equal,
+    launcher: str, name: str, code: int, how: str, small: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     command = started(small, launcher, fault=SLOW)
     wait_until(lambda: row_files(small) >= 2 or not command.runs)

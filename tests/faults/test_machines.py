@@ -20,16 +20,7 @@ plain, years = time.time, itertools.cycle([0, 10, -10, 3])
 time.time = lambda: plain() + next(years) * 365 * 86400
 time.time_ns = lambda: int(time.time() * 1e9)
 """
-AHEAD, BEHIND = (
-    f"""
-import time
-
-plain = time.time
-time.time = lambda: plain() + {years} * 365 * 86400
-time.time_ns = lambda: int(time.time() * 1e9)
-"""
-    for years in (5, -5)
-)
+AHEAD, BEHIND = (JUMPING.replace("[0, 10, -10, 3]", f"[{years}]") for years in (5, -5))
 
 
 @each_launcher

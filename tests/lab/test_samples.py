@@ -16,15 +16,7 @@ from lab.reader.atlas import build_atlas
 from lab.reader.forms import FORMS
 from lab.reader.objectives import local_targets, overlap_shares
 from lab.reader.raster import draw_batch, plan
-from lab.reader.samples import (
-    ANSWER,
-    LETTER,
-    NO_QUESTION,
-    SPELLING,
-    SampleBatches,
-    build_open_sample,
-    build_sample,
-)
+from lab.reader.samples import ANSWER, LETTER, NO_QUESTION, SPELLING, SampleBatches, build_open_sample, build_sample
 from lab.reader.state import read_state, save_state
 from lab.reader.token_grid import SLOTS, UNITS_PER_SIDE, token_order
 from lab.scenes.compose import CHARACTERS, draw, inside
