@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,17 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.chrome.webdriver import WebDriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
 
 from sightline.report.build import build_report
 from tests.unit.report.cost_cards import make_cards
 from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import EDITED, make_run
 
+_PARTS = Path(__file__).with_name("scripts.js").read_text(encoding="utf-8").split("\n//// ")[1:]
+SCRIPTS = {name: script for name, _, script in (part.partition("\n") for part in _PARTS)}
+"""What is executed in pages, by its name in ``scripts.js``."""
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 
 
@@ -57,57 +63,72 @@ def browser(chromium: WebDriver) -> WebDriver:
     return chromium
 
 
-@pytest.fixture(scope="session")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("browser")
-    return build_report([make_run(folder / "run")], folder / "report", draws=300)
-
-
-@pytest.fixture(scope="session")
-def edited_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a run with every intervention."""
-    folder = tmp_path_factory.mktemp("browser_edited")
-    return build_report([make_run(folder / "run", images=10, arms=EDITED)], folder / "report", draws=300, cases=4)
-
-
-@pytest.fixture(scope="session")
-def open_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a run over open questions."""
-    folder = tmp_path_factory.mktemp("browser_open")
-    return build_report([make_open_run(folder / "run", images=12)], folder / "report", draws=200)
-
-
-@pytest.fixture(scope="session")
-def cost_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a run with a cost card of each kind."""
-    folder = tmp_path_factory.mktemp("browser_cost")
+def _report_of_costs(folder: Path) -> Path:
     cards = make_cards(folder / "cards")
     run = make_run(folder / "run", images=6)
     return build_report([run], folder / "report", costs=list(cards.values()), draws=300, cases=2)
 
 
-@pytest.fixture
-def opened_cost(browser: WebDriver, cost_page: Path) -> WebDriver:
-    return _open(browser, cost_page)
+PAGES: dict[str, Callable[[Path], Path]] = {
+    "plain": lambda folder: build_report([make_run(folder / "run")], folder / "report", draws=300),
+    "every intervention": lambda folder: build_report(
+        [make_run(folder / "run", images=10, arms=EDITED)], folder / "report", draws=300, cases=4
+    ),
+    "open questions": lambda folder: build_report(
+        [make_open_run(folder / "run", images=12)], folder / "report", draws=200
+    ),
+    "a cost card of each kind": _report_of_costs,
+}
+"""Of what run a report is -> how it is made in a folder."""
+
+
+@pytest.fixture(scope="session")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``page_of("plain")``: a report of ``PAGES``, made when it is first asked for."""
+    return cache(lambda name: PAGES[name](tmp_path_factory.mktemp("browser")))
 
 
 @pytest.fixture
-def opened_open(browser: WebDriver, open_page: Path) -> WebDriver:
-    return _open(browser, open_page)
+def opened(browser: WebDriver, page_of: Callable[[str], Path]) -> Callable[[str | Path], WebDriver]:
+    """Opens a report, by the name of its run or its file, with all folded sections open: what is in them is seen."""
+
+    def show(page: str | Path) -> WebDriver:
+        browser.get((page if isinstance(page, Path) else page_of(page)).as_uri())
+        browser.execute_script("for (const one of document.querySelectorAll('.folded > details')) one.open = true")
+        return browser
+
+    return show
 
 
-@pytest.fixture
-def opened_edited(browser: WebDriver, edited_page: Path) -> WebDriver:
-    return _open(browser, edited_page)
+Opened = Callable[[str | Path], WebDriver]
 
 
-@pytest.fixture
-def opened(browser: WebDriver, page: Path) -> WebDriver:
-    return _open(browser, page)
+def one(place: WebDriver | WebElement, css: str) -> WebElement:
+    return place.find_element(By.CSS_SELECTOR, css)
 
 
-def _open(browser: WebDriver, page: Path) -> WebDriver:
-    """The page with every folded section opened: what is in them is to be seen."""
-    browser.get(page.as_uri())
-    browser.execute_script("for (const one of document.querySelectorAll('.folded > details')) one.open = true")
-    return browser
+def every(place: WebDriver | WebElement, css: str) -> list[WebElement]:
+    return place.find_elements(By.CSS_SELECTOR, css)
+
+
+def texts(place: WebDriver | WebElement, css: str) -> list[str]:
+    return [str(found.text) for found in every(place, css)]
+
+
+def fits(browser: WebDriver, width: int) -> bool:
+    """Whether a telephone or tablet of that width shows the page without scrolling sideways; it stays one."""
+    screen = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    return bool(browser.execute_script("return document.documentElement.scrollWidth") <= width)
+
+
+def prefer(browser: WebDriver, scheme: str, media: str = "") -> None:
+    """Light or dark; on a screen or, as medium, in print."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+
+
+def fetched(browser: WebDriver) -> list[str]:
+    """What the page asked of any machine: nothing that it has with it."""
+    names = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    return [name for name in names if not name.startswith(("data:", "blob:"))]

@@ -20,6 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from sightline.annotate.campaign import Campaign, read_judgements
 from sightline.annotate.items import KINDS, CampaignKind
 from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
+from tests.browser.conftest import SCRIPTS, every, one, prefer
 from tests.unit.annotate.sample_campaign import (
     EVIDENCE,
     TEXT_REPLACEMENT,
@@ -64,11 +65,11 @@ class Annotator:
         return found
 
     def boxes(self) -> int:
-        return len(self.browser.find_elements(By.CSS_SELECTOR, "#pictures .box"))
+        return len(every(self.browser, "#pictures .box"))
 
     def drag(self, start: tuple[int, int], by: tuple[int, int]) -> None:
         """On the first picture, from a place beside its middle."""
-        picture = self.browser.find_element(By.CSS_SELECTOR, "#pictures svg")
+        picture = one(self.browser, "#pictures svg")
         moves = ActionChains(self.browser).move_to_element_with_offset(picture, *start).click_and_hold()
         moves.move_by_offset(by[0] // 2, by[1] // 2).move_by_offset(by[0] - by[0] // 2, by[1] - by[1] // 2)
         moves.release().perform()
@@ -92,9 +93,11 @@ def evidence(tmp_path: Path) -> Campaign:
     return sample_task(tmp_path / "evidence", 4, EVIDENCE)
 
 
-def test_hard_negatives_by_keyboard_alone(browser: WebDriver, negatives: Campaign) -> None:
+def test_hard_negatives_by_keyboard_alone_and_contradictions_are_said(browser: WebDriver, negatives: Campaign) -> None:
     with annotator(browser, negatives) as ann:
-        ann.press("1", "2", "y", "1", "1")
+        ann.press("2", "2", "1", "1", "1", Keys.ENTER)
+        ann.said("you decided 'valid negative', but answered 'no' to 'Can you read the word in the picture?'")
+        ann.press("1", "2", "y", "1", "1")  # the mark is where the contradiction is: typed again
         ann.said("draft saved")
         assert ann.chosen() == ["yes", "no", "yes", "yes", "valid_negative"]
         ann.press(Keys.ENTER)
@@ -105,18 +108,14 @@ def test_hard_negatives_by_keyboard_alone(browser: WebDriver, negatives: Campaig
         assert ann.chosen() == ["no", "unclear"]
         ann.press(Keys.ENTER)
         ann.said("'Is it absent even if case and punctuation do not count?' is not answered yet")
+        names = browser.execute_script("return performance.getEntriesByType('resource').map((each) => each.name)")
+        own = browser.current_url.split("#")[0].rsplit("/", 1)[0]
+        assert names
+        assert [name for name in names if not name.startswith((own, "data:"))] == [], "nothing of another machine"
+        assert "token" not in browser.current_url
     first, second, *_ = read_judgements(negatives)
     assert first.fields(FIRST) == said()
     assert second.given == {}, "a draft is no answer"
-
-
-def test_a_contradiction_is_said_and_not_confirmed(browser: WebDriver, negatives: Campaign) -> None:
-    with annotator(browser, negatives) as ann:
-        ann.press("2", "2", "1", "1", "1", Keys.ENTER)
-        ann.said("you decided 'valid negative', but answered 'no' to 'Can you read the word in the picture?'")
-        ann.press("1", "2", "1", "1", "1", Keys.ENTER)  # the mark is where the contradiction is: typed again
-        ann.at(1)
-    assert read_judgements(negatives)[0].fields(FIRST) == said()
 
 
 def test_undo_goes_back_over_items_and_through_a_confirmation(browser: WebDriver, negatives: Campaign) -> None:
@@ -136,14 +135,13 @@ def test_undo_goes_back_over_items_and_through_a_confirmation(browser: WebDriver
 def test_text_replacement_shows_four_pictures_and_nine_questions(browser: WebDriver, tmp_path: Path) -> None:
     task = sample_task(tmp_path / "task", 2, TEXT_REPLACEMENT)
     with annotator(browser, task) as ann:
-        captions = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "#pictures figcaption")]
-        assert len(captions) == 4
+        assert len(every(browser, "#pictures figcaption")) == 4
         ann.press(*"11111111", "1", Keys.ENTER)
         ann.at(1)
     assert read_judgements(task)[0].fields(FIRST) == said(TEXT_REPLACEMENT)
 
 
-def test_boxes_by_pointer_and_by_keyboard(browser: WebDriver, evidence: Campaign) -> None:
+def test_boxes_by_pointer_and_keyboard_none_and_the_way_of_tab(browser: WebDriver, evidence: Campaign) -> None:
     with annotator(browser, evidence) as ann:
         ann.drag((-120, -80), (160, 60))
         ann.said("draft saved")
@@ -154,13 +152,27 @@ def test_boxes_by_pointer_and_by_keyboard(browser: WebDriver, evidence: Campaign
         ann.press("d", Keys.DELETE)
         ann.press(Keys.ENTER)
         ann.at(1)
-    fields = read_judgements(evidence)[0].fields(FIRST)
+        ann.press("3", Keys.ENTER)
+        ann.at(2)
+        ann.press("d", "d")
+        ann.until("return document.querySelectorAll('#pictures .box').length === 2")
+        boxes = "[...document.querySelectorAll('#pictures .box')]"
+        chosen = f"return {boxes}.findIndex((box) => box.classList.contains('on'))"
+        assert browser.execute_script(chosen) == 1
+        ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
+        assert browser.execute_script(chosen) == 0
+        ann.press(Keys.TAB, Keys.TAB)
+        assert browser.execute_script(chosen) == -1
+        assert browser.execute_script("return document.activeElement !== document.body"), "on through the page"
+    first, second, *_ = read_judgements(evidence)
+    fields = first.fields(FIRST)
     assert fields is not None
     assert [(box["role"], box["text"]) for box in fields["boxes"]] == [("field_label", "Total"), ("answer_value", "")]
     x1, y1, x2, y2 = fields["boxes"][0]["region"]
     assert 0 < x1 < x2 < 1
     assert 0 < y1 < y2 < 1
     assert fields["status"] == "annotated"
+    assert second.fields(FIRST) == {"boxes": [], "status": "not_visible"}
 
 
 def test_a_box_is_moved_sized_and_undone(browser: WebDriver, evidence: Campaign) -> None:
@@ -177,28 +189,6 @@ def test_a_box_is_moved_sized_and_undone(browser: WebDriver, evidence: Campaign)
     assert regions[0] != regions[1]
     (w1, h1), (w2, h2) = ((r[2] - r[0], r[3] - r[1]) for r in regions)
     assert (w1, h1) == pytest.approx((w2, h2)), "moved, not sized"
-
-
-def test_evidence_that_nobody_sees_is_an_answer_too(browser: WebDriver, evidence: Campaign) -> None:
-    with annotator(browser, evidence) as ann:
-        ann.press("3", Keys.ENTER)
-        ann.at(1)
-    assert read_judgements(evidence)[0].fields(FIRST) == {"boxes": [], "status": "not_visible"}
-
-
-def test_tab_goes_through_the_boxes_and_then_on_through_the_page(browser: WebDriver, evidence: Campaign) -> None:
-    with annotator(browser, evidence) as ann:
-        ann.press("d", "d")
-        ann.until("return document.querySelectorAll('#pictures .box').length === 2")
-        chosen = (
-            "return [...document.querySelectorAll('#pictures .box')].findIndex((box) => box.classList.contains('on'))"
-        )
-        assert browser.execute_script(chosen) == 1
-        ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
-        assert browser.execute_script(chosen) == 0
-        ann.press(Keys.TAB, Keys.TAB)
-        assert browser.execute_script(chosen) == -1
-        assert browser.execute_script("return document.activeElement !== document.body")
 
 
 def test_a_changed_picture_is_said_and_not_shown(browser: WebDriver, negatives: Campaign) -> None:
@@ -260,7 +250,7 @@ def test_a_third_person_decides_what_two_differ_about(browser: WebDriver, negati
     )
     with served("adjudicate", negatives.path, "--as", "carol") as server:
         carol = Annotator(browser, server.address)
-        differing = browser.find_elements(By.CSS_SELECTOR, "fieldset.differs")
+        differing = every(browser, "fieldset.differs")
         assert [each.find_element(By.TAG_NAME, "legend").text for each in differing] == ["What is this item?"]
         assert len(carol.chosen()) == 4, "what two people agree on stands"
         words = differing[0].find_element(By.CSS_SELECTOR, ".said").text
@@ -279,7 +269,7 @@ def test_an_adjudicator_takes_one_persons_boxes(browser: WebDriver, evidence: Ca
     evidence.journal.append_all((SECOND, "bob", item.id, other) for item in evidence.items if item.second)
     with served("adjudicate", evidence.path, "--as", "carol") as server:
         carol = Annotator(browser, server.address)
-        assert len(browser.find_elements(By.CSS_SELECTOR, "#pictures .reading")) == 2
+        assert len(every(browser, "#pictures .reading")) == 2
         carol.press("g", Keys.ENTER)
         carol.until("return document.getElementById('progress').value === 1")
     (decided,) = [each for each in read_judgements(evidence) if ADJUDICATION in each.given]
@@ -290,56 +280,27 @@ def test_an_adjudicator_takes_one_persons_boxes(browser: WebDriver, evidence: Ca
 def test_everything_has_a_name_and_nothing_moves(browser: WebDriver, tmp_path: Path, kind: CampaignKind) -> None:
     task = sample_task(tmp_path / "task", 3, kind)
     with annotator(browser, task) as ann:
-        shifts = """
-            window.shifted = [];
-            new PerformanceObserver((list) => window.shifted.push(...list.getEntries().map((each) => each.value)))
-              .observe({ type: "layout-shift", buffered: true });
-        """
-        browser.execute_script(shifts)
+        browser.execute_script(SCRIPTS["list shifts"])
         ann.press("j")
         ann.at(1)
         ann.press("1", "k")
         ann.at(0)
         ann.until("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
         assert sum(browser.execute_script("return window.shifted")) < 0.001
-        for element in browser.find_elements(By.CSS_SELECTOR, "button, input, select, progress, svg, form, section"):
+        for element in every(browser, "button, input, select, progress, svg, form, section"):
             if element.is_displayed():
                 assert element.accessible_name, element.get_attribute("outerHTML")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_the_paper_in_both_schemes(browser: WebDriver, negatives: Campaign, scheme: str) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
-    contrast = """
-        const light = (colour) => {
-          const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => {
-            const value = part / 255;
-            return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-          });
-          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-        };
-        const ground = (element) => {
-          for (let each = element; each; each = each.parentElement) {
-            const colour = getComputedStyle(each).backgroundColor;
-            if (!/, 0\\)$/.test(colour)) return colour;
-          }
-          return "rgb(255, 255, 255)";
-        };
-        return [...document.querySelectorAll("legend, .answers span, #question, .words b, .facts, .confirm, .message")]
-          .filter((element) => element.textContent.trim())
-          .map((element) => {
-            const [a, b] = [light(getComputedStyle(element).color), light(ground(element))];
-            return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.id + element.textContent];
-          });
-    """
+def test_words_stand_out_from_the_paper_in_both_schemes(browser: WebDriver, negatives: Campaign) -> None:
     with annotator(browser, negatives) as ann:
         ann.press("1")
         ann.said("draft saved")
-        found = browser.execute_script(contrast)
-        assert len(found) > 15
-        assert [each for each in found if each[0] < 4.5] == []
+        for scheme in ("light", "dark"):
+            prefer(browser, scheme)
+            found = browser.execute_script(SCRIPTS["contrast"])
+            assert len(found) > 15
+            assert [each for each in found if each[0] < 4.5] == []
 
 
 @pytest.fixture
@@ -366,29 +327,13 @@ def test_a_foreign_page_in_the_same_browser_gets_and_changes_nothing(
     browser: WebDriver, negatives: Campaign, foreign_page: str
 ) -> None:
     """The annotator's cookie is in the browser; a page of another origin still cannot use it."""
-    attack = """
-        const [origin, body, done] = arguments;
-        const attempt = (promise) => promise.then((answer) => answer.status ?? "opaque", () => "refused");
-        const picture = new Promise((loaded, failed) => {
-          const image = new Image();
-          image.onload = () => loaded({ status: "shown" });
-          image.onerror = failed;
-          image.src = `${origin}/picture/0/0`;
-        });
-        Promise.all([
-          attempt(fetch(`${origin}/item/0`, { credentials: "include" })),
-          attempt(fetch(`${origin}/save`, { method: "POST", mode: "no-cors", credentials: "include", body })),
-          attempt(fetch(`${origin}/undo`, { method: "POST", mode: "no-cors", credentials: "include" })),
-          attempt(picture),
-        ]).then(done);
-    """
     with served(negatives.path, "--as", "ann") as server:
         ann = Annotator(browser, server.address)
         ann.press("1")
         ann.said("draft saved")
         browser.get(foreign_page)
         body = '{"number": 1, "fields": {"qc_decision": "unclear"}, "confirmed": false, "supersedes": null}'
-        outcome = browser.execute_async_script(attack, server.origin, body)
+        outcome = browser.execute_async_script(SCRIPTS["attack an annotator"], server.origin, body)
         assert "shown" not in outcome
         assert 200 not in outcome
         assert outcome[0] == outcome[3] == "refused"
@@ -397,24 +342,12 @@ def test_a_foreign_page_in_the_same_browser_gets_and_changes_nothing(
     assert (entry.item, entry.fields) == (negatives.items[0].id, {"human_source_text_visible": "yes"})
 
 
-def test_the_page_asks_nothing_of_any_other_machine(browser: WebDriver, negatives: Campaign) -> None:
-    with served(negatives.path, "--as", "ann") as server:
-        Annotator(browser, server.address)
-        names = browser.execute_script("return performance.getEntriesByType('resource').map((each) => each.name)")
-        assert names
-        assert [name for name in names if not name.startswith((server.origin, "data:"))] == []
-        assert "token" not in browser.current_url
-
-
 def test_a_photograph_that_asks_to_be_turned_fills_the_frame_that_boxes_are_measured_in(
     browser: WebDriver, tmp_path: Path
 ) -> None:
     task = turned_task(tmp_path)
     width, height = task.items[0].views[0].size
     with annotator(browser, task) as ann:
-        shown = browser.execute_async_script(
-            "const done = arguments[0], image = new Image(); image.onload = () => done([image.naturalWidth, "
-            "image.naturalHeight]); image.src = document.querySelector('svg image').getAttribute('href');"
-        )
+        shown = browser.execute_async_script(SCRIPTS["size of the picture"])
         assert shown == [width, height]
         assert ann.text("question")

@@ -24,40 +24,14 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from sightline.core.selection import Budget
-from sightline.rows import load_run
+from sightline import Budget, load_run
+from tests.browser.conftest import SCRIPTS, every, fits, one, prefer, texts
 from tests.unit.report.fake_run import HOSTILE, grid_cells
 from tests.unit.view.viewed_folder import SHARP, viewed_folder
 from tests.warm_python import Popen, run_python
 
 PATIENCE_S = 60
 """How long a machine under load may take; nothing passes or fails by it."""
-SHIFTS = """
-new PerformanceObserver((list) => {
-  window.shifted = (window.shifted ?? 0) + list.getEntries().reduce((sum, entry) => sum + entry.value, 0);
-}).observe({ type: 'layout-shift', buffered: true });
-"""
-WHEEL = """
-const { x, y } = arguments[0].getBoundingClientRect();
-const turned = { deltaY: -600, clientX: x + 80, clientY: y + 60, cancelable: true };
-arguments[0].dispatchEvent(new WheelEvent('wheel', turned));
-"""
-FETCH = """
-const [address, done] = arguments;
-fetch(address + 'api/runs', { credentials: 'include' }).then((answer) => answer.text())
-  .then(done, () => done('blocked'));
-"""
-FRAME = """
-const [address, done] = arguments;
-const frame = document.createElement('iframe');
-frame.onload = () => done(frame.contentDocument === null ? 'blocked' : 'open');
-frame.src = address;
-document.body.append(frame);
-"""
-REPLAY = """
-const [scores, keep, done] = arguments;
-import('/view/replay.js').then(({ replayed }) => done([...replayed(scores, keep, [[15, 20]], false)]));
-"""
 
 
 @dataclass
@@ -128,7 +102,7 @@ def wait(browser: WebDriver, found: Any) -> Any:
 
 
 def at(browser: WebDriver, css: str) -> WebElement:
-    return WebDriverWait(browser, PATIENCE_S).until(lambda b: b.find_element(By.CSS_SELECTOR, css))
+    return WebDriverWait(browser, PATIENCE_S).until(lambda b: one(b, css))
 
 
 def go(browser: WebDriver, viewer: Served, address: str) -> None:
@@ -140,16 +114,9 @@ def go(browser: WebDriver, viewer: Served, address: str) -> None:
 def open_case(browser: WebDriver, viewer: Served, probe: str, rest: str = "") -> list[WebElement]:
     """The pictures of a case, once their pixels are there."""
     go(browser, viewer, f"#/case?probe={quote(probe)}{rest}")
-    wait(browser, lambda b: b.find_elements(By.CSS_SELECTOR, "canvas[data-pixels]"))
     canvases = "#panels canvas"
-    wait(
-        browser,
-        lambda b: (
-            len(b.find_elements(By.CSS_SELECTOR, canvases))
-            == len(b.find_elements(By.CSS_SELECTOR, f"{canvases}[data-pixels]"))
-        ),
-    )
-    return browser.find_elements(By.CSS_SELECTOR, canvases)
+    wait(browser, lambda b: 0 < len(every(b, canvases)) == len(every(b, f"{canvases}[data-pixels]")))
+    return every(browser, canvases)
 
 
 def lit(browser: WebDriver, canvas: WebElement) -> np.ndarray:
@@ -157,21 +124,14 @@ def lit(browser: WebDriver, canvas: WebElement) -> np.ndarray:
 
     The same picture without its veil is drawn once more: what is as bright there was lit.
     """
-    read = """
-    const [canvas, cells] = arguments;
-    const { width, height } = canvas;
-    const pixels = canvas.getContext('2d').getImageData(0, 0, width, height).data;
-    return cells.map(([x, y]) => { const at = 4 * (Math.floor(y * height) * width + Math.floor(x * width));
-      return pixels[at] + pixels[at + 1] + pixels[at + 2]; });
-    """
     cells = grid_cells()
     # Beside the middle of a cell, where no outline runs.
     points = [[float(x1 + 0.3 * (x2 - x1)), float(y1 + 0.3 * (y2 - y1))] for x1, y1, x2, y2 in cells]
-    body = browser.find_element(By.CSS_SELECTOR, "body")
+    body = one(browser, "body")
     body.send_keys("e")
-    veiled = np.array(browser.execute_script(read, canvas, points))
+    veiled = np.array(browser.execute_script(SCRIPTS["brightness of places"], canvas, points))
     body.send_keys("m")
-    bright = np.array(browser.execute_script(read, canvas, points))
+    bright = np.array(browser.execute_script(SCRIPTS["brightness of places"], canvas, points))
     body.send_keys("m", "e")
     found: np.ndarray = veiled > 0.8 * bright
     return found
@@ -179,43 +139,29 @@ def lit(browser: WebDriver, canvas: WebElement) -> np.ndarray:
 
 def test_the_first_page_has_the_headline_and_intervals_come_without_a_shift(page: WebDriver, viewer: Served) -> None:
     go(page, viewer, "#/overview")
-    page.execute_script(SHIFTS)
-    wait(page, lambda b: b.find_elements(By.CSS_SELECTOR, "#lead[data-state=done]"))
+    page.execute_script(SCRIPTS["count shifts"])
+    wait(page, lambda b: every(b, "#lead[data-state=done]"))
     assert "evidence" in at(page, "#lead .headline").text
-    assert len(page.find_elements(By.CSS_SELECTOR, "#table-main tbody:not(.heading) tr")) == 8
+    assert len(every(page, "#table-main tbody:not(.heading) tr")) == 8
     assert "–" in at(page, "#table-main tbody tr td:nth-child(3) .range").text
-    assert len(page.find_elements(By.CSS_SELECTOR, ".frontier .bar")) > 0
+    assert len(every(page, ".frontier .bar")) > 0
     assert page.execute_script("return window.shifted ?? 0") < 0.1  # what browsers call good
 
 
-CLAUSES = """
-const [query, column, value, chip, done] = arguments;
-import('/view/filters.js').then(({ clausesOf, withChoice, withChip }) => done([
-  withChoice(clausesOf(query), column, value),
-  withChip(clausesOf(query), chip, { right: 'correct', wrong: 'not correct' }),
-]));
-"""
+CHOICES = [
+    ("", 'arm == "full"', "not correct"),
+    ("correct and ecr < 0.1", 'correct and ecr < 0.1 and arm == "full"', "ecr < 0.1 and not correct"),
+    ('arm == "a and \\"b" and not correct', 'not correct and arm == "full"', 'arm == "a and \\"b"'),
+    ("ecr < 0.1 or correct", '(ecr < 0.1 or correct) and arm == "full"', "(ecr < 0.1 or correct) and not correct"),
+    ("(correct and ecr > 0)", '(correct and ecr > 0) and arm == "full"', "(correct and ecr > 0) and not correct"),
+]
+"""(a query, it with an arm chosen, it with a button pressed)"""
 
 
-@pytest.mark.parametrize(
-    ("query", "chosen", "pressed"),
-    [
-        ("", 'arm == "full"', "not correct"),
-        ("correct and ecr < 0.1", 'correct and ecr < 0.1 and arm == "full"', "ecr < 0.1 and not correct"),
-        ('arm == "a and \\"b" and not correct', 'not correct and arm == "full"', 'arm == "a and \\"b"'),
-        ("ecr < 0.1 or correct", '(ecr < 0.1 or correct) and arm == "full"', "(ecr < 0.1 or correct) and not correct"),
-        ("(correct and ecr > 0)", '(correct and ecr > 0) and arm == "full"', "(correct and ecr > 0) and not correct"),
-    ],
-)
-def test_a_choice_is_one_part_of_the_query(
-    page: WebDriver, viewer: Served, query: str, chosen: str, pressed: str
-) -> None:
+def test_choices_menus_and_buttons_write_the_query(page: WebDriver, viewer: Served, home: Path) -> None:
     go(page, viewer, "#/rows")
-    assert page.execute_async_script(CLAUSES, query, "arm", "full", "not correct") == [chosen, pressed]
-
-
-def test_menus_and_buttons_write_the_query(page: WebDriver, viewer: Served, home: Path) -> None:
-    go(page, viewer, "#/rows")
+    for query, *written in CHOICES:
+        assert page.execute_async_script(SCRIPTS["clauses"], query, "arm", "full", "not correct") == written
     Select(at(page, "select[data-column=arm]")).select_by_value("target:0.3")
     wait(page, lambda b: at(b, "#query").get_attribute("value") == 'arm == "target:0.3"')
     at(page, "button[data-chip=wrong]").click()
@@ -229,7 +175,7 @@ def test_menus_and_buttons_write_the_query(page: WebDriver, viewer: Served, home
 
 def test_from_a_point_and_from_a_cell_to_the_cases_behind(page: WebDriver, viewer: Served, home: Path) -> None:
     go(page, viewer, "#/overview")
-    points = wait(page, lambda b: b.find_elements(By.CSS_SELECTOR, ".frontier a"))
+    points = wait(page, lambda b: every(b, ".frontier a"))
     assert len(points) == 8
     point = next(one for one in points if str(one.get_attribute("aria-label")).startswith("grid:0.3"))
     ActionChains(page).move_to_element(point).click().perform()
@@ -244,13 +190,12 @@ def test_from_a_point_and_from_a_cell_to_the_cases_behind(page: WebDriver, viewe
     first = link.text
     assert first == frame.sort_values("margin", ascending=False)["probe_id"].iloc[0]
     link.click()
-    assert wait(
-        page,
-        lambda b: first in b.find_element(By.CSS_SELECTOR, "main").text and b.find_elements(By.CSS_SELECTOR, "canvas"),
-    )
+    assert wait(page, lambda b: first in one(b, "main").text and every(b, "canvas"))
 
 
-def test_a_case_shows_the_file_and_exactly_the_kept_cells(page: WebDriver, viewer: Served, home: Path) -> None:
+def test_a_case_shows_the_file_exactly_the_kept_cells_and_no_markup_of_the_runs(
+    page: WebDriver, viewer: Served, home: Path
+) -> None:
     canvases = open_case(page, viewer, "img0003:yes", "&panels=0,full|0,target:0.3|0,grid:0.3|0,random:0.5")
     assert [int(str(canvas.get_attribute("data-pixels"))) for canvas in canvases] == [SHARP[0]] * 4
     run = load_run(home / "first")
@@ -263,11 +208,18 @@ def test_a_case_shows_the_file_and_exactly_the_kept_cells(page: WebDriver, viewe
     assert f"margin {row['margin']:.2f}".replace("-", "−") in words
     assert 'Does the image contain the exact text "closed3"?' in words
 
+    open_case(page, viewer, "img0001:yes")
+    assert HOSTILE in at(page, "#question").text
+    assert page.title != "owned"
+    go(page, viewer, f"#/rows?query={quote(HOSTILE)}")
+    wait(page, lambda b: "cannot be read" in at(b, "#told").text)
+    assert page.title != "owned"
 
-def test_pictures_are_zoomed_together_and_the_link_says_so(page: WebDriver, viewer: Served) -> None:
+
+def test_pictures_are_zoomed_together_and_blink_by_key(page: WebDriver, viewer: Served) -> None:
     canvases = open_case(page, viewer, "img0003:yes", "&panels=0,full|0,full")
     before = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
-    page.execute_script(WHEEL, canvases[0])
+    page.execute_script(SCRIPTS["turn the wheel"], canvases[0])
     after = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
     assert after[0] != before[0]
     assert after[0] == after[1]
@@ -275,24 +227,18 @@ def test_pictures_are_zoomed_together_and_the_link_says_so(page: WebDriver, view
     link = page.current_url
     page.get("about:blank")
     page.get(link)
-    wait(page, lambda b: len(b.find_elements(By.CSS_SELECTOR, "canvas.zoomed[data-pixels]")) == 2)
+    wait(page, lambda b: len(every(b, "canvas.zoomed[data-pixels]")) == 2)
     at(page, "body").send_keys("0")
-    assert page.find_elements(By.CSS_SELECTOR, "canvas.zoomed") == []
+    assert every(page, "canvas.zoomed") == []
     at(page, "body").send_keys("z")
-    assert len(page.find_elements(By.CSS_SELECTOR, "canvas.zoomed")) == 2
-    ActionChains(page).drag_and_drop_by_offset(page.find_element(By.CSS_SELECTOR, "canvas"), 60, 30).perform()
+    assert len(every(page, "canvas.zoomed")) == 2
+    ActionChains(page).drag_and_drop_by_offset(one(page, "canvas"), 60, 30).perform()
     wait(page, lambda b: "zoom=" in b.current_url)
 
-
-def test_a_key_blinks_between_two_arms(page: WebDriver, viewer: Served) -> None:
     open_case(page, viewer, "img0003:yes", "&panels=0,full|0,target:0.15|0,grid:0.3")
 
     def shown() -> list[str]:
-        return [
-            figure.find_element(By.CSS_SELECTOR, "h2").text
-            for figure in page.find_elements(By.CSS_SELECTOR, "figure")
-            if figure.is_displayed()
-        ]
+        return [one(figure, "h2").text for figure in every(page, "figure") if figure.is_displayed()]
 
     body = at(page, "body")
     seen = [shown()]
@@ -305,7 +251,9 @@ def test_a_key_blinks_between_two_arms(page: WebDriver, viewer: Served) -> None:
     assert shown() == ["full", "target:0.15", "grid:0.3"]
 
 
-def test_hovering_tells_a_tokens_cell_score_rank_and_keepers(page: WebDriver, viewer: Served, home: Path) -> None:
+def test_hovering_tells_about_a_token_and_the_slider_replays_what_the_method_would_keep(
+    page: WebDriver, viewer: Served, home: Path
+) -> None:
     page.set_window_size(1360, 1300)  # all of the picture in sight: offsets count from the middle of what is
     (canvas,) = open_case(page, viewer, "img0004:no", "&panels=0,target:0.3")
     run = load_run(home / "first")
@@ -313,9 +261,8 @@ def test_hovering_tells_a_tokens_cell_score_rank_and_keepers(page: WebDriver, vi
     token, cells = 47, grid_cells()
     size = canvas.size
     x, y = float(cells[token, :3:2].mean()) - 0.5, float(cells[token, 1::2].mean()) - 0.5
-    ActionChains(page).move_to_element_with_offset(
-        canvas, round(x * size["width"]), round(y * size["height"])
-    ).perform()
+    place = round(x * size["width"]), round(y * size["height"])
+    ActionChains(page).move_to_element_with_offset(canvas, *place).perform()
     keepers = [arm for arm in run.arms if run.masks(arm)["img0004:no"][token]]
     wait(page, lambda b: f"kept by {len(keepers)} of 8 arms: {', '.join(keepers)}" in at(b, "#hover").text)
     scores = np.frombuffer(row["scores"], "<f4")
@@ -323,12 +270,10 @@ def test_hovering_tells_a_tokens_cell_score_rank_and_keepers(page: WebDriver, vi
     assert words.startswith("token 47 of 300 under target:0.3 · cell 0.350, 0.133, 0.400, 0.200")
     assert f"score {scores[token]:.4f}, rank {int((scores > scores[token]).sum()) + 1}" in words
 
-
-def test_the_slider_replays_what_the_method_would_keep(page: WebDriver, viewer: Served, home: Path) -> None:
     canvases = open_case(page, viewer, "img0005:yes", "&panels=0,target:0.3|0,random:0.3")
-    assert len(page.find_elements(By.CSS_SELECTOR, ".slider")) == 1, "only a method that is nothing but its scores"
+    assert len(every(page, ".slider")) == 1, "only a method that is nothing but its scores"
     slide = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
-    row = load_run(home / "first").row("img0005:yes", "target:0.3")
+    row = run.row("img0005:yes", "target:0.3")
     scores = np.frombuffer(row["scores"], "<f4")
     for keep in (0.07, 0.5, 1.0):
         page.execute_script(slide, at(page, ".slider input"), str(keep))
@@ -338,11 +283,7 @@ def test_the_slider_replays_what_the_method_would_keep(page: WebDriver, viewer: 
         assert f"K {k} at {keep:.2f}" in at(page, ".slider").text
         assert canvases[0].get_attribute("data-replayed") == str(k)
         if keep == 0.5:
-            state = page.execute_async_script(
-                REPLAY,
-                scores.tolist(),
-                keep,
-            )
+            state = page.execute_async_script(SCRIPTS["replay"], scores.tolist(), keep)
             assert (np.array(state, dtype=bool) == wanted).all()
     at(page, ".slider button").click()
     assert "as run" in at(page, ".slider output").text
@@ -350,13 +291,8 @@ def test_the_slider_replays_what_the_method_would_keep(page: WebDriver, viewer: 
 
 def test_next_case_by_key_follows_the_list(page: WebDriver, viewer: Served, home: Path) -> None:
     query = 'arm == "target:0.15" and not correct'
-    frame = (
-        load_run(home / "first")
-        .frame()
-        .query("arm == 'target:0.15' and not correct")
-        .sort_values("margin", kind="stable")
-    )
-    names = frame["probe_id"].tolist()
+    frame = load_run(home / "first").frame().query(query)
+    names = frame.sort_values("margin", kind="stable")["probe_id"].tolist()
     open_case(page, viewer, names[0], f"&sort=margin&query={quote(query)}")
     wait(page, lambda b: at(b, "#position").text == f"1 of {len(names)}")
     for place, name in enumerate(names[1:4], start=2):
@@ -367,7 +303,7 @@ def test_next_case_by_key_follows_the_list(page: WebDriver, viewer: Served, home
     wait(page, lambda b: at(b, "#position").text == f"3 of {len(names)}")
 
 
-def test_the_query_box_answers_and_says_what_is_wrong(page: WebDriver, viewer: Served, home: Path) -> None:
+def test_queries_are_answered_mended_saved_and_found_again(page: WebDriver, viewer: Served, home: Path) -> None:
     go(page, viewer, "#/rows")
     at(page, "#total")
     at(page, "body").send_keys("/")
@@ -380,17 +316,12 @@ def test_the_query_box_answers_and_says_what_is_wrong(page: WebDriver, viewer: S
     wanted = len(load_run(home / "first").frame().query("correct and ecr < 0.1"))
     wait(page, lambda b: at(b, "#total").text == f"{wanted} rows")
     page.find_element(By.XPATH, "//thead//button[text()='margin']").click()
-    wait(page, lambda b: "sort=margin" in b.current_url and b.find_elements(By.CSS_SELECTOR, "[aria-sort=ascending]"))
-    margins = [
-        float(cell.text.replace("−", "-")) for cell in page.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(8)")
-    ]
+    wait(page, lambda b: "sort=margin" in b.current_url and every(b, "[aria-sort=ascending]"))
+    margins = [float(text.replace("−", "-")) for text in texts(page, "tbody td:nth-child(8)")]
     assert margins == sorted(margins)
-    summary = at(page, "details summary")
-    summary.click()
+    at(page, "details summary").click()
     assert "Requested kept fraction" in at(page, ".columns-list").text
 
-
-def test_views_are_saved_and_found_again(page: WebDriver, viewer: Served) -> None:
     go(page, viewer, f"#/rows?query={quote('not correct')}&sort=ecr")
     at(page, "#total")
     at(page, "#view-name").send_keys("wrong ones")
@@ -436,61 +367,28 @@ def test_two_runs_are_compared_and_their_pictures_stand_side_by_side(
         assert at(page, f"[data-outcome={outcome}] b").text == str(count)
     chosen = max(counts, key=lambda outcome: counts[outcome])
     at(page, f"[data-outcome={chosen}]").click()
-    wait(
-        page,
-        lambda b: (
-            f"outcome={chosen}" in b.current_url
-            and len(b.find_elements(By.CSS_SELECTOR, "table.rows tbody tr")) == counts[chosen]
-        ),
-    )
+    wait(page, lambda b: f"outcome={chosen}" in b.current_url)
+    wait(page, lambda b: len(every(b, "table.rows tbody tr")) == counts[chosen])
     at(page, "table.rows tbody a").click()
-    wait(page, lambda b: len(b.find_elements(By.CSS_SELECTOR, "canvas[data-pixels]")) == 2)
-    assert [heading.text for heading in page.find_elements(By.CSS_SELECTOR, "figure h2")] == [
-        "target:0.3\nfirst",
-        "target:0.3\nsecond",
-    ]
+    wait(page, lambda b: len(every(b, "canvas[data-pixels]")) == 2)
+    assert texts(page, "figure h2") == ["target:0.3\nfirst", "target:0.3\nsecond"]
     wait(page, lambda b: at(b, "#position").text == f"1 of {counts[chosen]}")
 
 
-def test_what_a_run_holds_never_becomes_markup(page: WebDriver, viewer: Served) -> None:
-    open_case(page, viewer, "img0001:yes")
-    assert HOSTILE in at(page, "#question").text
-    assert page.title != "owned"
-    go(page, viewer, f"#/rows?query={quote(HOSTILE)}")
-    wait(page, lambda b: "cannot be read" in at(b, "#told").text)
-    assert page.title != "owned"
-
-
-@pytest.mark.parametrize("address", ["#/overview", "#/rows", "#/case?probe=img0003:yes", "#/compare"])
-def test_a_telephone_shows_every_page_without_scrolling_sideways(page: WebDriver, viewer: Served, address: str) -> None:
-    metrics = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    go(page, viewer, address)
-    at(page, "table")
-    assert page.execute_script("return document.documentElement.scrollWidth") <= 400
-
-
-def test_everything_that_is_operated_has_a_name(page: WebDriver, viewer: Served) -> None:
-    script = """
-    return [...document.querySelectorAll('button, a, input, select, canvas')]
-      .filter((element) => element.checkVisibility())
-      .filter((element) => !(element.textContent.trim() || element.getAttribute('aria-label')
-        || element.title || element.labels?.length))
-      .map((element) => element.outerHTML.slice(0, 120));
-    """
+def test_every_page_names_what_is_operated_is_dark_if_asked_and_fits_a_telephone(
+    page: WebDriver, viewer: Served
+) -> None:
+    prefer(page, "dark")
     for address in ("#/overview", "#/rows", "#/case?probe=img0003:yes", "#/compare"):
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         go(page, viewer, address)
         at(page, "table")
-        assert page.execute_script(script) == []
-
-
-def test_dark_is_dark(page: WebDriver, viewer: Served) -> None:
-    page.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-    )
-    go(page, viewer, "#/rows")
-    at(page, "table")
-    assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 26)"
+        assert page.execute_script(SCRIPTS["nameless in the viewer"]) == []
+        assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 26)"
+        assert fits(page, 400)
+        page.refresh()
+        at(page, "table")
+        assert fits(page, 400)
 
 
 def answer(viewer: Served, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
@@ -502,6 +400,19 @@ def answer(viewer: Served, path: str, method: str = "GET", **headers: str) -> tu
     connection.endheaders()
     response = connection.getresponse()
     return response.status, response.read()
+
+
+TRICKS = (
+    "/view/../secret.jpg",
+    "/view/%2e%2e/%2e%2e/secret.jpg",
+    "/look/..%2f..%2fsecret.jpg",
+    "//etc/passwd",
+    "/view//etc/passwd",
+    "/api/image?run=99&key=x",
+    "/api/image?run=x&key=x",
+    "/api/case?probe=../../secret.jpg",
+    "/api/rows?offset=-9&limit=x",
+)
 
 
 def test_attacks_on_host_origin_and_paths_come_to_nothing(viewer: Served, home: Path) -> None:
@@ -516,23 +427,8 @@ def test_attacks_on_host_origin_and_paths_come_to_nothing(viewer: Served, home: 
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         assert answer(viewer, "/api/runs", method, origin=viewer.base.rstrip("/"))[0] == 405
     (home / "secret.jpg").write_bytes(b"secret")
-    tricks = [
-        "/view/../secret.jpg",
-        "/view/%2e%2e/%2e%2e/secret.jpg",
-        "/look/..%2f..%2fsecret.jpg",
-        "//etc/passwd",
-        "/view//etc/passwd",
-    ]
-    tricks += [
-        f"/api/image?key={quote(name)}"
-        for name in ("../secret.jpg", str(home / "secret.jpg"), "img0000.jpg@orig/../../secret.jpg")
-    ]
-    tricks += [
-        "/api/image?run=99&key=x",
-        "/api/image?run=x&key=x",
-        "/api/case?probe=../../secret.jpg",
-        "/api/rows?offset=-9&limit=x",
-    ]
+    keys = ("../secret.jpg", str(home / "secret.jpg"), "img0000.jpg@orig/../../secret.jpg")
+    tricks = [*TRICKS, *(f"/api/image?key={quote(name)}" for name in keys)]
     for path in tricks:
         status, body = answer(viewer, path)
         assert status in (400, 404), path
@@ -540,20 +436,20 @@ def test_attacks_on_host_origin_and_paths_come_to_nothing(viewer: Served, home: 
         assert b"root:" not in body
 
 
-def test_a_page_of_another_origin_gets_nothing(browser: WebDriver, viewer: Served, tmp_path: Path) -> None:
+def test_a_page_of_another_origin_gets_nothing_and_the_token_leaves_the_address(
+    browser: WebDriver, viewer: Served, tmp_path: Path
+) -> None:
     other = tmp_path / "other.html"
     other.write_text("<title>other</title>")
     browser.get(viewer.address)
     browser.get(other.as_uri())
-    assert browser.execute_async_script(FETCH, viewer.base) == "blocked"
-    assert browser.execute_async_script(FRAME, viewer.base) == "blocked"
+    assert browser.execute_async_script(SCRIPTS["fetch from another origin"], viewer.base) == "blocked"
+    assert browser.execute_async_script(SCRIPTS["frame another origin"], viewer.base) == "blocked"
     browser.get_log("browser")
 
-
-def test_the_token_leaves_the_address(browser: WebDriver, viewer: Served) -> None:
     browser.execute_cdp_cmd("Network.clearBrowserCookies", {})
     browser.get(viewer.base)
-    assert "open the address that the command printed" in browser.find_element(By.CSS_SELECTOR, "body").text
+    assert "open the address that the command printed" in one(browser, "body").text
     browser.get(viewer.address + "#/rows?sort=ecr")
     at(browser, "#total")
     assert "token" not in browser.current_url
@@ -570,31 +466,23 @@ def test_a_run_is_followed_while_it_is_written(browser: WebDriver, home: Path, t
     try:
         browser.get(running.address)
         assert at(browser, "#state").text == "6 files of 8, growing"
-        assert len(wait(browser, lambda b: b.find_elements(By.CSS_SELECTOR, "#table-main tbody:not(.heading) tr"))) == 6
+        assert len(wait(browser, lambda b: every(b, "#table-main tbody:not(.heading) tr"))) == 6
         for folder in late:
             (tmp_path / folder.name).rename(folder)
         wait(browser, lambda b: at(b, "#state").text == "finished")
-        wait(browser, lambda b: len(b.find_elements(By.CSS_SELECTOR, "#table-main tbody:not(.heading) tr")) == 8)
+        wait(browser, lambda b: len(every(b, "#table-main tbody:not(.heading) tr")) == 8)
     finally:
         running.process.send_signal(signal.SIGINT)
         running.process.communicate()
 
 
 def test_a_bundle_works_from_a_file(browser: WebDriver, home: Path, tmp_path: Path) -> None:
-    words = [
-        "--bundle",
-        str(tmp_path / "site"),
-        "--query",
-        'label == "yes"',
-        "--most",
-        "5",
-        "--images",
-        str(home / "images"),
-    ]
-    runs = [str(home / "first"), str(home / "second")]
+    runs = [str(home / "first"), str(home / "second"), "--images", str(home / "images")]
+    words = ["--bundle", str(tmp_path / "site"), "--query", 'label == "yes"', "--most", "5"]
     done = run_python(["-m", "sightline", "view", *runs, *words])
     assert done.stdout == f"bundle: {tmp_path / 'site' / 'index.html'}\n"
     moved = shutil.move(tmp_path / "site", tmp_path / "elsewhere")
+    browser.get("about:blank")  # a page of a viewer that was stopped goes on asking it
     browser.get_log("browser")
     browser.get((Path(moved) / "index.html").as_uri())
     assert "evidence" in at(browser, "#lead .headline").text
@@ -602,7 +490,7 @@ def test_a_bundle_works_from_a_file(browser: WebDriver, home: Path, tmp_path: Pa
     wait(browser, lambda b: at(b, "#total").text == "5 rows")
     assert "5 of 12 and 5 of 12 cases" in at(browser, "main").text
     at(browser, "table.rows tbody a").click()
-    wait(browser, lambda b: len(b.find_elements(By.CSS_SELECTOR, f"canvas[data-pixels='{SHARP[0]}']")) == 4)
+    wait(browser, lambda b: len(every(b, f"canvas[data-pixels='{SHARP[0]}']")) == 4)
     wait(browser, lambda b: at(b, "#position").text == "1 of 5")
     at(browser, "body").send_keys("n")
     wait(browser, lambda b: at(b, "#position").text == "2 of 5")

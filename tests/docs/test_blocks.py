@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+import yaml
 
 from tests.docs import list_blocks
 from tests.docs.page_runner import execute
@@ -25,41 +25,11 @@ from tests.docs.stand_ins import (
     reason_not_executed,
 )
 
-PAGE = """# A page
-
-    sightline probes formats   # a list
-
-Text, and an indented block that is no command:
-
-    probes -> encode
-
-1. An item
-
-    of which this is a part
-
-```console
-$ sightline run --arm full \\
-      --out run
-done         4 rows
-$ sightline rows run
-```
-
-```python
-print(1)
-```
-
-    1
-
-`a/b.csv`:
-
-```text
-image,text
-```
-"""
+TRIAL = yaml.safe_load((REPOSITORY / "tests/docs/trial_pages.yaml").read_text(encoding="utf-8"))
 
 
 def test_commands_python_and_files_are_told_apart() -> None:
-    found = blocks_in("page.md", PAGE)
+    found = blocks_in("page.md", TRIAL["page"])
     assert [(block.line, block.kind) for block in found] == [
         (3, "commands"), (7, "text"), (14, "commands"), (21, "python"), (24, "text"), (29, "file"),
     ]  # fmt: skip
@@ -83,89 +53,52 @@ def test_no_command_in_a_page_escapes() -> None:
                 assert number in known, f"{page}:{number} {line}"
 
 
-def test_every_page_with_a_tutorial_of_ours_is_executed() -> None:
+def commands_of(page: str) -> list[str]:
+    return [command.text for block in blocks_of(page) for command in block.commands]
+
+
+def test_pages_of_ours_are_executed_with_the_models_they_speak_of_and_limits_of_their_own() -> None:
     executed = {page for page in documented_pages() if executed_blocks(page)}
     assert {"README.md", "docs/paper.md", "docs/cost.md", "docs/write-a-selector.md", "docs/reader.md"} <= executed
     assert "docs/add-a-backbone.md" in executed
     assert sum(len(executed_commands(block)) for page in executed for block in executed_blocks(page)) >= 60
-
-
-@pytest.mark.parametrize(("page", "begins"), NOT_EXECUTED)
-def test_what_is_not_executed_still_stands_on_its_page(page: str, begins: str) -> None:
-    commands = [command.text for block in blocks_of(page) for command in block.commands]
-    assert any(command.startswith(begins) for command in commands)
-    assert NOT_EXECUTED[page, begins]
-
-
-@pytest.mark.parametrize("name", LAID_OUT)
-def test_what_stands_in_is_spoken_of_by_a_page_or_by_what_pages_take_for_granted(name: str) -> None:
-    pages = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in documented_pages())
-    prepared = " ".join(command for page in PREPARED.values() for command in page.commands)
-    assert re.search(rf"(?<![\w/]){re.escape(name)}(?!\w)", pages + prepared), f"no page speaks of {name}"
-
-
-def test_what_stands_in_is_there_and_what_is_prepared_is_for_blocks_that_are() -> None:
-    for source in {*LAID_OUT.values(), *OURS.values()}:
-        assert (REPOSITORY / source).exists(), source
-    assert set(PREPARED) <= {page for page in documented_pages() if executed_blocks(page)}
-    for page, prepared in PREPARED.items():
-        commands = {command.text for block in blocks_of(page) for command in block.commands}
-        assert set(prepared.between) <= commands, page
-
-
-def test_a_page_about_any_model_is_executed_with_all_three() -> None:
+    assert set(PREPARED) <= executed
     assert models_of("docs/write-a-selector.md") == ("qwen3vl", "llava", "internvl")
     assert models_of("README.md") == ()
-
-
-def test_make_has_the_targets_that_pages_name() -> None:
-    targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = {begins.split()[1] for _, begins in NOT_EXECUTED if begins.startswith("make ")}
-    assert named <= targets
-
-
-def test_limits_are_added_only_where_a_command_has_none_of_its_own() -> None:
     assert as_executed("sightline demo") == "sightline demo --limit 4"
     assert as_executed("sightline demo --limit 20") == "sightline demo --limit 20"
     assert as_executed("sightline rows run") == "sightline rows run"
-
-
-def all_commands() -> list[str]:
-    return [command.text for page in documented_pages() for block in blocks_of(page) for command in block.commands]
-
-
-@pytest.mark.parametrize("pattern", [pattern for pattern, _ in (*SUBSTITUTIONS, *LIMITS, *EXIT_CODES)])
-def test_what_is_substituted_or_limited_still_stands_on_a_page(pattern: str) -> None:
-    assert any(re.search(pattern, command) for command in all_commands())
-
-
-def test_a_command_is_left_out_on_the_page_that_lists_it_and_nowhere_else() -> None:
     assert reason_not_executed("README.md", "pip install .")
     assert reason_not_executed("docs/runs.md", "pip install .") is None
 
 
-WRONG = {
-    "an option that does not exist": ("```console\n$ sightline selectors --nonsense\n```\n", "ended with 2"),
-    "an unknown program": ("```console\n$ frobnicate --all\n```\n", "nothing here executes frobnicate"),
-    "output that is another": ("```console\n$ sightline --version\nsightline 0.0.0\n```\n", "the page shows"),
-    "a refusal that does not come": ("```console\n$ sightline --version\nerror: no\n```\n", "ended with 0"),
-    "Python that fails": ("```python\nimport sightline\nsightline.nonsense\n```\n", "has no attribute 'nonsense'"),
-    "Python that prints something else": ("```python\nprint(2)\n```\n\n    3\n", "but it prints\n2"),
-    "an entry point to nothing": (
-        '```toml\n[project.entry-points."sightline.metrics"]\nm = "a:b"\n```\n', "which no Python block",
-    ),
-}  # fmt: skip
-"""What is wrong -> (page, words of what is said about it)."""
+def test_what_is_left_out_replaced_or_prepared_still_stands_on_a_page() -> None:
+    for (page, begins), why in NOT_EXECUTED.items():
+        assert any(command.startswith(begins) for command in commands_of(page)), (page, begins)
+        assert why
+    commands = [command for page in documented_pages() for command in commands_of(page)]
+    for pattern, _ in (*SUBSTITUTIONS, *LIMITS, *EXIT_CODES):
+        assert any(re.search(pattern, command) for command in commands), pattern
+    for page, prepared in PREPARED.items():
+        assert set(prepared.between) <= set(commands_of(page)), page
+    pages = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in documented_pages())
+    pages += " ".join(command for page in PREPARED.values() for command in page.commands)
+    for name in LAID_OUT:
+        assert re.search(rf"(?<![\w/]){re.escape(name)}(?!\w)", pages), f"no page speaks of {name}"
+    for source in {*LAID_OUT.values(), *OURS.values()}:
+        assert (REPOSITORY / source).exists(), source
+    targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {begins.split()[1] for _, begins in NOT_EXECUTED if begins.startswith("make ")} <= targets
 
 
 def test_whatever_is_wrong_on_a_page_is_noticed_and_the_rest_still_runs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     right = "```console\n$ sightline --version\n```\n"
-    page.write_text("\n".join([*(text for text, _ in WRONG.values()), right]), encoding="utf-8")
+    page.write_text("\n".join([*(wrong["page"] for wrong in TRIAL["wrong"].values()), right]), encoding="utf-8")
     found = execute(str(page), tmp_path / "run")
     said = [outcome.failed for outcome in found if outcome.failed]
-    for failed, (what, (_, words)) in zip(said, WRONG.items(), strict=True):
-        assert words in failed, what
+    for failed, (what, wrong) in zip(said, TRIAL["wrong"].items(), strict=True):
+        assert wrong["said"] in failed, what
     assert not found[-1].failed
 
 

@@ -5,43 +5,45 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from sightline import AuditConfig, audit, load_run
 from tests.faults.killing import difference
-from tests.integration.conftest import config, facts, mini_probes
+from tests.integration.conftest import config, facts, make_config, mini_probes
 
 __all__ = ["config", "mini_probes"]
 
 ARMS = ["full", "center:0.3", "full+blank"]
 """Two tasks for each image."""
+Equal = Callable[[AuditConfig], bool]
+"""Whether a run has the rows of an undisturbed one."""
+
+
+SMALL: dict[str, Any] = {"arms": ARMS, "limit": 4, "shard_images": 1}
 
 
 @pytest.fixture
 def small(config: Any) -> AuditConfig:
     """Four images, a shard each, under three arms."""
-    settings: AuditConfig = config("llava", arms=ARMS, limit=4, shard_images=1)
+    settings: AuditConfig = config("llava", **SMALL)
     return settings
 
 
 @pytest.fixture(scope="session")
-def _undisturbed() -> dict[str, pd.DataFrame]:
-    return {}
+def undisturbed(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of ``small`` that nothing happened to; tests read it, or take copies."""
+    return audit(make_config(data, mini_probes, tmp_path_factory.mktemp("undisturbed") / "run", "llava", **SMALL)).path
 
 
 @pytest.fixture
-def equals_undisturbed(
-    small: AuditConfig, _undisturbed: dict[str, pd.DataFrame], tmp_path: Path
-) -> Callable[[AuditConfig], bool]:
+def equals_undisturbed(undisturbed: Path) -> Equal:
     """Whether a run folder of ``small`` has the rows of a run that nothing happened to: all, once, the same."""
-    if not _undisturbed:
-        _undisturbed["rows"] = facts(audit(small.model_copy(update={"out": tmp_path / "undisturbed"})).frame())
+    wanted = facts(load_run(undisturbed).frame())
 
     def compare(settings: AuditConfig) -> bool:
         found = load_run(settings.out)
         assert found.missing == 0
-        assert difference(_undisturbed["rows"], facts(found.frame())) == {"lost": 0, "changed": 0, "doubled": 0}
+        assert difference(wanted, facts(found.frame())) == {"lost": 0, "changed": 0, "doubled": 0}
         return True
 
     return compare

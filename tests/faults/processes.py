@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
+from sightline import AuditConfig
 from sightline.auditing import member
-from sightline.auditing.config import AuditConfig
 from tests.launching import row_files as files_of_rows
 from tests.launching import wait_until, words_of
 from tests.warm_python import LONGEST_NAME, REPOSITORY, Popen

@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 from sightline import AuditConfig, SightlineError, audit, load_run, read_probes
 from sightline.probes import write_probes
 from sightline.store import RunFolder
+from tests.faults.conftest import Equal
 from tests.faults.killing import each_launcher, killed_in_the_middle, started
 from tests.faults.processes import row_files
 
@@ -76,7 +77,7 @@ def test_what_changed_is_named_and_no_row_is_written(
 
 @each_launcher
 def test_a_run_folder_that_was_moved_goes_on_where_it_is(
-    launcher: str, small: AuditConfig, tmp_path: Path, equals_undisturbed: Callable[[AuditConfig], bool]
+    launcher: str, small: AuditConfig, tmp_path: Path, equals_undisturbed: Equal
 ) -> None:
     killed_in_the_middle(small, launcher)
     moved = small.model_copy(update={"out": Path(shutil.move(small.out, tmp_path / "other" / "place"))})
@@ -88,7 +89,7 @@ def test_a_run_folder_that_was_moved_goes_on_where_it_is(
 
 @elsewhere
 def test_a_damaged_image_in_the_middle_costs_its_own_probes(
-    launcher: str, own: AuditConfig, small: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+    launcher: str, own: AuditConfig, small: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     own = own.model_copy(update={"model": small.model})  # whose name is in every row
     name = images_of(own)[2]
@@ -106,45 +107,32 @@ def test_a_damaged_image_in_the_middle_costs_its_own_probes(
     assert equals_undisturbed(own)
 
 
-Damage = Callable[[Path], None]
-
-
-def cut_short(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def cut_to_half(file: Path) -> None:
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2])
-
-
-def emptied(file: Path) -> None:
-    file.write_bytes(b"")
-
-
-def flipped(file: Path) -> None:
-    """A bit in the first page of values."""
-    content = bytearray(file.read_bytes())
-    content[40] ^= 4
-    file.write_bytes(content)
-
-
-def zeroed(file: Path) -> None:
+def zeroed(content: bytes) -> bytes:
     """A hole as long as a block, as a crash of a machine leaves it, with the end of the file in place."""
-    content = bytearray(file.read_bytes())
-    content[512:4096] = bytes(4096 - 512)
-    file.write_bytes(content)
+    return content[:512] + bytes(4096 - 512) + content[4096:]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": lambda content: content[:-100],
+    "cut to half": lambda content: content[: len(content) // 2],
+    "emptied": lambda content: b"",
+    "flipped": lambda content: content[:40] + bytes([content[40] ^ 4]) + content[41:],  # in the first page of values
+    "zeroed": zeroed,
+}
+
+
+def damage(file: Path, how: str) -> None:
+    file.write_bytes(DAMAGES[how](file.read_bytes()))
 
 
 @pytest.fixture
-def complete(small: AuditConfig) -> AuditConfig:
-    assert audit(small).missing == 0
+def complete(small: AuditConfig, undisturbed: Path) -> AuditConfig:
+    """A finished run that a test may damage."""
+    shutil.copytree(undisturbed, small.out)
     return small
 
 
-def is_named_or_mended(
-    settings: AuditConfig, launcher: str, file: Path, equals_undisturbed: Callable[[AuditConfig], bool]
-) -> None:
+def is_named_or_mended(settings: AuditConfig, launcher: str, file: Path, equals_undisturbed: Equal) -> None:
     """The command ends well and the rows are right, or it and whoever reads the run name the file."""
     done = started(settings, launcher).done()
     assert "Traceback" not in done.stderr, done.stderr
@@ -162,37 +150,35 @@ def is_named_or_mended(
     assert equals_undisturbed(settings)
 
 
-@pytest.mark.parametrize("damage", [cut_short, cut_to_half, emptied, flipped, zeroed])
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_file_of_rows_is_never_taken_for_done(
-    damage: Damage, complete: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+    how: str, complete: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     file = RunFolder(complete.out).rows_file("full", 1)
-    damage(file)
+    damage(file, how)
     is_named_or_mended(complete, "inline", file, equals_undisturbed)
 
 
 @each_launcher
 def test_every_launcher_notices_a_file_that_was_cut_short(
-    launcher: str, complete: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+    launcher: str, complete: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     file = RunFolder(complete.out).rows_file("center:0.3", 2)
-    cut_short(file)
+    damage(file, "cut short")
     RunFolder(complete.out).rows_file("full", 0).unlink()  # there is something to do besides
     is_named_or_mended(complete, launcher, file, equals_undisturbed)
 
 
-@pytest.mark.parametrize("damage", [cut_to_half, emptied])
-def test_damaged_records_of_images_are_named(
-    damage: Damage, complete: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
-) -> None:
+@pytest.mark.parametrize("how", ["cut to half", "emptied"])
+def test_damaged_records_of_images_are_named(how: str, complete: AuditConfig, equals_undisturbed: Equal) -> None:
     file = complete.out / "images" / "00001.parquet"
-    damage(file)
+    damage(file, how)
     RunFolder(complete.out).rows_file("full", 1).unlink()
     is_named_or_mended(complete, "inline", file, equals_undisturbed)
 
 
 def test_a_file_of_another_run_is_never_taken_for_done(
-    complete: AuditConfig, config: Any, tmp_path: Path, equals_undisturbed: Callable[[AuditConfig], bool]
+    complete: AuditConfig, config: Any, tmp_path: Path, equals_undisturbed: Equal
 ) -> None:
     other = config("llava", arms=["full"], limit=4, shard_images=2, out=tmp_path / "other")
     audit(other)

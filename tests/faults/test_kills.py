@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,8 @@ import pandas as pd
 import pytest
 from benchmarks.kills import AUDIT, killed, small_audit, undisturbed
 
-from sightline.auditing.config import AuditConfig
+from sightline import AuditConfig
+from tests.faults.conftest import Equal
 from tests.faults.killing import SLOW, difference, started
 from tests.faults.processes import row_files
 from tests.integration.conftest import facts
@@ -49,12 +49,7 @@ STOPS = [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")]
 @pytest.mark.parametrize("launcher", ["inline", "local", "queue", "ray"])
 @pytest.mark.parametrize(("name", "code", "how"), STOPS)
 def test_a_stopped_command_ends_clean_and_goes_on(
-    launcher: str,
-    name: str,
-    code: int,
-    how: str,
-    small: AuditConfig,
-    equals_undisturbed: Callable[[AuditConfig], bool],
+    launcher: str, name: str, code: int, how: str, small: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     command = started(small, launcher, fault=SLOW)
     wait_until(lambda: row_files(small) >= 2 or not command.runs)
@@ -76,7 +71,7 @@ def test_a_stopped_command_ends_clean_and_goes_on(
 
 
 def test_those_who_share_a_folder_finish_what_a_stopped_one_began(
-    small: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+    small: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     stopped, staying = (started(small, "queue", fault=SLOW) for _ in range(2))
     wait_until(lambda: row_files(small) >= 2)

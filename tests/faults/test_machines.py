@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sightline import AuditConfig, load_run
-from tests.faults.conftest import Disk
+from tests.faults.conftest import Disk, Equal
 from tests.faults.killing import SLOW, each_launcher, killed_in_the_middle, settings_files, started
 from tests.faults.processes import row_files
 from tests.launching import wait_until
@@ -21,29 +20,18 @@ plain, years = time.time, itertools.cycle([0, 10, -10, 3])
 time.time = lambda: plain() + next(years) * 365 * 86400
 time.time_ns = lambda: int(time.time() * 1e9)
 """
-AHEAD, BEHIND = (
-    f"""
-import time
-
-plain = time.time
-time.time = lambda: plain() + {years} * 365 * 86400
-time.time_ns = lambda: int(time.time() * 1e9)
-"""
-    for years in (5, -5)
-)
+AHEAD, BEHIND = (JUMPING.replace("[0, 10, -10, 3]", f"[{years}]") for years in (5, -5))
 
 
 @each_launcher
-def test_a_clock_that_jumps_changes_no_row(
-    launcher: str, small: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
-) -> None:
+def test_a_clock_that_jumps_changes_no_row(launcher: str, small: AuditConfig, equals_undisturbed: Equal) -> None:
     killed_in_the_middle(small, launcher)
     assert started(small, launcher, fault=JUMPING).done().returncode == 0
     assert equals_undisturbed(small)
 
 
 def test_machines_whose_clocks_are_ten_years_apart_share_a_folder(
-    small: AuditConfig, equals_undisturbed: Callable[[AuditConfig], bool]
+    small: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     """Nobody takes a living process for dead, which would be work done twice and a note about a lost worker."""
     ahead, behind = (started(small, "queue", fault=clock + SLOW) for clock in (AHEAD, BEHIND))
@@ -53,9 +41,6 @@ def test_machines_whose_clocks_are_ten_years_apart_share_a_folder(
         assert done.returncode == 0, done.stderr
     assert not list(small.out.glob("notes/failed*")), "nobody was given up"
     assert equals_undisturbed(small)
-
-
-Equal = Callable[[AuditConfig], bool]
 
 
 @each_launcher
@@ -128,7 +113,7 @@ resource.setrlimit(resource.RLIMIT_AS, (64 * 2**30, 64 * 2**30))
 
 @each_launcher
 def test_memory_that_runs_out_costs_the_work_that_needs_it(
-    launcher: str, small: AuditConfig, tmp_path: Path, equals_undisturbed: Callable[[AuditConfig], bool]
+    launcher: str, small: AuditConfig, tmp_path: Path, equals_undisturbed: Equal
 ) -> None:
     selector, room = tmp_path / "greedy.py", tmp_path / "room"
     selector.write_text(GREEDY, encoding="utf-8")

@@ -56,21 +56,11 @@ def main() -> int:
             failures += [
                 f"{kind.name}: {where} ({tally.seen[where]}): {story}" for where, story in tally.failures.items()
             ]
-            _add(total, tally)
+            total.add(tally)
         print(line("all", total))
     for failure in failures:
         print(failure)
     return 1 if failures else 0
-
-
-def _add(total: Tally, tally: Tally) -> None:
-    total.inputs += tally.inputs
-    total.refused += tally.refused
-    total.accepted += tally.accepted
-    total.hangs += tally.hangs
-    total.seen += tally.seen
-    total.longest = max(total.longest, tally.longest)
-    total.memory = max(total.memory, tally.memory)
 
 
 if __name__ == "__main__":

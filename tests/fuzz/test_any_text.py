@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pytest
@@ -12,14 +14,14 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sightline import SELECTORS, SightlineError
 from sightline.arms import parse_arm
 from sightline.auditing.config import read_config
 from sightline.core.text import BEGINNINGS, as_text, from_text
-from sightline.errors import UNPRINTED, SightlineError
+from sightline.errors import UNPRINTED
 from sightline.gate.rules import parse_rule
 from sightline.probes.dialects import OWN_KEYS, artifact_row, own_row, probe_from_artifact, probe_from_own
 from sightline.probes.fetched_images import check_image_name
-from sightline.selectors import SELECTORS
 from sightline.statistics.thresholds import read_thresholds
 from sightline.store.manifest import check_manifest
 
@@ -65,80 +67,70 @@ def arms(draw: st.DrawFn) -> str:
     return f"{name}:{budget}:" + ",".join(f"{key}={value}" for key, value in pairs)
 
 
-@MANY
-@given(arms() | st.text(max_size=40))
-def test_an_arm_is_refused_or_means_what_its_canonical_form_means(text: str) -> None:
-    try:
-        arm = parse_arm(text)
-    except SightlineError:
-        return
-    again = parse_arm(arm.text)
-    assert again.text == arm.text
-    assert again.arguments == arm.arguments
+def read_settings(content: dict[str, Any]) -> Any:
+    """A configuration with this content, read from a file."""
+    with NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+        yaml.safe_dump(content, file)
+        file.flush()
+        return read_config(Path(file.name), {})
 
 
-@MANY
-@given(st.text(max_size=60) | NUMBERS.map(lambda number: f"accuracy(full) >= {number}"))
-def test_any_rule_is_refused_or_has_a_bound(text: str) -> None:
-    try:
-        rule = parse_rule(text)
-    except SightlineError:
-        return
-    assert math.isfinite(rule.bound)
+ROWS = st.dictionaries(st.sampled_from(OWN_KEYS) | st.text(max_size=8), ANY_JSON, max_size=len(OWN_KEYS))
+MANIFESTS = st.dictionaries(st.sampled_from(["arms", "shards", "bad_images", "schema", "model"]), ANY_JSON)
+SETTINGS = st.dictionaries(st.sampled_from(["model", "arms", "limit", "out", "seed"]) | st.text(), ANY_JSON)
+RULES = st.text(max_size=60) | NUMBERS.map(lambda number: f"accuracy(full) >= {number}")
+Holds = Callable[[Any, Any], bool]
+TAKEN: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Holds]] = {
+    "an arm means what its canonical form means": (
+        arms() | st.text(max_size=40),
+        parse_arm,
+        lambda arm, _: (parse_arm(arm.text).text, parse_arm(arm.text).arguments) == (arm.text, arm.arguments),
+    ),
+    "a rule has a bound": (RULES, parse_rule, lambda rule, _: math.isfinite(rule.bound)),
+    "a threshold is one rule": (
+        NUMBERS | st.text(max_size=20),
+        lambda text: read_thresholds([text]),
+        lambda rules, _: len(rules) == 1,
+    ),
+    "a probe comes back": (ROWS, probe_from_own, lambda probe, _: probe_from_own(own_row(probe)) == probe),
+    "a probe of the artifact comes back": (
+        ROWS,
+        probe_from_artifact,
+        lambda probe, _: probe_from_artifact(artifact_row(probe)) == probe,
+    ),
+    "an image name stays below the root": (
+        st.text(max_size=30),
+        check_image_name,
+        lambda name, _: Path("/root", name).is_relative_to("/root") and ".." not in Path(name).parts,
+    ),
+    "a manifest is sound": (
+        ANY_JSON | MANIFESTS,
+        lambda content: check_manifest(content, Path("run.json")),
+        lambda found, _: all(isinstance(arm, str) for arm in found["arms"]),
+    ),
+    "a configuration is as it is written": (
+        SETTINGS,
+        read_settings,
+        lambda found, content: bool(found.arms == content["arms"]),
+    ),
+}
+"""What holds of anything that is not refused -> (what is tried, how it is read, whether that holds)."""
 
 
-@MANY
-@given(NUMBERS | st.text(max_size=20))
-def test_any_threshold_is_refused_or_one_rule(text: str) -> None:
-    try:
-        rules = read_thresholds([text])
-    except SightlineError:
-        return
-    assert len(rules) == 1
+@pytest.mark.parametrize("what", TAKEN)
+def test_anything_is_refused_or_taken_for_what_it_is(what: str) -> None:
+    anything, read, holds = TAKEN[what]
 
-
-@MANY
-@given(st.dictionaries(st.sampled_from(OWN_KEYS) | st.text(max_size=8), ANY_JSON, max_size=len(OWN_KEYS)))
-def test_any_object_is_a_probe_or_refused(row: dict[str, Any]) -> None:
-    for reader, writer in ((probe_from_own, own_row), (probe_from_artifact, artifact_row)):
+    @MANY
+    @given(anything)
+    def tried(content: Any) -> None:
         try:
-            probe = reader(row)
+            found = read(content)
         except SightlineError:
-            continue
-        assert reader(writer(probe)) == probe
+            return
+        assert holds(found, content)
 
-
-@MANY
-@given(st.text(max_size=30))
-def test_an_image_name_that_is_taken_stays_below_the_root(name: str) -> None:
-    try:
-        taken = check_image_name(name)
-    except SightlineError:
-        return
-    assert Path("/root/of/images", taken).is_relative_to("/root/of/images")
-    assert ".." not in Path(taken).parts
-
-
-@MANY
-@given(ANY_JSON | st.dictionaries(st.sampled_from(["arms", "shards", "bad_images", "schema", "model"]), ANY_JSON))
-def test_any_manifest_is_sound_or_refused(content: Any) -> None:
-    try:
-        found = check_manifest(content, Path("run.json"))
-    except SightlineError:
-        return
-    assert all(isinstance(arm, str) for arm in found["arms"])
-
-
-@MANY
-@given(content=st.dictionaries(st.sampled_from(["model", "arms", "limit", "out", "seed"]) | st.text(), ANY_JSON))
-def test_any_configuration_is_read_or_refused(tmp_path: Path, content: dict[str, Any]) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    try:
-        found = read_config(file, {})
-    except SightlineError:
-        return
-    assert found.arms == content["arms"]
+    tried()
 
 
 @pytest.mark.parametrize(

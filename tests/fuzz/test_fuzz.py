@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from sightline import SELECTORS, SightlineError
 from sightline.arms.arm import parameters
-from sightline.errors import SightlineError
-from sightline.selectors import SELECTORS
 from tests.fuzz import trial
 from tests.fuzz.__main__ import shares
 from tests.fuzz.subjects import SUBJECTS
 from tests.fuzz.subjects.base import Subject
 from tests.fuzz.subjects.words import NUMBERS, Arms, all_arguments
-from tests.fuzz.trial import Tally, try_given, try_inputs, try_one
+from tests.fuzz.trial import Tally, try_given, try_inputs
 
 INPUTS, SEED = 10_100, 20261116
 
@@ -73,38 +72,31 @@ class Failing(Subject):
         return ["report.html"] if self.does == "refuse" else []
 
 
-@pytest.mark.parametrize(
-    ("does", "where"),
-    [
-        ("raise", "KeyError"),
-        ("exit", "SystemExit"),
-        ("hang", "hang"),
-        ("stubborn hang", "hang"),
-        ("wait", "hang"),
-        ("refuse", "partial output"),
-        ("mumble", "not one line"),
-    ],
-)
-def test_a_failure_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, where: str) -> None:
+NOTICED = {
+    "raise": "KeyError",
+    "exit": "SystemExit",
+    "hang": "hang",
+    "stubborn hang": "hang",
+    "wait": "hang",
+    "refuse": "partial output",
+    "mumble": "not one line",
+    "grow": "MemoryError",
+}
+
+
+@pytest.mark.parametrize("does", NOTICED)
+def test_a_failure_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
     monkeypatch.setattr(trial, "MOST_CPU", 0.2)
     monkeypatch.setattr(trial, "MOST_WAITING", 5.0)
+    if does == "grow":
+        # The peak of a process only rises: the bound on what it may ask for at all is what cannot be missed.
+        monkeypatch.setattr(trial, "MOST_MEMORY", 2**26)
+        monkeypatch.setattr(trial, "_address_space", lambda: 0)
     os.mkfifo(tmp_path / "pipe")
-    subject, tally = Failing(tmp_path), Tally()
+    subject = Failing(tmp_path)
     subject.does = does
-    try_one(subject, tally, "1/failing/0")
-    (found,) = tally.failures
-    assert found.startswith(where)
-
-
-def test_memory_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "MOST_MEMORY", 2**26)
-    subject, tally = Failing(tmp_path), Tally()
-    subject.does = "grow"
-    # The peak of a process only rises: the bound on what it may ask for at all is what cannot be missed.
-    monkeypatch.setattr(trial, "_address_space", lambda: 0)
-    try_one(subject, tally, "1/failing/0")
-    (found,) = tally.failures
-    assert found.startswith("MemoryError")
+    (found,) = try_inputs(subject, 1, 1).failures
+    assert found.startswith(NOTICED[does])
 
 
 def test_an_input_is_known_by_its_name_alone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from sightline.errors import SightlineError
+from sightline import SightlineError
 from tests.fuzz.subjects.base import Subject
 
 MOST_CPU = 20.0
@@ -58,18 +58,20 @@ class Tally:
         self.seen[where] += 1
         self.failures.setdefault(where, story)
 
+    def add(self, other: Tally) -> None:
+        """The figures of another subject to these."""
+        for name in ("inputs", "refused", "accepted", "hangs", "seen"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.longest, self.memory = max(self.longest, other.longest), max(self.memory, other.memory)
+
 
 def try_inputs(subject: Subject, count: int, seed: int) -> Tally:
-    """Tries ``count`` inputs of a subject; the n-th of a seed is always the same one, whoever asks for it."""
+    """Tries ``count`` inputs of a subject; the n-th of a seed is always the same one, whoever asks for it: its random
+    numbers depend on its name alone."""
     tally = Tally()
-    for number in range(count):
-        try_one(subject, tally, f"{seed}/{subject.name}/{number}")
+    for name in (f"{seed}/{subject.name}/{number}" for number in range(count)):
+        try_given(subject, tally, name, subject.make(Random(name)))
     return tally
-
-
-def try_one(subject: Subject, tally: Tally, name: str) -> None:
-    """One input, known by its name, which is all that its random numbers depend on."""
-    try_given(subject, tally, name, subject.make(Random(name)))
 
 
 def try_given(subject: Subject, tally: Tally, name: str, given: Any) -> None:

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sightline import SELECTORS, Budget, Selection, TokenView
 from sightline.backbones.towered import sequential_positions
-from sightline.core.selection import Budget, Selection, TokenView
 from sightline.core.selection_rules import lineage_mask
 from sightline.geometry.cells import tile_arrangement, tile_cells, tiled_canvas
 from sightline.geometry.coverage import RegionGeometry
-from sightline.selectors import SELECTORS
 from sightline.selectors.controls import Random
 from sightline.selectors.coverage_greedy import coverage_greedy
 from sightline.selectors.rise import rise

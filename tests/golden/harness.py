@@ -37,20 +37,10 @@ class Case:
 def read_cases(path: Path) -> list[Case]:
     archive = np.load(path, allow_pickle=False)
     cases = []
-    for text in archive["meta"]:
-        meta = json.loads(str(text))
-        cases.append(
-            Case(
-                file=path.stem,
-                id=meta["id"],
-                name=meta["name"],
-                params=meta["params"],
-                inputs={name: archive[key] for name, key in meta["inputs"].items()},
-                outputs={name: archive[key] for name, key in meta["outputs"].items()},
-                compare=meta["compare"],
-                dtype=meta["dtype"],
-            )
-        )
+    for meta in map(json.loads, map(str, archive["meta"])):
+        facts = {key: meta[key] for key in ("id", "name", "params", "compare", "dtype")}
+        inputs, outputs = ({name: archive[key] for name, key in meta[part].items()} for part in ("inputs", "outputs"))
+        cases.append(Case(file=path.stem, **facts, inputs=inputs, outputs=outputs))
     return cases
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerState
+from sightline import LayerState
 from sightline.selectors.apet import compressed, farthest_points
 from sightline.selectors.dart import Dart
 from sightline.selectors.fastv import FastV

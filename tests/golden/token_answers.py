@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.core.selection import TokenView
-from sightline.errors import SightlineError
+from sightline import SightlineError, TokenView
 from sightline.selectors.anchorprune import AnchorPrune, AnchorPruneQwen, anchorprune_order
 from sightline.selectors.apet import compressed, farthest_points
 from sightline.selectors.cdpruner import cdpruner_order, conditional_relevance

@@ -18,8 +18,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     runs = sorted(read_runs(folder), key=lambda run: run.group)  # an encoder keeps the images of one group
     metafunc.parametrize(
-        "golden_run",
-        [pytest.param(run, id=run.name, marks=pytest.mark.xdist_group(run.group)) for run in runs],
+        "golden_run", [pytest.param(run, id=run.name, marks=pytest.mark.xdist_group(run.group)) for run in runs]
     )
 
 

@@ -10,17 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sightline import SELECTORS, Budget, Probe, SightlineError, load_backbone, read_probes
 from sightline.answering.materialise import SelectStep, all_needs
-from sightline.arms.arm import Arm, parse_arm
-from sightline.backbones import Backbone, ImageOptions, load_backbone, options_for
+from sightline.arms import Arm, parse_arm
+from sightline.backbones import Backbone, ImageOptions, options_for
 from sightline.backbones.clip import ClipSpace
 from sightline.core.prefix import Encoded
-from sightline.core.probe import Probe
-from sightline.core.selection import Budget
-from sightline.errors import SightlineError
-from sightline.probes import read_probes
 from sightline.probes.images import open_image
-from sightline.selectors import SELECTORS
 from tests.conftest import DATA
 
 PREFIX = "mini_textocr"

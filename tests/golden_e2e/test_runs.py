@@ -17,14 +17,12 @@ import numpy as np
 import pytest
 import torch
 
+from sightline import AuditConfig, Probe, Selection, audit
 from sightline.answering.materialise import SelectStep, materialise
-from sightline.arms.arm import Arm
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
+from sightline.arms import Arm
 from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Encoded
-from sightline.core.probe import Probe
-from sightline.core.selection import PositionPolicy, Selection
+from sightline.core.selection import PositionPolicy
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors.fastv import FastV
 from sightline.store.shard_files import unpack_mask

@@ -15,10 +15,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from sightline.core.selection import Budget
+from sightline import SELECTORS, Budget
 from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry
-from sightline.selectors import SELECTORS
 from tests.conftest import golden_dir
 from tests.golden.audit_answers import kept, view_of
 from tests.golden_e2e.reference import find, from_artifact

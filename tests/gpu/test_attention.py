@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from sightline.arms.arm import parse_arm
+from sightline.arms import parse_arm
 from sightline.backbones.attention import (
     LayerSlots,
     branch_attention,

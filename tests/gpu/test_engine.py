@@ -13,24 +13,19 @@ from threading import Event, Thread
 import pytest
 import torch
 
+from sightline import Budget, Probe, Run, SightlineError, audit, load_backbone
 from sightline.answering.materialise import SelectStep
-from sightline.arms.arm import parse_arm
-from sightline.auditing.audit import audit
+from sightline.arms import parse_arm
 from sightline.auditing.config import read_config
-from sightline.backbones import load_backbone
 from sightline.checks.doctor import examine
 from sightline.core.prefix import Encoded
-from sightline.core.probe import Probe
-from sightline.core.selection import Budget
 from sightline.cost.benchmarks.sweep import SweepRequest
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.device.graphs import capture
 from sightline.device.work import Arriving, on_device
-from sightline.errors import SightlineError
-from sightline.probes.probe_file import ProbeSet, write_probes
-from sightline.rows import Run
+from sightline.probes import ProbeSet, write_probes
 from tests.answers import Scored, launch_arm, score_arm
 from tests.contract.cast import probe
 from tests.unit.answering.test_launching import Wrong

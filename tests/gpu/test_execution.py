@@ -10,15 +10,15 @@ import pytest
 import torch
 from PIL import Image
 
+from sightline import Selection
 from sightline.answering.materialise import materialise
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.arms.arm import parse_arm
+from sightline.arms import parse_arm
 from sightline.auditing.loop import encode_all
-from sightline.backbones.base import Backbone
+from sightline.backbones import Backbone
 from sightline.backbones.execution import CapturedVision, Execution, use_execution, use_vision_execution
 from sightline.backbones.internvl import InternVLOptions
 from sightline.core.prefix import Prefix
-from sightline.core.selection import Selection
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.device.graphs import capture

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sightline import AuditConfig, Run, SightlineError, audit
-from sightline.backbones.base import Backbone
+from sightline.backbones import Backbone
 from sightline.core.row import TIME_COLUMNS
 from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
 from tests.launching import words_of

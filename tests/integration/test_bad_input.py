@@ -23,10 +23,12 @@ from sightline import SELECTORS, Selection, Selector, SightlineError, TokenView,
 from sightline.backbones.general import General
 from sightline.backbones.language import LanguageModel
 from sightline.boxes.sources import BOX_SOURCES
-from sightline.rows.source import read_source
+from sightline.rows import read_source
 from sightline.store import RunFolder
 from tests.changed_run import edited
-from tests.integration.conftest import command, facts, refused
+from tests.integration.conftest import command, facts
+from tests.integration.conftest import refused as refused_with
+from tests.refusals import Refused
 from tests.unit.boxes.test_sources import Sweeping
 from tests.unit.report.fake_run import make_run
 from tests.warm_python import run_python
@@ -90,80 +92,52 @@ def given(data: Path, tmp_path: Path, mini_probes: Path) -> Given:
     return made
 
 
-REFUSED: dict[str, tuple[Callable[[Given], dict[str, Any]], list[str]]] = {
-    "missing image": (lambda given: given.with_image(Path.unlink), ["FIRST", "does not exist", "--skip-bad-images"]),
-    "image bomb": (
-        lambda given: given.with_image(lambda file: Image.new("1", (20000, 20000)).save(file, format="PNG")),
-        ["FIRST", "pixels"],
-    ),
-    "name that leaves the root": (lambda given: given.with_probe(image="../outside.jpg"), ["../outside.jpg"]),
-    "name of the whole machine": (lambda given: given.with_probe(image="/etc/passwd"), ["/etc/passwd"]),
-    "box outside of the image": (lambda given: given.with_probe(regions=[[0.5, 0.5, 1.5, 0.6]]), ["1.5"]),
-    "empty id": (lambda given: given.with_probe(id=""), ["id"]),
-    "id twice": (lambda given: given.with_probe(id=second_id(given)), ["SECOND"]),
-    "wrong digest": (
-        lambda given: {"probes": given.written("p.jsonl", given.probes.read_text().replace('"yes"', '"no"', 1))},
-        ["digest"],
-    ),
-    "no such selector": (lambda _: {"arms": ["targt:0.3"]}, ["targt", "did you mean 'target'"]),
-    "budget above one": (lambda _: {"arms": ["target:1.5"]}, ["target:1.5", "(0, 1]"]),
-    "budget of nothing": (lambda _: {"arms": ["target:0"]}, ["(0, 1]"]),
-    "budget in per cent": (lambda _: {"arms": ["target:30"]}, ["0.3", "30t"]),
-    "no budget": (lambda _: {"arms": ["target"]}, ["budget"]),
-    "no such argument": (lambda _: {"arms": ["target:0.3:wieght=1"]}, ["wieght", "weight"]),
-    "replay of nothing": (lambda _: {"arms": ["masks"]}, ["masks:file=FILE"]),
-    "replay of no file": (lambda _: {"arms": ["masks:file=nowhere.jsonl"]}, ["cannot read nowhere.jsonl"]),
-    "model of no image": (lambda given: {"model": tiny(given, "clip")}, ["clip", "has no image-text type 'clip'"]),
-    "no such model": (lambda given: {"model": tiny(given, "lava")}, ["lava does not exist", "did you mean", "llava"]),
-    "no model in the folder": (
-        lambda given: {"model": str(given.written("empty/x", "").parent)},
-        ["config.json"],
-    ),
-    "pickled weights": (lambda given: {"model": given.pickled()}, ["safetensors"]),
-    "image option of another architecture": (
-        lambda _: {"image_options": {"max_pixels": 100352}},
-        ["llava has no image option 'max_pixels'; it has crop_blind"],
-    ),
-    "method without a class token": (
-        lambda given: {"arms": ["prumerge:0.3"], "model": tiny(given, "internvl")},
-        ["prumerge cannot run on InternVL", "class token"],
-    ),
-    "another one": (
-        lambda given: {"arms": ["visionzip:0.3"], "model": tiny(given, "qwen3vl")},
-        ["visionzip cannot run on Qwen3VL", "no class token"],
-    ),
-    "method of a deeper tower": (
-        lambda _: {"arms": ["nuwa:0.3"]},
-        ["nuwa cannot run on Llava", "the vision tower has", "first_layer"],
-    ),
-    "method that needs CLIP": (lambda _: {"arms": ["anchorprune:0.3"]}, ["anchorprune", "--clip"]),
-    "device of no kind": (lambda _: {"device": "gpu"}, ["unknown --device 'gpu'", "cuda:1"]),
-    "device without values": (lambda _: {"device": "meta"}, ["unknown --device 'meta'", "cuda:1"]),
-    "no such launcher": (lambda _: {"launcher": "nonsense"}, ["unknown launcher 'nonsense'", "inline"]),
-    "no such scorer": (lambda _: {"scorer": "nonsense"}, ["unknown scorer 'nonsense'", "yes_no"]),
-    "workers of one process": (lambda _: {"workers": 2}, ["--workers is for --launcher local and ray"]),
-    "workers of a queue": (
-        lambda _: {"workers": 2, "launcher": "queue"},
-        ["--workers is for --launcher local and ray"],
-    ),
-    "empty part": (
-        lambda _: {"shard_images": 1, "part": "4/4"},
-        ["--part 4/4: the run has 3 shards, so that this part is empty"],
-    ),
-    "cuts between compiled layers": (
-        lambda _: {"arms": ["full", "fastv:0.5"], "execution": "compiled"},
-        ["fastv prunes between layers, which only eager execution does"],
-    ),
-    "no such import": (lambda _: {"imports": ["nowhere.py"]}, ["--import nowhere.py", "cannot be read"]),
-    "import that fails": (
-        lambda given: {"imports": [given.written("broken.py", "import no_such_module\n")]},
-        ["--import", "broken.py", "No module named 'no_such_module'"],
-    ),
-    "folder of somebody else": (
-        lambda given: {"out": given.written("mine/thesis.tex", "precious").parent},
-        ["not a run folder", "--out"],
-    ),
+Spoiled = dict[str, Any] | Callable[["Given"], dict[str, Any]]
+"""Settings that are wrong, or what makes them of what a user gives."""
+REFUSED: dict[str, Spoiled] = {
+    "does not exist": lambda given: given.with_image(Path.unlink),
+    "pixels": lambda given: given.with_image(lambda file: Image.new("1", (20000, 20000)).save(file, format="PNG")),
+    "../outside.jpg": lambda given: given.with_probe(image="../outside.jpg"),
+    "/etc/passwd": lambda given: given.with_probe(image="/etc/passwd"),
+    "1.5": lambda given: given.with_probe(regions=[[0.5, 0.5, 1.5, 0.6]]),
+    "id": lambda given: given.with_probe(id=""),
+    "twice": lambda given: given.with_probe(id=second_id(given)),
+    "digest": lambda given: {"probes": given.written("p.jsonl", given.probes.read_text().replace('"yes"', '"no"', 1))},
+    "did you mean 'target'": {"arms": ["targt:0.3"]},
+    "target:1.5": {"arms": ["target:1.5"]},
+    "(0, 1]": {"arms": ["target:0"]},
+    "30t": {"arms": ["target:30"]},
+    "budget": {"arms": ["target"]},
+    "wieght": {"arms": ["target:0.3:wieght=1"]},
+    "masks:file=FILE": {"arms": ["masks"]},
+    "cannot read nowhere.jsonl": {"arms": ["masks:file=nowhere.jsonl"]},
+    "has no image-text type 'clip'": lambda given: {"model": tiny(given, "clip")},
+    "lava does not exist": lambda given: {"model": tiny(given, "lava")},
+    "config.json": lambda given: {"model": str(given.written("empty/x", "").parent)},
+    "safetensors": lambda given: {"model": given.pickled()},
+    "llava has no image option 'max_pixels'; it has crop_blind": {"image_options": {"max_pixels": 100352}},
+    "prumerge cannot run on InternVL": lambda given: {"arms": ["prumerge:0.3"], "model": tiny(given, "internvl")},
+    "visionzip cannot run on Qwen3VL": lambda given: {"arms": ["visionzip:0.3"], "model": tiny(given, "qwen3vl")},
+    "nuwa cannot run on Llava": {"arms": ["nuwa:0.3"]},
+    "--clip": {"arms": ["anchorprune:0.3"]},
+    "unknown --device 'gpu'": {"device": "gpu"},
+    "unknown --device 'meta'": {"device": "meta"},
+    "unknown launcher 'nonsense'": {"launcher": "nonsense"},
+    "unknown scorer 'nonsense'": {"scorer": "nonsense"},
+    "--workers is for --launcher local and ray": {"workers": 2},
+    "--workers is for --launcher local and ray;": {"workers": 2, "launcher": "queue"},
+    "the run has 3 shards, so that this part is empty": {"shard_images": 1, "part": "4/4"},
+    "fastv prunes between layers, which only eager execution does": {
+        "arms": ["full", "fastv:0.5"],
+        "execution": "compiled",
+    },
+    "--import nowhere.py": {"imports": ["nowhere.py"]},
+    "No module named": lambda given: {"imports": [given.written("broken.py", "import no_such_module\n")]},
+    "not a run folder": lambda given: {"out": given.written("mine/thesis.tex", "precious").parent},
 }
+"""What the sentence is about -> what is wrong. Whole sentences: tests/refusals.yaml."""
+OF_LIBRARIES = ("pixels", "has no image-text type 'clip'")
+"""Sentences with words of Pillow, or with the version of transformers."""
 
 
 def tiny(given: Given, name: str) -> str:
@@ -174,42 +148,20 @@ def second_id(given: Given) -> str:
     return str(json.loads(given.probes.read_text(encoding="utf-8").splitlines()[2])["id"])
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("about", REFUSED)
 def test_what_is_wrong_is_said_in_one_line_before_a_model_is_loaded(
-    config: Any, given: Given, case: str, request: pytest.FixtureRequest
+    config: Any, given: Given, about: str, refused: Refused, request: pytest.FixtureRequest
 ) -> None:
-    spoil, words = REFUSED[case]
-    if case != "pickled weights":  # whoever loads them says so
+    spoil = REFUSED[about]
+    if about != "safetensors":  # whoever loads them says so
         request.getfixturevalue("no_weights")
-    meant = {"FIRST": given.names[0], "SECOND": second_id(given)}
-    settings = config("llava", **{"arms": ["full"], **spoil(given)})
-    refused(lambda: audit(settings), *(meant.get(word, word) for word in words))
-    if case == "folder of somebody else":
+    settings = config("llava", **{"arms": ["full"], **(spoil(given) if callable(spoil) else spoil)})
+    if about in OF_LIBRARIES:
+        refused_with(lambda: audit(settings), about)
+        return
+    refused(about, audit, settings)
+    if about == "not a run folder":
         assert (settings.out / "thesis.tex").read_text() == "precious"
-
-
-@pytest.mark.parametrize("shard_images", [1, 2, 4], ids=["a-shard-of-its-own", "beside-another", "one-shard"])
-def test_a_damaged_image_costs_its_own_probes_and_is_made_up_for_when_mended(
-    config: Any, given: Given, tmp_path: Path, shard_images: int
-) -> None:
-    images = given.images
-    whole = audit(config("llava", images=images, limit=4, shard_images=shard_images, out=tmp_path / "whole"))
-    name, data = given.damage(2)
-    settings = config("llava", images=images, limit=4, shard_images=shard_images)
-    partial = audit(settings)
-    assert list(partial.bad_images) == [name]
-    assert "is damaged" in partial.bad_images[name]
-    assert f"1 image could not be read ({name}), so that 2 probes have no rows" in partial.unfinished
-    lost = facts(whole.frame())
-    about = {probe["id"] for probe in whole.probes if probe["image"] == name}
-    kept = lost[~lost["probe_id"].isin(about)].reset_index(drop=True)
-    assert facts(partial.frame())["probe_id"].tolist() == kept["probe_id"].tolist()
-    (images / name).write_bytes(data)
-    mended = audit(settings)
-    assert mended.bad_images == {}
-    assert mended.unfinished == ""
-    pd.testing.assert_frame_equal(facts(mended.frame()), lost)
-    assert set(mended.images.column("image").to_pylist()) == set(whole.images.column("image").to_pylist())
 
 
 @pytest.mark.parametrize("reason", ["damaged", "the model cannot read it"])
@@ -255,46 +207,53 @@ def own_code_fails(monkeypatch: pytest.MonkeyPatch, where: str, size: tuple[int,
         monkeypatch.setattr(General, where, prepare if where == "image_inputs" else features)
 
 
-@pytest.mark.parametrize(
-    ("where", "size", "reason"),
-    [
-        ("", (20, 20), "makes a single visual token, which the model's own code cannot read"),
-        ("image_inputs", (30, 50), "IndexError: list index out of range"),
-        ("features", (20, 50), "RuntimeError: shape '[3, 805, 32]' is invalid"),
-    ],
-)
-def test_an_image_that_the_models_own_code_cannot_read_costs_its_own_probes_alone(
-    config: Any,
-    given: Given,
-    zoo: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    where: str,
-    size: tuple[int, int],
-    reason: str,
+BAD = {
+    "damaged, in a shard of its own": (1, None, "", "is damaged"),
+    "damaged, beside another": (2, None, "", "is damaged"),
+    "damaged, in the one shard": (4, None, "", "is damaged"),
+    "too small": (2, (20, 20), "", "makes a single visual token, which the model's own code cannot read"),
+    "not for the processor": (2, (30, 50), "image_inputs", "IndexError: list index out of range"),
+    "not for the tower": (2, (20, 50), "features", "RuntimeError: shape '[3, 805, 32]' is invalid"),
+}
+"""What an image is -> images of a shard, its size where it is whole but unreadable, what fails on it, what is said."""
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_damaged_image_costs_its_own_probes_and_is_made_up_for_when_mended(
+    config: Any, given: Given, zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    model, images = {"model": str(zoo("mistral3"))}, given.images
-    settings = config("llava", images=images, limit=4, shard_images=2).model_copy(update=model)
-    whole = facts(audit(settings.model_copy(update={"out": settings.out.with_name("whole")})).frame())
+    shard_images, size, where, reason = BAD[what]
+    images = given.images
+    settings = config("llava", images=images, limit=4, shard_images=shard_images)
+    if size is not None:
+        settings = settings.model_copy(update={"model": str(zoo("mistral3"))})
+    whole = audit(settings.model_copy(update={"out": settings.out.with_name("whole")}))
+    rows = facts(whole.frame())
     name, data = given.damage(2)
-    Image.new("RGB", size, (90, 120, 30)).save(images / name)
-    own_code_fails(monkeypatch, where, size)
-    partial = audit(settings)
-    assert list(partial.bad_images) == [name]
-    assert partial.bad_images[name].startswith(f"image {images / name}: ")
-    assert reason in partial.bad_images[name]
-    assert "\n" not in partial.bad_images[name]
-    about = {probe["id"] for probe in partial.probes if probe["image"] == name}
-    kept = whole[~whole["probe_id"].isin(about)].reset_index(drop=True)
-    assert facts(partial.frame())["probe_id"].tolist() == kept["probe_id"].tolist()
-    before = {file: file.stat().st_mtime_ns for file in (settings.out / "rows").rglob("*.parquet")}
-    more = audit(settings.model_copy(update={"arms": [*settings.arms, "grid:0.3"], "skip_bad_images": True}))
-    assert list(more.bad_images) == [name], "the same file is not tried in vain"
-    assert {file: file.stat().st_mtime_ns for file in before} == before, "what was computed stays"
-    assert more.unfinished == ""
+    if size is not None:
+        Image.new("RGB", size, (90, 120, 30)).save(images / name)
+        own_code_fails(monkeypatch, where, size)
+    bad = audit(settings)
+    assert list(bad.bad_images) == [name]
+    assert bad.bad_images[name].startswith(f"image {images / name}")
+    assert reason in bad.bad_images[name]
+    assert "\n" not in bad.bad_images[name]
+    assert f"1 image could not be read ({name}), so that 2 probes have no rows" in bad.unfinished
+    about = {probe["id"] for probe in whole.probes if probe["image"] == name}
+    kept = rows[~rows["probe_id"].isin(about)].reset_index(drop=True)
+    assert facts(bad.frame())["probe_id"].tolist() == kept["probe_id"].tolist()
+    if size is not None:
+        before = {file: file.stat().st_mtime_ns for file in (settings.out / "rows").rglob("*.parquet")}
+        more = audit(settings.model_copy(update={"arms": [*settings.arms, "grid:0.3"], "skip_bad_images": True}))
+        assert list(more.bad_images) == [name], "the same file is not tried in vain"
+        assert {file: file.stat().st_mtime_ns for file in before} == before, "what was computed stays"
+        assert more.unfinished == ""
     (images / name).write_bytes(data)
     mended = audit(settings)
     assert mended.bad_images == {}
-    pd.testing.assert_frame_equal(facts(mended.frame().query("arm != 'grid:0.3'")), whole)
+    assert mended.unfinished == ""
+    pd.testing.assert_frame_equal(facts(mended.frame().query("arm != 'grid:0.3'")), rows)
+    assert set(mended.images.column("image").to_pylist()) == set(whole.images.column("image").to_pylist())
 
 
 def test_where_images_are_searched_for_boxes_a_damaged_one_is_found_before_all_else(
@@ -305,26 +264,24 @@ def test_where_images_are_searched_for_boxes_a_damaged_one_is_found_before_all_e
     settings = config("llava", images=given.images, limit=3, shard_images=2, box_source="sweeping")
     with monkeypatch.context() as without:
         without.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
-        refused(lambda: audit(settings), name, "is damaged", "--skip-bad-images")
+        refused_with(lambda: audit(settings), name, "is damaged", "--skip-bad-images")
     run = audit(settings.model_copy(update={"skip_bad_images": True}))
     assert run.left_out == f"1 image could not be read ({name}), so that 2 probes have no rows"
     assert len(run.frame()["image_id"].unique()) == 2
     assert run.missing == 0
 
 
-def test_with_skipping_a_missing_image_is_left_out_up_front(config: Any, given: Given) -> None:
-    run = audit(config("llava", limit=2, skip_bad_images=True, **given.with_image(Path.unlink)))
-    assert list(run.bad_images) == given.names[:1]
-    assert len(run.frame()["image_id"].unique()) == 1
-
-
-def test_an_image_that_is_damaged_after_it_was_recorded_is_no_reason_to_drop_its_rows(
-    config: Any, given: Given
+def test_an_image_that_is_damaged_later_or_missing_costs_no_other_row(
+    config: Any, given: Given, tmp_path: Path
 ) -> None:
-    audit(config("llava", images=given.images, limit=2, arms=["full"]))
+    settings = config("llava", images=given.images, limit=2, arms=["full"])
+    audit(settings)
     name, _ = given.damage(0)
-    later = config("llava", images=given.images, limit=2, arms=["center:0.3"])
-    refused(lambda: audit(later), name, "restore the file")
+    refused_with(lambda: audit(settings.model_copy(update={"arms": ["center:0.3"]})), name, "restore the file")
+    without = given.with_image(Path.unlink)
+    run = audit(config("llava", limit=2, skip_bad_images=True, out=tmp_path / "missing", **without))
+    assert list(run.bad_images) == [name], "left out up front"
+    assert len(run.frame()["image_id"].unique()) == 1
 
 
 def test_a_run_folder_of_another_run_is_refused_before_a_model_is_loaded(
@@ -339,7 +296,7 @@ def test_a_run_folder_of_another_run_is_refused_before_a_model_is_loaded(
         ("llava", {"limit": 2}, ["with limit 1, this command has 2"]),
     ):
         settings = config(model, **{"arms": ["full"], "limit": 1, **changes})
-        refused(partial(audit, settings), *words)
+        refused_with(partial(audit, settings), *words)
 
 
 def test_losses_that_are_not_numbers(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +312,7 @@ def test_losses_that_are_not_numbers(config: Any, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(LanguageModel, "run", poisoned)
     settings = config("llava", shard_images=1)
-    refused(lambda: audit(settings), "not a number", "--dtype float32")
+    refused_with(lambda: audit(settings), "not a number", "--dtype float32")
     assert list((settings.out / "rows").glob("*/*.parquet")), "shards before the failure are kept"
 
 
@@ -373,47 +330,44 @@ def test_disk_full_while_writing(config: Any) -> None:
 
 def test_no_traceback_unless_asked(config: Any) -> None:
     settings = config("llava", arms=["targt:0.3"])
-    short = run_python(command(settings))
+    words = command(settings)
+    short = run_python(words)
     assert short.returncode == 2
     assert len(short.stderr.strip().splitlines()) == 1
-    words = command(settings)
     words.insert(words.index("run"), "--debug")
-    full = run_python(words)
-    assert "Traceback" in full.stderr
+    assert "Traceback" in run_python(words).stderr
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (
-            torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free.\nMore"),
-            "error: CUDA out of memory. Tried to allocate 2.00 GiB; use a smaller model, dtype, image size or batch",
-        ),
-        (MemoryError(), "error: out of memory; use a smaller model, dtype, image size or batch"),
-    ],
-)
-def test_memory_that_runs_out_anywhere_is_one_line(
-    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+SMALLER = "use a smaller model, dtype, image size or batch"
+LOST: dict[str, Exception] = {
+    f"CUDA out of memory. Tried to allocate 2.00 GiB; {SMALLER}": torch.cuda.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free.\nMore"
+    ),
+    f"out of memory; {SMALLER}": MemoryError(),
+}
+
+
+def test_memory_that_runs_out_anywhere_is_one_line_and_other_errors_show_themselves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail() -> None:
-        raise error
+    def failing(error: Exception) -> Callable[[], None]:
+        def fail() -> None:
+            raise error
 
+        return fail
+
+    for line, error in LOST.items():
+        monkeypatch.setattr(sys, "argv", ["sightline", "run"])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(failing(error))
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err == f"error: {line}\n"
+        monkeypatch.setattr(sys, "argv", ["sightline", "--debug", "run"])
+        with pytest.raises(type(error)):
+            cli.main(failing(error))
     monkeypatch.setattr(sys, "argv", ["sightline", "run"])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(fail)
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err == line + "\n"
-    monkeypatch.setattr(sys, "argv", ["sightline", "--debug", "run"])
-    with pytest.raises(type(error)):
-        cli.main(fail)
-
-
-def test_other_errors_of_the_library_show_themselves() -> None:
-    def fail() -> None:
-        raise RuntimeError("shapes do not match")
-
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        cli.main(fail)
+        cli.main(failing(RuntimeError("shapes do not match")))
 
 
 @pytest.mark.parametrize(("words", "said"), [(["--help"], "run"), (["run", "--help"], "--image-option")])
@@ -439,7 +393,9 @@ def test_a_slip_in_a_relative_model_folder_is_not_looked_up_on_the_hub(
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     settings = {name: Path(getattr(config("llava"), name)).resolve() for name in ("probes", "images", "out")}
     monkeypatch.chdir(data)
-    refused(lambda: audit(config("llava", model="tiny/lava", **settings)), "tiny/lava does not exist", "tiny/llava?")
+    refused_with(
+        lambda: audit(config("llava", model="tiny/lava", **settings)), "tiny/lava does not exist", "tiny/llava?"
+    )
 
 
 def places(root: Path) -> dict[str, Path]:
@@ -454,51 +410,40 @@ def places(root: Path) -> dict[str, Path]:
     }
 
 
-each_place = pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "below a dangling link"])
-
-
-@each_place
 @pytest.mark.usefixtures("no_weights")
-def test_a_run_says_in_one_line_that_its_folder_cannot_be(config: Any, tmp_path: Path, place: str) -> None:
-    out = places(tmp_path)[place]
-    refused(lambda: audit(config("llava", out=out)), str(out), "choose another --out")
-    assert (tmp_path / "file").read_text() == "precious"
-
-
-@pytest.mark.usefixtures("no_weights")
-def test_a_folder_that_may_not_be_written_to_is_refused(
+def test_a_folder_that_cannot_be_or_may_not_be_written_to_is_refused(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever runs the tests may be allowed to write everywhere, so the answer to the question is replaced."""
+    for out in places(tmp_path).values():
+        refused_with(partial(audit, config("llava", out=out)), str(out), "choose another --out")
+    assert (tmp_path / "file").read_text() == "precious"
+    # Whoever runs the tests may be allowed to write everywhere, so the answer to the question is replaced.
     monkeypatch.setattr("os.access", lambda place, mode: Path(place) != tmp_path)
-    refused(lambda: audit(config("llava", out=tmp_path / "run")), f"{tmp_path} is not writable", "--out")
+    refused_with(lambda: audit(config("llava", out=tmp_path / "run")), f"{tmp_path} is not writable", "--out")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("made") / "run", images=4)
+WRITING: dict[str, str] = {
+    "demo": "demo --out OUT",
+    "controls": "controls build occlusion PROBES --out OUT",
+    "report": "report RUN --out OUT --draws 100",
+    "rows": "rows RUN --out OUT/rows.csv",
+    "bench": "bench select --method grid --n 16 --batch 1 --csv OUT/rows.csv",
+}
 
 
-@each_place
-@pytest.mark.parametrize("name", ["demo", "controls", "report", "rows", "bench"])
+@pytest.mark.parametrize("name", WRITING)
 @pytest.mark.usefixtures("no_weights")
 def test_every_command_that_writes_says_in_one_line_that_it_cannot(
-    made: Path, mini_probes: Path, tmp_path: Path, place: str, name: str
+    mini_probes: Path, tmp_path: Path, name: str
 ) -> None:
-    out, run = places(tmp_path)[place], str(made)
-    if name in ("rows", "bench"):
-        out = out / "rows.csv"
-    words = {
-        "demo": ["demo", "--out", str(out)],
-        "controls": ["controls", "build", "occlusion", str(mini_probes), "--out", str(out)],
-        "report": ["report", run, "--out", str(out), "--draws", "100"],
-        "rows": ["rows", run, "--out", str(out)],
-        "bench": ["bench", "select", "--method", "grid", "--n", "16", "--batch", "1", "--csv", str(out)],
-    }[name]
-    done = CliRunner().invoke(cli.app, words)
-    assert isinstance(done.exception, SightlineError), done.output
-    assert "\n" not in str(done.exception)
-    assert "cannot" in str(done.exception)
+    made = make_run(tmp_path / "run", images=4)
+    for out in places(tmp_path).values():
+        meant = {"RUN": str(made), "PROBES": str(mini_probes)}
+        words = [meant.get(word, word.replace("OUT", str(out))) for word in WRITING[name].split()]
+        done = CliRunner().invoke(cli.app, words)
+        assert isinstance(done.exception, SightlineError), done.output
+        assert "\n" not in str(done.exception)
+        assert "cannot" in str(done.exception)
 
 
 @dataclass(frozen=True)
@@ -531,37 +476,34 @@ def _careless() -> Any:
     del SELECTORS._entries["careless"]
 
 
-@pytest.mark.usefixtures("_careless")
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("tensor", "returned a Tensor; it must return Selection(anchors)"),
-        ("none", "returned a NoneType"),
-        ("list", "anchors that are a list"),
-        ("floats", "of float32"),
-        ("mix", "a mix that is"),
-        ("exit", "failed (SystemExit: 0)"),
-        ("raise", "failed (KeyError: 'colour')"),
-    ],
-)
-def test_a_selector_that_does_something_wrong_is_named_and_spoils_nothing(config: Any, how: str, words: str) -> None:
-    failing = config("llava", arms=["center:0.3", f"careless:0.3:how={how}"], limit=2, matched_controls=False)
-    refused(lambda: audit(failing), "selector careless", words)
-    alone = audit(config("llava", arms=["full"], limit=2, matched_controls=False))
-    assert alone.arms == ["center:0.3", "full"]
-    assert alone.missing == 0
-    assert words in alone.manifest["set_aside"][failing.arms[1] if how != "tensor" else "careless:0.3"]
+CARELESS = {
+    "tensor": "returned a Tensor; it must return Selection(anchors)",
+    "none": "returned a NoneType",
+    "list": "anchors that are a list",
+    "floats": "of float32",
+    "mix": "a mix that is",
+    "exit": "failed (SystemExit: 0)",
+    "raise": "failed (KeyError: 'colour')",
+}
 
 
 @pytest.mark.usefixtures("_careless")
-def test_an_arm_that_failed_is_tried_again_when_it_is_named(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config("llava", arms=["careless:0.3"], limit=2, matched_controls=False)
-    refused(lambda: audit(settings), "selector careless")
+def test_a_selector_that_does_something_wrong_is_named_and_spoils_nothing(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = "center:0.3"
+    for how, words in CARELESS.items():
+        failing = config("llava", arms=[done, f"careless:0.3:how={how}"], limit=2)
+        refused_with(partial(audit, failing), "selector careless", words)
+        alone = audit(config("llava", arms=["full"], limit=2))
+        assert alone.arms == [done, "full"]
+        assert alone.missing == 0
+        assert words in alone.manifest["set_aside"][failing.arms[1] if how != "tensor" else "careless:0.3"]
     monkeypatch.setattr(Careless, "select", lambda self, view, k: Selection(torch.arange(k)))
-    mended = audit(settings)
-    assert mended.arms == ["careless:0.3"]
-    assert mended.missing == 0
-    assert mended.manifest["set_aside"] == {}
+    again = audit(config("llava", arms=["careless:0.3"], limit=2))
+    assert again.arms == [done, "full", "careless:0.3"], "an arm that failed is tried again when it is named"
+    assert again.missing == 0
+    assert "careless:0.3" not in again.manifest["set_aside"]
 
 
 def test_an_arm_that_an_earlier_release_accepted_and_never_ran_does_not_stop_others(

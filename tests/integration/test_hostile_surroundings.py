@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sightline.auditing.audit import audit
+from sightline import audit
 from tests.unit.report.fake_run import make_run
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2K"

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from sightline import SELECTORS, AuditConfig, SightlineError, audit, load_run
+from sightline import SELECTORS, AuditConfig, audit, load_run
 from tests.integration.conftest import MODELS
 from tests.launching import (
     TOUCHY,
@@ -27,6 +27,7 @@ from tests.launching import (
     wait_until,
     workers_of,
 )
+from tests.refusals import Refused
 from tests.warm_python import warm_children
 
 
@@ -91,30 +92,25 @@ def probe_of(probes: Path, number: int) -> str:
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_are_the_same_whoever_computes_them(config: Any, model: str, tmp_path: Path) -> None:
     here = audit(config(model, **SETTINGS, out=tmp_path / "inline"))
-    local = config(model, **SETTINGS, out=tmp_path / "local", launcher="local", workers=2)
+    crews = ["local", *(["ray"] if model == "llava" and find_spec("ray") else [])]
+    there = [config(model, **SETTINGS, out=tmp_path / name, launcher=name, workers=2) for name in crews]
+    for crew in there:
+        audit(crew)
     shared = config(model, **SETTINGS, out=tmp_path / "queue", launcher="queue")
-    audit(local)
     with running(other := start(shared)):
         wait_until(lambda: workers_of(shared.out), [other])
         audit(shared)
         finish(other)
-    for there in (local, shared):
-        assert facts_of(there.out).equals(facts_of(here.path)), there.launcher
-        assert not (there.out / "leases").exists(), "whoever is done holds nothing"
+    for run in (*there, shared):
+        assert facts_of(run.out).equals(facts_of(here.path)), run.launcher
+        assert not (run.out / "leases").exists(), "whoever is done holds nothing"
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'sightline[ray]'")
-def test_rows_of_two_ray_actors_are_the_same(config: Any, tmp_path: Path) -> None:
-    here = audit(config("llava", **SETTINGS, out=tmp_path / "inline"))
-    there = audit(config("llava", **SETTINGS, out=tmp_path / "ray", launcher="ray", workers=2))
-    assert facts_of(there.path).equals(facts_of(here.path))
-    assert not (there.path / "leases").exists()
-
-
-def test_without_ray_the_extra_is_named_before_anything_is_loaded(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_extra_is_named_before_anything_is_loaded(
+    config: Any, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sightline.auditing.launchers.ray.find_spec", lambda name: None)
-    with pytest.raises(SightlineError, match=r"needs Ray: pip install 'sightline\[ray\]'"):
-        audit(config("llava", model="nowhere", launcher="ray"))
+    refused("pip install 'sightline[ray]'", audit, config("llava", model="nowhere", launcher="ray"))
 
 
 def test_work_that_fails_twice_is_set_aside_and_the_rest_completes(

@@ -14,10 +14,11 @@ from sightline import Probe, Run, audit, load_backbone
 from sightline.backbones.prompting import OPEN_INSTRUCTION
 from sightline.commands.run import print_summary
 from sightline.gate.decisions import run_gate
-from sightline.probes.probe_file import ProbeSet, write_probes
-from sightline.rows.source import read_source
+from sightline.probes import ProbeSet, write_probes
+from sightline.rows import read_source
 from tests.integration.conftest import facts, make_config, refused
 
+Audited = Callable[..., Run]
 ARMS = ["full", "target:0.4", "target_grid:0.4:score=focus", "fastv:0.5"]
 QUESTIONS = (
     ("What is the name of the shop?", ("Corner Shop", "corner shop"), "Station"),
@@ -49,7 +50,7 @@ def questions(data: Path) -> list[Probe]:
 
 
 @pytest.fixture(scope="module")
-def audited(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+def audited(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """Audits probes with a tiny checkpoint, each time into a folder of its own unless one is named."""
 
     def run(probes: Sequence[Probe], arms: Sequence[str] = ARMS, **settings: Any) -> Run:
@@ -62,7 +63,7 @@ def audited(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 
 
 @pytest.fixture(scope="module")
-def usual(audited: Callable[..., Run], questions: list[Probe]) -> Run:
+def usual(audited: Audited, questions: list[Probe]) -> Run:
     """The questions under all arms."""
     return audited(questions)
 
@@ -80,31 +81,26 @@ def test_rows_of_open_questions_have_answer_score_and_coverage(usual: Run, quest
     assert frame["worst_region"].notna().all()
 
 
-def test_an_arm_answers_alike_whichever_other_arms_run(
-    audited: Callable[..., Run], questions: list[Probe], usual: Run
-) -> None:
+def test_an_arm_answers_alike_whichever_other_arms_run(audited: Audited, questions: list[Probe], usual: Run) -> None:
     together = facts(usual.frame())
     apart = facts(pd.concat([audited(questions, [arm]).frame() for arm in ARMS[:3]]))
     same = together[together["arm"].isin(ARMS[:3])].reset_index(drop=True)
     pd.testing.assert_frame_equal(same, apart)
 
 
-def test_selectors_know_nothing_of_answers_and_regions(
-    audited: Callable[..., Run], questions: list[Probe], usual: Run
-) -> None:
+def test_selectors_know_nothing_of_answers_and_regions(audited: Audited, questions: list[Probe], usual: Run) -> None:
     """With other answers, decoys, roles and regions every arm keeps the same tokens and says the same."""
-    other = [
-        replace(
-            probe, answers=("something else",), decoy="another", regions=((0.8, 0.8, 0.9, 0.9),), roles=("context",)
-        )
-        for probe in questions
-    ]
+    changes: dict[str, Any] = {"answers": ("something else",), "decoy": "another", "roles": ("context",)}
+    changes["regions"] = ((0.8, 0.8, 0.9, 0.9),)
+    other = [replace(probe, **changes) for probe in questions]
     columns = ["arm", "probe_id", "kept_mask", "answer"]
     one, two = (facts(run.frame())[columns] for run in (usual, audited(other)))
     pd.testing.assert_frame_equal(one, two)
 
 
-def test_verification_asks_about_answer_and_decoy(audited: Callable[..., Run], questions: list[Probe]) -> None:
+def test_verification_asks_about_answer_and_decoy_which_ranking_compares(
+    audited: Audited, questions: list[Probe]
+) -> None:
     run = audited(questions, ["full"], scorer="verification")
     assert sorted(run.frame()["label"]) == ["no"] * 3 + ["yes"] * 3
     asked = {probe["id"]: probe["question"] for probe in run.probes}
@@ -112,9 +108,6 @@ def test_verification_asks_about_answer_and_decoy(audited: Callable[..., Run], q
         'Given the image, answer the OCR question: "Which number stands beside total?". Is the answer "21"? '
         "Answer yes or no."
     )
-
-
-def test_ranking_compares_answer_and_decoy(audited: Callable[..., Run], questions: list[Probe]) -> None:
     frame = audited(questions, ["full", "target:0.4"], scorer="candidate_ranking").frame()
     assert (frame["preference"] == frame["decoy_loss"] - frame["gold_loss"]).all()
     assert (frame["correct"] == (frame["preference"] > 0)).all()
@@ -122,7 +115,7 @@ def test_ranking_compares_answer_and_decoy(audited: Callable[..., Run], question
 
 @pytest.mark.usefixtures("no_weights")
 def test_probes_that_a_scorer_cannot_judge_are_refused_before_a_model_is_loaded(
-    audited: Callable[..., Run], questions: list[Probe]
+    audited: Audited, questions: list[Probe]
 ) -> None:
     open_one = "'open-0' is an open question, which --scorer yes_no cannot judge"
     refused(lambda: audited(questions, ["full"], scorer="yes_no"), open_one)
@@ -149,7 +142,7 @@ def test_the_protocols_prompt_is_asked_and_spans_are_the_questions(data: Path) -
 
 
 def test_an_answer_that_is_cut_off_at_its_longest_is_marked_and_counted(
-    audited: Callable[..., Run], questions: list[Probe], capsys: pytest.CaptureFixture[str]
+    audited: Audited, questions: list[Probe], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A tiny model says no stop token in three tokens; 32 is the usual limit and part of what a folder fixes."""
     run = audited(questions, ["full", "target:0.4"], longest_answer=3)
@@ -168,7 +161,7 @@ def test_an_answer_that_is_cut_off_at_its_longest_is_marked_and_counted(
 
 
 def test_a_target_that_is_not_in_the_question_is_marked_and_counted(
-    audited: Callable[..., Run], questions: list[Probe], capsys: pytest.CaptureFixture[str]
+    audited: Audited, questions: list[Probe], capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = [
         replace(probe, label="yes", answers=(), decoy="", roles=(), task="", target_text=target, regions=())

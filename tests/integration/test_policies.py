@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from sightline import Probe, Run, SightlineError, audit, load_run, read_probes
+from sightline import Run, SightlineError, audit, load_run, read_probes
 from sightline.analysis.policy_replay import fixed_answers
 from sightline.analysis.policy_verdict import judge_run, tune
 from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.arms.arm import parse_arm
+from sightline.arms import parse_arm
 from sightline.auditing.mask_export import exported_masks
 from sightline.cli import app
 from sightline.core.row import TIME_COLUMNS
@@ -74,7 +75,7 @@ def policy_arms(run: Run) -> list[str]:
     return [arm for arm in run.arms if arm.startswith("policy:")]
 
 
-def test_every_policy_run_for_real_is_what_a_replay_of_fixed_rows_says(finished: Run) -> None:
+def test_every_policy_run_for_real_chooses_as_a_replay_of_fixed_rows_says(finished: Run) -> None:
     names = set()
     for text in policy_arms(finished):
         arm = parse_arm(text)
@@ -95,13 +96,13 @@ def test_every_policy_run_for_real_is_what_a_replay_of_fixed_rows_says(finished:
             assert row["ecr"] == fixed["ecr"]
     assert names == {"evidence_saturation", "answer_stability", "confidence_fallback", "learned_risk", "conformal"}
 
-
-def test_the_policies_here_do_choose(finished: Run) -> None:
     for text in (SATURATION, STABILITY, fallback(finished)):
         assert rows(finished, text)["levels"].nunique() > 1, text
 
 
-def test_rows_say_what_was_spent_and_why(finished: Run) -> None:
+def test_rows_say_what_was_spent_and_why_beside_controls_at_every_level_and_are_reported(
+    finished: Run, tmp_path: Path
+) -> None:
     cascade = rows(finished, STABILITY)
     assert set(cascade["policy"]) == {"answer_stability"}
     assert set(cascade["budget"]) == {LEVELS}, "the levels to choose from; those that were run stand in levels"
@@ -119,9 +120,12 @@ def test_rows_say_what_was_spent_and_why(finished: Run) -> None:
         assert (plain["levels"] == plain["budget"]).all()
         assert plain["decided_on"].isna().all()
 
-
-def test_fixed_arms_at_every_level_are_added_as_controls(finished: Run) -> None:
     assert finished.manifest["matched_controls"] == list(FIXED)
+
+    page = build_report([finished.path], tmp_path, draws=100, cases=2).read_text(encoding="utf-8")
+    assert "this section cannot be made" not in page
+    assert SATURATION in page
+    assert load_run(finished.path).arms == finished.arms
 
 
 def test_rows_do_not_depend_on_what_else_ran_or_on_shards(config: Any, tmp_path: Path) -> None:
@@ -163,14 +167,16 @@ def test_a_scorer_without_confidence_is_refused_before_a_model_is_loaded(config:
 def open_probes(mini_probes: Path, path: Path) -> Path:
     """The positives of the mini set, asked openly, from two tasks in turn."""
     positives = (probe for probe in read_probes(mini_probes).probes if probe.label == "yes")
+    openly: dict[str, Any] = {
+        "question": "What does the sign say?",
+        "label": "open",
+        "target_text": "",
+        "source_text": "",
+    }
     asked = [
-        Probe(
-            id=f"open{i}", image=probe.image, image_id=probe.image_id, question="What does the sign say?", label="open",
-            target_text="", source_text="", regions=probe.regions, answers=(probe.source_text,) * 10,
-            task=("textvqa", "docvqa")[i % 2],
-        )
+        replace(probe, id=f"open{i}", answers=(probe.source_text,) * 10, task=("textvqa", "docvqa")[i % 2], **openly)
         for i, probe in enumerate(positives)
-    ]  # fmt: skip
+    ]
     write_probes(path, asked)
     return path
 
@@ -228,17 +234,6 @@ def test_fit_and_judge_refuse_a_model_at_chance_and_find_the_same_numbers(finish
     assert isinstance(unknown.exception, SightlineError)
 
 
-def test_a_run_of_policies_is_reported(finished: Run, tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        app, ["report", str(finished.path), "--out", str(tmp_path), "--draws", "100", "--cases", "2"]
-    )
-    assert result.exit_code == 0, result.output
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "this section cannot be made" not in page
-    assert SATURATION in page
-    assert load_run(finished.path).arms == finished.arms
-
-
 ARMS = ["full", "target:0.3/tile", "target:0.3", "random:0.3/tile", "random:6t/tile", "tome:0.5/tile:metric=tokens"]
 
 
@@ -257,7 +252,7 @@ def kept_by_tile(run: Run, row: Any) -> tuple[list[int], list[int]]:
     return sizes, [int(part.sum()) for part in np.split(mask, np.cumsum(sizes)[:-1])]
 
 
-def test_every_tile_keeps_its_share_and_controls_are_matched(run: Run) -> None:
+def test_every_tile_keeps_its_share_and_controls_and_interventions_follow(run: Run) -> None:
     frame = run.frame()
     assert {"grid:0.3/tile", "grid:0.3", "random:0.3"} <= set(run.arms), "controls have the budgets of their arms"
     for text in ("target:0.3/tile", "random:0.3/tile", "grid:0.3/tile", "random:6t/tile", ARMS[-1]):
@@ -277,15 +272,12 @@ def test_every_tile_keeps_its_share_and_controls_are_matched(run: Run) -> None:
     plain = frame[frame["arm"] == "target:0.3"]
     assert any(len(set(kept_by_tile(run, row)[1])) > 1 for row in plain.itertuples()), "tiles share the usual budget"
 
-
-def test_interventions_act_on_what_the_tiles_kept(run: Run) -> None:
-    frame = run.frame().set_index(["arm", "probe_id"])
+    frame = frame.set_index(["arm", "probe_id"])
     removed = frame.loc["target:0.3/tile+remove_evidence"]
     whole = frame.loc["target:0.3/tile"].loc[removed.index]
     assert (removed["plain_arm"] == "target:0.3/tile").all()
     assert (removed["budget"] == "0.3/tile").all()
     assert (removed["k_tokens"] <= whole["k_tokens"]).all()
-    row: Any
     for row, plain in zip(removed.itertuples(), whole.itertuples(), strict=True):
         before, after = (unpack_mask(each.kept_mask, each.n_tokens) for each in (plain, row))
         assert not (after & ~before).any()

@@ -31,12 +31,6 @@ def recorded(data: Path) -> Path:
     return data / "recorded_run"
 
 
-@pytest.fixture
-def copied(recorded: Path, tmp_path: Path) -> Path:
-    """A copy that may be written to."""
-    return Path(shutil.copytree(recorded, tmp_path / "run"))
-
-
 def again(data: Path, folder: Path) -> Run:
     """The command that it was made with, on whatever machine this is."""
     return audit(
@@ -56,7 +50,7 @@ def again(data: Path, folder: Path) -> Run:
     )
 
 
-def test_it_is_whole_and_opens_with_the_columns_of_today(recorded: Path) -> None:
+def test_it_is_whole_opens_with_the_columns_of_today_and_is_reported_and_gated(recorded: Path, tmp_path: Path) -> None:
     assert verify_folder(recorded).problems == []
     run = load_run(recorded)
     frame = run.frame()
@@ -71,8 +65,6 @@ def test_it_is_whole_and_opens_with_the_columns_of_today(recorded: Path) -> None
     assert set(frame["view"]) == VIEWS
     assert set(frame["image_key"]) <= set(run.images["image_key"].to_pylist())
 
-
-def test_it_is_reported(recorded: Path, tmp_path: Path) -> None:
     page = build_report([recorded], tmp_path / "report", draws=50).read_text(encoding="utf-8")
     for arm in ARMS:
         assert arm in page
@@ -81,24 +73,23 @@ def test_it_is_reported(recorded: Path, tmp_path: Path) -> None:
     main = pd.read_csv(next((tmp_path / "report").rglob("main.csv")))
     assert set(main["arm"]) == {*ARMS, "random:0.4", "grid:0.4", "random:0.5", "grid:0.5"}
 
-
-def test_it_is_gated(recorded: Path) -> None:
     rules = ["pos_ecr(full) >= 0.99", "accuracy(target:0.3) - accuracy(full) >= 1"]
     (whole, gain), _ = run_gate(recorded, rules, least_n=1, draws=50)
     assert whole.value == 1.0
     assert (whole.passed, gain.passed) == (True, False)
 
 
-def test_a_finished_one_is_left_as_it_is(data: Path, recorded: Path, copied: Path) -> None:
+def test_a_finished_one_is_left_as_it_is_and_missing_rows_are_computed_as_they_were(
+    data: Path, recorded: Path, tmp_path: Path
+) -> None:
+    copied = Path(shutil.copytree(recorded, tmp_path / "run"))
     rows = {file: file.read_bytes() for file in copied.rglob("rows/*/*.parquet")}
     run = again(data, copied)
     assert {file: file.read_bytes() for file in copied.rglob("rows/*/*.parquet")} == rows
     assert run.manifest["served_by"] == {"images": "Qwen3VL", "language": "loop"}
-    pd.testing.assert_frame_equal(run.frame(), load_run(recorded).frame())
-
-
-def test_missing_rows_are_computed_again_as_they_were(data: Path, recorded: Path, copied: Path) -> None:
     before = load_run(recorded)
+    pd.testing.assert_frame_equal(run.frame(), before.frame())
+
     gone = {("target:0.3", 1), ("target:0.3+occlude_evidence", 0), ("visionzip_qwen:0.4+blank", 1)}
     for arm, shard in gone:
         RunFolder(copied).rows_file(arm, shard).unlink()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from sightline.cli import app
 from sightline.selectors.masks import Masks
 from sightline.store import RunFolder
 from sightline.store.shard_files import unpack_cells
-from tests.integration.conftest import refused
+from tests.integration.conftest import MODELS, refused
 
 
 def write(path: Path, probes: Path, kept: list[int]) -> None:
@@ -32,7 +34,9 @@ def masks(tmp_path: Path, mini_probes: Path) -> Path:
     return path
 
 
-def test_rows_of_a_replay_belong_to_the_content_of_its_file(config: Any, masks: Path, mini_probes: Path) -> None:
+def test_rows_of_a_replay_belong_to_the_content_of_its_file(
+    config: Any, masks: Path, mini_probes: Path, tmp_path: Path
+) -> None:
     arm = f"masks:file={masks}"
     settings = config("llava", arms=[arm], limit=2)
     first = audit(settings).frame()
@@ -50,6 +54,11 @@ def test_rows_of_a_replay_belong_to_the_content_of_its_file(config: Any, masks: 
     later = audit(config("llava", arms=["full", "center:0.3"], limit=2)).frame()
     assert set(later["arm"]) == {arm, "full", "center:0.3"}, "a finished arm needs its file no more"
 
+    write(masks, mini_probes, [5])
+    assert set(audit(config("llava", arms=[arm], limit=2, out=tmp_path / "other")).frame()["k_tokens"]) == {1}, (
+        "read again"
+    )
+
 
 def test_an_unfinished_arm_of_an_earlier_command_is_checked_too(config: Any, masks: Path, mini_probes: Path) -> None:
     arm = f"masks:file={masks}"
@@ -58,13 +67,6 @@ def test_an_unfinished_arm_of_an_earlier_command_is_checked_too(config: Any, mas
     RunFolder(settings.out).rows_file(arm, 1).unlink()
     write(masks, mini_probes, [5])
     refused(lambda: audit(config("llava", arms=["full"], limit=2, shard_images=1)), "made from other content")
-
-
-def test_a_changed_file_is_read_again(config: Any, masks: Path, mini_probes: Path, tmp_path: Path) -> None:
-    arm = f"masks:file={masks}"
-    assert set(audit(config("llava", arms=[arm], limit=2)).frame()["k_tokens"]) == {2}
-    write(masks, mini_probes, [5])
-    assert set(audit(config("llava", arms=[arm], limit=2, out=tmp_path / "other")).frame()["k_tokens"]) == {1}
 
 
 def test_a_mended_file_is_accepted_while_no_row_was_made_from_the_old_one(
@@ -93,17 +95,6 @@ def answers(run: Any, arm: str) -> list[Any]:
     frame = run.frame()
     columns = ["probe_id", "k_tokens", "ecr", "loss_yes", "loss_no", "kept_mask", "lineage_mask"]
     return [tuple(row) for row in frame[frame["arm"] == arm][columns].itertuples(index=False)]
-
-
-@pytest.mark.parametrize("model", ["llava", "qwen3vl", "internvl"])
-def test_exported_masks_replay_bit_for_bit(config: Any, tmp_path: Path, model: str) -> None:
-    run = audit(config(model, arms=["target:0.3"], limit=2, matched_controls=False))
-    file = tmp_path / "target.jsonl.gz"
-    done = export(run, "target:0.3", file)
-    assert done.exit_code == 0, done.exception
-    arm = f"masks:file={file}"
-    replayed = audit(config(model, arms=[arm], limit=2, out=tmp_path / "again"))
-    assert answers(replayed, arm) == answers(run, "target:0.3")
 
 
 def test_a_line_says_where_it_was_made_and_index_0_is_the_first_token_of_the_first_block(
@@ -142,6 +133,7 @@ def test_masks_of_another_model_are_refused_with_both_counts(config: Any, tmp_pa
 @pytest.mark.parametrize(
     ("model", "arm"),
     [
+        *((model, "target:0.3") for model in MODELS),
         ("llava", "visionzip:0.3"),
         ("llava", "visionzip:0.3:order=rank"),
         ("llava", "prumerge:0.3"),
@@ -150,26 +142,28 @@ def test_masks_of_another_model_are_refused_with_both_counts(config: Any, tmp_pa
         ("qwen3vl", "visionzip_qwen:0.3"),
     ],
 )
-def test_merges_are_computed_again_checked_and_replayed_bit_for_bit(
-    config: Any, data: Path, tmp_path: Path, model: str, arm: str
+def test_exported_masks_and_merges_computed_again_replay_bit_for_bit(
+    config: Any, tmp_path: Path, model: str, arm: str
 ) -> None:
-    settings = config(model, arms=[arm], limit=2, matched_controls=False)
+    settings = config(model, arms=[arm], limit=2)
     run = audit(settings)
-    file = tmp_path / "merges.jsonl"
-    without = export(run, arm, file)
-    assert "--model and --images" in str(without.exception)
-    done = export(run, arm, file, "--model", settings.model, "--images", str(settings.images))
+    file = tmp_path / "masks.jsonl.gz"
+    done = export(run, arm, file)
+    if not arm.startswith("target"):
+        assert "--model and --images" in str(done.exception)
+        done = export(run, arm, file, "--model", settings.model, "--images", str(settings.images))
+        with gzip.open(file, "rt") as lines:
+            assert "kept_indices" not in json.loads(next(lines))
     assert done.exit_code == 0, done.exception
-    assert not {"kept_indices"} & set(json.loads(file.read_text().splitlines()[0]))
     replay = f"masks:file={file}"
     again = audit(config(model, arms=[replay], limit=2, out=tmp_path / "again"))
     assert answers(again, replay) == answers(run, arm)
 
 
-def test_merges_of_another_checkpoint_or_with_other_tokens_are_not_exported(
+def test_what_cannot_be_exported_is_said(
     config: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = config("llava", arms=["tome:0.5"], limit=1, matched_controls=False)
+    settings = config("llava", arms=["tome:0.5", "fastv:0.5"], limit=1)
     run = audit(settings)
     other = export(run, "tome:0.5", tmp_path / "m", "--model", str(data / "tiny" / "qwen3vl"), "--images", str(data))
     assert "holds a run of llava (llava), this command has qwen3vl (qwen3_vl)" in str(other.exception)
@@ -183,11 +177,8 @@ def test_merges_of_another_checkpoint_or_with_other_tokens_are_not_exported(
     assert "chooses other tokens now" in str(export(run, "tome:0.5", tmp_path / "m", *words).exception)
     assert not (tmp_path / "m").exists()
 
-
-def test_an_arm_that_prunes_between_layers_has_no_mask_to_export(config: Any, tmp_path: Path) -> None:
-    run = audit(config("llava", arms=["fastv:0.5"], limit=1, matched_controls=False))
     assert "prunes between language layers" in str(export(run, "fastv:0.5", tmp_path / "m").exception)
-    assert "has no arm 'grid:0.3'; it has fastv:0.5" in str(export(run, "grid:0.3", tmp_path / "m").exception)
+    assert "has no arm 'grid:0.3'; it has tome:0.5, fastv:0.5" in str(export(run, "grid:0.3", tmp_path / "m").exception)
 
 
 GROUP = [3, [3, 4], [0.5, 0.5]]
@@ -213,13 +204,10 @@ def test_an_odd_mask_file_is_one_line(tmp_path: Path, content: bytes, words: str
     refused(lambda: Masks(str(file)).check_probes(["a"]), words)
 
 
-@pytest.mark.parametrize("file", ["a\0b.jsonl", "x" * 5000, "."])
-def test_a_path_that_no_mask_file_can_have_is_one_line(file: str) -> None:
-    for ask in (Masks(file).digest, lambda: Masks(file).check_probes(["a"])):
-        refused(ask)
-
-
-def test_a_group_that_reaches_beyond_the_image_is_refused(tmp_path: Path) -> None:
+def test_paths_that_no_file_can_have_and_groups_beyond_the_image_are_one_line(tmp_path: Path) -> None:
+    for name in ("a\0b.jsonl", "x" * 5000, "."):
+        refused(Masks(name).digest)
+        refused(partial(Masks(name).check_probes, ["a"]))
     file = tmp_path / "m.jsonl"
     file.write_text(json.dumps({"id": "a", "groups": [GROUP]}) + "\n")
     assert Masks(str(file)).indices("a", 5) == (3,)

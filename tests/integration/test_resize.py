@@ -12,16 +12,17 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sightline import Probe, SightlineError, audit, load_backbone
+from sightline import Probe, audit, load_backbone
 from sightline.answering.answerer import Answerer, ask
 from sightline.answering.scorers.yes_no import YesNo
-from sightline.arms.arm import parse_arm
+from sightline.arms import parse_arm
 from sightline.backbones.base import model_logits
 from sightline.checks.doctor import drawn_image
 from sightline.report.build import build_report
 from sightline.rows.images import probe_scales
 from sightline.store.shard_files import unpack_cells, unpack_mask
 from tests.integration.conftest import facts, killed_and_resumed
+from tests.refusals import Refused
 
 ARMS = ["full", "resize:0.3", "target:0.3", "resize:0.5", "resize:20t", "random:0.3"]
 """Pruned and smaller arms in turns; the mini set's images have other proportions each."""
@@ -31,8 +32,9 @@ def by_arm(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
     return frame[frame["arm"] == arm].reset_index(drop=True)
 
 
-def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any) -> None:
+def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any, encoded: list[int]) -> None:
     run = audit(config("qwen3vl", arms=ARMS))
+    assert sum(encoded) == 3 * 4, "three images, in their usual size and in three smaller ones"
     frame = run.frame()
     records = {record["image_key"]: record for record in run.images.to_pylist()}
     full = by_arm(frame, "full")
@@ -58,14 +60,11 @@ def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any) 
             assert high * wide == len(cells) == row.k_tokens
             assert unpack_mask(row.kept_mask, len(cells)).all()
             assert abs(high / wide - record["height"] / record["width"]) <= 0.35, "the image's proportions"
-    assert len(records) == 3 * 4, "three images, in their usual size and in three smaller ones"
-
-
-def test_the_preview_of_a_smaller_image_shows_no_more_than_the_model_saw(config: Any) -> None:
-    run = audit(config("qwen3vl", arms=["full", "resize:0.3"], limit=1))
-    whole, smaller = (Image.open(io.BytesIO(record["preview"])) for record in run.images.to_pylist()[::-1])
-    assert max(smaller.size) < max(whole.size)
-    assert smaller.width / smaller.height == pytest.approx(whole.width / whole.height, rel=0.05)
+        smaller = Image.open(io.BytesIO(records[rows["image_key"][0]]["preview"]))
+        whole = Image.open(io.BytesIO(records[full["image_key"][0]]["preview"]))
+        assert max(smaller.size) < max(whole.size), "a preview shows no more than the model saw"
+        assert smaller.width / smaller.height == pytest.approx(whole.width / whole.height, rel=0.05)
+    assert len(records) == 3 * 4
 
 
 def test_all_of_the_budget_is_full_itself_to_the_last_bit(config: Any) -> None:
@@ -156,38 +155,30 @@ def test_fewer_tiles_on_a_tiled_model(config: Any) -> None:
     assert smaller["ecr"].to_numpy() == pytest.approx(1.0)
 
 
-@pytest.mark.usefixtures("no_weights")
-@pytest.mark.parametrize("arm", ["resize:0.3", "resize:0.3+blank"])
-def test_a_model_that_sees_one_size_refuses_before_it_is_loaded(config: Any, arm: str) -> None:
-    settings = config("llava", arms=["full", arm])
-    with pytest.raises(SightlineError, match=r"^resize cannot run on Llava: .*\(576 tokens in LLaVA-1.5\)$"):
-        audit(settings)
-    assert not settings.out.exists()
-
-
-def test_a_budget_that_an_image_cannot_meet_is_refused_before_anything_is_computed(config: Any) -> None:
-    settings = config("internvl", arms=["full", "resize:3t"])
-    with pytest.raises(SightlineError, match=r"^arm 'resize:3t', image train/\w+.jpg: an image of \d+ x \d+ pixels"):
-        audit(settings)
-    assert not settings.out.exists()
-
-
-def test_an_image_in_its_usual_size_is_not_taken_for_a_smaller_one(data: Path) -> None:
+def test_what_cannot_be_shown_smaller_is_refused(
+    config: Any, data: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backbone = load_backbone(str(data / "tiny" / "qwen3vl"), dtype="float32", device="cpu")
     encoded = backbone.encode([backbone.preprocess(drawn_image())])
     probe = Probe("p", "x.png", "x", "Is it there?", "yes", "it", "it", ())
-    with pytest.raises(SightlineError, match=r"resize:0.3 reads smaller images"):
-        Answerer(backbone, YesNo()).answer(parse_arm("resize:0.3"), [probe], encoded)
+    usual = Answerer(backbone, YesNo())
+    refused("resize:0.3 reads smaller images", usual.answer, parse_arm("resize:0.3"), [probe], encoded)
+    small = config("internvl", arms=["full", "resize:3t"])
+    refused("arm 'resize:3t', image train/", audit, small)
+    monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+    for arm in ("resize:0.3", "resize:0.3+blank"):
+        refused("resize cannot run on Llava", audit, config("llava", arms=["full", arm]))
+    assert not small.out.exists()
 
 
-def test_a_question_is_asked_about_the_smaller_image(data: Path, tmp_path: Path) -> None:
-    drawn_image().save(tmp_path / "page.png")
-    reply = ask(str(data / "tiny" / "qwen3vl"), tmp_path / "page.png", "What is it?", "resize:0.3", max_new_tokens=2)
-    full = ask(str(data / "tiny" / "qwen3vl"), tmp_path / "page.png", "What is it?", "full", max_new_tokens=2)
+def test_a_question_is_asked_about_the_smaller_image(data: Path, tmp_path: Path, refused: Refused) -> None:
+    page = tmp_path / "page.png"
+    drawn_image().save(page)
+    model, question = str(data / "tiny" / "qwen3vl"), "What is it?"
+    reply, full = (ask(model, page, question, arm, max_new_tokens=2) for arm in ("resize:0.3", "full"))
     assert reply.full == full.full == full.kept
     assert 0.2 * reply.full < reply.kept <= 0.3 * reply.full + 1
-    with pytest.raises(SightlineError, match="resize cannot run on Llava"):
-        ask(str(data / "tiny" / "llava"), tmp_path / "page.png", "What is it?", "resize:0.3")
+    refused("resize cannot run on Llava", ask, str(data / "tiny" / "llava"), page, question, "resize:0.3")
 
 
 def test_a_report_shows_it_beside_the_others(config: Any, tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from safetensors.torch import load_file, save_file
 
 from sightline import AuditConfig, audit
 from sightline.core.row import TIME_COLUMNS
-from sightline.rows.source import read_source
+from sightline.rows import read_source
 from sightline.store import RunFolder
 from sightline.store.verify import verify_folder
 from tests.changed_run import edited
 from tests.integration import conftest
-from tests.integration.conftest import MODELS, TEN_ARMS, command, killed_and_resumed
+from tests.integration.conftest import MODELS, TEN_ARMS, command, killed_and_resumed, make_config
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -101,12 +101,26 @@ def images(data: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(data / "mini_textocr", tmp_path / "images"))
 
 
+@pytest.fixture(scope="module")
+def whole_run(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run over two shards, of which tests take copies."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return audit(make_config(data, mini_probes, out, "llava", arms=["full"], limit=2, shard_images=1)).path
+
+
 @pytest.fixture
-def begun(config: Any, images: Path) -> AuditConfig:
-    """The settings of a run over two shards whose second one has lost its rows, as after a stop."""
-    settings: AuditConfig = config("llava", arms=["full"], limit=2, shard_images=1, images=images)
-    RunFolder(audit(settings).path).rows_file("full", 1).unlink()
+def finished(config: Any, whole_run: Path, tmp_path: Path) -> AuditConfig:
+    """The settings of that run, in a copy of its folder."""
+    shutil.copytree(whole_run, tmp_path / "run")
+    settings: AuditConfig = config("llava", arms=["full"], limit=2, shard_images=1)
     return settings
+
+
+@pytest.fixture
+def begun(finished: AuditConfig, images: Path) -> AuditConfig:
+    """The same over images that may change, when the second shard has lost its rows, as after a stop."""
+    RunFolder(finished.out).rows_file("full", 1).unlink()
+    return finished.model_copy(update={"images": images})
 
 
 def invert(file: Path) -> None:
@@ -167,7 +181,13 @@ def test_an_image_that_no_row_was_made_from_may_change(begun: AuditConfig) -> No
 @pytest.fixture
 def checkpoint(data: Path, tmp_path: Path) -> Path:
     """A copy of the tiny LLaVA that a test may change."""
-    return Path(shutil.copytree(data / "tiny" / "llava", tmp_path / "checkpoint"))
+    return Path(shutil.copytree(data / "tiny" / "llava", tmp_path / "checkpoints" / "llava"))
+
+
+@pytest.fixture
+def checked(finished: AuditConfig, checkpoint: Path) -> AuditConfig:
+    """The finished run, as one of that copy."""
+    return finished.model_copy(update={"model": str(checkpoint)})
 
 
 @pytest.fixture
@@ -186,22 +206,22 @@ def touch_up(file: Path) -> None:
     ["config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
      "added_tokens.json"],
 )  # fmt: skip
-def test_a_checkpoint_file_that_changed_or_came_is_refused_by_name(config: Any, checkpoint: Path, name: str) -> None:
-    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
-    audit(settings)
+def test_a_checkpoint_file_that_changed_or_came_is_refused_by_name(
+    checked: AuditConfig, checkpoint: Path, name: str
+) -> None:
     if name == "added_tokens.json":
         shutil.copy(checkpoint / "tokenizer.json", checkpoint / name)
     else:
         touch_up(checkpoint / name)
-    refused(settings.model_copy(update={"arms": ["full", "random:0.3"]}), name, "the checkpoint", "--out")
+    refused(checked.model_copy(update={"arms": ["full", "random:0.3"]}), name, "the checkpoint", "--out")
 
 
-def test_the_same_checkpoint_in_another_folder_is_the_same_run(config: Any, checkpoint: Path, tmp_path: Path) -> None:
-    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
-    audit(settings)
+def test_the_same_checkpoint_in_another_folder_is_the_same_run(
+    checked: AuditConfig, checkpoint: Path, tmp_path: Path
+) -> None:
     (checkpoint / "README.md").write_text("Notes determine no row.", encoding="utf-8")
     moved = str(shutil.move(checkpoint, tmp_path / "moved"))
-    goes_on(settings.model_copy(update={"model": moved, "arms": ["random:0.3"]}))
+    goes_on(checked.model_copy(update={"model": moved, "arms": ["random:0.3"]}))
 
 
 def test_another_clip_checkpoint_is_refused_by_the_file_that_differs(config: Any, clip: Path) -> None:
@@ -212,10 +232,9 @@ def test_another_clip_checkpoint_is_refused_by_the_file_that_differs(config: Any
     refused(settings.model_copy(update={"arms": ["cdpruner:0.5"]}), "model.safetensors", "the CLIP checkpoint")
 
 
-def test_a_clip_checkpoint_is_settled_by_the_first_command_that_names_one(config: Any, clip: Path) -> None:
-    plain = config("llava", arms=["full"], limit=1)
-    clipped = plain.model_copy(update={"arms": ["cdpruner:0.3"], "clip": str(clip)})
-    for settings in (plain, clipped, plain):  # arms that need none do not ask for it
+def test_a_clip_checkpoint_is_settled_by_the_first_command_that_names_one(finished: AuditConfig, clip: Path) -> None:
+    clipped = finished.model_copy(update={"arms": ["cdpruner:0.3"], "clip": str(clip)})
+    for settings in (clipped, finished):  # arms that need none do not ask for it
         goes_on(settings)
     touch_up(clip / "tokenizer_config.json")
     refused(clipped, "tokenizer_config.json", "the CLIP checkpoint")
@@ -237,20 +256,17 @@ def rewritten(settings: AuditConfig, change: Any) -> None:
     folder._write_manifest(recorded)
 
 
-LAST_BITS = [
-    ("batch_tokens", 300, "16384", "300"), ("batch_images", 2, "1", "2"), ("threads", 2, "1", "2"),
-    ("attention", "eager", "sdpa", "eager"),
-]  # fmt: skip
+LAST_BITS = [("batch_tokens", 300, 16384), ("batch_images", 2, 1), ("threads", 2, 1), ("attention", "eager", "sdpa")]
 """Settings that decide nothing but the last bits of sums."""
 
 
-@pytest.mark.parametrize(("field", "value", "old", "new"), LAST_BITS)
 @pytest.mark.parametrize("launcher", ["inline", "queue"])
 def test_a_setting_that_moves_the_last_bits_is_refused_by_name_with_both_values_and_the_flag(
-    begun: AuditConfig, field: str, value: int | str, old: str, new: str, launcher: str
+    begun: AuditConfig, launcher: str
 ) -> None:
-    changed = begun.model_copy(update={field: value, "launcher": launcher})
-    refused(changed, f"with {field} {old}", f"this command has {new}", "--accept-change")
+    for field, value, old in LAST_BITS:
+        changed = begun.model_copy(update={field: value, "launcher": launcher})
+        refused(changed, f"with {field} {old}", f"this command has {value}", "--accept-change")
 
 
 @pytest.mark.parametrize(("field", "old"), [("torch", "1.0"), ("transformers", "4.0"), ("device", "NVIDIA Moon")])
@@ -294,12 +310,12 @@ def test_a_folder_that_recorded_no_such_setting_goes_on(begun: AuditConfig) -> N
 
 
 @pytest.mark.parametrize("name", ["additional_chat_templates/default.jinja", "1_Pooling/config.json"])
-def test_a_file_in_a_sub_folder_of_the_checkpoint_is_one_of_its_files(config: Any, checkpoint: Path, name: str) -> None:
-    settings = config("llava", model=str(checkpoint), arms=["full"], limit=1)
-    audit(settings)
+def test_a_file_in_a_sub_folder_of_the_checkpoint_is_one_of_its_files(
+    checked: AuditConfig, checkpoint: Path, name: str
+) -> None:
     (checkpoint / name).parent.mkdir()
     (checkpoint / name).write_text("{}", encoding="utf-8")
-    refused(settings, name, "the checkpoint", "--accept-change")
-    goes_on(settings.model_copy(update={"accept_change": True}))
+    refused(checked, name, "the checkpoint", "--accept-change")
+    goes_on(checked.model_copy(update={"accept_change": True}))
     touch_up(checkpoint / name)
-    refused(settings.model_copy(update={"arms": ["random:0.3"]}), name)
+    refused(checked.model_copy(update={"arms": ["random:0.3"]}), name)

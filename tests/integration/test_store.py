@@ -188,9 +188,10 @@ def rows_by_probe(run: Run, arm: str) -> dict[str, dict[str, Any]]:
     return {row["probe_id"]: row for row in run.rows.to_pylist() if row["arm"] == arm}
 
 
-def test_stored_scores_replay_what_a_run_at_another_budget_keeps(config: Any) -> None:
+def test_stored_scores_replay_what_a_run_at_another_budget_keeps_or_say_that_they_cannot(config: Any) -> None:
     arms = ["full", "target:0.15", "target:0.3", "target:0.6:score=overlap", "target:0.2:score=overlap", "grid:0.3"]
-    run = audit(config("qwen3vl", arms=arms, keep_scores=True))
+    others = ["bottom:0.3", "target_grid:0.3"]
+    run = audit(config("qwen3vl", arms=[*arms, *others], keep_scores=True))
     assert run.manifest["keep_scores"] is True
     for own, other in (
         ("target:0.15", "target:0.3"),
@@ -204,6 +205,9 @@ def test_stored_scores_replay_what_a_run_at_another_budget_keeps(config: Any) ->
             keep = Budget.ratio(float(other.split(":")[1]))
             assert (replayed(row, keep, []) == wanted).all()
     assert all(row["scores"] is None for row in rows_by_probe(run, "grid:0.3").values())
+    for row in (row for arm in others for row in rows_by_probe(run, arm).values()):
+        assert row["scores_rule"] == "other"
+        assert len(scores(row)) == row["n_tokens"]
 
 
 def test_tiles_have_scores_of_their_own(config: Any) -> None:
@@ -220,12 +224,6 @@ def test_tiles_have_scores_of_their_own(config: Any) -> None:
         wanted = unpack_mask(real[probe]["kept_mask"], row["n_tokens"])
         assert (replayed(row, Budget.ratio(0.2, "tile"), layout) == wanted).all()
     assert tiles > 1, "no image has tiles"
-
-
-def test_methods_with_another_rule_say_so(config: Any) -> None:
-    run = audit(config("llava", arms=["bottom:0.3", "target_grid:0.3"], limit=1, keep_scores=True))
-    assert {row["scores_rule"] for row in run.rows.to_pylist()} == {"other"}
-    assert all(len(scores(row)) == row["n_tokens"] for row in run.rows.to_pylist())
 
 
 def test_answers_do_not_depend_on_it_and_a_run_is_one_or_the_other(config: Any, tmp_path: Any) -> None:
@@ -266,7 +264,7 @@ def test_rows_do_not_depend_on_the_launcher(config: Any, tmp_path: Path, monkeyp
     assert there.drop_columns(list(TIME_COLUMNS)).equals(here.drop_columns(list(TIME_COLUMNS)))
 
 
-def test_another_scorer_brings_its_own_columns(config: Any) -> None:
+def test_another_scorer_brings_its_own_columns_which_are_described(config: Any) -> None:
     run = audit(config("llava", arms=["full", "target:0.3", "fastv:0.5"], scorer="generation", limit=2))
     frame = run.frame()
     assert list(frame.columns) == [*row_schema(Generation.columns).names, *TEXTS]
@@ -278,8 +276,6 @@ def test_another_scorer_brings_its_own_columns(config: Any) -> None:
     with pytest.raises(SightlineError, match="holds a run with scorer generation, this command has yes_no"):
         audit(config("llava", arms=["full"], limit=2))
 
-
-def test_generated_words_are_read_as_yes_or_no() -> None:
     scorer = Generation()
     probe: Any = type("Asked", (), {"label": "yes"})
     said = {"Yes, it is.": "yes", '"no"': "no", "yesterday": "yesterday", "": ""}
@@ -288,8 +284,6 @@ def test_generated_words_are_read_as_yes_or_no() -> None:
         assert judged["predicted"] == predicted
         assert judged["correct"] == (predicted == "yes")
 
-
-def test_every_scorer_names_and_describes_its_columns() -> None:
     for name in SCORERS:
         kind = SCORERS.get(name)
         assert kind.name == name

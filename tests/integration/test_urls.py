@@ -6,23 +6,25 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from sightline import AuditConfig, SightlineError, audit, load_run
+from sightline import AuditConfig, SightlineError, audit, load_run, read_probes
 from sightline.places import place
 from sightline.report.build import build_report
 from sightline.store.leases import FolderAccess
-from tests.integration.conftest import command, facts
+from tests.integration.conftest import command, facts, make_config
 from tests.object_store import Store
 from tests.warm_python import Popen, run_python
 
 ARMS = ["full", "target:0.3", "random:0.3"]
 PLAIN = "from sightline.cli import main; main()"
 """The command line as it is."""
+Rows = Callable[[int], pd.DataFrame]
 
 
 @pytest.fixture
@@ -66,20 +68,24 @@ def words(settings: AuditConfig) -> list[str]:
     return ["-c", PLAIN, *command(settings)[2:]]
 
 
-def locally(config: Any, model: str, tmp_path: Path, **changes: Any) -> pd.DataFrame:
-    """The rows of an undisturbed run on this machine."""
-    return facts(audit(config(model, arms=ARMS, shard_images=1, out=tmp_path / "local", **changes)).frame())
+@pytest.fixture(scope="module")
+def locally(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """The rows about the first images of an undisturbed run on this machine."""
+    out = tmp_path_factory.mktemp("local") / "run"
+    rows = facts(audit(make_config(data, mini_probes, out, "llava", arms=ARMS, shard_images=1, limit=4)).frame())
+    images = list(dict.fromkeys(probe.image_id for probe in read_probes(mini_probes).probes))
+    return lambda limit: rows[rows["image_id"].isin(images[:limit])].reset_index(drop=True)
 
 
 def test_a_run_in_a_store_has_the_rows_and_the_report_of_a_local_one(
-    config: Any, on_s3: Any, tmp_path: Path, object_store: Store
+    locally: Rows, on_s3: Any, tmp_path: Path, object_store: Store
 ) -> None:
     settings = on_s3("llava", limit=2)
     done = run_python(words(settings))
     assert done.returncode == 0, done.stderr
     run = load_run(str(settings.out))
     assert run.missing == 0
-    pd.testing.assert_frame_equal(facts(run.frame()), locally(config, "llava", tmp_path, limit=2))
+    pd.testing.assert_frame_equal(facts(run.frame()), locally(2))
     copied = download(settings.out, tmp_path / "copy" / "first")
     assert load_run(copied).rows.equals(run.rows), "to the byte, timings and all"
     secret = object_store.environment["AWS_SECRET_ACCESS_KEY"].encode()
@@ -89,7 +95,7 @@ def test_a_run_in_a_store_has_the_rows_and_the_report_of_a_local_one(
 
 
 def test_killed_while_an_object_is_put_and_resumed_the_rows_are_those_of_an_undisturbed_run(
-    config: Any, on_s3: Any, tmp_path: Path, object_store: Store
+    locally: Rows, on_s3: Any, tmp_path: Path, object_store: Store
 ) -> None:
     settings = on_s3("llava", limit=3)
     object_store.hold("PUT", containing="/rows/", after=4)
@@ -107,11 +113,11 @@ def test_killed_while_an_object_is_put_and_resumed_the_rows_are_those_of_an_undi
     assert done.returncode == 0, done.stderr
     resumed = load_run(settings.out)
     assert resumed.missing == 0
-    pd.testing.assert_frame_equal(facts(resumed.frame()), locally(config, "llava", tmp_path, limit=3))
+    pd.testing.assert_frame_equal(facts(resumed.frame()), locally(3))
 
 
 def test_a_store_that_loses_its_permission_midway_costs_one_line_and_nothing_else(
-    config: Any, on_s3: Any, tmp_path: Path, object_store: Store
+    locally: Rows, on_s3: Any, tmp_path: Path, object_store: Store
 ) -> None:
     settings = on_s3("llava", limit=2)
     object_store.deny("PUT", containing="/rows/", after=2)
@@ -126,8 +132,8 @@ def test_a_store_that_loses_its_permission_midway_costs_one_line_and_nothing_els
 
     assert run_python(words(settings)).returncode == 0
     resumed = load_run(settings.out)
-    assert "set_aside" not in resumed.manifest or not resumed.manifest["set_aside"]
-    pd.testing.assert_frame_equal(facts(resumed.frame()), locally(config, "llava", tmp_path, limit=2))
+    assert not resumed.manifest.get("set_aside")
+    pd.testing.assert_frame_equal(facts(resumed.frame()), locally(2))
 
 
 def test_images_that_may_not_be_fetched_any_more_are_no_bad_images(on_s3: Any, object_store: Store) -> None:
@@ -142,9 +148,7 @@ def test_images_that_may_not_be_fetched_any_more_are_no_bad_images(on_s3: Any, o
     assert load_run(settings.out).bad_images == {}
 
 
-def test_processes_that_share_a_folder_in_a_store_have_the_rows_of_a_local_run(
-    config: Any, on_s3: Any, tmp_path: Path
-) -> None:
+def test_processes_that_share_a_folder_in_a_store_have_the_rows_of_a_local_run(locally: Rows, on_s3: Any) -> None:
     settings = on_s3("llava", limit=4, launcher="queue")
     workers = [Popen([sys.executable, *words(settings)], stderr=subprocess.PIPE, text=True) for _ in "ab"]
     said = [worker.communicate()[1] for worker in workers]
@@ -152,17 +156,17 @@ def test_processes_that_share_a_folder_in_a_store_have_the_rows_of_a_local_run(
     run = load_run(settings.out)
     assert run.missing == 0
     assert not run.failed
-    pd.testing.assert_frame_equal(facts(run.frame()), locally(config, "llava", tmp_path, limit=4))
+    pd.testing.assert_frame_equal(facts(run.frame()), locally(4))
     left = {name.removeprefix(f"{settings.out.path}/") for name in settings.out.fs.find(settings.out.path)}
     assert {name.split("/")[0] for name in left} == {"run.json", "probes.jsonl", "images", "rows"}, "no lease is left"
     assert len([name for name in left if name.startswith("rows/")]) == 4 * len(ARMS)
 
 
-def test_a_crew_of_this_machine_works_in_a_store(config: Any, on_s3: Any, tmp_path: Path) -> None:
+def test_a_crew_of_this_machine_works_in_a_store(locally: Rows, on_s3: Any) -> None:
     done = run_python(words(on_s3("llava", limit=2, launcher="local", workers=2)))
     assert done.returncode == 0, done.stderr
     run = load_run(on_s3("llava", limit=2).out)
-    pd.testing.assert_frame_equal(facts(run.frame()), locally(config, "llava", tmp_path, limit=2))
+    pd.testing.assert_frame_equal(facts(run.frame()), locally(2))
 
 
 def test_a_store_that_puts_over_what_exists_is_for_one_process(on_s3: Any, object_store: Store) -> None:
@@ -180,22 +184,15 @@ def test_a_store_that_puts_over_what_exists_is_for_one_process(on_s3: Any, objec
 
 
 def test_in_memory_within_one_process(
-    config: Any, data: Path, mini_probes: Path, tmp_path: Path, monkeypatch: Any
+    config: Any, locally: Rows, data: Path, mini_probes: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     upload(mini_probes, "memory://audited/probes.jsonl")
     upload(data / "mini_textocr", "memory://audited/images")
-    settings = config(
-        "llava",
-        limit=2,
-        arms=ARMS,
-        shard_images=1,
-        probes="memory://audited/probes.jsonl",
-        images="memory://audited/images",
-        out="memory://audited/run",
-    )
+    there = {name: f"memory://audited/{file}" for name, file in (("probes", "probes.jsonl"), ("images", "images"))}
+    settings = config("llava", limit=2, arms=ARMS, shard_images=1, **there, out="memory://audited/run")
     run = audit(settings)
-    pd.testing.assert_frame_equal(facts(run.frame()), locally(config, "llava", tmp_path, limit=2))
+    pd.testing.assert_frame_equal(facts(run.frame()), locally(2))
     amended = audit(settings.model_copy(update={"arms": [*ARMS, "center:0.3"]}))
     assert amended.missing == 0
     assert set(amended.frame()["arm"]) == {*ARMS, "center:0.3"}

@@ -17,12 +17,10 @@ from lab.reader.model_card import ARMS, CARD, CURVES, judge, write_card
 from lab.reader.open_card import OPEN_ARMS, WRONG_ROW, judge_open, open_figures
 from lab.reader.processor import save_processor
 from lab.reader.training_record import TRAINING, continued
-from sightline.auditing.audit import audit
-from sightline.auditing.config import AuditConfig
+from sightline import AuditConfig, audit, read_probes
 from sightline.checks.demo import asset
 from sightline.controls.image_free import mismatched_probes
-from sightline.errors import SightlineError
-from sightline.probes import read_probes, write_probes
+from sightline.probes import write_probes
 
 
 def table(**changes):
@@ -39,48 +37,34 @@ def missed(lines, wrong=0.5):
     return [target.aim for target in judge(lines, {"image_mismatch_seed101": wrong}) if not target.met]
 
 
-def test_all_aims_met():
+MISSED = [
+    ("full", {"accuracy": 0.94}, "Full accuracy"),
+    ("full", {"hfpr": 0.07}, "hFPR"),
+    ("grid:0.3", {"pos_ecr": 0.6}, "PosECR"),
+    ("target:0.3", {"accuracy": 0.9}, "within 0.05"),
+    ("random:0.3", {"accuracy": 0.9}, "Random"),
+    ("full+remove_evidence", {"positive_accuracy": 0.8}, "evidence cells alone removed"),
+    ("full+blank", {"accuracy": 0.54}, "blank image"),
+]
+
+
+def test_a_missed_aim_is_named_and_printed():
     assert missed(table()) == []
-
-
-@pytest.mark.parametrize(
-    ("arm", "values", "words"),
-    [
-        ("full", {"accuracy": 0.94}, "Full accuracy"),
-        ("full", {"hfpr": 0.07}, "hFPR"),
-        ("grid:0.3", {"pos_ecr": 0.6}, "PosECR"),
-        ("target:0.3", {"accuracy": 0.9}, "within 0.05"),
-        ("random:0.3", {"accuracy": 0.9}, "Random"),
-        ("full+remove_evidence", {"positive_accuracy": 0.8}, "evidence cells alone removed"),
-        ("full+blank", {"accuracy": 0.54}, "blank image"),
-    ],
-)
-def test_a_missed_aim_is_named(arm, values, words):
-    found = missed(table(**{arm: values}))
-    assert len(found) == 1
-    assert words in found[0]
-
-
-def test_wrong_images_are_judged_and_a_miss_is_printed():
+    for arm, values, words in MISSED:
+        (found,) = missed(table(**{arm: values}))
+        assert words in found
     assert missed(table(), wrong=0.56) == ["wrong image (draw 101): accuracy 0.50 +- 0.03"]
     text = aims(judge(table(), {"image_mismatch_seed101": 0.56}))
     assert text.count("**missed**") == 1
     assert "9 of 10 are met" in text
 
 
-def test_card_needs_a_training_record(tmp_path):
-    with pytest.raises(SightlineError, match=r"training\.json"):
-        write_card(tmp_path, tmp_path, tmp_path)
-
-
-def test_curves():
+def test_curves_show_all_shares():
     assert smooth([0.0, 3.0, 6.0], 3) == [1.5, 3.0, 4.5]
     drawn = curves_svg([{"step": step, "slots": 1.0 / step, "accuracy": 0.5} for step in range(1, 30)])
     assert drawn.count("<polyline") == 2
     assert "step (of 29)" in drawn
 
-
-def test_shares_below_one_half_are_not_cut_off():
     few, fewer = (curves_svg([{"step": step, "exact": share} for step in (1, 2)]) for share in (0.3, 0.1))
     assert few != fewer
 
@@ -91,21 +75,20 @@ def open_table(**changes):
     return lines | {arm: {"exact": value} for arm, value in changes.items()}
 
 
-@pytest.mark.parametrize(
-    ("arm", "exact", "words"),
-    [
-        ("full", 0.91, "at least 0.92"),
-        ("random:0.3", 0.64, "at least 0.30 below"),
-        ("anti_evidence:0.3", 0.16, "no evidence cell"),
-        ("full+blank", 0.06, "blank image"),
-        (WRONG_ROW, 0.06, "wrong image"),
-    ],
-)
-def test_a_missed_aim_for_open_answers_is_named(arm, exact, words):
+OPEN_MISSED = [
+    ("full", 0.91, "at least 0.92"),
+    ("random:0.3", 0.64, "at least 0.30 below"),
+    ("anti_evidence:0.3", 0.16, "no evidence cell"),
+    ("full+blank", 0.06, "blank image"),
+    (WRONG_ROW, 0.06, "wrong image"),
+]
+
+
+def test_a_missed_aim_for_open_answers_is_named():
     assert all(target.met for target in judge_open(open_table()))
-    found = [target.aim for target in judge_open(open_table(**{arm: exact})) if not target.met]
-    assert len(found) == 1
-    assert words in found[0]
+    for arm, exact, words in OPEN_MISSED:
+        (found,) = [target.aim for target in judge_open(open_table(**{arm: exact})) if not target.met]
+        assert words in found
 
 
 def open_rows(box_source="gt"):
@@ -118,13 +101,11 @@ def open_rows(box_source="gt"):
     return pd.DataFrame(rows).assign(box_source=box_source)
 
 
-def test_open_rows_of_blind_oracles_are_refused():
-    with pytest.raises(SightlineError, match="--box-source gt"):
-        open_figures(open_rows("annotation"), open_rows())
-    with pytest.raises(SightlineError, match="has no arm full\\+blank"):
-        open_figures(open_rows().query("arm != 'full+blank'"), open_rows())
-    with pytest.raises(SightlineError, match="wrong images"):
-        open_figures(open_rows(), open_rows().head(0))
+def test_rows_that_make_no_card_are_refused(refused, tmp_path):
+    refused("training.json", write_card, tmp_path, tmp_path, tmp_path)
+    refused("--box-source gt", open_figures, open_rows("annotation"), open_rows())
+    refused("has no arm full+blank", open_figures, open_rows().query("arm != 'full+blank'"), open_rows())
+    refused("wrong images", open_figures, open_rows(), open_rows().head(0))
 
 
 def test_the_record_of_a_reader_trained_on_counts_on_from_the_one_before():
@@ -173,7 +154,7 @@ def scenes_audit(model, out, probes, images, arms, limit=3, **more):
     return audit(config)
 
 
-def test_card_of_a_reader_that_answers_open_questions(toy_reader, tmp_path):
+def test_card_of_a_reader_that_answers_open_questions(refused, toy_reader, tmp_path):
     control = tmp_path / "wrong.jsonl"
     found = read_probes(asset("scenes", "development") / "probes.jsonl").probes[:6]
     write_probes(control, mismatched_probes(found, {p.image_id: found[-1].image_id for p in found}, 101))
@@ -185,27 +166,28 @@ def test_card_of_a_reader_that_answers_open_questions(toy_reader, tmp_path):
         ).path,
         scenes_audit(toy_reader, tmp_path / "wrong", "open_wrong_images.jsonl", "open_images", ["full"]).path,
     ]
-    with pytest.raises(SightlineError, match="--open-run and --open-controls"):
-        write_card(toy_reader, runs[0], runs[1])
+    refused("--open-run and --open-controls", write_card, toy_reader, runs[0], runs[1])
     compact = scenes_audit(toy_reader, tmp_path / "compact", control, "images", ["full"], positions="compact").path
-    with pytest.raises(SightlineError, match=r"differ in --positions \(compact, preserve\)"):
-        write_card(toy_reader, runs[0], compact, *runs[2:])
+    refused("differ in --positions (compact, preserve)", write_card, toy_reader, runs[0], compact, *runs[2:])
     card, curves = (path.read_text(encoding="utf-8") for path in write_card(toy_reader, *runs))
-    assert "| open answers, Full: exact match at least 0.92 | 0.000 | **missed** |" in card
-    assert "| open answers, wrong image: exact match at most 0.05 | 0.000 | met |" in card
-    assert "First images of the confirmation set: 6 probes on 3 images" in card
-    assert "with `--positions preserve`" in card
-    assert "6 on 3 images" in card
-    assert '- `What is the text right of "X"?`' in card
-    assert "all, open questions too, silence" in card
     form = FORMS[toy_reader.name]
-    assert form.words in card
-    assert form.story in card
-    assert form.limits in card
-    assert f"assets/{form.folder}" in card
-    assert f"({form.side} x {form.side} visual tokens)" in card
+    for words in (
+        "| open answers, Full: exact match at least 0.92 | 0.000 | **missed** |",
+        "| open answers, wrong image: exact match at most 0.05 | 0.000 | met |",
+        "First images of the confirmation set: 6 probes on 3 images",
+        "with `--positions preserve`",
+        "6 on 3 images",
+        '- `What is the text right of "X"?`',
+        "all, open questions too, silence",
+        form.words,
+        form.story,
+        form.limits,
+        f"assets/{form.folder}",
+        f"({form.side} x {form.side} visual tokens)",
+        "\n| `anti_evidence:0.3` | 0.000 (0.000, ",
+    ):
+        assert words in card
     assert ("from the first step on" in card) == (form.name == "llava")
-    assert "\n| `anti_evidence:0.3` | 0.000 (0.000, " in card
     assert ">letters</text>" in curves
 
 
@@ -219,21 +201,14 @@ def folder(request):
     return asset(FORMS[request.param].folder)
 
 
-@pytest.fixture(scope="module")
-def rows(folder, tmp_path_factory):
-    out = tmp_path_factory.mktemp("reader") / "run"
+def test_shipped_readers_answer_most_probes_and_keep_the_evidence(folder, tmp_path):
     arms = ["full", "target:0.3", "anti_evidence:0.3"]
-    return scenes_audit(folder, out, "probes.jsonl", "images", arms, IMAGES).frame()
-
-
-def test_answers_most_shipped_probes(rows):
+    rows = scenes_audit(folder, tmp_path / "run", "probes.jsonl", "images", arms, IMAGES).frame()
     correct = rows.groupby("arm")["correct"].mean()
     assert len(rows) == 3 * 2 * IMAGES
     assert correct["full"] >= 0.8
     assert correct["target:0.3"] >= 0.8
 
-
-def test_target_keeps_the_evidence(rows):
     coverage = rows[rows["label"] == "yes"].groupby("arm")["ecr"].mean()
     assert coverage["target:0.3"] > 0.9
     assert coverage["anti_evidence:0.3"] == 0.0
@@ -252,7 +227,7 @@ def test_answers_most_open_questions_in_words_and_none_without_their_evidence(fo
     assert (right["answer"].str.casefold() == right["accepted"].str.casefold()).all()
 
 
-def test_checkpoint_is_small_and_stock(folder):
+def test_a_shipped_checkpoint_is_small_and_stock_and_comes_with_its_sources(folder):
     model = AutoModelForImageTextToText.from_pretrained(folder)
     form = FORMS[model.config.model_type]
     assert form.folder == folder.name
@@ -260,17 +235,6 @@ def test_checkpoint_is_small_and_stock(folder):
     assert model.dtype == torch.bfloat16
     assert sum(file.stat().st_size for file in folder.iterdir()) < 25e6
 
-
-def test_figures_told_beside_the_tables_are_those_of_the_tables():
-    """The story of the second form sets its own table of positions beside figures that the card takes from rows."""
-    measured, told = (asset("reader-llava") / CARD).read_text(encoding="utf-8").split("**Positions.**")
-    arms = re.findall(r"^\| `(\w+:0\.3)` \| (0\.\d{3}) \|", told, re.MULTILINE)
-    assert len(arms) == 7
-    for arm, accuracy in arms:
-        assert f"\n| `{arm}` | {accuracy} (" in measured
-
-
-def test_card_comes_with_its_sources(folder):
     card = (folder / CARD).read_text(encoding="utf-8")
     headings = ("Held-out figures", "Held-out figures: open questions", "What it was trained to be", "Data", "Training")
     for heading in (*headings, "Limits"):
@@ -280,3 +244,12 @@ def test_card_comes_with_its_sources(folder):
     assert len(legs) >= 2
     for number, leg in enumerate(legs, start=1):
         assert f"\n| {number} | {leg['progress']} |" in card
+
+
+def test_figures_told_beside_the_tables_are_those_of_the_tables():
+    """The story of the second form sets its own table of positions beside figures that the card takes from rows."""
+    measured, told = (asset("reader-llava") / CARD).read_text(encoding="utf-8").split("**Positions.**")
+    arms = re.findall(r"^\| `(\w+:0\.3)` \| (0\.\d{3}) \|", told, re.MULTILINE)
+    assert len(arms) == 7
+    for arm, accuracy in arms:
+        assert f"\n| `{arm}` | {accuracy} (" in measured

@@ -59,14 +59,9 @@ def stock_logits(form, model, folder, image, text, prefix, keep=None):
         positions, _ = model.model.get_rope_index(ids, **grid)
     else:
         grid, positions = {}, torch.arange(ids.shape[1])[None]
+    shown = {"pixel_values": features["pixel_values"], **grid}
     with torch.no_grad():
-        output = model(
-            input_ids=ids,
-            pixel_values=features["pixel_values"],
-            position_ids=positions,
-            attention_mask=attend,
-            **grid,
-        )
+        output = model(input_ids=ids, position_ids=positions, attention_mask=attend, **shown)
     return output.logits[0, -len(text) :]
 
 
@@ -99,11 +94,8 @@ def test_packed_questions_equal_stock_forward(form, model, image, tmp_path, prun
 
 def test_open_questions_stand_behind_their_own_prefix(form, model, image, tmp_path):
     keep = torch.ones(form.tokens, dtype=torch.bool)
-    text = [
-        *vocabulary.open_question_ids('What is the text right of "Total"?'),
-        *vocabulary.spell("12"),
-        vocabulary.IM_END,
-    ]
+    question = vocabulary.open_question_ids('What is the text right of "Total"?')
+    text = [*question, *vocabulary.spell("12"), vocabulary.IM_END]
     expected = stock_logits(form, model, tmp_path, image, text, form.open_prefix)
     (found,) = packed_logits(form, model, image, [text], keep, in_words=True)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
@@ -137,60 +129,50 @@ def messages(target):
     return [{"role": "system", "content": "You are a helpful assistant."}, user]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_prompt_is_fixed_tokens_around_the_spelled_target(tokenizer, target):
-    prompt = tokenizer.apply_chat_template(messages(target), add_generation_prompt=True, tokenize=False)
-    ids = tokenizer.encode(prompt, add_special_tokens=False)
-    expected = [*vocabulary.PREFIX, vocabulary.IMAGE, vocabulary.VISION_END, *vocabulary.question_ids(target)]
-    assert ids == expected
-    assert tokenizer.encode(target, add_special_tokens=False) == vocabulary.spell(target)
-    assert tokenizer.decode(ids) == prompt
+def asked(tokenizer, turns, answer=None):
+    """The ids of a conversation as the template writes it, up to the answer or with one; and its text."""
+    said = [] if answer is None else [{"role": "assistant", "content": answer}]
+    text = tokenizer.apply_chat_template([*turns, *said], add_generation_prompt=answer is None, tokenize=False)
+    return tokenizer.encode(text, add_special_tokens=False), text
 
 
-@pytest.mark.parametrize(("answer", "token"), [(" yes", vocabulary.YES), (" no", vocabulary.NO)])
-def test_scored_labels_are_answer_end_newline(tokenizer, answer, token):
-    prompt = tokenizer.apply_chat_template(messages("Total"), add_generation_prompt=True, tokenize=False)
-    turn = [*messages("Total"), {"role": "assistant", "content": answer}]
-    full = tokenizer.apply_chat_template(turn, tokenize=False)
-    assert full.startswith(prompt)
-    prompt_ids = tokenizer.encode(prompt, add_special_tokens=False)
-    ids = tokenizer.encode(full, add_special_tokens=False)
-    assert ids[: len(prompt_ids)] == prompt_ids
-    assert ids[len(prompt_ids) :] == [token, vocabulary.IM_END, vocabulary.NEWLINE]
+def test_prompts_are_fixed_tokens_around_the_spelled_target_and_end_with_answer_end_and_newline(tokenizer):
+    for target in TARGETS:
+        ids, prompt = asked(tokenizer, messages(target))
+        around = [*vocabulary.PREFIX, vocabulary.IMAGE, vocabulary.VISION_END]
+        assert ids == [*around, *vocabulary.question_ids(target)]
+        assert tokenizer.encode(target, add_special_tokens=False) == vocabulary.spell(target)
+        assert tokenizer.decode(ids) == prompt
+        for answer, token in ((" yes", vocabulary.YES), (" no", vocabulary.NO)):
+            answered, full = asked(tokenizer, messages(target), answer)
+            assert full.startswith(prompt)
+            assert answered == [*ids, token, vocabulary.IM_END, vocabulary.NEWLINE]
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
-def test_open_prompt_and_answer_are_what_training_packs(tokenizer, kind):
-    question = TEMPLATES[kind].format("TOTAL:", "$1,234.56")
-    content = [{"type": "image"}, {"type": "text", "text": question + vocabulary.OPEN_INSTRUCTION}]
-    turn = [{"role": "system", "content": vocabulary.OPEN_SYSTEM}, {"role": "user", "content": content}]
-    prompt = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
-    full = tokenizer.apply_chat_template([*turn, {"role": "assistant", "content": "no-1.50"}], tokenize=False)
-    packed = vocabulary.open_question_ids(question)
-    shared = [*vocabulary.OPEN_PREFIX, vocabulary.IMAGE, vocabulary.VISION_END]
-    assert tokenizer.encode(prompt, add_special_tokens=False) == [*shared, *packed]
-    answer = [*vocabulary.spell("no-1.50"), vocabulary.IM_END, vocabulary.NEWLINE]
-    assert tokenizer.encode(full, add_special_tokens=False) == [*shared, *packed, *answer]
-    assert tokenizer.decode(vocabulary.spell("no-1.50")) == "no-1.50"
-    spelled = question.replace("TOTAL:", "").replace("$1,234.56", "").replace("total", "")
-    assert len(vocabulary.open_ids(spelled)) <= 7, "a fixed part of the question is spelled"
+def test_open_prompts_and_answers_are_what_training_packs(tokenizer):
+    for template in TEMPLATES.values():
+        question = template.format("TOTAL:", "$1,234.56")
+        content = [{"type": "image"}, {"type": "text", "text": question + vocabulary.OPEN_INSTRUCTION}]
+        turns = [{"role": "system", "content": vocabulary.OPEN_SYSTEM}, {"role": "user", "content": content}]
+        packed = vocabulary.open_question_ids(question)
+        prompt = [*vocabulary.OPEN_PREFIX, vocabulary.IMAGE, vocabulary.VISION_END, *packed]
+        assert asked(tokenizer, turns)[0] == prompt
+        answer = [*vocabulary.spell("no-1.50"), vocabulary.IM_END, vocabulary.NEWLINE]
+        assert asked(tokenizer, turns, "no-1.50")[0] == [*prompt, *answer]
+        assert tokenizer.decode(vocabulary.spell("no-1.50")) == "no-1.50"
+        spelled = question.replace("TOTAL:", "").replace("$1,234.56", "").replace("total", "")
+        assert len(vocabulary.open_ids(spelled)) <= 7, "a fixed part of the question is spelled"
 
 
-def test_the_phrases_are_those_that_open_questions_are_asked_with():
+def test_the_vocabulary_has_the_phrases_of_the_package_and_leaves_old_ids_alone(tokenizer):
     assert Qwen3VL.open_system == vocabulary.OPEN_SYSTEM
     assert f"\n{OPEN_INSTRUCTION}" == vocabulary.OPEN_INSTRUCTION
-
-
-def test_new_phrases_leave_old_ids_alone(tokenizer):
     assert (vocabulary.SYSTEM_TEXT, vocabulary.HEAD, vocabulary.TAIL) == (11, 12, 13)
     assert (vocabulary.YES, vocabulary.NO) == (14, 15)
     assert (vocabulary.FIRST_BYTE, vocabulary.FIRST_OPEN) == (16, 272)
     shipped = AutoTokenizer.from_pretrained(asset("reader"))
     for token, number in shipped.get_vocab().items():
         assert tokenizer.convert_tokens_to_ids(token) == number, token
-
-
-def test_vocabulary_size_matches(tokenizer):
     assert len(tokenizer) == vocabulary.VOCABULARY_SIZE
     assert tokenizer.convert_tokens_to_ids("<|image_pad|>") == vocabulary.IMAGE
     assert tokenizer.eos_token_id == vocabulary.IM_END
@@ -204,6 +186,5 @@ def test_what_stands_before_the_visual_tokens_is_what_the_backbone_asks_with(tok
         (backbone.open_system or backbone.system, FORMS[form].open_prefix),
     ):
         turn = [{"role": "system", "content": system}] if system is not None else []
-        prompt = tokenizer.apply_chat_template([*turn, {"role": "user", "content": content}], tokenize=False)
-        ids = tokenizer.encode(prompt, add_special_tokens=False)
+        ids, _ = asked(tokenizer, [*turn, {"role": "user", "content": content}])
         assert tuple(ids[: ids.index(vocabulary.IMAGE)]) == prefix

@@ -16,21 +16,13 @@ from lab.reader.atlas import build_atlas
 from lab.reader.forms import FORMS
 from lab.reader.objectives import local_targets, overlap_shares
 from lab.reader.raster import draw_batch, plan
-from lab.reader.samples import (
-    ANSWER,
-    LETTER,
-    NO_QUESTION,
-    SPELLING,
-    SampleBatches,
-    build_open_sample,
-    build_sample,
-)
+from lab.reader.samples import ANSWER, LETTER, NO_QUESTION, SPELLING, SampleBatches, build_open_sample, build_sample
 from lab.reader.state import read_state, save_state
 from lab.reader.token_grid import SLOTS, UNITS_PER_SIDE, token_order
 from lab.scenes.compose import CHARACTERS, draw, inside
 from lab.scenes.page_designs import compose
 from lab.scenes.paired_designs import compose_open
-from sightline.errors import SightlineError
+from sightline import SightlineError
 from sightline.probes.hard_pairs import normalise_word
 
 SEEDS = (0, 2, 5, 8)
@@ -46,11 +38,9 @@ def sample(rows):
     return record.unpack(rows)
 
 
-def test_samples_are_deterministic(rows):
+def test_samples_are_deterministic_and_drawn_as_pillow_draws_them(rows, sample):
     assert np.array_equal(build_sample(SEEDS[1]), rows[1].numpy())
 
-
-def test_raster_equals_pillow(rows, sample):
     drawn = draw_batch(torch.from_numpy(build_atlas("train")), sample, plan(rows, "cpu"), degrade=False)
     for seed, image in zip(SEEDS, drawn, strict=True):
         scene = compose(seed, "train")
@@ -107,15 +97,7 @@ def test_questions_are_labelled_truly(sample):
     assert no > 10
 
 
-def test_overlap_shares_are_areas():
-    shares = overlap_shares(torch.tensor([[[16.0, 8.0, 80.0, 24.0], [0.0, 0.0, 0.0, 0.0]]]), 14)[0]
-    assert shares[0].nonzero().flatten().tolist() == [0, 1, 2]
-    assert shares[0, :3].tolist() == [0.25, 0.5, 0.25]
-    assert shares[1].sum() == 0
-    assert shares.shape == (2, 14 * 14)
-
-
-def test_forms_ask_for_the_same_characters_in_the_order_of_their_tokens(sample):
+def test_forms_ask_for_the_same_characters_of_coarser_tokens_in_their_order(sample):
     """Every slot of every unit holds the same character, wherever a form's order puts the unit."""
     plain = local_targets(sample, UNITS_PER_SIDE).slots.view(len(SEEDS), -1, SLOTS)
     merged = local_targets(sample, UNITS_PER_SIDE // 2).slots.view(len(SEEDS), -1, SLOTS)
@@ -125,20 +107,23 @@ def test_forms_ask_for_the_same_characters_in_the_order_of_their_tokens(sample):
     assert torch.equal(merged[:, order], plain)
     assert (plain < 94).sum() > 500
 
-
-def test_a_coarser_token_holds_what_its_units_hold(sample):
     fine, coarse = local_targets(sample, 28), local_targets(sample, 14)
     for name in ("bag", "bigrams"):
         units = getattr(fine, name).view(len(SEEDS), 14, 2, 14, 2, -1)
         assert torch.equal(units.any(4).any(2).flatten(1, 2), getattr(coarse, name)), name
 
+    shares = overlap_shares(torch.tensor([[[16.0, 8.0, 80.0, 24.0], [0.0, 0.0, 0.0, 0.0]]]), 14)[0]
+    assert shares[0].nonzero().flatten().tolist() == [0, 1, 2]
+    assert shares[0, :3].tolist() == [0.25, 0.5, 0.25]
+    assert shares[1].sum() == 0
+    assert shares.shape == (2, 14 * 14)
+
 
 def test_open_questions_are_packed_with_the_answer_that_the_page_shows():
     asked = 0
     for seed in range(4):
-        sample = {
-            name: value[0] for name, value in record.unpack(torch.from_numpy(build_open_sample(seed)[None])).items()
-        }
+        packed = record.unpack(torch.from_numpy(build_open_sample(seed)[None]))
+        sample = {name: value[0] for name, value in packed.items()}
         texts = {normalise_word(word.text) for word in compose_open(seed, "train").words}
         assert sample["in_words"].tolist() == [1]
         for question in range(record.QUESTIONS):
@@ -156,23 +141,17 @@ def test_open_questions_are_packed_with_the_answer_that_the_page_shows():
 
 
 def test_open_scenes_are_spread_over_a_batch():
-    (rows,) = (batch for batch, _ in zip(SampleBatches(10, 0, open_share=0.7), range(1), strict=False))
-    openly = record.unpack(rows)["in_words"][:, 0]
+    openly = record.unpack(next(iter(SampleBatches(10, 0, open_share=0.7))))["in_words"][:, 0]
     assert openly.sum() == 7
     assert 2 <= openly[:4].sum() <= 3
-    (rows,) = (batch for batch, _ in zip(SampleBatches(3, 0), range(1), strict=False))
-    assert not record.unpack(rows)["in_words"].any()
-
-
-def module(value: float) -> nn.Module:
-    made = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-    for parameter in made.parameters():
-        nn.init.constant_(parameter, value)
-    return made
+    assert not record.unpack(next(iter(SampleBatches(3, 0))))["in_words"].any()
 
 
 def save(folder: Path, value: float) -> None:
-    made = module(value)
+    """A training state of which every weight is ``value``."""
+    made = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    for parameter in made.parameters():
+        nn.init.constant_(parameter, value)
     save_state(folder, made, torch.optim.AdamW(made.parameters()), {"steps": int(value)})
 
 
@@ -205,13 +184,13 @@ def test_a_save_that_is_killed_leaves_the_one_before(
     assert len(list(tmp_path.glob("state-*.safetensors"))) == read_state(tmp_path)[1]["shards"], "nothing old is left"
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b'{"shards": "x"}', b'{"shards": 1, "save": "gone"}', b"[" * 3000, None]
-)
-def test_a_damaged_record_or_a_truncated_shard_is_one_line(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"shards": "x"}', b'{"shards": 1, "save": "gone"}', b"[" * 3000])
+def test_a_damaged_record_or_a_truncated_shard_is_one_line(tmp_path: Path, content: bytes) -> None:
     save(tmp_path, 1.0)
     (shard,) = tmp_path.glob("state-*.safetensors")
-    file = shard if content is None else tmp_path / "state.json"
-    file.write_bytes(file.read_bytes()[:40] if content is None else content)
-    with pytest.raises(SightlineError, match="no complete training state"):
-        read_state(tmp_path)
+    whole = shard.read_bytes()
+    for file, spoiled in ((shard, whole[:40]), (tmp_path / "state.json", content)):
+        file.write_bytes(spoiled)
+        with pytest.raises(SightlineError, match="no complete training state"):
+            read_state(tmp_path)
+        shard.write_bytes(whole)

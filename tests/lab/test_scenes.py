@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 from collections import Counter, defaultdict
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from PIL import Image
 from lab.reader.open_card import OPEN_DATA
 from lab.reader.questions import everyday_neighbours, near_miss
 from lab.scenes.compose import DrawnWord, LabelledValue, Scene, font_files, inside
-from lab.scenes.lexicon import Lexicon, random_edit, split_of, vocabulary
+from lab.scenes.lexicon import Lexicon, Split, random_edit, split_of, vocabulary
 from lab.scenes.open_questions import (
     CLEARLY_LARGER,
     COMPARISONS,
@@ -27,10 +28,10 @@ from lab.scenes.open_questions import (
 from lab.scenes.open_set import WRONG_VIEW, annotate, open_set, write_open_set, write_scenes, wrong_images
 from lab.scenes.page_designs import DESIGNS
 from lab.scenes.paired_designs import BILL_WORDS, OPEN_DESIGNS, PAIRED_DESIGNS, compose_open
+from sightline import read_probes
 from sightline.checks.demo import asset
-from sightline.errors import SightlineError
-from sightline.probes import build_hard_pairs, load_regions, read_probes, verify_lock
-from sightline.probes.hard_pairs import HardPairRules, normalise_word
+from sightline.probes import HardPairRules, build_hard_pairs, load_regions, verify_lock
+from sightline.probes.hard_pairs import normalise_word
 from sightline.probes.images import image_digests
 
 SPLITS = ("development", "confirmation")
@@ -46,7 +47,7 @@ def shipped(split):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_drawing_again_gives_the_shipped_annotations(split):
+def test_the_shipped_set_is_as_drawn_as_locked_and_as_built(split):
     document = json.loads((shipped(split) / "annotations.json").read_text(encoding="utf-8"))
     assert len(document["imgs"]) == IMAGES
     assert {info["kind"] for info in document["imgs"].values()} == set(DESIGNS)
@@ -55,9 +56,6 @@ def test_drawing_again_gives_the_shipped_annotations(split):
     assert all(document["anns"][name] == annotation for name, annotation in first["anns"].items())
     assert all(document["imgToAnns"][name] == words for name, words in first["imgToAnns"].items())
 
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_shipped_set_is_as_locked_and_as_built(split):
     path = shipped(split) / "probes.jsonl"
     found = read_probes(path)
     images = image_digests(shipped(split) / "images", found.images)
@@ -91,11 +89,10 @@ def test_written_images_show_the_words(tmp_path):
         assert np.median(contrast) > 80
 
 
-@pytest.mark.parametrize("write", [write_scenes, write_open_set])
-def test_folder_that_cannot_be_made(write, tmp_path):
+def test_folder_that_cannot_be_made(refused, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SightlineError, match="cannot write scenes"):
-        write("development", 1, tmp_path / "file")
+    for write in (write_scenes, write_open_set):
+        refused("cannot write scenes", write, "development", 1, tmp_path / "file")
 
 
 SIZES = {"development": 90, "confirmation": 150}
@@ -112,35 +109,27 @@ def test_shipped_questions_are_as_locked_and_as_drawn(split):
     assert len(verify_lock(asset("scenes", split) / "open_probes.jsonl", found, images=images).images) == SIZES[split]
     scenes, probes = open_set(split, SIZES[split])
     assert tuple(probes) == found.probes
-    assert tuple(wrong_images(scenes, probes)) == shipped_open(split, "open_wrong_images.jsonl").probes
+    wrong = wrong_images(scenes, probes)
+    assert tuple(wrong) == shipped_open(split, "open_wrong_images.jsonl").probes
 
-
-@pytest.mark.parametrize("split", SIZES)
-def test_every_kind_is_well_represented_and_answers_are_the_splits_own(split):
-    found = shipped_open(split).probes
-    kinds = Counter(probe.kind for probe in found)
+    kinds = Counter(probe.kind for probe in probes)
     assert set(kinds) == set(TEMPLATES)
-    assert min(kinds.values()) >= len(found) / 8
-    assert {split_of(probe.answers[0]) for probe in found} == {split}
-    assert len(set(Counter(probe.image_id for probe in found).values())) == 1
+    assert min(kinds.values()) >= len(probes) / 8
+    assert {split_of(probe.answers[0]) for probe in probes} == {split}
+    assert len(set(Counter(probe.image_id for probe in probes).values())) == 1
 
-
-@pytest.mark.parametrize("split", SIZES)
-def test_wrong_images_are_other_ones_of_the_set(split):
-    right = {probe.id: probe for probe in shipped_open(split).probes}
-    for probe in shipped_open(split, "open_wrong_images.jsonl").probes:
+    right = {probe.id: probe for probe in probes}
+    for probe in wrong:
         assert probe.view == WRONG_VIEW
         assert probe.image != right[probe.id].image
-        assert probe.image in {other.image for other in right.values()}
+        assert probe.image in found.images
         assert probe.question == right[probe.id].question
 
 
-def test_new_files_stay_small():
+def test_open_sets_stay_small_and_their_first_scenes_the_same(tmp_path):
     files = [file for split in SIZES for file in asset("scenes", split).rglob("*") if "open_" in str(file)]
     assert sum(file.stat().st_size for file in files if file.is_file()) < 6e6
 
-
-def test_the_first_scenes_of_a_set_stay_the_same(tmp_path):
     written = write_open_set("development", 3, tmp_path)
     assert written.probes == shipped_open("development").probes[:6]
     assert sorted(file.name for file in (tmp_path / "open_images").iterdir()) == sorted(written.images)
@@ -148,8 +137,6 @@ def test_the_first_scenes_of_a_set_stay_the_same(tmp_path):
     assert len(alone.probes) == 2
     assert not (tmp_path / "alone" / "open_wrong_images.jsonl").exists()
 
-
-def test_the_card_names_every_word_that_the_splits_share():
     assert {word for word in BILL_WORDS if f"`{word}`" in OPEN_DATA} == BILL_WORDS
 
 
@@ -188,38 +175,30 @@ def about(kind, *words):
     return TEMPLATES[kind].format(*words)
 
 
-def test_every_kind_of_question_is_asked(asked):
+def test_every_kind_of_question_is_asked_about_what_stands_where_it_says(asked):
     found = Counter(question.kind for _, questions in asked for question in questions)
     assert set(found) == set(TEMPLATES)
     assert min(found.values()) >= len(SEEDS)
 
-
-def test_what_is_named_occurs_once_and_the_answer_is_on_the_page(asked):
     for scene, questions in asked:
         texts = Counter(normalise_word(word.text).casefold() for word in scene.words)
+        boxes = defaultdict(list)
+        for word in scene.words:
+            boxes[normalise_word(word.text)].append(scene.box(word))
         for question in questions:
+            names = question.text.split('"')[1::2]
             assert texts[question.answer.casefold()] >= 1
             assert 1 <= len(question.answer) <= LONGEST_ANSWER
             assert question.answer.isascii()
             assert question.answer.isprintable()
             assert question.target in question.text
-            for name in question.text.split('"')[1::2] or ["total"]:
-                assert texts[name.casefold()] == 1, question.text
-            assert question.answer not in question.text.split('"')[1::2]
+            assert all(texts[name.casefold()] == 1 for name in names or ["total"]), question.text
+            assert question.answer not in names
             assert question.decoy.casefold() != question.answer.casefold()
-
-
-def test_regions_are_where_answer_and_labels_stand(asked):
-    for scene, questions in asked:
-        boxes = defaultdict(list)
-        for word in scene.words:
-            boxes[normalise_word(word.text)].append(scene.box(word))
-        for question in questions:
             assert len(question.regions) == len(question.roles)
             assert all(inside(box) for box in question.regions)
             assert question.roles[0] == "answer_value"
             assert question.regions[0] in boxes[question.answer]
-            names = question.text.split('"')[1::2]
             assert [box for name in names for box in boxes[name]] == question.boxes("field_label")[: len(names)]
 
 
@@ -274,25 +253,20 @@ def test_neighbours_are_told_in_the_line_of_the_page_however_it_is_turned():
         assert answers(scene, "below")[about("below", ANCHOR)] == LOWER
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param([(SECOND, 170, 208)], id="two lines beside one word"),
-        pytest.param([(ANCHOR.upper(), 40, 400)], id="the word occurs twice, once in capitals"),
-    ],
-)
-def test_what_could_be_meant_otherwise_is_not_asked(more):
+def test_what_could_be_meant_otherwise_is_not_asked():
     plain = [(ANCHOR, 20, 200), (RIGHT, 170, 196)]
+    two_lines_beside_one_word, the_word_twice = (SECOND, 170, 208), (ANCHOR.upper(), 40, 400)
     assert about("right_of", ANCHOR) in answers(page(*plain), "right_of")
-    assert about("right_of", ANCHOR) not in answers(page(*plain, *more), "right_of")
-
-
-def test_what_stands_far_below_is_not_below():
+    for more in (two_lines_beside_one_word, the_word_twice):
+        assert about("right_of", ANCHOR) not in answers(page(*plain, more), "right_of")
     assert about("below", ANCHOR) in answers(page((ANCHOR, 20, 100), (LOWER, 20, 125)), "below")
-    assert not answers(page((ANCHOR, 20, 100), (LOWER, 20, 180)), "below")
+    assert not answers(page((ANCHOR, 20, 100), (LOWER, 20, 180)), "below"), "far below is not below"
 
 
-def test_values_that_are_nearly_equal_are_not_compared():
+AMOUNTS = {"$1,234.50": 1234.5, "12": 12.0, "0.91": 0.91, "007": None, "-3.20": None, "12%": None, "555-1234": None}
+
+
+def test_amounts_are_prices_and_plain_numbers_and_those_nearly_equal_are_not_compared():
     def compared(one, other):
         scene = page((ANCHOR, 20, 100), (one, 200, 100), (SECOND, 20, 150), (other, 200, 150))
         first, value, second, another = scene.words
@@ -302,22 +276,7 @@ def test_values_that_are_nearly_equal_are_not_compared():
     values = [text for text in map(str, range(2000, 9000)) if split_of(text) == "train"]
     assert compared(values[0], values[-1]) == [values[-1]]
     assert compared(values[0], values[1]) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("$1,234.50", 1234.5),
-        ("12", 12.0),
-        ("0.91", 0.91),
-        ("007", None),
-        ("-3.20", None),
-        ("12%", None),
-        ("555-1234", None),
-    ],
-)
-def test_amounts_are_prices_and_plain_numbers(text, value):
-    assert amount(text) == value
+    assert {text: amount(text) for text in AMOUNTS} == AMOUNTS
 
 
 def test_chosen_questions_take_kinds_in_turn(asked):
@@ -329,32 +288,24 @@ def test_chosen_questions_take_kinds_in_turn(asked):
     assert scene.pairs
 
 
-@pytest.mark.parametrize("split", ["train", "development", "confirmation"])
-def test_strings_stay_in_their_split(split):
-    rng, lexicon = random.Random(3), Lexicon(split)
-    assert {split_of(lexicon.any(rng)) for _ in range(300)} == {split}
+def test_strings_stay_in_their_split_and_only_training_misspells():
+    shares = {}
+    for split in get_args(Split):
+        lexicon, rng, known = Lexicon(split), random.Random(3), set(vocabulary(split))
+        assert {split_of(lexicon.any(rng)) for _ in range(300)} == {split}
+        rng = random.Random(5)
+        shares[split] = sum(lexicon.word(rng).lower() in known for _ in range(2000)) / 2000
+    assert 0.15 < shares["train"] < 0.3
+    assert shares["development"] > 0.35
 
 
-def test_only_training_misspells():
-    everyday = set(vocabulary("train"))
-    rng, lexicon = random.Random(5), Lexicon("train")
-    words = [lexicon.word(rng).lower() for _ in range(2000)]
-    assert 0.15 < sum(word in everyday for word in words) / len(words) < 0.3
-    rng, held_out = random.Random(5), Lexicon("development")
-    known = set(vocabulary("development"))
-    share = sum(held_out.word(rng).lower() in known for _ in range(1000)) / 1000
-    assert share > 0.35
-
-
-def test_random_edit_is_one_slip():
+def test_slips_are_one_edit_and_near_misses_belong_to_training_and_are_not_there():
     rng = random.Random(1)
     for _ in range(300):
         edited = random_edit("Word-7", rng)
         assert abs(len(edited) - 6) <= 1
         assert all(character.isascii() for character in edited)
 
-
-def test_everyday_neighbours_are_one_edit_away_and_keep_the_case():
     word = next(word for word in vocabulary("train") if len(word) == 6)
     misspelt = word[:2] + "q" + word[3:]
     assert word in everyday_neighbours(misspelt)
@@ -363,8 +314,6 @@ def test_everyday_neighbours_are_one_edit_away_and_keep_the_case():
     assert word not in everyday_neighbours(word)
     assert word in everyday_neighbours(word[:-1])
 
-
-def test_near_misses_belong_to_training_and_are_not_there():
     rng = random.Random(7)
     taken = Counter(["table", "tables"])
     found = {text for _ in range(300) if (text := near_miss("table", rng, taken)) is not None}

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image, ImageChops
 
 from lab.stand_ins import PHOTOGRAPHS, StandIns, drawn_pages
+from sightline import Probe
 from sightline.checks.demo import asset
-from sightline.core.probe import Probe
 from sightline.paper.data import unpack
-from sightline.probes.annotations import load_regions
+from sightline.probes import load_regions
 
 SLICES: dict[str, Callable[[Probe], object]] = {
     "several words": lambda probe: len(tokens(probe.answers[0])) >= 3,

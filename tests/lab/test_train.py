@@ -25,7 +25,7 @@ from lab.reader.samples import BIGRAM_BUCKETS, LETTER
 from lab.reader.schedule import VISION_SHARE, WARM_UP, Clock, learning_rate
 from lab.reader.state import SHARD_BYTES, load_checkpoint, read_state
 from lab.reader.train import Trainer, parse
-from sightline.errors import SightlineError
+from sightline import SightlineError
 
 
 def leg(out, progress, *more):
@@ -125,50 +125,40 @@ def test_the_embedding_of_an_older_checkpoint_grows_by_rows_like_those_of_yes_no
         assert torch.equal(parameter, old.model.visual.get_parameter(name)), name
 
 
-def test_a_checkpoint_of_another_size_is_refused(tmp_path):
+def test_a_checkpoint_of_another_size_and_a_missing_state_are_refused(refused, tmp_path):
     QWEN3_VL.model("toy").save_pretrained(tmp_path)
-    with pytest.raises(SightlineError, match="does not fit"):
-        load_checkpoint(tmp_path, QWEN3_VL.model("full"))
-    with pytest.raises(SightlineError, match=r"--start"):
-        load_checkpoint(tmp_path / "nowhere", QWEN3_VL.model("toy"))
+    refused("does not fit", load_checkpoint, tmp_path, QWEN3_VL.model("full"))
+    refused("--start", load_checkpoint, tmp_path / "nowhere", QWEN3_VL.model("toy"))
+    refused("no complete training state", read_state, tmp_path)
+
+
+def packed(labels, segments, kinds, values):
+    """One page with questions whose answers stand at ``values``, of which the first cell alone is kept."""
+    sample = {"labels": labels, "segments": segments, "kinds": kinds}
+    keep = torch.zeros(1, 196, dtype=torch.bool)
+    keep[0, 0] = True
+    return {name: torch.tensor([row]) for name, row in sample.items()} | {"values": values}, keep
 
 
 def test_answers_whose_values_were_dropped_are_not_trained():
     values = torch.zeros(1, 3, 2, 4)
     values[0, 0, 0] = torch.tensor([0.0, 0.0, 64.0, 32.0])
     values[0, 1] = torch.tensor([[0.0, 0.0, 32.0, 32.0], [64.0, 0.0, 96.0, 32.0]])
-    keep = torch.zeros(1, 196, dtype=torch.bool)
-    keep[0, 0] = True
+    sample, keep = packed([1, 2, 3, 0], [0, 0, 1, 2], [LETTER, LETTER, LETTER, 0], values)
     assert can_be_read(values, keep).tolist() == [[True, False, True]]
-    labels = torch.tensor([[1, 2, 3, 0]])
-    sample = {
-        "labels": labels,
-        "segments": torch.tensor([[0, 0, 1, 2]]),
-        "kinds": torch.tensor([[LETTER, LETTER, LETTER, 0]]),
-        "values": values,
-    }
     logits = torch.zeros(1, 4, 5)
     logits[0, [0, 1], [1, 2]] = 9.0
-    kept = open_losses(logits, sample, keep)
+    kept, everything = (open_losses(logits, sample, mask) for mask in (keep, torch.ones_like(keep)))
     assert kept["letters"].item() < 0.01
     assert kept["exact"].item() == 1.0
-    everything = open_losses(logits, sample, torch.ones_like(keep))
     assert everything["letters"].item() > 0.4
     assert everything["exact"].item() == 0.5
 
 
 def test_silence_asks_for_an_empty_answer_where_no_cell_of_it_is_left():
     values = torch.zeros(1, 2, 2, 4)
-    values[0, 0, 0] = torch.tensor([0.0, 0.0, 32.0, 32.0])
-    values[0, 1, 0] = torch.tensor([64.0, 0.0, 96.0, 32.0])
-    keep = torch.zeros(1, 196, dtype=torch.bool)
-    keep[0, 0] = True
-    sample = {
-        "labels": torch.tensor([[20, 21, 22, 23]]),
-        "segments": torch.tensor([[0, 0, 1, 1]]),
-        "kinds": torch.tensor([[LETTER, LETTER, 0, LETTER]]),
-        "values": values,
-    }
+    values[0, :, 0] = torch.tensor([[0.0, 0.0, 32.0, 32.0], [64.0, 0.0, 96.0, 32.0]])
+    sample, keep = packed([20, 21, 22, 23], [0, 0, 1, 1], [LETTER, LETTER, 0, LETTER], values)
     logits = torch.zeros(1, 4, 30)
     logits[0, [0, 1, 3], [20, 21, vocabulary.IM_END]] = 9.0
     found = open_losses(logits, sample, keep)
@@ -188,32 +178,20 @@ def test_language_leg_leaves_vision_and_embeddings(tmp_path):
     assert all(".language_model.layers." in name or ".language_model.norm." in name for name in moved)
 
 
-def test_resume_needs_a_state(tmp_path):
-    with pytest.raises(SightlineError, match="no complete training state"):
-        read_state(tmp_path)
-
-
-def test_learning_rate_warms_holds_and_falls():
+def test_the_rate_warms_holds_and_falls_and_the_clock_ends_in_spite_of_a_pause(monkeypatch):
     assert learning_rate(0.0, 0, 1.0) == pytest.approx(1 / WARM_UP)
     assert learning_rate(VISION_SHARE, WARM_UP, 1.0) == pytest.approx(1.0)
     assert learning_rate(1.0, 9999, 1.0) == pytest.approx(0.01)
     rates = [learning_rate(progress / 100, 9999, 1.0) for progress in range(101)]
     assert rates == sorted(rates, reverse=True)
 
-
-def test_clock_reaches_the_end_in_spite_of_a_pause(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     clock = Clock(0.2, 0.6, 100.0)
-    now[0] = 50.0
-    clock.tick(pause=True)
-    assert clock.progress == pytest.approx(0.2)
-    now[0] = 75.0
-    clock.tick()
-    assert clock.progress == pytest.approx(0.4)
-    now[0] = 100.0
-    clock.tick()
-    assert clock.progress == pytest.approx(0.6)
+    for seconds, pause, progress in ((50.0, True, 0.2), (75.0, False, 0.4), (100.0, False, 0.6)):
+        now[0] = seconds
+        clock.tick(pause=pause)
+        assert clock.progress == pytest.approx(progress)
     assert clock.over
 
 
@@ -245,14 +223,20 @@ def test_training_imports_no_heavy_packages():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--progress", "half"], ["--progress", "1:0"], ["--progress", "nan:1"], ["--progress", "0:2"], ["--batch", "0"],
-        ["--lr", "nan"], ["--lr", "0"], ["--minutes", "nan"], ["--minutes", "inf"], ["--workers", "-1"],
-        ["--log-every", "0"], ["--eval-images", "0"], ["--reserve", "-1"],
-    ],
-)  # fmt: skip
-def test_what_cannot_be_trained_with_is_said_before_anything_is_drawn(tmp_path, flags):
-    with pytest.raises(SightlineError, match=flags[0]):
-        parse(["--out", str(tmp_path), *flags])
+REFUSED = {
+    "--progress": ("half", "1:0", "nan:1", "0:2"),
+    "--batch": ("0",),
+    "--lr": ("nan", "0"),
+    "--minutes": ("nan", "inf"),
+    "--workers": ("-1",),
+    "--log-every": ("0",),
+    "--eval-images": ("0",),
+    "--reserve": ("-1",),
+}
+
+
+@pytest.mark.parametrize("flag", REFUSED)
+def test_what_cannot_be_trained_with_is_said_before_anything_is_drawn(tmp_path, flag):
+    for value in REFUSED[flag]:
+        with pytest.raises(SightlineError, match=flag):
+            parse(["--out", str(tmp_path), flag, value])

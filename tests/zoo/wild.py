@@ -219,12 +219,7 @@ def _side(config: Mapping[str, Any]) -> int:
 def _image_settings(kind: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     """Small sizes in the form in which the image processor keeps its own."""
     side = _side(config)
-    small = {
-        "height": side,
-        "width": side,
-        "longest_edge": 4 * side,
-        "shortest_edge": side,
-    }
+    small = {"height": side, "width": side, "longest_edge": 4 * side, "shortest_edge": side}
     areas = {"shortest_edge": 4 * 28 * 28, "longest_edge": 64 * 28 * 28}
     settings: dict[str, Any] = {"image_processor_type": kind.__name__.removesuffix("Pil")}
     for name in ("size", "crop_size", "max_image_size", "high_res_size"):

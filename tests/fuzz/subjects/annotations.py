@@ -5,44 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
 
+from sightline import Probe, read_probes
 from sightline.analysis.regions import agreement_table
 from sightline.controls.text_replacement import reviewed_images
-from sightline.core.probe import Probe
+from sightline.probes import HardPairRules, ProbeSet, build_hard_pairs, lock_probes, verify_lock, write_probes
 from sightline.probes.annotations import detect_format, read_annotations
 from sightline.probes.dialects import Dialect, artifact_row, own_row
 from sightline.probes.formats import FORMATS
 from sightline.probes.formats.gsr import read_instances
-from sightline.probes.hard_pairs import HardPairRules, build_hard_pairs
-from sightline.probes.probe_file import (
-    ProbeSet,
-    lock_path,
-    lock_probes,
-    read_image_ids,
-    read_probes,
-    verify_lock,
-    write_probes,
-)
+from sightline.probes.probe_file import lock_path, read_image_ids
 from sightline.rows.source import read_probe_list
 from tests.fuzz import mutations
-from tests.fuzz.subjects.base import FileSubject, Subject
+from tests.fuzz.subjects.base import GOOD, FileSubject, Subject
 from tests.unit.probes.formats.test_choice import SECTIONS, write_examples
-
-TEXTOCR = {
-    "imgs": {"a": {"id": "a", "width": 100, "height": 80, "file_name": "train/a.jpg", "set": "val"}},
-    "anns": {
-        "a_1": {"id": "a_1", "image_id": "a", "bbox": [10.0, 10.0, 30.0, 12.0], "utf8_string": "TOTAL", "area": 360.0,
-                "points": [10.0, 10.0, 40.0, 10.0, 40.0, 22.0, 10.0, 22.0]},
-        "a_2": {"id": "a_2", "image_id": "a", "bbox": [50.0, 40.0, 20.0, 9.0], "utf8_string": "cash", "area": 180.0},
-    },
-    "imgToAnns": {"a": ["a_1", "a_2"]},
-}  # fmt: skip
-REGIONS = [
-    {"sightline_regions": 1, "boxes": "xyxy", "units": "pixels"},
-    {"image": "a.png", "width": 100, "height": 80, "regions": [{"text": "TOTAL", "box": [10, 10, 40, 22]}]},
-    {"image": "b.png", "width": 90, "height": 80, "regions": [{"text": "cash", "box": [50, 40, 70, 49]}]},
-]
 
 
 class Annotations(Subject):
@@ -57,8 +33,8 @@ class Annotations(Subject):
             for path in write_examples(self.folder / "examples", title):
                 if not path.name.startswith("instances_"):
                     self.good.append((path.name, path.read_bytes(), detect_format(path)))
-        self.good.append(("textocr.json", json.dumps(TEXTOCR).encode(), "textocr"))
-        lines = "".join(json.dumps(row) + "\n" for row in REGIONS)
+        self.good.append(("textocr.json", json.dumps(GOOD["textocr"]).encode(), "textocr"))
+        lines = "".join(json.dumps(row) + "\n" for row in GOOD["regions"])
         self.good.append(("regions.jsonl", lines.encode(), "regions"))
         assert {kind for _, _, kind in self.good} == set(FORMATS), "every format has an example"
         self.built = self.folder / "probes.jsonl"
@@ -100,14 +76,7 @@ class Instances(FileSubject):
 
     name = "coco instances"
     share = 3
-    good: ClassVar[Any] = {
-        "images": [{"id": 139, "file_name": "000000000139.jpg", "width": 640, "height": 426}],
-        "categories": [{"id": 72, "name": "tv"}, {"id": 62, "name": "chair"}],
-        "annotations": [{"image_id": 139, "category_id": 72, "bbox": [7, 167, 149, 94], "area": 1000, "iscrowd": 0}],
-    }
-
-    def content(self, random: Random) -> bytes:
-        return mutations.json_bytes(self.good, random)
+    good = GOOD["instances"]
 
     def read(self, given: bytes) -> None:
         images, _ = read_instances(self.file, ["139"])

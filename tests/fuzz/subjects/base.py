@@ -7,6 +7,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
+import yaml
+
+from tests.fuzz import mutations
+
+GOOD: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("good.yaml").read_text(encoding="utf-8"))
+"""Good inputs, by what they are."""
+
 
 class Subject(ABC):
     """One kind of input. ``folder`` is its own, for files; nothing else is written."""
@@ -48,9 +55,12 @@ class FileSubject(Subject):
     def file(self) -> Path:
         return self.folder / self.file_name
 
-    @abstractmethod
+    good: Any = None
+    """Where it is JSON: what others are made from."""
+
     def content(self, random: Random) -> bytes:
         """What the file holds."""
+        return mutations.json_bytes(self.good, random)
 
     def make(self, random: Random) -> bytes:
         data = self.content(random)

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sightline import load_run
 from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
-from sightline.rows.run import load_run
-from sightline.rows.source import read_source
+from sightline.rows import read_source
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import Subject
 from tests.unit.report.fake_run import make_run

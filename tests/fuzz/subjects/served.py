@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from sightline import SightlineError
 from sightline.annotate.campaign import JOURNAL, Campaign, WorkQueue, read_judgements
 from sightline.annotate.files import import_answers
 from sightline.annotate.journal import FIRST
 from sightline.annotate.label_studio import label_studio_tasks, read_label_studio
 from sightline.annotate.server import annotation_app
-from sightline.errors import SightlineError
 from sightline.view.runs import viewed_runs
 from sightline.view.server import PageData, viewer
 from tests.fuzz import mutations

@@ -10,34 +10,28 @@ import struct
 import zlib
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import transformers
 import yaml
 from PIL import Image
 
+from sightline import SELECTORS, SightlineError, load_backbone
 from sightline.arms import parse_arm
 from sightline.auditing.config import read_config
-from sightline.backbones.loading import Served, choose_dtype, load_backbone, options_for
+from sightline.backbones import options_for
+from sightline.backbones.loading import Served, choose_dtype
 from sightline.boxes import detection
 from sightline.boxes.detectors import FoundText
-from sightline.errors import SightlineError
 from sightline.policies.learned_risk import GROUPS
 from sightline.policies.risk_adaptive import ranked_risks
 from sightline.probes.images import image_size, open_image
 from sightline.report.build import build_report
-from sightline.selectors import SELECTORS
 from sightline.selectors.masks import read_masks
 from tests.conftest import DATA, REPOSITORY
 from tests.fuzz import mutations
-from tests.fuzz.subjects.base import FileSubject, Subject
-
-MASKS: list[Any] = [
-    {"sample_id": "a", "kept_indices": [0, 3, 5], "n_tokens": 16, "layout": [[4, 4]]},
-    {"id": "b", "kept_indices": [1]},
-    {"id": "c", "groups": [[0, [0, 1], [0.5, 0.5]], [-1, [16], [1.0]]], "merge_at": "vision", "native_order": False},
-]
+from tests.fuzz.subjects.base import GOOD, FileSubject, Subject
 
 
 class MaskFiles(FileSubject):
@@ -50,7 +44,7 @@ class MaskFiles(FileSubject):
 
     def content(self, random: Random) -> bytes:
         self.packed = random.random() < 0.3
-        data = mutations.lines_bytes(MASKS, random)
+        data = mutations.lines_bytes(GOOD["masks"], random)
         if not self.packed:
             return data
         return mutations.bytes_like(gzip.compress(data), random) if random.random() < 0.5 else gzip.compress(data)
@@ -68,17 +62,14 @@ class Configs(FileSubject):
     name = "configs"
     share = 14
     file_name = "config.yaml"
-    good: ClassVar[Any] = {
-        "model": "m", "probes": "p.jsonl", "images": "i", "out": "o", "arms": ["full", "target:0.3"], "limit": 3,
-        "image_options": {"max_pixels": 802816}, "seed": 17, "interventions": ["deletion"], "profile": "paper",
-    }  # fmt: skip
+    good = GOOD["config"]
 
     def content(self, random: Random) -> bytes:
         if random.random() < 0.4:
             return mutations.text_like(yaml.safe_dump(self.good), random).encode(errors="surrogatepass")
         if random.random() < 0.1:
             return mutations.bytes_like(yaml.safe_dump(self.good).encode(), random)
-        return mutations.json_bytes(self.good, random)
+        return super().content(random)
 
     def read(self, given: bytes) -> None:
         read_config(self.file, {})
@@ -153,10 +144,7 @@ class Detections(FileSubject):
     name = "detections"
     share = 6
     forgives = True
-    good: ClassVar[Any] = {"boxes": [[0.1, 0.1, 0.5, 0.2], [0.2, 0.3, 0.4, 0.5]], "ms": 12.5, "outside": 0}
-
-    def content(self, random: Random) -> bytes:
-        return mutations.json_bytes(self.good, random)
+    good = GOOD["detection"]
 
     def make(self, random: Random) -> Any:
         values = (1, 30.5, -4, 0, 1e308, -1e308, float("nan"), float("inf"), 99, 10**30)

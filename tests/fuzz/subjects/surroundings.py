@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from sightline import load_run, read_probes
 from sightline.annotate.label_studio import read_label_studio
 from sightline.auditing.config import read_config
 from sightline.controls.text_replacement import reviewed_images
@@ -18,10 +19,9 @@ from sightline.cost.card import CostCard
 from sightline.gate.rules import read_rules
 from sightline.places.writing import append, refuse_unusable_file, write_whole
 from sightline.policies.risk_adaptive import ranked_risks
+from sightline.probes import verify_lock, write_probes
 from sightline.probes.annotations import read_annotations
 from sightline.probes.data_rows import write_text
-from sightline.probes.probe_file import read_probes, verify_lock, write_probes
-from sightline.rows import load_run
 from sightline.rows.source import read_probe_list
 from sightline.selectors.masks import read_masks
 from tests.fuzz import mutations

@@ -6,17 +6,16 @@ from random import Random
 
 import torch
 
+from sightline import SELECTORS, LayerSelector, SightlineError
 from sightline.arms import parse_arm
 from sightline.arms.arm import arguments_of
-from sightline.backbones.loading import options_for
+from sightline.backbones import options_for
 from sightline.commands.options import pairs
-from sightline.core.selection import LayerSelector, misnamed
+from sightline.core.selection import misnamed
 from sightline.cost.selection import Inputs
-from sightline.errors import SightlineError
 from sightline.gate import rules as gate_rules
 from sightline.interventions import families
 from sightline.policies import POLICIES
-from sightline.selectors import SELECTORS
 from sightline.statistics import thresholds
 from sightline.statistics.metrics import METRICS
 from tests.fuzz import mutations

@@ -18,13 +18,11 @@ LINES = [
 ]
 
 
-def test_totals_count_those_with_image_features_apart() -> None:
+def test_totals_count_those_with_image_features_apart_and_a_reason_does_not_break_the_table() -> None:
     assert totals(LINES) == (
         "3 types: 1 served by the general route, 2 refused. Of 2 with image features 1 are served."
     )
 
-
-def test_a_reason_does_not_break_the_table() -> None:
     rows = table(LINES).splitlines()
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
     assert "refused: it says &lt;\\|why\\|>" in rows[3]
