@@ -166,7 +166,8 @@ def test_card_of_a_reader_that_answers_open_questions(refused, toy_reader, tmp_p
         ).path,
         scenes_audit(toy_reader, tmp_path / "wrong", "open_wrong_images.jsonl", "open_images", ["full"]).path,
     ]
-    refused("--open-run and --open-controls", write_card, toy_reader, runs[0], runs[1])
+    with pytest.raises(SightlineError, match="--open-run and --open-controls"):
+        write_card(toy_reader, runs[0], runs[1])
     compact = scenes_audit(toy_reader, tmp_path / "compact", control, "images", ["full"], positions="compact").path
     refused("differ in --positions (compact, preserve)", write_card, toy_reader, runs[0], compact, *runs[2:])
     card, curves = (path.read_text(encoding="utf-8") for path in write_card(toy_reader, *runs))
