@@ -17,7 +17,7 @@ from lab.reader.model_card import ARMS, CARD, CURVES, judge, write_card
 from lab.reader.open_card import OPEN_ARMS, WRONG_ROW, judge_open, open_figures
 from lab.reader.processor import save_processor
 from lab.reader.training_record import TRAINING, continued
-from sightline import AuditConfig, audit, read_probes
+from sightline import AuditConfig, SightlineError, audit, read_probes
 from sightline.checks.demo import asset
 from sightline.controls.image_free import mismatched_probes
 from sightline.probes import write_probes
