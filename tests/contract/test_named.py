@@ -31,7 +31,7 @@ ASKED = [
 CLASS_TOKEN, CLIP = "no class token", "not the one of a CLIP checkpoint"
 REASONS = (
     CLASS_TOKEN, CLIP, UNPROJECTED, "each tile has its own class token", "its processor",
-    "which values of the prepared image",
+    "values of the prepared image",
 )  # fmt: skip
 
 

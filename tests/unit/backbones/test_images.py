@@ -133,8 +133,7 @@ def test_the_architecture_of_the_documentation_is_what_its_page_says(tmp_path: P
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "SIGHTLINE_CACHE": str(tmp_path / "cache")}
     done = run_python(["-c", script + DOCUMENTED], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    # Cohere's sliding windows are read by the model's own decoder, which no method can cut into.
-    assert done.stdout.splitlines()[-1] == "vision.cls@-1 lm.attention max_tiles 784"
+    assert done.stdout.splitlines()[-1] == "vision.cls@-1 max_tiles 784"
 
 
 # The tensor resize gives Pillow's bytes, and torch's own bytes in torch's arithmetic, whatever the sizes.
