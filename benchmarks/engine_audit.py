@@ -26,7 +26,7 @@ from sightline.auditing.config import AuditConfig
 from sightline.checks.demo import asset
 from sightline.core.selection import QuerySpan, Selection, Selector, TokenView
 from sightline.documents.reading import read_pages
-from sightline.engines.export import export
+from sightline.engines.openvino_folder import export
 from sightline.engines.openvino_trace import TRACED, trace
 from sightline.errors import SightlineError
 from sightline.probes import read_probes

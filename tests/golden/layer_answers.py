@@ -18,7 +18,7 @@ from sightline.selectors.fastv import FastV
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
 from sightline.selectors.greedy import gram
 from sightline.selectors.ivcprune import IVCPrune
-from sightline.selectors.nuwa_inside import NuwaInside
+from sightline.selectors.nuwa import NuwaInside
 from sightline.selectors.pact import bounded_centres, by_density, gathered, importance, key_distances
 from sightline.selectors.pyramiddrop import PyramidDrop
 from sightline.selectors.scores import top
@@ -34,7 +34,7 @@ from sightline.selectors.sparsevlm import (
 from sightline.selectors.tokencarve import TokenCarve
 from sightline.selectors.v2drop import V2Drop
 from sightline.selectors.vlmpruner import VLMPruner
-from sightline.selectors.vscan_inside import VScanInside
+from sightline.selectors.vscan import VScanInside
 from tests.golden.harness import Case, answers
 
 

@@ -23,7 +23,7 @@ from sightline.selectors.globalcom2 import GlobalCom2
 from sightline.selectors.gprune import flow_scores
 from sightline.selectors.greedy import gram, text_dissimilarity
 from sightline.selectors.hiprune import cross_neighbours, hiprune_kept
-from sightline.selectors.hired import HiRED, best_within, tile_budgets, tiles_of
+from sightline.selectors.hired import HiRED, tile_budgets
 from sightline.selectors.holov import holov_order
 from sightline.selectors.mmtok import coverage, mmtok_kept
 from sightline.selectors.nuwa import plane, regional_anchors, spatial_weights
@@ -32,6 +32,7 @@ from sightline.selectors.prumerge import class_attention, merge_weights
 from sightline.selectors.prunesid import PER_GROUP, kept_of_groups
 from sightline.selectors.scope import scope_order
 from sightline.selectors.scores import rank, top
+from sightline.selectors.spreading import best_within, tiles_of
 from sightline.selectors.tome import match, mean_weights
 from sightline.selectors.trim import kept_and_mean, unlikeness
 from sightline.selectors.visionzip import VisionZipQwen, merge_plan, received_salience, split_budget, with_class_token

@@ -32,7 +32,6 @@ from sightline.answering.answerer import Answered, Answerer, Collect
 from sightline.answering.materialise import SelectStep, Trace
 from sightline.answering.scorers import SCORERS, Scorer
 from sightline.answering.scorers.spoken import SpokenScorer, Utterance
-from sightline.answering.scorers.transcription import Transcription
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import Arm
 from sightline.auditing.config import AuditConfig
@@ -186,7 +185,7 @@ class EngineAnswerer(Answerer):
         self.step = cast(SelectStep, SimpleNamespace(queues=False))
         self._system = self.engine.system(in_words=scorer.in_words)
         self._pool = ThreadPoolExecutor(self.engine.parallel, thread_name_prefix="request")
-        if isinstance(scorer, Transcription):
+        if hasattr(scorer, "tokenizer"):  # it counts the tokens of a text
             scorer.tokenizer = self.engine.tokenizer
 
     def launch(

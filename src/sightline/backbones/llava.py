@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
-from sightline.backbones.signals import class_token_signal
+from sightline.backbones.signals import MERGED, class_token_signal, reads_others
 from sightline.backbones.towered import Tower, Towered, patch_product, sequential_positions
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PIXELS, PositionPolicy
@@ -25,20 +25,6 @@ class LlavaOptions(ImageOptions):
     crop_blind: bool = option(False, "Lay the token grid over the whole image although the processor crops it.")
 
     artifact: ClassVar[Mapping[str, Any]] = {"crop_blind": True}
-
-
-MERGED = -2
-"""The hidden state that published methods merge before LLaVA's projector: the one that it reads as published."""
-
-
-def reads_others(config: Any) -> str | None:
-    """Why merged states cannot be projected, where a LLaVA's projector reads others than those, or several at once."""
-    chosen, states = config.vision_feature_layer, int(config.vision_config.num_hidden_layers) + 1
-    layers = [chosen] if isinstance(chosen, int) else list(chosen)
-    if [layer % states for layer in layers] == [MERGED % states]:
-        return None
-    read = f"hidden state{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"
-    return f"it merges states {MERGED} of the vision tower, and the projector reads {read}"
 
 
 @BACKBONES.register("llava")

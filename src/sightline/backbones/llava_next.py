@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
-from sightline.backbones.llava import MERGED, reads_others
 from sightline.backbones.prompting import Layout
+from sightline.backbones.signals import MERGED, reads_others
 from sightline.core.prefix import Encoded
 from sightline.geometry.cells import AxisReads, Canvas, Cells, Indices, Size, best_canvas, within_image
 

@@ -341,3 +341,19 @@ def token_signal(name: str, captured: Mapping[str, Tensor], depth: int) -> Tenso
 def with_pixels(encoded: Encoded, shown: Tensor) -> Encoded:
     """The encoded image with ``Pixels.data``, on the model's device, from which its pixel values can be made again."""
     return replace(encoded, captured={**encoded.captured, PIXELS: shown})
+
+
+# States of the tower that methods merge before they are projected.
+
+MERGED = -2
+"""The hidden state that published methods merge before LLaVA's projector: the one that it reads as published."""
+
+
+def reads_others(config: Any) -> str | None:
+    """Why merged states cannot be projected, where a LLaVA's projector reads others than those, or several at once."""
+    chosen, states = config.vision_feature_layer, int(config.vision_config.num_hidden_layers) + 1
+    layers = [chosen] if isinstance(chosen, int) else list(chosen)
+    if [layer % states for layer in layers] == [MERGED % states]:
+        return None
+    read = f"hidden state{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"
+    return f"it merges states {MERGED} of the vision tower, and the projector reads {read}"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from sightline.auditing.config import AuditConfig
-from sightline.commands.options import PAIR, DeviceOption, file_option, in_words, pairs
+from sightline.commands.options import PAIR, DeviceOption, file_option, in_words, named_models, pairs
 from sightline.core.flags import SPEED
 from sightline.errors import SightlineError
 from sightline.progress import say, waiting_for
@@ -104,8 +104,6 @@ def matrix(
     A method counts as served where it ran twice with the same result and its rows were checked. Exit code 1 says that
     one failed that should run.
     """
-    from sightline.commands.leaderboard import named_models
-
     given = [*(models or []), *(further or [])]
     if not given:
         raise typer.BadParameter("name at least one model", param_hint="--models")

@@ -19,7 +19,7 @@ app = typer.Typer(
 @app.command("list")
 def list_() -> None:
     """List the engines, and what arms of each may set: ``engine:SWITCH=VALUE``."""
-    from sightline.commands.methods import idea_of
+    from sightline.core.registry import idea_of
     from sightline.core.table import print_rows
     from sightline.engines import ENGINES
     from sightline.progress import SafeConsole
@@ -47,8 +47,8 @@ def export(
     ] = None,
 ) -> None:
     """Export a checkpoint for OpenVINO: print the commands, or run them in an environment of their own."""
-    from sightline.engines.export import export as run_all
-    from sightline.engines.export import steps
+    from sightline.engines.openvino_folder import export as run_all
+    from sightline.engines.openvino_folder import steps
 
     if run:
         run_all(checkpoint, folder, env, weights)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline.auditing.config import flag_of
-from sightline.commands.options import in_words, pairs
+from sightline.commands.options import in_words, named_models, pairs
 from sightline.errors import SightlineError
 from sightline.progress import say
 
@@ -82,19 +82,6 @@ def leaderboard(
     _print(record)
     say(f"digest without times: {record['digest']}")
     say(f"page: {page}")
-
-
-def named_models(given: list[str]) -> dict[str, str]:
-    """Checkpoints by the name before an equals sign, else by their last part; two of one name are refused."""
-    found: dict[str, str] = {}
-    for text in given:
-        name, equals, source = text.partition("=")
-        if not equals:
-            name, source = Path(text).name, text
-        if not name or "/" in name or name in found:
-            raise SightlineError(f"--model {text}: name it apart from the others, for example --model second={source}")
-        found[name] = source
-    return found
 
 
 def image_options(given: list[str], models: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline.commands.options import in_words
+from sightline.core.registry import idea_of
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -157,11 +158,3 @@ def registry_of(kind: str) -> Registry[Any]:
     module, _, variable = KINDS[kind].partition(":")
     registry: Registry[Any] = getattr(importlib.import_module(module), variable)
     return registry
-
-
-def idea_of(entry: Any) -> str:
-    """One line: what it says of itself, or the first of its docstring."""
-    for said in ("definition", "description", "title"):
-        if isinstance(getattr(entry, said, None), str):
-            return str(getattr(entry, said))
-    return (inspect.getdoc(entry) or "").partition("\n")[0]

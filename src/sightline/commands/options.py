@@ -291,3 +291,16 @@ def _with_value_name(parameter: Any) -> Any:
         elif parameter.multiple:
             parameter.metavar = max(parameter.opts, key=len).lstrip("-").upper()
     return parameter
+
+
+def named_models(given: list[str]) -> dict[str, str]:
+    """Checkpoints by the name before an equals sign, else by their last part; two of one name are refused."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not equals:
+            name, source = Path(text).name, text
+        if not name or "/" in name or name in found:
+            raise SightlineError(f"--model {text}: name it apart from the others, for example --model second={source}")
+        found[name] = source
+    return found

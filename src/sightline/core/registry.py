@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -231,3 +232,11 @@ def _import(path: Path) -> str:
             raise SightlineError(f"--import {path}: {error}") from error
         raise SightlineError(f"--import {path}: {named_line(error)}; sightline --debug shows where") from error
     return digest
+
+
+def idea_of(entry: Any) -> str:
+    """One line: what it says of itself, or the first of its docstring."""
+    for said in ("definition", "description", "title"):
+        if isinstance(getattr(entry, said, None), str):
+            return str(getattr(entry, said))
+    return (inspect.getdoc(entry) or "").partition("\n")[0]

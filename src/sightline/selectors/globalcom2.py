@@ -11,8 +11,8 @@ from torch.nn.functional import grid_sample, normalize
 
 from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.hired import best_within, tiles_of
 from sightline.selectors.scores import centres, order, top, without
+from sightline.selectors.spreading import best_within, tiles_of
 
 ATTENTION = "vision.cls_attention@-1"
 FAINT = 1e-30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,44 +11,11 @@ from torch import Tensor
 from sightline.core.selection import Layout, Parity, Ranges, Selection, Selector, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
-from sightline.selectors.scores import order, rank, top, without
+from sightline.selectors.scores import order, top, without
+from sightline.selectors.spreading import best_within, tiles_of
 
 SHALLOW = "vision.cls_attention@0"
-WHOLE = 0.95
-"""Part of the plane from which on a block is the whole picture: what was cropped or padded may be missing."""
 Regions = Literal["strips", "tiles"]
-
-
-def tiles_of(layout: Layout, cells: Tensor) -> tuple[Tensor, tuple[int, int] | None]:
-    """(N,) int64 the tile of each token, row by row from 0, -1 in the base picture; and (rows, columns) of tiles.
-
-    The base picture is the smallest block whose cells, on the CPU, span the image; None if there is no other block. A
-    single other block is stitched of tiles as large as the base, with what was cropped missing in equal parts at both
-    ends.
-    """
-    sizes = [rows * columns for rows, columns in layout]
-    if len(layout) == 1:
-        return torch.full((sizes[0],), -1), None
-    starts = list(itertools.accumulate(sizes, initial=0))
-    blocks = [cells[start:end] for start, end in itertools.pairwise(starts)]
-    spans = [float((each[:, 2:].amax(dim=0) - each[:, :2].amin(dim=0)).prod()) for each in blocks]
-    base = min((sizes[block], block) for block, span in enumerate(spans) if span >= WHOLE * max(spans))[1]
-    others = [block for block in range(len(layout)) if block != base]
-    number = torch.full((sum(sizes),), -1)
-    if len(others) == 1:
-        (rows, columns), (high, wide) = layout[others[0]], layout[base]
-        down, across = -(-rows // high), -(-columns // wide)
-        row = (torch.arange(rows) + (down * high - rows) // 2) // high
-        column = (torch.arange(columns) + (across * wide - columns) // 2) // wide
-        parts = [(row[:, None] * across + column).flatten()]
-        grid = (down, across)
-    else:
-        parts = [torch.full((sizes[block],), tile) for tile, block in enumerate(others)]
-        across = len({float(blocks[block][:, 0].amin()) for block in others})
-        grid = (-(-len(others) // across), across)
-    for block, part in zip(others, parts, strict=True):
-        number[starts[block] : starts[block + 1]] = part
-    return number, grid
 
 
 def tile_budgets(shallow: Tensor, side: tuple[int, int], grid: tuple[int, int], k: int, share: float) -> Tensor:
@@ -115,8 +81,3 @@ class HiRED(Selector):
             return tile_budgets(shallow, (len(shallow), 1), (grid[0] * grid[1], 1), k, 1.0 - self.alpha)
         side = next(block for block in layout if block[0] * block[1] == len(base))
         return tile_budgets(shallow, side, grid, k, 1.0 - self.alpha)
-
-
-def best_within(score: Tensor, within: Tensor, count: int) -> Tensor:
-    """The ``count`` highest scores of those ``within``, or all of them."""
-    return rank(torch.where(within, score, -torch.inf))[: min(count, int(within.sum()))]

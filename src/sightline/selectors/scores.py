@@ -382,3 +382,8 @@ def seeded(seed: int, key: str) -> random.Random:
     """
     digest = hashlib.sha1(f"{seed}:{key}".encode(), usedforsecurity=False).hexdigest()
     return random.Random(int(digest[:16], 16))
+
+
+def half_way(layers: int, depth: float) -> int:
+    """The layer after which a cut falls once ``depth`` of the layers have run; never behind the last but one."""
+    return max(0, min(round(layers * depth) - 1, layers - 2))

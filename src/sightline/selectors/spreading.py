@@ -5,6 +5,7 @@ The greedy one picks token after token from a few thousand numbers, where numpy'
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Literal
 
@@ -13,9 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sightline.core.selection import TokenView
+from sightline.core.selection import Layout, TokenView
 from sightline.selectors.scores import centres, order, overlap_area, rank, uniqueness, without
 
+WHOLE = 0.95
+"""Part of the plane from which on a block is the whole picture: what was cropped or padded may be missing."""
 CORRIDOR_MARGIN = 0.04
 """By how much the hull of two boxes is grown on each side to make the corridor between them."""
 
@@ -195,3 +198,43 @@ def evidence_distance(cells: Tensor, boxes: Tensor) -> Tensor:
     # Power, not square root: the two differ in the last bit for one value in a thousand, and distances on a regular
     # grid tie so often that published masks show which of them was used.
     return torch.tensor([min(1.0, value**0.5) for value in squared.tolist()], dtype=cells.dtype)
+
+
+# Tiles of an image of which there is also a smaller picture of the whole.
+
+
+def tiles_of(layout: Layout, cells: Tensor) -> tuple[Tensor, tuple[int, int] | None]:
+    """(N,) int64 the tile of each token, row by row from 0, -1 in the base picture; and (rows, columns) of tiles.
+
+    The base picture is the smallest block whose cells, on the CPU, span the image; None if there is no other block. A
+    single other block is stitched of tiles as large as the base, with what was cropped missing in equal parts at both
+    ends.
+    """
+    sizes = [rows * columns for rows, columns in layout]
+    if len(layout) == 1:
+        return torch.full((sizes[0],), -1), None
+    starts = list(itertools.accumulate(sizes, initial=0))
+    blocks = [cells[start:end] for start, end in itertools.pairwise(starts)]
+    spans = [float((each[:, 2:].amax(dim=0) - each[:, :2].amin(dim=0)).prod()) for each in blocks]
+    base = min((sizes[block], block) for block, span in enumerate(spans) if span >= WHOLE * max(spans))[1]
+    others = [block for block in range(len(layout)) if block != base]
+    number = torch.full((sum(sizes),), -1)
+    if len(others) == 1:
+        (rows, columns), (high, wide) = layout[others[0]], layout[base]
+        down, across = -(-rows // high), -(-columns // wide)
+        row = (torch.arange(rows) + (down * high - rows) // 2) // high
+        column = (torch.arange(columns) + (across * wide - columns) // 2) // wide
+        parts = [(row[:, None] * across + column).flatten()]
+        grid = (down, across)
+    else:
+        parts = [torch.full((sizes[block],), tile) for tile, block in enumerate(others)]
+        across = len({float(blocks[block][:, 0].amin()) for block in others})
+        grid = (-(-len(others) // across), across)
+    for block, part in zip(others, parts, strict=True):
+        number[starts[block] : starts[block + 1]] = part
+    return number, grid
+
+
+def best_within(score: Tensor, within: Tensor, count: int) -> Tensor:
+    """The ``count`` highest scores of those ``within``, or all of them."""
+    return rank(torch.where(within, score, -torch.inf))[: min(count, int(within.sum()))]

@@ -11,7 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from sightline.cli import app
-from sightline.commands.methods import KINDS, idea_of, registry_of, selectors
+from sightline.commands.methods import KINDS, registry_of, selectors
+from sightline.core.registry import idea_of
 from sightline.selectors import SELECTORS
 from tests.refusals import Refused
 from tests.warm_python import run_python

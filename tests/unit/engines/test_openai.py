@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.engines import Question, engine_of
-from sightline.engines.openai import Endpoint
-from sightline.engines.wire import Returned, Wire, asked_wait, base_of, key_for
+from sightline.engines.openai import Endpoint, Returned, Wire, asked_wait, base_of, key_for
 from sightline.errors import SightlineError
 
 KEY = "sk-never/written-1234567890"

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from sightline.cli import app
 from sightline.engines import Question
-from sightline.engines.export import export
 from sightline.engines.openvino import OpenVINO
+from sightline.engines.openvino_folder import export
 from sightline.errors import SightlineError
 
 TINY = Path(__file__).parents[2] / "data" / "openvino_tiny"

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from sightline.checks.demo import asset
 from sightline.cli import app
-from sightline.commands.leaderboard import image_options, named_models
+from sightline.commands.leaderboard import image_options
+from sightline.commands.options import named_models
 from sightline.leaderboard.contest import Contest, MeasuredModel, demo_contest, readers
 from sightline.leaderboard.page import (
     budget_table,

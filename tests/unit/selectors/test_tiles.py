@@ -9,7 +9,8 @@ import torch
 
 from sightline.core.selection import Layout, TokenView
 from sightline.selectors.globalcom2 import GlobalCom2, seen_from_above, tile_shares
-from sightline.selectors.hired import HiRED, tile_budgets, tiles_of
+from sightline.selectors.hired import HiRED, tile_budgets
+from sightline.selectors.spreading import tiles_of
 from tests.unit.selectors.views import view
 
 
