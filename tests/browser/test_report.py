@@ -299,13 +299,14 @@ def test_panels_of_two_models_stay_apart(opened: Opened, page_of_two: Path) -> N
     assert every(page, again) == []
 
 
-def test_margins_are_told_and_ordered_from_the_threshold(browser: WebDriver, tmp_path: Path) -> None:
+def test_margins_are_told_and_ordered_from_the_threshold(
+    browser: WebDriver, opened: Callable[[str | Path], WebDriver], tmp_path: Path
+) -> None:
     def high(row: dict[str, Any]) -> None:
         row["margin"] += 2.0
 
     run = make_run(tmp_path / "run", images=8, arms=("full", "target:0.3"), edit_row=high)
-    browser.get(build_report([run], tmp_path / "out", threshold=2.0, draws=100, cases=8).as_uri())
-    assert browser.get_log("browser") == []
+    opened(build_report([run], tmp_path / "out", threshold=2.0, draws=100, cases=8))
     Select(browser.find_element(By.ID, "gallery-order")).select_by_value("margin")
     facts = [card.text for card in every(browser, "#gallery .card .facts")]
     told = [re.search(r"(yes|no), \w+ · margin ([+−][\d.]+) at t = \+2\.000", text) for text in facts]
