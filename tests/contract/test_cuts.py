@@ -202,3 +202,16 @@ def test_a_layer_without_weights_is_refused_by_its_number(stage: Callable[[str],
     assert language.uncut({"lm.attention_last"}, [3]) is None
     assert language.uncut({"lm.next_attention_last"}, [2]) is None
     assert language.uncut({"lm.attention_last"}, [0]) == "its layer 0 has no attention weights (layers that have: 3)"
+
+
+@pytest.mark.parametrize(
+    ("name", "needs", "reason"),
+    [
+        ("glm5_next", set(), "its layers hand on several states of every token"),
+        ("qwen4_exp", {"lm.normed"}, "its decoder has no final norm"),
+    ],
+)
+def test_a_decoder_that_cannot_be_cut_says_why(
+    stage: Callable[[str], Stage], name: str, needs: set[str], reason: str
+) -> None:
+    assert stage(name).language.uncut(needs, [0]) == reason

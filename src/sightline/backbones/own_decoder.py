@@ -71,7 +71,7 @@ class OwnDecoder(LanguageModel):
         super().__init__(text_model, lm_head, axes)
         self.body, self.text_model, self.reason = body, text_model, reason
         self.first_position, self.token_types = first_position, token_types
-        self.norm = torch.nn.Identity()  # the model's own forward ends with it
+        self._final_norm, self.norm = self.norm, torch.nn.Identity()  # the model's own forward ends with it
         self.plain = False
         takes = inspect.signature(body.forward).parameters
         self._types = [name for name in TOKEN_TYPES if name in takes]
@@ -176,7 +176,7 @@ class OwnDecoder(LanguageModel):
             stages.run(layer, state, **self._given(batch, real, added=stages.done))
             batch.hidden = stages.state
             width = batch.hidden.shape[1]
-            seen = SeenInStages(stages, layer, firsts, self.text_model.norm)
+            seen = SeenInStages(stages, layer, firsts, self._final_norm)
             choice = cutter.choose(rows_of(batch, torch.tensor(firsts)), layer, seen)
             if choice is not None:
                 batch = shortened(batch, choice.rows(prefix_of), layer)
@@ -239,6 +239,8 @@ class OwnDecoder(LanguageModel):
 
     def uncut(self, needs: Collection[str], layers: Iterable[int]) -> str | None:
         """Why a method that reads ``needs`` cannot cut after these layers; None where it can. Tried on a few tokens."""
+        if "lm.normed" in needs and self._final_norm is None:
+            return "its decoder has no final norm"
         try:
             with torch.inference_mode():
                 for layer in layers:
@@ -250,6 +252,8 @@ class OwnDecoder(LanguageModel):
                         if names.intersection(needs) and read not in self._attending:
                             those = ", ".join(map(str, sorted(self._attending))) or "none"
                             return f"its layer {read} has no attention weights (layers that have: {those})"
+        except SightlineError as error:
+            return str(error)
         except Exception as error:  # whatever keeps a decoder of somebody else from being run in parts
             return f"its decoder cannot be run in parts ({type(error).__name__}: {first_line(error)[:80]})"
         return None
@@ -260,6 +264,8 @@ class OwnDecoder(LanguageModel):
         given = self._given(batch, real)
         stages = Stages(self.layers, self.config, self._forward)
         stages.run(layer, None, **given)
+        if stages.state.dim() != 3:
+            raise SightlineError("its layers hand on several states of every token")
         found = stages.run(len(self.layers) - 1, stages.state, **given).last_hidden_state
         return _apart(found, self._forward(**given).last_hidden_state)
 
