@@ -28,9 +28,13 @@ from sightline.statistics.metrics import METRICS, AnswerKind, DisplayGroup, Metr
 def family(arm_name: str) -> str:
     """An arm without its budget: ``scope:0.4:alpha=0`` and ``scope:0.3:alpha=0`` are both ``scope:alpha=0``.
 
-    What a budget is counted over is no matter of size and stays: ``scope:0.4/tile`` is ``scope/tile``.
+    What a budget is counted over is no matter of size and stays: ``scope:0.4/tile`` is ``scope/tile``. An engine's own
+    switches are amounts where they are whole numbers: ``engine:pruning_ratio=30,variant=paper`` is
+    ``engine:pruning_ratio,variant=paper``.
     """
     name, *rest = arm_name.split(":")
+    if name == "engine":
+        return ":".join([name, *(re.sub(r"=\d+(?=,|$)", "", each) for each in rest)])
     budget = re.fullmatch(rf"[\d.eE+-]+t?({PER_TILE})?", rest[0]) if rest else None
     return ":".join([name, *rest] if budget is None else [name + (budget[1] or ""), *rest[1:]])
 

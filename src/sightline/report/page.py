@@ -82,7 +82,7 @@ def named_runs(source: Source) -> list[NamedRun]:
 def run_facts(audited: Audited) -> list[tuple[str, str]]:
     """The line under the title; the runs table has the rest."""
     manifest, probes = audited.run.manifest, audited.frame.drop_duplicates("probe_id")
-    return [
+    told = [
         ("Run", _called(audited)),
         ("model", str(manifest.get("model"))),
         ("probes", f"{len(probes)} on {probes['image_id'].nunique()} images"),
@@ -92,6 +92,7 @@ def run_facts(audited: Audited) -> list[tuple[str, str]]:
         ("profile", str(manifest.get("profile"))),
         ("created", str(manifest.get("created"))[:10]),
     ]
+    return [(name, value) for name, value in told if value != "None"]  # what an engine does not tell
 
 
 def _called(audited: Audited) -> str:

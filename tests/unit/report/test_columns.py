@@ -96,6 +96,10 @@ def test_columns_are_named_by_key_and_changed_where_a_table_says_otherwise(refus
         ("scope:64t/tile:alpha=0", "scope/tile:alpha=0"),
         ("full", "full"),
         ("masks:file=0.3/tile", "masks:file=0.3/tile"),
+        ("engine:pruning_ratio=30", "engine:pruning_ratio"),
+        ("engine:pruning_ratio=30,variant=paper", "engine:pruning_ratio,variant=paper"),
+        ("engine:relevance_weight=0.5,pruning_ratio=50", "engine:relevance_weight=0.5,pruning_ratio"),
+        ("engine:default", "engine:default"),
     ],
 )
 def test_a_family_is_an_arm_without_its_size_but_with_what_it_counts(arm: str, without_budget: str) -> None:
