@@ -218,7 +218,7 @@ class OwnDecoder(LanguageModel):
             "attention_mask": on_device(present.long(), self.device),
         }
         if not batch.deepstack:
-            return given | {name: self.token_types(kinds.cpu()).to(self.device) for name in self._types}
+            return given | {name: self.token_types(kinds) for name in self._types}
         visual = kinds == IMAGE
         within = [visual[:, batch.start : batch.start + level.shape[1]] for level in batch.deepstack]
         levels = [level[where] for level, where in zip(batch.deepstack[added:], within[added:], strict=True)]
