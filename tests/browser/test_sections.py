@@ -37,9 +37,9 @@ def test_interventions_are_reached_read_sorted_and_narrowed(opened: Opened) -> N
             assert page.execute_script(top, f"{section}-title") >= below - 1, section
         assert one(page, f"#{section} table").is_displayed()
         if section != "interventions":
-            reading = one(page, f"#{section} .reading").text
-            assert reading.endswith(".")
-            assert "nan" not in reading
+            sentence = one(page, f"#{section} .sentence").text
+            assert sentence.endswith(".")
+            assert "nan" not in sentence
 
     assert len(cards(page)) == 4
     cards(page)[0].click()
@@ -122,7 +122,7 @@ def test_cost_cards_are_warned_about_drawn_to_scale_and_follow_the_theme(opened:
     for part in every(page, PARTS):
         assert [note.text for note in every(part, ".note") if note.is_displayed()] == WARNINGS
         assert one(part, "dl").is_displayed()
-        assert one(part, ".reading").text.endswith(".")
+        assert one(part, ".sentence").text.endswith(".")
     rows: dict[float, list[tuple[float, float]]] = {}
     for top, left, width in page.execute_script(SCRIPTS["bars"]):
         rows.setdefault(top, []).append((left, width))

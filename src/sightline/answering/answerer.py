@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from sightline.answering.materialise import ArmPass, BeforePass, Selected, SelectStep, Trace, materialise, salt
-from sightline.answering.scorers import Reading, Scorer
+from sightline.answering.scorers import Launched, Scorer
 from sightline.answering.scorers.spoken import MAX_NEW_TOKENS, Generation
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.base import Backbone
@@ -156,7 +156,7 @@ def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
 class LaunchedBatches:
     """Batches that the device may still be working on, each with the indices of its prefixes and its time."""
 
-    batches: list[tuple[list[int], tuple[Reading, Stopwatch]]]
+    batches: list[tuple[list[int], tuple[Launched, Stopwatch]]]
     halved: frozenset[int] = frozenset()
     """Prefixes that share a batch with fewer others than planned, since memory ran out."""
 
@@ -180,7 +180,7 @@ def launch_batches(scorer: Scorer, passed: ArmPass, batch_tokens: int) -> Launch
     backbone, lengths = passed.backbone, passed.lengths
     budget = passed.batch_tokens(batch_tokens)
 
-    def launch(group: list[int]) -> tuple[Reading, Stopwatch]:
+    def launch(group: list[int]) -> tuple[Launched, Stopwatch]:
         prefixes = [passed.prefix(i) for i in group]
         watch = Stopwatch(backbone.language.device, shared_by=len(group))
         reading = scorer.launch(backbone, prefixes, passed.cutter(group, prefixes))

@@ -427,7 +427,7 @@ def _write_ready(
             folder.write_images(shard.index, shard.version, image_records(work))
         # Finding boxes is part of a selector's cost if it reads them, or if nobody has said that it does not.
         billed = None if arm.selector.reads_boxes is False else prepared.boxes_ms
-        rows = row_records(arm, work, answers, worker.row_contract, billed)
+        rows = row_records(arm, work, answers, worker.row_facts, billed)
         folder.write_rows(arm.text, shard.index, rows, worker.answerer.scorer.columns)
         tasks.wrote(work.task, arm)
         if tasks.progress is not None:

@@ -325,7 +325,7 @@ class EngineWorker(Worker):
 
     def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         settings = engine_settings(self.config, self.engine)
-        self.row_contract = {**settings, "conditions": {"engine_digest": settings["engine_digest"]}}
+        self.row_facts = {**settings, "conditions": {"engine_digest": settings["engine_digest"]}}
         return settings
 
     def refuse_unserved(self, arms: Sequence[Arm], sizes: Mapping[str, tuple[int, int]]) -> None:
@@ -378,9 +378,9 @@ def refuse_arms(arms: Iterable[Arm], engine: Engine) -> None:
 
 def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:
     """What the run folder has to agree with; what the engine cannot tell is None, with the reason under ``engine``."""
-    facts = engine.facts()
-    told = {name: facts.pop(name, None) for name in ("model_type", "weight_digest", "dtype", "device")}
-    contract: dict[str, Any] = {
+    own = engine.facts()
+    told = {name: own.pop(name, None) for name in ("model_type", "weight_digest", "dtype", "device")}
+    facts: dict[str, Any] = {
         "model": engine.model,
         **told,
         "scorer": config.scorer,
@@ -388,12 +388,16 @@ def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:
         "box_source": config.box_source,
         "profile": config.profile,
         "attention": None,
-        "versions": {"sightline": __version__, "python": platform.python_version(), **facts.get("versions", {})},
+        "versions": {
+            "sightline": __version__,
+            "python": platform.python_version(),
+            **own.get("versions", {}),
+        },
         "served_by": f"engine {engine.name}",
-        "engine_digest": sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8],
+        "engine_digest": sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:8],
     }
-    untold = {name: UNSEEN for name, value in contract.items() if value is None}
+    untold = {name: UNSEEN for name, value in facts.items() if value is None}
     if engine.traces:
         untold["positions"] = "they are traced, and stand in the rows"
-    contract["engine"] = {"name": engine.name, **facts, "untold": {**untold, **engine.untold}}
-    return manifest_settings(config, contract, ImageOptions())
+    facts["engine"] = {"name": engine.name, **own, "untold": {**untold, **engine.untold}}
+    return manifest_settings(config, facts, ImageOptions())

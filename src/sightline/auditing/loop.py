@@ -336,7 +336,7 @@ GEOMETRY = (
 )  # fmt: skip
 NO_POLICY = "none"
 """The policy of an arm whose budget is the same for all samples."""
-CONTRACT = ("positions", "profile", "model", "model_type", "weight_digest", "device", "dtype", "attention")
+ROW_FACTS = ("positions", "profile", "model", "model_type", "weight_digest", "device", "dtype", "attention")
 """What every row repeats of how the run was made."""
 
 
@@ -344,7 +344,7 @@ def row_records(
     arm: Arm,
     work: ShardWork,
     answers: Sequence[Answered],
-    contract: Mapping[str, Any],
+    facts: Mapping[str, Any],
     boxes_ms: Mapping[str, float] | None,
 ) -> list[dict[str, Any]]:
     """The rows of one arm over a shard.
@@ -357,8 +357,8 @@ def row_records(
         trace = answered.trace
         geometry = regions.measure(trace.lineage, trace.anchors, trace.shares) if regions is not None else None
         detection = None if boxes_ms is None else boxes_ms.get(probe.image)
-        row = _row(arm, probe, image, answered, geometry, contract)
-        rows.append({**row, **boxes_read(arm, contract, detected=boxes_ms is not None), "boxes_ms": detection})
+        row = _row(arm, probe, image, answered, geometry, facts)
+        rows.append({**row, **boxes_read(arm, facts, detected=boxes_ms is not None), "boxes_ms": detection})
     return rows
 
 
@@ -368,7 +368,7 @@ def _row(
     image: Encoded,
     answered: Answered,
     geometry: Geometry | None,
-    contract: Mapping[str, Any],
+    facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     trace = answered.trace
     layers = trace.k_layers
@@ -409,10 +409,10 @@ def _row(
         "select_ms": trace.select_ms,
         "materialise_ms": trace.materialise_ms,
         "language_ms": answered.language_ms,
-        **{name: contract[name] for name in CONTRACT},
-        "positions": arm.positions(contract["positions"]) if contract["positions"] else answered.positions,
-        "versions": json.dumps(contract["versions"]),
-        "conditions": json.dumps({**contract["conditions"], **({"halved": True} if halved else {})}),
+        **{name: facts[name] for name in ROW_FACTS},
+        "positions": arm.positions(facts["positions"]) if facts["positions"] else answered.positions,
+        "versions": json.dumps(facts["versions"]),
+        "conditions": json.dumps({**facts["conditions"], **({"halved": True} if halved else {})}),
     }
 
 
@@ -447,10 +447,10 @@ def _budget(arm: Arm, image: Encoded, answered: Answered) -> dict[str, Any]:
     }
 
 
-def boxes_read(arm: Arm, contract: Mapping[str, Any], detected: bool) -> dict[str, str]:
+def boxes_read(arm: Arm, facts: Mapping[str, Any], detected: bool) -> dict[str, str]:
     """What the arm was shown, and which regime that makes it."""
     selector = arm.selector
-    source = NO_BOXES if selector.reads_boxes is False else contract["box_source"]
+    source = NO_BOXES if selector.reads_boxes is False else facts["box_source"]
     return {"box_source": source, "regime": arm_regime(selector.role, selector.reads_boxes, detected)}
 
 

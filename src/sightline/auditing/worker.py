@@ -47,7 +47,7 @@ from sightline.version import __version__
 class Worker:
     """Loads what a configuration names."""
 
-    row_contract: Mapping[str, Any]
+    row_facts: Mapping[str, Any]
     """What every row repeats of how it was made; known once ``settings`` are."""
     threads: int | None = None
     """On a CPU: of how many a sum is made of decides its last bits, so all that compute a run have the same."""
@@ -75,7 +75,7 @@ class Worker:
             use_vision_execution(backbone, self._execution, dynamic=True)
         clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
         kind, language = str(backbone.model.config.model_type), backbone.language
-        self.contract: Mapping[str, Any] = {
+        self.facts: Mapping[str, Any] = {
             **described(config, kind, backbone.paper_positions, language.dtype),
             "weight_digest": weight_digest(source),
             **computed_by(language.device),
@@ -89,18 +89,18 @@ class Worker:
         if isinstance(scorer, SpokenScorer):
             scorer.max_new_tokens = config.longest_answer
         self.answerer = Answerer(
-            backbone, scorer, clip=clip, positions=self.contract["positions"], keeps_scores=config.keep_scores
+            backbone, scorer, clip=clip, positions=self.facts["positions"], keeps_scores=config.keep_scores
         )
 
     def settings(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """What the run folder, whose manifest may be ``recorded`` already, has to agree with."""
         backbone = self.answerer.backbone
-        settings = manifest_settings(self.config, self.contract, backbone.options)
+        settings = manifest_settings(self.config, self.facts, backbone.options)
         if self.device.type == "cpu":
             self.threads = self.config.threads or recorded.get("threads") or torch.get_num_threads()
             settings["threads"] = self.threads
         settings = {**settings, **self._files, "served_by": served_by(backbone)}
-        self.row_contract = {**self.contract, "conditions": conditions(settings)}
+        self.row_facts = {**self.facts, "conditions": conditions(settings)}
         return settings
 
     @property
@@ -207,7 +207,7 @@ def use_threads(count: int | None) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-# The reporting contract: what a run is determined by, for its manifest and for every row.
+# What a run is determined by, for its manifest and for every row.
 
 
 def computed_by(device: torch.device) -> dict[str, Any]:
@@ -266,13 +266,13 @@ def model_name(config: AuditConfig) -> str:
 def settings_before_loading(config: AuditConfig, source: Path) -> dict[str, Any]:
     """What a run folder has to agree with, as far as it can be told before any weights are read."""
     kind = model_type(source)
-    contract = described(config, kind, backbone_class(kind).paper_positions, choose_dtype(config.dtype, source))
-    contract |= files_of(source)
+    facts = described(config, kind, backbone_class(kind).paper_positions, choose_dtype(config.dtype, source))
+    facts |= files_of(source)
     if config.launcher != "ray":  # whose workers run on machines of which this process knows nothing
-        contract |= computed_by(choose_device(config.device))
+        facts |= computed_by(choose_device(config.device))
     if config.threads is not None and choose_device(config.device).type == "cpu":
-        contract["threads"] = config.threads
-    return manifest_settings(config, contract, options_for(source, config.profile, config.image_options))
+        facts["threads"] = config.threads
+    return manifest_settings(config, facts, options_for(source, config.profile, config.image_options))
 
 
 def files_of(source: Path) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def files_of(source: Path) -> dict[str, Any]:
     return {"checkpoint_files": description_digests(source), "checkpoint_subfolders": subfolder_digests(source)}
 
 
-def manifest_settings(config: AuditConfig, contract: Mapping[str, Any], options: ImageOptions) -> dict[str, Any]:
-    """The contract with the settings that rows do not repeat."""
+def manifest_settings(config: AuditConfig, facts: Mapping[str, Any], options: ImageOptions) -> dict[str, Any]:
+    """The facts with the settings that rows do not repeat."""
     own = config.model_dump(include=SETTINGS)
-    return {**contract, **own, "image_options": options.as_dict(), "images": str(config.images)}
+    return {**facts, **own, "image_options": options.as_dict(), "images": str(config.images)}

@@ -69,7 +69,7 @@ class StitchedTiles(General):
         listed = [(int(wide), int(high)) for high, wide in self.image_processor.image_grid_pinpoints]
         return Canvas(size, best_canvas(size, listed), self.tile, self.patch)
 
-    def readings(self, size: Size) -> tuple[AxisReads, AxisReads]:
+    def axis_reads(self, size: Size) -> tuple[AxisReads, AxisReads]:
         """What the columns and the rows of stitched tokens read."""
         columns, rows = self.canvas(size).kept()
         return AxisReads.each(columns), AxisReads.each(rows)
@@ -77,7 +77,7 @@ class StitchedTiles(General):
     def cells(self, size: Size, inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
         every = AxisReads.each(range(self.side))
         base = Canvas((self.tile, self.tile), (self.tile, self.tile), self.tile, self.patch).cells(every, every)
-        columns, rows = self.readings(size)
+        columns, rows = self.axis_reads(size)
         high, wide = len(rows.first), len(columns.first)
         line = torch.tensor([True] * wide + [False])
         sourced = torch.cat([torch.ones(len(base), dtype=torch.bool), line.repeat(high)])
@@ -86,7 +86,7 @@ class StitchedTiles(General):
         return cells, sourced, layout if high * wide else layout[:1]
 
     def token_rows(self, size: Size) -> Tensor:
-        columns, rows = self.readings(size)
+        columns, rows = self.axis_reads(size)
         base = torch.arange(self.side**2) + int(self.class_token)
         return torch.cat([base, self.stitched_rows(size, columns.first, rows.first)])[:, None]
 

@@ -25,7 +25,7 @@ class LlavaOnevision(StitchedTiles):
     of 14 pixels do not fill tiles of 384: the last six rows and columns of pixels of every tile lie in no cell.
     """
 
-    def readings(self, size: Size) -> tuple[AxisReads, AxisReads]:
+    def axis_reads(self, size: Size) -> tuple[AxisReads, AxisReads]:
         columns, rows = self.canvas(size).kept()
         ratio = self._ratio(size)
         if ratio <= SHRINKS_ABOVE:
@@ -45,7 +45,7 @@ class LlavaOnevision(StitchedTiles):
         """(N, 1), or (N, 4) where the grid is shrunken; tokens of the base picture have one row all the same."""
         if self._ratio(size) <= SHRINKS_ABOVE:
             return super().token_rows(size)
-        columns, rows = self.readings(size)
+        columns, rows = self.axis_reads(size)
         read = [
             self.stitched_rows(size, across, down)
             for down in (rows.first, rows.second)
@@ -57,7 +57,7 @@ class LlavaOnevision(StitchedTiles):
     def token_weights(self, size: Size) -> Tensor | None:
         if self._ratio(size) <= SHRINKS_ABOVE:
             return None
-        across, down = (torch.from_numpy(reading.share) for reading in self.readings(size))
+        across, down = (torch.from_numpy(reads.share) for reads in self.axis_reads(size))
         read = [torch.outer(y, x).flatten() for y in (1 - down, down) for x in (1 - across, across)]
         base = torch.zeros(self.side**2, len(read), dtype=torch.float64)
         base[:, 0] = 1.0

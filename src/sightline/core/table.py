@@ -134,7 +134,7 @@ class Table:
     frame: pd.DataFrame
     filter: str = ""
     """Key of a column that the page lets readers narrow a long table by."""
-    reading: str = ""
+    sentence: str = ""
     """What the numbers say, in one sentence made from them."""
     unprinted: tuple[str, ...] = ()
     """Keys of further columns that only the CSV has."""
@@ -222,7 +222,7 @@ class Table:
                 lines.append([f"**{_markdown_escape(panel.heading)}**", *[""] * (len(self.columns) - 1)])
             lines += [["" if cell.again else _markdown_escape(_joined(cell)) for cell in row] for row in panel.rows]
         body = "\n".join(markdown_rows(self.columns, lines))
-        said = f"{_markdown_escape(self.reading)}\n\n" if self.reading else ""
+        said = f"{_markdown_escape(self.sentence)}\n\n" if self.sentence else ""
         return f"### {self.title}\n\n{said}{self.caption}\n\n{body}\n"
 
     def latex(self) -> str:
@@ -247,7 +247,7 @@ class Table:
                 r"\begin{table*}[t]",
                 r"\centering\small",
                 *fitted_tabular(spec, [head + r" \\", r"\midrule", *rows]),
-                rf"\caption{{{latex_escape(' '.join(filter(None, (self.title + '.', self.reading, self.caption))))}}}",
+                rf"\caption{{{latex_escape(' '.join(filter(None, (self.title + '.', self.sentence, self.caption))))}}}",
                 rf"\label{{tab:{self.name}}}",
                 r"\end{table*}",
                 "",

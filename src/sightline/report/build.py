@@ -14,7 +14,7 @@ from sightline.report.cases import Case, choose_cases
 from sightline.report.hero import Hero, make_hero
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.sections import Context, Section, columns_read, make_sections
-from sightline.report.sections.base import Card
+from sightline.report.sections.base import NamedCard
 from sightline.report.sections.cost import card_facts, read_cards, realised_cost_section
 from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.report.verdict import MARGIN, audit_verdict
@@ -94,7 +94,7 @@ def build_report(
     return write_page(page, Path(out))
 
 
-def _cards_alone(cards: Sequence[Card]) -> Page:
+def _cards_alone(cards: Sequence[NamedCard]) -> Page:
     """The page of cost cards without a run."""
     if not cards:
         raise SightlineError("no run folder and no cost card to report: name a run, a card (--cost), or both")

@@ -138,7 +138,7 @@ def render(page: Page) -> str:
         facts=page.facts,
         notes=[*page.banner, *page.notes],
         headline=[sentence for sentence in page.headline if sentence not in page.banner],
-        findings=[(part, part.reading) for part in page.sections if part.in_overview and part.reading],
+        findings=[(part, part.sentence) for part in page.sections if part.in_overview and part.sentence],
         verdicts=page.verdict_panels(),
         overview=page.overview,
         sections=page.sections,

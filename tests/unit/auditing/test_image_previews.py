@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from sightline.answering.answerer import Answered
 from sightline.answering.materialise import Trace
 from sightline.arms.arm import parse_arm
-from sightline.auditing.loop import CONTRACT, DETAIL_SIDE, PREVIEW_SIDE, details, preview, row_records
+from sightline.auditing.loop import DETAIL_SIDE, PREVIEW_SIDE, ROW_FACTS, details, preview, row_records
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.geometry.cells import grid_cells
@@ -76,7 +76,7 @@ def test_what_is_kept_is_a_share_of_the_image_at_its_usual_size(usual: int | Non
     mask = np.array([True, True, True, False])
     trace = Trace(mask, mask, None, 3, [4, 2], 9, 8, 0.0, 0.0, 0.0)
     work: Any = SimpleNamespace(shard=SimpleNamespace(probes=[probe]), encoded=[image], geometries=[None])
-    contract = {**dict.fromkeys(CONTRACT, "?"), "box_source": "annotation", "versions": {}, "conditions": {}}
+    contract = {**dict.fromkeys(ROW_FACTS, "?"), "box_source": "annotation", "versions": {}, "conditions": {}}
     answered = Answered({"predicted": "yes", "correct": True}, trace, 0.0)
     (row,) = row_records(parse_arm("target:0.3"), work, [answered], contract, None)
     assert (row["keep"], row["keep_spent"]) == (keep, keep)

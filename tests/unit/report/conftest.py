@@ -85,7 +85,7 @@ class Page:
 
     @property
     def readings(self) -> str:
-        return " ".join(part.split("</p>")[0] for part in self.text.split('<p class="reading">')[1:])
+        return " ".join(part.split("</p>")[0] for part in self.text.split('<p class="sentence">')[1:])
 
     @property
     def said(self) -> str:

@@ -214,9 +214,9 @@ def test_text_replacement_follows_the_word(tmp_path: Path, refused: Refused) -> 
     assert table is not None
     (row,) = table.frame.to_dict("records")
     assert [row[key] for key in ("original", "replacement", "sham", "erase")] == [1.0, 0.75, 1.0, 1.0]
-    assert "full follows the painted word through all four versions on 75.0%" in table.reading
+    assert "full follows the painted word through all four versions on 75.0%" in table.sentence
     table.write(tmp_path)
-    assert table.reading in (tmp_path / "text_replacement.md").read_text()
+    assert table.sentence in (tmp_path / "text_replacement.md").read_text()
     assert "follows the painted word" in (tmp_path / "text_replacement.tex").read_text()
     assert text_replacement_table(written([{**lines[0], "kind": "small_positive"}])) is None
     refused(

@@ -135,7 +135,7 @@ def test_changes_are_counted_by_evidence_and_every_count_names_its_cases(source:
     assert lines.loc["changed to wrong", "none"] == (lost & (rows["ecr"] <= 1e-12)).sum()
     query = parse_qs(str(lines.loc["changed to wrong", "none_cases"]))
     assert query == {"arm": ["random:0.2"], "change": [LOST], "evidence": [NONE]}
-    assert "lost most answers" in made.reading
+    assert "lost most answers" in made.sentence
 
 
 def test_without_full_nothing_is_said_to_have_changed(tmp_path: Path) -> None:

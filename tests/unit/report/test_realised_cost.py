@@ -126,23 +126,23 @@ def test_a_stage_keeps_its_colour_and_what_lies_between_is_drawn() -> None:
 
 
 def test_the_sentence_is_made_from_the_numbers_and_ratios_never_mix_kernels() -> None:
-    def reading(full: list[float], pruned: list[float]) -> str:
+    def sentence(full: list[float], pruned: list[float]) -> str:
         card = gpu_card(result("eager", "full", full, 4 * GIB), result("eager", "target:0.2", pruned))
-        return cost_table(card, "x", card_frame(card)).reading
+        return cost_table(card, "x", card_frame(card)).sentence
 
     at_best = (
         "At best, target:0.2 (eager, batch 32) is 4.00× as fast as the full prefix, with 20% of the visual tokens."
     )
-    assert reading([800.0, 810.0, 820.0], [200.0, 202.5, 210.0]) == at_best
-    assert "the two spreads overlap" in reading([800.0, 810.0, 820.0], [780.0, 790.0, 815.0])
-    assert reading([800.0], [200.0]).endswith("; a single sample, whose spread is not known.")
-    assert reading([800.0], [810.0]) == "No pruned arm was faster than the full prefix under the same conditions."
+    assert sentence([800.0, 810.0, 820.0], [200.0, 202.5, 210.0]) == at_best
+    assert "the two spreads overlap" in sentence([800.0, 810.0, 820.0], [780.0, 790.0, 815.0])
+    assert sentence([800.0], [200.0]).endswith("; a single sample, whose spread is not known.")
+    assert sentence([800.0], [810.0]) == "No pruned arm was faster than the full prefix under the same conditions."
     mixed = gpu_card(result("eager", "full", [800.0]), result("compiled", "target:0.2", [140.0]))
     table = cost_table(mixed, "realised_prefill", card_frame(mixed))
     ratios = dict(zip(table.frame["arm"], table.frame["speedup"], strict=True))
     assert ratios["full"] == 1.0
     assert pd.isna(ratios["target:0.2"])
-    assert table.reading.startswith("No full prefix was timed under the conditions of a pruned one")
+    assert table.sentence.startswith("No full prefix was timed under the conditions of a pruned one")
 
 
 def test_time_saved_before_selection_is_named(cards: Cards) -> None:
@@ -152,8 +152,8 @@ def test_time_saved_before_selection_is_named(cards: Cards) -> None:
     for point, early, total in ((full, 5.0, 9.0), (pruned, 3.0, 6.0)):
         point["samples_ms"] |= {"preprocess": [early] * 3, "vision": [1.0] * 3, "total": [total] * 3}
     card = CostCard(content["results"][:1])
-    reading = cost_table(card, "x", card_frame(card)).reading
-    assert reading.endswith(" Of the 3.00 ms saved, 2.00 lie before selection (preprocess, vision).")
+    sentence = cost_table(card, "x", card_frame(card)).sentence
+    assert sentence.endswith(" Of the 3.00 ms saved, 2.00 lie before selection (preprocess, vision).")
 
 
 def test_memory_is_shown_where_it_was_counted_and_a_batch_that_did_not_fit_says_so(

@@ -56,15 +56,15 @@ def test_verdicts_of_a_model_at_chance_compare_no_answers(guessing: Path, run: P
     assert list(summary.says_nothing) == ["guessing"]
     said = summary.says_nothing["guessing"]
     assert said.startswith(f"guessing: {AT_CHANCE}Balanced accuracy of Full is 0.500 (")
-    silent, reading = list[str](), list[str]()
+    silent, seeing = list[str](), list[str]()
     for verdict in verdicts(source, summary):
-        (silent if verdict.panel.startswith("guessing") else reading).append(verdict.words)
+        (silent if verdict.panel.startswith("guessing") else seeing).append(verdict.words)
     assert len(silent) == 3
     for words in silent:
         assert "chance" not in words, "it is said once, at the head"
         assert not any(claim in words for claim in ("Full:", "unsupported", "identical", "than"))
     assert sum("% of the evidence survives" in words for words in silent) == 2, "coverage asks for no answer"
-    assert any("not distinguishable from Full" in words for words in reading)
+    assert any("not distinguishable from Full" in words for words in seeing)
 
 
 def test_an_accuracy_above_chance_is_not_enough_when_one_label_is_rare(tmp_path: Path) -> None:

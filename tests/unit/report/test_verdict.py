@@ -106,8 +106,8 @@ def test_fields_are_counted_by_kind_and_guesses_against_the_twin(tmp_path: Path)
     assert lines.loc[("target:0.3", "value"), "swapped"] == 1.0
     assert lines.loc[("target:0.3", "every kind"), ["swapped", "n_probes"]].tolist() == [0.5, 80]
     assert 0.05 < lines.loc[("full", "value"), "swapped_high"] < 0.15  # none of 40, and still a bound
-    assert "kind value are swapped in 100%" in fields.reading
-    assert "under target:0.3" in fields.reading
+    assert "kind value are swapped in 100%" in fields.sentence
+    assert "under target:0.3" in fields.sentence
     guessed = parts["read-or-guessed"].tables[0]
     every: Any = guessed.frame[guessed.frame["pixels"] == "all"].set_index("arm_name")
     assert every.loc["full", ["page_right", "guessed"]].tolist() == pytest.approx([1.0, 0.1])
@@ -118,7 +118,7 @@ def test_fields_are_counted_by_kind_and_guesses_against_the_twin(tmp_path: Path)
 
 def test_where_nothing_is_right_nothing_is_said_to_be_guessed(tmp_path: Path) -> None:
     run = make_open_run(tmp_path / "run", images=12, arms=ARMS, edit_row=answers(lambda *_: True), twins=True)
-    assert sections_of(run)["read-or-guessed"].reading == ""
+    assert sections_of(run)["read-or-guessed"].sentence == ""
 
 
 def test_kinds_of_fields_have_words() -> None:

@@ -21,7 +21,7 @@ SCORERS: Registry[type[Scorer]] = Registry("scorer", group="sightline.scorers", 
 """Every known scorer. ``@SCORERS.register("name")`` above a class is all that a new one needs."""
 
 
-class Reading(Protocol):
+class Launched(Protocol):
     """Results of a batch that the device may still be working on.
 
     One whose work goes on between ``launch`` and ``read`` says in ``spent_ms`` what each prefix took.
@@ -66,7 +66,7 @@ class Scorer(ABC):
         return backbone.prompt(probe.question, probe.target_text, self.answers(probe))
 
     @abstractmethod
-    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Reading:
+    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Launched:
         """Puts a batch to the language model; on a GPU it should wait for nothing."""
 
     @abstractmethod

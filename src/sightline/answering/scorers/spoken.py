@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sightline.answering.answer_scores import cleaned, score_answer
 from sightline.answering.field_outcomes import judge_field, page_texts
-from sightline.answering.scorers.base import SCORERS, Reading, Scorer
+from sightline.answering.scorers.base import SCORERS, Launched, Scorer
 from sightline.core.prefix import Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.row import Column
@@ -51,7 +51,7 @@ class SpokenScorer(Scorer):
         self.max_new_tokens = max_new_tokens
         self._decoder: Continues | None = None
 
-    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Reading:
+    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Launched:
         from sightline.backbones.decoding import decoder_of
 
         if self._decoder is None or self._decoder.language is not backbone.language:

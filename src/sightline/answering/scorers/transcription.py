@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sightline.answering.field_outcomes import page_texts, plain
-from sightline.answering.scorers.base import SCORERS, Reading
+from sightline.answering.scorers.base import SCORERS, Launched
 from sightline.answering.scorers.spoken import SPOKEN_COLUMNS, SpokenScorer, Utterance
 from sightline.core.prefix import Prefix, Prompt
 from sightline.core.probe import Probe
@@ -79,7 +79,7 @@ class Transcription(SpokenScorer):
     def prompt(self, backbone: Backbone, probe: Probe) -> Prompt:
         return backbone.prompt(probe.question, probe.target_text or probe.question)
 
-    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Reading:
+    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Launched:
         self.tokenizer = backbone.tokenizer
         return super().launch(backbone, prefixes, cutter)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sightline.answering.scorers.base import SCORERS, Reading, Scorer
+from sightline.answering.scorers.base import SCORERS, Launched, Scorer
 from sightline.core.prefix import Prefix, Prompt
 from sightline.core.probe import Label, Probe
 from sightline.core.row import Column
@@ -23,7 +23,7 @@ from sightline.backbones.language import Likelihood
 class LikelihoodScorer(Scorer):
     """All continuations of all prefixes of a batch in one forward."""
 
-    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Reading:
+    def launch(self, backbone: Backbone, prefixes: Sequence[Prefix], cutter: Cutter | None) -> Launched:
         return backbone.language.launch(prefixes, cutter)
 
     def judge(self, probe: Probe, result: Sequence[Likelihood], arm: str) -> dict[str, Any]:

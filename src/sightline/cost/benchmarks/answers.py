@@ -131,7 +131,7 @@ class Answers(Benchmark[AnswersRequest]):
     def figures(self, point: dict[str, Any], result: Result) -> dict[str, Any]:
         return {"tokens": result["request"]["answer_tokens"], **point["extra"]}
 
-    def reading(self, lines: Sequence[Line], say: Say) -> str:
+    def sentence(self, lines: Sequence[Line], say: Say) -> str:
         parts = []
         for line in lines:
             stock = line.get("stock_batch_per_s")

@@ -153,6 +153,6 @@ class Benchmark(Generic[R]):
         """What follows from the lines, in tables of its own."""
         return ()
 
-    def reading(self, lines: Sequence[Line], say: Say) -> str:
+    def sentence(self, lines: Sequence[Line], say: Say) -> str:
         """What the lines of a table say, in one sentence made from them."""
         return fastest_arm(lines, say, self.before_selection)

@@ -113,7 +113,7 @@ class Sweep(Benchmark[SweepRequest]):
         known = {name: extra[name] for name in rates if name in extra}
         return {"rows": extra["rows"], "rows_per_s": extra["engine_rows_per_s"], **known}
 
-    def reading(self, lines: Sequence[Line], say: Say) -> str:
+    def sentence(self, lines: Sequence[Line], say: Say) -> str:
         best = max(lines, key=lambda line: float(line["throughput_ratio"]))
         ratio = best.get("ratio_to_model_alone")
         known = ratio is not None and ratio == ratio  # a card of several lines may have it for some

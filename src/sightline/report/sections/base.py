@@ -72,7 +72,7 @@ SECTIONS: Registry[type[SectionMaker]] = Registry(
 
 
 @dataclass(frozen=True)
-class Card:
+class NamedCard:
     """A cost card with what the report calls it."""
 
     file: str
@@ -93,7 +93,7 @@ class Context:
     summary: ReportSummary
     draws: int
     seed: int
-    cards: Sequence[Card] = ()
+    cards: Sequence[NamedCard] = ()
     margin: float = MARGIN
     """The loss of right answers that is accepted."""
 
@@ -136,9 +136,9 @@ class Section:
     """Whether its finding also stands at the top of the page."""
 
     @property
-    def reading(self) -> str:
+    def sentence(self) -> str:
         """What its first table says in a sentence."""
-        return next((table.reading for table in self.tables if table.reading), "")
+        return next((table.sentence for table in self.tables if table.sentence), "")
 
     def add(self, make: Callable[[], Table | None]) -> None:
         """Appends a table, or the one line that says why there is none."""

@@ -75,10 +75,10 @@ def box_source_table(source: Source) -> Table | None:
     frame = frame[several] if several.any() else frame
     frame = frame.sort_values("arm", key=lambda arms: arms.map(order), kind="stable", ignore_index=True)
     coverage = METRICS["pos_ecr"].label if source.yes_or_no else METRICS["pos_ecr"].label_of_words
-    return build_table("box_sources", frame, source, reading=_box_reading(frame, coverage))
+    return build_table("box_sources", frame, source, sentence=_box_sentence(frame, coverage))
 
 
-def _box_reading(frame: pd.DataFrame, coverage: str) -> str:
+def _box_sentence(frame: pd.DataFrame, coverage: str) -> str:
     base = frame[frame["box_source"] == "annotation"].set_index("arm")
     others = frame[(frame["box_source"] != "annotation") & frame["arm"].isin(base.index)].copy()
     if others.empty:

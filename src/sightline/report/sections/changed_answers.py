@@ -46,12 +46,12 @@ def changes_table(source: Source) -> Table:
             "changes are counted against Full, and no run has a full arm beside another; add --arm full"
         )
     frame = in_panels(pd.DataFrame(records), arm_facts(source))
-    reading = _reading(frame)
+    sentence = _sentence(frame)
     frame = frame[(frame["change"] != OTHERWISE) | (frame["all"] > 0)].reset_index(drop=True)
     frame["change"] = frame["change"].map(CHANGES)
     shown = [kind for kind in EVIDENCE if kind != UNTRACED or frame[kind].any()]
     counts = [TableColumn(kind, EVIDENCE[kind].capitalize(), "count", link=f"{kind}_cases") for kind in shown]
-    return build_table("changed_answers", frame, columns={"evidence": counts}, reading=reading)
+    return build_table("changed_answers", frame, columns={"evidence": counts}, sentence=sentence)
 
 
 def _cases(arm: object, change: str, evidence: str) -> str:
@@ -59,7 +59,7 @@ def _cases(arm: object, change: str, evidence: str) -> str:
     return urlencode({key: value for key, value in (("arm", arm), ("change", change), ("evidence", evidence)) if value})
 
 
-def _reading(frame: pd.DataFrame) -> str:
+def _sentence(frame: pd.DataFrame) -> str:
     """How many of the lost answers of box-free arms had lost their evidence too."""
     free = frame[frame["regime"].isin(["box-free method", "box-free control"])]
     lost = free[free["change"] == LOST]

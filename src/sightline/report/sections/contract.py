@@ -156,9 +156,9 @@ def limit_table(source: Source) -> Table:
     frame = pd.concat(parts, ignore_index=True)
     frame["title"] = frame["metric"].map(lambda name: METRICS[str(name)].label)
     most = max(frame.to_dict("records"), key=lambda line: abs(line["change"]))
-    reading = (
+    sentence = (
         f"{most['title']} of {most['arm']} changes most, by {format_value(float(most['change']), 'signed')}: "
         f"{format_value(float(most['all']), 'score')} on all probes, {format_value(float(most['kept']), 'score')} here."
     )
     named = ["run"] if len(source.runs) > 1 else []
-    return build_table("limited", frame, columns={"run": named}, reading=reading)
+    return build_table("limited", frame, columns={"run": named}, sentence=sentence)

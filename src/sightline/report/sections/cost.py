@@ -17,7 +17,7 @@ from sightline.cost.spread import CONDITIONS, BatchCurves, StageBars
 from sightline.errors import SightlineError
 from sightline.report.charts import Curve, labelled_lines
 from sightline.report.columns import build_table, table_column, table_columns
-from sightline.report.sections.base import SECTIONS, Card, ChartGroup, Context, Part, Section, SectionMaker
+from sightline.report.sections.base import SECTIONS, ChartGroup, Context, NamedCard, Part, Section, SectionMaker
 from sightline.report.svg import CHARACTER, QUALITATIVE, Scale, axes, chart, round_step, tag, tick
 from sightline.rows.source import Source
 from sightline.statistics.summaries import arm_points
@@ -101,7 +101,7 @@ def cost_table(card: CostCard, name: str, frame: pd.DataFrame) -> Table:
         benchmark.caption + " Operations are estimated from shapes and stand beside the times; they are no times.",
         columns,
         frame,
-        reading=benchmark.reading(frame.to_dict("records"), format_value),
+        sentence=benchmark.sentence(frame.to_dict("records"), format_value),
         filter="execution" if len(frame) > LONG and frame["execution"].nunique() > 1 else "",
         unprinted=tuple(str(key) for key in frame.columns if key != "remark"),
     )
@@ -256,13 +256,13 @@ RANDOM = "random weights: times hold, answers do not exist"
 NO_GPU = "no GPU was used: these times say nothing about a GPU"
 
 
-def read_cards(paths: Sequence[Path | str]) -> list[Card]:
+def read_cards(paths: Sequence[Path | str]) -> list[NamedCard]:
     """All cards, checked before anything is made from them."""
-    cards: list[Card] = []
+    cards: list[NamedCard] = []
     for path in map(Path, paths):
         card = CostCard.read(path)
         same = sum(other.card.kind == card.kind for other in cards)
-        cards.append(Card(path.name, f"realised_{card.kind}" + (f"_{same + 1}" if same else ""), card))
+        cards.append(NamedCard(path.name, f"realised_{card.kind}" + (f"_{same + 1}" if same else ""), card))
         try:
             for table in _part(cards[-1]).tables:
                 table.markdown()
@@ -271,13 +271,13 @@ def read_cards(paths: Sequence[Path | str]) -> list[Card]:
     return cards
 
 
-def card_facts(card: Card) -> list[tuple[str, str]]:
+def card_facts(card: NamedCard) -> list[tuple[str, str]]:
     """The line under the title of a page that has cards alone."""
     shown = [fact for fact in card.card.facts() if fact[0] in ("model", "device", "dtype", "positions")]
     return [("Card", card.file), ("measures", card.card.kind), *shown]
 
 
-def realised_cost_section(cards: Sequence[Card], *, beside_runs: bool) -> Section:
+def realised_cost_section(cards: Sequence[NamedCard], *, beside_runs: bool) -> Section:
     lead = "Isolated measurements of a cost card's own model, picture and prompt, every sample kept."
     if beside_runs:
         lead += (
@@ -287,7 +287,7 @@ def realised_cost_section(cards: Sequence[Card], *, beside_runs: bool) -> Sectio
     return Section("realised-cost", "Realised cost", lead, parts=[_part(card) for card in cards])
 
 
-def _part(card: Card) -> Part:
+def _part(card: NamedCard) -> Part:
     results = card.card.results
     notes = []
     if any(result["weights"] == "random" for result in results):

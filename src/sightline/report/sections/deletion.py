@@ -93,9 +93,9 @@ def deletion_table(source: Source, draws: int) -> Table | None:
     if found is None:
         return None
     frame, left_out = found
-    reading = _deletion_reading(frame)
+    sentence = _deletion_sentence(frame)
     frame["variant"] = frame["variant"].map(_variant)
-    return build_table("deletion", frame, source, reading=reading, left_out=left_out)
+    return build_table("deletion", frame, source, sentence=sentence, left_out=left_out)
 
 
 def _variant(name: str) -> str:
@@ -106,7 +106,7 @@ def _variant(name: str) -> str:
     return f"{what}, {100 * float(part):.0f}%"
 
 
-def _deletion_reading(frame: pd.DataFrame) -> str:
+def _deletion_sentence(frame: pd.DataFrame) -> str:
     removed = frame[frame["variant"] == "remove_evidence"]
     falls = int((removed["change_high"] < 0).sum())
     line = top(removed, -removed["change"])
@@ -173,11 +173,11 @@ def logit_drop_table(source: Source, draws: int) -> Table | None:
     frame, left_out = found
     oracle = frame["left"].str.contains("evidence_only") & frame["right"].str.contains("anti_evidence")
     line = frame[oracle].iloc[0]
-    reading = (
+    sentence = (
         f"At budget {line['budget']}, keeping the evidence instead of removing it changes target support by "
         f"{signed(line, 'pos_support_diff')} on positives and {signed(line, 'neg_support_diff')} on negatives."
     )
-    return build_table("logit_drop", frame, reading=reading, left_out=left_out)
+    return build_table("logit_drop", frame, sentence=sentence, left_out=left_out)
 
 
 GRAYED = ("evidence_masked", "random_masked")
@@ -229,10 +229,10 @@ def occlusion_table(source: Source, draws: int) -> Table | None:
     taken, beyond = (own.loc[left] for left in ("original", "other box grayed"))
     changes = "lowers" if taken["pos_support_diff"] >= 0 else "raises"
     ends = "lower" if beyond["pos_support_diff"] >= 0 else "higher"
-    reading = (
+    sentence = (
         f"On positives, graying the evidence {changes} the target support of {arm} by "
         f"{amount(taken, 'pos_support_diff')}, which leaves it {amount(beyond, 'pos_support_diff')} {ends} than "
         "graying another box does."
     )
     frame["compared"] = frame["left"] + " − " + frame["right"]
-    return build_table("occlusion", frame, reading=reading, left_out=left_out)
+    return build_table("occlusion", frame, sentence=sentence, left_out=left_out)

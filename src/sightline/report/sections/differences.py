@@ -116,10 +116,10 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
         return None
     frame, left_out = found
     if frame["delta_pn_average"].isna().all():
-        reading = "Without regions on positives and negatives there is no P/N average to compare."
+        sentence = "Without regions on positives and negatives there is no P/N average to compare."
     else:
         line = top(frame, frame["delta_pn_average"].abs())
-        reading = (
+        sentence = (
             f"Shuffling the scores changes coverage most under {line['arm']}: P/N average "
             f"{signed(line, 'delta_pn_average')}, accuracy {signed(line, 'delta_accuracy')}."
         )
@@ -127,7 +127,7 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
         *(TableColumn(f"control_{name}", f"{METRICS[name].label}, shuffled", "score") for name in DELTAS),
         *(TableColumn(f"delta_{name}", f"Δ {METRICS[name].label}", "signed", interval=True) for name in DELTAS),
     ]
-    return build_table("shuffled", frame, columns={"deltas": deltas}, reading=reading, left_out=left_out)
+    return build_table("shuffled", frame, columns={"deltas": deltas}, sentence=sentence, left_out=left_out)
 
 
 RANGED = ("accuracy", "hfpr", "auroc", "pn_average")

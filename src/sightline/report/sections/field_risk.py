@@ -58,7 +58,7 @@ def field_risk_table(context: Context) -> Table | None:
     frame = pd.concat(lines, ignore_index=True)
     frame = frame.sort_values("arm", key=lambda arms: arms.map(places), kind="stable")
     frame = in_panels(frame.reset_index(drop=True), arm_facts(source))
-    return build_table("field_risk", frame, reading=risk_words(frame, source))
+    return build_table("field_risk", frame, sentence=risk_words(frame, source))
 
 
 def _kinds(audited: Audited) -> list[str]:

@@ -293,10 +293,10 @@ def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | 
     if found is None:
         return None
     frame, left_out = found
-    reading = " ".join(_reading(part) for _, part in frame.groupby("run", sort=False))
+    sentence = " ".join(_sentence(part) for _, part in frame.groupby("run", sort=False))
     frame["change"] = frame["change"].map(CHANGE_WORDS)
     run = ["run"] if len(source.runs) > 1 else []
-    return build_table("legibility_ordering", frame, columns={"run": run}, reading=reading, left_out=left_out)
+    return build_table("legibility_ordering", frame, columns={"run": run}, sentence=sentence, left_out=left_out)
 
 
 def legibility_law_table(source: Source, margin: float) -> Table | None:
@@ -313,14 +313,14 @@ def legibility_law_table(source: Source, margin: float) -> Table | None:
         f"{f'{name}: ' if name else ''}top {plan.law.top:.2f}, half {plan.law.half:.1f} px, slope {plan.law.slope:.1f}"
         for name, plan in plans.items()
     ]
-    reading = " ".join(f"{f'{name}: ' if name else ''}{plan.words}" for name, plan in plans.items())
+    sentence = " ".join(f"{f'{name}: ' if name else ''}{plan.words}" for name, plan in plans.items())
     run = ["run"] if len(source.runs) > 1 else []
     return build_table(
-        "legibility_law", pd.DataFrame(lines), columns={"run": run}, reading=reading, law="; ".join(laws)
+        "legibility_law", pd.DataFrame(lines), columns={"run": run}, sentence=sentence, law="; ".join(laws)
     )
 
 
-def _reading(lines: pd.DataFrame) -> str:
+def _sentence(lines: pd.DataFrame) -> str:
     """One sentence about the first line, the changed answers, that has a correlation of both measures."""
     known = lines[lines["ecr"].notna() & lines["legibility"].notna()]
     name = str(lines["run"].iloc[0])

@@ -148,7 +148,7 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
     if found is None:
         return None
     frame, left_out = found
-    reading = _image_reading(source, frame)
+    sentence = _image_sentence(source, frame)
     frame["condition"] = frame["condition"].map(_condition)
     narrow = "stratum" if frame["stratum"].nunique() > 1 else ""
     ranges = [f"{name}_{end}" for name in RANGED for end in ENDS]
@@ -157,7 +157,7 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         frame,
         source,
         filter=narrow,
-        reading=reading,
+        sentence=sentence,
         left_out=left_out,
         unprinted=ranges,
         at=source.at,
@@ -174,7 +174,7 @@ def _condition(name: str) -> str:
     return {"matching image": "matching", "blank": "gray", "wrong images": "wrong, mean"}.get(name, name)
 
 
-def _image_reading(source: Source, frame: pd.DataFrame) -> str:
+def _image_sentence(source: Source, frame: pd.DataFrame) -> str:
     arm = first_choice(source, frame)
     own = frame[(frame["arm"] == arm) & (frame["stratum"] == EVERY)].set_index("condition")
     parts = []

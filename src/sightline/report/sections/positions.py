@@ -116,7 +116,7 @@ def positions_table(source: Source) -> Table | None:
     frame, left_out = found
     raw = frame[frame["comparison"] == "raw"]
     line = top(raw, raw["flips"] / raw["n"])
-    reading = (
+    sentence = (
         f"With the same mask, {source.at}, the position policy alone turns {raw['flips'].sum()} of {raw['n'].sum()} "
         f"answers, most for {line['arm']}: {line['flips']} of {line['n']}, {line['no_to_yes']} to yes and "
         f"{line['yes_to_no']} to no from compact to preserve."
@@ -125,5 +125,5 @@ def positions_table(source: Source) -> Table | None:
     frame["comparison"] = frame["comparison"].map(THRESHOLDS).fillna(given)
     different = int(raw["mask_mismatches"].sum())
     if different:
-        reading += f" {different} of the masks differ between the policies: their rows compare more than positions."
-    return build_table("positions", frame, reading=reading, left_out=left_out)
+        sentence += f" {different} of the masks differ between the policies: their rows compare more than positions."
+    return build_table("positions", frame, sentence=sentence, left_out=left_out)

@@ -53,7 +53,7 @@ def guessed_table(context: Context) -> Table | None:
     table = pd.concat(lines, ignore_index=True)
     table = table.sort_values("arm", key=lambda arms: arms.map(places), kind="stable").reset_index(drop=True)
     table = in_panels(table, arm_facts(source))
-    return build_table("read_or_guessed", table, reading=guessed_words(table))
+    return build_table("read_or_guessed", table, sentence=guessed_words(table))
 
 
 def _by_pixels(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -133,7 +133,7 @@ def coverage_table(source: Source, draws: int) -> Table | None:
         "coverage_and_score",
         frame,
         columns={"run": run},
-        reading=_reading(frame),
+        sentence=_sentence(frame),
         left_out=left_out,
         draws=f"{draws:,}",
     )
@@ -146,7 +146,7 @@ def _family(line: dict[Any, Any]) -> str:
     return f"{line['selector']} ({said})" if said else str(line["selector"])
 
 
-def _reading(frame: pd.DataFrame) -> str:
+def _sentence(frame: pd.DataFrame) -> str:
     """About the strongest association with the worst region that its interval tells from none."""
     worst = frame[frame["coverage"] == "worst region"]
     known = worst[worst["rho"].notna()]

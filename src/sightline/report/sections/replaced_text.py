@@ -128,12 +128,12 @@ def text_replacement_table(source: Source) -> Table | None:
     frame, left_out = found
     line = top(frame, frame["all_controls"])
     interval = format_range(line["all_controls_low"], line["all_controls_high"], "percent")
-    reading = (
+    sentence = (
         f"At best, {line['arm']} follows the painted word through all four versions on "
         f"{format_value(line['all_controls'], 'percent')} ({interval}) of {line['images']} images, and "
         f"switches with it on {format_value(line['semantic_switch'], 'percent')}."
     )
-    return build_table("text_replacement", frame, reading=reading, left_out=left_out, at=source.at)
+    return build_table("text_replacement", frame, sentence=sentence, left_out=left_out, at=source.at)
 
 
 def models_table(source: Source) -> Table | None:
@@ -148,13 +148,13 @@ def models_table(source: Source) -> Table | None:
     frame = text_replacement_models_frame(pd.concat(asked, ignore_index=True))
     line = frame.iloc[0]
     better, worse = sorted((line["first_rate"], line["second_rate"]), reverse=True)
-    reading = (
+    sentence = (
         f"Under {line['arm']}, {line['first']} and {line['second']} differ on "
         f"{line['only_first'] + line['only_second']} of {line['images']} images: "
         f"{format_value(better, 'percent')} against {format_value(worse, 'percent')} pass all four "
         f"(exact McNemar p = {format_value(line['mcnemar_p'], 'p')})."
     )
-    return build_table("text_replacement_models", frame, reading=reading)
+    return build_table("text_replacement_models", frame, sentence=sentence)
 
 
 EDIT_DRAWS = 20_000
@@ -253,11 +253,11 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
     compared = frame.dropna(subset=["ecr_gain"])
     pruned = compared[(compared["keep"] < 1.0) & ~compared["arm"].isin(compared["against"])]
     if pruned.empty:
-        reading = "No Random or Grid arm at the same budget: coverage of the glyph has nothing to be compared with."
+        sentence = "No Random or Grid arm at the same budget: coverage of the glyph has nothing to be compared with."
     else:
         line = top(pruned, pruned["ecr_gain"])
-        reading = (
+        sentence = (
             f"{line['arm']} keeps {format_value(line['ecr'], 'percent')} of the substituted character: "
             f"{signed(line, 'ecr_gain')} against {line['against']}."
         )
-    return build_table("edit_region", frame, source, reading=reading, left_out=left_out, draws=f"{draws:,}")
+    return build_table("edit_region", frame, source, sentence=sentence, left_out=left_out, draws=f"{draws:,}")

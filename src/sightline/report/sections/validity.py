@@ -160,9 +160,9 @@ def construct_table(source: Source, draws: int) -> Table | None:
     if found is None:
         return None
     frame, left_out = found
-    reading = _construct_reading(frame)
+    sentence = _construct_sentence(frame)
     frame["outcome"], frame["predictor"] = frame["outcome"].map(OUTCOME_WORDS), frame["predictor"].map(COVERAGE_WORDS)
-    return build_table("construct_validity", frame, reading=reading, left_out=left_out, draws=f"{draws:,}")
+    return build_table("construct_validity", frame, sentence=sentence, left_out=left_out, draws=f"{draws:,}")
 
 
 def _side_by_side(found: pd.DataFrame, keys: list[str], by: str, value: str) -> pd.DataFrame:
@@ -174,7 +174,7 @@ def _side_by_side(found: pd.DataFrame, keys: list[str], by: str, value: str) -> 
     return lines.reset_index()
 
 
-def _construct_reading(frame: pd.DataFrame) -> str:
+def _construct_sentence(frame: pd.DataFrame) -> str:
     name = "partial_spearman" if "partial_spearman" in frame else "spearman"
     tested = frame[(frame["predictor"] == "ecr") & frame[f"{name}_low"].notna()]
     if tested.empty:
@@ -234,7 +234,7 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
     if found is None:
         return None
     frame, left_out = found
-    reading = _strata_reading(frame)
+    sentence = _strata_sentence(frame)
     frame["scale"] = frame["scale"].map(SCALE_WORDS)
     measured = [outcome for outcome in OUTCOMES if outcome in frame]
     columns = [
@@ -243,11 +243,11 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
     ]
     drawn = f"{draws:,}"
     return build_table(
-        "drop_strata", frame, columns={"measured": columns}, reading=reading, left_out=left_out, draws=drawn
+        "drop_strata", frame, columns={"measured": columns}, sentence=sentence, left_out=left_out, draws=drawn
     )
 
 
-def _strata_reading(frame: pd.DataFrame) -> str:
+def _strata_sentence(frame: pd.DataFrame) -> str:
     scale = next(
         (s for s in reversed(SCALE_WORDS) if ((frame["scale"] == s) & (frame["stratum"] == "large")).any()), ""
     )
@@ -413,10 +413,10 @@ def association_table(source: Source, draws: int) -> Table | None:
     frame = frame.drop(columns="budget").rename(columns={"arm": "budget", "estimate": "r"})
     frame = frame.rename(columns={"estimate_low": "r_low", "estimate_high": "r_high"})
     line = frame[(frame["predictor"] == "ECR") & frame["specification"].str.startswith("image")].iloc[0]
-    reading = (
+    sentence = (
         f"At budget {line['budget']}, with image and arm held fixed, ECR and the margin change from Full have "
         f"r = {signed(line, 'r')}."
         if math.isfinite(line["r"])
         else f"At budget {line['budget']} coverage does not vary once image and arm are held fixed."
     )
-    return build_table("association", frame, reading=reading, left_out=left_out)
+    return build_table("association", frame, sentence=sentence, left_out=left_out)
