@@ -106,6 +106,8 @@ def request_key(question: Question) -> str:
 class ShownImages:
     """What the loop asks of a backbone about images, of an engine: they are handed over whole, and counted."""
 
+    mixes_sizes = True
+
     def __init__(self, engine: Engine, ask: Callable[[Question], Heard]) -> None:
         self.engine, self._ask = engine, ask
         self.options = ImageOptions()

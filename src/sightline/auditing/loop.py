@@ -275,7 +275,7 @@ def encode_all(
     """Every image once, in the order given.
 
     One image per call (the default) makes an image's tokens independent of its neighbours to the last bit; batches
-    are faster on a GPU and differ by rounding. Only images of equal shape share a batch.
+    are faster on a GPU and differ by rounding. Images of unlike shapes share one where the tower takes them.
     """
     wanted = frozenset(needs)
 
@@ -289,7 +289,7 @@ def encode_all(
     def patches(group: list[int]) -> int:
         return sum(math.prod(pixels[i].grid) for i in group)
 
-    groups = _alike(pixels, max(1, batch_images))
+    groups = _alike([() if backbone.mixes_sizes else item.grid for item in pixels], max(1, batch_images))
     done = in_halves(groups, encode, too_large, patches, backbone.limits["patches"])
     smaller = halved(groups, done)
     encoded = {
@@ -300,11 +300,11 @@ def encode_all(
     return [encoded[i] for i in range(len(pixels))]
 
 
-def _alike(pixels: Sequence[Pixels], batch_images: int) -> list[list[int]]:
+def _alike(shapes: Sequence[tuple[int, ...]], batch_images: int) -> list[list[int]]:
     """Indices of images of equal shape to the tower, at most ``batch_images`` together, by first appearance."""
-    alike: dict[tuple[int, int, int], list[int]] = {}
-    for index, item in enumerate(pixels):
-        alike.setdefault(item.grid, []).append(index)
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for index, shape in enumerate(shapes):
+        alike.setdefault(shape, []).append(index)
     return [
         members[first : first + batch_images]
         for members in alike.values()

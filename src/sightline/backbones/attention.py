@@ -6,14 +6,14 @@ causality alone keeps real tokens from seeing padding. That leaves only the answ
 
 A sequence that is continued token by token attends from its slot of a cache (``slot_attention``).
 
-Vision towers that line up the patches of all images: alike images attend side by side in one call.
+Vision towers that line up the patches of all images: those of a length, images or windows, attend side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.weak import WeakIdKeyDictionary
 
 from sightline.device import kernels
 from sightline.device.kernels import MOST_ROWS, WIDTHS, causal_attention, masked_attention
@@ -247,6 +248,7 @@ def _make_known() -> None:
         (SLOTS, slot_attention),
         (TAKING, taking_attention),
         (SLOTS_OWN_KERNEL, slot_attention_by_own_kernel),
+        (PACKED, packed_attention),
     ):
         AttentionInterface.register(name, function)
 
@@ -263,6 +265,53 @@ def attending_as(config: Any, name: str) -> Iterator[None]:
         config._attn_implementation = before
 
 
+class Bounds:
+    """Lengths of sequences that lie one behind the other, which a block may difference and list while it is traced.
+
+    A tensor's values are unknown to a compiler; these are plain numbers. Code that needs no more than ``sequences``
+    and ``alike`` serves images of any size without being compiled again.
+    """
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+        self.sequences = len(lengths)
+        self.alike = len(set(lengths)) == 1
+
+    def __getitem__(self, _: slice) -> Bounds:
+        return self
+
+    def __sub__(self, _: Bounds) -> Bounds:
+        return self
+
+    def tolist(self) -> list[int]:
+        return self.lengths
+
+    @cached_property
+    def by_length(self) -> dict[int, int]:
+        """How many sequences there are of each length, shortest first."""
+        return {length: self.lengths.count(length) for length in sorted(set(self.lengths))}
+
+    @cached_property
+    def order(self) -> Tensor:
+        """(sum of P,) rows, those of short sequences first."""
+        ends = torch.tensor(self.lengths).cumsum(0).tolist()
+        sequences = sorted(zip(self.lengths, ends, strict=True))
+        return torch.cat([torch.arange(end - length, end) for length, end in sequences])
+
+
+_known_bounds: Any = WeakIdKeyDictionary()
+
+
+def bounds_of(ends: Any) -> Bounds:
+    """Of (B + 1,) ends of sequences, as towers hand them to every block: read from the device once for all of them."""
+    if isinstance(ends, Bounds):
+        return ends
+    if ends not in _known_bounds:
+        _known_bounds[ends] = Bounds(ends.diff().tolist())
+    found: Bounds = _known_bounds[ends]
+    return found
+
+
 def packed_attention(
     module: Any,
     query: Tensor,
@@ -275,14 +324,29 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """softmax(q k^T * scaling) v within each of the sequences that lie one behind the other, (1, H, sum of P, d).
 
-    ``cu_seq_lens_q`` is a ``sightline.backbones.towered.Bounds``.
+    ``cu_seq_lens_q`` are their ends, or ``Bounds``. One call for every length that there is: of the windows of a
+    picture only those at its edges are smaller.
     """
-    if cu_seq_lens_q.alike:
-        q, k, v = (_side_by_side(states, cu_seq_lens_q.sequences) for states in (query, key, value))
-        return scaled_dot_product_attention(q, k, v, scale=scaling).transpose(1, 2).flatten(0, 1)[None], None
-    parts = zip(*(torch.split(states, cu_seq_lens_q.tolist(), dim=2) for states in (query, key, value)), strict=True)
-    attended = torch.cat([scaled_dot_product_attention(q, k, v, scale=scaling) for q, k, v in parts], dim=2)
-    return attended.transpose(1, 2), None
+    bounds, handed = bounds_of(cu_seq_lens_q), (query, key, value)
+    if bounds.alike:
+        return _attend_alike(handed, bounds.sequences, scaling), None
+    if len(bounds.by_length) == bounds.sequences:
+        parts = zip(*(torch.split(states, bounds.lengths, dim=2) for states in handed), strict=True)
+        return torch.cat([_attend_alike(part, 1, scaling) for part in parts], dim=1), None
+    order = bounds.order.to(query.device)
+    rows = [length * count for length, count in bounds.by_length.items()]
+    parts = zip(*(torch.split(states[:, :, order], rows, dim=2) for states in handed), strict=True)
+    counts = bounds.by_length.values()
+    attended = torch.cat(
+        [_attend_alike(part, count, scaling) for part, count in zip(parts, counts, strict=True)], dim=1
+    )
+    return torch.empty_like(attended).index_copy_(1, order, attended), None
+
+
+def _attend_alike(handed: tuple[Tensor, ...], sequences: int, scaling: float | None) -> Tensor:
+    """(1, B P, H, d) of B sequences of one length, three times (1, H, B P, d)."""
+    query, key, value = (_side_by_side(states, sequences) for states in handed)
+    return scaled_dot_product_attention(query, key, value, scale=scaling).transpose(1, 2).flatten(0, 1)[None]
 
 
 def _side_by_side(states: Tensor, sequences: int) -> Tensor:
@@ -293,8 +357,6 @@ def _side_by_side(states: Tensor, sequences: int) -> Tensor:
 
 def pack(config: Any, packed: bool) -> None:
     """Whether blocks of this configuration attend to all images in one call instead of one after the other."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(PACKED, packed_attention)
+    _make_known()
     if config._attn_implementation in ("sdpa", PACKED):
         config._attn_implementation = PACKED if packed else "sdpa"

@@ -55,6 +55,8 @@ class Backbone(Prompting, ABC):
     paper_positions: ClassVar[PositionPolicy] = "compact"
     """Position policy of the paper's main rows for this architecture."""
 
+    mixes_sizes: bool = False
+    """Whether images that are not alike may go through the vision tower in one call."""
     no_cells: str | None = None
     """Why its image tokens come from no place in the image; None for every model whose tokens have cells."""
     instead: str | None = None

@@ -29,7 +29,18 @@ from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one, output_head, unlike_the_loop
 from sightline.backbones.processors import SAMPLE, SpanPlanning, processor_of
 from sightline.backbones.prompting import Layout, SpanPlan
-from sightline.backbones.signals import CLASS, CLASS_KINDS, ROWS, WEIGHTS, Record, blocks_of, token_signal, with_pixels
+from sightline.backbones.signals import (
+    CLASS,
+    CLASS_KINDS,
+    ROWS,
+    WEIGHTS,
+    Record,
+    blocks_of,
+    packed,
+    packs,
+    token_signal,
+    with_pixels,
+)
 from sightline.backbones.silenced import by_products
 from sightline.core.prefix import Encoded
 from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, hidden_indices, split_name
@@ -262,6 +273,7 @@ class TowerSignals(SpanPlanning, Backbone):
 
 
 PIXELS = "pixel_values"
+GRIDS = "image_grid_thw"
 LARGE = (2048, 1536)
 """The same of one that is large for any model."""
 STEPS = 16
@@ -418,25 +430,32 @@ class General(TowerSignals):
     def _feature_arguments(self) -> frozenset[str]:
         return frozenset(inspect.signature(self.seeing.get_image_features).parameters)
 
+    @cached_property
+    def mixes_sizes(self) -> bool:  # type: ignore[override]
+        """Its tower is handed patches in a row with the grid and the ends of every image."""
+        return packs(self.vision_blocks) and GRIDS in self._feature_arguments
+
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
-        """Images that are alike in layout and shape go through the tower side by side, others one by one."""
+        """Images that are alike in layout and shape go through the tower side by side, others one by one unless it
+        packs them."""
         given = [self._inputs(item) for item in batch]
         plans = [self.under(item.options).plan(item.size) for item in batch]
         # Patches in a row say nothing of their grid, and windows follow the grid.
         shapes = {
-            (plan.layout, *((name, value.shape) for name, value in inputs.items()))
+            () if self.mixes_sizes else (plan.layout, *((name, value.shape) for name, value in inputs.items()))
             for plan, inputs in zip(plans, given, strict=True)
         }
         if len(shapes) > 1:
             return [encoded for item in batch for encoded in self.vision([item], needs)]
         record = Record(self.vision_blocks, needs)
-        with record.listening():
-            features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in given[0]})
+        with packed(self.vision_blocks), record.listening():
+            read = given[0].keys() & self._feature_arguments
+            features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in read})
         counts = [len(plan.features) for plan in plans]
         if len(features) != sum(counts):
             raise SightlineError(f"{len(features)} features where {sum(counts)} placeholders stand")
         parts = zip(*(torch.split(each, counts) for each in (features, *levels)), strict=True)
-        kept = record.captured(len(batch))
+        kept = record.captured([len(item.data) for item in batch])
         seen = [self._seen(*each) for each in zip(batch, plans, parts, kept, strict=True)]
         if IMAGE_PIXELS not in needs:
             return seen

@@ -14,11 +14,12 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import linear
 
+from sightline.backbones.attention import Bounds
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
 from sightline.backbones.qwen2_vl import most_pixels
 from sightline.backbones.signals import CLASS_KINDS, PARTS, ROWS, rotate, token_signal
-from sightline.backbones.towered import Bounds, Tower, Towered
+from sightline.backbones.towered import Tower, Towered
 from sightline.core.prefix import Encoded
 from sightline.core.selection import BLOCK_KINDS, PIXELS, PositionPolicy, block_index, split_name
 from sightline.device.work import on_device

@@ -8,15 +8,17 @@ other result.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sightline.backbones.attention import attending_as, dense_attention
+from sightline.backbones.attention import PACKED, attending_as, bounds_of, dense_attention, packed_attention
 from sightline.backbones.silenced import first_tensor, states_of
 from sightline.core.prefix import Encoded
 from sightline.core.selection import HIDDEN_KINDS, PIXELS, block_index, hidden_index, hidden_indices, split_name
@@ -172,36 +174,42 @@ class Record:
     def _output(self, module: nn.Module, arguments: Any, output: Any) -> None:
         self._states.setdefault(len(self._blocks), []).append(first_tensor(output))
 
-    def captured(self, images: int) -> list[dict[str, Tensor]]:
+    def captured(self, shares: Sequence[int]) -> list[dict[str, Tensor]]:
         """Per image: ``hidden:i`` (R, C); ``query:b``, ``key:b`` and ``value:b`` (H, R, d), ``bounds:b``, ``scale:b``.
 
-        R rows of the tower belong to each of the images, which are alike. Bounds are the lengths of the sequences
-        that attend among themselves in block b: tiles, windows. Scale is that of scores. Where some rows of a sequence
-        are not to be seen (padding), ``seen:b`` (T, S, S) says by whom each of its S rows is.
+        R rows of the tower belong to an image, by its share of all. Bounds are the lengths of the sequences that
+        attend among themselves in block b: tiles, windows. Scale is that of scores. Where some rows of a sequence are
+        not to be seen (padding), ``seen:b`` (T, S, S) says by whom each of its S rows is (alike images).
         """
-        found: list[dict[str, Tensor]] = [{} for _ in range(images)]
+        images = len(shares)
+        found: list[dict[str, Tensor]] = [{} for _ in shares]
         for index, states in self._states.items():
             together = torch.cat([each.flatten(0, -2) for each in states])
-            for each, rows in zip(found, together.chunk(images), strict=True):
+            for each, rows in zip(found, torch.split(together, _dealt(len(together), shares)), strict=True):
                 each[f"hidden:{index}"] = rows
         for index, pairs in self._pairs.items():
-            lengths = [query.shape[2] for query, *_ in pairs for _ in range(query.shape[0])]
+            lengths = [length for *_, own in pairs for length in own]
+            dealt = _dealt(sum(lengths), shares)
             if len(lengths) < images:  # all lie in one sequence, and a mask keeps them apart
-                lengths = [sum(lengths) // images] * images
+                lengths = dealt
+            ends = np.searchsorted(np.cumsum(lengths), np.cumsum(dealt)) + 1
             parts = {
-                name: torch.cat([_side_by_side(pair[place]) for pair in pairs], dim=1).chunk(images, dim=1)
+                name: torch.split(torch.cat([_side_by_side(pair[place]) for pair in pairs], dim=1), dealt, dim=1)
                 for place, name in enumerate(PARTS)
             }
-            for number, each in enumerate(found):
+            for number, (each, first, end) in enumerate(zip(found, (0, *ends), ends, strict=False)):
                 each.update({f"{name}:{index}": states[number] for name, states in parts.items()})
-                each[f"bounds:{index}"] = torch.tensor(
-                    lengths[number * len(lengths) // images :][: len(lengths) // images]
-                )
+                each[f"bounds:{index}"] = torch.tensor(lengths[first:end])
                 each[f"scale:{index}"] = torch.tensor(pairs[0][3])
-            seen = _seen([mask for *_, mask in pairs], images)
+            seen = _seen([mask for *_, mask, _ in pairs], images)
             for each, mine in zip(found, seen, strict=False):
                 each[f"seen:{index}"] = mine
         return found
+
+
+def _dealt(rows: int, shares: Sequence[int]) -> list[int]:
+    """So many rows by shares, which they can be dealt out by without a rest."""
+    return [rows * share // sum(shares) for share in shares]
 
 
 def _side_by_side(states: Tensor) -> Tensor:
@@ -231,7 +239,8 @@ def _configurations(blocks: Iterable[nn.Module]) -> list[Any]:
 
 
 Heard = Callable[..., None]
-"""Is told the block and its query, key, value (B, H, S, d), the scale of scores, and the mask or None."""
+"""Is told the block, its query, key, value (B, H, S, d), the scale of scores, the mask or None, and lengths: those of
+the sequences that attend to themselves alone."""
 
 
 @contextmanager
@@ -244,8 +253,9 @@ def attending_aloud(blocks: Iterable[nn.Module], heard: Heard) -> Iterator[None]
     places = {id(part): index for index, block in enumerate(blocks) for part in block.modules()}
     with ExitStack() as stack:
         for config in _configurations(blocks):
-            eager = config._attn_implementation == "eager"
-            usual = dense_attention if eager else sdpa_attention_forward
+            named = config._attn_implementation
+            eager, packed = named == "eager", named == PACKED
+            usual = dense_attention if eager else packed_attention if packed else sdpa_attention_forward
 
             def attend(
                 module: Any,
@@ -260,12 +270,31 @@ def attending_aloud(blocks: Iterable[nn.Module], heard: Heard) -> Iterator[None]
                 if index is not None:
                     scale = how.get("scaling")
                     scale = float(query.shape[-1]) ** -0.5 if scale is None else float(scale)
-                    heard(index, query, key, value, scale, attention_mask)
+                    ends = how.get("cu_seq_lens_q")
+                    lengths = [query.shape[2]] * len(query) if ends is None else bounds_of(ends).lengths
+                    heard(index, query, key, value, scale, attention_mask, lengths)
                 return usual(module, query, key, value, attention_mask, **how)
 
-            AttentionInterface.register(RECORDED, attend)
-            AttentionMaskInterface.register(RECORDED, eager_mask if eager else sdpa_mask)  # else none would be made
-            stack.enter_context(attending_as(config, RECORDED))
+            name = f"{PACKED}_{RECORDED}" if packed else RECORDED
+            AttentionInterface.register(name, attend)
+            AttentionMaskInterface.register(name, eager_mask if eager else sdpa_mask)  # else none would be made
+            stack.enter_context(attending_as(config, name))
+        yield
+
+
+def packs(blocks: nn.ModuleList) -> bool:
+    """Whether blocks are handed the ends of sequences that lie one behind the other: images, windows of them."""
+    attention = _attention(blocks[0]) if len(blocks) else None
+    return attention is not None and "cu_seqlens" in inspect.signature(attention.forward).parameters
+
+
+@contextmanager
+def packed(blocks: nn.ModuleList) -> Iterator[None]:
+    """While open, blocks that are handed such ends attend within all sequences of a length at once."""
+    with ExitStack() as stack:
+        for config in _configurations(blocks) if packs(blocks) else ():
+            if config._attn_implementation == "sdpa":
+                stack.enter_context(attending_as(config, PACKED))
         yield
 
 

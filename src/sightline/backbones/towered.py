@@ -70,28 +70,6 @@ class Tower:
         return self.finish(states), {index: states[index] for index in keep}
 
 
-class Bounds:
-    """Sequence bounds that a block may difference and turn into a list of lengths while it is traced.
-
-    A tensor's values are unknown to a compiler; these are plain numbers. Code that needs no more than ``sequences``
-    and ``alike`` serves images of any size without being compiled again.
-    """
-
-    def __init__(self, lengths: list[int]) -> None:
-        self.lengths = lengths
-        self.sequences = len(lengths)
-        self.alike = len(set(lengths)) == 1
-
-    def __getitem__(self, _: slice) -> Bounds:
-        return self
-
-    def __sub__(self, _: Bounds) -> Bounds:
-        return self
-
-    def tolist(self) -> list[int]:
-        return self.lengths
-
-
 def patch_product(kernel: Any, pixels: Tensor) -> Tensor:
     """A convolution whose stride is its size, as one matrix product: (B, C, H, W) -> (B, P, E).
 

@@ -12,20 +12,33 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from sightline.backbones import attention
-from sightline.backbones.attention import PACKED, pack, packed_attention, planless, usable
+from sightline.backbones.attention import PACKED, Bounds, pack, packed_attention, planless, usable
 from sightline.backbones.qwen3_vl import _ranks
 from sightline.backbones.silenced import by_products, patch_products
-from sightline.backbones.towered import Bounds, patch_product
+from sightline.backbones.towered import patch_product
 from sightline.device.kernels import MOST_ROWS, causal_attention, masked_attention
 
-# Packed attention: every image attends to itself alone, in one call or, where sizes differ, in several.
+# Packed attention: every image and window attends to itself alone, those of a length in one call.
 
 
-@pytest.mark.parametrize("lengths", [[5], [4, 4, 4], [3, 6]])
-def test_sequences_that_lie_one_behind_the_other_do_not_mix(lengths: list[int]) -> None:
+@pytest.mark.parametrize("lengths", [[5], [4, 4, 4], [3, 6], [4, 2, 4, 3, 2]])
+def test_sequences_that_lie_one_behind_the_other_do_not_mix(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, 2, sum(lengths), 8) for _ in range(3))
-    ours, _ = packed_attention(None, query, key, value, None, scaling=0.4, cu_seq_lens_q=Bounds(lengths))
+    ends, calls = torch.tensor([0, *lengths]).cumsum(0), list[int]()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            attention,
+            "scaled_dot_product_attention",
+            lambda *states, **how: (calls.append(len(states[0])), scaled_dot_product_attention(*states, **how))[1],
+        )
+        ours, _ = packed_attention(None, query, key, value, None, scaling=0.4, cu_seq_lens_q=ends)
+    assert len(calls) == len(set(lengths))
+    assert sum(calls) == len(lengths)
+    told, _ = packed_attention(None, query, key, value, None, scaling=0.4, cu_seq_lens_q=Bounds(lengths))
+    assert torch.equal(ours, told)
     assert ours.shape == (1, sum(lengths), 2, 8)
     parts = zip(*(torch.split(states, lengths, dim=2) for states in (query, key, value)), strict=True)
     expected = [torch.softmax(q @ k.transpose(-1, -2) * 0.4, dim=-1) @ v for q, k, v in parts]
