@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sightline.arms.arm import Arm
 from sightline.auditing.loop import _alike
-from sightline.backbones import Backbone, load_backbone, options_for
+from sightline.backbones import Backbone, images, load_backbone, options_for
 from sightline.backbones.images import Arithmetic, Size, by_tensors, stored_pixels
 from sightline.backbones.signals import rotate
 from sightline.core.selection import Budget, LayerSelector, LayerState, Selection
@@ -63,7 +63,8 @@ def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> No
     ) -> Callable[[Tensor], Tensor]:
         return by_tensors(source, target, kind, device, arithmetic)
 
-    monkeypatch.setattr(sys.modules[type(backbone).__module__], "resizer", resizer)
+    for module in (images, sys.modules[type(backbone).__module__]):
+        monkeypatch.setattr(module, "resizer", resizer, raising=False)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")

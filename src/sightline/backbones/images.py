@@ -171,6 +171,37 @@ class Normaliser:
         return values
 
 
+def image_bytes(image: Image.Image, device: torch.device, into: Tensor | None = None) -> Tensor:
+    """(H, W, 3) uint8 of an RGB image, or (H, W, 4) with a byte to ignore in pinned memory if a GPU will fetch it.
+
+    ``into`` is memory to be reused.
+    """
+    if device.type == "cpu":
+        return torch.from_numpy(np.array(image))
+    if into is None:
+        into = torch.empty(image.height, image.width, 4, dtype=torch.uint8, pin_memory=True)
+    stored = stored_pixels(image)
+    into.numpy()[..., : stored.shape[-1]] = stored
+    return into
+
+
+def patch_values(
+    processor: Any, source: Size, grid: Grid, normalise: Normaliser, device: torch.device
+) -> Callable[[Tensor], Tensor]:
+    """From (H, W, 3) bytes to (patches, 3 * frames * edge * edge): patches that merge lie together, each repeated
+    over frames, as Qwen's and GLM's processors cut an image into this grid."""
+    edge, merge, frames = int(processor.patch_size), int(processor.merge_size), int(processor.temporal_patch_size)
+    _, rows, columns = grid
+    resize = resizer(source, (rows * edge, columns * edge), processor.resample, device)
+
+    def values(image: Tensor) -> Tensor:
+        split = resize(image).reshape(rows // merge, merge, edge, columns // merge, merge, edge, 3)
+        patches = normalise(split.permute(0, 3, 1, 4, 6, 2, 5)).view(rows * columns, 3, 1, edge * edge)
+        return patches.expand(-1, -1, frames, -1).reshape(rows * columns, -1)
+
+    return values
+
+
 # Pillow's resize of 8-bit images as tensor code: equal to the byte, on any device, without waiting for it.
 #
 # A resize on a GPU has to give the bytes that the checkpoint's image processor gives, and that one calls Pillow. A

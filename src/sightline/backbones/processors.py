@@ -227,12 +227,16 @@ class SpanPlanning(ProcessorPrompting):
             self.plans[key] = self._worked_out(size)
         return self.plans[key]
 
-    def _worked_out(self, size: tuple[int, int]) -> SpanPlan:
+    def written_for(self, size: tuple[int, int]) -> tuple[tuple[int, ...], dict[str, Tensor]]:
+        """The ids that the processor writes for an image of this (width, height), and what else it hands the model."""
         processed = self.processed(Image.new("RGB", size, (255, 255, 255)))
-        ids = self.written(processed).ids
+        return self.written(processed).ids, image_inputs(processed)
+
+    def _worked_out(self, size: tuple[int, int]) -> SpanPlan:
+        ids, inputs = self.written_for(size)
         features = (torch.tensor(ids) == self.image_token_id).nonzero()[:, 0]
         if self.no_cells is None:
-            cells, sourced, layout = self.cells(size, image_inputs(processed))
+            cells, sourced, layout = self.cells(size, inputs)
         else:
             count = len(features)
             cells, sourced, layout = np.full((count, 4), np.nan), torch.ones(count, dtype=torch.bool), ((1, count),)
@@ -253,7 +257,7 @@ class SpanPlanning(ProcessorPrompting):
             cells=cells,
             layout=layout,
             owners=owners(len(ids), features, sourced, layout),
-            positions=self.span_positions(ids, image_inputs(processed)),
+            positions=self.span_positions(ids, inputs),
         )
 
     def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:

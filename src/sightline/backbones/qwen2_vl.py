@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.general import General
-from sightline.backbones.images import ImageOptions, Pixels, option
+from sightline.backbones.general import GRIDS, General
+from sightline.backbones.general import PIXELS as VALUES
+from sightline.backbones.images import (
+    Grid,
+    ImageOptions,
+    Normaliser,
+    Pixels,
+    image_bytes,
+    option,
+    patch_values,
+    processor_table,
+)
+from sightline.backbones.processors import image_inputs
 from sightline.backbones.prompting import Layout
 from sightline.backbones.signals import pixels_of_tokens, with_pixels
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PIXELS
+from sightline.core.selection import PIXELS, Budget
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, window_places
+
+TRIED = (150, 97)
+"""(width, height) of the image on which a processor is tried: it has to be resized in both directions."""
 
 # Processors that keep an image's proportions: it is resized to whole cells, as many as bounds on its pixels allow.
 
@@ -115,7 +134,69 @@ class NativeResolution(General):
     def serves(self, name: str) -> str | None:
         return None if name == PIXELS else super().serves(name)
 
+    # What the processor does is known: its patches are cut where the model lives, and nothing is asked per size.
+
+    @cached_property
+    def knows_processor(self) -> bool:
+        """Whether the checkpoint's processor makes of an image, to the bit and the id, what we make of it."""
+        noise = np.random.default_rng(0).integers(0, 256, (*TRIED[::-1], 3), dtype=np.uint8)
+        try:
+            processed = self.processed(Image.fromarray(noise))
+            theirs, ids = image_inputs(processed), self.written(processed).ids
+            grid = self.patch_grid(TRIED)
+            ours = self._cut(torch.from_numpy(noise), grid)
+        except Exception:  # whatever is wrong with the processor is said where it is used
+            return False
+        return (
+            theirs.keys() == {VALUES, GRIDS}
+            and theirs[GRIDS].tolist() == [list(grid)]
+            and torch.equal(theirs[VALUES], ours)
+            and set(ids) == {self.image_token_id}
+            and len(ids) * self.merge**2 == len(ours)
+        )
+
+    def patch_grid(self, size: tuple[int, int]) -> Grid:
+        rows, columns = self.token_grid(size)
+        return 1, rows * self.merge, columns * self.merge
+
+    @cached_property
+    def normaliser(self) -> Normaliser:
+        return Normaliser(processor_table(self.image_processor), self.language.device)
+
+    def _cut(self, image: Tensor, grid: Grid) -> Tensor:
+        """(patches, values) of (H, W, 3 or 4) bytes, on the device that they are on."""
+        height, width = image.shape[:2]
+        values = patch_values(self.image_processor, (height, width), grid, self.normaliser, image.device)
+        return values(image[..., :3])
+
+    def written_for(self, size: tuple[int, int]) -> tuple[tuple[int, ...], dict[str, Tensor]]:
+        if not self.knows_processor:
+            return super().written_for(size)
+        grid = self.patch_grid(size)
+        return (self.image_token_id,) * (math.prod(grid) // self.merge**2), {GRIDS: torch.tensor([grid])}
+
+    def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
+        """What the host does: all of it for a model on the CPU, else no more than the image's bytes."""
+        if not self.knows_processor:
+            return super().preprocess(image, into, budget=budget)
+        started = time.perf_counter()
+        fit = None if budget is None else self.fit(image.size, budget)
+        shown = self.under(None if fit is None else fit.options)
+        device, grid = self.language.device, shown.patch_grid(image.size)
+        data = image_bytes(image if image.mode == "RGB" else image.convert("RGB"), device, into)
+        if device.type == "cpu":
+            data = self._cut(data, grid)
+        inputs = {GRIDS: torch.tensor([grid])}
+        return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
+
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
+        device = self.language.device
+        batch = [
+            replace(item, data=self._cut(item.data.to(device, non_blocking=True), item.grid))
+            if item.data.dtype == torch.uint8
+            else item
+            for item in batch
+        ]
         encoded = super().vision(batch, needs - {PIXELS})
         if PIXELS not in needs:
             return encoded

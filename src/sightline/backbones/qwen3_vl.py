@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 
 from sightline.backbones.attention import Bounds
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
+from sightline.backbones.images import Grid, ImageOptions, Pixels, option, patch_values
 from sightline.backbones.qwen2_vl import most_pixels
 from sightline.backbones.signals import CLASS_KINDS, PARTS, ROWS, rotate, token_signal
 from sightline.backbones.towered import Tower, Towered
@@ -117,19 +117,8 @@ class Qwen3VL(Towered):
         return 1, high // edge, wide // edge
 
     def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """(patches, 3 * frames * edge * edge): patches that merge lie together, each repeated over frames."""
-        processor = self.image_processor
-        edge, merge, frames = int(processor.patch_size), int(processor.merge_size), int(processor.temporal_patch_size)
-        _, rows, columns = self.patch_grid(height, width)
-        resize = resizer((height, width), (rows * edge, columns * edge), processor.resample, device)
-        normalise = self.normaliser(device)
-
-        def values(image: Tensor) -> Tensor:
-            split = resize(image).reshape(rows // merge, merge, edge, columns // merge, merge, edge, 3)
-            patches = normalise(split.permute(0, 3, 1, 4, 6, 2, 5)).view(rows * columns, 3, 1, edge * edge)
-            return patches.expand(-1, -1, frames, -1).reshape(rows * columns, -1)
-
-        return values
+        grid = self.patch_grid(height, width)
+        return patch_values(self.image_processor, (height, width), grid, self.normaliser(device), device)
 
     @property
     def vision_blocks(self) -> Any:

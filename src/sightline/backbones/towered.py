@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from sightline.backbones.base import Backbone, configuration, processor_template, whole_model
-from sightline.backbones.images import Grid, ImageOptions, Normaliser, Pixels, processor_table, stored_pixels
+from sightline.backbones.images import Grid, ImageOptions, Normaliser, Pixels, image_bytes, processor_table
 from sightline.backbones.signals import pixels_of_tokens, with_pixels
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PIXELS, Budget, PositionPolicy, hidden_indices
@@ -233,18 +233,8 @@ class Towered(Backbone):
         return len(self.cells_of(Pixels(torch.empty(0), grid, size, 0.0))[0])
 
     def image_bytes(self, image: Image.Image, into: Tensor | None = None) -> Tensor:
-        """(H, W, 3) uint8, or (H, W, 4) with a byte to ignore in pinned memory if a GPU will fetch it.
-
-        ``into`` is memory to be reused.
-        """
         altered = self.altered(image if image.mode == "RGB" else image.convert("RGB"))
-        if self.language.device.type == "cpu":
-            return torch.from_numpy(np.array(altered))
-        if into is None:
-            into = torch.empty(altered.height, altered.width, 4, dtype=torch.uint8, pin_memory=True)
-        stored = stored_pixels(altered)
-        into.numpy()[..., : stored.shape[-1]] = stored
-        return into
+        return image_bytes(altered, self.language.device, into)
 
     def pixel_values(self, image: Tensor) -> Tensor:
         """The image processor's pixel values (float32) of (H, W, 3 or 4) bytes, on the device the bytes are on."""

@@ -13,10 +13,12 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.backbones import BACKBONES, Backbone, load_backbone, options_for
+from sightline.backbones import BACKBONES, Backbone, images, load_backbone, options_for
 from sightline.backbones.base import processor_inputs
 from sightline.backbones.execution import CapturedVision
+from sightline.backbones.general import General
 from sightline.backbones.loading import Served
+from sightline.backbones.processors import SpanPlanning
 from sightline.backbones.qwen2_vl import NativeResolution, most_pixels
 from sightline.backbones.qwen3_vl import resized_size
 from sightline.core.selection import Budget
@@ -242,6 +244,8 @@ def test_an_image_that_is_all_length_is_refused_in_words(native: NativeResolutio
 
 
 def test_a_processor_that_does_not_resize_is_noticed(native: NativeResolution, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.knows_processor
+    monkeypatch.delitem(vars(native), "knows_processor")  # it is tried anew
     monkeypatch.setattr(native.image_processor, "do_resize", False)
     monkeypatch.setattr(native, "plans", {})
     with pytest.raises(SightlineError, match="makes 40 x 60 patches of an image of 840 x 560, its settings promise"):
@@ -270,3 +274,37 @@ def test_the_largest_bound_is_found_by_halving() -> None:
         found = most_pixels(lambda pixels: max(1, pixels // 10), k, 200)
         assert found == 10 * k + 9
     assert most_pixels(lambda pixels: 1, 1, 200) == 200
+
+
+# Types whose processor is known cut patches themselves, and ask it nothing about a size.
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_patches_and_ids_are_those_of_the_checkpoints_processor(
+    native: NativeResolution, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert native.knows_processor
+    picture = photograph(*size)
+    theirs, ours = General.preprocess(native, picture), native.preprocess(picture)
+    assert torch.equal(ours.data, theirs.data)
+    assert ours.inputs["image_grid_thw"].tolist() == theirs.inputs["image_grid_thw"].tolist() == [list(ours.grid)]
+    assert native.written_for(size)[0] == SpanPlanning.written_for(native, size)[0]
+
+    def by_tensors(source: images.Size, target: images.Size, kind: int, device: torch.device) -> images.Resize:
+        return images.by_tensors(source, target, kind, device, "pillow")
+
+    monkeypatch.setattr(images, "resizer", by_tensors)
+    raw = replace(ours, data=images.image_bytes(picture, torch.device("cpu")))
+    assert torch.equal(native.encode([raw])[0].tokens, native.encode([theirs])[0].tokens)
+
+
+def test_a_processor_that_does_something_else_does_it_itself(zoo: Callable[[str], Path]) -> None:
+    loaded = load_backbone(str(zoo("qwen2_5_vl")), dtype="float32", device="cpu")
+    assert isinstance(loaded, NativeResolution)
+    loaded.image_processor.do_normalize = False
+    assert not loaded.knows_processor
+    picture = photograph(300, 200)
+    pixels = loaded.preprocess(picture)
+    expected = loaded.image_processor(images=picture, return_tensors="pt")["pixel_values"]
+    assert torch.equal(pixels.data, expected)
+    assert pixels.data.min() == 0.0
