@@ -186,6 +186,8 @@ class Method(ABC):
     of tokens being chosen among those of the image."""
     needs_budget: ClassVar[bool] = True
     """Whether an arm must name a budget; ``count`` knows it otherwise."""
+    needs_file: ClassVar[str] = ""
+    """The argument that names a file without which it cannot be run: replayed masks, a trained head; empty: none."""
     artifact: ClassVar[ByModel] = {}
     """Arguments with which the paper's artifact ran it, where they differ from the defaults."""
     ranges: ClassVar[Ranges] = {}
@@ -232,6 +234,10 @@ class Method(ABC):
 
     def digest(self) -> str | None:
         """Of the file that the method reads, if it reads one: rows made from another file do not belong in one run."""
+        return None
+
+    def misfit(self, sizes: Mapping[str, int]) -> str | None:
+        """Why trained parts of its own do not fit a model of these sizes, by name; None where they do."""
         return None
 
     def check_probes(self, probe_ids: Iterable[str]) -> None:
