@@ -69,6 +69,7 @@ SIGNALS = (
     ("lm.input", "(L, D)", "what that layer was given"),
     ("lm.normed", "(L, D)", "its output through the model's final norm"),
     ("lm.embeds", "(L', D)", "input embeddings of the whole prompt, before any cut"),
+    ("lm.scout", "(H, L + 1)", "products of the query of the method's own token with all keys, its own last, scaled"),
 )
 
 

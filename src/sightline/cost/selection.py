@@ -87,7 +87,9 @@ class Inputs:
         if name == "lm.rotary":
             angle = torch.arange(length)[:, None] * 1e4 ** -(torch.arange(0, head, 2) / head).repeat(2)
             return torch.stack([angle.cos(), angle.sin()])
-        return self.features(length, WIDTH)
+        if name == "lm.scout":
+            return self.normal(HEADS, length + 1)
+        return self.vision(name) if name.startswith("vision.") else self.features(length, WIDTH)
 
     def view(self, needs: frozenset[str]) -> TokenView:
         (rows, columns) = self.layout[0]

@@ -21,9 +21,14 @@ from torch import Tensor
 from sightline.core.selection import Method
 from sightline.errors import SightlineError, first_line
 
-Parts = Mapping[str, tuple[str | int, ...]]
-"""Tensor -> its shape; sizes with one name are equal, and ``{}`` in a tensor's name counts layers from 0."""
+Parts = dict[str, tuple[str | int, ...]]
+"""Tensor -> its shape; sizes with one name are equal. ``{}`` in a name counts layers from 0, ``{last}`` is the last."""
 HELP = "docs/methods.md says how a head is exported"
+
+
+def biased(name: str, out: str | int, into: str | int) -> Parts:
+    """A projection with its bias."""
+    return {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
 
 
 class HeadFile(NamedTuple):
@@ -53,6 +58,11 @@ class Headed(Method):
     def opened(self) -> HeadFile:
         """The file's header; refused where the file is not this method's."""
         return _opened(type(self), *_written(self.head, self.name))
+
+    @classmethod
+    def unusable(cls, head: HeadFile) -> str:
+        """Why the method cannot use a file whose tensors are as they should be, by its settings; empty where it can."""
+        return ""
 
     def tensors(self, like: Tensor) -> dict[str, Tensor]:
         """Every part by name, on the device of ``like`` and in its precision."""
@@ -105,12 +115,16 @@ def _opened(kind: type[Headed], head: str, written: int) -> HeadFile:
     sizes: dict[str, int] = {}
     names = {}
     for part, wanted in kind.parts.items():
-        for own in [part.format(i) for i in range(max(layers, 1))] if "{}" in part else [part]:
+        last = max(layers, 1)
+        for own in [part.format(i) for i in range(last)] if "{}" in part else [part.format(last=last - 1)]:
             names[own] = prefix + own
             if names[own] not in shapes:
                 raise SightlineError(f"{kind.name}: {head} has no tensor {names[own]}{_those(shapes)}; {HELP}")
             _unify(sizes, wanted, shapes[names[own]], f"{kind.name}: {names[own]} of {head}")
-    return HeadFile(names, sizes, layers, settings if isinstance(settings, dict) else {})
+    found = HeadFile(names, sizes, layers, settings if isinstance(settings, dict) else {})
+    if refusal := kind.unusable(found):
+        raise SightlineError(f"{kind.name}: {head} {refusal}; {HELP}")
+    return found
 
 
 def _unify(sizes: dict[str, int], wanted: tuple[str | int, ...], shape: tuple[int, ...], what: str) -> None:

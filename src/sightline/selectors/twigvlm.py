@@ -45,8 +45,8 @@ def last_attention(hidden: Tensor, rotary: Tensor, head: dict[str, Tensor], laye
 class TwigVLM(Headed, LayerSelector):
     """A twig grown on an early layer looks ahead; what its last layer attends to goes on past the early one.
 
-    Reference: Shao et al., "Growing a Twig to Accelerate Large Vision-Language Models" (ICCV 2025), its twig-guided token
-    pruning; speculative decoding with the twig, which changes speed and no answer, is left out.
+    Reference: Shao et al., "Growing a Twig to Accelerate Large Vision-Language Models" (ICCV 2025), its twig-guided
+    token pruning; speculative decoding with the twig, which is about speed and not about tokens, is left out.
 
     Needs: ``head``, the twig's Llama layers as published for LLaVA-1.5-7B: three, trained on the output of the first
     two. Its norm and output head belong to speculation and are not read.

@@ -12,7 +12,7 @@ from torch import Tensor
 from sightline.core.selection import BatchSelector, Parity, Selection, TokenView
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, stack
-from sightline.selectors.heads import Headed, Parts
+from sightline.selectors.heads import Headed, Parts, biased
 from sightline.selectors.scores import top
 
 
@@ -45,12 +45,7 @@ class VisionSelector(Headed, BatchSelector):
 
     name: ClassVar[str] = "visionselector"
     parity: ClassVar[Parity] = "exact-index"
-    parts: ClassVar[Parts] = {
-        "q_proj.weight": ("inner size", "width"),
-        "q_proj.bias": ("inner size",),
-        "k_proj.weight": ("inner size", "width"),
-        "k_proj.bias": ("inner size",),
-    }
+    parts: ClassVar[Parts] = biased("q_proj", "inner size", "width") | biased("k_proj", "inner size", "width")
     prefixes: ClassVar[tuple[str, ...]] = ("", "visual.importance_scorer.", "model.visual.importance_scorer.")
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
