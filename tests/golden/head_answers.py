@@ -112,7 +112,7 @@ def glimpseprune(case: Case) -> dict[str, Any]:
         assert schedule == {**dict.fromkeys(range(params["cut"]), n), params["cut"]: k}
         vision = dict(zip(method.states, states, strict=True))
         cuts = LayerCuts(
-            method, schedule, [prefix], [tuple([tuple(params["grid"])])], [""], vision=lambda b, name: vision[name]
+            method, schedule, [prefix], [(tuple(params["grid"]),)], [""], vision=lambda b, name: vision[name]
         )
         language.read([prefix], cuts)
     scores = seen[0].signals["lm.scout"]

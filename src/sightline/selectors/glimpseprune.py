@@ -127,7 +127,7 @@ class GlimpsePrune(Headed, LayerSelector):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return self.opened.settings if "head" in vars(self) else LLAVA
+        return self.opened.settings if "head" in vars(self) else LLAVA | {"selected_visual_layers": [-1]}
 
     @property
     def states(self) -> list[str]:
