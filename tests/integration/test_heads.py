@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from sightline import AuditConfig, audit
 from sightline.answering.answerer import ask
 from sightline.arms.arm import parse_arm
-from sightline.backbones.loading import Served, read_config
+from sightline.backbones import load_backbone
+from sightline.backbones.loading import Served, methods_that_run, read_config
 from sightline.selectors import SELECTORS
 from sightline.store import RunFolder
 from tests.heads import HEADED, drawn_head
@@ -122,9 +123,13 @@ def test_a_head_of_another_model_is_refused_by_its_sizes(
 
 
 def test_a_method_that_waits_for_its_file_is_listed_as_such_and_nowhere_run(data: Path) -> None:
-    from sightline.backbones.loading import methods_that_run
-
     listed = methods_that_run(Served.by_description(data / "tiny" / "llava"))
     assert {name for name, answer in listed.items() if answer == "yes, with head=FILE"} == set(HEADED)
     assert listed["masks"] == "yes, with file=FILE"
     assert {name for name, kind in SELECTORS.items() if kind.needs_file} == {*HEADED, "masks"}
+
+
+def test_a_decoder_that_runs_itself_follows_no_token_of_a_method(zoo: Callable[[str], Path]) -> None:
+    listed = methods_that_run(Served.by(load_backbone(str(zoo("gemma3")), dtype="float32", device="cpu")))
+    assert listed["glimpseprune"].startswith("no: a token of its own is followed by our loop over the layers alone")
+    assert listed["twigvlm"] == listed["visionselector"] == "yes, with head=FILE"

@@ -114,8 +114,10 @@ class LayerCuts:
     def _follow(self, batch: Batch, layer: int, seen: SeenLayer) -> None:
         """Takes a token of the method's own through the layer that the prompts have just been through."""
         added = self.selector.scout(layer, batch.hidden)
+        if added is None:
+            return
         started = self._now(batch)
-        for b, prefix in enumerate(self.prefixes if added is not None else ()):
+        for b, prefix in enumerate(self.prefixes):
             token = added if layer == 0 else self._scouts[b][0] + added
             self._scouts[b] = seen.follow(b, prefix.prompt_length - (prefix.k - len(self.anchors[b])), token)
         self.signal_ms += (self._now(batch) - started) * 1e3
