@@ -17,6 +17,7 @@ from sightline.answering.answerer import ask
 from sightline.arms.arm import parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.loading import Served, methods_that_run, read_config
+from sightline.report.build import build_report
 from sightline.selectors import SELECTORS
 from sightline.store import RunFolder
 from tests.heads import HEADED, drawn_head
@@ -54,6 +55,11 @@ def test_an_audit_runs_with_heads_and_its_rows_belong_to_their_content(
     with pytest.raises(Exception, match="made from other content of its file"):
         audit(settings)
     other = audit(config(model, arms=[*arms.values()], limit=2, out=tmp_path / "other")).frame()
+    for file in tmp_path.glob("*.safetensors"):
+        file.unlink()
+    later = audit(config(model, arms=["full", "center:0.3"], limit=2))
+    assert set(later.frame()["arm"]) == {"full", "center:0.3", *arms.values()}, "a finished arm needs its file no more"
+    assert build_report([later.path], tmp_path / "report", draws=50, cases=0).exists()
     for name, arm in arms.items():
         assert other[other["arm"] == arm]["kept_mask"].tolist() != masks[arm], f"{name}: another head, other tokens"
 
