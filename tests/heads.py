@@ -17,16 +17,16 @@ from sightline.selectors import SELECTORS
 from sightline.selectors.glimpseprune import LLAVA
 
 HEADED = tuple(name for name, kind in SELECTORS.items() if kind.needs_file == "head")
-DRAWN = {"width": WIDTH, "attention heads": HEADS, "width of the vision tower": VISION, "layers": 32}
+DRAWN = {
+    "width": WIDTH, "attention heads": HEADS, "width of the vision tower": VISION, "layers": 32,
+    "query size": 2 * WIDTH // HEADS, "key size": WIDTH // HEADS,
+}  # fmt: skip
 """Sizes of the inputs that methods are tried on without a model."""
 
 
-def drawn_head(
-    name: str, path: Path, sizes: Mapping[str, int] = DRAWN, *, head_width: int = WIDTH // HEADS, seed: int = 0
-) -> Path:
+def drawn_head(name: str, path: Path, sizes: Mapping[str, int] = DRAWN, seed: int = 0) -> Path:
     """A head of one layer for a model of these sizes."""
-    own = {"inner size": 8, "fuser size": 8, "condition size": 8, "both sizes": 16, **sizes}
-    own |= {"query size": 2 * head_width, "key size": head_width}
+    own = {"inner size": 16, "fuser size": 8, "condition size": 8, "both sizes": 16, **sizes}
     source = torch.Generator().manual_seed(seed)
     kind: Any = SELECTORS.get(name)
     tensors = {}

@@ -16,7 +16,7 @@ from sightline import AuditConfig, audit
 from sightline.answering.answerer import ask
 from sightline.arms.arm import parse_arm
 from sightline.backbones import load_backbone
-from sightline.backbones.loading import Served, methods_that_run, read_config
+from sightline.backbones.loading import Served, methods_that_run
 from sightline.report.build import build_report
 from sightline.selectors import SELECTORS
 from sightline.store import RunFolder
@@ -26,11 +26,10 @@ from tests.refusals import Refused
 
 def heads_for(folder: Path, model: Path, seed: int = 0) -> dict[str, str]:
     """Arms of all methods with a head, by name."""
-    width = read_config(model)["text_config"]["head_dim"]
     sizes = Served.by_description(model).sizes
     arms = {}
     for name in HEADED:
-        file = drawn_head(name, folder / f"{name}.safetensors", sizes, head_width=width, seed=seed)
+        file = drawn_head(name, folder / f"{name}.safetensors", sizes, seed)
         arms[name] = f"{name}:0.3:head={file}"
     return arms
 
@@ -121,7 +120,7 @@ def test_a_head_of_another_model_is_refused_by_its_sizes(
     config: Callable[..., AuditConfig], data: Path, tmp_path: Path, name: str, no_weights: None, refused: Refused
 ) -> None:
     sizes = {**Served.by_description(data / "tiny" / "llava").sizes, "width": 32}
-    arm = f"{name}:0.3:head={drawn_head(name, tmp_path / 'head.safetensors', sizes, head_width=16)}"
+    arm = f"{name}:0.3:head={drawn_head(name, tmp_path / 'head.safetensors', sizes)}"
     refused(f"{name} cannot run on", lambda: audit(config("llava", arms=[arm])))
     image = data / "mini_textocr" / "train" / "02ac65de9eec83e1.jpg"
     with pytest.raises(Exception, match="whose width is 32, here it is 64"):

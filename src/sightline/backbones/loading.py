@@ -385,12 +385,17 @@ class Served:
 def sizes_of(config: Any) -> dict[str, int]:
     """Sizes that a trained head must fit, as far as a configuration tells them."""
     text, vision = config.get_text_config(), getattr(config, "vision_config", None)
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
+    width, layers, heads, key_heads, one = (getattr(text, name, None) for name in names)
     found = {
-        "width": getattr(text, "hidden_size", None),
-        "layers": getattr(text, "num_hidden_layers", None),
-        "attention heads": getattr(text, "num_attention_heads", None),
+        "width": width,
+        "layers": layers,
+        "attention heads": heads,
         "width of the vision tower": getattr(vision, "hidden_size", None),
     }
+    if width and heads:
+        one = one or width // heads
+        found |= {"query size": heads * one, "key size": (key_heads or heads) * one}
     return {name: size for name, size in found.items() if isinstance(size, int)}
 
 
