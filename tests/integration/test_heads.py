@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from sightline import AuditConfig, audit
+from sightline import AuditConfig, SightlineError, audit
 from sightline.answering.answerer import ask
 from sightline.arms.arm import parse_arm
 from sightline.backbones import load_backbone
@@ -51,7 +51,7 @@ def test_an_audit_runs_with_heads_and_its_rows_belong_to_their_content(
     assert set(recorded) == set(arms.values())
     assert recorded == {arm: parse_arm(arm).input_digest() for arm in arms.values()}
     heads_for(tmp_path, data / "tiny" / model, seed=1)
-    with pytest.raises(Exception, match="made from other content of its file"):
+    with pytest.raises(SightlineError, match="made from other content of its file"):
         audit(settings)
     other = audit(config(model, arms=[*arms.values()], limit=2, out=tmp_path / "other")).frame()
     for file in tmp_path.glob("*.safetensors"):
@@ -92,8 +92,9 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(
         audit(config("llava", arms=[f"{name}:0.3:head={file}"]))
 
     refused("needs head", lambda: audit(config("llava", arms=["twigvlm:0.3"])))
-    refused("none.safetensors; name the trained head", tried, "visionselector", tmp_path / "none.safetensors")
-    refused("there is no file", tried, "visionselector", tmp_path)
+    refused("cannot read", tried, "visionselector", tmp_path / "none.safetensors")
+    with pytest.raises(SightlineError, match="is not a safetensors file"):
+        tried("visionselector", tmp_path)
     (tmp_path / "text").write_text("not tensors")
     refused("is not a safetensors file", tried, "twigvlm", tmp_path / "text")
     good = {name: Path(arm.partition("head=")[2]) for name, arm in heads_for(tmp_path, tiny).items()}
@@ -123,7 +124,7 @@ def test_a_head_of_another_model_is_refused_by_its_sizes(
     arm = f"{name}:0.3:head={drawn_head(name, tmp_path / 'head.safetensors', sizes)}"
     refused(f"{name} cannot run on", lambda: audit(config("llava", arms=[arm])))
     image = data / "mini_textocr" / "train" / "02ac65de9eec83e1.jpg"
-    with pytest.raises(Exception, match="whose width is 32, here it is 64"):
+    with pytest.raises(SightlineError, match="whose width is 32, here it is 64"):
         ask(str(data / "tiny" / "llava"), image, "What is it?", arm)
 
 

@@ -89,11 +89,10 @@ class Headed(Method):
 def _written(head: str, name: str) -> tuple[str, int]:
     """The file and when it was written: one that has changed is read again."""
     try:
-        if not Path(head).is_file():
-            raise SightlineError(f"{name}: there is no file {head}; name the trained head with head=FILE")
         return head, Path(head).stat().st_mtime_ns
     except (OSError, ValueError) as error:
-        raise SightlineError(f"{name}: cannot read {head}: {first_line(error)}") from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SightlineError(f"{name}: cannot read {head}: {reason}; name the trained head with head=FILE") from None
 
 
 @lru_cache(maxsize=16)
@@ -119,7 +118,8 @@ def _opened(kind: type[Headed], head: str, written: int) -> HeadFile:
         for own in [part.format(i) for i in range(last)] if "{}" in part else [part.format(last=last - 1)]:
             names[own] = prefix + own
             if names[own] not in shapes:
-                raise SightlineError(f"{kind.name}: {head} has no tensor {names[own]}{_those(shapes)}; {HELP}")
+                few = ", ".join(sorted(shapes)[:3]) + (", ..." if len(shapes) > 3 else "") or "none"
+                raise SightlineError(f"{kind.name}: {head} has no tensor {names[own]} (it has {few}); {HELP}")
             _unify(sizes, wanted, shapes[names[own]], f"{kind.name}: {names[own]} of {head}")
     found = HeadFile(names, sizes, layers, settings if isinstance(settings, dict) else {})
     if refusal := kind.unusable(found):
@@ -131,19 +131,12 @@ def _unify(sizes: dict[str, int], wanted: tuple[str | int, ...], shape: tuple[in
     """Names of sizes get their values from the first tensor that has them; every other one must agree."""
     if len(wanted) == len(shape):
         for name, size in zip(wanted, shape, strict=True):
-            sizes.setdefault(str(name), name if isinstance(name, int) else size)
-    if len(wanted) != len(shape) or any(sizes[str(name)] != size for name, size in zip(wanted, shape, strict=True)):
-        known = ", ".join(
-            f"{name} = {sizes[name]}" for name in map(str, wanted) if name in sizes and not name.isdigit()
-        )
+            if isinstance(name, str):
+                sizes.setdefault(name, size)
+    if tuple(sizes.get(str(name), name) for name in wanted) != shape:
+        known = ", ".join(f"{name} = {sizes[str(name)]}" for name in wanted if str(name) in sizes)
         form = " x ".join(map(str, wanted)) + (f" with {known}" if known else "")
         raise SightlineError(f"{what} is {' x '.join(map(str, shape))}, and not {form}")
-
-
-def _those(shapes: Mapping[str, object]) -> str:
-    """A few of the names that a file has instead."""
-    few = ", ".join(sorted(shapes)[:3])
-    return f" (it has {few}{', ...' if len(shapes) > 3 else ''})" if shapes else " (it has none)"
 
 
 @lru_cache(maxsize=4)
