@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,10 @@ def test_a_batch_chooses_as_each_prompt_alone(config: Callable[..., AuditConfig]
     torch.testing.assert_close(torch.tensor(together["margin"]), torch.tensor(alone["margin"]), atol=1e-4, rtol=1e-4)
 
 
-def changed(file: Path, *, without: str = "", **tensors: Any) -> Path:
-    """The same head with other tensors, or settings under ``config``."""
+def changed(file: Path, *, without: str = "", config: Mapping[str, Any] | None = None, **tensors: Any) -> Path:
+    """The same head with other tensors or settings."""
     with safe_open(file, "pt") as opened:
-        settings = {**json.loads(opened.metadata()["config"]), **tensors.pop("config", {})}
+        settings = {**json.loads(opened.metadata()["config"]), **(config or {})}
     kept = {name: tensor for name, tensor in load_file(file).items() if not without or without not in name}
     save_file(kept | tensors, file, {"config": json.dumps(settings)})
     return file
@@ -100,10 +100,10 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(
     good = {name: Path(arm.partition("head=")[2]) for name, arm in heads_for(tmp_path, tiny).items()}
     refused("has no tensor model.layers.0", tried, "twigvlm", good["visionselector"])
     refused("has no tensor le_norm", tried, "glimpseprune", changed(good["glimpseprune"], without="le_norm"))
-    bias = {"model.visual.importance_scorer.q_proj.bias": torch.zeros(9)}
+    bias: Any = {"model.visual.importance_scorer.q_proj.bias": torch.zeros(9)}
     refused("is 9, and not inner size", tried, "visionselector", changed(good["visionselector"], **bias))
     heads_for(tmp_path, tiny)
-    gate = {"layers.0.mlp.gate_proj.weight": torch.zeros(3)}
+    gate: Any = {"layers.0.mlp.gate_proj.weight": torch.zeros(3)}
     refused("is 3, and not inner size x width", tried, "twigvlm", changed(good["twigvlm"], **gate))
     for settings, words in (
         ({"le_norm_type": "layernorm"}, "le_norm_type = layernorm"),
