@@ -26,6 +26,7 @@ import torch
 from sightline.arms.arm import parameters
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
+from sightline.backbones.loading import with_defaults
 from sightline.commands.options import default_of
 from sightline.core.selection import PARITY_WORDS
 from sightline.cost.selection import Inputs
@@ -69,6 +70,7 @@ SIGNALS = (
     ("lm.input", "(L, D)", "what that layer was given"),
     ("lm.normed", "(L, D)", "its output through the model's final norm"),
     ("lm.embeds", "(L', D)", "input embeddings of the whole prompt, before any cut"),
+    ("lm.scout", "(H, L + 1)", "products of the query of the method's own token with all keys, its own last, scaled"),
 )
 
 
@@ -104,10 +106,11 @@ def needs_of(selector: Any) -> str:
     if not looks and selector.inside:
         looks = ["hidden states"]
     elif not looks:
-        looks = ["tokens" if query != "none" or reads_tokens(selector) else "geometry"]
+        looks = ["tokens" if query != "none" or selector.needs_file or reads_tokens(selector) else "geometry"]
     if query != "none":
         looks.append(f"{query} embeddings")
-    return ", ".join([*looks, *(["boxes"] if selector.reads_boxes else [])])
+    head = ["a trained head"] if selector.needs_file else []
+    return ", ".join([*looks, *head, *(["boxes"] if selector.reads_boxes else [])])
 
 
 def reads_tokens(selector: Any) -> bool:
@@ -143,8 +146,7 @@ def action(selector: Any) -> str:
 
 def made(name: str) -> Any:
     """The method with its default arguments; those that must be given have no say in what is documented here."""
-    kind: Any = SELECTORS.get(name)
-    return kind(**dict.fromkeys(required(kind), ""))
+    return with_defaults(SELECTORS.get(name))
 
 
 def golden_counts(folder: Path) -> Counter[str]:

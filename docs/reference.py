@@ -23,6 +23,7 @@ from wording import code, first_paragraph, prose, shown, signature, type_name
 import sightline
 from sightline.answering.scorers import SCORERS, Scorer
 from sightline.auditing.config import AuditConfig
+from sightline.backbones.loading import with_defaults
 from sightline.cli import app
 from sightline.core.probe import ORIGINAL
 from sightline.core.registry import Registry
@@ -95,7 +96,7 @@ def facts(kind: Any, text: str) -> list[str]:
 
 def traits(kind: Any) -> Iterator[tuple[str, str]]:
     """(name, value) of everything that the contract of a method lets a class say about itself."""
-    method = kind(**{field.name: "FILE" for field in fields(kind) if required(field)})
+    method = with_defaults(kind)
     contract = LayerSelector if hasattr(kind, "cut") else Selector
     names = dict.fromkeys(name for base in reversed(contract.__mro__) for name in declarations(base))
     for name in names:

@@ -21,15 +21,15 @@ MODELS: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 50176}, "llava": 
 """Checkpoints, and image options that keep them quick."""
 KEEPS = {"float32": ("1t", "0.1", "0.3", "0.7", "1.0"), "bfloat16": ("1t", "0.3")}
 """Budgets by precision; half of it is about the numbers that methods are handed, not about how many they keep."""
-METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
-"""All that look at an image in its usual size; those that are shown a smaller one: tests/integration/test_resize.py."""
+METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes and kind.needs_file != "head")
+"""All that look at an image in its usual size; others: tests/integration/test_resize.py, and test_heads.py there."""
 
 CLASS_TOKEN = {
     "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "prunesid",
     "scope", "visionzip", "vispruner", "vscan",
 }  # fmt: skip
 CLIP_SPACE = {"anchorprune", "cdpruner", "trim"}
-BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if name != "masks" and kind().merges_vision}
+BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if not kind.needs_file and kind().merges_vision}
 REFUSED: dict[str, set[str]] = {
     "llava": set(),
     "qwen3vl": (CLASS_TOKEN - {"mmtok"}) | CLIP_SPACE,

@@ -22,7 +22,7 @@ from tests.contract.cast import SHALLOW, probe, refusal
 from tests.unit.backbones.named import QUESTION, SECOND_FORM, TYPES, architecture, photograph
 
 BATCH_TOKENS = 16384
-METHODS = tuple(name for name, kind in SELECTORS.items() if name not in ("full", "masks"))
+METHODS = tuple(name for name, kind in SELECTORS.items() if kind.needs_budget and not kind.needs_file)
 """All that take a budget."""
 ASKED = [
     probe("one", QUESTION, "EXIT", ((0.2, 0.2, 0.4, 0.3), (0.6, 0.5, 0.8, 0.7))),

@@ -18,9 +18,9 @@ from sightline.arms.arm import Arm
 from sightline.auditing.loop import _alike
 from sightline.backbones import Backbone, images, load_backbone, options_for
 from sightline.backbones.images import Arithmetic, Size, by_tensors, stored_pixels
-from sightline.backbones.signals import rotate
 from sightline.core.selection import Budget, LayerSelector, LayerState, Selection
 from sightline.errors import SightlineError
+from sightline.selectors.heads import rotate
 from tests.answers import score_arm
 from tests.contract.cast import MODELS, stage
 from tests.towered import towered

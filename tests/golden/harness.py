@@ -46,7 +46,7 @@ def read_cases(path: Path) -> list[Case]:
 
 Answer = Callable[[Case], dict[str, Any]]
 ANSWERS: dict[str, Answer] = {}
-MODULES = ("audit_answers", "token_answers", "layer_answers")
+MODULES = ("audit_answers", "token_answers", "layer_answers", "head_answers")
 
 
 def answers(*stems: str) -> Callable[[Answer], Answer]:

@@ -84,6 +84,7 @@ class InsidePass(ArmPass):
             [self.encoded[i].layout for i in group],
             [salt(self.probes[i], self.arm) for i in group],
             schedule if len(sizes) > 1 else {},
+            vision=lambda place, name: self.backbone.vision_signal(name, self.encoded[group[place]]),
         )
         self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
         return cutter

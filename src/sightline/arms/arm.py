@@ -312,7 +312,8 @@ def _plain_arm(text: str, name: str, rest: str, preset: _Preset) -> Arm:
     if kind is EngineSwitches and rest in ("", DEFAULT):
         budget_text = ""
     pairs = filter(None, argument_text.split(","))
-    selector = made(kind, name, pairs, preset.of(kind), text, f"{name}:")
+    example = f"{name}:{budget_text}:" if budget_text else f"{name}:"
+    selector = made(kind, name, pairs, preset.of(kind), text, example)
     budget = parse_budget(budget_text, text, needed=selector.needs_budget)
     _refuse_tiles(selector, budget, text)
     return Arm(selector, budget, _text(selector, str(budget) if budget_text else "", name))

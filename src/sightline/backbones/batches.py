@@ -73,6 +73,10 @@ class SeenLayer(Protocol):
         """(H, L - first, L) weights of slots from ``first`` on; if ``following``, of the next layer on what this one
         made."""
 
+    def follow(self, b: int, length: int, token: Tensor) -> tuple[Tensor, Tensor]:
+        """What the layer makes of a (D,) token behind the L slots: (D,), and (H, L + 1) the scaled products of its
+        query with their keys, its own last."""
+
     def normed(self, b: int, length: int) -> Tensor:
         """(L, D) what the layer made, behind the decoder's final norm."""
 

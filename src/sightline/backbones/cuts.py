@@ -8,7 +8,7 @@ branch share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -61,6 +61,10 @@ class LayerCuts:
     parts: list[Tensor] = field(default_factory=list)
     signal_ms: float = 0.0
     select_ms: float = 0.0
+    vision: Callable[[int, str], Tensor] | None = None
+    """A signal of the vision tower, of the prefix at this place, by name."""
+    _scouts: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """Per prefix, of the method's own token, what the last layer made of it and its products with the keys there."""
     _choices: dict[int, list[_Made]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,6 +102,7 @@ class LayerCuts:
         return Choice(torch.stack(tokens), left, places)
 
     def _choose(self, batch: Batch, layer: int, seen: SeenLayer) -> list[_Made]:
+        self._follow(batch, layer, seen)
         k = self.schedule[layer]
         n, span = len(self.anchors[0]), batch.counts[0]
         if any(count != span for count in batch.counts):
@@ -105,6 +110,17 @@ class LayerCuts:
         if k >= n:
             return []
         return [self._made(batch, b, prefix, layer, k, seen) for b, prefix in enumerate(self.prefixes)]
+
+    def _follow(self, batch: Batch, layer: int, seen: SeenLayer) -> None:
+        """Takes a token of the method's own through the layer that the prompts have just been through."""
+        added = self.selector.scout(layer, batch.hidden)
+        if added is None:
+            return
+        started = self._now(batch)
+        for b, prefix in enumerate(self.prefixes):
+            token = added if layer == 0 else self._scouts[b][0] + added
+            self._scouts[b] = seen.follow(b, prefix.prompt_length - (prefix.k - len(self.anchors[b])), token)
+        self.signal_ms += (self._now(batch) - started) * 1e3
 
     def _made(self, batch: Batch, b: int, prefix: Prefix, layer: int, k: int, seen: SeenLayer) -> _Made:
         n, span = len(self.anchors[b]), batch.counts[0]
@@ -156,6 +172,10 @@ class LayerCuts:
                 return seen.normed(b, length)
             case "lm.embeds":
                 return prefix.embeds[: prefix.prompt_length]
+            case "lm.scout" if b in self._scouts:
+                return self._scouts[b][1]
+            case _ if name.startswith("vision.") and self.vision is not None:
+                return self.vision(b, name)
         raise SightlineError(f"selector {self.selector.name} needs {name}, which no language layer provides")
 
     def _left(self, b: int, anchors: Tensor, span: int) -> Tensor:

@@ -158,6 +158,18 @@ class SeenInLoop:
         scores = query[:, first:].float() @ key.float().transpose(-1, -2) * scale
         return torch.softmax(scores.masked_fill(slots > slots[first:, None], float("-inf")), dim=-1)
 
+    def follow(self, b: int, length: int, token: Tensor) -> tuple[Tensor, Tensor]:
+        own = token[None]
+        rotary = self.model.rotary(own[None], self.batch.positions[:, b : b + 1, length - 1 : length] + 1)
+        query, last, _, scale = self._taken(self.layer, own, rotary)
+        _, key, value, _ = self._taken(self.layer, self.input(b, length), self._tables(b, length))
+        read = torch.tensor([length], dtype=torch.int32, device=key.device)
+        with attending_as(self.model.config, SLOTS):
+            slots = LayerSlots(key[None], value[None], read)
+            made, _, _ = step_layer(self.model.layers[self.layer], own[None], rotary, slots)
+        keys = torch.cat([key, last], dim=1).repeat_interleave(query.shape[0] // key.shape[0], dim=0)
+        return made[0, 0], (query @ keys.mT)[:, 0] * scale
+
     def normed(self, b: int, length: int) -> Tensor:
         normed: Tensor = self.model.norm(self.batch.hidden[b, :length])
         return normed

@@ -7,7 +7,7 @@ import pickle
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, cast
@@ -287,6 +287,8 @@ class Served:
     """Why a method that reads these signals cannot cut after these layers; None where only a loaded model tells."""
     layers: int = 0
     """Of the language model, where it is loaded."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Of the model, by the names that trained heads know them by; empty where only the architecture is known."""
 
     @staticmethod
     def by(backbone: Backbone) -> Served:
@@ -301,6 +303,7 @@ class Served:
             backbone.unprojected(),
             language.uncut,
             len(language.layers),
+            sizes_of(backbone.model.config),
         )
 
     @staticmethod
@@ -334,7 +337,8 @@ class Served:
 
         vision = getattr(known, "vision_config", None)
         depth = next((int(getattr(vision, name)) for name in DEPTHS if hasattr(vision, name)), None)
-        return Served(kind.__name__, serves, depth if config else None, fixed, unprojected=backbone.unprojected())
+        unprojected, sizes = backbone.unprojected(), sizes_of(known) if config else {}
+        return Served(kind.__name__, serves, depth if config else None, fixed, unprojected=unprojected, sizes=sizes)
 
     def refuse(self, method: Method, *, clip: bool) -> None:
         """Raises with the reason why a method cannot run; ``clip``: whether a CLIP checkpoint is at hand."""
@@ -342,6 +346,8 @@ class Served:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {WITHOUT_CELLS}")
         if method.resizes and self.fixed_tokens is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.fixed_tokens}")
+        if (misfit := method.misfit(self.sizes)) is not None:
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {misfit}")
         for name in sorted(method.needs):
             problem = misnamed(name, method.inside)
             if problem is not None:
@@ -371,16 +377,33 @@ class Served:
         try:
             hidden_indices([signal], depth)
         except SightlineError as error:
-            layers = [field.name for field in fields(cast(Any, method)) if "layer" in field.name]
+            layers = [each.name for each in fields(cast(Any, method)) if "layer" in each.name]
             way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {error}{way_out}") from None
+
+
+def sizes_of(config: Any) -> dict[str, int]:
+    """Sizes that a trained head must fit, as far as a configuration tells them."""
+    text, vision = config.get_text_config(), getattr(config, "vision_config", None)
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
+    width, layers, heads, key_heads, one = (getattr(text, name, None) for name in names)
+    found = {
+        "width": width,
+        "layers": layers,
+        "attention heads": heads,
+        "width of the vision tower": getattr(vision, "hidden_size", None),
+    }
+    if width and heads:
+        one = one or width // heads
+        found |= {"query size": heads * one, "key size": (key_heads or heads) * one}
+    return {name: size for name, size in found.items() if isinstance(size, int)}
 
 
 # Which of the registered methods run on a checkpoint, and why the others do not.
 
 
 def methods_that_run(served: Served) -> dict[str, str]:
-    """Every method, with its default arguments, by name: ``yes``, ``yes, with --clip``, or ``no`` with the reason."""
+    """Every method, with its default arguments, by name: ``yes``, ``yes, with`` what it takes, or ``no`` and why."""
     answers = {}
     for name, kind in SELECTORS.items():
         method = with_defaults(kind)
@@ -389,7 +412,9 @@ def methods_that_run(served: Served) -> dict[str, str]:
         except SightlineError as error:
             answers[name] = f"no: {str(error).partition(': ')[2]}"
         else:
-            answers[name] = "yes, with --clip" if any(need.startswith("clip.") for need in method.needs) else "yes"
+            clip = "--clip" if any(need.startswith("clip.") for need in method.needs) else ""
+            file = f"{kind.needs_file}=FILE" if kind.needs_file else ""
+            answers[name] = f"yes, with {clip or file}" if clip or file else "yes"
     return answers
 
 

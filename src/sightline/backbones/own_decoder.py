@@ -239,6 +239,8 @@ class OwnDecoder(LanguageModel):
 
     def uncut(self, needs: Collection[str], layers: Iterable[int]) -> str | None:
         """Why a method that reads ``needs`` cannot cut after these layers; None where it can. Tried on a few tokens."""
+        if "lm.scout" in needs:
+            return f"a token of its own is followed by our loop over the layers alone, and {self.reason}"
         if "lm.normed" in needs and self._final_norm is None:
             return "its decoder has no final norm"
         try:

@@ -18,13 +18,14 @@ from sightline.backbones.attention import Bounds
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, patch_values
 from sightline.backbones.qwen2_vl import most_pixels
-from sightline.backbones.signals import CLASS_KINDS, PARTS, ROWS, rotate, token_signal
+from sightline.backbones.signals import CLASS_KINDS, PARTS, ROWS, token_signal
 from sightline.backbones.towered import Tower, Towered
 from sightline.core.prefix import Encoded
 from sightline.core.selection import BLOCK_KINDS, PIXELS, PositionPolicy, block_index, split_name
 from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
+from sightline.selectors.heads import rotate
 
 
 @dataclass(frozen=True)

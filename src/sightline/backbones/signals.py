@@ -92,13 +92,6 @@ def _heads(states: Tensor, heads: int) -> Tensor:
     return states.view(states.shape[0], heads, -1).transpose(0, 1)
 
 
-def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of (..., S, d) states: x cos + rotate_half(x) sin."""
-    half = states.shape[-1] // 2
-    turned = torch.cat([-states[..., half:], states[..., :half]], dim=-1)
-    return states * cos + turned * sin
-
-
 # What a vision tower computes on the way, taken down while the model's own code runs it.
 #
 # Attention is read where transformers hands it over: queries and keys, already rotated, and values of the blocks that

@@ -198,6 +198,9 @@ class SeenInStages:
         layer = min(self.layer + 1, len(self.stages.layers) - 1) if following else self.layer
         return self.stages.attended(layer).weights(self.rows[b], length, first)
 
+    def follow(self, b: int, length: int, token: Tensor) -> tuple[Tensor, Tensor]:
+        raise SightlineError("the model's own decoder follows no token of a method's own")  # ``uncut`` says it before
+
     def normed(self, b: int, length: int) -> Tensor:
         normed: Tensor = self.norm(self.stages.state[self.rows[b], :length])
         return normed

@@ -106,6 +106,9 @@ def run_column(name: str, backbone: Backbone, image: Image.Image, budget: str, c
     """``clip`` is the checkpoint for methods that need one, or why there is none."""
     listed = {each: answer for each, answer in methods_that_run(Served.by(backbone)).items() if each in methods()}
     space = None if isinstance(clip, str) else clip
+    for each in listed:
+        if SELECTORS.get(each).needs_file:  # which is nobody's but its user's
+            listed[each] = listed[each].replace("yes, with", "it needs")
     if isinstance(clip, str):
         listed = {each: clip if answer == WITH_CLIP else answer for each, answer in listed.items()}
     asked = [each for each, answer in listed.items() if answer in ("yes", WITH_CLIP)]

@@ -108,6 +108,7 @@ def traits(kind: type[Method]) -> dict[str, str]:
         "parity": kind.parity,
         "parity means": PARITY_WORDS[kind.parity],
         "signals": ", ".join(sorted(bare.needs)) or "none",
+        **({"needs a file": f"{kind.needs_file}=FILE"} if kind.needs_file else {}),
     }
     for model_type, arguments in kind.artifact.items():
         where = "artifact profile" if model_type == "*" else f"artifact profile, {model_type}"

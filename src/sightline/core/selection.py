@@ -186,6 +186,8 @@ class Method(ABC):
     of tokens being chosen among those of the image."""
     needs_budget: ClassVar[bool] = True
     """Whether an arm must name a budget; ``count`` knows it otherwise."""
+    needs_file: ClassVar[str] = ""
+    """The argument that names a file without which it cannot be run: replayed masks, a trained head; empty: none."""
     artifact: ClassVar[ByModel] = {}
     """Arguments with which the paper's artifact ran it, where they differ from the defaults."""
     ranges: ClassVar[Ranges] = {}
@@ -232,6 +234,10 @@ class Method(ABC):
 
     def digest(self) -> str | None:
         """Of the file that the method reads, if it reads one: rows made from another file do not belong in one run."""
+        return None
+
+    def misfit(self, sizes: Mapping[str, int]) -> str | None:
+        """Why trained parts of its own do not fit a model of these sizes, by name; None where they do."""
         return None
 
     def check_probes(self, probe_ids: Iterable[str]) -> None:
@@ -291,7 +297,7 @@ class LayerState:
     layout: Layout
     """As in TokenView, for the N tokens at the start."""
     signals: Mapping[str, Tensor]
-    """Exactly what ``needs`` named, for the prompt's L positions."""
+    """Exactly what ``needs`` named, for the prompt's L positions; ``vision.*`` for the N tokens at the start."""
     key: str = ""
 
 
@@ -303,6 +309,14 @@ class LayerSelector(Method):
     @abstractmethod
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
         """Layer -> number of visual tokens that continue past it. The last value is k, the budget."""
+
+    def scout(self, layer: int, like: Tensor) -> Tensor | None:
+        """(D,) what the method adds, before a layer, to a token of its own behind the prompt; None: it has no such one.
+
+        At layer 0 it is all that the token is. No other token sees it, and the method sees it as ``lm.scout`` at the
+        layers of its schedule, which names every layer that the token is to be read by.
+        """
+        return None
 
     @abstractmethod
     def cut(self, state: LayerState, k: int) -> Selection:
@@ -352,7 +366,7 @@ PIXELS = "image.pixels"
 LAYERLESS_KINDS = ("clip.image", "clip.text", PIXELS)
 LANGUAGE_KINDS = (
     "lm.attention", "lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key",
-    "lm.rotary", "lm.input", "lm.normed", "lm.embeds",
+    "lm.rotary", "lm.input", "lm.normed", "lm.embeds", "lm.scout",
 )  # fmt: skip
 """Signals of the language layer that just ran, for methods that cut between layers."""
 TOKEN_AXIS = {
@@ -379,6 +393,7 @@ PROMPT_AXES = {
     "lm.input": (0,),
     "lm.normed": (0,),
     "lm.embeds": (0,),
+    "lm.scout": (1,),
 }
 """The axes along which the prompt's positions lie: as shortened so far, of ``lm.embeds`` before any cut."""
 
@@ -389,7 +404,7 @@ def misnamed(name: str, inside: bool) -> str | None:
     if kind not in (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS):
         close = difflib.get_close_matches(kind, (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS), n=1)
         return f"there is no signal {kind}" + (f"; did you mean {close[0]}?" if close else "; see docs/signals.md")
-    if inside != (kind in LANGUAGE_KINDS):
+    if inside != (kind in LANGUAGE_KINDS) and not (inside and kind.startswith("vision.")):
         return f"{name} is for methods that prune {'before' if inside else 'inside'} the language model"
     if kind in (*LAYERLESS_KINDS, *LANGUAGE_KINDS):
         return f"{kind} takes no layer, but {name} names one" if layer else None
@@ -420,6 +435,8 @@ def of_tokens(name: str, signal: Tensor, first: int, count: int) -> Tensor:
 def of_positions(name: str, signal: Tensor, now: Tensor, uncut: Tensor) -> Tensor:
     """A language signal of some positions of the prompt alone: ``now`` among those left, ``uncut`` among all."""
     positions = (uncut if name == "lm.embeds" else now).to(signal.device)
+    if name == "lm.scout":  # the method's own token, behind the prompt, stays
+        positions = positions.new_tensor([*positions.tolist(), signal.shape[1] - 1])
     for axis in PROMPT_AXES[name]:
         signal = signal.index_select(axis, positions)
     return signal

@@ -221,7 +221,12 @@ class CountedPart:
             image=torch.searchsorted(now, state.image[own]),
             source=state.source[own] - self.first,
             layout=self.layout,
-            signals={name: of_positions(name, signal, now, before) for name, signal in state.signals.items()},
+            signals={
+                name: of_positions(name, signal, now, before)
+                if name.startswith("lm.")
+                else of_tokens(name, signal, self.first, self.n)
+                for name, signal in state.signals.items()
+            },
             key=f"{state.key}:{self.tile}",
         )
 

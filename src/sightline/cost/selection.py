@@ -87,7 +87,9 @@ class Inputs:
         if name == "lm.rotary":
             angle = torch.arange(length)[:, None] * 1e4 ** -(torch.arange(0, head, 2) / head).repeat(2)
             return torch.stack([angle.cos(), angle.sin()])
-        return self.features(length, WIDTH)
+        if name == "lm.scout":
+            return self.normal(HEADS, length + 1)
+        return self.vision(name) if name.startswith("vision.") else self.features(length, WIDTH)
 
     def view(self, needs: frozenset[str]) -> TokenView:
         (rows, columns) = self.layout[0]
@@ -172,12 +174,15 @@ def timed_methods(wanted: Iterable[str] = ()) -> list[str]:
     names = list(wanted)
     for name in names:
         if not chooses(SELECTORS.get(name)):
-            raise SightlineError(f"'{name}' chooses nothing, so there is nothing to time; leave out --method {name}")
+            without = f" without {file}=FILE" if (file := SELECTORS.get(name).needs_file) else ""
+            raise SightlineError(
+                f"'{name}' chooses nothing{without}, so there is nothing to time; leave out --method {name}"
+            )
     return names or [name for name, kind in SELECTORS.items() if chooses(kind)]
 
 
 def chooses(kind: type[Method]) -> bool:
-    return kind.role not in ("reference", "replay") and not kind.resizes
+    return kind.role != "reference" and not kind.resizes and not kind.needs_file
 
 
 def time_method(

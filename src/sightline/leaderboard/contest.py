@@ -62,11 +62,12 @@ class Lineup:
 
 
 def chosen_methods(given: Sequence[str]) -> list[str]:
-    """Those named, which must exist; without any, every registered method and control, other packages' included."""
+    """Those named, which must exist; without any, every registered method and control that needs no file of a user's,
+    other packages' included."""
     for method in given:
         if method != ENGINE:
             SELECTORS.get(method.partition(":")[0])
-    return list(given) or [name for name, kind in SELECTORS.items() if kind.role in COMPARED]
+    return list(given) or [name for name, kind in SELECTORS.items() if kind.role in COMPARED and not kind.needs_file]
 
 
 def lineup(checkpoint: Path, methods: Sequence[str], budgets: Sequence[str], *, clip: bool) -> Lineup:

@@ -192,6 +192,7 @@ class Masks(Selector):
     merges: ClassVar[bool | None] = None
     """As the file says."""
     needs_budget: ClassVar[bool] = False
+    needs_file: ClassVar[str] = "file"
 
     @property
     def needs(self) -> frozenset[str]:

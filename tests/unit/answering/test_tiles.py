@@ -53,8 +53,8 @@ def by_tile(selection: Selection, layout: tuple[tuple[int, int], ...]) -> list[l
 
 def served_before(subject: Subject) -> list[str]:
     """Methods that choose before the language model, need no signal of the tower and have a budget."""
-    kinds = [(name, kind) for name, kind in SELECTORS.items() if kind.needs_budget and not kind.inside]
-    return [name for name, kind in kinds if not kind.resizes and not kind().needs]
+    kinds = [(name, kind) for name, kind in SELECTORS.items() if not kind.needs_file and not kind.inside]
+    return [name for name, kind in kinds if kind.needs_budget and not kind.resizes and not kind().needs]
 
 
 def test_every_method_gives_each_tile_its_share_and_draws_differ(tiled: Subject, image: Encoded) -> None:
@@ -141,7 +141,7 @@ def test_signals_of_the_tower_are_cut_along(text: str) -> None:
 
 
 def test_every_method_between_layers_gives_each_tile_its_share(tiled: Subject, image: Encoded) -> None:
-    names = [name for name, kind in SELECTORS.items() if kind.inside]
+    names = [name for name, kind in SELECTORS.items() if kind.inside and not kind.needs_file]
     assert {"dart", "fastv", "sparsevlm", "pyramiddrop", "fitprune", "tokencarve", "vlmpruner"} <= set(names)
     step, probes, images = SelectStep(tiled.backbone), [tiled.probe(0), tiled.probe(1)], [image, image]
     for name in names:

@@ -109,8 +109,10 @@ def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> Non
         "lm.input": values[left][:, None],
         "lm.normed": values[left][:, None],
         "lm.embeds": values[:, None],
+        "lm.scout": torch.cat([values[left], torch.tensor([99.0])])[None],
+        "vision.hidden@1": torch.arange(12.0)[:, None],
     }
-    assert set(signals) == set(PROMPT_AXES) == set(LANGUAGE_KINDS)
+    assert {*signals} - {"vision.hidden@1"} == {*PROMPT_AXES} == {*LANGUAGE_KINDS}
     state = LayerState(3, values[left][:, None], torch.arange(2, 8), source, LAYOUT, signals, key="probe")
     third = tiles_of(LAYOUT)[2].among(state, 2 + torch.arange(N))
     expected = [0.0, 1.0, 10.0, 11.0, 14.0, 15.0, 16.0]
@@ -118,7 +120,9 @@ def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> Non
     assert third.source.tolist() == [0, 1]
     assert third.layout == ((2, 2),)
     assert third.hidden.flatten().tolist() == expected
-    for name in set(signals) - {"lm.attention", "lm.embeds"}:
+    assert third.signals["lm.scout"].flatten().tolist() == [*expected, 99.0], "a method's own token stays"
+    assert third.signals["vision.hidden@1"].flatten().tolist() == [8.0, 9.0, 10.0, 11.0], "of the tile's tokens"
+    for name in set(signals) - {"lm.attention", "lm.embeds", "lm.scout", "vision.hidden@1"}:
         assert third.signals[name].flatten().tolist() == expected, name
     assert third.signals["lm.attention"][0].tolist() == [
         [100 * row + column for column in expected] for row in expected

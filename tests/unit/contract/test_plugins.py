@@ -18,14 +18,14 @@ from sightline.contract import check_format, check_metric, check_selector
 from sightline.probes.formats import FORMATS, Format
 from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
 from sightline.statistics.metrics import METRICS, Metric
+from tests.heads import made
 
 # ``check_selector`` passes what keeps its promises and names what does not.
 
 
 @pytest.mark.parametrize("name", [name for name in SELECTORS if name != "masks"])
 def test_every_method_of_sightline_keeps_the_promises(name: str) -> None:
-    kind: Any = SELECTORS.get(name)
-    check_selector(kind())
+    check_selector(made(name))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from sightline.cost.request import Request
 from sightline.cost.selection import Inputs, Timing, chooser, devices, growth, time_method, timed_methods
 from sightline.selectors import SELECTORS
 from tests.conftest import REPOSITORY
+from tests.heads import HEADED
 from tests.refusals import Refused
 from tests.unit.cost.subjects import result
 from tests.warm_python import run_python
@@ -168,7 +169,7 @@ def test_what_chooses_is_timed_beside_official_times_of_that_very_code() -> None
     assert len(measured) == 30
     assert (measured["target"], measured["spatial_aware"], measured["scope"]) == (23.2, 67.0, 281.0)
     assert not {"prompt", "prumerge_plus", "anchorprune_qwen", "rel_hybrid"} & set(measured)
-    assert set(SELECTORS) - set(timed_methods()) == {"full", "masks", "resize"}
+    assert set(SELECTORS) - set(timed_methods()) == {"full", "masks", "resize", *HEADED}
 
 
 @pytest.mark.parametrize("name", timed_methods())

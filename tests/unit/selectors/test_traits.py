@@ -22,6 +22,7 @@ from sightline.selectors import SELECTORS
 from sightline.selectors.scores import Scored, relevance, top, uniqueness
 from tests.conftest import DATA
 from tests.golden.audit_answers import kept, view_of
+from tests.heads import made
 
 # What selectors say about themselves, against what they do.
 
@@ -44,14 +45,14 @@ def chosen(selector: Any, boxes: list[list[float]] | None = None) -> Any:
 
 @pytest.mark.parametrize("name", CHOOSING)
 def test_a_method_merges_if_it_says_so(name: str) -> None:
-    selector: Any = SELECTORS.get(name)()
+    selector = made(name)
     assert (chosen(selector).mix is not None) is selector.merges
 
 
 @pytest.mark.parametrize("text", [*BEFORE, *(f"{name}:score=overlap" for name in SCORED), "rise:neighbours=evidence"])
 def test_other_boxes_change_the_choice_of_those_that_say_so_and_of_no_other(text: str) -> None:
     name, _, arguments = text.partition(":")
-    selector: Any = parse_arm(f"{name}:0.3:{arguments}").selector
+    selector: Any = parse_arm(f"{name}:0.3:{arguments}").selector if arguments else made(name)
     here, there = [[0.05, 0.05, 0.3, 0.3], [0.1, 0.6, 0.3, 0.9]], [[0.7, 0.7, 0.95, 0.95], [0.6, 0.1, 0.9, 0.2]]
     same = torch.equal(chosen(selector, here).anchors.sort().values, chosen(selector, there).anchors.sort().values)
     assert same is not selector.reads_boxes
@@ -87,7 +88,7 @@ def test_the_artifact_only_sets_arguments_that_exist_on_models_that_exist() -> N
 
 
 def test_a_method_batches_if_it_defines_how() -> None:
-    batching = {name for name in BEFORE if SELECTORS.get(name)().batches}
+    batching = {name for name in BEFORE if made(name).batches}
     assert {"target", "scope", "divprune", "tome"} <= batching
     assert not {"random", "grid", "evidence_only"} & batching
     grid: Any = SELECTORS.get("grid")()

@@ -286,7 +286,8 @@ def each_method(page: AskedPage, listed: Mapping[str, str], rows: Check | None) 
     started = time.perf_counter()
     image = page.image.copy()
     image.thumbnail((SIDE, SIDE))
-    tried = [name for name, answer in listed.items() if answer == "yes"]
+    # The file of masks is made here; one with a trained head is nobody's but its user's.
+    tried = [name for name, answer in listed.items() if answer == "yes" or (name == "masks" and answer[:3] == "yes")]
     failed = {}
     with TemporaryDirectory() as folder:
         shown = SmallImage(page.backbone, image, Path(folder) / "masks.jsonl")
