@@ -127,9 +127,9 @@ REFUSED: dict[str, Spoiled] = {
     "--workers is for --launcher local and ray": {"workers": 2},
     "--workers is for --launcher local and ray;": {"workers": 2, "launcher": "queue"},
     "the run has 3 shards, so that this part is empty": {"shard_images": 1, "part": "4/4"},
-    "fastv prunes between layers, which only eager execution does": {
+    "fastv prunes between layers, which are one in a graph": {
         "arms": ["full", "fastv:0.5"],
-        "execution": "compiled",
+        "execution": "graph",
     },
     "--import nowhere.py": {"imports": ["nowhere.py"]},
     "No module named": lambda given: {"imports": [given.written("broken.py", "import no_such_module\n")]},

@@ -255,10 +255,8 @@ class Arm:
 
     def refuse_execution(self, execution: str, way_out: str) -> None:
         """A method that prunes between layers is refused by name where the layers run as one."""
-        if self.inside and execution != "eager":
-            raise SightlineError(
-                f"{self.selector.name} prunes between layers, which only eager execution does; {way_out}"
-            )
+        if self.inside and execution == "graph":
+            raise SightlineError(f"{self.selector.name} prunes between layers, which are one in a graph; {way_out}")
 
     def refuse_answers(self, columns: Container[str]) -> None:
         """A policy that looks at how sure an answer is needs a scorer whose ``columns`` say so."""

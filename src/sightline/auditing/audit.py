@@ -149,7 +149,7 @@ def plan_audit(config: AuditConfig) -> Job:
         raise SightlineError(f"--part {config.part}: the run has {len(shards)} shards, so that this part is empty")
     refuse_unusable(plan.arms, (probe for shard in shards for probe in shard.probes))
     for arm in plan.arms:
-        arm.refuse_execution(config.execution, "leave it out or use --execution eager")
+        arm.refuse_execution(config.execution, "leave it out or use --execution compiled")
         arm.refuse_answers({column.name for column in SCORERS.get(config.scorer).columns})
         arm.selector.check_probes(probe.id for shard in shards for probe in shard.probes)
     # A detector takes far longer than decoding: there a damaged image is found before anything is done.

@@ -1,7 +1,8 @@
 """How the language layers run: one kernel at a time, compiled, or replayed as one captured graph.
 
 The same weights, masks and positions either way, for full and pruned prefixes alike: a mode is chosen for a whole
-comparison, so that a ratio never mixes kernels. Methods that cut between layers always run eagerly.
+comparison, so that a ratio never mixes kernels. Methods that cut between layers run eagerly or compiled: in a graph the
+layers are one.
 """
 
 from __future__ import annotations

@@ -311,8 +311,8 @@ class LanguageModel:
             if cutter is None and cache is None:
                 batch.hidden = self.forward(batch) if self.executor is None else self.executor(batch)
                 return batch
-            cached = partial(call_layer, cache=cache)
-            return self._layer_by_layer(batch, cached, cutter, self.mask_of)
+            call = self._of_layer(call_layer) if cache is None else partial(call_layer, cache=cache)
+            return self._layer_by_layer(batch, call, cutter, self.mask_of)
 
     def _layer_by_layer(
         self, batch: Batch, call: Layer, cutter: Cutter | None, mask_of: Callable[[Batch], Tensor | None]
@@ -396,7 +396,7 @@ class LanguageModel:
         """Reads branch-free prefixes and keeps what every layer remembers of them; waits for nothing but a cutter."""
         batch = self.collate(prefixes)
         padded = batch.hidden.shape[1]
-        call = keep_layer if cutter is not None else self._of_layer(keep_layer)
+        call = self._of_layer(keep_layer)
         states: list[tuple[Tensor, Tensor]] = []
 
         def keeping(layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:

@@ -270,7 +270,7 @@ class Subject:
 def runnable_arm(text: str, execution: str) -> Arm:
     """The arm, refused if this way of running cannot serve it, whatever the backbone."""
     arm = parse_arm(text)
-    arm.refuse_execution(execution, "measure it, and the full prefix it is compared with, with --execution eager")
+    arm.refuse_execution(execution, "measure it, and the full prefix it is compared with, with --execution compiled")
     return arm
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 from sightline import Budget, Probe, Selection, Selector, TokenView
 from sightline.answering.materialise import SelectStep, all_needs
@@ -200,10 +201,12 @@ def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) 
                 margin = result.answer.loss_no - result.answer.loss_yes
                 plain[arm.text, probe.id] = Decision(arm.text, probe.id, margin, result.anchors.tobytes())
     torch._dynamo.reset()
-    use_execution(subject.backbone.language, mode, backend="eager")
+    counter: Any = CompileCounter()
+    use_execution(subject.backbone.language, mode, backend=counter, dynamic=True)
     rows, flops = decisions(request, subject, arms, IMAGES)
     assert len(rows) == len(plain) == IMAGES * request.probes * len(arms)
     assert flops > 0
+    assert mode != "compiled" or counter.frame_count == 1, "one code serves whole prefixes and those that are cut"
     for row in rows:
         expected = plain[row.arm, row.probe]
         assert row.yes == expected.yes

@@ -71,7 +71,7 @@ REQUESTS: list[tuple[type[Request], dict[str, Any], str]] = [
     (TtftRequest, {**TINY, "box_source": "easyocr", "detector_ms": 1.0}, "is timed here: drop --detector-ms"),
     (PrefillRequest, {**TINY, "positions": "shuffled"}, "unknown position policy"),
     (TtftRequest, {**TINY, "arms": ("target:0.3",), "execution": "stock"}, "cannot prune: drop target:0.3"),
-    (TtftRequest, {**TINY, "arms": ("fastv:0.5",), "execution": "graph"}, "which only eager execution does"),
+    (TtftRequest, {**TINY, "arms": ("fastv:0.5",), "execution": "graph"}, "which are one in a graph"),
     *((kind, {**TINY, "arms": ("resize:0.3",)}, "resize cannot run on Llava") for kind in KINDS),
 ]
 
