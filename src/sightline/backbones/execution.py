@@ -66,10 +66,11 @@ def use_execution(
     if not language.plain:
         return Execution("eager", note="the model's own decoder runs, one kernel at a time")
     if mode == "eager":
-        language.executor = language.compiled = None
+        language.executor = None
+        language.compile_with(None)
         return Execution("eager")
     compiled = Compiled(language, backend, dynamic)
-    language.compiled = partial(torch.compile, backend=backend, dynamic=dynamic)
+    language.compile_with(partial(torch.compile, backend=backend, dynamic=dynamic), {call_layer: compiled.call})
     if mode == "compiled":
         language.executor = compiled
         return compiled.execution

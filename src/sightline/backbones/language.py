@@ -8,7 +8,7 @@ The weights, norms and rotary tables are the checkpoint's own modules (a faster 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +49,9 @@ class Likelihood(NamedTuple):
 
 Layer = Callable[[Any, Tensor, tuple[Tensor, Tensor], Tensor | None], Tensor]
 """How one language layer is called: (layer, hidden, (cos, sin), mask) -> hidden."""
+OfLayer = Callable[..., Any]
+"""Any function of one layer."""
+Compiler = Callable[[OfLayer], OfLayer]
 
 
 def call_layer(
@@ -206,9 +209,7 @@ class LanguageModel:
         """Whether the layers are run by our loop, which can be compiled, captured and cut between layers."""
         self.executor: Callable[[Batch], Tensor] | None = None
         """Runs all layers of an uncut, uncached batch in another way; see ``sightline.backbones.execution``."""
-        self.compiled: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
-        """Compiles functions of one layer, where the execution does."""
-        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self.compile_with(None)
         self._rotary: Any = getattr(text_model, "rotary_emb", None)
         self._embedding = text_model.get_input_embeddings()
         self.config = text_model.config
@@ -383,12 +384,16 @@ class LanguageModel:
         """The likelihood of every continuation of every prefix, in one forward."""
         return self.launch(prefixes, cutter).read()
 
-    def _of_layer(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def compile_with(self, compiler: Compiler | None, made: Mapping[OfLayer, OfLayer] | None = None) -> None:
+        """What compiles functions of one layer, where the execution does, and those that it ``made`` already."""
+        self._compiler, self._compiled = compiler, dict(made or {})
+
+    def _of_layer(self, function: OfLayer) -> OfLayer:
         """A function of one layer as the execution runs it."""
-        if self.compiled is None:
+        if self._compiler is None:
             return function
         if function not in self._compiled:
-            self._compiled[function] = self.compiled(function)
+            self._compiled[function] = self._compiler(function)
         return self._compiled[function]
 
     @torch.inference_mode()
@@ -400,6 +405,7 @@ class LanguageModel:
         states: list[tuple[Tensor, Tensor]] = []
 
         def keeping(layer: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+            output: Tensor
             output, key, value = call(layer, hidden, rotary, mask)
             states.append((key, value))
             return output
