@@ -1,0 +1,289 @@
+"""Requests under load: one client, closed or open loop, for whatever takes requests and tells when their tokens came.
+
+A server is an engine of this process, a model of one that plays its times, or an endpoint that streams. Times are
+seconds of the server's own clock, so that a played one needs no waiting.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import random
+import statistics
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sightline.errors import SightlineError
+
+
+@dataclass(eq=False)
+class Served:
+    """One request on its way."""
+
+    number: int
+    sent: float
+    """When the client wanted it answered: from here on it waits."""
+    told: list[float] = field(default_factory=list)
+    """When each of its tokens came; of an endpoint, each piece of its stream."""
+    tokens: int = 0
+    """How many there are; an endpoint may put several into a piece, or tell none."""
+
+    @property
+    def ended(self) -> float:
+        return self.told[-1]
+
+    @property
+    def first_ms(self) -> float:
+        return (self.told[0] - self.sent) * 1e3
+
+    @property
+    def gaps_ms(self) -> list[float]:
+        return [(after - before) * 1e3 for before, after in zip(self.told, self.told[1:], strict=False)]
+
+
+class Server(Protocol):
+    """What a client drives."""
+
+    def now(self) -> float: ...
+
+    def submit(self, request: Served) -> None: ...
+
+    def turn(self, until: float) -> list[Served]:
+        """Works, or waits, until some token was told or that time has come; the requests that ended."""
+        ...
+
+
+def drive(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, seed: int = 17) -> list[Served]:
+    """The first ``count`` requests that ended, in that order, while the load was kept up.
+
+    Closed loop: so many ``clients``, each asks again as soon as it was answered. Open loop: arrivals at ``rate`` per
+    second with exponential gaps, whatever has become of those before.
+    """
+    start, draw = server.now(), random.Random(seed)
+    due: deque[float] = deque([start] * clients)
+    if not clients:
+        at = start
+        for _ in range(count):
+            at += draw.expovariate(rate)
+            due.append(at)
+    ended: list[Served] = []
+    sent = 0
+    while len(ended) < count:
+        while due and due[0] <= server.now():
+            server.submit(Served(sent, due.popleft()))
+            sent += 1
+        done = server.turn(due[0] if due else math.inf)
+        ended += done
+        if clients:
+            due.extend(request.ended for request in done)
+    return ended
+
+
+def percentile(values: Iterable[float], share: float) -> float | None:
+    """By nearest rank: the smallest value that is at least as large as this share of them."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
+
+
+@dataclass(frozen=True)
+class LatencyBound:
+    """What a request must keep to count as good."""
+
+    first_ms: float
+    token_ms: float
+    """Mean time between its tokens."""
+
+    def kept(self, request: Served) -> bool:
+        gaps = request.gaps_ms
+        return request.first_ms <= self.first_ms and (not gaps or statistics.fmean(gaps) <= self.token_ms)
+
+
+ANY = LatencyBound(math.inf, math.inf)
+
+
+def latencies(ended: Sequence[Served], clients: int, bound: LatencyBound = ANY) -> dict[str, Any]:
+    """Figures of a run. Of a closed loop the first answer of every client is the way in, and counts for nothing."""
+    counted = ended[clients:]
+    began = ended[clients - 1].ended if clients else min(request.sent for request in ended)
+    seconds = ended[-1].ended - began
+    gaps = [gap for request in counted for gap in request.gaps_ms]
+    waits = [request.first_ms for request in counted]
+    return {
+        "requests": len(counted),
+        "seconds": seconds,
+        "requests_per_s": len(counted) / seconds,
+        "goodput_per_s": sum(map(bound.kept, counted)) / seconds,
+        "ttft_p50_ms": percentile(waits, 0.5),
+        "ttft_p99_ms": percentile(waits, 0.99),
+        "gap_p50_ms": percentile(gaps, 0.5),
+        "gap_p99_ms": percentile(gaps, 0.99),
+        "answer_tokens": statistics.fmean(request.tokens for request in counted),
+    }
+
+
+class Continuous(ABC):
+    """Continuous batching: in a turn some of those who wait take free slots and say their first token, then all say one.
+
+    Places are taken from below, so that a step of the first few slots has everybody. ``questions`` requests in a row
+    are about one image, which is encoded for the first of them.
+    """
+
+    def __init__(self, slots: int, together: int, tokens: int, questions: int = 1) -> None:
+        self.slots, self.together, self.tokens, self.questions = slots, together, tokens, questions
+        self.spent: dict[str, float] = {}
+        """Milliseconds of every stage so far."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all requests, and what was spent and held."""
+        self.waiting: deque[Served] = deque()
+        self.seated: dict[int, Served] = {}
+        self.spent.clear()
+        self.held: dict[Served, int] = {}
+        """Bytes of keys and values that the prompts of seated requests hold."""
+        self.most_held = 0
+        """The most bytes that all of them, with what they said, have held."""
+
+    @property
+    @abstractmethod
+    def token_bytes(self) -> int:
+        """What all layers remember of one further token."""
+
+    @abstractmethod
+    def now(self) -> float: ...
+
+    @abstractmethod
+    def wait(self, until: float) -> None: ...
+
+    @abstractmethod
+    def admit(self, places: Sequence[int], new: Sequence[Served]) -> Sequence[int]:
+        """Image to first token of each; the bytes that its prompt holds from now on."""
+
+    @abstractmethod
+    def step(self, among: int) -> None:
+        """One more token for everybody, all of them within the first ``among`` slots."""
+
+    def submit(self, request: Served) -> None:
+        self.waiting.append(request)
+
+    def fresh(self, new: Sequence[Served]) -> list[int]:
+        """Numbers of the images that these requests are the first to ask about."""
+        return [request.number // self.questions for request in new if request.number % self.questions == 0]
+
+    def turn(self, until: float) -> list[Served]:
+        if not self.waiting and not self.seated:
+            self.wait(until)
+            return []
+        ended: list[Served] = []
+        free = [place for place in range(self.slots) if place not in self.seated][: self.together]
+        new = [self.waiting.popleft() for _ in range(min(len(free), len(self.waiting)))]
+        if new:
+            self.held.update(zip(new, self.admit(free[: len(new)], new), strict=True))
+            self.seated.update(zip(free, new, strict=False))
+            ended += self._tell(new)
+        if self.seated:
+            self.step(1 + max(self.seated))
+            ended += self._tell(list(self.seated.values()))
+        return ended
+
+    def _tell(self, speaking: Sequence[Served]) -> list[Served]:
+        """A token each, now; who has said all of them leaves."""
+        now = self.now()
+        for request in speaking:
+            request.told.append(now)
+            request.tokens += 1
+        said = sum(request.tokens - 1 for request in self.seated.values())  # the newest is not read yet
+        self.most_held = max(self.most_held, sum(self.held.values()) + said * self.token_bytes)
+        over = [request for request in speaking if request.tokens >= self.tokens]
+        self.seated = {place: request for place, request in self.seated.items() if request not in over}
+        for request in over:
+            del self.held[request]
+        return over
+
+
+Stream = Callable[[int], Generator[None, None, int]]
+"""Asks the question of that number: a yield for every piece of the answer, the number of tokens at the end."""
+
+
+def yield_into(stream: Generator[None, None, int], at_each: Callable[[], None]) -> int:
+    """Calls ``at_each`` at every yield; what the generator returns."""
+    while True:
+        try:
+            next(stream)
+        except StopIteration as end:
+            return int(end.value)
+        at_each()
+
+
+class Streaming:
+    """A server behind streams, each read by a thread of its own."""
+
+    def __init__(self, ask: Stream) -> None:
+        self._ask = ask
+        self._ended: queue.SimpleQueue[tuple[Served, Exception | None]] = queue.SimpleQueue()
+        self._under_way = 0
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def submit(self, request: Served) -> None:
+        self._under_way += 1
+        threading.Thread(target=self._read, args=(request,), daemon=True).start()
+
+    def _read(self, request: Served) -> None:
+        problem: Exception | None = None
+        try:
+            request.tokens = yield_into(self._ask(request.number), lambda: request.told.append(self.now()))
+            if not request.told:
+                problem = SightlineError("the server ended a stream without a token; was the model given room for one?")
+        except Exception as error:  # told to whoever waits for the answer
+            problem = error
+        self._ended.put((request, problem))
+
+    def turn(self, until: float) -> list[Served]:
+        try:
+            wait = None if until == math.inf else max(0.0, until - self.now())
+            request, problem = self._ended.get(timeout=wait)
+        except queue.Empty:
+            return []
+        self._under_way -= 1
+        if problem is not None:
+            raise problem
+        return [request]
+
+    def drain(self) -> None:
+        """Waits for what is still under way: the next run begins with an idle server."""
+        while self._under_way:
+            self.turn(math.inf)
+
+
+# Two numbers instead of stages, of a server that shows none.
+
+
+def two_part_law(rates: Mapping[int, float]) -> tuple[float, float]:
+    """(shared, own) milliseconds of the law C / rate(C) = shared + own * C over so many clients C, least squares of
+    relative errors.
+
+    A server that works on requests one at a time takes ``own`` of each; whatever it does for all of them side by side,
+    as a step of decoding, is ``shared``. A request alone takes their sum, and no number of clients gets more than
+    1 / own out of it.
+    """
+    if len(rates) < 2:
+        raise SightlineError("two numbers of clients at least are needed to tell shared time from a request's own")
+    weights = {clients: rate / clients / 1e3 for clients, rate in rates.items()}
+    ones, twos = sum(w * w for w in weights.values()), sum((w * c) ** 2 for c, w in weights.items())
+    mixed = sum(w * w * c for c, w in weights.items())
+    left, right = sum(weights.values()), sum(w * c for c, w in weights.items())
+    scale = ones * twos - mixed * mixed
+    return (twos * left - mixed * right) / scale, (ones * right - mixed * left) / scale
+
+
+def law_rate(law: tuple[float, float], clients: int) -> float:
+    """Requests per second that the law gives."""
+    shared, own = law
+    return clients / (shared + own * clients) * 1e3

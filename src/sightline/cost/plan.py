@@ -1,0 +1,211 @@
+"""A model of cost: from what the moves of an engine take, requests per second at any load, budget and answer length.
+
+The model is the engine's own loop (``Continuous``) with a played clock: an admission takes what its stages took in the
+measuring process, a step what steps of so many slots behind so many tokens took; between measured sizes lines are
+drawn. Nothing else is fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sightline.cost.load import Continuous, Served, drive, latencies
+from sightline.cost.spread import is_full
+from sightline.errors import SightlineError
+
+STAGES = ("preprocess", "tower", "select", "prefill", "other")
+"""Of an admission: ``other`` is what the host did between the others."""
+PER_IMAGE = ("preprocess", "tower")
+PLAYED = 256
+"""Requests that a plan plays, or eight per client where those are more: enough for the way in to count for nothing."""
+
+
+def line(points: Mapping[float, float], at: float) -> float:
+    """The value there: on the line through the two nearest points, beyond them on that of the last two."""
+    known = sorted(points)
+    if len(known) == 1:
+        return points[known[0]]
+    right = next((i for i in range(1, len(known)) if known[i] >= at), len(known) - 1)
+    low, high = known[right - 1], known[right]
+    return points[low] + (points[high] - points[low]) * (at - low) / (high - low)
+
+
+@dataclass(frozen=True)
+class ArmStages:
+    """What admitting takes under one arm."""
+
+    visual: int
+    kept: int
+    length: int
+    """Positions of a prompt."""
+    prompt_bytes: int
+    """Keys and values of a prompt, all layers."""
+    admissions: Mapping[int, Mapping[str, float]]
+    """Requests admitted together -> stage -> milliseconds of all of them, each with an image of its own."""
+
+    def ms(self, stage: str, count: int) -> float:
+        if count == 0:
+            return 0.0
+        return max(0.0, line({b: stages[stage] for b, stages in self.admissions.items()}, count))
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What was measured of one engine, in one process, one move at a time."""
+
+    arms: Mapping[str, ArmStages]
+    steps: Mapping[int, Mapping[int, float]]
+    """Slots -> tokens behind each -> milliseconds of a step."""
+    token_bytes: int
+    slots: int
+    together: int
+    powers: bool
+    """Whether a step is as large as the next power of two, as captured ones are."""
+    facts: str = ""
+    """What it was measured on."""
+
+    def among(self, count: int) -> int:
+        return min(self.slots, 1 << (count - 1).bit_length()) if self.powers else count
+
+    def step_ms(self, count: int, length: float) -> float:
+        return line({n: line(by_length, length) for n, by_length in self.steps.items()}, self.among(count))
+
+    def arm(self, text: str) -> ArmStages:
+        """Those of an arm; of a budget that was not measured, the method's own with a prefill of that length.
+
+        The prefill's time is on the line through the measured lengths, all arms taken together.
+        """
+        if text in self.arms:
+            return self.arms[text]
+        method, _, budget = text.partition(":")
+        same = [each for name, each in self.arms.items() if name.partition(":")[0] == method]
+        try:
+            keep = float(budget)
+        except ValueError:
+            keep = 0.0
+        if not same or not 0 < keep <= 1:
+            raise SightlineError(
+                f"the card has no stages of {text}; it has {', '.join(self.arms)}, and other shares of the same methods"
+            )
+        kept = round(keep * same[0].visual)
+        near = min(same, key=lambda each: abs(each.kept - kept))
+        length = near.length - near.kept + kept
+        admissions = {
+            count: {**stages, "prefill": line({a.length: a.ms("prefill", count) for a in self.arms.values()}, length)}
+            for count, stages in near.admissions.items()
+        }
+        return replace(
+            near,
+            kept=kept,
+            length=length,
+            prompt_bytes=near.prompt_bytes * length // near.length,
+            admissions=admissions,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Stages:
+        """Back from JSON, whose keys are words."""
+        arms = {
+            name: ArmStages(**{**arm, "admissions": {int(b): each for b, each in arm["admissions"].items()}})
+            for name, arm in values["arms"].items()
+        }
+        steps = {int(n): {int(length): ms for length, ms in each.items()} for n, each in values["steps"].items()}
+        return Stages(**{**values, "arms": arms, "steps": steps})
+
+
+class Modelled(Continuous):
+    """An engine that does nothing but let its clock run as long as the stages say."""
+
+    def __init__(self, stages: Stages, arm: str, tokens: int, questions: int = 1) -> None:
+        super().__init__(stages.slots, stages.together, tokens, questions)
+        self.stages, self.arm = stages, stages.arm(arm)
+        self._clock = 0.0
+
+    @property
+    def token_bytes(self) -> int:
+        return self.stages.token_bytes
+
+    def now(self) -> float:
+        return self._clock
+
+    def wait(self, until: float) -> None:
+        self._clock = max(self._clock, until)
+
+    def _pass(self, stage: str, ms: float) -> None:
+        self.spent[stage] = self.spent.get(stage, 0.0) + ms
+        self._clock += ms / 1e3
+
+    def admit(self, places: Sequence[int], new: Sequence[Served]) -> list[int]:
+        images = len(self.fresh(new))
+        for stage in STAGES:
+            self._pass(stage, self.arm.ms(stage, images if stage in PER_IMAGE else len(new)))
+        return [self.arm.prompt_bytes] * len(new)
+
+    def step(self, among: int) -> None:
+        said = sum(request.tokens for request in self.seated.values()) / len(self.seated)
+        self._pass("decode", self.stages.step_ms(among, self.arm.length + said - 1))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    requests_per_s: float
+    shares: Mapping[str, float]
+    """Stage -> its part of the time in which the engine was busy."""
+
+
+def predict(stages: Stages, arm: str, tokens: int, count: int, *, questions: int = 1, **load: Any) -> Prediction:
+    """What the model says of so many requests under a load, described as ``drive`` takes it."""
+    server = Modelled(stages, arm, tokens, questions)
+    ended = drive(server, count, **load)
+    busy = sum(server.spent.values())
+    shares = {stage: ms / busy for stage, ms in server.spent.items()}
+    return Prediction(latencies(ended, load.get("clients", 0))["requests_per_s"], shares)
+
+
+def amdahl(stages: Stages, arm: str, spent: Mapping[str, float], clients: int) -> tuple[float, float]:
+    """(law, most): what Amdahl's law gives an arm, and were the whole prefill free, from the full prefix under load.
+
+    ``spent`` has the milliseconds per request of every stage of the full prefix with so many clients. Of T = sum of them
+    prefill and decode become shorter by what single admissions and steps say, a and b times, and all else stays:
+    T / (T - prefill (1 - 1/a) - decode (1 - 1/b)). Selection costs nothing here, so what is measured stays below.
+    """
+    full, pruned = stages.arm(full_arm(stages)), stages.arm(arm)
+    together, whole = min(stages.together, clients), sum(spent.values())
+    prefill = pruned.ms("prefill", together) / full.ms("prefill", together)
+    step = stages.step_ms(clients, pruned.length) / stages.step_ms(clients, full.length)
+    saved = spent["prefill"] * (1 - min(1.0, prefill)) + spent.get("decode", 0.0) * (1 - min(1.0, step))
+    return whole / (whole - saved), whole / (whole - spent["prefill"])
+
+
+def full_arm(stages: Stages) -> str:
+    found = next((name for name in stages.arms if is_full(name)), None)
+    if found is None:
+        raise SightlineError(
+            "nothing was measured of the full prefix, which everything is compared with; add --arm full"
+        )
+    return found
+
+
+def plan(stages: Stages, arm: str, tokens: int, clients: int, questions: int = 1) -> str:
+    """What a budget saves at this load, in words."""
+    count = clients + max(PLAYED, 8 * clients)
+    full, pruned = (
+        predict(stages, each, tokens, count, clients=clients, questions=questions) for each in (full_arm(stages), arm)
+    )
+    there = stages.arm(arm)
+    ratio = pruned.requests_per_s / full.requests_per_s
+    known = "" if arm in stages.arms else ", a budget between those that were measured,"
+    shares = ", ".join(f"{stage} {pruned.shares.get(stage, 0.0):.0%}" for stage in (*STAGES, "decode"))
+    free = 1 / (1 - full.shares["prefill"])
+    return (
+        f"At {clients} clients and answers of {tokens} tokens {arm}{known} keeps {there.kept} of {there.visual} visual "
+        f"tokens and is predicted to answer {pruned.requests_per_s:.3g} requests a second, the full prefix "
+        f"{full.requests_per_s:.3g}: {ratio:.2f}x. Of the engine's time that is left, {shares}. Prefill is "
+        f"{full.shares['prefill']:.0%} of the full prefix's time, so that no budget gains more than {free:.2f}x by it. "
+        f"From stages measured on {stages.facts}; nothing else is known to be like it."
+    )
