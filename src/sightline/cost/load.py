@@ -122,12 +122,12 @@ def latencies(ended: Sequence[Served], clients: int, bound: LatencyBound = ANY) 
         "ttft_p99_ms": percentile(waits, 0.99),
         "gap_p50_ms": percentile(gaps, 0.5),
         "gap_p99_ms": percentile(gaps, 0.99),
-        "answer_tokens": statistics.fmean(request.tokens for request in counted),
+        "said_tokens": statistics.fmean(request.tokens for request in counted),
     }
 
 
 class Continuous(ABC):
-    """Continuous batching: in a turn some of those who wait take free slots and say their first token, then all say one.
+    """Continuous batching: in a turn some who wait take free slots and say their first token, then all say one.
 
     Places are taken from below, so that a step of the first few slots has everybody. ``questions`` requests in a row
     are about one image, which is encoded for the first of them.
@@ -273,14 +273,14 @@ def two_part_law(rates: Mapping[int, float]) -> tuple[float, float]:
     as a step of decoding, is ``shared``. A request alone takes their sum, and no number of clients gets more than
     1 / own out of it.
     """
+    import numpy as np
+
     if len(rates) < 2:
         raise SightlineError("two numbers of clients at least are needed to tell shared time from a request's own")
-    weights = {clients: rate / clients / 1e3 for clients, rate in rates.items()}
-    ones, twos = sum(w * w for w in weights.values()), sum((w * c) ** 2 for c, w in weights.items())
-    mixed = sum(w * w * c for c, w in weights.items())
-    left, right = sum(weights.values()), sum(w * c for c, w in weights.items())
-    scale = ones * twos - mixed * mixed
-    return (twos * left - mixed * right) / scale, (ones * right - mixed * left) / scale
+    clients = np.array(list(rates))
+    each = clients / np.array(list(rates.values())) * 1e3
+    own, shared = np.polyfit(clients, each, 1, w=1 / each)
+    return float(shared), float(own)
 
 
 def law_rate(law: tuple[float, float], clients: int) -> float:

@@ -7,6 +7,7 @@ drawn. Nothing else is fitted.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -118,6 +119,40 @@ class Stages:
         return Stages(**{**values, "arms": arms, "steps": steps})
 
 
+def medians(every: Sequence[Stages]) -> Stages:
+    """Of stages that were measured several times, number by number."""
+
+    def middle(values: Sequence[Any]) -> Any:
+        first = values[0]
+        if isinstance(first, Mapping):
+            return {key: middle([each[key] for each in values]) for key in first}
+        return statistics.median(values) if isinstance(first, float) else first
+
+    return Stages.from_dict(middle([each.as_dict() for each in every]))
+
+
+def shared_vision(arms: Mapping[str, ArmStages]) -> dict[str, ArmStages]:
+    """Arms whose images take the same way, each with the mean of what all of them took on it."""
+    means = {
+        count: {stage: statistics.fmean(arm.admissions[count][stage] for arm in arms.values()) for stage in PER_IMAGE}
+        for count in next(iter(arms.values())).admissions
+    }
+    return {
+        name: replace(arm, admissions={b: {**stages, **means[b]} for b, stages in arm.admissions.items()})
+        for name, arm in arms.items()
+    }
+
+
+def stages_on(results: Sequence[Mapping[str, Any]]) -> Stages:
+    """Those of a card, of the process with the longest answers: its steps reach farthest."""
+    longest = sorted(results, key=lambda result: int(result["request"].get("answer_tokens", 0)), reverse=True)
+    for result in longest:
+        for point in result["points"]:
+            if "stages" in point["extra"]:
+                return Stages.from_dict(point["extra"]["stages"])
+    raise SightlineError("the card has no stages to plan from; measure with sightline bench load, no endpoint")
+
+
 class Modelled(Continuous):
     """An engine that does nothing but let its clock run as long as the stages say."""
 
@@ -170,8 +205,8 @@ def predict(stages: Stages, arm: str, tokens: int, count: int, *, questions: int
 def amdahl(stages: Stages, arm: str, spent: Mapping[str, float], clients: int) -> tuple[float, float]:
     """(law, most): what Amdahl's law gives an arm, and were the whole prefill free, from the full prefix under load.
 
-    ``spent`` has the milliseconds per request of every stage of the full prefix with so many clients. Of T = sum of them
-    prefill and decode become shorter by what single admissions and steps say, a and b times, and all else stays:
+    ``spent`` has the milliseconds per request of every stage of the full prefix with so many clients. Of their sum T
+    prefill and decode become shorter, a and b times by what single admissions and steps say, and all else stays:
     T / (T - prefill (1 - 1/a) - decode (1 - 1/b)). Selection costs nothing here, so what is measured stays below.
     """
     full, pruned = stages.arm(full_arm(stages)), stages.arm(arm)

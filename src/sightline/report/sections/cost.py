@@ -233,7 +233,7 @@ def _key(entries: Sequence[tuple[str, str]], left: float, width: float) -> tuple
 
 
 def batch_curves(curves: Sequence[Curve], y_title: str, highest: float, over: str = "batch size") -> Markup:
-    """One quantity over the batch size, or what stands for it, which doubles to the right; ``highest`` lets panels share their scale."""
+    """One quantity over the batch size, or what is one here, doubling to the right; ``highest`` is the panels' own."""
     width, height = 420.0, 270.0
     batches = sorted({int(value) for curve in curves for value in curve.x})
     room = min(180.0, 14 + CHARACTER * max(len(curve.label) for curve in curves))
