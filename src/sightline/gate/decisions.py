@@ -38,6 +38,7 @@ from sightline.statistics.summaries import (
     nothing_to_read,
     paired_differences,
 )
+from sightline.statistics.threads import OneThread
 from sightline.statistics.thresholds import ThresholdLike, ThresholdRule, check_models, read_thresholds, threshold_for
 from sightline.store.folder import RunPlace
 
@@ -83,6 +84,7 @@ class GatedRun:
         return all(outcome.passed for outcome in self.outcomes)
 
 
+@OneThread()
 def gate_runs(
     runs: Sequence[RunPlace],
     rules: Iterable[str],

@@ -26,6 +26,7 @@ from sightline.statistics.bootstrap import ImageSums, replicate_all
 from sightline.statistics.intervals import ImageShares, interval
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in, why_not
 from sightline.statistics.summaries import arm_rows, arm_summary, nothing_to_read
+from sightline.statistics.threads import OneThread
 from sightline.version import __version__
 
 COVERAGE = "pos_ecr"
@@ -66,6 +67,7 @@ class Standings:
         return replace(self, by_budget=by_name)
 
 
+@OneThread()
 def standings(
     rows: pd.DataFrame, entries: Sequence[Entry], by: Metric, metrics: Sequence[Metric], *, draws: int, seed: int
 ) -> Standings:

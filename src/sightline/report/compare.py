@@ -27,6 +27,7 @@ from sightline.statistics.arm_rows import as_names, looked_up
 from sightline.statistics.bootstrap import DRAWS, SEED
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
+from sightline.statistics.threads import OneThread
 from sightline.statistics.thresholds import ThresholdLike
 
 UNREMARKABLE = ("arms", "shards", "shard_images", "shard_probes", "created", "schema", "checksum", "probes_checksum")
@@ -35,6 +36,7 @@ SHOWN = ("frontier", "pictures", "answers", "provenance", "calibration", "cost")
 """Sections of a report that a comparison shows for both runs, those that they hold something for."""
 
 
+@OneThread()
 def compare_runs(
     first: Place | str,
     second: Place | str,

@@ -19,14 +19,15 @@ from typer.testing import CliRunner
 
 from sightline.backbones.decoding import Slots
 from sightline.commands.bench import app
-from sightline.cost.benchmarks.load import LoadRequest, crossovers, shares_of_load
+from sightline.cost.benchmarks.load import Load, LoadRequest, crossovers, shares_of_load
 from sightline.cost.card import CostCard
-from sightline.cost.load import LatencyBound, Served, drive, latencies, law_rate, percentile, two_part_law
+from sightline.cost.load import LatencyBound, Served, drive, latencies, law_rate, percentile, two_part_law, yield_into
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.plan import ArmStages, Modelled, Stages, amdahl, medians, plan, predict, stages_on
 from sightline.cost.subject import Subject
 from sightline.engines.base import Question
 from sightline.engines.openai import Endpoint
+from sightline.errors import SightlineError
 from sightline.report.sections.cost import read_cards, realised_cost_section
 from tests.refusals import Refused
 
@@ -112,7 +113,8 @@ def test_amdahls_law_from_the_stages_and_the_gain_that_selection_leaves() -> Non
     law, most = amdahl(known, "target:0.2", spent, clients=1)
     assert (law, most) == (pytest.approx(56 / 26), pytest.approx(56 / 16))
     full, pruned = (predict(known, each, 4, 40, clients=1) for each in ("full", "target:0.2"))
-    assert pruned.requests_per_s / full.requests_per_s == pytest.approx(56 / 29) and 56 / 29 < law
+    assert pruned.requests_per_s / full.requests_per_s == pytest.approx(56 / 29)
+    assert law > 56 / 29
     assert pruned.shares["tower"] == pytest.approx(10 / 29)
 
 
@@ -120,11 +122,15 @@ def test_other_budgets_are_on_the_line_between_those_measured(refused: Refused) 
     known = stages(**PAIR)
     half = known.arm("target:0.6")
     assert (half.kept, half.length, half.prompt_bytes) == (60, 70, 70 * TOKEN)
-    assert half.ms("prefill", 1) == pytest.approx(25.0) and half.ms("prefill", 4) == pytest.approx(100.0)
+    assert half.ms("prefill", 1) == pytest.approx(25.0)
+    assert half.ms("prefill", 4) == pytest.approx(100.0)
     assert half.ms("select", 1) == 3.0
     assert Stages.from_dict(json.loads(json.dumps(known.as_dict()))) == known == medians([known, known, known])
     text = plan(known, "target:0.6", tokens=4, clients=1)
-    assert "1.27x" in text and "between those that were measured" in text and "tower 23%" in text and "on paper" in text
+    assert "1.27x" in text
+    assert "between those that were measured" in text
+    assert "tower 23%" in text
+    assert "on paper" in text
     refused("no stages of scope:0.3", known.arm, "scope:0.3")
     refused("nothing was measured of the full prefix", plan, stages(target_2=arm(20, 10.0)), "target:0.2", 4, 1)
     refused("no stages to plan from", stages_on, [{"request": {}, "points": [{"extra": {}}]}])
@@ -162,7 +168,8 @@ def test_the_model_predicts_a_server_that_it_saw_one_move_at_a_time() -> None:
                 real = latencies(ended, clients)["requests_per_s"]
                 said = predict(known, text, tokens, 5 * clients + 32, clients=clients).requests_per_s
                 errors.append(abs(said / real - 1))
-    assert statistics.median(errors) < 0.02 and max(errors) < 0.1
+    assert statistics.median(errors) < 0.02
+    assert max(errors) < 0.1
 
 
 def replace_arm(known: Stages, text: str, to: ArmStages) -> Stages:
@@ -182,7 +189,9 @@ def test_two_numbers_explain_the_published_loss_under_load() -> None:
         assert max(map(abs, errors)) < {"full": 0.11, "pruned": 0.022}[name]
     assert [round(each) for name in PUBLISHED for each in laws[name]] == [817, 138, 505, 322]
     (shared, own), (pruned_shared, pruned_own) = laws.values()
-    assert (shared - pruned_shared) / (pruned_own - own) == pytest.approx(1.7, abs=0.05)  # clients at which both are equal
+    assert (shared - pruned_shared) / (pruned_own - own) == pytest.approx(
+        1.7, abs=0.05
+    )  # clients at which both are equal
     assert two_part_law({1: 1e3 / 30, 4: 4e3 / 60}) == (pytest.approx(20.0), pytest.approx(10.0))
 
 
@@ -233,7 +242,8 @@ def test_a_tiny_engine_under_load_makes_a_card_a_page_and_a_plan(tmp_path: Path)
     language = Subject.of(request).backbone.language
     layers, token = len(language.layers), 2 * len(language.layers) * language.key_heads * language.head_width * 4
     for (arm, clients), line in by_load.items():
-        assert line["said_tokens"] == 3 and line["requests"] == max(6, 4 * clients)
+        assert line["said_tokens"] == 3
+        assert line["requests"] == max(6, 4 * clients)
         parts = ("preprocess", "tower", "select", "prefill", "decode", "other")
         assert sum(line[f"{part}_ms"] for part in parts) == pytest.approx(line["ms"])
         if arm == "full" and clients == 1:
@@ -241,16 +251,21 @@ def test_a_tiny_engine_under_load_makes_a_card_a_page_and_a_plan(tmp_path: Path)
         if arm == "fastv:0.3":  # its first layers hold all, the others what was kept
             less = by_load["full", clients]["kv_mib"] - line["kv_mib"]
             assert 0 < less * 2**20 < clients * line["visual_tokens"] * token * (layers - 1) / layers
-    assert by_load["full", 3]["transformers_per_s"] > 0 and by_load["full", 3]["alone_per_s"] > 0
+    assert by_load["full", 3]["transformers_per_s"] > 0
+    assert by_load["full", 3]["alone_per_s"] > 0
     assert by_load["target:0.3", 3]["amdahl"] > 0.9
     card.write(tmp_path / "load.json")
     text = (tmp_path / "load.md").read_text(encoding="utf-8")
-    assert "no GPU was used" in text and "From where pruning pays" in text and "The language model alone" in text
+    assert "no GPU was used" in text
+    assert "From where pruning pays" in text
+    assert "The language model alone" in text
     (part,) = realised_cost_section(read_cards([tmp_path / "load.json"]), beside_runs=False).parts
     assert [len(group.figures) for group in part.charts] == [2, 2, 1]
     assert "median error over 9 points" in part.tables[0].reading
     done = CliRunner().invoke(app, ["plan", str(tmp_path / "load.json"), "--arm", "target:0.5", "--clients", "2"])
-    assert done.exit_code == 0 and "a CPU without a GPU" in done.stdout and "between those" in done.stdout
+    assert done.exit_code == 0
+    assert "a CPU without a GPU" in done.stdout
+    assert "between those" in done.stdout
 
 
 # A server that streams, played on this machine.
@@ -331,19 +346,24 @@ def test_two_endpoints_at_both_settings(tmp_path: Path) -> None:
         for arm in ("full", "engine:default")
     )
     # Alone 20 ms, then three gaps of 20; of several nobody waits for another but in the first 20 ms.
-    assert full[1]["requests_per_s"] == pytest.approx(1 / 0.08, rel=0.4) and full[1]["ttft_p50_ms"] > 19
+    assert full[1]["requests_per_s"] == pytest.approx(1 / 0.08, rel=0.4)
+    assert full[1]["ttft_p50_ms"] > 19
     assert full[1]["gap_p50_ms"] == pytest.approx(20, abs=8)
     # The other takes 60 ms of its own for every request, however many there are, and is slower under load alone.
     assert other[4]["requests_per_s"] == pytest.approx(1 / 0.06, rel=0.3)
-    assert other[1]["said_tokens"] == 8 and full[1]["said_tokens"] == 4
-    assert other[4]["speedup"] < 0.7 and all("predicted_per_s" in line for line in other.values())
+    assert other[1]["said_tokens"] == 8
+    assert full[1]["said_tokens"] == 4
+    assert other[4]["speedup"] < 0.7
+    assert all("predicted_per_s" in line for line in other.values())
     sent = [body for body in plain.asked if body.get("stream")]
     images = [body["messages"][0]["content"][0]["image_url"]["url"] for body in sent]
     assert len(set(images)) == len(images)
     assert all(body["ignore_eos"] is True and body["max_tokens"] == 4 and "logprobs" not in body for body in sent)
     card.write(tmp_path / "card.json")
     text = (tmp_path / "card.md").read_text(encoding="utf-8")
-    assert "what it runs on is not told" in text and "no GPU" not in text and "ceiling" not in text
+    assert "what it runs on is not told" in text
+    assert "no GPU" not in text
+    assert "ceiling" not in text
     (part,) = realised_cost_section(read_cards([tmp_path / "card.json"]), beside_runs=False).parts
     assert not any("GPU" in note for note in part.notes)
 
@@ -352,37 +372,26 @@ def test_two_endpoints_at_both_settings(tmp_path: Path) -> None:
     ("ends", "about"), [("refused", "refuses: 400"), ("broken", "out of luck"), ("silent", "without a token")]
 )
 def test_a_stream_that_fails_ends_the_measurement_in_a_sentence(ends: str, about: str) -> None:
-    from sightline.errors import SightlineError
-
     with played(ends=ends) as server, pytest.raises(SightlineError, match=about):
         measure_here(LoadRequest("load", checkpoint=server.name, arms=("full",), clients=(1,), image_size=(64, 48)))
 
 
 def test_a_stream_is_read_piece_by_piece() -> None:
     with played(ends="counted") as server:
+        pieces: list[int] = []
         stream = Endpoint(server.name.removeprefix("openai:")).stream(Question("What?", longest=3))
-        pieces = 0
-        while True:
-            try:
-                next(stream)
-            except StopIteration as end:
-                assert (pieces, end.value) == (3, 6)
-                return
-            pieces += 1
+        assert yield_into(stream, lambda: pieces.append(1)) == 6
+    assert len(pieces) == 3
 
 
 def test_requests_that_make_no_sense_are_refused(refused: Refused) -> None:
     endpoint = {"checkpoint": "openai:http://127.0.0.1:9#m"}
-    assert LoadRequest("load", **endpoint, arms=tuple(app_arms())).arms == ("full",)
-    refused("shares of what the full prefix reaches", LoadRequest, "load", config="x", arms=("target:0.2",), arrivals=(1,))
+    assert LoadRequest("load", **endpoint, arms=Load.arms).arms == ("full",)
+    refused(
+        "shares of what the full prefix reaches", LoadRequest, "load", config="x", arms=("target:0.2",), arrivals=(1,)
+    )
     refused("are for endpoints", LoadRequest, "load", config="x", extra="ignore_eos=true")
     refused("would be full again", LoadRequest, "load", **endpoint, arms=("full", "engine:default"))
     refused("write openai:URL#NAME", LoadRequest, "load", **endpoint, pruned="http://x")
     refused("--arrivals 1,x", shares_of_load, "1,x")
     refused("needs the model's layers", measure_here, LoadRequest("load", **endpoint, arms=("target:0.2",)))
-
-
-def app_arms() -> tuple[str, ...]:
-    from sightline.cost.benchmarks.load import Load
-
-    return Load.arms
