@@ -253,14 +253,14 @@ def test_a_tiny_engine_under_load_makes_a_card_a_page_and_a_plan(tmp_path: Path)
             assert 0 < less * 2**20 < clients * line["visual_tokens"] * token * (layers - 1) / layers
     assert by_load["full", 3]["transformers_per_s"] > 0
     assert by_load["full", 3]["alone_per_s"] > 0
-    assert by_load["target:0.3", 3]["amdahl"] > 0.9
+    assert by_load["target:0.3", 3]["amdahl"] >= 1
     card.write(tmp_path / "load.json")
     text = (tmp_path / "load.md").read_text(encoding="utf-8")
     assert "no GPU was used" in text
     assert "From where pruning pays" in text
     assert "The language model alone" in text
     (part,) = realised_cost_section(read_cards([tmp_path / "load.json"]), beside_runs=False).parts
-    assert [len(group.figures) for group in part.charts] == [2, 2, 1]
+    assert [len(group.figures) for group in part.charts] == [4, 1]
     assert "median error over 9 points" in part.tables[0].reading
     done = CliRunner().invoke(app, ["plan", str(tmp_path / "load.json"), "--arm", "target:0.5", "--clients", "2"])
     assert done.exit_code == 0
@@ -394,4 +394,5 @@ def test_requests_that_make_no_sense_are_refused(refused: Refused) -> None:
     refused("would be full again", LoadRequest, "load", **endpoint, arms=("full", "engine:default"))
     refused("write openai:URL#NAME", LoadRequest, "load", **endpoint, pruned="http://x")
     refused("--arrivals 1,x", shares_of_load, "1,x")
-    refused("needs the model's layers", measure_here, LoadRequest("load", **endpoint, arms=("target:0.2",)))
+    for text in ("target:0.2", "resize:0.5", "engine:jpeg=50"):
+        refused(f"arm '{text}' under load", measure_here, LoadRequest("load", **endpoint, arms=(text,)))

@@ -51,6 +51,8 @@ DRAWN = 4
 """Different images; the engine keeps none of them between requests."""
 FEWEST_ROUNDS = 4
 """Requests of every client that count, at least."""
+UNDISTURBED = 0.95
+"""Of a thread: a process that gets less shares the machine."""
 ENDPOINT = "openai:"
 
 
@@ -147,8 +149,15 @@ class Load(Benchmark[LoadRequest]):
     planless = True
     main = "request"
     chart = (
-        BatchCurves((("requests_per_s", "Requests/s"), ("speedup", "Ratio to full")), over="clients"),
-        BatchCurves((("ttft_p99_ms", "First token p99, ms"), ("goodput_per_s", "Good requests/s")), over="clients"),
+        BatchCurves(
+            (
+                ("requests_per_s", "Requests/s"),
+                ("speedup", "Ratio to full"),
+                ("goodput_per_s", "Good requests/s"),
+                ("ttft_p99_ms", "First token p99, ms"),
+            ),
+            over="clients",
+        ),
         StageBars("Where a request's time goes, with the most clients", whole=("request",), most=True),
     )
 
@@ -201,7 +210,14 @@ class Load(Benchmark[LoadRequest]):
         if errors:
             parts.append(f"the cost model's median error over {len(errors)} points is {statistics.median(errors):.1%}")
         text = "; ".join(parts)
-        return f"{text[:1].upper()}{text[1:]}." if text else ""
+        had = sorted(line["host_share"] for line in lines if known(line.get("host_share")))
+        busy = (
+            f"Other work ran on this machine: while it was timed the process had {had[0]:.0%} to {had[-1]:.0%} of a "
+            "thread, so that ratios mean little. "
+            if had and had[0] < UNDISTURBED
+            else ""
+        )
+        return f"{busy}{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def known(value: Any) -> bool:
@@ -554,9 +570,13 @@ def at_endpoint(benchmark: Load, request: LoadRequest) -> Result:
 
     from sightline.arms.arm import parse_arm
     from sightline.auditing.deployed import refuse_arms
+    from sightline.engines.base import JPEG
     from sightline.engines.openai import Endpoint
 
     arms = [parse_arm(text) for text in request.arms]
+    for arm in arms:
+        if not (is_full(arm.text) or arm.deployed) or arm.intervention is not None or JPEG in arm.switches:
+            raise SightlineError(f"arm '{arm.text}' under load: a server is asked for full and engine:SWITCH=VALUE alone")
     urls = {name: url.removeprefix(ENDPOINT) for name, url in (("", request.checkpoint), ("pruned", request.pruned))}
     plain = Endpoint(urls[""])
     pruning = Endpoint(urls["pruned"]) if request.pruned else plain
