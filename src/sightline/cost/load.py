@@ -14,16 +14,20 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sightline.errors import SightlineError
 
+if TYPE_CHECKING:
+    from sightline.backbones.language import LanguageModel
+
 
 @dataclass(eq=False)
-class Served:
-    """One request on its way."""
+class Visit:
+    """One request on its way through a server."""
 
     number: int
     sent: float
@@ -51,14 +55,14 @@ class Server(Protocol):
 
     def now(self) -> float: ...
 
-    def submit(self, request: Served) -> None: ...
+    def submit(self, request: Visit) -> None: ...
 
-    def turn(self, until: float) -> list[Served]:
+    def turn(self, until: float) -> list[Visit]:
         """Works, or waits, until some token was told or that time has come; the requests that ended."""
         ...
 
 
-def drive(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, seed: int = 17) -> list[Served]:
+def drive(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, seed: int = 17) -> list[Visit]:
     """The first ``count`` requests that ended, in that order, while the load was kept up.
 
     Closed loop: so many ``clients``, each asks again as soon as it was answered. Open loop: arrivals at ``rate`` per
@@ -71,11 +75,11 @@ def drive(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, se
         for _ in range(count):
             at += draw.expovariate(rate)
             due.append(at)
-    ended: list[Served] = []
+    ended: list[Visit] = []
     sent = 0
     while len(ended) < count:
         while due and due[0] <= server.now():
-            server.submit(Served(sent, due.popleft()))
+            server.submit(Visit(sent, due.popleft()))
             sent += 1
         done = server.turn(due[0] if due else math.inf)
         ended += done
@@ -98,7 +102,7 @@ class LatencyBound:
     token_ms: float
     """Mean time between its tokens."""
 
-    def kept(self, request: Served) -> bool:
+    def kept(self, request: Visit) -> bool:
         gaps = request.gaps_ms
         return request.first_ms <= self.first_ms and (not gaps or statistics.fmean(gaps) <= self.token_ms)
 
@@ -106,7 +110,7 @@ class LatencyBound:
 ANY = LatencyBound(math.inf, math.inf)
 
 
-def latencies(ended: Sequence[Served], clients: int, bound: LatencyBound = ANY) -> dict[str, Any]:
+def latencies(ended: Sequence[Visit], clients: int, bound: LatencyBound = ANY) -> dict[str, Any]:
     """Figures of a run. Of a closed loop the first answer of every client is the way in, and counts for nothing."""
     counted = ended[clients:]
     began = ended[clients - 1].ended if clients else min(request.sent for request in ended)
@@ -141,10 +145,10 @@ class Continuous(ABC):
 
     def reset(self) -> None:
         """Forgets all requests, and what was spent and held."""
-        self.waiting: deque[Served] = deque()
-        self.seated: dict[int, Served] = {}
+        self.waiting: deque[Visit] = deque()
+        self.seated: dict[int, Visit] = {}
         self.spent.clear()
-        self.held: dict[Served, int] = {}
+        self.held: dict[Visit, int] = {}
         """Bytes of keys and values that the prompts of seated requests hold."""
         self.most_held = 0
         """The most bytes that all of them, with what they said, have held."""
@@ -161,25 +165,25 @@ class Continuous(ABC):
     def wait(self, until: float) -> None: ...
 
     @abstractmethod
-    def admit(self, places: Sequence[int], new: Sequence[Served]) -> Sequence[int]:
+    def admit(self, places: Sequence[int], new: Sequence[Visit]) -> Sequence[int]:
         """Image to first token of each; the bytes that its prompt holds from now on."""
 
     @abstractmethod
     def step(self, among: int) -> None:
         """One more token for everybody, all of them within the first ``among`` slots."""
 
-    def submit(self, request: Served) -> None:
+    def submit(self, request: Visit) -> None:
         self.waiting.append(request)
 
-    def fresh(self, new: Sequence[Served]) -> list[int]:
+    def fresh(self, new: Sequence[Visit]) -> list[int]:
         """Numbers of the images that these requests are the first to ask about."""
         return [request.number // self.questions for request in new if request.number % self.questions == 0]
 
-    def turn(self, until: float) -> list[Served]:
+    def turn(self, until: float) -> list[Visit]:
         if not self.waiting and not self.seated:
             self.wait(until)
             return []
-        ended: list[Served] = []
+        ended: list[Visit] = []
         free = [place for place in range(self.slots) if place not in self.seated][: self.together]
         new = [self.waiting.popleft() for _ in range(min(len(free), len(self.waiting)))]
         if new:
@@ -191,7 +195,7 @@ class Continuous(ABC):
             ended += self._tell(list(self.seated.values()))
         return ended
 
-    def _tell(self, speaking: Sequence[Served]) -> list[Served]:
+    def _tell(self, speaking: Sequence[Visit]) -> list[Visit]:
         """A token each, now; who has said all of them leaves."""
         now = self.now()
         for request in speaking:
@@ -225,17 +229,17 @@ class Streaming:
 
     def __init__(self, ask: Stream) -> None:
         self._ask = ask
-        self._ended: queue.SimpleQueue[tuple[Served, Exception | None]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[Visit, Exception | None]] = queue.SimpleQueue()
         self._under_way = 0
 
     def now(self) -> float:
         return time.perf_counter()
 
-    def submit(self, request: Served) -> None:
+    def submit(self, request: Visit) -> None:
         self._under_way += 1
         threading.Thread(target=self._read, args=(request,), daemon=True).start()
 
-    def _read(self, request: Served) -> None:
+    def _read(self, request: Visit) -> None:
         problem: Exception | None = None
         try:
             request.tokens = yield_into(self._ask(request.number), lambda: request.told.append(self.now()))
@@ -245,7 +249,7 @@ class Streaming:
             problem = error
         self._ended.put((request, problem))
 
-    def turn(self, until: float) -> list[Served]:
+    def turn(self, until: float) -> list[Visit]:
         try:
             wait = None if until == math.inf else max(0.0, until - self.now())
             request, problem = self._ended.get(timeout=wait)
@@ -260,6 +264,66 @@ class Streaming:
         """Waits for what is still under way: the next run begins with an idle server."""
         while self._under_way:
             self.turn(math.inf)
+
+
+# Transformers' own continuous batching, as a server.
+
+BLOCK = 256
+"""Tokens in a block of transformers' cache."""
+
+
+@contextmanager
+def transformers_batching(language: LanguageModel, length: int, tokens: int, clients: int) -> Iterator[Server]:
+    """Transformers' continuous batching over a Llama of the language model's sizes with random weights."""
+    import torch
+    from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    config = LlamaConfig(
+        **{name: getattr(language.config, name) for name in sizes},
+        num_key_value_heads=language.key_heads,
+        head_dim=language.head_width,
+        max_position_embeddings=length + tokens,
+    )
+    with torch.device(language.device):
+        model: Any = LlamaForCausalLM._from_config(config, dtype=language.dtype, attn_implementation="sdpa").eval()
+    settings = ContinuousBatchingConfig(
+        num_blocks=clients * -(-(length + tokens) // BLOCK) + 1,
+        max_batch_tokens=max(clients, 4 * length),
+        max_requests_per_batch=clients,
+        allow_block_sharing=False,
+    )
+    generation = GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    with model.continuous_batching_context_manager(generation, continuous_batching_config=settings) as manager:
+        yield TransformersServer(manager, length, config.vocab_size)
+
+
+class TransformersServer:
+    """The manager as a server; prompts are drawn anew for every request, so that no cache has seen them."""
+
+    def __init__(self, manager: Any, length: int, words: int) -> None:
+        self._manager, self._length, self._words, self._draw = manager, length, words, random.Random(0)
+        self._asked: dict[str, Visit] = {}
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def submit(self, request: Visit) -> None:
+        ids = [self._draw.randrange(16, self._words) for _ in range(self._length)]
+        self._asked[self._manager.add_request(ids, streaming=True)] = request
+
+    def turn(self, until: float) -> list[Visit]:
+        output = self._manager.get_result(timeout=60.0 if until == math.inf else max(0.0, until - self.now()))
+        if output is None and until == math.inf:
+            raise SightlineError(
+                "transformers' continuous batching stopped without an answer; --no-anchor leaves it out"
+            )
+        if output is None:
+            return []
+        request = self._asked[output.request_id]
+        request.told.append(self.now())
+        request.tokens = len(output.generated_tokens)
+        return [self._asked.pop(output.request_id)] if output.is_finished() else []
 
 
 # Two numbers instead of stages, of a server that shows none.

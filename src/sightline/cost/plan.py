@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sightline.cost.load import Continuous, Served, drive, latencies
-from sightline.cost.spread import is_full
+from sightline.cost.load import Continuous, Visit, drive, latencies
+from sightline.cost.spread import Line, is_full
 from sightline.errors import SightlineError
 
 STAGES = ("preprocess", "tower", "select", "prefill", "other")
@@ -23,7 +23,7 @@ PLAYED = 256
 """Requests that a plan plays, or eight per client where those are more: enough for the way in to count for nothing."""
 
 
-def line(points: Mapping[float, float], at: float) -> float:
+def line(points: Mapping[int, float], at: float) -> float:
     """The value there: on the line through the two nearest points, beyond them on that of the last two."""
     known = sorted(points)
     if len(known) == 1:
@@ -53,7 +53,7 @@ class ArmStages:
 
 
 @dataclass(frozen=True)
-class Stages:
+class Moves:
     """What was measured of one engine, in one process, one move at a time."""
 
     arms: Mapping[str, ArmStages]
@@ -109,17 +109,17 @@ class Stages:
         return asdict(self)
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Stages:
+    def from_dict(values: Mapping[str, Any]) -> Moves:
         """Back from JSON, whose keys are words."""
         arms = {
             name: ArmStages(**{**arm, "admissions": {int(b): each for b, each in arm["admissions"].items()}})
             for name, arm in values["arms"].items()
         }
         steps = {int(n): {int(length): ms for length, ms in each.items()} for n, each in values["steps"].items()}
-        return Stages(**{**values, "arms": arms, "steps": steps})
+        return Moves(**{**values, "arms": arms, "steps": steps})
 
 
-def medians(every: Sequence[Stages]) -> Stages:
+def medians(every: Sequence[Moves]) -> Moves:
     """Of stages that were measured several times, number by number."""
 
     def middle(values: Sequence[Any]) -> Any:
@@ -128,35 +128,23 @@ def medians(every: Sequence[Stages]) -> Stages:
             return {key: middle([each[key] for each in values]) for key in first}
         return statistics.median(values) if isinstance(first, float) else first
 
-    return Stages.from_dict(middle([each.as_dict() for each in every]))
+    return Moves.from_dict(middle([each.as_dict() for each in every]))
 
 
-def shared_vision(arms: Mapping[str, ArmStages]) -> dict[str, ArmStages]:
-    """Arms whose images take the same way, each with the mean of what all of them took on it."""
-    means = {
-        count: {stage: statistics.fmean(arm.admissions[count][stage] for arm in arms.values()) for stage in PER_IMAGE}
-        for count in next(iter(arms.values())).admissions
-    }
-    return {
-        name: replace(arm, admissions={b: {**stages, **means[b]} for b, stages in arm.admissions.items()})
-        for name, arm in arms.items()
-    }
-
-
-def stages_on(results: Sequence[Mapping[str, Any]]) -> Stages:
+def stages_on(results: Sequence[Mapping[str, Any]]) -> Moves:
     """Those of a card, of the process with the longest answers: its steps reach farthest."""
     longest = sorted(results, key=lambda result: int(result["request"].get("answer_tokens", 0)), reverse=True)
     for result in longest:
         for point in result["points"]:
             if "stages" in point["extra"]:
-                return Stages.from_dict(point["extra"]["stages"])
+                return Moves.from_dict(point["extra"]["stages"])
     raise SightlineError("the card has no stages to plan from; measure with sightline bench load, no endpoint")
 
 
 class Modelled(Continuous):
     """An engine that does nothing but let its clock run as long as the stages say."""
 
-    def __init__(self, stages: Stages, arm: str, tokens: int, questions: int = 1) -> None:
+    def __init__(self, stages: Moves, arm: str, tokens: int, questions: int = 1) -> None:
         super().__init__(stages.slots, stages.together, tokens, questions)
         self.stages, self.arm = stages, stages.arm(arm)
         self._clock = 0.0
@@ -175,7 +163,7 @@ class Modelled(Continuous):
         self.spent[stage] = self.spent.get(stage, 0.0) + ms
         self._clock += ms / 1e3
 
-    def admit(self, places: Sequence[int], new: Sequence[Served]) -> list[int]:
+    def admit(self, places: Sequence[int], new: Sequence[Visit]) -> list[int]:
         images = len(self.fresh(new))
         for stage in STAGES:
             self._pass(stage, self.arm.ms(stage, images if stage in PER_IMAGE else len(new)))
@@ -193,7 +181,7 @@ class Prediction:
     """Stage -> its part of the time in which the engine was busy."""
 
 
-def predict(stages: Stages, arm: str, tokens: int, count: int, *, questions: int = 1, **load: Any) -> Prediction:
+def predict(stages: Moves, arm: str, tokens: int, count: int, *, questions: int = 1, **load: Any) -> Prediction:
     """What the model says of so many requests under a load, described as ``drive`` takes it."""
     server = Modelled(stages, arm, tokens, questions)
     ended = drive(server, count, **load)
@@ -202,7 +190,7 @@ def predict(stages: Stages, arm: str, tokens: int, count: int, *, questions: int
     return Prediction(latencies(ended, load.get("clients", 0))["requests_per_s"], shares)
 
 
-def amdahl(stages: Stages, arm: str, spent: Mapping[str, float], clients: int) -> tuple[float, float]:
+def amdahl(stages: Moves, arm: str, spent: Mapping[str, float], clients: int) -> tuple[float, float]:
     """(law, most): what Amdahl's law gives an arm, and were the whole prefill free, from the full prefix under load.
 
     ``spent`` has the milliseconds per request of every stage of the full prefix with so many clients. Of their sum T
@@ -217,7 +205,7 @@ def amdahl(stages: Stages, arm: str, spent: Mapping[str, float], clients: int) -
     return whole / (whole - saved), whole / (whole - spent["prefill"])
 
 
-def full_arm(stages: Stages) -> str:
+def full_arm(stages: Moves) -> str:
     found = next((name for name in stages.arms if is_full(name)), None)
     if found is None:
         raise SightlineError(
@@ -226,7 +214,7 @@ def full_arm(stages: Stages) -> str:
     return found
 
 
-def plan(stages: Stages, arm: str, tokens: int, clients: int, questions: int = 1) -> str:
+def plan(stages: Moves, arm: str, tokens: int, clients: int, questions: int = 1) -> str:
     """What a budget saves at this load, in words."""
     count = clients + max(PLAYED, 8 * clients)
     full, pruned = (
@@ -244,3 +232,25 @@ def plan(stages: Stages, arm: str, tokens: int, clients: int, questions: int = 1
         f"{full.shares['prefill']:.0%} of the full prefix's time, so that no budget gains more than {free:.2f}x by it. "
         f"From stages measured on {stages.facts}; nothing else is known to be like it."
     )
+
+
+def known(value: Any) -> bool:
+    return value is not None and value == value
+
+
+def crossovers(lines: Sequence[Line]) -> list[Mapping[str, Any]]:
+    """Per pruned arm and answer length: from how many clients on it pays, the most it gains, what could be gained."""
+    found: dict[tuple[Any, ...], list[Line]] = {}
+    for each in lines:
+        if known(each.get("clients")) and known(each.get("speedup")) and not is_full(each["arm"]):
+            found.setdefault((each["execution"], each["arm"], each["batching"]), []).append(each)
+    rows: list[Mapping[str, Any]] = []
+    for (execution, arm, batching), points in found.items():
+        points.sort(key=lambda each: int(each["clients"]))
+        best = max(points, key=lambda each: float(each["speedup"]))
+        first = max((i + 1 for i, each in enumerate(points) if each["speedup"] <= 1.0), default=0)
+        pays = int(points[first]["clients"]) if first < len(points) else None
+        row = {"execution": execution, "arm": arm, "batching": batching, "from_clients": pays}
+        row |= {"best": best["speedup"], "best_at": int(best["clients"])}
+        rows.append(row | {key: best[key] for key in ("amdahl", "most") if known(best.get(key))})
+    return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from contextlib import ContextDecorator
 from functools import cache
+from importlib import import_module
 from threading import Lock
 from typing import Any
 
@@ -20,9 +21,7 @@ NAMES = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "o
 def _openblas() -> tuple[Any, Any] | None:
     """What sets and what tells the number of threads; None where NumPy multiplies by something else."""
     try:
-        from numpy._core import _multiarray_umath as products
-
-        library = ctypes.CDLL(products.__file__)
+        library = ctypes.CDLL(import_module("numpy._core._multiarray_umath").__file__)
     except (ImportError, OSError):
         return None
     found = next((name for name in NAMES if hasattr(library, name.format("set"))), None)

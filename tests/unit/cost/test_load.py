@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 
 from sightline.backbones.decoding import Slots
 from sightline.commands.bench import app
-from sightline.cost.benchmarks.load import Load, LoadRequest, crossovers, shares_of_load
+from sightline.cost.benchmarks.load import Load, LoadRequest, shares_of_load
 from sightline.cost.card import CostCard
-from sightline.cost.load import LatencyBound, Served, drive, latencies, law_rate, percentile, two_part_law, yield_into
+from sightline.cost.load import LatencyBound, Visit, drive, latencies, law_rate, percentile, two_part_law, yield_into
 from sightline.cost.measuring_process import measure_here
-from sightline.cost.plan import ArmStages, Modelled, Stages, amdahl, medians, plan, predict, stages_on
+from sightline.cost.plan import ArmStages, Modelled, Moves, amdahl, crossovers, medians, plan, predict, stages_on
 from sightline.cost.subject import Subject
 from sightline.engines.base import Question
 from sightline.engines.openai import Endpoint
@@ -42,9 +42,9 @@ def arm(kept: int, prefill: float, select: float = 0.0, tower: float = 10.0, tog
     return ArmStages(100, kept, kept + 10, (kept + 10) * TOKEN, admissions)
 
 
-def stages(together: int = 1, step: float = 2.0, **arms: ArmStages) -> Stages:
+def stages(together: int = 1, step: float = 2.0, **arms: ArmStages) -> Moves:
     known = {name.replace("_", ":0.", 1): each for name, each in arms.items()} or {"full": arm(100, 5.0)}
-    return Stages(known, {1: {0: step, 1000: step}, 64: {0: step, 1000: step}}, TOKEN, 64, together, False, "paper")
+    return Moves(known, {1: {0: step, 1000: step}, 64: {0: step, 1000: step}}, TOKEN, 64, together, False, "paper")
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_a_closed_loop_is_arithmetic(
 
 
 def test_goodput_counts_requests_that_keep_both_bounds() -> None:
-    slow, fast = Served(0, 0.0, [0.5, 0.6, 0.7], 3), Served(1, 0.0, [0.1, 0.2, 0.3], 3)
-    stuck = Served(2, 0.0, [0.1, 0.5, 1.0], 3)
+    slow, fast = Visit(0, 0.0, [0.5, 0.6, 0.7], 3), Visit(1, 0.0, [0.1, 0.2, 0.3], 3)
+    stuck = Visit(2, 0.0, [0.1, 0.5, 1.0], 3)
     assert [LatencyBound(200, 150).kept(each) for each in (slow, fast, stuck)] == [False, True, False]
     found = latencies([fast, slow, stuck], 0, LatencyBound(200, 150))
     assert found["goodput_per_s"] == pytest.approx(1.0)
@@ -125,7 +125,7 @@ def test_other_budgets_are_on_the_line_between_those_measured(refused: Refused) 
     assert half.ms("prefill", 1) == pytest.approx(25.0)
     assert half.ms("prefill", 4) == pytest.approx(100.0)
     assert half.ms("select", 1) == 3.0
-    assert Stages.from_dict(json.loads(json.dumps(known.as_dict()))) == known == medians([known, known, known])
+    assert Moves.from_dict(json.loads(json.dumps(known.as_dict()))) == known == medians([known, known, known])
     text = plan(known, "target:0.6", tokens=4, clients=1)
     assert "1.27x" in text
     assert "between those that were measured" in text
@@ -158,7 +158,7 @@ def test_the_model_predicts_a_server_that_it_saw_one_move_at_a_time() -> None:
         return ArmStages(1000, kept, kept + 10, 1, {b: {**rest, "prefill": ms(b)} for b in (1, 2, 4)})
 
     steps = {n: {length: 6 + 0.02 * n + 2e-5 * n * length for length in (200, 1200)} for n in (1, 8, 64)}
-    known = Stages({"full": seen(1000), "grid:0.2": seen(200)}, steps, 1, 64, 4, False)
+    known = Moves({"full": seen(1000), "grid:0.2": seen(200)}, steps, 1, 64, 4, False)
     errors = []
     for kept, text in ((1000, "full"), (200, "grid:0.2"), (500, "grid:0.5")):
         truth = replace_arm(known, text, seen(kept))
@@ -172,8 +172,8 @@ def test_the_model_predicts_a_server_that_it_saw_one_move_at_a_time() -> None:
     assert max(errors) < 0.1
 
 
-def replace_arm(known: Stages, text: str, to: ArmStages) -> Stages:
-    return Stages.from_dict({**known.as_dict(), "arms": {**known.as_dict()["arms"], text: to.__dict__}})
+def replace_arm(known: Moves, text: str, to: ArmStages) -> Moves:
+    return Moves.from_dict({**known.as_dict(), "arms": {**known.as_dict()["arms"], text: to.__dict__}})
 
 
 # vllm-project/vllm pull request 51221: one clip of 24,209 tokens, 12,239 pruned, 256 tokens said, one H200.

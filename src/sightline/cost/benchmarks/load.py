@@ -8,32 +8,33 @@ driven by the same client.
 from __future__ import annotations
 
 import math
-import random
 import statistics
 import time
 import tomllib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from sightline.core.flags import Flag
+from sightline.cost.benchmarks.answers import AnswersRequest, lengths_of_answers, read_bandwidth
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.load import (
     Continuous,
     LatencyBound,
-    Served,
     Server,
     Streaming,
+    Visit,
     drive,
     latencies,
     law_rate,
+    transformers_batching,
     two_part_law,
 )
-from sightline.cost.plan import STAGES, ArmStages, Stages, amdahl, medians, predict, shared_vision
+from sightline.cost.plan import ArmStages, Moves, amdahl, crossovers, known, medians, predict
 from sightline.cost.request import Measurement, Request, positive_numbers, words_of
 from sightline.cost.spread import BatchCurves, FurtherTable, Line, Say, StageBars, is_full, quantities
 from sightline.errors import SightlineError
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from sightline.arms.arm import Arm
-    from sightline.backbones.language import LanguageModel
     from sightline.core.prefix import Encoded, Prefix
     from sightline.cost.subject import Subject
     from sightline.engines.openai import Endpoint
@@ -56,12 +56,12 @@ UNDISTURBED = 0.95
 ENDPOINT = "openai:"
 
 
-def all_at_once(name: str, text: str) -> list[dict[str, Any]]:
-    return [{name: tuple(positive_numbers(text, f"--{name}"))}]
+def numbers_of_clients(text: str) -> list[dict[str, Any]]:
+    return [{"clients": tuple(positive_numbers(text, "--clients"))}]
 
 
-def one_by_one(name: str, flag: str, text: str) -> list[dict[str, Any]]:
-    return [{name: count} for count in positive_numbers(text, flag)]
+def questions_per_image(text: str) -> list[dict[str, Any]]:
+    return [{"questions": count} for count in positive_numbers(text, "--questions")]
 
 
 def shares_of_load(text: str) -> list[dict[str, Any]]:
@@ -76,16 +76,16 @@ def shares_of_load(text: str) -> list[dict[str, Any]]:
 
 class LoadRequest(Request):
     profile: bool = False
-    clients: Annotated[tuple[int, ...], Flag(read=partial(all_at_once, "clients"), usual="1,2,4,8,16,32,64")] = Field(
+    clients: Annotated[tuple[int, ...], Flag(read=numbers_of_clients, usual="1,2,4,8,16,32,64")] = Field(
         (1,), description="Clients of the closed loop, comma-separated: each asks again as soon as it was answered."
     )
     arrivals: Annotated[tuple[float, ...], Flag(read=shares_of_load, usual="0.5,0.8")] = Field(
         (), description="Open loop: arrivals, as shares of the most requests per second of the full prefix; or nothing."
     )
-    answer_tokens: Annotated[
-        int, Flag(name="--tokens", read=partial(one_by_one, "answer_tokens", "--tokens"), usual="8,32,128")
-    ] = Field(8, description="Tokens of every answer; several, separated by commas, are measured one after the other.")
-    questions: Annotated[int, Flag(read=partial(one_by_one, "questions", "--questions"), usual="1,4")] = Field(
+    answer_tokens: Annotated[int, Flag(name="--tokens", read=lengths_of_answers, usual="8,32,128")] = Field(
+        8, description=AnswersRequest.model_fields["answer_tokens"].description
+    )
+    questions: Annotated[int, Flag(read=questions_per_image, usual="1,4")] = Field(
         1, description="Questions in a row about one image, likewise."
     )
     requests: int = Field(32, ge=1, description="Requests that count in a run, at least; four per client otherwise.")
@@ -128,7 +128,7 @@ class LoadRequest(Request):
         known = super().record()
         return {**known, "checkpoint": self.checkpoint.rpartition("#")[2], "pruned": ""} if self.endpoint else known
 
-    def driven(self, server: Server, clients: int, rate: float = 0.0) -> tuple[list[Served], dict[str, Any]]:
+    def driven(self, server: Server, clients: int, rate: float = 0.0) -> tuple[list[Visit], dict[str, Any]]:
         """The requests of one load, and its figures."""
         ended = drive(server, self.count(clients), clients=clients, rate=rate, seed=self.seed)
         figures = latencies(ended, clients, LatencyBound(self.ttft_bound, self.token_bound))
@@ -220,28 +220,6 @@ class Load(Benchmark[LoadRequest]):
         return f"{busy}{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def known(value: Any) -> bool:
-    return value is not None and value == value
-
-
-def crossovers(lines: Sequence[Line]) -> list[Mapping[str, Any]]:
-    """Per pruned arm and answer length: from how many clients on it pays, the most it gains, what could be gained."""
-    found: dict[tuple[Any, ...], list[Line]] = {}
-    for each in lines:
-        if known(each.get("clients")) and known(each.get("speedup")) and not is_full(each["arm"]):
-            found.setdefault((each["execution"], each["arm"], each["batching"]), []).append(each)
-    rows: list[Mapping[str, Any]] = []
-    for (execution, arm, batching), points in found.items():
-        points.sort(key=lambda each: int(each["clients"]))
-        best = max(points, key=lambda each: float(each["speedup"]))
-        first = max((i + 1 for i, each in enumerate(points) if each["speedup"] <= 1.0), default=0)
-        pays = int(points[first]["clients"]) if first < len(points) else None
-        row = {"execution": execution, "arm": arm, "batching": batching, "from_clients": pays}
-        row |= {"best": best["speedup"], "best_at": int(best["clients"])}
-        rows.append(row | {key: best[key] for key in ("amdahl", "most") if known(best.get(key))})
-    return rows
-
-
 class OwnEngine(Continuous):
     """Sightline's own engine as a server: its backbone, its selectors, its decoding in slots."""
 
@@ -287,7 +265,7 @@ class OwnEngine(Continuous):
             self.spent[stage] = self.spent.get(stage, 0.0) + watch.ms
         self._watches.clear()
 
-    def prefixes(self, new: Sequence[Served]) -> tuple[list[Prefix], Any]:
+    def prefixes(self, new: Sequence[Visit]) -> tuple[list[Prefix], Any]:
         """What the language model reads for these requests, and what cuts between its layers."""
         backbone, fresh = self.subject.backbone, self.fresh(new)
         with self._timed("preprocess"):
@@ -307,7 +285,7 @@ class OwnEngine(Continuous):
         return prefixes, passed.cutter(range(len(new)), prefixes)
 
     @in_inference_mode
-    def admit(self, places: Sequence[int], new: Sequence[Served]) -> list[int]:
+    def admit(self, places: Sequence[int], new: Sequence[Visit]) -> list[int]:
         language = self.subject.backbone.language
         prefixes, cutter = self.prefixes(new) if self.alone is None else ([self.alone] * len(new), None)
         with self._timed("prefill"):
@@ -355,23 +333,18 @@ class Bench:
     def among(self, count: int) -> int:
         return min(self.request.slots, 1 << (count - 1).bit_length()) if self.powers else count
 
-    def stages(self) -> Stages:
+    def stages(self) -> Moves:
         """Every move of the engine by itself: admissions of 1, 2, 4, ... requests, steps of 1, 2, 4, ... slots.
 
         Means, not medians: what a load takes is a sum of them, and what disturbs one of five moves is part of it.
         """
         request, engine = self.request, next(iter(self.engines.values()))
         arms = {text: self._admissions(engine) for text, engine in self.engines.items()}
-        alike: dict[Any, list[str]] = {}
-        for text, each in self.engines.items():
-            alike.setdefault((each.arm.image_budget, each.arm.selector.needs), []).append(text)
-        for group in alike.values():  # what cannot depend on the arm is one measurement, taken several times
-            arms |= shared_vision({text: arms[text] for text in group})
         lengths = [arm.length for arm in arms.values()]
         ends = (min(lengths), max(lengths) + request.answer_tokens - 1)
         widest = request.slots if request.arrivals else min(request.slots, max(request.clients))
         steps = {count: {cached: self._step(engine, count, cached) for cached in ends} for count in doubling(widest)}
-        return Stages(arms, steps, engine.token_bytes, request.slots, request.together, self.powers, self._where)
+        return Moves(arms, steps, engine.token_bytes, request.slots, request.together, self.powers, self._where)
 
     @cached_property
     def _where(self) -> str:
@@ -381,38 +354,37 @@ class Bench:
         device = facts["name"] if self.powers else f"a CPU without a GPU, {facts['name']}, {facts['threads']} threads"
         return f"{device}: {request.config or Path(request.checkpoint).name}, {request.execution}"
 
-    def _admissions(self, engine: OwnEngine) -> ArmStages:
-        request, found, held = self.request, dict[int, dict[str, float]](), 0
-        for count in doubling(request.together):
-            taken: list[dict[str, float]] = []
-            for _ in range(request.warm_up + request.repeats):
-                engine.reset()
-                new = [Served(i * request.questions, 0.0) for i in range(count)]
-                started = time.perf_counter()
-                held = engine.admit(range(count), new)[0]
-                wall = (time.perf_counter() - started) * 1e3
-                taken.append({**engine.spent, "other": wall - sum(engine.spent.values())})
-            kept = taken[request.warm_up :]
-            found[count] = {stage: statistics.fmean(each[stage] for each in kept) for stage in STAGES}
-        prefix = self.prefix[engine.arm.text]
-        return ArmStages(self.visual[engine.arm.text], prefix.k, prefix.embeds.shape[0], held, found)
-
-    def _step(self, engine: OwnEngine, count: int, cached: int) -> float:
-        samples = []
+    def _moves(self, engine: OwnEngine, move: Callable[[], object]) -> dict[str, float]:
+        """Mean milliseconds of every stage of a move, of the whole as ``total``, what is between as ``other``."""
+        taken: list[dict[str, float]] = []
         for _ in range(self.request.warm_up + self.request.repeats):
             engine.reset()
+            self.slots.said.fill_(1)
+            started = time.perf_counter()
+            move()
+            total = (time.perf_counter() - started) * 1e3
+            taken.append({**engine.spent, "other": total - sum(engine.spent.values()), "total": total})
+        kept = taken[self.request.warm_up :]
+        return {stage: statistics.fmean(each[stage] for each in kept) for stage in kept[0]}
+
+    def _admissions(self, engine: OwnEngine) -> ArmStages:
+        prefix, held, found = self.prefix[engine.arm.text], list[int](), dict[int, dict[str, float]]()
+        for count in doubling(self.request.together):
+            new = [Visit(i * self.request.questions, 0.0) for i in range(count)]
+            found[count] = self._moves(engine, lambda new=new: held.extend(engine.admit(range(len(new)), new)))
+        return ArmStages(self.visual[engine.arm.text], prefix.k, prefix.embeds.shape[0], held[0], found)
+
+    def _step(self, engine: OwnEngine, count: int, cached: int) -> float:
+        def step() -> None:
             self.slots.lengths.fill_(cached)
             self.slots.positions.fill_(cached)
-            self.slots.said.fill_(1)
-            self.slots.active[:count].fill_(True)
-            started = time.perf_counter()
             engine.step(count)
-            samples.append((time.perf_counter() - started) * 1e3)
-        return statistics.fmean(samples[self.request.warm_up :])
+
+        return self._moves(engine, step)["total"]
 
     def measure(self) -> Iterator[Measurement]:
         """Load by load, all arms under each, the full prefix first: arrivals and Amdahl's law go by it."""
-        request, best, every = self.request, 0.0, list[Stages]()
+        request, best, every = self.request, 0.0, list[Moves]()
         arms = sorted(self.engines, key=lambda text: not is_full(text))
         points: list[Measurement] = []
         for engine in self.engines.values():  # whatever a first time costs
@@ -437,7 +409,7 @@ class Bench:
         points[0].extra["stages"] = medians(every).as_dict()
         yield from points
 
-    def _run(self, arm: str, stages: Stages, clients: int, rate: float = 0.0) -> Measurement:
+    def _run(self, arm: str, stages: Moves, clients: int, rate: float = 0.0) -> Measurement:
         request, engine, there = self.request, self.engines[arm], stages.arms[arm]
         engine.reset()
         started, used = engine.now(), time.process_time()
@@ -470,14 +442,12 @@ class Bench:
         tower = vision_flops(backbone, sequences, arm.visual) / request.questions
         modules = (*backbone.language.layers, backbone.language.head)
         weights = sum(parameter.nbytes for module in modules for parameter in module.parameters())
-        together = min(clients, request.slots)
-        step = (weights / together + arm.prompt_bytes) / bandwidth
-        return 1 / ((tower + language_flops(backbone, arm.length)) / products + (request.answer_tokens - 1) * step)
+        step = (weights / min(clients, request.slots) + arm.prompt_bytes) / bandwidth
+        return 1.0 / ((tower + language_flops(backbone, arm.length)) / products + (request.answer_tokens - 1) * step)
 
     @cached_property
     def _ceilings(self) -> tuple[float, float]:
         """Operations and bytes per second that this device reaches."""
-        from sightline.cost.benchmarks.answers import read_bandwidth
         from sightline.cost.machine import ceiling
 
         device, dtype = self.subject.device, self.subject.backbone.language.dtype
@@ -502,64 +472,6 @@ def doubling(most: int) -> list[int]:
     return sorted({*(1 << i for i in range(most.bit_length())), most})
 
 
-BLOCK = 256
-"""Tokens in a block of transformers' cache."""
-
-
-@contextmanager
-def transformers_batching(language: LanguageModel, length: int, tokens: int, clients: int) -> Iterator[Server]:
-    """Transformers' continuous batching over a Llama of the language model's sizes with random weights."""
-    import torch
-    from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig, LlamaForCausalLM
-
-    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
-    config = LlamaConfig(
-        **{name: getattr(language.config, name) for name in sizes},
-        num_key_value_heads=language.key_heads,
-        head_dim=language.head_width,
-        max_position_embeddings=length + tokens,
-    )
-    with torch.device(language.device):
-        model: Any = LlamaForCausalLM._from_config(config, dtype=language.dtype, attn_implementation="sdpa").eval()
-    settings = ContinuousBatchingConfig(
-        num_blocks=clients * -(-(length + tokens) // BLOCK) + 1,
-        max_batch_tokens=max(clients, 4 * length),
-        max_requests_per_batch=clients,
-        allow_block_sharing=False,
-    )
-    generation = GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    with model.continuous_batching_context_manager(generation, continuous_batching_config=settings) as manager:
-        yield TransformersServer(manager, length, config.vocab_size)
-
-
-class TransformersServer:
-    """The manager as a server; prompts are drawn anew for every request, so that no cache has seen them."""
-
-    def __init__(self, manager: Any, length: int, words: int) -> None:
-        self._manager, self._length, self._words, self._draw = manager, length, words, random.Random(0)
-        self._asked: dict[str, Served] = {}
-
-    def now(self) -> float:
-        return time.perf_counter()
-
-    def submit(self, request: Served) -> None:
-        ids = [self._draw.randrange(16, self._words) for _ in range(self._length)]
-        self._asked[self._manager.add_request(ids, streaming=True)] = request
-
-    def turn(self, until: float) -> list[Served]:
-        output = self._manager.get_result(timeout=60.0 if until == math.inf else max(0.0, until - self.now()))
-        if output is None and until == math.inf:
-            raise SightlineError(
-                "transformers' continuous batching stopped without an answer; --no-anchor leaves it out"
-            )
-        if output is None:
-            return []
-        request = self._asked[output.request_id]
-        request.told.append(self.now())
-        request.tokens = len(output.generated_tokens)
-        return [self._asked.pop(output.request_id)] if output.is_finished() else []
-
-
 # An endpoint: the same client over the wire.
 
 
@@ -576,10 +488,9 @@ def at_endpoint(benchmark: Load, request: LoadRequest) -> Result:
     arms = [parse_arm(text) for text in request.arms]
     for arm in arms:
         if not (is_full(arm.text) or arm.deployed) or arm.intervention is not None or JPEG in arm.switches:
-            raise SightlineError(f"arm '{arm.text}' under load: a server is asked for full and engine:SWITCH=VALUE alone")
-    urls = {name: url.removeprefix(ENDPOINT) for name, url in (("", request.checkpoint), ("pruned", request.pruned))}
-    plain = Endpoint(urls[""])
-    pruning = Endpoint(urls["pruned"]) if request.pruned else plain
+            raise SightlineError(f"arm '{arm.text}' under load: servers take full and engine:SWITCH=VALUE alone")
+    plain = Endpoint(request.checkpoint.removeprefix(ENDPOINT))
+    pruning = Endpoint(request.pruned.removeprefix(ENDPOINT)) if request.pruned else plain
     for place in (plain, pruning):
         refuse_arms(arms, place)
         place.load()
