@@ -128,10 +128,7 @@ class Endpoint(Engine):
                     self._silent["answer_loss"] = "the server refuses to tell log-probabilities"
 
     def stream(self, question: Question) -> Generator[None, None, int]:
-        """Asks once, for its timing: yields at every piece of the answer, then says how many tokens there were.
-
-        Where the server does not count, a piece is one. Nothing is tried again: that would be time nobody sees.
-        """
+        """Where the server does not count tokens, a piece is one. Nothing is tried again: nobody would see that time."""
         asked = self._request(question, self._shape._replace(alternatives=None))
         pieces, told = 0, None
         for event in self.wire.stream("/chat/completions", {**asked, "stream": True} | USAGE):

@@ -24,10 +24,9 @@ from sightline.report.summary import ReportSummary, Verdict, compared, main_tabl
 from sightline.rows.reader import oracle_words, rows_at
 from sightline.rows.source import MASK_COLUMNS, Source, read_source
 from sightline.statistics.arm_rows import as_names, looked_up
-from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.statistics.bootstrap import DRAWS, SEED, OneThread
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
-from sightline.statistics.threads import OneThread
 from sightline.statistics.thresholds import ThresholdLike
 
 UNREMARKABLE = ("arms", "shards", "shard_images", "shard_probes", "created", "schema", "checksum", "probes_checksum")

@@ -8,12 +8,12 @@ from threading import Barrier
 
 import pytest
 
-from sightline.statistics import threads
-from sightline.statistics.threads import OneThread, product_threads
+from sightline.statistics import bootstrap
+from sightline.statistics.bootstrap import OneThread, product_threads
 
 
 def test_one_thread_within_and_as_many_as_before_behind() -> None:
-    known = threads._openblas()
+    known = bootstrap._openblas()
     if known is None:
         pytest.skip("NumPy multiplies by something else than OpenBLAS here")
     met, usual = Barrier(2), product_threads()
@@ -38,7 +38,7 @@ def test_one_thread_within_and_as_many_as_before_behind() -> None:
 
 
 def test_nothing_is_changed_where_another_library_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_openblas", lambda: None)
+    monkeypatch.setattr(bootstrap, "_openblas", lambda: None)
     with OneThread():
         assert product_threads() is None
 

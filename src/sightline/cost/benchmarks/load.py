@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from sightline.core.flags import Flag
-from sightline.cost.benchmarks.answers import AnswersRequest, lengths_of_answers, read_bandwidth
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.load import (
     Continuous,
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from sightline.arms.arm import Arm
     from sightline.core.prefix import Encoded, Prefix
     from sightline.cost.subject import Subject
-    from sightline.engines.openai import Endpoint
+    from sightline.engines.base import Engine
 
 DRAWN = 4
 """Different images; the engine keeps none of them between requests."""
@@ -58,6 +57,10 @@ ENDPOINT = "openai:"
 
 def numbers_of_clients(text: str) -> list[dict[str, Any]]:
     return [{"clients": tuple(positive_numbers(text, "--clients"))}]
+
+
+def lengths_of_answers(text: str) -> list[dict[str, Any]]:
+    return [{"answer_tokens": count} for count in positive_numbers(text, "--tokens")]
 
 
 def questions_per_image(text: str) -> list[dict[str, Any]]:
@@ -83,7 +86,7 @@ class LoadRequest(Request):
         (), description="Open loop: arrivals, as shares of the most requests per second of the full prefix; or nothing."
     )
     answer_tokens: Annotated[int, Flag(name="--tokens", read=lengths_of_answers, usual="8,32,128")] = Field(
-        8, description=AnswersRequest.model_fields["answer_tokens"].description
+        8, description="Tokens of every answer; several, separated by commas, are measured one after the other."
     )
     questions: Annotated[int, Flag(read=questions_per_image, usual="1,4")] = Field(
         1, description="Questions in a row about one image, likewise."
@@ -448,7 +451,7 @@ class Bench:
     @cached_property
     def _ceilings(self) -> tuple[float, float]:
         """Operations and bytes per second that this device reaches."""
-        from sightline.cost.machine import ceiling
+        from sightline.cost.machine import ceiling, read_bandwidth
 
         device, dtype = self.subject.device, self.subject.backbone.language.dtype
         return ceiling(device, dtype)["tflops"] * 1e12, read_bandwidth(device) * 1e9
@@ -482,15 +485,15 @@ def at_endpoint(benchmark: Load, request: LoadRequest) -> Result:
 
     from sightline.arms.arm import parse_arm
     from sightline.auditing.deployed import refuse_arms
-    from sightline.engines.base import JPEG
-    from sightline.engines.openai import Endpoint
+    from sightline.engines.base import JPEG, engine_of
 
     arms = [parse_arm(text) for text in request.arms]
     for arm in arms:
         if not (is_full(arm.text) or arm.deployed) or arm.intervention is not None or JPEG in arm.switches:
             raise SightlineError(f"arm '{arm.text}' under load: servers take full and engine:SWITCH=VALUE alone")
-    plain = Endpoint(request.checkpoint.removeprefix(ENDPOINT))
-    pruning = Endpoint(request.pruned.removeprefix(ENDPOINT)) if request.pruned else plain
+    plain, pruning = (engine_of(each) for each in (request.checkpoint, request.pruned or request.checkpoint))
+    assert plain is not None
+    assert pruning is not None
     for place in (plain, pruning):
         refuse_arms(arms, place)
         place.load()
@@ -500,7 +503,7 @@ def at_endpoint(benchmark: Load, request: LoadRequest) -> Result:
     software = {"python": python_version(), **{name: version(name) for name in ("torch", "transformers")}}
     return {
         "request": request.record(),
-        "machine": {"device": "endpoint", "name": plain.wire.host, "threads": 0, **software},
+        "machine": {"device": "endpoint", "name": plain.facts()["host"], "threads": 0, **software},
         "dtype": "not told",
         "kernels": {"attention": "not told", "execution": "endpoint", "scaled_dot_product": {}},
         "note": "images are drawn, and no two requests about one that was asked about before the run",
@@ -525,7 +528,7 @@ class EndpointBench:
         pairs = (each.partition("=") for each in words_of(request.extra))
         self.further = {f"extra.{name}": value for name, _, value in pairs}
 
-    def measure(self, arm: Arm, place: Endpoint) -> list[Measurement]:
+    def measure(self, arm: Arm, place: Engine) -> list[Measurement]:
         place.check(self.further)
         points = [self._run(arm, place, clients) for clients in self.request.clients]
         rates = {point.batch: float(point.extra["requests_per_s"]) for point in points}
@@ -539,7 +542,7 @@ class EndpointBench:
                 point.extra |= {"predicted_per_s": predicted, "prediction_error": error}
         return points + [self._run(arm, place, 0, share * self.best) for share in self.request.arrivals]
 
-    def _run(self, arm: Arm, place: Endpoint, clients: int, rate: float = 0.0) -> Measurement:
+    def _run(self, arm: Arm, place: Engine, clients: int, rate: float = 0.0) -> Measurement:
         from sightline.engines.base import Question
 
         request, first = self.request, self.drawn
