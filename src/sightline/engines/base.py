@@ -119,7 +119,10 @@ class Engine(ABC):
         """Greedy. A refusal is a ``SightlineError`` with what to do; tried again as often as it makes sense."""
 
     def stream(self, question: Question) -> Generator[None, None, int]:
-        """Asks once, for its timing: yields at every piece of the answer, then says how many tokens there were."""
+        """Asks once, for its timing: yields at every piece of the answer, then says how many tokens there were.
+
+        The image is made ready at once, and the question sent with the first ``next``.
+        """
         raise SightlineError(f"{self.name} tells nothing before an answer is complete, so that no token can be timed")
 
     def check(self, switches: Mapping[str, str]) -> None:

@@ -128,10 +128,13 @@ class Endpoint(Engine):
                     self._silent["answer_loss"] = "the server refuses to tell log-probabilities"
 
     def stream(self, question: Question) -> Generator[None, None, int]:
-        """Where the server does not count tokens, a piece is one. Nothing is tried again: nobody would see that time."""
         asked = self._request(question, self._shape._replace(alternatives=None))
+        return self._pieces({**asked, "stream": True} | USAGE)
+
+    def _pieces(self, asked: dict[str, Any]) -> Generator[None, None, int]:
+        """Where the server counts no tokens, a piece is one. Nothing is tried again: nobody would see that time."""
         pieces, told = 0, None
-        for event in self.wire.stream("/chat/completions", {**asked, "stream": True} | USAGE):
+        for event in self.wire.stream("/chat/completions", asked):
             if event.status >= 300:
                 raise self._refusal(event)
             told = count(event.body.get("usage"), "completion_tokens") or told

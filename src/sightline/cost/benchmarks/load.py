@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 import tomllib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -506,7 +506,7 @@ def at_endpoint(benchmark: Load, request: LoadRequest) -> Result:
         "machine": {"device": "endpoint", "name": plain.facts()["host"], "threads": 0, **software},
         "dtype": "not told",
         "kernels": {"attention": "not told", "execution": "endpoint", "scaled_dot_product": {}},
-        "note": "images are drawn, and no two requests about one that was asked about before the run",
+        "note": "every image is drawn and sent for its own questions alone, so that no cache has seen it",
         "positions": "not told",
         "box_source": "none",
         "weights": "served",
@@ -545,27 +545,23 @@ class EndpointBench:
     def _run(self, arm: Arm, place: Engine, clients: int, rate: float = 0.0) -> Measurement:
         from sightline.engines.base import Question
 
-        request, first = self.request, self.drawn
-        count = -(-(request.count(clients) + clients) // request.questions)
-        images = [self._image(first + i) for i in range(count)]
-        self.drawn += count
-
-        def ask(number: int) -> Generator[None, None, int]:
-            text = f"Question {first} {number}: what is shown here? Describe it at length."
-            switches = {**self.further, **arm.switches}
-            return place.stream(
-                Question(text, images[number // request.questions], None, switches, request.answer_tokens)
-            )
-
-        server = Streaming(ask)
+        request, switches = self.request, {**self.further, **arm.switches}
+        streams = []  # made ready before any clock runs
+        for number in range(request.count(clients) + clients):
+            if number % request.questions == 0:
+                self.drawn += 1
+            text = f"Question {self.drawn}-{number}: what is shown here? Describe it at length."
+            asked = Question(text, self._image(self.drawn), None, switches, request.answer_tokens)
+            streams.append(place.stream(asked))
+        server = Streaming(streams.__getitem__)
         _, found = request.driven(server, clients, rate)
         server.drain()
         return Measurement(arm.text, clients, 0, 0, 0, {"request": [1e3 / found["requests_per_s"]]}, extra=found)
 
     def _image(self, number: int) -> Image.Image:
-        """One that nobody has seen: smooth noise of its own seed."""
+        """One that nobody has seen: squares of 8 pixels in colours of its own seed, small as a PNG."""
         import numpy as np
         from PIL import Image
 
-        coarse = np.random.default_rng(number).integers(0, 256, (self.size[1] // 8 + 2, self.size[0] // 8 + 2, 3))
-        return Image.fromarray(coarse.astype(np.uint8)).resize(self.size, Image.Resampling.BILINEAR)
+        coarse = np.random.default_rng(number).integers(0, 256, (self.size[1] // 8 + 1, self.size[0] // 8 + 1, 3))
+        return Image.fromarray(coarse.astype(np.uint8)).resize(self.size, Image.Resampling.NEAREST)
