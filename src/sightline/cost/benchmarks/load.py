@@ -13,7 +13,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -357,12 +357,13 @@ class Bench:
         device = facts["name"] if self.powers else f"a CPU without a GPU, {facts['name']}, {facts['threads']} threads"
         return f"{device}: {request.config or Path(request.checkpoint).name}, {request.execution}"
 
-    def _moves(self, engine: OwnEngine, move: Callable[[], object]) -> dict[str, float]:
+    def _moves(self, engine: OwnEngine, move: Callable[[], object], cached: int = 0) -> dict[str, float]:
         """Mean milliseconds of every stage of a move, of the whole as ``total``, what is between as ``other``."""
         taken: list[dict[str, float]] = []
         for _ in range(self.request.warm_up + self.request.repeats):
             engine.reset()
-            self.slots.said.fill_(1)
+            for tensor, value in ((self.slots.lengths, cached), (self.slots.positions, cached), (self.slots.said, 1)):
+                tensor.fill_(value)
             started = time.perf_counter()
             move()
             total = (time.perf_counter() - started) * 1e3
@@ -371,19 +372,16 @@ class Bench:
         return {stage: statistics.fmean(each[stage] for each in kept) for stage in kept[0]}
 
     def _admissions(self, engine: OwnEngine) -> ArmStages:
-        prefix, held, found = self.prefix[engine.arm.text], list[int](), dict[int, dict[str, float]]()
+        prefix, held, found = self.prefix[engine.arm.text], [0], dict[int, dict[str, float]]()
         for count in doubling(self.request.together):
             new = [Visit(i * self.request.questions, 0.0) for i in range(count)]
-            found[count] = self._moves(engine, lambda new=new: held.extend(engine.admit(range(len(new)), new)))
+            found[count] = self._moves(engine, partial(engine.admit, range(count), new))
+            held = engine.admit(range(count), new)
         return ArmStages(self.visual[engine.arm.text], prefix.k, prefix.embeds.shape[0], held[0], found)
 
     def _step(self, engine: OwnEngine, count: int, cached: int) -> float:
-        def step() -> None:
-            self.slots.lengths.fill_(cached)
-            self.slots.positions.fill_(cached)
-            engine.step(count)
-
-        return self._moves(engine, step)["total"]
+        """Milliseconds of a step of so many slots, each behind so many tokens, whatever they are."""
+        return self._moves(engine, partial(engine.step, count), cached)["total"]
 
     def measure(self) -> Iterator[Measurement]:
         """Load by load, all arms under each, the full prefix first: arrivals and Amdahl's law go by it."""
@@ -446,7 +444,8 @@ class Bench:
         modules = (*backbone.language.layers, backbone.language.head)
         weights = sum(parameter.nbytes for module in modules for parameter in module.parameters())
         step = (weights / min(clients, request.slots) + arm.prompt_bytes) / bandwidth
-        return 1.0 / ((tower + language_flops(backbone, arm.length)) / products + (request.answer_tokens - 1) * step)
+        admitted = (tower + language_flops(backbone, arm.length)) / products
+        return float(1 / (admitted + (request.answer_tokens - 1) * step))
 
     @cached_property
     def _ceilings(self) -> tuple[float, float]:
