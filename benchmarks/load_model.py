@@ -43,9 +43,8 @@ def main() -> None:
                         f"{line['prediction_error']:+.1%}"
                     )
     worst = sorted(errors)[round(0.9 * (len(errors) - 1))]
-    print(
-        f"error of the model over {len(errors)} points: median {statistics.median(errors):.1%}, 90th percentile {worst:.1%}"
-    )
+    middle = statistics.median(errors)
+    print(f"error of the model over {len(errors)} points: median {middle:.1%}, 90th percentile {worst:.1%}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ drawn. Nothing else is fitted.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -131,6 +131,16 @@ def medians(every: Sequence[Moves]) -> Moves:
     return Moves.from_dict(middle([each.as_dict() for each in every]))
 
 
+def shared_vision(arms: Sequence[ArmStages]) -> Iterator[ArmStages]:
+    """Arms whose images take the same way, each with the mean of what all of them took on it."""
+    for arm in arms:
+        same = {
+            count: {stage: statistics.fmean(each.admissions[count][stage] for each in arms) for stage in PER_IMAGE}
+            for count in arm.admissions
+        }
+        yield replace(arm, admissions={count: {**arm.admissions[count], **same[count]} for count in same})
+
+
 def stages_on(results: Sequence[Mapping[str, Any]]) -> Moves:
     """Those of a card, of the process with the longest answers: its steps reach farthest."""
     longest = sorted(results, key=lambda result: int(result["request"].get("answer_tokens", 0)), reverse=True)
@@ -222,7 +232,7 @@ def plan(stages: Moves, arm: str, tokens: int, clients: int, questions: int = 1)
     )
     there = stages.arm(arm)
     ratio = pruned.requests_per_s / full.requests_per_s
-    known = "" if arm in stages.arms else ", a budget between those that were measured,"
+    known = "" if arm in stages.arms else ", which was not measured itself,"
     shares = ", ".join(f"{stage} {pruned.shares.get(stage, 0.0):.0%}" for stage in (*STAGES, "decode"))
     free = 1 / (1 - full.shares["prefill"])
     return (

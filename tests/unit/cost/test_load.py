@@ -23,7 +23,18 @@ from sightline.cost.benchmarks.load import Load, LoadRequest, shares_of_load
 from sightline.cost.card import CostCard
 from sightline.cost.load import LatencyBound, Visit, drive, latencies, law_rate, percentile, two_part_law, yield_into
 from sightline.cost.measuring_process import measure_here
-from sightline.cost.plan import ArmStages, Modelled, Moves, amdahl, crossovers, medians, plan, predict, stages_on
+from sightline.cost.plan import (
+    ArmStages,
+    Modelled,
+    Moves,
+    amdahl,
+    crossovers,
+    medians,
+    plan,
+    predict,
+    shared_vision,
+    stages_on,
+)
 from sightline.cost.subject import Subject
 from sightline.engines.base import Question
 from sightline.engines.openai import Endpoint
@@ -128,7 +139,7 @@ def test_other_budgets_are_on_the_line_between_those_measured(refused: Refused) 
     assert Moves.from_dict(json.loads(json.dumps(known.as_dict()))) == known == medians([known, known, known])
     text = plan(known, "target:0.6", tokens=4, clients=1)
     assert "1.27x" in text
-    assert "between those that were measured" in text
+    assert "not measured itself" in text
     assert "tower 23%" in text
     assert "on paper" in text
     refused("no stages of scope:0.3", known.arm, "scope:0.3")
@@ -193,6 +204,12 @@ def test_two_numbers_explain_the_published_loss_under_load() -> None:
         1.7, abs=0.05
     )  # clients at which both are equal
     assert two_part_law({1: 1e3 / 30, 4: 4e3 / 60}) == (pytest.approx(20.0), pytest.approx(10.0))
+
+
+def test_what_cannot_depend_on_the_arm_is_one_measurement() -> None:
+    first, second = shared_vision([arm(100, 40.0, tower=9.0), arm(20, 10.0, select=3.0, tower=11.0)])
+    assert [each.ms("tower", 4) for each in (first, second)] == [40.0, 40.0]
+    assert (first.ms("prefill", 1), second.ms("prefill", 1), second.ms("select", 1)) == (40.0, 10.0, 3.0)
 
 
 def test_two_numbers_need_two_points(refused: Refused) -> None:
@@ -265,7 +282,7 @@ def test_a_tiny_engine_under_load_makes_a_card_a_page_and_a_plan(tmp_path: Path)
     done = CliRunner().invoke(app, ["plan", str(tmp_path / "load.json"), "--arm", "target:0.5", "--clients", "2"])
     assert done.exit_code == 0
     assert "a CPU without a GPU" in done.stdout
-    assert "between those" in done.stdout
+    assert "not measured itself" in done.stdout
 
 
 # A server that streams, played on this machine.

@@ -33,7 +33,7 @@ from sightline.cost.load import (
     transformers_batching,
     two_part_law,
 )
-from sightline.cost.plan import ArmStages, Moves, amdahl, crossovers, known, medians, predict
+from sightline.cost.plan import ArmStages, Moves, amdahl, crossovers, known, medians, predict, shared_vision
 from sightline.cost.request import Measurement, Request, positive_numbers, words_of
 from sightline.cost.spread import BatchCurves, FurtherTable, Line, Say, StageBars, is_full, quantities
 from sightline.errors import SightlineError
@@ -343,6 +343,10 @@ class Bench:
         """
         request, engine = self.request, next(iter(self.engines.values()))
         arms = {text: self._admissions(engine) for text, engine in self.engines.items()}
+        ways = {text: (each.arm.image_budget, each.arm.selector.needs) for text, each in self.engines.items()}
+        for way in set(ways.values()):
+            group = [text for text in arms if ways[text] == way]
+            arms |= dict(zip(group, shared_vision([arms[text] for text in group]), strict=True))
         lengths = [arm.length for arm in arms.values()]
         ends = (min(lengths), max(lengths) + request.answer_tokens - 1)
         widest = request.slots if request.arrivals else min(request.slots, max(request.clients))
@@ -388,8 +392,7 @@ class Bench:
         request, best, every = self.request, 0.0, list[Moves]()
         arms = sorted(self.engines, key=lambda text: not is_full(text))
         points: list[Measurement] = []
-        for engine in self.engines.values():  # whatever a first time costs
-            drive(engine, 2 * request.together, clients=request.together)
+        self.stages()  # whatever a first time costs
         for clients in request.clients:
             every.append(self.stages())
             full: dict[str, float] | None = None
