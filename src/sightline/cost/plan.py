@@ -210,7 +210,8 @@ def amdahl(stages: Moves, arm: str, spent: Mapping[str, float], clients: int) ->
     full, pruned = stages.arm(full_arm(stages)), stages.arm(arm)
     together, whole = min(stages.together, clients), sum(spent.values())
     prefill = pruned.ms("prefill", together) / full.ms("prefill", together)
-    step = stages.step_ms(clients, pruned.length) / stages.step_ms(clients, full.length)
+    slots = min(stages.slots, clients)
+    step = stages.step_ms(slots, pruned.length) / stages.step_ms(slots, full.length)
     saved = spent["prefill"] * (1 - min(1.0, prefill)) + spent.get("decode", 0.0) * (1 - min(1.0, step))
     return whole / (whole - saved), whole / (whole - spent["prefill"])
 
