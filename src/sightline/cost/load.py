@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sightline.errors import SightlineError
 
@@ -50,16 +50,18 @@ class Visit:
         return [(after - before) * 1e3 for before, after in zip(self.told, self.told[1:], strict=False)]
 
 
-class Server(Protocol):
+class Server(ABC):
     """What a client drives."""
 
-    def now(self) -> float: ...
+    def now(self) -> float:
+        return time.perf_counter()
 
+    @abstractmethod
     def submit(self, request: Visit) -> None: ...
 
+    @abstractmethod
     def turn(self, until: float) -> list[Visit]:
         """Works, or waits, until some token was told or that time has come; the requests that ended."""
-        ...
 
 
 def drive(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, seed: int = 17) -> list[Visit]:
@@ -94,34 +96,25 @@ def percentile(values: Iterable[float], share: float) -> float | None:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 
 
-@dataclass(frozen=True)
-class LatencyBound:
-    """What a request must keep to count as good."""
+def latencies(
+    ended: Sequence[Visit], clients: int, first_ms: float = math.inf, token_ms: float = math.inf
+) -> dict[str, Any]:
+    """Figures of a run. Of a closed loop the first answer of every client is the way in, and counts for nothing.
 
-    first_ms: float
-    token_ms: float
-    """Mean time between its tokens."""
-
-    def kept(self, request: Visit) -> bool:
-        gaps = request.gaps_ms
-        return request.first_ms <= self.first_ms and (not gaps or statistics.fmean(gaps) <= self.token_ms)
-
-
-ANY = LatencyBound(math.inf, math.inf)
-
-
-def latencies(ended: Sequence[Visit], clients: int, bound: LatencyBound = ANY) -> dict[str, Any]:
-    """Figures of a run. Of a closed loop the first answer of every client is the way in, and counts for nothing."""
+    Good is a request whose first token came within ``first_ms``, the others within ``token_ms`` of one another in the
+    mean.
+    """
     counted = ended[clients:]
     began = ended[clients - 1].ended if clients else min(request.sent for request in ended)
     seconds = ended[-1].ended - began
     gaps = [gap for request in counted for gap in request.gaps_ms]
     waits = [request.first_ms for request in counted]
+    good = sum(each.first_ms <= first_ms and statistics.fmean(each.gaps_ms or [0.0]) <= token_ms for each in counted)
     return {
         "requests": len(counted),
         "seconds": seconds,
         "requests_per_s": len(counted) / seconds,
-        "goodput_per_s": sum(map(bound.kept, counted)) / seconds,
+        "goodput_per_s": good / seconds,
         "ttft_p50_ms": percentile(waits, 0.5),
         "ttft_p99_ms": percentile(waits, 0.99),
         "gap_p50_ms": percentile(gaps, 0.5),
@@ -130,7 +123,7 @@ def latencies(ended: Sequence[Visit], clients: int, bound: LatencyBound = ANY) -
     }
 
 
-class Continuous(ABC):
+class Continuous(Server):
     """Continuous batching: in a turn some who wait take free slots and say their first token, then all say one.
 
     Places are taken from below, so that a step of the first few slots has everybody. ``questions`` requests in a row
@@ -158,11 +151,8 @@ class Continuous(ABC):
     def token_bytes(self) -> int:
         """What all layers remember of one further token."""
 
-    @abstractmethod
-    def now(self) -> float: ...
-
-    @abstractmethod
-    def wait(self, until: float) -> None: ...
+    def wait(self, until: float) -> None:
+        time.sleep(max(0.0, until - self.now()))
 
     @abstractmethod
     def admit(self, places: Sequence[int], new: Sequence[Visit]) -> Sequence[int]:
@@ -224,16 +214,13 @@ def yield_into(stream: Generator[None, None, int], at_each: Callable[[], None]) 
         at_each()
 
 
-class Streaming:
+class Streaming(Server):
     """A server behind streams, each read by a thread of its own."""
 
     def __init__(self, ask: Stream) -> None:
         self._ask = ask
         self._ended: queue.SimpleQueue[tuple[Visit, Exception | None]] = queue.SimpleQueue()
         self._under_way = 0
-
-    def now(self) -> float:
-        return time.perf_counter()
 
     def submit(self, request: Visit) -> None:
         self._under_way += 1
@@ -298,15 +285,12 @@ def transformers_batching(language: LanguageModel, length: int, tokens: int, cli
         yield TransformersServer(manager, length, config.vocab_size)
 
 
-class TransformersServer:
+class TransformersServer(Server):
     """The manager as a server; prompts are drawn anew for every request, so that no cache has seen them."""
 
     def __init__(self, manager: Any, length: int, words: int) -> None:
         self._manager, self._length, self._words, self._draw = manager, length, words, random.Random(0)
         self._asked: dict[str, Visit] = {}
-
-    def now(self) -> float:
-        return time.perf_counter()
 
     def submit(self, request: Visit) -> None:
         ids = [self._draw.randrange(16, self._words) for _ in range(self._length)]

@@ -184,20 +184,16 @@ class Modelled(Continuous):
         self._pass("decode", self.stages.step_ms(among, self.arm.length + said - 1))
 
 
-@dataclass(frozen=True)
-class Prediction:
-    requests_per_s: float
-    shares: Mapping[str, float]
-    """Stage -> its part of the time in which the engine was busy."""
-
-
-def predict(stages: Moves, arm: str, tokens: int, count: int, *, questions: int = 1, **load: Any) -> Prediction:
-    """What the model says of so many requests under a load, described as ``drive`` takes it."""
+def predict(
+    stages: Moves, arm: str, tokens: int, count: int, *, questions: int = 1, **load: Any
+) -> tuple[float, dict[str, float]]:
+    """Requests per second of so many under a load, described as ``drive`` takes it, and every stage's share of what the
+    engine was busy with."""
     server = Modelled(stages, arm, tokens, questions)
     ended = drive(server, count, **load)
     busy = sum(server.spent.values())
     shares = {stage: ms / busy for stage, ms in server.spent.items()}
-    return Prediction(latencies(ended, load.get("clients", 0))["requests_per_s"], shares)
+    return latencies(ended, load.get("clients", 0))["requests_per_s"], shares
 
 
 def amdahl(stages: Moves, arm: str, spent: Mapping[str, float], clients: int) -> tuple[float, float]:
@@ -227,21 +223,18 @@ def full_arm(stages: Moves) -> str:
 
 def plan(stages: Moves, arm: str, tokens: int, clients: int, questions: int = 1) -> str:
     """What a budget saves at this load, in words."""
-    count = clients + max(PLAYED, 8 * clients)
-    full, pruned = (
-        predict(stages, each, tokens, count, clients=clients, questions=questions) for each in (full_arm(stages), arm)
-    )
+    count, load = clients + max(PLAYED, 8 * clients), {"clients": clients, "questions": questions}
+    full, whole = predict(stages, full_arm(stages), tokens, count, **load)
+    pruned, left = predict(stages, arm, tokens, count, **load)
     there = stages.arm(arm)
-    ratio = pruned.requests_per_s / full.requests_per_s
-    known = "" if arm in stages.arms else ", which was not measured itself,"
-    shares = ", ".join(f"{stage} {pruned.shares.get(stage, 0.0):.0%}" for stage in (*STAGES, "decode"))
-    free = 1 / (1 - full.shares["prefill"])
+    itself = "" if arm in stages.arms else ", which was not measured itself,"
+    shares = ", ".join(f"{stage} {left.get(stage, 0.0):.0%}" for stage in (*STAGES, "decode"))
     return (
-        f"At {clients} clients and answers of {tokens} tokens {arm}{known} keeps {there.kept} of {there.visual} visual "
-        f"tokens and is predicted to answer {pruned.requests_per_s:.3g} requests a second, the full prefix "
-        f"{full.requests_per_s:.3g}: {ratio:.2f}x. Of the engine's time that is left, {shares}. Prefill is "
-        f"{full.shares['prefill']:.0%} of the full prefix's time, so that no budget gains more than {free:.2f}x by it. "
-        f"From stages measured on {stages.facts}; nothing else is known to be like it."
+        f"At {clients} clients and answers of {tokens} tokens {arm}{itself} keeps {there.kept} of {there.visual} "
+        f"visual tokens and is predicted to answer {pruned:.3g} requests a second, the full prefix {full:.3g}: "
+        f"{pruned / full:.2f}x. Of the engine's time that is left, {shares}. Prefill is {whole['prefill']:.0%} of the "
+        f"full prefix's time, so that no budget gains more than {1 / (1 - whole['prefill']):.2f}x by it. From stages "
+        f"measured on {stages.facts}; nothing else is known to be like it."
     )
 
 

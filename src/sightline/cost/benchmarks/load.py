@@ -23,7 +23,6 @@ from sightline.core.flags import Flag
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.load import (
     Continuous,
-    LatencyBound,
     Server,
     Streaming,
     Visit,
@@ -134,7 +133,7 @@ class LoadRequest(Request):
     def driven(self, server: Server, clients: int, rate: float = 0.0) -> tuple[list[Visit], dict[str, Any]]:
         """The requests of one load, and its figures."""
         ended = drive(server, self.count(clients), clients=clients, rate=rate, seed=self.seed)
-        figures = latencies(ended, clients, LatencyBound(self.ttft_bound, self.token_bound))
+        figures = latencies(ended, clients, self.ttft_bound, self.token_bound)
         return ended, {**figures, **({"rate": rate} if rate else {})}
 
     def count(self, clients: int) -> int:
@@ -244,12 +243,6 @@ class OwnEngine(Continuous):
     def token_bytes(self) -> int:
         language = self.subject.backbone.language
         return 2 * len(language.layers) * language.key_heads * language.head_width * language.dtype.itemsize
-
-    def now(self) -> float:
-        return time.perf_counter()
-
-    def wait(self, until: float) -> None:
-        time.sleep(max(0.0, until - self.now()))
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -423,12 +416,12 @@ class Bench:
         parts = {stage: [each * ms / wall / 1e3] for stage, ms in engine.spent.items()}
         parts["other"] = [each - sum(ms for (ms,) in parts.values())]
         load: dict[str, Any] = {"clients": clients, "rate": rate, "seed": request.seed}
-        model = predict(stages, arm, request.answer_tokens, len(ended), questions=request.questions, **load)
+        predicted, _ = predict(stages, arm, request.answer_tokens, len(ended), questions=request.questions, **load)
         extra = {
             **found,
             "kv_mib": engine.most_held / 2**20,
-            "predicted_per_s": model.requests_per_s,
-            "prediction_error": model.requests_per_s / found["requests_per_s"] - 1,
+            "predicted_per_s": predicted,
+            "prediction_error": predicted / found["requests_per_s"] - 1,
         }
         if clients:
             extra["limit_per_s"] = self._limit(there, clients)
