@@ -116,7 +116,7 @@ def test_questions_about_one_image_share_its_tower() -> None:
     assert latencies(ended, 1)["requests_per_s"] == pytest.approx(4 / (4 * (5 + 2) + 10) * 1e3, rel=1e-6)
 
 
-PAIR = {"full": arm(100, 40.0), "target_2": arm(20, 10.0, select=3.0)}
+PAIR: Any = {"full": arm(100, 40.0), "target_2": arm(20, 10.0, select=3.0)}
 
 
 def test_amdahls_law_from_the_stages_and_the_gain_that_selection_leaves() -> None:
@@ -233,7 +233,7 @@ def test_pruning_pays_from_where_it_never_loses_again() -> None:
 
 
 def test_a_step_of_some_slots_says_what_a_step_of_all_does() -> None:
-    subject = Subject.of(LoadRequest("load", config="tiny-llava"))
+    subject = Subject.of(LoadRequest(kind="load", config="tiny-llava"))
     backbone, language = subject.backbone, subject.backbone.language
     arms = [subject.arm(text, "eager") for text in ("full", "target:0.3")]
     encoded = backbone.encode([backbone.preprocess(subject.image(0))])
@@ -250,7 +250,7 @@ def test_a_step_of_some_slots_says_what_a_step_of_all_does() -> None:
 
 def test_a_tiny_engine_under_load_makes_a_card_a_page_and_a_plan(tmp_path: Path) -> None:
     request = LoadRequest(
-        "load", config="tiny-llava", arms=("full", "target:0.3", "fastv:0.3"), clients=(1, 3), arrivals=(0.5,),
+        kind="load", config="tiny-llava", arms=("full", "target:0.3", "fastv:0.3"), clients=(1, 3), arrivals=(0.5,),
         answer_tokens=3, questions=2, requests=6, slots=4, together=2, repeats=2, warm_up=1,
     )  # fmt: skip
     card = CostCard([measure_here(request)])
@@ -329,7 +329,8 @@ class Plays(BaseHTTPRequestHandler):
         pieces = 0 if server.ends == "silent" else body["max_tokens"]
         events += [{"choices": [{"delta": {"content": "a "}}]}] * pieces
         events += [{"choices": [], "usage": {"completion_tokens": 2 * pieces}}] if server.ends == "counted" else []
-        for event in events if server.ends != "broken" else [{"error": {"message": "out of luck"}}]:
+        events = [{"error": {"message": "out of luck"}}] if server.ends == "broken" else events
+        for event in events:
             self.wfile.write(f": beat\ndata: {json.dumps(event)}\n\n".encode())
             self.wfile.flush()
             time.sleep(server.gap if event.get("choices") and event["choices"][0]["delta"].get("content") else 0)
@@ -354,7 +355,7 @@ def played(own: float = 0.0, gap: float = 0.0, ends: str = "") -> Iterator[Playe
 def test_two_endpoints_at_both_settings(tmp_path: Path) -> None:
     with played(0.02, 0.02) as plain, played(0.06, 0.005, "counted") as pruning:
         request = LoadRequest(
-            "load", checkpoint=plain.name, pruned=pruning.name, arms=("full", "engine:default"), clients=(1, 2, 4),
+            kind="load", checkpoint=plain.name, pruned=pruning.name, arms=("full", "engine:default"), clients=(1, 2, 4),
             answer_tokens=4, requests=4, image_size=(64, 48), extra="ignore_eos=true",
         )  # fmt: skip
         card = CostCard([measure_here(request)])
@@ -391,7 +392,9 @@ def test_two_endpoints_at_both_settings(tmp_path: Path) -> None:
 )
 def test_a_stream_that_fails_ends_the_measurement_in_a_sentence(ends: str, about: str) -> None:
     with played(ends=ends) as server, pytest.raises(SightlineError, match=about):
-        measure_here(LoadRequest("load", checkpoint=server.name, arms=("full",), clients=(1,), image_size=(64, 48)))
+        measure_here(
+            LoadRequest(kind="load", checkpoint=server.name, arms=("full",), clients=(1,), image_size=(64, 48))
+        )
 
 
 def test_a_stream_is_read_piece_by_piece() -> None:
@@ -404,7 +407,7 @@ def test_a_stream_is_read_piece_by_piece() -> None:
 
 def test_requests_that_make_no_sense_are_refused(refused: Refused) -> None:
     endpoint = {"checkpoint": "openai:http://127.0.0.1:9#m"}
-    assert LoadRequest("load", **endpoint, arms=Load.arms).arms == ("full",)
+    assert LoadRequest(kind="load", **endpoint, arms=Load.arms).arms == ("full",)
     refused(
         "shares of what the full prefix reaches", LoadRequest, "load", config="x", arms=("target:0.2",), arrivals=(1,)
     )
@@ -413,4 +416,4 @@ def test_requests_that_make_no_sense_are_refused(refused: Refused) -> None:
     refused("write openai:URL#NAME", LoadRequest, "load", **endpoint, pruned="http://x")
     refused("--arrivals 1,x", shares_of_load, "1,x")
     for text in ("target:0.2", "resize:0.5", "engine:jpeg=50"):
-        refused(f"arm '{text}' under load", measure_here, LoadRequest("load", **endpoint, arms=(text,)))
+        refused(f"arm '{text}' under load", measure_here, LoadRequest(kind="load", **endpoint, arms=(text,)))
