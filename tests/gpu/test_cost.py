@@ -56,8 +56,8 @@ def test_prefill_of_a_tiny_shape_measures_memory_and_clock(show: Show) -> None:
 
 def test_a_tiny_shape_under_load_steps_by_captured_powers_of_two(show: Show) -> None:
     request = LoadRequest(
-        kind="load", config="tiny-llava", device="cuda", arms=("full", "target:0.3"), clients=(1, 3, 8), arrivals=(0.5,),
-        answer_tokens=8, slots=8, execution="compiled", requests=16,
+        kind="load", config="tiny-llava", device="cuda", arms=("full", "target:0.3"), clients=(1, 3, 8),
+        arrivals=(0.5,), answer_tokens=8, slots=8, execution="compiled", requests=16,
     )  # fmt: skip
     card = CostCard([measure(request)])
     show(card)
