@@ -30,7 +30,7 @@ def main() -> None:
             for questions in given.questions:
                 request = LoadRequest(
                     kind="load", config=shape, arms=("full", "target:0.3", "divprune:0.3", "fastv:0.3"),
-                    questions=questions, clients=tuple(given.clients), answer_tokens=tokens, anchor=False, execution="eager",
+                    questions=questions, clients=tuple(given.clients), answer_tokens=tokens, anchor=False,
                 )  # fmt: skip
                 lines = CostCard([measure_here(request)]).lines()
                 errors += [abs(line["prediction_error"]) for line in lines]
