@@ -279,7 +279,7 @@ def test_a_tiny_engine_under_load_makes_a_card_a_page_and_a_plan(tmp_path: Path)
     assert "The language model alone" in text
     (part,) = realised_cost_section(read_cards([tmp_path / "load.json"]), beside_runs=False).parts
     assert [len(group.figures) for group in part.charts] == [4, 1]
-    assert "median error over 9 points" in part.tables[0].reading
+    assert "median error over 9 points" in part.tables[0].markdown()
     done = CliRunner().invoke(app, ["plan", str(tmp_path / "load.json"), "--arm", "target:0.5", "--clients", "2"])
     assert done.exit_code == 0
     assert "a CPU without a GPU" in done.stdout

@@ -201,7 +201,7 @@ class Load(Benchmark[LoadRequest]):
             if rows
         ]
 
-    def reading(self, lines: Sequence[Line], say: Say) -> str:
+    def sentence(self, lines: Sequence[Line], say: Say) -> str:
         parts = [
             f"{row['arm']} ({row['batching']}) has {say(row['best'], 'ratio')} the full prefix's requests at best, "
             f"with {row['best_at']} clients, and "
@@ -220,6 +220,8 @@ class Load(Benchmark[LoadRequest]):
             else ""
         )
         return f"{busy}{text[:1].upper()}{text[1:]}." if text else ""
+
+    reading = sentence
 
 
 class OwnEngine(Continuous):
