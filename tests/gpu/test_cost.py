@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from sightline.cost.benchmarks.load import LoadRequest
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.repeated import RepeatedRequest
 from sightline.cost.benchmarks.sweep import Sweep, SweepRequest
@@ -51,6 +52,19 @@ def test_prefill_of_a_tiny_shape_measures_memory_and_clock(show: Show) -> None:
     assert 0 < pruned["incremental_gib"] < full["incremental_gib"]
     assert full["reserved_peak_gib"] >= full["allocated_peak_gib"]
     assert card.results[0]["ceiling_tflops"] > 1
+
+
+def test_a_tiny_shape_under_load_steps_by_captured_powers_of_two(show: Show) -> None:
+    request = LoadRequest(
+        kind="load", config="tiny-llava", device="cuda", arms=("full", "target:0.3"), clients=(1, 3, 8),
+        arrivals=(0.5,), answer_tokens=8, slots=8, execution="compiled", requests=16,
+    )  # fmt: skip
+    card = CostCard([measure(request)])
+    show(card)
+    lines = [line for line in card.lines() if line.get("clients")]
+    assert all(line["said_tokens"] == 8 and line["decode_ms"] > 0 and line["tower_ms"] > 0 for line in lines)
+    assert all(line["transformers_per_s"] > 0 for line in lines if line["clients"] == 8)
+    assert next(iter(card.results[0]["points"]))["extra"]["stages"]["powers"]
 
 
 @pytest.fixture(scope="module")

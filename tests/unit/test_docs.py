@@ -77,7 +77,7 @@ def test_the_commands_of_the_tutorial_exist() -> None:
     assert callable(run.run)
     group: Any = typer.main.get_command(bench.app)
     commands = set(group.list_commands(None))
-    assert commands == {"answers", "prefill", "repeated", "ttft", "sweep", "select"}
+    assert commands == {"answers", "load", "plan", "prefill", "repeated", "ttft", "sweep", "select"}
 
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

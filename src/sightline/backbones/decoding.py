@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -77,9 +77,16 @@ class Slots:
         self.losses = torch.zeros(count, most, dtype=torch.float32, device=device)
         self.stops = on_device(sorted(stops), device)
         self._layers = torch.arange(layers, device=device)[:, None]
-        self._advance: Callable[[], object] = self._step
+        self._captured: dict[int, Callable[[], object]] = {}
+        self._pool: Any = None
         if device.type == "cuda":
-            self._advance, _ = capture(self._step, device)
+            self.capture(count)
+
+    def capture(self, among: int) -> None:
+        """Has a step of the first ``among`` slots ready to be replayed; on a CPU there is nothing to prepare."""
+        if self.active.device.type == "cuda" and among not in self._captured:
+            replay, self._pool = capture(lambda: self._step(among), self.active.device, self._pool)
+            self._captured[among] = replay
 
     @torch.inference_mode()
     def put(self, places: list[int], kept: KeptPrefixes, which: list[int]) -> None:
@@ -101,29 +108,36 @@ class Slots:
         self.active[to] = ~torch.isin(token, self.stops) & (self.most > 1)
 
     @torch.inference_mode()
-    def step(self, times: int = 1) -> None:
+    def step(self, times: int = 1, among: int | None = None) -> None:
+        """So many steps of the first ``among`` slots, of all unless told: whoever seats low has shorter steps."""
+        among = among or self.count
+        self.capture(among)
         for _ in range(times):
-            self._advance()
+            self._captured[among]() if self._captured else self._step(among)
 
-    def _step(self) -> None:
+    def _step(self, among: int) -> None:
         """One more token for every active sequence; the others stay as they are."""
-        layers = [LayerSlots(*each) for each in zip(self.keys, self.values, self.lengths, strict=True)]
+        keys, values, lengths = (each[:, :among] for each in (self.keys, self.values, self.lengths))
+        positions, active, newest, said = (
+            each[:among] for each in (self.positions, self.active, self.newest, self.said)
+        )
+        layers = [LayerSlots(*each) for each in zip(keys, values, lengths, strict=True)]
         with torch.inference_mode():
-            hidden, taken = self.language.step(self.newest, self.positions, layers)
-            rows = torch.arange(self.count, device=hidden.device)
+            hidden, taken = self.language.step(newest, positions, layers)
+            rows = torch.arange(among, device=hidden.device)
             # Behind a finished sequence the same place is written again and again, and read by nobody.
-            places = (self._layers, rows[None, :], slice(None), self.lengths.long())
-            self.keys[places] = torch.stack([key[:, :, 0] for key, _ in taken])
-            self.values[places] = torch.stack([value[:, :, 0] for _, value in taken])
-            self.lengths += self.active
-            self.positions += self.active
+            places = (self._layers, rows[None, :], slice(None), lengths.long())
+            keys[places] = torch.stack([key[:, :, 0] for key, _ in taken])
+            values[places] = torch.stack([value[:, :, 0] for _, value in taken])
+            lengths += active
+            positions += active
             token, loss = chosen(self.language.logits(hidden))
-            place = self.said.clamp_max(self.most - 1)[:, None]
-            for history, now in ((self.tokens, token), (self.losses, loss)):
-                history.scatter_(1, place, torch.where(self.active[:, None], now[:, None], history.gather(1, place)))
-            self.newest.copy_(torch.where(self.active, token, self.newest))
-            self.said += self.active
-            self.active &= ~torch.isin(token, self.stops) & (self.said < self.most)
+            place = said.clamp_max(self.most - 1)[:, None]
+            for history, now in ((self.tokens[:among], token), (self.losses[:among], loss)):
+                history.scatter_(1, place, torch.where(active[:, None], now[:, None], history.gather(1, place)))
+            newest.copy_(torch.where(active, token, newest))
+            said += active
+            active &= ~torch.isin(token, self.stops) & (said < self.most)
 
     def only(self, places: list[int]) -> None:
         """Lets go of all other slots."""

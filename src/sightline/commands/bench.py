@@ -180,6 +180,28 @@ def select(
     _print_growth(timings)
 
 
+@app.command()
+@in_words
+def plan(
+    card: Annotated[Path, typer.Argument(metavar="CARD", exists=True, dir_okay=False)],
+    arm: Annotated[list[str], typer.Option()],
+    clients: Annotated[int, typer.Option(min=1)] = 16,
+    tokens: Annotated[int, typer.Option(min=1)] = 32,
+    questions: Annotated[int, typer.Option(min=1)] = 1,
+) -> None:
+    """Say what a budget saves at some load, from the stages on a card of 'bench load'.
+
+    Budgets and loads need not have been measured; what is between is drawn as lines. Nothing is run.
+    """
+    from sightline.cost.card import CostCard
+    from sightline.cost.plan import plan as planned
+    from sightline.cost.plan import stages_on
+
+    stages = stages_on(CostCard.read(card).results)
+    for text in arm:
+        print(planned(stages, text, tokens, clients, questions))
+
+
 def _print_line(timing: Timing, header: bool) -> None:
     """Line by line, so that an interrupted measurement still shows what it has."""
     if header:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-Full = dict[int, tuple[float, int | None]]
-"""Batch size -> milliseconds and incremental memory of the full prefix."""
+Full = dict[tuple[int, float], tuple[float, int | None]]
+"""Batch size and rate of arrivals -> milliseconds and incremental memory of the full prefix."""
 
 
 def model_name(request: dict[str, Any]) -> str:
@@ -88,13 +88,17 @@ def _memory(counted: dict[str, int] | None) -> dict[str, float]:
 
 def _ratios(ms: float, point: dict[str, Any], full: Full) -> dict[str, float]:
     """Against the full prefix of the same batch size, where one was measured."""
-    if point["batch"] not in full:
+    if _load(point) not in full:
         return {}
-    reference, used = full[point["batch"]]
+    reference, used = full[_load(point)]
     ratios = {"speedup": reference / ms}
     if point["memory"] is not None and used:
         ratios["memory_saved"] = 1.0 - point["memory"]["allocated_incremental"] / used
     return ratios
+
+
+def _load(point: dict[str, Any]) -> tuple[int, float]:
+    return point["batch"], point["extra"].get("rate", 0.0)
 
 
 def _image_words(result: Result) -> str:
@@ -252,7 +256,7 @@ class CostCard:
                 samples = point["samples_ms"].get(self.benchmark.main)
                 if samples and is_full(point["arm"]):
                     memory = (point["memory"] or {}).get("allocated_incremental")
-                    known[point["batch"]] = (self.benchmark.summary.of(samples).centre, memory)
+                    known[_load(point)] = (self.benchmark.summary.of(samples).centre, memory)
         return known
 
     def _points(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -316,12 +320,14 @@ class CostCard:
         """What was measured on what, as names and words."""
         results, first = self.results, self.results[0]
         machine, request, used = first["machine"], first["request"], first["kernels"]
-        device = (
-            machine["name"] if machine["device"] == "cuda" else f"CPU, {machine['name']}, {machine['threads']} threads"
-        )
+        device = {
+            "cuda": machine["name"],
+            "cpu": f"CPU, {machine['name']}, {machine['threads']} threads; no GPU was used",
+            "endpoint": f"endpoint {machine['name']}; what it runs on is not told",
+        }[machine["device"]]
         rates = [result["ceiling_tflops"] for result in results]
         reached = f"{min(rates):.3g}..{max(rates):.3g}"
-        side = first["ceiling"]["before"]["side"]
+        side = first["ceiling"]["before"]["side"] if first["ceiling"] else 0
         clocks = [result["clocks"]["after"]["clocks.sm"] for result in results if result["clocks"]["after"]]
         allowed = [name.replace("_", "-") for name, on in used["scaled_dot_product"].items() if on]
         plain = "no fused kernel allowed" if machine["device"] == "cuda" else "on the CPU"
@@ -329,7 +335,7 @@ class CostCard:
         executions = dict.fromkeys(str(result["kernels"]["execution"]) for result in results)
         facts = [
             ("model", f"{model_name(request)} ({first['weights']} weights)"),
-            ("device", device + ("" if machine["device"] == "cuda" else "; no GPU was used")),
+            ("device", device),
             ("dtype", first["dtype"]),
             ("kernels", f"attention {used['attention']}, {', '.join(allowed) + ' allowed' if allowed else plain}{own}"),
             ("execution", ", ".join(executions)),
@@ -344,7 +350,8 @@ class CostCard:
             ("software", ", ".join(f"{name} {machine[name.lower()]}" for name in ("torch", "transformers", "Python"))),
         ]  # fmt: skip
         notes = dict.fromkeys(result["note"] for result in results if result["note"])
-        return facts + [("note", note) for note in notes]
+        untold = () if side else ("dtype", "kernels", "execution", "ceiling", "SM clock", "positions", "box source")
+        return [fact for fact in facts if fact[0] not in untold] + [("note", note) for note in notes]
 
 
 def _refuse(constant: str) -> float:

@@ -21,6 +21,7 @@ from sightline.device.work import Stopwatch
 
 CEILING_SIDE = {"cuda": 8192, "cpu": 768}
 CEILING_REPEATS = 10
+READ_BYTES = {"cuda": 2**32, "cpu": 2**26}
 
 
 def machine_facts(device: torch.device) -> dict[str, Any]:
@@ -91,6 +92,18 @@ def ceiling(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         watches.append(watch)
     samples = [2.0 * side**3 / watch.ms / 1e9 for watch in watches]
     return {"side": side, "samples_tflops": samples, "tflops": statistics.median(samples)}
+
+
+def read_bandwidth(device: torch.device) -> float:
+    """GB/s that summing a large tensor reaches."""
+    numbers = torch.ones(READ_BYTES[device.type] // 4, dtype=torch.float32, device=device)
+    times = []
+    for _ in range(6):
+        watch = Stopwatch(device)
+        numbers.sum()
+        watch.stop()
+        times.append(watch.ms)
+    return float(numbers.nbytes / min(times) / 1e6)
 
 
 class PeakMemory:

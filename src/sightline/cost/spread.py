@@ -51,7 +51,7 @@ class Spread(Summary):
         return cls(statistics.median(ordered), ordered[round(0.1 * last)], ordered[round(0.9 * last)], len(ordered))
 
     def __str__(self) -> str:
-        return f"{self.centre:.2f} ({self.bounds})"
+        return f"{self.centre:.2f}" + (f" ({self.bounds})" if self.count > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ class StageBars:
     title: str
     whole: tuple[str, ...] = ()
     """Entries of the timer that are no stage on the way: the total, and what comes behind it."""
+    most: bool = False
+    """Whether the largest batch alone is drawn."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class BatchCurves:
 
     quantities: tuple[tuple[str, str], ...] = (("samples_per_s", "Samples/s"), ("speedup", "Speed-up"))
     """Keys of records and what stands beside the axis."""
+    over: str = "batch size"
+    """What a batch is here."""
 
 
 Chart = StageBars | BatchCurves

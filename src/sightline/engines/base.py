@@ -7,7 +7,7 @@ with a class under ``@ENGINES.register("name")``, here or behind another package
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -117,6 +117,13 @@ class Engine(ABC):
     @abstractmethod
     def ask(self, question: Question) -> Heard:
         """Greedy. A refusal is a ``SightlineError`` with what to do; tried again as often as it makes sense."""
+
+    def stream(self, question: Question) -> Generator[None, None, int]:
+        """Asks once, for its timing: yields at every piece of the answer, then says how many tokens there were.
+
+        The image is made ready at once, and the question sent with the first ``next``.
+        """
+        raise SightlineError(f"{self.name} tells nothing before an answer is complete, so that no token can be timed")
 
     def check(self, switches: Mapping[str, str]) -> None:
         """Refuses a switch that it does not have, or a value that the switch does not take."""

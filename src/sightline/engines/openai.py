@@ -13,7 +13,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -127,6 +127,24 @@ class Endpoint(Engine):
                 if without.alternatives is None:
                     self._silent["answer_loss"] = "the server refuses to tell log-probabilities"
 
+    def stream(self, question: Question) -> Generator[None, None, int]:
+        asked = self._request(question, self._shape._replace(alternatives=None))
+        return self._pieces({**asked, "stream": True} | USAGE)
+
+    def _pieces(self, asked: dict[str, Any]) -> Generator[None, None, int]:
+        """Where the server counts no tokens, a piece is one. Nothing is tried again: nobody would see that time."""
+        pieces, told = 0, None
+        for event in self.wire.stream("/chat/completions", asked):
+            if event.status >= 300:
+                raise self._refusal(event)
+            told = count(event.body.get("usage"), "completion_tokens") or told
+            choices = event.body.get("choices")
+            delta = choices[0].get("delta") if choices else None
+            if delta and any(delta.get(part) for part in ("content", "reasoning_content", "reasoning", "refusal")):
+                pieces += 1
+                yield
+        return pieces if told is None else told
+
     def _request(self, question: Question, shape: Shape) -> dict[str, Any]:
         content: Any = question.text
         if question.image is not None:
@@ -188,6 +206,10 @@ OWN_FIELDS = frozenset(
     {"model", "messages", "temperature", "stream", "n", "logprobs", "top_logprobs"}
     | {"max_tokens", "max_completion_tokens"}
 )
+
+
+USAGE = {"stream_options": {"include_usage": True}}
+"""A stream ends with the counts that an answer in one piece has."""
 
 
 class Shape(NamedTuple):
@@ -361,6 +383,30 @@ class Wire:
             f"{self.host} gave no answer to {method} {path} in {self.tries} tries, the last: {problem}; "
             "is the server up? What was answered before stays"
         )
+
+    def stream(self, path: str, body: Any) -> Iterator[Returned]:
+        """Every event of a stream as it comes, or the one reply that says why there is none."""
+        try:
+            with self._client.stream("POST", self.base + path, json=body) as response:
+                if response.status_code >= 300:
+                    response.read()
+                    yield self._read(response)
+                    return
+                for line in response.iter_lines():
+                    data = line.removeprefix("data:").strip()
+                    if line.startswith("data:") and data != "[DONE]":
+                        yield self._event(data)
+        except httpx.HTTPError as error:
+            raise SightlineError(f"{self.host} broke off a stream: {self._hidden(named_line(error))}") from None
+
+    def _event(self, data: str) -> Returned:
+        try:
+            body = self._hidden(json.loads(data, parse_constant=lambda _: None))
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict) or body.get("error"):
+            return Returned(400, {}, body if isinstance(body, dict) else self._hidden(data))
+        return Returned(200, {}, body)
 
     def _read(self, response: httpx.Response) -> Returned:
         status, headers = response.status_code, self._hidden(dict(response.headers))

@@ -26,7 +26,7 @@ from sightline.rows.reader import oracle_words
 from sightline.rows.run import Run, load_run
 from sightline.rows.source import read_source
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, ranked_words
+from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, OneThread, ranked_words
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, why_not
 from sightline.statistics.paired import image_differences, image_shares, images_needed, images_to_bound
@@ -83,6 +83,7 @@ class GatedRun:
         return all(outcome.passed for outcome in self.outcomes)
 
 
+@OneThread()
 def gate_runs(
     runs: Sequence[RunPlace],
     rules: Iterable[str],

@@ -22,7 +22,7 @@ from sightline.report.columns import panel_of
 from sightline.rows.source import read_source
 from sightline.selectors import SELECTORS
 from sightline.statistics.arm_rows import FloatArray
-from sightline.statistics.bootstrap import ImageSums, replicate_all
+from sightline.statistics.bootstrap import ImageSums, OneThread, replicate_all
 from sightline.statistics.intervals import ImageShares, interval
 from sightline.statistics.metrics import METRICS, Metric, metrics_shown_in, why_not
 from sightline.statistics.summaries import arm_rows, arm_summary, nothing_to_read
@@ -66,6 +66,7 @@ class Standings:
         return replace(self, by_budget=by_name)
 
 
+@OneThread()
 def standings(
     rows: pd.DataFrame, entries: Sequence[Entry], by: Metric, metrics: Sequence[Metric], *, draws: int, seed: int
 ) -> Standings:

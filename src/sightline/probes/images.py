@@ -80,24 +80,37 @@ def has_known_white(stored: Image.Image) -> bool:
     return stored.mode != "F" and not (stored.mode == "I" and stored.format == "TIFF")
 
 
+STRIP = 256
+"""Rows that are converted at a time: what conversion needs beside the two images is bounded, whatever their size."""
+
+
 def to_rgb(stored: Image.Image) -> Image.Image:
     """RGB of 8 bits; a deeper gray goes to the nearest of the 256, so 16 bits are divided by 257.
 
     What is transparent lies on white paper, as viewers show it. Values of 12 bits that fill no more of 16 are refused:
     they would come out nearly black.
     """
-    if stored.mode != "I" and not stored.mode.startswith("I;16"):
-        if ";16" in _raw_mode(stored):  # of which Pillow keeps the upper 8
-            _refuse_dark(int(np.asarray(stored.convert("RGB")).max()), 255)
-        return _on_white(stored) if stored.has_transparency_data else stored.convert("RGB")
-    tags = getattr(stored, "tag_v2", {})
-    (bits,) = tags.get(_BITS_PER_SAMPLE, (16,))
-    white = 2**bits - 1
-    values = np.asarray(stored).astype(np.int32)
-    _refuse_dark(int(values.max()), white)
-    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
-        values = white - values
-    return Image.fromarray(((values * 255 + white // 2) // white).astype(np.uint8)).convert("RGB")
+    deep = stored.mode == "I" or stored.mode.startswith("I;16")
+    upper = not deep and ";16" in _raw_mode(stored)  # of which Pillow keeps the upper 8
+    stored.load()
+    width, height = stored.size
+    strips = [(0, top, width, min(height, top + STRIP)) for top in range(0, height, STRIP)]
+    white = 2 ** getattr(stored, "tag_v2", {}).get(_BITS_PER_SAMPLE, (16,))[0] - 1 if deep else 255
+    if deep or upper:
+        highest = (np.asarray(part if deep else part.convert("RGB")).max() for part in map(stored.crop, strips))
+        _refuse_dark(int(max(highest)), white)
+    if stored.mode == "RGB" and not stored.has_transparency_data:
+        return stored.copy() if stored.readonly else stored
+    inverted = deep and getattr(stored, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO
+    image = Image.new("RGB", stored.size)
+    for strip in strips:
+        part = stored.crop(strip)
+        if deep:
+            values = np.asarray(part).astype(np.int32)
+            values = white - values if inverted else values
+            part = Image.fromarray(((values * 255 + white // 2) // white).astype(np.uint8))
+        image.paste(_on_white(part) if part.has_transparency_data else part.convert("RGB"), strip)
+    return image
 
 
 def _raw_mode(stored: Image.Image) -> str:

@@ -19,7 +19,7 @@ from sightline.report.sections.cost import card_facts, read_cards, realised_cost
 from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.report.verdict import MARGIN, audit_verdict
 from sightline.rows.source import Source, read_probe_list, read_source
-from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.statistics.bootstrap import DRAWS, SEED, OneThread
 from sightline.statistics.thresholds import ThresholdLike
 from sightline.store.folder import RunPlace
 from sightline.version import __version__
@@ -31,6 +31,7 @@ MARKED = {"swapped": "swapped_box", "lost": "lost"}
 Progress = Callable[[str], None]
 
 
+@OneThread()
 def build_report(
     runs: Sequence[RunPlace],
     out: Path | str,

@@ -24,7 +24,7 @@ from sightline.report.summary import ReportSummary, Verdict, compared, main_tabl
 from sightline.rows.reader import oracle_words, rows_at
 from sightline.rows.source import MASK_COLUMNS, Source, read_source
 from sightline.statistics.arm_rows import as_names, looked_up
-from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.statistics.bootstrap import DRAWS, SEED, OneThread
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import paired_differences
 from sightline.statistics.thresholds import ThresholdLike
@@ -35,6 +35,7 @@ SHOWN = ("frontier", "pictures", "answers", "provenance", "calibration", "cost")
 """Sections of a report that a comparison shows for both runs, those that they hold something for."""
 
 
+@OneThread()
 def compare_runs(
     first: Place | str,
     second: Place | str,

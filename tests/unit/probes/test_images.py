@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import ExifTags, Image, ImageDraw
 
 from sightline.auditing.shards import check_image
+from sightline.device.work import MemoryGrowth
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word
 from sightline.probes.annotations import check_image_sizes
@@ -68,6 +70,37 @@ def test_what_is_transparent_is_white_paper(root: Path, mode: str) -> None:
     clear.convert(mode).save(root / "clear.png")
     shown = open_image(root, "clear.png")
     assert [shown.getpixel((x, 0)) for x in (0, 1)] == [(255, 255, 255), (0, 0, 0)]
+
+
+MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "deep")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_strips_change_no_pixel(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large page is converted strip by strip."""
+    noise = np.random.default_rng(0).integers(0, 65536, (40, 30, 4), dtype=np.uint16)
+    if mode == "deep":
+        (tmp_path / "a.tif").write_bytes(deep_png(noise[..., :3]))
+    else:
+        deep = mode == "I;16"
+        image = Image.fromarray(noise[..., 0]) if deep else Image.fromarray((noise >> 8).astype(np.uint8)).convert(mode)
+        image.save(tmp_path / "a.tif", format="TIFF" if mode == "CMYK" else "PNG")
+    whole, pixels = open_image(tmp_path, "a.tif"), list[bytes]()
+    for rows in (1, 7, 40):
+        monkeypatch.setattr("sightline.probes.images.STRIP", rows)
+        pixels.append(open_image(tmp_path, "a.tif").tobytes())
+    assert set(pixels) == {whole.tobytes()}
+
+
+@pytest.mark.parametrize(("mode", "bytes_per_pixel"), [("RGB", 4.5), ("RGBA", 9.5), ("I;16", 8.5)])
+def test_a_large_page_takes_two_images_of_memory_and_no_more(tmp_path: Path, mode: str, bytes_per_pixel: float) -> None:
+    side = 4000
+    Image.new(mode, (side, side), 60_000 if mode == "I;16" else "white").save(tmp_path / "a.png", compress_level=1)
+    with MemoryGrowth(torch.device("cpu")) as memory:
+        open_image(tmp_path, "a.png")
+    if memory.grown is None:
+        pytest.skip("this machine does not tell how much memory a process needed")
+    assert memory.grown < bytes_per_pixel * side * side
 
 
 def test_images_open_as_rgb_to_the_bit_are_not_turned_and_have_digests(root: Path, refused: Refused) -> None:

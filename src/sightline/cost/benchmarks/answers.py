@@ -16,13 +16,10 @@ from sightline.cost.request import Measurement, positive_numbers, with_default
 from sightline.cost.spread import Line, Say
 
 if TYPE_CHECKING:
-    import torch
-
     from sightline.answering.scorers.spoken import Generation
     from sightline.cost.subject import Subject
 
 STEPS = 20
-READ_BYTES = 2**32
 
 
 def lengths_of_answers(text: str) -> list[dict[str, Any]]:
@@ -58,7 +55,7 @@ class Answers(Benchmark[AnswersRequest]):
     def measure(self, request: AnswersRequest, subject: Subject) -> Iterator[Measurement]:
         from sightline.backbones.attention import planless
         from sightline.backbones.execution import use_execution, use_vision_execution
-        from sightline.cost.machine import PeakMemory
+        from sightline.cost.machine import PeakMemory, read_bandwidth
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         language = subject.backbone.language
@@ -181,23 +178,6 @@ def step_bytes(request: AnswersRequest, subject: Subject) -> float:
     weights = sum(p.nbytes for module in (*language.layers, language.head) for p in module.parameters())
     each = 2 * len(language.layers) * language.key_heads * language.head_width * language.dtype.itemsize
     return float(weights + each * request.slots * request.cached)
-
-
-def read_bandwidth(device: torch.device) -> float:
-    """GB/s that summing a large tensor reaches."""
-    import torch
-
-    from sightline.device.work import Stopwatch
-
-    size = READ_BYTES if device.type == "cuda" else READ_BYTES // 64
-    numbers = torch.ones(size // 4, dtype=torch.float32, device=device)
-    times = []
-    for _ in range(6):
-        watch = Stopwatch(device)
-        numbers.sum()
-        watch.stop()
-        times.append(watch.ms)
-    return float(numbers.nbytes / min(times) / 1e6)
 
 
 @in_inference_mode

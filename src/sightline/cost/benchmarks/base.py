@@ -106,7 +106,7 @@ class Benchmark(Generic[R]):
     """Stages whose operations are estimated; without all of them there is no estimate. Empty: the main stage alone."""
     before_selection: ClassVar[tuple[str, ...]] = ()
     """Stages that cannot depend on the arm: time saved there is not what pruning saved."""
-    chart: ClassVar[Chart | None] = None
+    chart: ClassVar[Chart | tuple[Chart, ...] | None] = None
     summary: ClassVar[type[Summary]] = Spread
     """How the samples of a stage become one number with bounds."""
     declared_columns: ClassVar[Declared] = OVER_BATCHES
@@ -115,6 +115,10 @@ class Benchmark(Generic[R]):
     def measure(self, request: R, subject: Subject) -> Iterator[Measurement]:
         """Takes all samples that the request asks for. Imports torch and what needs it here: that takes seconds."""
         raise NotImplementedError
+
+    def elsewhere(self, request: R) -> Result | None:
+        """The whole result, of something that does not run in this process; None where it does, and is measured."""
+        return None
 
     def arms_under(self, execution: str, arms: tuple[str, ...]) -> tuple[str, ...]:
         """The arms to measure, of those asked for."""

@@ -232,8 +232,8 @@ def _key(entries: Sequence[tuple[str, str]], left: float, width: float) -> tuple
     return parts, line + 20
 
 
-def batch_curves(curves: Sequence[Curve], y_title: str, highest: float) -> Markup:
-    """One quantity over the batch size, which doubles to the right; ``highest`` lets panels share their scale."""
+def batch_curves(curves: Sequence[Curve], y_title: str, highest: float, over: str = "batch size") -> Markup:
+    """One quantity over the batch size, or what is one here, doubling to the right; ``highest`` is the panels' own."""
     width, height = 420.0, 270.0
     batches = sorted({int(value) for curve in curves for value in curve.x})
     room = min(180.0, 14 + CHARACTER * max(len(curve.label) for curve in curves))
@@ -242,14 +242,14 @@ def batch_curves(curves: Sequence[Curve], y_title: str, highest: float) -> Marku
     y = Scale(0, math.ceil(1.05 * highest / step) * step, height - 50, 34)
     every = math.ceil(len(batches) / 6)  # More labels than this would touch each other.
     marks = [(math.log2(b), tick(b) if i % every == 0 else "") for i, b in enumerate(batches)]
-    parts = [axes(x, y, "batch size", y_title, x_marks=marks, y_ticks=4)]
+    parts = [axes(x, y, over, y_title, x_marks=marks, y_ticks=4)]
     parts += labelled_lines([replace(curve, x=[math.log2(value) for value in curve.x]) for curve in curves], x, y)
     description = "; ".join(
         f"{c.label} from {format_value(c.y[0], 'number')} at {tick(c.x[0])} "
         f"to {format_value(c.y[-1], 'number')} at {tick(c.x[-1])}"
         for c in curves
     )
-    return chart(width, height, f"{y_title} over the batch size", description, *parts)
+    return chart(width, height, f"{y_title} over the {over}", description, *parts)
 
 
 RANDOM = "random weights: times hold, answers do not exist"
@@ -292,7 +292,7 @@ def _part(card: NamedCard) -> Part:
     notes = []
     if any(result["weights"] == "random" for result in results):
         notes.append(RANDOM)
-    if any(result["machine"]["device"] != "cuda" for result in results):
+    if any(result["machine"]["device"] == "cpu" for result in results):
         notes.append(NO_GPU)
     benchmark = card.card.benchmark
     facts = card.card.facts()
@@ -311,18 +311,21 @@ def _part(card: NamedCard) -> Part:
 
 
 def _charts(card: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
-    match card.benchmark.chart:
-        case StageBars() as asked:
-            return _stage_charts(asked, card, frame)
-        case BatchCurves() as asked:
-            return _batch_charts(asked, frame)
-        case None:
-            return []
+    asked = card.benchmark.chart
+    groups: list[ChartGroup] = []
+    for each in asked if isinstance(asked, tuple) else (asked,):
+        match each:
+            case StageBars():
+                groups += _stage_charts(each, card, frame)
+            case BatchCurves():
+                groups += _batch_charts(each, frame)
+    return groups
 
 
 def _stage_charts(asked: StageBars, card: CostCard, frame: pd.DataFrame) -> list[ChartGroup]:
     summary = card.benchmark.summary
     order = [stage for stage in card.inside_timer if stage not in asked.whole]
+    frame = frame[frame["batch"] == frame["batch"].max()] if asked.most else frame
     bars = [
         Bar(
             label=str(line["arm"]),
@@ -353,16 +356,16 @@ def _batch_charts(asked: BatchCurves, frame: pd.DataFrame) -> list[ChartGroup]:
         for key, y_title in asked.quantities:
             curves = _curves(lines, key, styles)
             if curves:
-                charts.append(batch_curves(curves, y_title, float(frame[key].max())))
+                charts.append(batch_curves(curves, y_title, float(frame[key].max()), asked.over))
         if charts:
-            groups.append(ChartGroup(f"Over the batch size: {title}", charts))
+            groups.append(ChartGroup(f"Over the {asked.over}: {title}", charts))
     return groups
 
 
 def _curves(lines: pd.DataFrame, key: str, styles: Mapping[str, int]) -> list[Curve]:
     if key not in lines:
         return []
-    known = lines[lines[key].notna()].drop_duplicates(["arm", "batch"]).sort_values("batch")
+    known = lines[lines[key].notna() & (lines["batch"] > 0)].drop_duplicates(["arm", "batch"]).sort_values("batch")
     return [
         Curve(arm, [float(b) for b in points["batch"]], [float(v) for v in points[key]], style)
         for arm, style, points in ((arm, style, known[known["arm"] == arm]) for arm, style in styles.items())
