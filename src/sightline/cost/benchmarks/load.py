@@ -221,8 +221,6 @@ class Load(Benchmark[LoadRequest]):
         )
         return f"{busy}{text[:1].upper()}{text[1:]}." if text else ""
 
-    reading = sentence
-
 
 class OwnEngine(Continuous):
     """Sightline's own engine as a server: its backbone, its selectors, its decoding in slots."""
