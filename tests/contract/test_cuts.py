@@ -22,6 +22,7 @@ from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection
+from sightline.selectors.vtw import VTW
 from tests.unit.backbones.named import QUESTION, architecture, photograph, prefix_of
 
 OWN = ("gemma3", "aya_vision", "exaone4_5", "gemma4", "paligemma", "cohere_compass", "qwen3_5")
@@ -160,6 +161,16 @@ def test_a_cut_decoder_says_what_masks_say(stage: Callable[[str], Stage], name: 
     assert (found - expected).abs().max() < TOLERANCE
     assert (found - whole).abs().max() > 100 * TOLERANCE, "the cut is felt"
     assert [len(state.image) for state in selector.seen] == [here.n, 2 * here.n // 3]
+
+
+@pytest.mark.parametrize("name", [*OWN, *LOOP])
+def test_a_cut_may_leave_nothing(stage: Callable[[str], Stage], name: str) -> None:
+    here = stage(name)
+    cutter = here.cuts(VTW())
+    expected = here.plainly({max(cutter.schedule): torch.arange(0)})
+    assert (here.logits(cutter) - expected).abs().max() < TOLERANCE
+    assert [len(cutter.anchors[0]), *cutter.counts.values()] == [0, 0]
+    assert len(here.language.generate(here.prefix, 2, frozenset(), here.cuts(VTW()))) == 2
 
 
 @pytest.mark.parametrize("name", [name for name in OWN if name != "qwen3_5"])

@@ -115,6 +115,9 @@ def check_inside(here: Stage, arm: Arm) -> None:
     for i, scored in enumerate(together):
         n = here.encoded[i].n
         k = arm.budget.resolve(n)
+        if arm.selector.budget_counts == "layers":
+            assert abs(scored.spent(arm) - k) * len(scored.k_layers) <= n, "the budget is not respected over the layers"
+            k = scored.k
         check_scored(scored, k)
         assert int(scored.anchors.sum()) == k, "the budget is not respected"
         assert bool((scored.lineage | ~scored.anchors).all()), "an anchor outside the lineage"

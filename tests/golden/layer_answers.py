@@ -35,6 +35,7 @@ from sightline.selectors.tokencarve import TokenCarve
 from sightline.selectors.v2drop import V2Drop
 from sightline.selectors.vlmpruner import VLMPruner
 from sightline.selectors.vscan import VScanInside
+from sightline.selectors.vtw import VTW
 from tests.golden.harness import Case, answers
 
 
@@ -105,6 +106,17 @@ def vscan_inside(case: Case) -> dict[str, Any]:
     kept = VScanInside().cut(state, params["K"]).anchors
     assert VScanInside().schedule(params["N"], params["K"], 32) == {params["layers_run"] - 1: params["K"]}
     return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("vtw")
+def vtw(case: Case) -> dict[str, Any]:
+    """Nothing is chosen: after the recorded layer, which is the budget, no visual token is left."""
+    n, start, length, layers = (case.params[name] for name in ("N", "image_start", "length", "layers"))
+    ((layer, left),) = VTW().schedule(n, case.params["K"], layers).items()
+    state = state_of(length, start, n)
+    kept = VTW().cut(state, left).anchors
+    counts = np.where(np.arange(layers) <= layer, n, left)
+    return {"kept": kept, "keep_sequence": keep_sequence(state, kept), "counts": counts}
 
 
 @answers("pact")

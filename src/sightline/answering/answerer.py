@@ -62,12 +62,13 @@ class InsidePass(ArmPass):
         return tuple(part.n for part in parts_of(image.layout, self.arm.budget))
 
     def batch_tokens(self, limit: int) -> int:
-        """In half precision every probe runs alone.
+        """In half precision every probe runs alone, and under a method whose counts depend on the question.
 
         Rounding depends on the shape of a batch, and there it is coarse enough to change which tokens such a method
         keeps.
         """
-        return limit if self.backbone.language.dtype == torch.float32 else 0
+        together = self.backbone.language.dtype == torch.float32 and not cast(LayerSelector, self.arm.selector).varies
+        return limit if together else 0
 
     def prefix(self, i: int) -> Prefix:
         image = self.encoded[i]
@@ -99,22 +100,28 @@ class InsidePass(ArmPass):
             schedule[layer] = left
         return schedule
 
-    def _counts(self, image: Encoded) -> list[int]:
-        """Visual tokens that each layer reads: a cut after layer l takes effect from l + 1 on."""
-        schedule, counts = self._schedule(self._sizes(image)), [image.n]
+    def _counts(self, i: int) -> list[int]:
+        """Visual tokens that each layer reads: a cut after layer l takes effect from l + 1 on.
+
+        What the cuts were, if they have been made, else what they are planned to be.
+        """
+        counts = [self.encoded[i].n]
+        planned = {layer: sum(left) for layer, left in self._schedule(self._sizes(self.encoded[i])).items()}
+        done = self._cuts[i][0].counts if i in self._cuts else {}
         for layer in range(len(self.backbone.language.layers) - 1):
-            counts.append(min(counts[-1], sum(schedule.get(layer, [counts[-1]]))))
+            counts.append(min(counts[-1], (done or planned).get(layer, counts[-1])))
         return counts
 
     def layer_lengths(self, i: int) -> list[int]:
-        image = self.encoded[i]
-        return [self.lengths[i] - image.n + count for count in self._counts(image)]
+        counts = self._counts(i)
+        return [self.lengths[i] - counts[0] + count for count in counts]
 
     def traces(self) -> list[Trace]:
         traces = []
         for i, (prompt, image) in enumerate(zip(self.prompts, self.encoded, strict=True)):
             cutter, place = self._cuts[i]
-            shares = cutter.parts[place].double().amax(dim=0).numpy()
+            parts = cutter.parts[place].double()
+            shares = torch.cat([parts, parts.new_zeros(1, parts.shape[1])]).amax(dim=0).numpy()  # nothing may be left
             lineage = shares > 0
             anchors = index_mask(cutter.anchors[place], image.n)
             k, batch = len(cutter.anchors[place]), len(cutter.keys)
@@ -124,7 +131,7 @@ class InsidePass(ArmPass):
                     lineage=lineage,
                     shares=shares if (lineage != anchors).any() else None,
                     k=k,
-                    k_layers=self._counts(image),
+                    k_layers=self._counts(i),
                     sequence_full=prompt.full_length(image.slots),
                     sequence_pruned=prompt.prompt_length(k + image.slots - image.n),
                     signal_ms=cutter.signal_ms / batch,
@@ -211,8 +218,8 @@ class Spending:
     """Every pass over one probe, in the order in which they were run, and what the policy went by."""
 
     levels: tuple[Budget, ...]
-    kept: tuple[int, ...]
-    """K of each."""
+    kept: tuple[float, ...]
+    """K of each, or what else its budget counts."""
     noticed: Noticed
     confidences: tuple[float | None, ...]
 
@@ -282,7 +289,7 @@ class SpendingPass:
         passes = [LevelAnswer.of(budget, answered.values) for budget, answered in self._run[i]]
         spent = Spending(
             levels,
-            tuple(trace.k for trace in traces),
+            tuple(trace.spent(self._arm) for trace in traces),
             self._looks.noticed[i],
             tuple(one.confidence for one in passes),
         )

@@ -277,6 +277,11 @@ class Trace:
     def merges(self) -> bool:
         return self.shares is not None
 
+    def spent(self, arm: Arm) -> float:
+        """What the arm's budget counts: the tokens that are left, or the mean of those that the layers read."""
+        over_layers = arm.selector.budget_counts == "layers" and self.k_layers
+        return float(np.mean(over_layers)) if over_layers else self.k
+
 
 @dataclass
 class ArmPass(ABC):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,8 +59,11 @@ class LayerCuts:
     places: list[Tensor] = field(default_factory=list)
     """Per prefix (n,) where in its span the surviving visual tokens stand."""
     parts: list[Tensor] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)
+    """Layer -> visual tokens of every prefix that did continue past it."""
     signal_ms: float = 0.0
     select_ms: float = 0.0
+    _memories: list[dict[str, Any]] = field(default_factory=list)
     _choices: dict[int, list[_Made]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,6 +71,7 @@ class LayerCuts:
             self.anchors.append(torch.arange(prefix.k))
             self.places.append(token_places(prefix))
             self.parts.append(torch.eye(prefix.k, dtype=torch.bool))
+            self._memories.append({})
 
     def wants(self, layer: int) -> bool:
         return layer in self.schedule
@@ -98,16 +102,20 @@ class LayerCuts:
         return Choice(torch.stack(tokens), left, places)
 
     def _choose(self, batch: Batch, layer: int, seen: SeenLayer) -> list[_Made]:
-        k = self.schedule[layer]
-        n, span = len(self.anchors[0]), batch.counts[0]
+        k, n, span = self.schedule[layer], len(self.anchors[0]), batch.counts[0]
         if any(count != span for count in batch.counts):
             raise SightlineError("a batch that is cut between layers must have equal numbers of visual tokens")
-        if k >= n:
-            return []
-        return [self._made(batch, b, prefix, layer, k, seen) for b, prefix in enumerate(self.prefixes)]
+        made: list[_Made] = []
+        if k < n or (n and type(self.selector).look is not LayerSelector.look):
+            for b, prefix in enumerate(self.prefixes):
+                selection = self._asked(batch, b, prefix, layer, k, seen)
+                made += [] if selection is None else [self._made(b, selection, span)]
+        self.counts[layer] = len(self.anchors[0])
+        return made
 
-    def _made(self, batch: Batch, b: int, prefix: Prefix, layer: int, k: int, seen: SeenLayer) -> _Made:
-        n, span = len(self.anchors[b]), batch.counts[0]
+    def _asked(self, batch: Batch, b: int, prefix: Prefix, layer: int, k: int, seen: SeenLayer) -> Selection | None:
+        """The method's choice for one prefix, in native order; None where all its tokens continue and it only looks."""
+        n = len(self.anchors[b])
         length = prefix.prompt_length - (prefix.k - n)
         started = self._now(batch)
         signals = {name: self._signal(name, seen, b, length, prefix) for name in self.selector.needs}
@@ -120,13 +128,19 @@ class LayerCuts:
             layout=self.layouts[b],
             signals=signals,
             key=self.keys[b],
+            memory=self._memories[b],
         )
         with on_behalf_of(self.selector.name):
-            selection = self._chosen(state, k, prefix)
+            selection = self._chosen(state, k, prefix) if k < n else self._looked(state, prefix)
         self.signal_ms += (selecting - started) * 1e3
         self.select_ms += (self._now(batch) - selecting) * 1e3
-        check_selection(selection, n, k, self.selector.name)
-        selection = in_native_order(selection)
+        if selection is None:
+            return None
+        least = min(k, len(selection.anchors)) if self.selector.varies else k
+        check_selection(selection, n, least, self.selector.name)
+        return in_native_order(selection)
+
+    def _made(self, b: int, selection: Selection, span: int) -> _Made:
         anchors, before = selection.anchors.cpu(), self.places[b]
         if selection.mix is None:
             self.parts[b] = self.parts[b][anchors]
@@ -165,14 +179,20 @@ class LayerCuts:
         stays[self.places[b][anchors]] = True
         return stays.nonzero()[:, 0]
 
+    def _tiles(self, state: LayerState, prefix: Prefix) -> list[LayerState]:
+        uncut = prefix.start + token_places(prefix)
+        return [tile.among(state, uncut) for tile in tiles_of(state.layout)]
+
+    def _looked(self, state: LayerState, prefix: Prefix) -> None:
+        for each in self._tiles(state, prefix) if self.by_tile else [state]:
+            self.selector.look(each)
+
     def _chosen(self, state: LayerState, k: int, prefix: Prefix) -> Selection:
         """The method's choice among all that are left, or its choices within every tile put together."""
         if not self.by_tile:
             return self.selector.cut(state, k)
-        uncut = prefix.start + token_places(prefix)
         chosen, sizes = [], []
-        for tile, share in zip(tiles_of(state.layout), self.by_tile[state.layer], strict=True):
-            alone = tile.among(state, uncut)
+        for alone, share in zip(self._tiles(state, prefix), self.by_tile[state.layer], strict=True):
             left = len(alone.image)
             selection = self.selector.cut(alone, share) if share < left else Selection(torch.arange(left))
             check_selection(selection, left, min(share, left), self.selector.name)

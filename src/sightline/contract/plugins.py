@@ -253,16 +253,21 @@ def _check_inside(selector: LayerSelector, n: int, k: int) -> None:
     name = selector.name
     schedule = selector.schedule(n, k, LAYERS)
     counts = [schedule[layer] for layer in sorted(schedule)]
-    promise(bool(counts) and counts[-1] == k, f"{name}: the last count of its schedule is not the budget {k}: {counts}")
+    if selector.budget_counts == "kept":
+        promise(
+            bool(counts) and counts[-1] == k, f"{name}: the last count of its schedule is not the budget {k}: {counts}"
+        )
     promise(counts == sorted(counts, reverse=True) and counts[0] <= n, f"{name}: its schedule does not fall: {counts}")
     promise(all(0 <= layer < LAYERS for layer in schedule), f"{name} cuts after a layer that {LAYERS} layers have not")
     state = Inputs(n, torch.device("cpu"), seed=n + k).state(selector.needs)
     before = _copies(state)
     chosen = selector.cut(state, counts[0])
-    check_selection(chosen, n, counts[0], name)
+    check_selection(chosen, n, len(chosen.anchors) if selector.varies else counts[0], name)
+    promise(len(chosen.anchors) <= counts[0], f"{name} lets more tokens continue than its schedule allows")
     _check_lineage(chosen, n, name, merges=bool(selector.merges))
     promise(_same_tensors(before, _copies(state)), f"{name} writes into the state that it is shown")
-    promise(_same(chosen, selector.cut(state, counts[0])), f"{name} chooses other tokens when asked again")
+    again = selector.cut(replace(state, memory={}), counts[0])
+    promise(_same(chosen, again), f"{name} chooses other tokens when asked again")
 
 
 def _check_lineage(chosen: Selection, n: int, name: str, *, merges: bool) -> None:

@@ -186,6 +186,8 @@ class Method(ABC):
     of tokens being chosen among those of the image."""
     needs_budget: ClassVar[bool] = True
     """Whether an arm must name a budget; ``count`` knows it otherwise."""
+    budget_counts: ClassVar[Literal["kept", "layers"]] = "kept"
+    """What K counts: the tokens that are left in the end, or the mean over the language layers of those each reads."""
     artifact: ClassVar[ByModel] = {}
     """Arguments with which the paper's artifact ran it, where they differ from the defaults."""
     ranges: ClassVar[Ranges] = {}
@@ -293,20 +295,32 @@ class LayerState:
     signals: Mapping[str, Tensor]
     """Exactly what ``needs`` named, for the prompt's L positions."""
     key: str = ""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """What the method itself noted at earlier layers of this prompt; it may write here and nowhere else."""
 
 
 class LayerSelector(Method):
     """A method that prunes inside the language model: it cuts the sequence after one or more layers."""
 
     inside: ClassVar[bool] = True
+    varies: ClassVar[bool] = False
+    """Whether a cut may let fewer tokens continue than the schedule allows, as the question asks for: each is then
+    answered by itself."""
 
     @abstractmethod
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
-        """Layer -> number of visual tokens that continue past it. The last value is k, the budget."""
+        """Layer -> number of visual tokens that continue past it, 0 where none does.
+
+        The last value is k, the budget, unless that is a mean over the layers (``budget_counts``).
+        """
 
     @abstractmethod
     def cut(self, state: LayerState, k: int) -> Selection:
         """Chooses among the n surviving visual tokens; anchors and mix index those n (0..n-1), not the original N."""
+
+    def look(self, state: LayerState) -> None:
+        """At a layer of the schedule past which every token continues: something may be noted for later cuts."""
+        return None
 
 
 # Under which terms an arm chose its tokens: what may be ranked with what.

@@ -223,6 +223,7 @@ class CountedPart:
             layout=self.layout,
             signals={name: of_positions(name, signal, now, before) for name, signal in state.signals.items()},
             key=f"{state.key}:{self.tile}",
+            memory=state.memory.setdefault(str(self.tile), {}),
         )
 
 
