@@ -52,7 +52,20 @@ class Attentive(Spread):
     """Also reads what the layer attends with."""
 
     needs: ClassVar[frozenset[str]] = frozenset(
-        {"lm.input", "lm.normed", "lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_key"}
+        {
+            "lm.input",
+            "lm.normed",
+            "lm.attention",
+            "lm.attention_last",
+            "lm.key",
+            "lm.value",
+            "lm.bare_key",
+            "lm.parts",
+            "lm.next_attention",
+            "lm.next_attention_last",
+            "lm.next_query",
+            "lm.next_key",
+        }  # fmt: skip
     )
 
 
@@ -173,25 +186,35 @@ def test_a_cut_may_leave_nothing(stage: Callable[[str], Stage], name: str) -> No
     assert len(here.language.generate(here.prefix, 2, frozenset(), here.cuts(VTW()))) == 2
 
 
-@pytest.mark.parametrize("name", [name for name in OWN if name != "qwen3_5"])
+@pytest.mark.parametrize("name", [*(name for name in OWN if name != "qwen3_5"), *LOOP])
 def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage], name: str) -> None:
     """Weights times values, through the layer's own output projection, are what its attention gave."""
     here = stage(name)
     selector = Attentive([])
     made: dict[int, Tensor] = {}
-    hooks = [
-        layer.self_attn.o_proj.register_forward_pre_hook(lambda module, given, at=at: made.setdefault(at, given[0]))
-        for at, layer in enumerate(here.decoder.layers)
-    ]
+
+    def note(module: Any, given: tuple[Tensor, ...]) -> None:
+        made.setdefault(0, given[0])
+
+    hook = here.decoder.layers[0].self_attn.o_proj.register_forward_pre_hook(note)
     here.logits(here.cuts(selector))
-    for hook in hooks:
-        hook.remove()
+    hook.remove()
     state = selector.seen[0]
     weights, values = state.signals["lm.attention"], state.signals["lm.value"]
     attended = weights @ values.repeat_interleave(len(weights) // len(values), dim=0)
     length = len(state.hidden)
     assert torch.allclose(attended.transpose(0, 1).flatten(1), made[0][0, :length], atol=1e-5)
     assert torch.allclose(state.signals["lm.attention_last"], weights[:, -1])
+    attention = here.decoder.layers[0].self_attn
+    read, given = state.signals["lm.parts"][0]
+    with torch.inference_mode():
+        assert torch.allclose(attention.o_proj(attended.transpose(0, 1).flatten(1)), given, atol=1e-5)
+        made_of = attention.v_proj(read).view(length, len(values), -1).transpose(0, 1)
+    assert torch.allclose(made_of, values, atol=1e-5) or name == "gemma4", "which norms its values"
+    assert state.signals["lm.parts"].shape == (2, 2, *state.hidden.shape)
+    ahead, keys = state.signals["lm.next_attention"], state.signals["lm.next_key"]
+    assert torch.allclose(ahead[:, -1], state.signals["lm.next_attention_last"], atol=1e-6)
+    assert keys.shape[0] * (len(ahead) // len(keys)) == len(state.signals["lm.next_query"])
     assert torch.equal(state.signals["lm.input"], here.prefix.embeds[:length]) or name == "paligemma"
     assert not torch.equal(state.signals["lm.bare_key"], state.signals["lm.key"])
 

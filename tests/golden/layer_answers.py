@@ -14,6 +14,7 @@ from torch import Tensor
 from sightline import LayerState
 from sightline.selectors.apet import compressed, farthest_points
 from sightline.selectors.dart import Dart
+from sightline.selectors.duet import DuetInside
 from sightline.selectors.fastv import FastV
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
 from sightline.selectors.greedy import gram
@@ -32,6 +33,7 @@ from sightline.selectors.sparsevlm import (
     recycled_count,
 )
 from sightline.selectors.tokencarve import TokenCarve
+from sightline.selectors.transprune import TransPrune
 from sightline.selectors.v2drop import V2Drop
 from sightline.selectors.vlmpruner import VLMPruner
 from sightline.selectors.vscan import VScanInside
@@ -106,6 +108,47 @@ def vscan_inside(case: Case) -> dict[str, Any]:
     kept = VScanInside().cut(state, params["K"]).anchors
     assert VScanInside().schedule(params["N"], params["K"], 32) == {params["layers_run"] - 1: params["K"]}
     return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+def projected(case: Case, features: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries (H, L, d) and keys (Hkv, L, d) of a recorded layer, which has an identity norm and no rotation."""
+    states = (features @ case.tensors[name].T for name in ("wq", "wk"))
+    width = case.tensors["wq"].shape[0] // case.params["heads"]
+    query, key = (each.view(len(features), -1, width).transpose(0, 1) for each in states)
+    return query, key
+
+
+@answers("duet_inside")
+def duet_inside(case: Case) -> dict[str, Any]:
+    query, key = projected(case, case.tensors["features"])
+    n, k = case.params["N"], case.params["K"]
+    state = state_of(query.shape[1], case.params["image_start"], n, next_query=query, next_key=key)
+    kept = DuetInside().cut(state, k).anchors
+    assert DuetInside().schedule(n, n // 4, 32) == {15: n // 2, 23: n // 4}
+    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("transprune")
+def transprune(case: Case) -> dict[str, Any]:
+    """Six layers, three of which are followed by a cut."""
+    start, n, memory = case.params["image_start"], case.params["N"], dict[str, Any]()
+    schedule = TransPrune().schedule(n, case.params["K"], 32)
+    assert [schedule[finished - 1] for finished in (7, 9, 12)] == case.params["left"]
+    source, chosen = torch.arange(n), []
+    for layer in sorted(schedule):
+        parts = case.tensors[f"parts{layer + 1}"]
+        query, key = projected(case, case.tensors[f"features{len(chosen)}"])
+        attention = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(
+            torch.ones(query.shape[1], query.shape[1], dtype=torch.bool).triu(1), -torch.inf
+        )
+        state = state_of(parts.shape[2], start, len(source), parts=parts, next_attention=attention.softmax(dim=-1))
+        state = replace(state, source=source, layout=((1, n),), memory=memory)
+        if schedule[layer] < len(source):
+            source = source[TransPrune().cut(state, schedule[layer]).anchors]
+            chosen.append(source)
+        else:
+            TransPrune().look(state)
+    return dict(zip(("first", "second", "kept"), chosen, strict=True))
 
 
 @answers("vtw")

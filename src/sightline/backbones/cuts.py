@@ -162,8 +162,12 @@ class LayerCuts:
                 return seen.attends(b, length, bare=True)[name == "lm.bare_key"]
             case "lm.key" | "lm.value":
                 return seen.attends(b, length)[1 if name == "lm.key" else 2]
-            case "lm.attention":
-                return seen.attention(b, length)
+            case "lm.next_query" | "lm.next_key":
+                return seen.attends(b, length, following=True)[name == "lm.next_key"]
+            case "lm.parts":
+                return seen.parts(b, length)
+            case "lm.attention" | "lm.next_attention":
+                return seen.attention(b, length, following=name == "lm.next_attention")
             case "lm.attention_last" | "lm.next_attention_last":
                 return seen.attention(b, length, length - 1, following=name == "lm.next_attention_last")[:, 0]
             case "lm.normed":

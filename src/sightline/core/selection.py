@@ -365,8 +365,8 @@ BLOCK_KINDS = (
 PIXELS = "image.pixels"
 LAYERLESS_KINDS = ("clip.image", "clip.text", PIXELS)
 LANGUAGE_KINDS = (
-    "lm.attention", "lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key",
-    "lm.rotary", "lm.input", "lm.normed", "lm.embeds",
+    "lm.attention", "lm.attention_last", "lm.next_attention", "lm.next_attention_last", "lm.next_query", "lm.next_key",
+    "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary", "lm.input", "lm.parts", "lm.normed", "lm.embeds",
 )  # fmt: skip
 """Signals of the language layer that just ran, for methods that cut between layers."""
 TOKEN_AXIS = {
@@ -384,13 +384,17 @@ class token or the question."""
 PROMPT_AXES = {
     "lm.attention": (1, 2),
     "lm.attention_last": (1,),
+    "lm.next_attention": (1, 2),
     "lm.next_attention_last": (1,),
+    "lm.next_query": (1,),
+    "lm.next_key": (1,),
     "lm.key": (1,),
     "lm.value": (1,),
     "lm.bare_query": (1,),
     "lm.bare_key": (1,),
     "lm.rotary": (1,),
     "lm.input": (0,),
+    "lm.parts": (2,),
     "lm.normed": (0,),
     "lm.embeds": (0,),
 }

@@ -77,12 +77,14 @@ class Inputs:
     def language(self, name: str) -> Tensor:
         """An ``lm.*`` signal for a prompt with the image in its middle."""
         length, head = BEFORE + self.n + BEHIND, WIDTH // HEADS
-        if name == "lm.attention":
+        if name in ("lm.attention", "lm.next_attention"):
             future = torch.ones(length, length, dtype=torch.bool).triu(1)
             return self.normal(HEADS, length, length).masked_fill_(future, -torch.inf).softmax(dim=-1)
         if name in ("lm.attention_last", "lm.next_attention_last"):
             return self.normal(HEADS, length).softmax(dim=-1)
-        if name in ("lm.key", "lm.value", "lm.bare_query", "lm.bare_key"):
+        if name == "lm.parts":
+            return self.features(4 * length, WIDTH).view(2, 2, length, WIDTH)
+        if name in ("lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.next_query", "lm.next_key"):
             return self.normal(HEADS, length, head)
         if name == "lm.rotary":
             angle = torch.arange(length)[:, None] * 1e4 ** -(torch.arange(0, head, 2) / head).repeat(2)

@@ -99,6 +99,10 @@ def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> Non
     values = torch.arange(17.0)
     signals = {
         "lm.attention": (values[left, None] * 100 + values[left])[None],
+        "lm.next_attention": (values[left, None] * 100 + values[left])[None],
+        "lm.next_query": values[left][None, :, None],
+        "lm.next_key": values[left][None, :, None],
+        "lm.parts": values[left][None, None, :, None].expand(2, 2, -1, 1),
         "lm.attention_last": values[left][None],
         "lm.next_attention_last": values[left][None],
         "lm.key": values[left][None, :, None],
@@ -118,12 +122,14 @@ def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> Non
     assert third.source.tolist() == [0, 1]
     assert third.layout == ((2, 2),)
     assert third.hidden.flatten().tolist() == expected
-    for name in set(signals) - {"lm.attention", "lm.embeds"}:
+    for name in set(signals) - {"lm.attention", "lm.next_attention", "lm.parts", "lm.embeds"}:
         assert third.signals[name].flatten().tolist() == expected, name
     assert third.signals["lm.attention"][0].tolist() == [
         [100 * row + column for column in expected] for row in expected
     ]
     whole_tile = [0.0, 1.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0]
+    assert torch.equal(third.signals["lm.next_attention"], third.signals["lm.attention"])
+    assert torch.equal(third.signals["lm.parts"][1, 0], third.signals["lm.input"])
     assert third.signals["lm.embeds"].flatten().tolist() == whole_tile, "of the prompt before any cut"
 
 
