@@ -27,7 +27,7 @@ from sightline.arms.arm import parameters
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.commands.options import default_of
-from sightline.core.selection import PARITY_WORDS
+from sightline.core.selection import PARITY_WORDS, TwoStages
 from sightline.cost.selection import Inputs
 from sightline.leaderboard.page import markdown
 from sightline.leaderboard.standings import read_record
@@ -136,7 +136,8 @@ def arguments_of(kind: Any) -> str:
 def action(selector: Any) -> str:
     """Whether the method deletes or merges, and where."""
     if selector.inside:
-        return f"{'merges' if selector.merges else 'deletes'} inside the LLM"
+        where = "before and inside" if isinstance(selector, TwoStages) else "inside"
+        return f"{'merges' if selector.merges else 'deletes'} {where} the LLM"
     if selector.resizes:
         return "shrinks the image"
     if not selector.merges:

@@ -25,8 +25,8 @@ METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
 """All that look at an image in its usual size; those that are shown a smaller one: tests/integration/test_resize.py."""
 
 CLASS_TOKEN = {
-    "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "prunesid",
-    "scope", "visionzip", "vispruner", "vscan",
+    "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "nuwa_both", "prumerge", "prumerge_plus", "prunesid",
+    "scope", "visionzip", "vispruner", "vscan", "vscan_both",
 }  # fmt: skip
 CLIP_SPACE = {"anchorprune", "cdpruner", "trim"}
 BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if name != "masks" and kind().merges_vision}
@@ -41,7 +41,9 @@ SHALLOW = {
     "flowcut": "last_layer=1",
     "hiprune": "object_layer=1",
     "nuwa": "first_layer=2,last_layer=4",
+    "nuwa_both": "first_layer=2,last_layer=4",
     "vscan": "local_layer=1",
+    "vscan_both": "local_layer=1",
 }
 """The tiny towers have four blocks; published layer numbers of a tower with 24 must be replaced."""
 

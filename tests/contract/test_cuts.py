@@ -65,7 +65,7 @@ class Attentive(Spread):
             "lm.next_attention_last",
             "lm.next_query",
             "lm.next_key",
-        }  # fmt: skip
+        }
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sightline.backbones.batches import Batch, Choice, SeenLayer, token_places
 from sightline.core.prefix import Prefix
-from sightline.core.selection import LayerSelector, LayerState, Selection
+from sightline.core.selection import LANGUAGE_KINDS, LayerSelector, LayerState, Selection
 from sightline.core.selection_rules import (
     check_selection,
     in_native_order,
@@ -53,6 +53,10 @@ class LayerCuts:
     prefixes: Sequence[Prefix]
     layouts: Sequence[tuple[tuple[int, int], ...]]
     keys: Sequence[str]
+    seen: Sequence[Mapping[str, Tensor]] = ()
+    """Per prefix the signals of its image that the method reads, for the N tokens at the start."""
+    selections: Sequence[Selection] = ()
+    """Per prefix what was chosen for it before, of a method in two stages; none: all N tokens are there."""
     by_tile: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Layer -> how many tokens of every tile continue past it; empty where a cut chooses among all tokens."""
     anchors: list[Tensor] = field(default_factory=list)
@@ -67,10 +71,13 @@ class LayerCuts:
     _choices: dict[int, list[_Made]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for prefix in self.prefixes:
-            self.anchors.append(torch.arange(prefix.k))
+        for b, prefix in enumerate(self.prefixes):
+            chosen = self.selections[b] if self.selections else Selection(torch.arange(prefix.k))
+            n = sum(rows * columns for rows, columns in self.layouts[b])
+            self.anchors.append(chosen.anchors.cpu())
             self.places.append(token_places(prefix))
-            self.parts.append(torch.eye(prefix.k, dtype=torch.bool))
+            mixed = None if chosen.mix is None else output_parts(chosen.mix.cpu().double())[:, :n]
+            self.parts.append(torch.eye(n, dtype=torch.bool)[self.anchors[b]] if mixed is None else mixed)
             self._memories.append({})
 
     def wants(self, layer: int) -> bool:
@@ -118,7 +125,9 @@ class LayerCuts:
         n = len(self.anchors[b])
         length = prefix.prompt_length - (prefix.k - n)
         started = self._now(batch)
-        signals = {name: self._signal(name, seen, b, length, prefix) for name in self.selector.needs}
+        named = LANGUAGE_KINDS if self.seen or self.selections else self.selector.needs
+        signals = {name: self._signal(name, seen, b, length, prefix) for name in self.selector.needs if name in named}
+        signals |= self.seen[b] if self.seen else {}
         selecting = self._now(batch)
         state = LayerState(
             layer=layer,

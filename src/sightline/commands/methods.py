@@ -86,8 +86,12 @@ def where_methods_run(model: str) -> dict[str, str]:
 
 
 def _where(kind: type[Method]) -> str:
+    from sightline.core.selection import TwoStages
+
     if kind.resizes:
         return "on the image, before the vision tower"
+    if issubclass(kind, TwoStages):
+        return "before the language model, then between its layers"
     return "between language layers" if kind.inside else "before the language model"
 
 
@@ -103,6 +107,9 @@ def traits(kind: type[Method]) -> dict[str, str]:
     described = {
         "role": kind.role,
         "acts": _where(kind),
+        "a budget counts": {"kept": "tokens that are left", "layers": "tokens that a language layer reads, on average"}[
+            kind.budget_counts
+        ],
         "merges tokens": word[kind.merges],
         "reads boxes": word[bare.reads_boxes] + (", unless its arguments say so" if varies else ""),
         "parity": kind.parity,

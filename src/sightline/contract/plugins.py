@@ -13,7 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Budget, LayerSelector, LayerState, Selection, Selector, TokenView
+from sightline.core.selection import (
+    Budget,
+    LayerSelector,
+    LayerState,
+    Selection,
+    Selector,
+    TokenView,
+    TwoStages,
+    of_image,
+)
 from sightline.core.selection_rules import check_selection, in_native_order, lineage_mask
 from sightline.cost.selection import Inputs
 from sightline.errors import SightlineError
@@ -204,6 +213,8 @@ def check_selector(selector: Selector | LayerSelector) -> None:
         for budget in BUDGETS:
             k = selector.count("", n, budget)
             with as_promises(), torch.inference_mode():
+                if isinstance(selector, TwoStages):
+                    _check_before(selector, n, k)  # type: ignore[arg-type]
                 if isinstance(selector, LayerSelector) or selector.inside:
                     _check_inside(selector, n, k)  # type: ignore[arg-type]
                 else:
@@ -212,7 +223,7 @@ def check_selector(selector: Selector | LayerSelector) -> None:
 
 def _check_before(selector: Selector, n: int, k: int) -> None:
     name = selector.name
-    view = Inputs(n, torch.device("cpu"), seed=n + k).view(selector.needs)
+    view = Inputs(n, torch.device("cpu"), seed=n + k).view(of_image(selector.needs))
     before = _copies(view)
     chosen = selector.select(view, k)
     check_selection(chosen, n, k, name)

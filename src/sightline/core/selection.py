@@ -8,9 +8,11 @@ from __future__ import annotations
 import difflib
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args, get_origin, get_type_hints
 
 from sightline.errors import SightlineError
@@ -41,6 +43,8 @@ Layout = tuple[tuple[int, int], ...]
 Per = Literal["image", "tile"]
 PositionPolicy = Literal["preserve", "compact"]
 """Whether kept tokens go by the positions that they had, or close the gaps between them."""
+WHOLE, ROUNDED = 100_000, 3
+"""A number of tokens at which rounding does not show, and one that rounding may make up."""
 PER_TILE = "/tile"
 """How a budget ends that every tile has for itself."""
 
@@ -293,7 +297,8 @@ class LayerState:
     layout: Layout
     """As in TokenView, for the N tokens at the start."""
     signals: Mapping[str, Tensor]
-    """Exactly what ``needs`` named, for the prompt's L positions."""
+    """Exactly what ``needs`` named: of the layer for the prompt's L positions, of the image for the N tokens at the
+    start."""
     key: str = ""
     memory: dict[str, Any] = field(default_factory=dict)
     """What the method itself noted at earlier layers of this prompt; it may write here and nowhere else."""
@@ -321,6 +326,48 @@ class LayerSelector(Method):
     def look(self, state: LayerState) -> None:
         """At a layer of the schedule past which every token continues: something may be noted for later cuts."""
         return None
+
+
+class TwoStages(LayerSelector):
+    """A method that selects before the language model and cuts inside it, under one budget.
+
+    It is made of its stages, ``class Both(TwoStages, First, Second)``: ``select`` is the selector's, ``cut`` the layer
+    selector's, arguments are those of both. K is the mean over the language layers. So many tokens reach the model
+    that with the published ``share`` of them left behind the last cut the mean is K.
+    """
+
+    budget_counts: ClassVar[Literal["kept", "layers"]] = "layers"
+    official_ms: ClassVar[float | None] = None
+    share: float
+    """Of the tokens that reach the language model, the part that is left behind the last cut."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        stages = [getattr_static(stage, "needs") for stage in type(self).__bases__[1:]]
+        return frozenset().union(*(each.fget(self) if isinstance(each, property) else each for each in stages))
+
+    def reaching(self, budget: Budget, layers: int) -> Budget:
+        """How many of the N tokens reach the language model, which has so many layers."""
+        times = self._times(layers)
+        if budget.count is not None:
+            return Budget.tokens(round(budget.count * times))
+        return Budget.ratio(min(1.0, (budget.keep or 1.0) * times))
+
+    def _times(self, layers: int) -> float:
+        return WHOLE / self._mean(WHOLE, round(self.share * WHOLE), layers)
+
+    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
+        """Of n tokens that reached the model. Where all N did, and the mean would fall short of k, more are left."""
+        left = round(self.share * n)
+        if k * self._times(layers) > n + ROUNDED:
+            left += bisect_right(range(left, n + 1), k, key=lambda more: self._mean(n, more, layers)) - 1
+        return super().schedule(n, max(0, left), layers)  # type: ignore[safe-super]
+
+    def _mean(self, n: int, left: int, layers: int) -> float:
+        """Mean over the layers of the tokens that each reads, if n reach the model and ``left`` are left."""
+        cuts = super().schedule(n, left, layers)  # type: ignore[safe-super]
+        counts = [min([n, *(count for after, count in cuts.items() if after < layer)]) for layer in range(layers)]
+        return sum(counts) / layers
 
 
 # Under which terms an arm chose its tokens: what may be ranked with what.
@@ -407,8 +454,8 @@ def misnamed(name: str, inside: bool) -> str | None:
     if kind not in (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS):
         close = difflib.get_close_matches(kind, (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS), n=1)
         return f"there is no signal {kind}" + (f"; did you mean {close[0]}?" if close else "; see docs/signals.md")
-    if inside != (kind in LANGUAGE_KINDS):
-        return f"{name} is for methods that prune {'before' if inside else 'inside'} the language model"
+    if kind in LANGUAGE_KINDS and not inside:
+        return f"{name} is for methods that prune inside the language model"
     if kind in (*LAYERLESS_KINDS, *LANGUAGE_KINDS):
         return f"{kind} takes no layer, but {name} names one" if layer else None
     if kind == "vision.hidden_mean":
@@ -433,6 +480,11 @@ def of_tokens(name: str, signal: Tensor, first: int, count: int) -> Tensor:
     """The signal of ``count`` visual tokens from ``first`` on; one that has no value per token is theirs as it is."""
     axis = TOKEN_AXIS.get(split_name(name)[0])
     return signal if axis is None else signal.narrow(axis, first, count)
+
+
+def of_image(needs: Iterable[str]) -> frozenset[str]:
+    """Of the signals named those that are known before the language model runs."""
+    return frozenset(name for name in needs if split_name(name)[0] not in LANGUAGE_KINDS)
 
 
 def of_positions(name: str, signal: Tensor, now: Tensor, uncut: Tensor) -> Tensor:

@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView, of_positions, of_tokens
+from sightline.core.selection import (
+    PROMPT_AXES,
+    Budget,
+    LayerState,
+    Layout,
+    Selection,
+    TokenView,
+    of_positions,
+    of_tokens,
+)
 from sightline.device.work import Arriving, is_out_of_memory, on_device
 from sightline.errors import SightlineError, named_line
 
@@ -221,7 +230,12 @@ class CountedPart:
             image=torch.searchsorted(now, state.image[own]),
             source=state.source[own] - self.first,
             layout=self.layout,
-            signals={name: of_positions(name, signal, now, before) for name, signal in state.signals.items()},
+            signals={
+                name: of_positions(name, signal, now, before)
+                if name in PROMPT_AXES
+                else of_tokens(name, signal, self.first, self.n)
+                for name, signal in state.signals.items()
+            },
             key=f"{state.key}:{self.tile}",
             memory=state.memory.setdefault(str(self.tile), {}),
         )

@@ -13,13 +13,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerState, Method, TokenView
+from sightline.core.selection import LayerState, Method, TokenView, TwoStages, of_image
 from sightline.cost.spread import Spread
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
@@ -113,7 +113,10 @@ class Inputs:
             image=torch.arange(BEFORE, BEFORE + self.n),
             source=torch.arange(self.n),
             layout=self.layout,
-            signals={name: self.language(name).to(self.device) for name in sorted(needs)},
+            signals={
+                name: (self.vision if name in of_image(needs) else self.language)(name).to(self.device)
+                for name in sorted(needs)
+            },
             key=f"probe:orig:{self.n}",
         )
 
@@ -204,11 +207,20 @@ def chooser(name: str, n: int, k: int, batch: int, device: torch.device, seed: i
     selector: Any = SELECTORS.get(name)()
     needs: frozenset[str] = selector.needs
     inputs = [Inputs(n, device, seed + index) for index in range(min(batch, DISTINCT))]
+    both = isinstance(selector, TwoStages)
+    views = [each.view(of_image(needs)) for each in inputs] if both or not selector.inside else []
+    everyone = [views[i % len(views)] for i in range(batch)] if views else []
     if selector.inside:
-        states = [each.state(needs) for each in inputs]
-        return lambda: _first([selector.cut(states[i % len(states)], k) for i in range(batch)])
-    views = [each.view(needs) for each in inputs]
-    everyone = [views[i % len(views)] for i in range(batch)]
+        states = [each.state(needs - of_image(needs) if both else needs) for each in inputs]
+
+        def cut() -> Tensor:
+            """Of a method in two stages both are timed, the cut on as many tokens as there were at the start."""
+            if both:
+                selector.select_many(everyone, k)
+            fresh = (replace(states[i % len(states)], memory={}) for i in range(batch))
+            return _first([selector.cut(state, k) for state in fresh])
+
+        return cut
     return lambda: _first(selector.select_many(everyone, k))
 
 

@@ -1,4 +1,4 @@
-"""DUET-VLM: dominant tokens stay, of the rest only the most attended are merged; inside, the question's words choose."""
+"""DUET-VLM: dominant tokens stay, the next are merged, few at a time; inside, the question's words choose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection, Selector, TokenView
+from sightline.core.selection import (
+    LayerSelector,
+    LayerState,
+    Parity,
+    Ranges,
+    Selection,
+    Selector,
+    TokenView,
+    TwoStages,
+)
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine
 from sightline.selectors.scores import half_way, rank, top
@@ -49,7 +58,7 @@ class Duet(Selector):
     Needs: attention received and keys of the last vision block.
     Parity: official-algorithm. Equal to the public code for Qwen2.5-VL, tokens and merge, given how K is split between
     dominant tokens and clusters; that is an argument here, as published settings range from 7 of 307 to 30 of 102
-    clusters. The form for LLaVA is not part of it; the second stage, inside the language model, is ``duet_inside``.
+    clusters. The form for LLaVA is not part of it; its second stage is ``duet_inside``, both are ``duet_both``.
     Acts: merges projected tokens, and every DeepStack level by the same plan (``local_merge``). Unlike VisionZip's, a
     cluster takes part of ``width`` - 1 tokens on average, and most tokens are in no lineage.
     Degenerate inputs: equal attention goes by index; a zero key is equally similar to every centre and joins the first;
@@ -123,3 +132,27 @@ class DuetInside(LayerSelector):
     def cut(self, state: LayerState, k: int) -> Selection:
         query, key = state.signals["lm.next_query"], state.signals["lm.next_key"]
         return Selection(anchors=top(unmasked_attention(query, key, state.image), k))
+
+
+@SELECTORS.register("duet_both")
+@dataclass(frozen=True)
+class DuetBoth(TwoStages, Duet, DuetInside):
+    """Merged background before the language model, the question's choice half-way, and no visual token at its end.
+
+    Reference: Singh et al., "DUET-VLM: Dual stage Unified Efficient Token reduction for VLM Training and Inference"
+    (CVPR 2026).
+
+    Stages: ``duet``, then ``duet_inside`` on what it leaves, with the arguments of both.
+    Budget: K is the mean over the language layers. Published for a mean of 192 in LLaVA-1.5 are 307 tokens
+    that reach the model, half of them from layer 16 to 24, and none behind it: 8/5 K. With ``share=0.25`` it is the
+    other published setting, a quarter at the end.
+    Costs: what both stages read, the first once per image, the second between layers.
+    Parity: official-algorithm, as far as each stage has it. Where nothing is left, lineage
+    and coverage are empty: ``k_layers`` says what the layers read.
+    """
+
+    name: ClassVar[str] = "duet_both"
+    parity: ClassVar[Parity] = "official-algorithm"
+    ranges: ClassVar[Ranges] = {"share": (0.0, 1.0)}
+
+    share: float = 0.0

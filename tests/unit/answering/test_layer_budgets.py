@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sightline import SELECTORS
 from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import Trace, all_needs
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import CONTRACT, _row
 from sightline.core.prefix import Encoded
+from sightline.core.selection import Budget, TwoStages
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from tests.refusals import Refused
@@ -46,6 +48,54 @@ def test_withdrawn_tokens_leave_no_lineage_and_a_share_of_the_layers(subject: Su
     assert everything["k_layers"] == [n] * layers
     assert np.isclose(everything["loss_yes"], full["loss_yes"], rtol=1e-5)
     assert not np.isclose(row["loss_yes"], full["loss_yes"], rtol=1e-5)
+
+
+SPLITS = [
+    ("vscan_both", 64, 32, {15: 32}, 96),
+    ("vscan_both", 64, 28, {13: 32}, 96),
+    ("apet_both", 64, 32, {15: 32}, 96),
+    ("nuwa_both", 64, 32, {15: 16}, 112),
+    ("nuwa_both", 192, 32, {15: 48}, 336),
+    ("duet_both", 192, 32, {15: 153, 23: 0}, 307),
+    ("duet_both", 128, 28, {13: 102, 20: 0}, 205),
+]
+"""Method, mean over the layers, depth, what is left behind which layer and what reaches the model, as published."""
+
+
+@pytest.mark.parametrize(("name", "k", "layers", "left", "reaching"), SPLITS)
+def test_the_budget_is_split_between_the_stages_as_published(
+    name: str, k: int, layers: int, left: dict[int, int], reaching: int
+) -> None:
+    selector = SELECTORS.get(name)()
+    assert isinstance(selector, TwoStages)
+    assert selector.reaching(Budget.tokens(k), layers) == Budget.tokens(reaching)
+    assert selector.schedule(reaching, k, layers) == left
+    whole = selector.schedule(576, 576, layers)
+    assert set(whole.values()) == {576}, "all tokens: nothing is cut"
+    assert selector.schedule(576, 500, layers)[max(whole)] > selector.schedule(576, 400, layers)[max(whole)]
+
+
+@pytest.mark.parametrize("name", ["vscan", "apet", "nuwa", "duet"])
+def test_both_stages_in_one_arm(subject: Subject, name: str) -> None:
+    """What the first selects as its own arm is what reaches the model; what is left comes from there alone."""
+    layers = {"vscan": ":local_layer=1", "nuwa": ":first_layer=1,last_layer=2"}.get(name, "")
+    row, trace, encoded = answered(subject, f"{name}_both:0.4{layers}")
+    counts = trace.k_layers or []
+    reached, _, _ = answered(subject, f"{name}:{counts[0]}t{layers}")
+    first = (
+        Answerer(subject.backbone, YesNo())
+        .answer(parse_arm(f"{name}:{counts[0]}t{layers}"), [subject.probe(0)], [encoded])[0]
+        .trace
+    )
+    assert encoded.n > counts[0] > trace.k == counts[-1]
+    assert not (trace.lineage & ~first.lineage).any(), "lineage goes through both"
+    assert not (trace.anchors & ~first.anchors).any()
+    assert trace.anchors.sum() == trace.k
+    assert row["keep"] == pytest.approx(np.mean(counts) / encoded.n)
+    assert row["keep"] == pytest.approx(0.4, abs=1 / len(counts))
+    assert row["sequence_pruned"] == row["sequence_full"] - encoded.n + trace.k
+    assert trace.signal_ms + trace.select_ms > trace.inside_ms > 0.0
+    assert row["loss_yes"] != reached["loss_yes"], "the cut is felt"
 
 
 def test_a_budget_over_layers_is_not_counted_by_tiles(refused: Refused) -> None:
