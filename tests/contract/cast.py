@@ -25,8 +25,8 @@ METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
 """All that look at an image in its usual size; those that are shown a smaller one: tests/integration/test_resize.py."""
 
 CLASS_TOKEN = {
-    "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "nuwa_both", "prumerge", "prumerge_plus", "prunesid",
-    "scope", "visionzip", "vispruner", "vscan", "vscan_both",
+    "autoprune", "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "nuwa_both", "prumerge",
+    "prumerge_plus", "prunesid", "scope", "visionzip", "vispruner", "vscan", "vscan_both",
 }  # fmt: skip
 CLIP_SPACE = {"anchorprune", "cdpruner", "trim"}
 BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if name != "masks" and kind().merges_vision}

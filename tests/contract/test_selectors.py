@@ -116,7 +116,8 @@ def check_inside(here: Stage, arm: Arm) -> None:
         n = here.encoded[i].n
         k = arm.budget.resolve(n)
         if arm.selector.budget_counts == "layers":
-            assert abs(scored.spent(arm) - k) * len(scored.k_layers) <= n, "the budget is not respected over the layers"
+            apart = abs(scored.spent(arm) - k) * len(scored.k_layers)
+            assert apart <= n + len(scored.k_layers), "the budget is not respected over the layers"
             k = scored.k
         check_scored(scored, k)
         assert int(scored.anchors.sum()) == k, "the budget is not respected"

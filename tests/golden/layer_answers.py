@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor
 
 from sightline import LayerState
 from sightline.selectors.apet import compressed, farthest_points
+from sightline.selectors.autoprune import AutoPrune, information
 from sightline.selectors.dart import Dart
 from sightline.selectors.duet import DuetInside
+from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.fastv import FastV
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
 from sightline.selectors.greedy import gram
@@ -149,6 +152,38 @@ def transprune(case: Case) -> dict[str, Any]:
         else:
             TransPrune().look(state)
     return dict(zip(("first", "second", "kept"), chosen, strict=True))
+
+
+@answers("autoprune")
+def autoprune(case: Case) -> dict[str, Any]:
+    """All layers one after the other, with the recorded noise; behind the last, too, where an audit cuts no more."""
+    start, layers, source = case.params["image_start"], case.params["layers"], torch.arange(case.params["N"])
+    answer, counts, memory = dict[str, Any](), list[int](), dict[str, Any]()
+    selector = AutoPrune(x0=case.params["x0"])
+    most = selector.schedule(len(source), case.params["K"], layers)[0]
+    for layer in range(layers):
+        hidden, text = case.tensors[f"hidden{layer}"], case.params["text"]
+        attention = torch.nn.functional.pad(case.tensors[f"attention{layer}"], (0, 0, start + len(hidden), 0))
+        whole = torch.nn.functional.pad(hidden, (0, 0, start, text))
+        state = replace(
+            state_of(len(whole), start, len(hidden), hidden=whole, attention=attention),
+            layer=layer,
+            layers=layers,
+            budget=case.params["K"],
+            memory=memory,
+            source=source,
+            layout=((1, case.params["N"]),),
+        )
+        state = replace(state, signals={**state.signals, CLASS_ATTENTION: case.tensors["class"]})
+        noise = case.tensors.get(f"noise{layer}")
+        with patch("sightline.selectors.autoprune.drawn_noise", lambda count, key, noise=noise: noise[:count]):
+            chosen = selector.cut(state, min(most, len(hidden)))
+        answer[f"tokens{layer}"] = hidden[chosen.anchors] if chosen.mix is None else chosen.mix @ hidden
+        source = source[chosen.anchors]
+        counts.append(len(source))
+    shares = case.tensors["attention1"].index_select(2, torch.arange(start, start + counts[0]))
+    steepness = max(0.0, selector.k0 - selector.gamma * float(information(shares)))
+    return {**answer, "counts": counts, "steepness": np.array([steepness], dtype=np.float32)}
 
 
 @answers("vtw")

@@ -110,6 +110,8 @@ class InsidePass(ArmPass):
             prefixes,
             [self.encoded[i].layout for i in group],
             [salt(self.probes[i], self.arm) for i in group],
+            self.arm.budget.resolve(self.encoded[group[0]].n),
+            self.depth,
             [] if self._before is not None else self._seen(group),
             [] if self._before is None else [self._before.checked[i] for i in group],
             schedule if len(self._sizes(group[0])) > 1 else {},
@@ -117,6 +119,7 @@ class InsidePass(ArmPass):
         self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
         return cutter
 
+    @torch.inference_mode()
     def _seen(self, group: Sequence[int]) -> list[dict[str, Tensor]]:
         """Signals of the images that the cuts read; none where they read none."""
         names = of_image(self.selector.needs)

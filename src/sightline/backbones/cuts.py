@@ -53,6 +53,10 @@ class LayerCuts:
     prefixes: Sequence[Prefix]
     layouts: Sequence[tuple[tuple[int, int], ...]]
     keys: Sequence[str]
+    budget: int = 0
+    """K"""
+    layers: int = 0
+    """Of the language model."""
     seen: Sequence[Mapping[str, Tensor]] = ()
     """Per prefix the signals of its image that the method reads, for the N tokens at the start."""
     selections: Sequence[Selection] = ()
@@ -113,7 +117,7 @@ class LayerCuts:
         if any(count != span for count in batch.counts):
             raise SightlineError("a batch that is cut between layers must have equal numbers of visual tokens")
         made: list[_Made] = []
-        if k < n or (n and type(self.selector).look is not LayerSelector.look):
+        if k < n or (n and (self.selector.varies or type(self.selector).look is not LayerSelector.look)):
             for b, prefix in enumerate(self.prefixes):
                 selection = self._asked(batch, b, prefix, layer, k, seen)
                 made += [] if selection is None else [self._made(b, selection, span)]
@@ -138,9 +142,12 @@ class LayerCuts:
             signals=signals,
             key=self.keys[b],
             memory=self._memories[b],
+            budget=self.budget,
+            layers=self.layers,
         )
         with on_behalf_of(self.selector.name):
-            selection = self._chosen(state, k, prefix) if k < n else self._looked(state, prefix)
+            asked = k < n or self.selector.varies
+            selection = self._chosen(state, min(k, n), prefix) if asked else self._looked(state, prefix)
         self.signal_ms += (selecting - started) * 1e3
         self.select_ms += (self._now(batch) - selecting) * 1e3
         if selection is None:

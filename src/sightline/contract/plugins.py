@@ -270,7 +270,8 @@ def _check_inside(selector: LayerSelector, n: int, k: int) -> None:
         )
     promise(counts == sorted(counts, reverse=True) and counts[0] <= n, f"{name}: its schedule does not fall: {counts}")
     promise(all(0 <= layer < LAYERS for layer in schedule), f"{name} cuts after a layer that {LAYERS} layers have not")
-    state = Inputs(n, torch.device("cpu"), seed=n + k).state(selector.needs)
+    needs = selector.needs - of_image(selector.needs) if isinstance(selector, TwoStages) else selector.needs
+    state = replace(Inputs(n, torch.device("cpu"), seed=n + k).state(needs), layer=min(schedule), budget=k)
     before = _copies(state)
     chosen = selector.cut(state, counts[0])
     check_selection(chosen, n, len(chosen.anchors) if selector.varies else counts[0], name)

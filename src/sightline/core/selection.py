@@ -302,6 +302,10 @@ class LayerState:
     key: str = ""
     memory: dict[str, Any] = field(default_factory=dict)
     """What the method itself noted at earlier layers of this prompt; it may write here and nowhere else."""
+    budget: int = 0
+    """K"""
+    layers: int = 0
+    """Of the language model."""
 
 
 class LayerSelector(Method):
@@ -309,8 +313,8 @@ class LayerSelector(Method):
 
     inside: ClassVar[bool] = True
     varies: ClassVar[bool] = False
-    """Whether a cut may let fewer tokens continue than the schedule allows, as the question asks for: each is then
-    answered by itself."""
+    """Whether a cut may let fewer tokens continue than the schedule allows, as the question asks for: it is asked at
+    every layer of the schedule, and each question is answered by itself."""
 
     @abstractmethod
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:

@@ -27,7 +27,7 @@ from sightline.selectors import SELECTORS
 WIDTH, VISION, JOINT, PATCH = 4096, 1024, 768, 588
 VISION_HEADS, HEADS = 16, 32
 WORDS, BEFORE, BEHIND = 6, 35, 30
-CLUSTERS = 40
+CLUSTERS, DEPTH = 40, 32
 BOXES = ((0.1, 0.2, 0.3, 0.27), (0.55, 0.6, 0.8, 0.7))
 
 
@@ -118,6 +118,8 @@ class Inputs:
                 for name in sorted(needs)
             },
             key=f"probe:orig:{self.n}",
+            budget=max(1, self.n // 4),
+            layers=DEPTH,
         )
 
 

@@ -108,6 +108,12 @@ def keep_and_recycle(
     return stay, recycled, recycled[centres], mix
 
 
+def drawn_noise(count: int, key: str) -> Tensor:
+    """(count,) in [0, 1), drawn on the CPU from a key."""
+    digest = hashlib.sha1(key.encode(), usedforsecurity=False).hexdigest()
+    return torch.rand(count, generator=torch.Generator().manual_seed(int(digest[:15], 16)))
+
+
 def published_counts() -> list[tuple[int, ...]]:
     """Tokens that continue past each cut, centroids included, for the published settings; fewest first."""
     settings = []
@@ -188,10 +194,6 @@ class SparseVLM(LayerSelector):
         kept = kept_count(n, k)
         if kept == k:
             return Selection(anchors=top(score, k))
-        noise = torch.rand(recycled_count(n, kept), generator=self._generator(state.key))
+        noise = drawn_noise(recycled_count(n, kept), f"{self.seed}:{state.key}")
         stay, _, centres, mix = keep_and_recycle(score, state.hidden.index_select(0, image), kept, k - kept, noise)
         return Selection(anchors=torch.cat((stay, centres)), mix=mix)
-
-    def _generator(self, key: str) -> torch.Generator:
-        digest = hashlib.sha1(f"{self.seed}:{key}".encode(), usedforsecurity=False).hexdigest()
-        return torch.Generator().manual_seed(int(digest[:15], 16))
