@@ -58,6 +58,7 @@ SIGNALS = (
     ("clip.image", "(N, P)", "patches in CLIP's joint space; needs `--clip`"),
     ("clip.text", "(T, P)", "the question in CLIP's joint space, a row per 77 tokens; needs `--clip`"),
     ("image.pixels", "(N, p)", "pixel values that each token is made from, as the tower is shown them"),
+    ("projector.sensitivity", "(N,)", "how far the projector moves a token whose state is disturbed, 64 directions"),
     ("lm.attention", "(H, L, L)", "causal attention of the layer that just ran"),
     ("lm.attention_last", "(H, L)", "its last prompt row"),
     ("lm.next_attention", "(H, L, L)", "causal attention that the next layer would compute"),
@@ -212,7 +213,7 @@ def refusals() -> str:
             backbone = stub(model_type)
             if made(name).resizes and backbone.fixed_tokens is not None:
                 rows.append([f"`{name}`", title, backbone.fixed_tokens])
-            reasons = [(need, backbone.serves(need)) for need in sorted(made(name).needs)]
+            reasons = [(need, backbone.lacks(need)) for need in sorted(made(name).needs)]
             unmet = [(need, reason) for need, reason in reasons if reason is not None]
             if unmet:
                 need, reason = unmet[0]
@@ -227,7 +228,7 @@ def signals() -> str:
     rows = []
     for name, shape, meaning in SIGNALS:
         probe = name.replace("@L", "@-1").replace("@A:B", "@0:1")
-        served = ["yes" if backbone.serves(probe) is None else "no" for backbone in backbones.values()]
+        served = ["yes" if backbone.lacks(probe) is None else "no" for backbone in backbones.values()]
         users = [f"`{method}`" for method in SELECTORS if any(_same(need, name) for need in made(method).needs)]
         rows.append([f"`{name}`", shape, meaning, *served, ", ".join(users) or "-"])
     return table(("signal", "shape", "what it is", *backbones, "read by"), rows)

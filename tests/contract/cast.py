@@ -32,8 +32,8 @@ CLIP_SPACE = {"anchorprune", "cdpruner", "trim"}
 BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if name != "masks" and kind().merges_vision}
 REFUSED: dict[str, set[str]] = {
     "llava": set(),
-    "qwen3vl": (CLASS_TOKEN - {"mmtok"}) | CLIP_SPACE,
-    "internvl": CLIP_SPACE | BEFORE_PROJECTION | {"flowcut"},
+    "qwen3vl": (CLASS_TOKEN - {"mmtok"}) | CLIP_SPACE | {"zooprune"},
+    "internvl": CLIP_SPACE | BEFORE_PROJECTION | {"flowcut", "zooprune"},
 }
 """Methods that an architecture cannot serve. docs/methods.md says why."""
 

@@ -26,7 +26,7 @@ from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import WITHOUT_CELLS, Served
 from sightline.core.prefix import Elapsed, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import PositionPolicy, Selection, Selector, TokenView, of_image
+from sightline.core.selection import SENSITIVITY, PositionPolicy, Selection, Selector, TokenView, of_image
 from sightline.core.selection_rules import (
     CountedPart,
     KeptTokens,
@@ -218,6 +218,8 @@ class SelectStep:
             return self._timed(lambda: self._clip.text(f"<image>\n{probe.question}"))
         if name == "clip.image" and name not in encoded.signals:
             encoded.signals[name] = self._timed(lambda: self._clip.image(self.backbone.clip_states(encoded)))
+        if name == SENSITIVITY and name not in encoded.signals:
+            encoded.signals[name] = self._timed(lambda: self.backbone.sensitivity(encoded))
         if name not in encoded.signals:
             encoded.signals[name] = self._timed(lambda: self.backbone.vision_signal(name, encoded))
         return encoded.signals[name]

@@ -294,7 +294,7 @@ class Served:
         language = backbone.language
         return Served(
             backbone.title,
-            backbone.serves,
+            backbone.lacks,
             depth,
             backbone.fixed,
             backbone.no_cells,
@@ -328,7 +328,7 @@ class Served:
 
         def serves(name: str) -> str | None:
             try:
-                return backbone.serves(name)
+                return backbone.lacks(name)
             except AttributeError:  # it looks at more than the configuration
                 return None
 

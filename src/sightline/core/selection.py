@@ -414,7 +414,8 @@ BLOCK_KINDS = (
     "vision.cls_value",
 )  # fmt: skip
 PIXELS = "image.pixels"
-LAYERLESS_KINDS = ("clip.image", "clip.text", PIXELS)
+SENSITIVITY = "projector.sensitivity"
+LAYERLESS_KINDS = ("clip.image", "clip.text", PIXELS, SENSITIVITY)
 LANGUAGE_KINDS = (
     "lm.attention", "lm.attention_last", "lm.next_attention", "lm.next_attention_last", "lm.next_query", "lm.next_key",
     "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary", "lm.input", "lm.parts", "lm.normed", "lm.embeds",
@@ -429,6 +430,7 @@ TOKEN_AXIS = {
     "vision.value": 1,
     "clip.image": 0,
     PIXELS: 0,
+    SENSITIVITY: 0,
 }
 """Of kinds that have a value per visual token, the axis along which the N of them lie; all others are of the image, its
 class token or the question."""

@@ -70,6 +70,8 @@ class Inputs:
             return self.features(n, VISION).view(n, VISION_HEADS, head).transpose(0, 1).contiguous()
         if kind in ("vision.cls_key", "vision.cls_query", "vision.cls_value"):
             return self.normal(VISION_HEADS, head)
+        if kind == "projector.sensitivity":
+            return 1.0 + torch.rand(n, generator=self._source)
         if kind == "image.pixels":
             return self.features(n, PATCH)
         return self.features(n, JOINT) if kind == "clip.image" else self.normal(1, JOINT)

@@ -35,6 +35,7 @@ SIGNALS = {
     "vision.cls_query@-1": torch.arange(12).reshape(3, 4),
     "vision.cls_value@-1": torch.arange(12).reshape(3, 4),
     "image.pixels": torch.arange(N * 5).reshape(N, 5),
+    "projector.sensitivity": torch.arange(N),
     "clip.image": torch.arange(N * 2).reshape(N, 2),
     "clip.text": torch.arange(N * 2).reshape(N, 2),
 }

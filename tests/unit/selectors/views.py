@@ -46,6 +46,7 @@ def scene(seed: int, rows: int = ROWS, columns: int = COLUMNS, texts: int = 3) -
         **{f"vision.value@{layer}": normal(HEADS, n, HEAD_WIDTH) for layer in range(22)},
         **{f"vision.cls_value@{layer}": normal(HEADS, HEAD_WIDTH) for layer in range(22)},
         "image.pixels": normal(n, FEATURES),
+        "projector.sensitivity": normal(n).abs(),
         "vision.key@-1": normal(HEADS, n, HEAD_WIDTH),
         "vision.cls_query@-1": normal(HEADS, HEAD_WIDTH),
         "vision.cls_key@-1": normal(HEADS, HEAD_WIDTH),
