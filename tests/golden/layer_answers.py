@@ -19,6 +19,7 @@ from sightline.selectors.dart import Dart
 from sightline.selectors.duet import DuetInside
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.fastv import FastV
+from sightline.selectors.ficoco import FiCoCoL
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
 from sightline.selectors.greedy import gram
 from sightline.selectors.ivcprune import IVCPrune
@@ -26,6 +27,7 @@ from sightline.selectors.nuwa import NuwaInside
 from sightline.selectors.pact import bounded_centres, by_density, gathered, importance, key_distances
 from sightline.selectors.pyramiddrop import PyramidDrop
 from sightline.selectors.scores import top
+from sightline.selectors.sgl import SGL
 from sightline.selectors.sparsevlm import (
     PUBLISHED_BUDGETS,
     PUBLISHED_LAYERS,
@@ -184,6 +186,27 @@ def autoprune(case: Case) -> dict[str, Any]:
     shares = case.tensors["attention1"].index_select(2, torch.arange(start, start + counts[0]))
     steepness = max(0.0, selector.k0 - selector.gamma * float(information(shares)))
     return {**answer, "counts": counts, "steepness": np.array([steepness], dtype=np.float32)}
+
+
+@answers("sgl")
+def sgl(case: Case) -> dict[str, Any]:
+    start, n, memory = case.params["image_start"], case.params["N"], dict[str, Any]()
+    length = start + n + case.params["text"]
+    for layer in range(case.params["layers"]):
+        attention = torch.nn.functional.pad(case.tensors[f"attention{layer}"], (0, 0, start + n - 1, 0))
+        state = replace(state_of(length, start, n, attention=attention), memory=memory)
+        SGL().look(state)
+    kept = SGL().cut(state, case.params["K"]).anchors
+    return {"score": memory["guidance"], "kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("ficoco_l")
+def ficoco_l(case: Case) -> dict[str, Any]:
+    """In the public code the image stands first."""
+    query, key, n = case.tensors["queries"], case.tensors["keys"], case.params["N"]
+    chosen = FiCoCoL().cut(state_of(query.shape[1], 0, n, query=query, key=key), case.params["K"])
+    assert chosen.mix is not None
+    return {"kept": chosen.anchors, "tokens": chosen.mix @ case.tensors["hidden"]}
 
 
 @answers("vtw")

@@ -117,6 +117,11 @@ class InsidePass(ArmPass):
             schedule if len(self._sizes(group[0])) > 1 else {},
         )
         self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
+        if self.selector.rehearses:
+            watch = Stopwatch(self.backbone.language.device)
+            self.backbone.language.launch(prefixes, cutter.rehearsal())
+            watch.stop()
+            cutter.signal_ms += watch.ms
         return cutter
 
     @torch.inference_mode()

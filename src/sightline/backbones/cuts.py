@@ -84,6 +84,13 @@ class LayerCuts:
             self.parts.append(torch.eye(n, dtype=torch.bool)[self.anchors[b]] if mixed is None else mixed)
             self._memories.append({})
 
+    def rehearsal(self) -> LayerCuts:
+        """What only looks, at every layer; ``self`` remembers what was noted."""
+        whole = dict.fromkeys(range(self.layers), len(self.anchors[0]))
+        looking = replace(self, schedule=whole, anchors=[], places=[], parts=[], counts={}, _memories=[], _choices={})
+        looking._memories = self._memories
+        return looking
+
     def wants(self, layer: int) -> bool:
         return layer in self.schedule
 
@@ -176,8 +183,8 @@ class LayerCuts:
                 return seen.rotary(b, length)
             case "lm.bare_query" | "lm.bare_key":
                 return seen.attends(b, length, bare=True)[name == "lm.bare_key"]
-            case "lm.key" | "lm.value":
-                return seen.attends(b, length)[1 if name == "lm.key" else 2]
+            case "lm.query" | "lm.key" | "lm.value":
+                return seen.attends(b, length)[("lm.query", "lm.key", "lm.value").index(name)]
             case "lm.next_query" | "lm.next_key":
                 return seen.attends(b, length, following=True)[name == "lm.next_key"]
             case "lm.parts":

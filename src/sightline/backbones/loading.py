@@ -360,7 +360,8 @@ class Served:
         if method.merges_vision and self.unprojected is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.unprojected}")
         if isinstance(method, LayerSelector) and self.uncut is not None:
-            reason = self.uncut(method.needs, method.schedule(*TRIED, self.layers))
+            read = range(self.layers) if method.rehearses else method.schedule(*TRIED, self.layers)
+            reason = self.uncut(method.needs, read)
             if reason is not None:
                 raise SightlineError(f"{method.name} cannot run on {self.architecture}: {reason}")
         if self.depth is not None:

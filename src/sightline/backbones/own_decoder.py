@@ -33,7 +33,7 @@ IMAGE, TEXT, CONTINUATION = 1, 0, 2
 TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 """What models call the argument that tells them which tokens stand for an image."""
 OF_ATTENTION = frozenset(
-    {"lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
+    {"lm.attention", "lm.attention_last", "lm.query", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
 )
 """Signals that only a layer with attention weights has."""
 OF_NEXT_ATTENTION = frozenset({"lm.next_attention", "lm.next_attention_last", "lm.next_query", "lm.next_key"})

@@ -315,6 +315,8 @@ class LayerSelector(Method):
     varies: ClassVar[bool] = False
     """Whether a cut may let fewer tokens continue than the schedule allows, as the question asks for: it is asked at
     every layer of the schedule, and each question is answered by itself."""
+    rehearses: ClassVar[bool] = False
+    """Whether the prompt is read in full first, to ``look`` at every layer of it, before it is read for the answer."""
 
     @abstractmethod
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
@@ -418,7 +420,8 @@ SENSITIVITY = "projector.sensitivity"
 LAYERLESS_KINDS = ("clip.image", "clip.text", PIXELS, SENSITIVITY)
 LANGUAGE_KINDS = (
     "lm.attention", "lm.attention_last", "lm.next_attention", "lm.next_attention_last", "lm.next_query", "lm.next_key",
-    "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary", "lm.input", "lm.parts", "lm.normed", "lm.embeds",
+    "lm.query", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary", "lm.input", "lm.parts", "lm.normed",
+    "lm.embeds",
 )  # fmt: skip
 """Signals of the language layer that just ran, for methods that cut between layers."""
 TOKEN_AXIS = {
@@ -441,6 +444,7 @@ PROMPT_AXES = {
     "lm.next_attention_last": (1,),
     "lm.next_query": (1,),
     "lm.next_key": (1,),
+    "lm.query": (1,),
     "lm.key": (1,),
     "lm.value": (1,),
     "lm.bare_query": (1,),

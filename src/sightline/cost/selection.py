@@ -86,7 +86,7 @@ class Inputs:
             return self.normal(HEADS, length).softmax(dim=-1)
         if name == "lm.parts":
             return self.features(4 * length, WIDTH).view(2, 2, length, WIDTH)
-        if name in ("lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.next_query", "lm.next_key"):
+        if name in ("lm.query", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.next_query", "lm.next_key"):
             return self.normal(HEADS, length, head)
         if name == "lm.rotary":
             angle = torch.arange(length)[:, None] * 1e4 ** -(torch.arange(0, head, 2) / head).repeat(2)

@@ -11,10 +11,12 @@ from sightline.answering.materialise import Trace, all_needs
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import CONTRACT, _row
+from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Encoded
-from sightline.core.selection import Budget, TwoStages
+from sightline.core.selection import Budget, LayerState, TwoStages
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
+from sightline.selectors.sgl import SGL
 from tests.refusals import Refused
 
 
@@ -96,6 +98,34 @@ def test_both_stages_in_one_arm(subject: Subject, name: str) -> None:
     assert row["sequence_pruned"] == row["sequence_full"] - encoded.n + trace.k
     assert trace.signal_ms + trace.select_ms > trace.inside_ms > 0.0
     assert row["loss_yes"] != reached["loss_yes"], "the cut is felt"
+
+
+def test_a_rehearsal_looks_at_every_layer_of_the_whole_prompt(subject: Subject) -> None:
+    """What the second reading keeps is what all layers of the uncut prompt attended to."""
+    arm, probe = parse_arm("sgl:0.3"), subject.probe(0)
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
+    passed = Answerer(subject.backbone, YesNo()).over(arm, [probe], [encoded])
+    prefix = passed.prefix(0)
+    cutter = passed.cutter([0], [prefix])
+    assert cutter is not None
+    seen = dict[int, np.ndarray]()
+
+    class Looking(SGL):
+        def look(self, state: LayerState) -> None:
+            assert len(state.image) == encoded.n
+            rows = state.signals["lm.attention"][:, int(state.image[-1]) :, state.image]
+            seen[state.layer] = rows.sum(dim=(0, 1)).numpy()
+
+    depth = len(subject.backbone.language.layers)
+    whole = LayerCuts(Looking(), dict.fromkeys(range(depth), encoded.n), [prefix], [encoded.layout], [""])
+    subject.backbone.language.launch([prefix], whole)
+    assert sorted(seen) == list(range(depth))
+    subject.backbone.language.launch([prefix], cutter)
+    wanted = np.sort(np.argsort(-sum(seen.values()), kind="stable")[: len(cutter.anchors[0])])
+    assert cutter.anchors[0].tolist() == wanted.tolist()
+    assert cutter.signal_ms > 0.0
+    row, trace, _ = answered(subject, "sgl:0.3")
+    assert trace.k == row["k_tokens"] == len(wanted)
 
 
 def test_a_budget_over_layers_is_not_counted_by_tiles(refused: Refused) -> None:

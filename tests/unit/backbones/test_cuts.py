@@ -106,6 +106,7 @@ def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> Non
         "lm.parts": values[left][None, None, :, None].expand(2, 2, -1, 1),
         "lm.attention_last": values[left][None],
         "lm.next_attention_last": values[left][None],
+        "lm.query": values[left][None, :, None],
         "lm.key": values[left][None, :, None],
         "lm.value": values[left][None, :, None],
         "lm.bare_query": values[left][None, :, None],

@@ -173,6 +173,7 @@ def layer_state(
             "lm.next_query": draw(2 * heads, length, 8),
             "lm.next_key": draw(heads, length, 8),
             "lm.parts": draw(4 * length, width).view(2, 2, length, width),
+            "lm.query": draw(2 * heads, length, 8),
             "lm.key": draw(heads, length, 8),
             "lm.value": draw(heads, length, 8),
             "lm.bare_query": draw(2 * heads, length, 8),
