@@ -154,7 +154,9 @@ class LayerCuts:
         )
         with on_behalf_of(self.selector.name):
             asked = k < n or self.selector.varies
-            selection = self._chosen(state, min(k, n), prefix) if asked else self._looked(state, prefix)
+            selection = self._chosen(state, min(k, n), prefix) if asked else None
+            if selection is None:
+                self._looked(state, prefix)
         self.signal_ms += (selecting - started) * 1e3
         self.select_ms += (self._now(batch) - selecting) * 1e3
         if selection is None:

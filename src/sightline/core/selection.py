@@ -343,14 +343,16 @@ class TwoStages(LayerSelector):
     """
 
     budget_counts: ClassVar[Literal["kept", "layers"]] = "layers"
-    official_ms: ClassVar[float | None] = None
+    official_ms: ClassVar[Any] = None
     share: float
     """Of the tokens that reach the language model, the part that is left behind the last cut."""
 
     @property
-    def needs(self) -> frozenset[str]:
-        stages = [getattr_static(stage, "needs") for stage in type(self).__bases__[1:]]
-        return frozenset().union(*(each.fget(self) if isinstance(each, property) else each for each in stages))
+    def _of_both(self) -> frozenset[str]:
+        stages: list[Any] = [getattr_static(stage, "needs") for stage in type(self).__bases__[1:]]
+        return frozenset().union(*(each.__get__(self) if isinstance(each, property) else each for each in stages))
+
+    needs: ClassVar[Any] = _of_both
 
     def reaching(self, budget: Budget, layers: int) -> Budget:
         """How many of the N tokens reach the language model, which has so many layers."""
@@ -366,7 +368,7 @@ class TwoStages(LayerSelector):
         """Of n tokens that reached the model. Where all N did, and the mean would fall short of k, more are left."""
         left = round(self.share * n)
         if k * self._times(layers) > n + ROUNDED:
-            left += bisect_right(range(left, n + 1), k, key=lambda more: self._mean(n, more, layers)) - 1
+            left += bisect_right(range(left, n + 1), float(k), key=lambda more: self._mean(n, more, layers)) - 1
         return super().schedule(n, max(0, left), layers)  # type: ignore[safe-super]
 
     def _mean(self, n: int, left: int, layers: int) -> float:

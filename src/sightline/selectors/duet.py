@@ -97,7 +97,7 @@ def unmasked_attention(query: Tensor, key: Tensor, image: Tensor) -> Tensor:
     behind = min(int(image[-1]) + 1, query.shape[1] - 1)
     rows = query[:, behind:].float()
     key = key.float().repeat_interleave(len(query) // len(key), dim=0)
-    weights = (rows @ key.mT / rows.shape[-1] ** 0.5).softmax(dim=-1)
+    weights: Tensor = (rows @ key.mT / rows.shape[-1] ** 0.5).softmax(dim=-1)
     return weights.mean(dim=(0, 1))[image.to(weights.device)]
 
 

@@ -29,7 +29,8 @@ def transition(parts: Tensor) -> Tensor:
     read, made = parts.float().unbind(dim=1)
     stretched = made.norm(dim=-1) / read.norm(dim=-1)
     turned = 1.0 - torch.nn.functional.cosine_similarity(read, made, dim=-1)
-    return (stretched * turned.softmax(dim=-1)).nan_to_num(0.0).sum(dim=0)
+    weights: Tensor = stretched * turned.softmax(dim=-1)
+    return weights.nan_to_num(0.0).sum(dim=0)
 
 
 def text_attention(attention: Tensor, image: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -11,6 +12,7 @@ from sightline.selectors import SELECTORS
 
 
 @SELECTORS.register("vtw")
+@dataclass(frozen=True)
 class VTW(LayerSelector):
     """Half-way the text has taken from the image what it needs: behind one layer every visual token is withdrawn.
 
