@@ -52,6 +52,7 @@ class InsidePass(ArmPass):
     _cuts: dict[int, tuple[LayerCuts, int]] = field(init=False, default_factory=dict)
     """Of every probe the cutter of its batch, and its place there."""
     _signals_ms: dict[int, float] = field(init=False, default_factory=dict)
+    """Of every probe what signals took that were there before the layers ran."""
 
     def __post_init__(self) -> None:
         if isinstance(self.selector, TwoStages):
@@ -121,7 +122,7 @@ class InsidePass(ArmPass):
             watch = Stopwatch(self.backbone.language.device)
             self.backbone.language.launch(prefixes, cutter.rehearsal())
             watch.stop()
-            cutter.signal_ms += watch.ms
+            self._signals_ms.update(dict.fromkeys(group, watch.ms / len(group)))
         return cutter
 
     @torch.inference_mode()
@@ -239,8 +240,9 @@ def launch_batches(scorer: Scorer, passed: ArmPass, batch_tokens: int) -> Launch
 
     def launch(group: list[int]) -> tuple[Reading, Stopwatch]:
         prefixes = [passed.prefix(i) for i in group]
+        cutter = passed.cutter(group, prefixes)  # which may read the prompts first: that is billed as a signal
         watch = Stopwatch(backbone.language.device, shared_by=len(group))
-        reading = scorer.launch(backbone, prefixes, passed.cutter(group, prefixes))
+        reading = scorer.launch(backbone, prefixes, cutter)
         watch.stop()
         return reading, watch
 
