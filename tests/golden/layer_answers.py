@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sightline import LayerState
 from sightline.selectors.apet import compressed, farthest_points
-from sightline.selectors.autoprune import AutoPrune, information
 from sightline.selectors.dart import Dart
 from sightline.selectors.duet import DuetInside
 from sightline.selectors.fastervlm import CLASS_ATTENTION
@@ -31,7 +30,9 @@ from sightline.selectors.sgl import SGL
 from sightline.selectors.sparsevlm import (
     PUBLISHED_BUDGETS,
     PUBLISHED_LAYERS,
+    AutoPrune,
     cluster_count,
+    information,
     keep_and_recycle,
     rated,
     raters,
@@ -178,7 +179,7 @@ def autoprune(case: Case) -> dict[str, Any]:
         )
         state = replace(state, signals={**state.signals, CLASS_ATTENTION: case.tensors["class"]})
         noise = case.tensors.get(f"noise{layer}")
-        with patch("sightline.selectors.autoprune.drawn_noise", lambda count, key, noise=noise: noise[:count]):
+        with patch("sightline.selectors.sparsevlm.drawn_noise", lambda count, key, noise=noise: noise[:count]):
             chosen = selector.cut(state, min(most, len(hidden)))
         answer[f"tokens{layer}"] = hidden[chosen.anchors] if chosen.mix is None else chosen.mix @ hidden
         source = source[chosen.anchors]
