@@ -186,6 +186,28 @@ def test_a_cut_may_leave_nothing(stage: Callable[[str], Stage], name: str) -> No
     assert len(here.language.generate(here.prefix, 2, frozenset(), here.cuts(VTW()))) == 2
 
 
+@pytest.mark.parametrize("name", ["gemma3", "qwen3_5", *LOOP])
+def test_cuts_go_on_from_what_was_selected_before(stage: Callable[[str], Stage], name: str) -> None:
+    """The plain way hides from every layer what was not selected, and from later ones what was cut."""
+    here = stage(name)
+    first = torch.arange(here.n // 2) * 2
+    prefix = prefix_of(here.backbone, here.encoded, here.prompt, first)
+    selector = Spread([])
+    schedule = selector.schedule(len(first), len(first) // 3, len(here.decoder.layers))
+    cutter = LayerCuts(
+        selector, schedule, [prefix], [here.encoded.layout], [""], selections=[Selection(first)], layers=len(schedule)
+    )
+    with torch.inference_mode():
+        hidden = here.language.read([prefix], cutter)[0, -len(here.prompt.shared) :]
+        found = here.language.head(here.language.norm(hidden))
+    (before, after), second = selector.seen, cutter.anchors[0]
+    assert torch.equal(before.source, first)
+    assert set(second.tolist()) < set(after.source.tolist()) < set(first.tolist())
+    expected = here.plainly({-1: first, AFTER[0]: after.source, AFTER[1]: second})
+    assert (found - expected).abs().max() < TOLERANCE
+    assert torch.equal(cutter.parts[0], torch.eye(here.n, dtype=torch.bool)[second])
+
+
 @pytest.mark.parametrize("name", [*(name for name in OWN if name != "qwen3_5"), *LOOP])
 def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage], name: str) -> None:
     """Weights times values, through the layer's own output projection, are what its attention gave."""
