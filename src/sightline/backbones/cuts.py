@@ -128,6 +128,11 @@ class LayerCuts:
             for b, prefix in enumerate(self.prefixes):
                 selection = self._asked(batch, b, prefix, layer, k, seen)
                 made += [] if selection is None else [self._made(b, selection, span)]
+        if len({len(each.anchors) for each in made}) > 1:
+            raise SightlineError(
+                f"{self.selector.name} lets more tokens of one question continue than of another, so questions are "
+                "read one by one; use a batch of 1"
+            )
         self.counts[layer] = len(self.anchors[0])
         return made
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import ClassVar
+
 import numpy as np
 import pytest
+import torch
 
 from sightline import SELECTORS
 from sightline.answering.answerer import Answerer
@@ -13,10 +17,11 @@ from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import CONTRACT, _row
 from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Encoded
-from sightline.core.selection import Budget, LayerState, TwoStages
+from sightline.core.selection import Budget, LayerState, Selection, TwoStages
 from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.selectors.sgl import SGL
+from sightline.selectors.vtw import VTW
 from tests.refusals import Refused
 
 
@@ -126,6 +131,28 @@ def test_a_rehearsal_looks_at_every_layer_of_the_whole_prompt(subject: Subject) 
     row, trace, _ = answered(subject, "sgl:0.3")
     assert trace.k == row["k_tokens"] == len(wanted)
     assert trace.signal_ms > trace.inside_ms, "the first reading is billed, and not as part of the second"
+
+
+def test_questions_with_counts_of_their_own_are_not_read_together(subject: Subject, refused: Refused) -> None:
+    @dataclass(frozen=True)
+    class Uneven(VTW):
+        """Lets one token less of every further question continue."""
+
+        varies: ClassVar[bool] = True
+        asked: list[int] = field(default_factory=list)
+
+        def cut(self, state: LayerState, k: int) -> Selection:
+            self.asked.append(len(self.asked))
+            return Selection(torch.arange(9 - len(self.asked)))
+
+    probe, (encoded,) = subject.probe(0), subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
+    full = Answerer(subject.backbone, YesNo()).over(parse_arm("full"), [probe], [encoded])
+    prefixes, layouts = [full.prefix(0), full.prefix(0)], [encoded.layout] * 2
+    cuts = LayerCuts(Uneven(), {0: 9}, prefixes, layouts, ["", ""])
+    refused("use a batch of 1", subject.backbone.language.launch, prefixes, cuts)
+    alone = LayerCuts(Uneven(), {0: 9, 1: 9}, prefixes[:1], layouts[:1], [""])
+    subject.backbone.language.launch(prefixes[:1], alone)
+    assert alone.counts == {0: 8, 1: 7}, "fewer than the schedule allows, at every layer of it"
 
 
 def test_a_budget_over_layers_is_not_counted_by_tiles(refused: Refused) -> None:
