@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sightline.answering.materialise import ArmPass, BeforePass, Selected, SelectStep, Trace, materialise, salt
 from sightline.answering.scorers import Reading, Scorer
@@ -29,7 +28,7 @@ from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import Served, checkpoint_folder, load_backbone
 from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Budget, LayerSelector, PositionPolicy, Selection, TwoStages, of_image
+from sightline.core.selection import Budget, LayerSelector, PositionPolicy, Selection, TwoStages
 from sightline.core.selection_rules import KeptTokens, index_mask, on_behalf_of, parts_of
 from sightline.device.work import FEWER, Stopwatch, halved, in_halves
 from sightline.errors import SightlineError
@@ -51,8 +50,8 @@ class InsidePass(ArmPass):
     _before: BeforePass | None = field(init=False, default=None)
     _cuts: dict[int, tuple[LayerCuts, int]] = field(init=False, default_factory=dict)
     """Of every probe the cutter of its batch, and its place there."""
-    _signals_ms: dict[int, float] = field(init=False, default_factory=dict)
-    """Of every probe what signals took that were there before the layers ran."""
+    _rehearsed_ms: dict[int, float] = field(init=False, default_factory=dict)
+    """Of every probe what reading its prompt once before took."""
 
     def __post_init__(self) -> None:
         if isinstance(self.selector, TwoStages):
@@ -113,26 +112,17 @@ class InsidePass(ArmPass):
             [salt(self.probes[i], self.arm) for i in group],
             self.arm.budget.resolve(self.encoded[group[0]].n),
             self.depth,
-            [] if self._before is not None else self._seen(group),
             [] if self._before is None else [self._before.checked[i] for i in group],
             schedule if len(self._sizes(group[0])) > 1 else {},
+            vision=lambda place, name: self.step.signal(name, self.encoded[group[place]], self.probes[group[place]])[0],
         )
         self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
         if self.selector.rehearses:
             watch = Stopwatch(self.backbone.language.device)
             self.backbone.language.launch(prefixes, cutter.rehearsal())
             watch.stop()
-            self._signals_ms.update(dict.fromkeys(group, watch.ms / len(group)))
+            self._rehearsed_ms.update(dict.fromkeys(group, watch.ms / len(group)))
         return cutter
-
-    @torch.inference_mode()
-    def _seen(self, group: Sequence[int]) -> list[dict[str, Tensor]]:
-        """Signals of the images that the cuts read; none where they read none."""
-        names = of_image(self.selector.needs)
-        found = [{name: self.step.signal(name, self.encoded[i], self.probes[i]) for name in names} for i in group]
-        for i, each in zip(group, found, strict=True):
-            self._signals_ms[i] = sum(time.ms for _, time in each.values())
-        return [{name: signal for name, (signal, _) in each.items()} for each in found] if names else []
 
     def _schedule(self, i: int) -> dict[int, list[int]]:
         """Layer -> how many visual tokens of every part continue past it."""
@@ -184,7 +174,7 @@ class InsidePass(ArmPass):
                     k_layers=counts,
                     sequence_full=prompt.full_length(image.slots),
                     sequence_pruned=prompt.prompt_length(k + self._slots(i) - counts[0]),
-                    signal_ms=signal_ms + (self._signals_ms.get(i, 0.0) if first is None else first.signal_ms),
+                    signal_ms=signal_ms + (self._rehearsed_ms.get(i, 0.0) if first is None else first.signal_ms),
                     select_ms=select_ms + (0.0 if first is None else first.select_ms),
                     materialise_ms=0.0 if self._before is None else self._before.materialise_ms(i),
                     inside_ms=signal_ms + select_ms,

@@ -8,7 +8,7 @@ branch share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sightline.backbones.batches import Batch, Choice, SeenLayer, token_places
 from sightline.core.prefix import Prefix
-from sightline.core.selection import LANGUAGE_KINDS, LayerSelector, LayerState, Selection
+from sightline.core.selection import LayerSelector, LayerState, Selection, of_image
 from sightline.core.selection_rules import (
     check_selection,
     in_native_order,
@@ -57,8 +57,6 @@ class LayerCuts:
     """K"""
     layers: int = 0
     """Of the language model."""
-    seen: Sequence[Mapping[str, Tensor]] = ()
-    """Per prefix the signals of its image that the method reads, for the N tokens at the start."""
     selections: Sequence[Selection] = ()
     """Per prefix what was chosen for it before, of a method in two stages; none: all N tokens are there."""
     by_tile: Mapping[int, Sequence[int]] = field(default_factory=dict)
@@ -71,6 +69,8 @@ class LayerCuts:
     """Layer -> visual tokens of every prefix that did continue past it."""
     signal_ms: float = 0.0
     select_ms: float = 0.0
+    vision: Callable[[int, str], Tensor] | None = None
+    """A signal of the vision tower, of the prefix at this place, by name."""
     _memories: list[dict[str, Any]] = field(default_factory=list)
     _choices: dict[int, list[_Made]] = field(default_factory=dict)
 
@@ -141,9 +141,8 @@ class LayerCuts:
         n = len(self.anchors[b])
         length = prefix.prompt_length - (prefix.k - n)
         started = self._now(batch)
-        named = LANGUAGE_KINDS if self.seen or self.selections else self.selector.needs
-        signals = {name: self._signal(name, seen, b, length, prefix) for name in self.selector.needs if name in named}
-        signals |= self.seen[b] if self.seen else {}
+        needs = self.selector.needs - of_image(self.selector.needs) if self.selections else self.selector.needs
+        signals = {name: self._signal(name, seen, b, length, prefix) for name in needs}
         selecting = self._now(batch)
         state = LayerState(
             layer=layer,
@@ -204,6 +203,8 @@ class LayerCuts:
                 return seen.normed(b, length)
             case "lm.embeds":
                 return prefix.embeds[: prefix.prompt_length]
+            case _ if name.startswith("vision.") and self.vision is not None:
+                return self.vision(b, name)
         raise SightlineError(f"selector {self.selector.name} needs {name}, which no language layer provides")
 
     def _left(self, b: int, anchors: Tensor, span: int) -> Tensor:

@@ -28,7 +28,7 @@ from sightline.backbones.general import General, foreign, image_text_types, mode
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import NO_CELLS
-from sightline.core.selection import LayerSelector, Method, hidden_indices, misnamed
+from sightline.core.selection import LayerSelector, Method, TwoStages, hidden_indices, misnamed, of_image
 from sightline.errors import SightlineError, first_line
 from sightline.places.writing import whole_path
 from sightline.selectors import SELECTORS
@@ -342,8 +342,9 @@ class Served:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {WITHOUT_CELLS}")
         if method.resizes and self.fixed_tokens is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.fixed_tokens}")
+        before = of_image(method.needs) if isinstance(method, TwoStages) else frozenset()
         for name in sorted(method.needs):
-            problem = misnamed(name, method.inside)
+            problem = misnamed(name, method.inside and name not in before)
             if problem is not None:
                 raise SightlineError(f"selector {method.name} cannot get what it needs: {problem}")
             reason = self.serves(name)

@@ -297,8 +297,7 @@ class LayerState:
     layout: Layout
     """As in TokenView, for the N tokens at the start."""
     signals: Mapping[str, Tensor]
-    """Exactly what ``needs`` named: of the layer for the prompt's L positions, of the image for the N tokens at the
-    start."""
+    """Exactly what ``needs`` named, for the prompt's L positions; ``vision.*`` for the N tokens at the start."""
     key: str = ""
     memory: dict[str, Any] = field(default_factory=dict)
     """What the method itself noted at earlier layers of this prompt; it may write here and nowhere else."""
@@ -466,8 +465,8 @@ def misnamed(name: str, inside: bool) -> str | None:
     if kind not in (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS):
         close = difflib.get_close_matches(kind, (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS), n=1)
         return f"there is no signal {kind}" + (f"; did you mean {close[0]}?" if close else "; see docs/signals.md")
-    if kind in LANGUAGE_KINDS and not inside:
-        return f"{name} is for methods that prune inside the language model"
+    if inside != (kind in LANGUAGE_KINDS) and not (inside and kind.startswith("vision.")):
+        return f"{name} is for methods that prune {'before' if inside else 'inside'} the language model"
     if kind in (*LAYERLESS_KINDS, *LANGUAGE_KINDS):
         return f"{kind} takes no layer, but {name} names one" if layer else None
     if kind == "vision.hidden_mean":

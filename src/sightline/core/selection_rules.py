@@ -13,16 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from sightline.core.selection import (
-    PROMPT_AXES,
-    Budget,
-    LayerState,
-    Layout,
-    Selection,
-    TokenView,
-    of_positions,
-    of_tokens,
-)
+from sightline.core.selection import Budget, LayerState, Layout, Selection, TokenView, of_positions, of_tokens
 from sightline.device.work import Arriving, is_out_of_memory, on_device
 from sightline.errors import SightlineError, named_line
 
@@ -232,7 +223,7 @@ class CountedPart:
             layout=self.layout,
             signals={
                 name: of_positions(name, signal, now, before)
-                if name in PROMPT_AXES
+                if name.startswith("lm.")
                 else of_tokens(name, signal, self.first, self.n)
                 for name, signal in state.signals.items()
             },
