@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import Trace, all_needs
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
-from sightline.auditing.loop import CONTRACT, _row
+from sightline.auditing.loop import _row
 from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Encoded
 from sightline.core.selection import Budget, LayerState, Selection, TwoStages
@@ -37,8 +38,8 @@ def answered(subject: Subject, text: str) -> tuple[dict[str, object], Trace, Enc
     answerer = Answerer(subject.backbone, YesNo())
     answerer.step.refuse_unserved([arm])
     (found,) = answerer.answer(arm, [probe], [encoded])
-    contract = dict.fromkeys(CONTRACT, "") | {"positions": "preserve", "versions": {}, "conditions": {}}
-    return _row(arm, probe, encoded, found, None, contract), found.trace, encoded
+    facts = defaultdict(str, positions="preserve", versions={}, conditions={})
+    return _row(arm, probe, encoded, found, None, facts), found.trace, encoded
 
 
 def test_withdrawn_tokens_leave_no_lineage_and_a_share_of_the_layers(subject: Subject) -> None:
