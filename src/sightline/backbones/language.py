@@ -149,7 +149,7 @@ class SeenInLoop:
     def attends(
         self, b: int, length: int, *, bare: bool = False, following: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return self._taken(b, length, bare=bare, following=following)[:3]
+        return self._taken(*self._read(b, length, following), self._tables(b, length, bare=bare))[:3]
 
     def parts(self, b: int, length: int) -> Tensor:
         layer, rotary = self.model.layers[self.layer], self._tables(b, length)
@@ -158,7 +158,7 @@ class SeenInLoop:
         return noted[:, :, 0]
 
     def attention(self, b: int, length: int, first: int = 0, *, following: bool = False) -> Tensor:
-        query, key, _, scale = self._taken(b, length, following=following)
+        query, key, _, scale = self._taken(*self._read(b, length, following), self._tables(b, length))
         key = key.repeat_interleave(query.shape[0] // key.shape[0], dim=0)
         slots = torch.arange(length, device=query.device)
         scores = query[:, first:].float() @ key.float().transpose(-1, -2) * scale
@@ -173,13 +173,14 @@ class SeenInLoop:
         cos, sin = self.model.rotary(states, self.batch.positions[:, b : b + 1, :length])
         return (torch.ones_like(cos), torch.zeros_like(sin)) if bare else (cos, sin)
 
-    def _taken(
-        self, b: int, length: int, *, bare: bool = False, following: bool = False
-    ) -> tuple[Tensor, Tensor, Tensor, float]:
+    def _read(self, b: int, length: int, following: bool) -> tuple[int, Tensor]:
+        """This layer or the next, and its (L, D) input."""
+        if following:
+            return min(self.layer + 1, len(self.model.layers) - 1), self.batch.hidden[b, :length]
+        return self.layer, self.input(b, length)
+
+    def _taken(self, layer: int, states: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, float]:
         """Queries, keys, values and the scale of scores, as a layer hands them to attention for its (L, D) input."""
-        layer = min(self.layer + 1, len(self.model.layers) - 1) if following else self.layer
-        states = self.batch.hidden[b, :length] if following else self.input(b, length)
-        rotary = self._tables(b, length, bare=bare)
         block, taken = self.model.layers[layer], list[Any]()
         with attending_as(self.model.config, TAKING):
             block.self_attn(
