@@ -28,7 +28,7 @@ from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.loading import with_defaults
 from sightline.commands.options import default_of
-from sightline.core.selection import PARITY_WORDS
+from sightline.core.selection import PARITY_WORDS, TwoStages
 from sightline.cost.selection import Inputs
 from sightline.leaderboard.page import markdown
 from sightline.leaderboard.standings import read_record
@@ -59,15 +59,21 @@ SIGNALS = (
     ("clip.image", "(N, P)", "patches in CLIP's joint space; needs `--clip`"),
     ("clip.text", "(T, P)", "the question in CLIP's joint space, a row per 77 tokens; needs `--clip`"),
     ("image.pixels", "(N, p)", "pixel values that each token is made from, as the tower is shown them"),
+    ("projector.sensitivity", "(N,)", "how far the projector moves a token whose state is disturbed, 64 directions"),
     ("lm.attention", "(H, L, L)", "causal attention of the layer that just ran"),
     ("lm.attention_last", "(H, L)", "its last prompt row"),
-    ("lm.next_attention_last", "(H, L)", "the last prompt row that the next layer would compute"),
-    ("lm.key", "(Hkv, L, d)", "rotated keys of the layer that just ran"),
+    ("lm.next_attention", "(H, L, L)", "causal attention that the next layer would compute"),
+    ("lm.next_attention_last", "(H, L)", "its last prompt row"),
+    ("lm.next_query", "(H, L, d)", "rotated queries that the next layer would compute"),
+    ("lm.next_key", "(Hkv, L, d)", "rotated keys that it would compute"),
+    ("lm.query", "(H, L, d)", "rotated queries of the layer that just ran"),
+    ("lm.key", "(Hkv, L, d)", "its rotated keys"),
     ("lm.value", "(Hkv, L, d)", "its values"),
     ("lm.bare_query", "(H, L, d)", "its queries before positions are rotated in"),
     ("lm.bare_key", "(Hkv, L, d)", "its keys before positions are rotated in"),
     ("lm.rotary", "(2, L, d)", "cosines and sines that it rotates queries and keys by"),
     ("lm.input", "(L, D)", "what that layer was given"),
+    ("lm.parts", "(2, 2, L, D)", "of its attention and its feed-forward part, what each read and what it made"),
     ("lm.normed", "(L, D)", "its output through the model's final norm"),
     ("lm.embeds", "(L', D)", "input embeddings of the whole prompt, before any cut"),
     ("lm.scout", "(H, L + 1)", "products of the query of the method's own token with all keys, its own last, scaled"),
@@ -135,7 +141,8 @@ def arguments_of(kind: Any) -> str:
 def action(selector: Any) -> str:
     """Whether the method deletes or merges, and where."""
     if selector.inside:
-        return f"{'merges' if selector.merges else 'deletes'} inside the LLM"
+        where = "before and inside" if isinstance(selector, TwoStages) else "inside"
+        return f"{'merges' if selector.merges else 'deletes'} {where} the LLM"
     if selector.resizes:
         return "shrinks the image"
     if not selector.merges:
@@ -209,7 +216,7 @@ def refusals() -> str:
             backbone = stub(model_type)
             if made(name).resizes and backbone.fixed_tokens is not None:
                 rows.append([f"`{name}`", title, backbone.fixed_tokens])
-            reasons = [(need, backbone.serves(need)) for need in sorted(made(name).needs)]
+            reasons = [(need, backbone.lacks(need)) for need in sorted(made(name).needs)]
             unmet = [(need, reason) for need, reason in reasons if reason is not None]
             if unmet:
                 need, reason = unmet[0]
@@ -224,7 +231,7 @@ def signals() -> str:
     rows = []
     for name, shape, meaning in SIGNALS:
         probe = name.replace("@L", "@-1").replace("@A:B", "@0:1")
-        served = ["yes" if backbone.serves(probe) is None else "no" for backbone in backbones.values()]
+        served = ["yes" if backbone.lacks(probe) is None else "no" for backbone in backbones.values()]
         users = [f"`{method}`" for method in SELECTORS if any(_same(need, name) for need in made(method).needs)]
         rows.append([f"`{name}`", shape, meaning, *served, ", ".join(users) or "-"])
     return table(("signal", "shape", "what it is", *backbones, "read by"), rows)

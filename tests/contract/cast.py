@@ -25,15 +25,15 @@ METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes and
 """All that look at an image in its usual size; others: tests/integration/test_resize.py, and test_heads.py there."""
 
 CLASS_TOKEN = {
-    "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "prunesid",
-    "scope", "visionzip", "vispruner", "vscan",
+    "autoprune", "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "nuwa_both", "prumerge",
+    "prumerge_plus", "prunesid", "scope", "visionzip", "vispruner", "vscan", "vscan_both",
 }  # fmt: skip
 CLIP_SPACE = {"anchorprune", "cdpruner", "trim"}
 BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if not kind.needs_file and kind().merges_vision}
 REFUSED: dict[str, set[str]] = {
     "llava": set(),
-    "qwen3vl": (CLASS_TOKEN - {"mmtok"}) | CLIP_SPACE,
-    "internvl": CLIP_SPACE | BEFORE_PROJECTION | {"flowcut"},
+    "qwen3vl": (CLASS_TOKEN - {"mmtok"}) | CLIP_SPACE | {"zooprune"},
+    "internvl": CLIP_SPACE | BEFORE_PROJECTION | {"flowcut", "zooprune"},
 }
 """Methods that an architecture cannot serve. docs/methods.md says why."""
 
@@ -41,7 +41,9 @@ SHALLOW = {
     "flowcut": "last_layer=1",
     "hiprune": "object_layer=1",
     "nuwa": "first_layer=2,last_layer=4",
+    "nuwa_both": "first_layer=2,last_layer=4",
     "vscan": "local_layer=1",
+    "vscan_both": "local_layer=1",
 }
 """The tiny towers have four blocks; published layer numbers of a tower with 24 must be replaced."""
 

@@ -22,6 +22,7 @@ from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection
+from sightline.selectors.vtw import VTW
 from tests.unit.backbones.named import QUESTION, architecture, photograph, prefix_of
 
 OWN = ("gemma3", "aya_vision", "exaone4_5", "gemma4", "paligemma", "cohere_compass", "qwen3_5")
@@ -51,7 +52,20 @@ class Attentive(Spread):
     """Also reads what the layer attends with."""
 
     needs: ClassVar[frozenset[str]] = frozenset(
-        {"lm.input", "lm.normed", "lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_key"}
+        {
+            "lm.input",
+            "lm.normed",
+            "lm.attention",
+            "lm.attention_last",
+            "lm.key",
+            "lm.value",
+            "lm.bare_key",
+            "lm.parts",
+            "lm.next_attention",
+            "lm.next_attention_last",
+            "lm.next_query",
+            "lm.next_key",
+        }
     )
 
 
@@ -162,25 +176,67 @@ def test_a_cut_decoder_says_what_masks_say(stage: Callable[[str], Stage], name: 
     assert [len(state.image) for state in selector.seen] == [here.n, 2 * here.n // 3]
 
 
-@pytest.mark.parametrize("name", [name for name in OWN if name != "qwen3_5"])
+@pytest.mark.parametrize("name", [*OWN, *LOOP])
+def test_a_cut_may_leave_nothing(stage: Callable[[str], Stage], name: str) -> None:
+    here = stage(name)
+    cutter = here.cuts(VTW())
+    expected = here.plainly({max(cutter.schedule): torch.arange(0)})
+    assert (here.logits(cutter) - expected).abs().max() < TOLERANCE
+    assert [len(cutter.anchors[0]), *cutter.counts.values()] == [0, 0]
+    assert len(here.language.generate(here.prefix, 2, frozenset(), here.cuts(VTW()))) == 2
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3_5", *LOOP])
+def test_cuts_go_on_from_what_was_selected_before(stage: Callable[[str], Stage], name: str) -> None:
+    """The plain way hides from every layer what was not selected, and from later ones what was cut."""
+    here = stage(name)
+    first = torch.arange(here.n // 2) * 2
+    prefix = prefix_of(here.backbone, here.encoded, here.prompt, first)
+    selector = Spread([])
+    schedule = selector.schedule(len(first), len(first) // 3, len(here.decoder.layers))
+    cutter = LayerCuts(
+        selector, schedule, [prefix], [here.encoded.layout], [""], selections=[Selection(first)], layers=len(schedule)
+    )
+    with torch.inference_mode():
+        hidden = here.language.read([prefix], cutter)[0, -len(here.prompt.shared) :]
+        found = here.language.head(here.language.norm(hidden))
+    (before, after), second = selector.seen, cutter.anchors[0]
+    assert torch.equal(before.source, first)
+    assert set(second.tolist()) < set(after.source.tolist()) < set(first.tolist())
+    expected = here.plainly({-1: first, AFTER[0]: after.source, AFTER[1]: second})
+    assert (found - expected).abs().max() < TOLERANCE
+    assert torch.equal(cutter.parts[0], torch.eye(here.n, dtype=torch.bool)[second])
+
+
+@pytest.mark.parametrize("name", [*(name for name in OWN if name != "qwen3_5"), *LOOP])
 def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage], name: str) -> None:
     """Weights times values, through the layer's own output projection, are what its attention gave."""
     here = stage(name)
     selector = Attentive([])
     made: dict[int, Tensor] = {}
-    hooks = [
-        layer.self_attn.o_proj.register_forward_pre_hook(lambda module, given, at=at: made.setdefault(at, given[0]))
-        for at, layer in enumerate(here.decoder.layers)
-    ]
+
+    def note(module: Any, given: tuple[Tensor, ...]) -> None:
+        made.setdefault(0, given[0])
+
+    hook = here.decoder.layers[0].self_attn.o_proj.register_forward_pre_hook(note)
     here.logits(here.cuts(selector))
-    for hook in hooks:
-        hook.remove()
+    hook.remove()
     state = selector.seen[0]
     weights, values = state.signals["lm.attention"], state.signals["lm.value"]
     attended = weights @ values.repeat_interleave(len(weights) // len(values), dim=0)
     length = len(state.hidden)
     assert torch.allclose(attended.transpose(0, 1).flatten(1), made[0][0, :length], atol=1e-5)
     assert torch.allclose(state.signals["lm.attention_last"], weights[:, -1])
+    attention = here.decoder.layers[0].self_attn
+    read, given = state.signals["lm.parts"][0]
+    with torch.inference_mode():
+        assert torch.allclose(attention.o_proj(attended.transpose(0, 1).flatten(1)), given, atol=1e-5)
+        made_of = attention.v_proj(read).view(length, len(values), -1).transpose(0, 1)
+    assert torch.allclose(made_of, values, atol=1e-5) or name == "gemma4", "which norms its values"
+    assert state.signals["lm.parts"].shape == (2, 2, *state.hidden.shape)
+    ahead, keys = state.signals["lm.next_attention"], state.signals["lm.next_key"]
+    assert torch.allclose(ahead[:, -1], state.signals["lm.next_attention_last"], atol=1e-6)
+    assert keys.shape[0] * (len(ahead) // len(keys)) == len(state.signals["lm.next_query"])
     assert torch.equal(state.signals["lm.input"], here.prefix.embeds[:length]) or name == "paligemma"
     assert not torch.equal(state.signals["lm.bare_key"], state.signals["lm.key"])
 

@@ -14,7 +14,7 @@ from sightline.answering.materialise import all_needs
 from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
-from sightline.core.selection import Budget, LayerSelector, LayerState, Selection
+from sightline.core.selection import Budget, LayerSelector, LayerState, Selection, TwoStages
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from tests.answers import Scored, score_arm
@@ -58,14 +58,17 @@ def test_every_servable_method_writes_its_rows(data: Path, tmp_path: Path, model
     assert (rows["anchor_ecr"] <= rows["ecr"] + 1e-12).all(), "anchors cannot cover more than the lineage"
 
     pruned = rows[rows["selector"] != "full"]
-    assert (pruned["k_tokens"] == -(-pruned["n_tokens"] * 3 // 10)).all()
+    left = pruned["selector"].map(lambda name: SELECTORS.get(name).budget_counts == "kept")
+    assert (pruned[left]["k_tokens"] == -(-pruned[left]["n_tokens"] * 3 // 10)).all()
+    assert (pruned[~left]["keep"] == pruned[~left]["keep_layer_mean"]).all()
+    assert (pruned[~left]["keep"] > 0.0).all()
     assert (pruned["sequence_full"] - pruned["sequence_pruned"] == pruned["n_tokens"] - pruned["k_tokens"]).all()
     for name, group in rows.groupby("selector"):
         inside = hasattr(SELECTORS.get(str(name)), "cut")
         assert group["k_layers"].notna().all() == inside, f"{name}: tokens per layer"
         if inside:
             for layers, n, k in zip(group["k_layers"], group["n_tokens"], group["k_tokens"], strict=True):
-                assert layers[0] == n
+                assert layers[0] == n or issubclass(SELECTORS.get(str(name)), TwoStages)
                 assert layers[-1] == k
     assert all(json.loads(text) is not None for text in rows["arguments"])
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from sightline.answering.materialise import SelectStep, salt
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.base import UNPROJECTED
-from sightline.core.selection import Budget, Selection, Selector, TokenView
+from sightline.core.selection import Budget, Selection, Selector, TokenView, TwoStages
 from sightline.core.selection_rules import lineage_mask
 from sightline.selectors import greedy
 from sightline.selectors.greedy import spread
@@ -115,11 +115,19 @@ def check_inside(here: Stage, arm: Arm) -> None:
     for i, scored in enumerate(together):
         n = here.encoded[i].n
         k = arm.budget.resolve(n)
+        if arm.selector.budget_counts == "layers":
+            apart = abs(scored.spent(arm) - k) * len(scored.k_layers)
+            assert apart <= n + len(scored.k_layers), "the budget is not respected over the layers"
+            k = scored.k
         check_scored(scored, k)
         assert int(scored.anchors.sum()) == k, "the budget is not respected"
         assert bool((scored.lineage | ~scored.anchors).all()), "an anchor outside the lineage"
         assert scored.k_layers is not None
-        assert scored.k_layers[0] == n, "the first layer must see every token"
+        if isinstance(arm.selector, TwoStages):
+            reached = arm.selector.reaching(arm.budget, len(scored.k_layers)).resolve(n)
+            assert scored.k_layers[0] == reached, "the first layer must see what was selected"
+        else:
+            assert scored.k_layers[0] == n, "the first layer must see every token"
         assert scored.k_layers[-1] == k, "the last layer must see K tokens"
         assert scored.k_layers == sorted(scored.k_layers, reverse=True)
         (alone,) = score_arm(here.step, arm, here.probes[i : i + 1], here.encoded[i : i + 1], "preserve", BATCH_TOKENS)
@@ -158,7 +166,10 @@ def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
 def test_what_an_architecture_cannot_serve_is_refused_by_name(data: Path, model: str, name: str) -> None:
     sentence = refusal(stage(data, model, "float32").step, arm_of(name, "0.3"))
     assert sentence.startswith(f"{name} cannot run on ")
-    assert any(reason in sentence for reason in ("class token", "not the one of a CLIP checkpoint", UNPROJECTED))
+    assert any(
+        reason in sentence
+        for reason in ("class token", "not the one of a CLIP checkpoint", "single states", UNPROJECTED)
+    )
     assert "\n" not in sentence
 
 
@@ -166,7 +177,7 @@ def test_what_an_architecture_cannot_serve_is_refused_by_name(data: Path, model:
 def test_a_method_that_merges_states_of_the_tower_says_so(data: Path, tmp_path: Path, name: str) -> None:
     here = stage(data, "llava", "float32")
     arm = arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None)
-    if arm.inside:
+    if arm.inside and not isinstance(arm.selector, TwoStages):
         assert not arm.selector.merges_vision
         return
     chosen = select(here, arm, 0)

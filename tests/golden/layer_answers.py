@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -14,7 +15,10 @@ from torch import Tensor
 from sightline import LayerState
 from sightline.selectors.apet import compressed, farthest_points
 from sightline.selectors.dart import Dart
+from sightline.selectors.duet import DuetInside
+from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.fastv import FastV
+from sightline.selectors.ficoco import FiCoCoL
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
 from sightline.selectors.greedy import gram
 from sightline.selectors.ivcprune import IVCPrune
@@ -22,19 +26,24 @@ from sightline.selectors.nuwa import NuwaInside
 from sightline.selectors.pact import bounded_centres, by_density, gathered, importance, key_distances
 from sightline.selectors.pyramiddrop import PyramidDrop
 from sightline.selectors.scores import top
+from sightline.selectors.sgl import SGL
 from sightline.selectors.sparsevlm import (
     PUBLISHED_BUDGETS,
     PUBLISHED_LAYERS,
+    AutoPrune,
     cluster_count,
+    information,
     keep_and_recycle,
     rated,
     raters,
     recycled_count,
 )
 from sightline.selectors.tokencarve import TokenCarve
+from sightline.selectors.transprune import TransPrune
 from sightline.selectors.v2drop import V2Drop
 from sightline.selectors.vlmpruner import VLMPruner
 from sightline.selectors.vscan import VScanInside
+from sightline.selectors.vtw import VTW
 from tests.golden.harness import Case, answers
 
 
@@ -105,6 +114,111 @@ def vscan_inside(case: Case) -> dict[str, Any]:
     kept = VScanInside().cut(state, params["K"]).anchors
     assert VScanInside().schedule(params["N"], params["K"], 32) == {params["layers_run"] - 1: params["K"]}
     return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+def projected(case: Case, features: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries (H, L, d) and keys (Hkv, L, d) of a recorded layer, which has an identity norm and no rotation."""
+    states = (features @ case.tensors[name].T for name in ("wq", "wk"))
+    width = case.tensors["wq"].shape[0] // case.params["heads"]
+    query, key = (each.view(len(features), -1, width).transpose(0, 1) for each in states)
+    return query, key
+
+
+@answers("duet_inside")
+def duet_inside(case: Case) -> dict[str, Any]:
+    query, key = projected(case, case.tensors["features"])
+    n, k = case.params["N"], case.params["K"]
+    state = state_of(query.shape[1], case.params["image_start"], n, next_query=query, next_key=key)
+    kept = DuetInside().cut(state, k).anchors
+    assert DuetInside().schedule(n, n // 4, 32) == {15: n // 2, 23: n // 4}
+    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("transprune")
+def transprune(case: Case) -> dict[str, Any]:
+    """Six layers, three of which are followed by a cut."""
+    start, n, memory = case.params["image_start"], case.params["N"], dict[str, Any]()
+    schedule = TransPrune().schedule(n, case.params["K"], 32)
+    assert [schedule[finished - 1] for finished in (7, 9, 12)] == case.params["left"]
+    source, chosen = torch.arange(n), []
+    for layer in sorted(schedule):
+        parts = case.tensors[f"parts{layer + 1}"]
+        query, key = projected(case, case.tensors[f"features{len(chosen)}"])
+        attention = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(
+            torch.ones(query.shape[1], query.shape[1], dtype=torch.bool).triu(1), -torch.inf
+        )
+        state = state_of(parts.shape[2], start, len(source), parts=parts, next_attention=attention.softmax(dim=-1))
+        state = replace(state, source=source, layout=((1, n),), memory=memory)
+        if schedule[layer] < len(source):
+            source = source[TransPrune().cut(state, schedule[layer]).anchors]
+            chosen.append(source)
+        else:
+            TransPrune().look(state)
+    return dict(zip(("first", "second", "kept"), chosen, strict=True))
+
+
+@answers("autoprune")
+def autoprune(case: Case) -> dict[str, Any]:
+    """All layers one after the other, with the recorded noise; behind the last, too, where an audit cuts no more."""
+    start, layers, source = case.params["image_start"], case.params["layers"], torch.arange(case.params["N"])
+    answer, counts, memory = dict[str, Any](), list[int](), dict[str, Any]()
+    selector = AutoPrune(x0=case.params["x0"])
+    most = selector.schedule(len(source), case.params["K"], layers)[0]
+    for layer in range(layers):
+        hidden, text = case.tensors[f"hidden{layer}"], case.params["text"]
+        attention = torch.nn.functional.pad(case.tensors[f"attention{layer}"], (0, 0, start + len(hidden), 0))
+        whole = torch.nn.functional.pad(hidden, (0, 0, start, text))
+        state = replace(
+            state_of(len(whole), start, len(hidden), hidden=whole, attention=attention),
+            layer=layer,
+            layers=layers,
+            budget=case.params["K"],
+            memory=memory,
+            source=source,
+            layout=((1, case.params["N"]),),
+        )
+        state = replace(state, signals={**state.signals, CLASS_ATTENTION: case.tensors["class"]})
+        noise = case.tensors.get(f"noise{layer}")
+        with patch("sightline.selectors.sparsevlm.drawn_noise", lambda count, key, noise=noise: noise[:count]):
+            chosen = selector.cut(state, min(most, len(hidden)))
+        answer[f"tokens{layer}"] = hidden[chosen.anchors] if chosen.mix is None else chosen.mix @ hidden
+        source = source[chosen.anchors]
+        counts.append(len(source))
+    shares = case.tensors["attention1"].index_select(2, torch.arange(start, start + counts[0]))
+    steepness = max(0.0, selector.k0 - selector.gamma * float(information(shares)))
+    return {**answer, "counts": counts, "steepness": np.array([steepness], dtype=np.float32)}
+
+
+@answers("sgl")
+def sgl(case: Case) -> dict[str, Any]:
+    start, n, memory = case.params["image_start"], case.params["N"], dict[str, Any]()
+    length = start + n + case.params["text"]
+    for layer in range(case.params["layers"]):
+        attention = torch.nn.functional.pad(case.tensors[f"attention{layer}"], (0, 0, start + n - 1, 0))
+        state = replace(state_of(length, start, n, attention=attention), memory=memory)
+        SGL().look(state)
+    kept = SGL().cut(state, case.params["K"]).anchors
+    return {"score": memory["guidance"], "kept": kept, "keep_sequence": keep_sequence(state, kept)}
+
+
+@answers("ficoco_l")
+def ficoco_l(case: Case) -> dict[str, Any]:
+    """In the public code the image stands first."""
+    query, key, n = case.tensors["queries"], case.tensors["keys"], case.params["N"]
+    chosen = FiCoCoL().cut(state_of(query.shape[1], 0, n, query=query, key=key), case.params["K"])
+    assert chosen.mix is not None
+    return {"kept": chosen.anchors, "tokens": chosen.mix @ case.tensors["hidden"]}
+
+
+@answers("vtw")
+def vtw(case: Case) -> dict[str, Any]:
+    """Nothing is chosen: after the recorded layer, which is the budget, no visual token is left."""
+    n, start, length, layers = (case.params[name] for name in ("N", "image_start", "length", "layers"))
+    ((layer, left),) = VTW().schedule(n, case.params["K"], layers).items()
+    state = state_of(length, start, n)
+    kept = VTW().cut(state, left).anchors
+    counts = np.where(np.arange(layers) <= layer, n, left)
+    return {"kept": kept, "keep_sequence": keep_sequence(state, kept), "counts": counts}
 
 
 @answers("pact")

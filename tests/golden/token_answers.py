@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from sightline import SightlineError, TokenView
+from sightline.backbones.base import Backbone
 from sightline.selectors.anchorprune import AnchorPrune, AnchorPruneQwen, anchorprune_order
 from sightline.selectors.apet import compressed, farthest_points
 from sightline.selectors.cdpruner import cdpruner_order, conditional_relevance
@@ -38,6 +41,7 @@ from sightline.selectors.trim import kept_and_mean, unlikeness
 from sightline.selectors.visionzip import VisionZipQwen, merge_plan, received_salience, split_budget, with_class_token
 from sightline.selectors.vispruner import vispruner_kept
 from sightline.selectors.vscan import VScan
+from sightline.selectors.zooprune import sensitive_order
 from tests.golden.harness import Case, answers
 from tests.unit.selectors.views import view
 
@@ -330,6 +334,22 @@ def tome(case: Case) -> dict[str, Any]:
     slot, representative = match(metric[None], case.params["r"], protect_first=case.params["class_token"])
     mix, total = mean_weights(slot, representative.shape[1], size[None])
     return {"assign": slot[0], "size_out": total[0, :, None], "tokens": mix[0] @ tokens}
+
+
+@answers("zooprune")
+def zooprune(case: Case) -> dict[str, Any]:
+    """The recorded projector and directions take the place of a model's."""
+    first, second = case.tensors["first"].double(), case.tensors["second"].double()
+    states, drawn = case.tensors["states"].double(), case.tensors["directions"].double()
+
+    def project(hidden: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(hidden @ first.T) @ second.T
+
+    backbone = cast(Backbone, SimpleNamespace(merge_sources=lambda encoded: states, project=project))
+    with patch("torch.randn", lambda *shape, generator: drawn):
+        score = Backbone.sensitivity(backbone, cast(Any, SimpleNamespace(n=len(states))))
+    order = sensitive_order(project(states)[None], score[None], case.params["K"])[0]
+    return {"score": score, "order": order, "kept": order.sort().values}
 
 
 @answers("trim")

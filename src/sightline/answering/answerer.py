@@ -28,110 +28,157 @@ from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import Served, checkpoint_folder, load_backbone
 from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import Budget, LayerSelector, PositionPolicy, Selection
+from sightline.core.selection import Budget, LayerSelector, PositionPolicy, Selection, TwoStages
 from sightline.core.selection_rules import KeptTokens, index_mask, on_behalf_of, parts_of
 from sightline.device.work import FEWER, Stopwatch, halved, in_halves
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight
 from sightline.probes.images import open_image
 
-# A method that cuts between language layers: prefixes start full, one batch per number of visual tokens.
+# A method that cuts between language layers: one batch per number of visual tokens.
 
 
 @dataclass
 class InsidePass(ArmPass):
     """The choice is made while the layers run; whoever cuts has to look at values and waits for the device.
 
-    Separators are text to such a method: all of them stay.
+    Separators are text to such a method: all that reach the model stay. Prefixes start full, or, of a method in two
+    stages, with what its first one selects.
     """
 
+    step: SelectStep
+    _before: BeforePass | None = field(init=False, default=None)
     _cuts: dict[int, tuple[LayerCuts, int]] = field(init=False, default_factory=dict)
     """Of every probe the cutter of its batch, and its place there."""
+    _rehearsed_ms: dict[int, float] = field(init=False, default_factory=dict)
+    """Of every probe what reading its prompt once before took."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.selector, TwoStages):
+            arm = replace(self.arm, budget=self.selector.reaching(self.arm.budget, self.depth))
+            self._before = BeforePass(
+                self.backbone, arm, self.probes, self.encoded, self.prompts, self.positions, self.step
+            )
+
+    @property
+    def selector(self) -> LayerSelector:
+        return cast(LayerSelector, self.arm.selector)
+
+    @property
+    def depth(self) -> int:
+        return len(self.backbone.language.layers)
+
+    def _slots(self, i: int) -> int:
+        """Slots of the image that reach the language model."""
+        return self.encoded[i].slots if self._before is None else self._before.slots(i)
 
     @cached_property
     def lengths(self) -> list[int]:
-        return [prompt.length(image.slots) for prompt, image in zip(self.prompts, self.encoded, strict=True)]
+        return [prompt.length(self._slots(i)) for i, prompt in enumerate(self.prompts)]
 
     @property
     def groups(self) -> list[list[int]]:
-        kinds = [(self._sizes(image), image.slots) for image in self.encoded]
+        kinds = [(self._sizes(i), self._slots(i)) for i in range(len(self.encoded))]
         return [[i for i, kind in enumerate(kinds) if kind == each] for each in sorted(set(kinds))]
 
-    def _sizes(self, image: Encoded) -> tuple[int, ...]:
-        """Tokens of every part that the budget is counted over."""
-        return tuple(part.n for part in parts_of(image.layout, self.arm.budget))
+    def _sizes(self, i: int) -> tuple[int, ...]:
+        """Tokens of every part that the budget is counted over, as they reach the language model."""
+        if self._before is not None:
+            return (len(self._before.selections[i].anchors),)
+        return tuple(part.n for part in parts_of(self.encoded[i].layout, self.arm.budget))
 
     def batch_tokens(self, limit: int) -> int:
-        """In half precision every probe runs alone.
+        """In half precision every probe runs alone, and under a method whose counts depend on the question.
 
         Rounding depends on the shape of a batch, and there it is coarse enough to change which tokens such a method
         keeps.
         """
-        return limit if self.backbone.language.dtype == torch.float32 else 0
+        return limit if self.backbone.language.dtype == torch.float32 and not self.selector.varies else 0
 
     def prefix(self, i: int) -> Prefix:
+        if self._before is not None:
+            return self._before.prefix(i)
         image = self.encoded[i]
         selection = Selection(torch.arange(image.n, device=image.tokens.device))
         return materialise(self.backbone, image, self.prompts[i], selection, self.positions)
 
     def cutter(self, group: Sequence[int], prefixes: Sequence[Prefix]) -> LayerCuts:
-        sizes = self._sizes(self.encoded[group[0]])
-        schedule = self._schedule(sizes)
+        schedule = self._schedule(group[0])
         cutter = LayerCuts(
-            cast(LayerSelector, self.arm.selector),
+            self.selector,
             {layer: sum(left) for layer, left in schedule.items()},
             prefixes,
             [self.encoded[i].layout for i in group],
             [salt(self.probes[i], self.arm) for i in group],
-            schedule if len(sizes) > 1 else {},
-            vision=lambda place, name: self.backbone.vision_signal(name, self.encoded[group[place]]),
+            self.arm.budget.resolve(self.encoded[group[0]].n),
+            self.depth,
+            [] if self._before is None else [self._before.checked[i] for i in group],
+            schedule if len(self._sizes(group[0])) > 1 else {},
+            vision=lambda place, name: self.step.signal(name, self.encoded[group[place]], self.probes[group[place]])[0],
         )
         self._cuts.update({i: (cutter, place) for place, i in enumerate(group)})
+        if self.selector.rehearses:
+            watch = Stopwatch(self.backbone.language.device)
+            self.backbone.language.launch(prefixes, cutter.rehearsal())
+            watch.stop()
+            self._rehearsed_ms.update(dict.fromkeys(group, watch.ms / len(group)))
         return cutter
 
-    def _schedule(self, sizes: Sequence[int]) -> dict[int, list[int]]:
-        """Layer -> how many visual tokens of every part, which have so many each, continue past it."""
-        selector, depth = cast(LayerSelector, self.arm.selector), len(self.backbone.language.layers)
-        with on_behalf_of(selector.name):
-            own = [selector.schedule(n, self.arm.budget.resolve(n), depth) for n in sizes]
+    def _schedule(self, i: int) -> dict[int, list[int]]:
+        """Layer -> how many visual tokens of every part continue past it."""
+        sizes, budget = self._sizes(i), self.arm.budget
+        whole = (self.encoded[i].n,) if self._before is not None else sizes
+        with on_behalf_of(self.selector.name):
+            own = [
+                self.selector.schedule(n, budget.resolve(of), self.depth) for n, of in zip(sizes, whole, strict=True)
+            ]
         left, schedule = list(sizes), {}
         for layer in sorted({layer for each in own for layer in each}):
             left = [min(n, each.get(layer, n)) for n, each in zip(left, own, strict=True)]
             schedule[layer] = left
         return schedule
 
-    def _counts(self, image: Encoded) -> list[int]:
-        """Visual tokens that each layer reads: a cut after layer l takes effect from l + 1 on."""
-        schedule, counts = self._schedule(self._sizes(image)), [image.n]
-        for layer in range(len(self.backbone.language.layers) - 1):
-            counts.append(min(counts[-1], sum(schedule.get(layer, [counts[-1]]))))
+    def _counts(self, i: int) -> list[int]:
+        """Visual tokens that each layer reads: a cut after layer l takes effect from l + 1 on.
+
+        What the cuts were, if they have been made, else what they are planned to be.
+        """
+        counts = [sum(self._sizes(i))]
+        planned = {layer: sum(left) for layer, left in self._schedule(i).items()}
+        done = self._cuts[i][0].counts if i in self._cuts else {}
+        for layer in range(self.depth - 1):
+            counts.append(min(counts[-1], (done or planned).get(layer, counts[-1])))
         return counts
 
     def layer_lengths(self, i: int) -> list[int]:
-        image = self.encoded[i]
-        return [self.lengths[i] - image.n + count for count in self._counts(image)]
+        counts = self._counts(i)
+        return [self.lengths[i] - counts[0] + count for count in counts]
 
     def traces(self) -> list[Trace]:
         traces = []
         for i, (prompt, image) in enumerate(zip(self.prompts, self.encoded, strict=True)):
             cutter, place = self._cuts[i]
-            shares = cutter.parts[place].double().amax(dim=0).numpy()
+            parts = cutter.parts[place].double()
+            shares = torch.cat([parts, parts.new_zeros(1, parts.shape[1])]).amax(dim=0).numpy()  # nothing may be left
             lineage = shares > 0
             anchors = index_mask(cutter.anchors[place], image.n)
-            k, batch = len(cutter.anchors[place]), len(cutter.keys)
+            k, batch, counts = len(cutter.anchors[place]), len(cutter.keys), self._counts(i)
+            signal_ms, select_ms = cutter.signal_ms / batch, cutter.select_ms / batch
+            first = None if self._before is None else self._before.selected[i]
             traces.append(
                 Trace(
                     anchors=anchors,
                     lineage=lineage,
                     shares=shares if (lineage != anchors).any() else None,
                     k=k,
-                    k_layers=self._counts(image),
+                    k_layers=counts,
                     sequence_full=prompt.full_length(image.slots),
-                    sequence_pruned=prompt.prompt_length(k + image.slots - image.n),
-                    signal_ms=cutter.signal_ms / batch,
-                    select_ms=cutter.select_ms / batch,
-                    materialise_ms=0.0,
-                    inside_ms=(cutter.signal_ms + cutter.select_ms) / batch,
+                    sequence_pruned=prompt.prompt_length(k + self._slots(i) - counts[0]),
+                    signal_ms=signal_ms + (self._rehearsed_ms.get(i, 0.0) if first is None else first.signal_ms),
+                    select_ms=select_ms + (0.0 if first is None else first.select_ms),
+                    materialise_ms=0.0 if self._before is None else self._before.materialise_ms(i),
+                    inside_ms=signal_ms + select_ms,
+                    halved=first is not None and first.halved,
                 )
             )
         return traces
@@ -183,8 +230,9 @@ def launch_batches(scorer: Scorer, passed: ArmPass, batch_tokens: int) -> Launch
 
     def launch(group: list[int]) -> tuple[Launched, Stopwatch]:
         prefixes = [passed.prefix(i) for i in group]
+        cutter = passed.cutter(group, prefixes)  # which may read the prompts first: that is billed as a signal
         watch = Stopwatch(backbone.language.device, shared_by=len(group))
-        reading = scorer.launch(backbone, prefixes, passed.cutter(group, prefixes))
+        reading = scorer.launch(backbone, prefixes, cutter)
         watch.stop()
         return reading, watch
 
@@ -212,8 +260,8 @@ class Spending:
     """Every pass over one probe, in the order in which they were run, and what the policy went by."""
 
     levels: tuple[Budget, ...]
-    kept: tuple[int, ...]
-    """K of each."""
+    kept: tuple[float, ...]
+    """K of each, or what else its budget counts."""
     noticed: Noticed
     confidences: tuple[float | None, ...]
 
@@ -283,7 +331,7 @@ class SpendingPass:
         passes = [LevelAnswer.of(budget, answered.values) for budget, answered in self._run[i]]
         spent = Spending(
             levels,
-            tuple(trace.k for trace in traces),
+            tuple(trace.spent(self._arm) for trace in traces),
             self._looks.noticed[i],
             tuple(one.confidence for one in passes),
         )
@@ -412,9 +460,8 @@ class Answerer:
             raise SightlineError(f"{arm.text} reads smaller images, and was given one in its usual size")
         prompts = [self.scorer.prompt(self.backbone, probe) for probe in probes]
         positions = arm.positions(self.positions)
-        if arm.inside:
-            return InsidePass(self.backbone, arm, probes, encoded, prompts, positions)
-        return BeforePass(self.backbone, arm, probes, encoded, prompts, positions, step or self.step)
+        kind = InsidePass if arm.inside else BeforePass
+        return kind(self.backbone, arm, probes, encoded, prompts, positions, step or self.step)
 
     def launch(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
@@ -26,7 +26,7 @@ from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import WITHOUT_CELLS, Served
 from sightline.core.prefix import Elapsed, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import PositionPolicy, Selection, Selector, TokenView
+from sightline.core.selection import SENSITIVITY, PositionPolicy, Selection, Selector, TokenView, of_image
 from sightline.core.selection_rules import (
     CountedPart,
     KeptTokens,
@@ -120,7 +120,7 @@ class SelectStep:
 
         def look(i: int) -> TokenView:
             if i not in looks:
-                computed = {name: self.signal(name, encoded[i], probes[i]) for name in arm.selector.needs}
+                computed = {name: self.signal(name, encoded[i], probes[i]) for name in of_image(arm.selector.needs)}
                 signals = {name: tensor for name, (tensor, _) in computed.items()}
                 times = tuple(time for _, time in computed.values())
                 looks[i] = self._view(encoded[i], prompts[i], probes[i], arm, signals), times
@@ -218,6 +218,8 @@ class SelectStep:
             return self._timed(lambda: self._clip.text(f"<image>\n{probe.question}"))
         if name == "clip.image" and name not in encoded.signals:
             encoded.signals[name] = self._timed(lambda: self._clip.image(self.backbone.clip_states(encoded)))
+        if name == SENSITIVITY and name not in encoded.signals:
+            encoded.signals[name] = self._timed(lambda: self.backbone.sensitivity(encoded))
         if name not in encoded.signals:
             encoded.signals[name] = self._timed(lambda: self.backbone.vision_signal(name, encoded))
         return encoded.signals[name]
@@ -277,13 +279,18 @@ class Trace:
     def merges(self) -> bool:
         return self.shares is not None
 
+    def spent(self, arm: Arm) -> float:
+        """What the arm's budget counts: the tokens that are left, or the mean of those that the layers read."""
+        over_layers = arm.selector.budget_counts == "layers" and self.k_layers
+        return float(np.mean(over_layers)) if over_layers else self.k
+
 
 @dataclass
 class ArmPass(ABC):
     """Everything between encoded images and the language model, for one arm.
 
     Two kinds exist and nobody else tells them apart: a method chooses before the language model or cuts between its
-    layers.
+    layers. One that does both is of the second kind, with one of the first in front.
     """
 
     backbone: Backbone
@@ -443,7 +450,13 @@ class BeforePass(ArmPass):
             for image, anchors in zip(self.encoded, self._kept.anchors(self.arm.selector.name), strict=True)
         ]
 
-    def _slots(self, i: int) -> int:
+    @cached_property
+    def checked(self) -> list[Selection]:
+        """The selections, whose indices were waited for and looked at."""
+        anchors = self._kept.anchors(self.arm.selector.name)
+        return [replace(each, anchors=own) for each, own in zip(self.selections, anchors, strict=True)]
+
+    def slots(self, i: int) -> int:
         """Slots that are left for the image of the i-th probe."""
         span = self._spans[i]
         return len(self.selections[i].anchors) if span is None else len(span.slots)
@@ -464,7 +477,7 @@ class BeforePass(ArmPass):
 
     @cached_property
     def lengths(self) -> list[int]:
-        return [prompt.length(self._slots(i)) for i, prompt in enumerate(self.prompts)]
+        return [prompt.length(self.slots(i)) for i, prompt in enumerate(self.prompts)]
 
     def prefix(self, i: int) -> Prefix:
         watch = self._watches[i] = Stopwatch(self.backbone.language.device)
@@ -473,6 +486,9 @@ class BeforePass(ArmPass):
         )
         watch.stop()
         return prefix
+
+    def materialise_ms(self, i: int) -> float:
+        return self._watches[i].ms
 
     def traces(self) -> list[Trace]:
         keeps_scores = self.step.keeps_scores and isinstance(self.arm.selector, Scored)
@@ -487,10 +503,10 @@ class BeforePass(ArmPass):
                     k=len(self.selections[i].anchors),
                     k_layers=None,
                     sequence_full=self.prompts[i].full_length(self.encoded[i].full_slots),
-                    sequence_pruned=self.prompts[i].prompt_length(self._slots(i)),
+                    sequence_pruned=self.prompts[i].prompt_length(self.slots(i)),
                     signal_ms=selected.signal_ms,
                     select_ms=selected.select_ms,
-                    materialise_ms=self._watches[i].ms,
+                    materialise_ms=self.materialise_ms(i),
                     halved=selected.halved,
                     scores=self.step.scores(*asked, by_part=True) if keeps_scores else None,
                 )

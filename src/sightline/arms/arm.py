@@ -325,6 +325,8 @@ def _refuse_tiles(selector: Selector | LayerSelector, budget: Budget, arm: str) 
         reason = "has no budget to count by tiles"
     elif selector.resizes:
         reason = "shows the whole image smaller, so there are no tiles to choose from"
+    elif selector.budget_counts == "layers":
+        reason = "spreads its budget over the language layers, not over tiles"
     else:
         return
     raise SightlineError(f"arm '{arm}': {selector.name} {reason}; leave out {PER_TILE}")

@@ -380,9 +380,9 @@ def _row(
         "role": arm.selector.role,
         "arguments": arm.arguments,
         **_budget(arm, image, answered),
-        "keep": _share(trace.k, image),
+        "keep": _share(trace.spent(arm), image),
         "n_tokens": image.full_n or None,
-        "k_tokens": trace.k or None,
+        "k_tokens": trace.k if image.full_n else None,
         "k_layers": layers,
         "keep_layer_mean": _share(float(np.mean(layers)) if layers else trace.k, image),
         "intervention": _intervention(arm, probe),
@@ -433,7 +433,7 @@ def _scores(arm: Arm, scores: np.ndarray | None) -> dict[str, Any]:
 
 def _budget(arm: Arm, image: Encoded, answered: Answered) -> dict[str, Any]:
     """What was asked for, and what was spent: of a policy all of its passes, else the one."""
-    k, spent = answered.trace.k, answered.spent
+    k, spent = answered.trace.spent(arm), answered.spent
     replayed = arm.selector.role == "replay" or arm.deployed
     budget = repr(_share(k, image)) if replayed else arm.requested
     final = arm.budget if spent is None else spent.levels[-1]

@@ -27,7 +27,7 @@ from sightline.backbones.own_decoder import TOKEN_TYPES
 from sightline.backbones.prompting import Prompting
 from sightline.core.prefix import Encoded
 from sightline.core.registry import Registry
-from sightline.core.selection import Budget, PositionPolicy, split_name
+from sightline.core.selection import SENSITIVITY, Budget, PositionPolicy, split_name
 from sightline.device.work import Limit, Stopwatch
 from sightline.errors import SightlineError, first_line
 
@@ -36,6 +36,8 @@ BACKBONES: Registry[type[Backbone]] = Registry(
 )
 """Architectures by the ``model_type`` of their ``config.json``: in this package, or behind another's entry point."""
 
+DIRECTIONS, DISTURBED = 64, 0.01
+"""Along how many directions, and how far, states are disturbed to see what the projector makes of it."""
 UNPROJECTED = "it merges states of the vision tower, and single ones cannot be made tokens there"
 
 
@@ -184,6 +186,23 @@ class Backbone(Prompting, ABC):
         """None when this architecture can compute the signal, else the reason why not."""
         kind, _ = split_name(name)
         return None if kind.startswith("lm.") else f"{type(self).__name__} has no signal {kind}"
+
+    def lacks(self, name: str) -> str | None:
+        """The same of every signal, those included that are made of what an architecture has."""
+        if name != SENSITIVITY:
+            return self.serves(name)
+        return None if self.unprojected() is None else "single states of its vision tower cannot be made tokens"
+
+    def sensitivity(self, encoded: Encoded) -> Tensor:
+        """(N,) float32: how far the projector moves a token if its state x is disturbed a little,
+        mean over directions u of |P(x + h u) - P(x - h u)| / 2h; the u are unit vectors, drawn once for all images."""
+        states = self.merge_sources(encoded)[: encoded.n]
+        drawn = torch.randn(DIRECTIONS, states.shape[1], generator=torch.Generator().manual_seed(0))
+        steps = DISTURBED * drawn / drawn.norm(dim=1, keepdim=True)
+        moved = states.new_zeros(encoded.n, dtype=torch.float32)
+        for step in steps.to(states):
+            moved += (self.project(states + step) - self.project(states - step)).float().norm(dim=1)
+        return moved / (2 * DISTURBED * DIRECTIONS)
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         """A ``vision.*`` or ``image.*`` signal of one encoded image."""

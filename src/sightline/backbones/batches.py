@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -57,6 +58,23 @@ def token_places(prefix: Prefix) -> Tensor:
     return torch.arange(prefix.k) if prefix.places is None else prefix.places
 
 
+def parts_of_layer(layer: Any, run: Callable[[], object]) -> Tensor:
+    """(2, 2, B, S, D): what the attention and the feed-forward part of a layer read and made while it was ``run``."""
+    noted: list[Tensor] = []
+
+    def note(part: Any, given: Any, named: Any, made: Any) -> None:
+        read = given[0] if given else named["hidden_states"]
+        noted.append(torch.stack([read, (made[0] if isinstance(made, tuple) else made).view_as(read)]))
+
+    hooks = [part.register_forward_hook(note, with_kwargs=True) for part in (layer.self_attn, layer.mlp)]
+    try:
+        run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack(noted)
+
+
 class SeenLayer(Protocol):
     """What can be seen of the layer that ran last, of the first L slots of one sequence of a batch."""
 
@@ -66,8 +84,14 @@ class SeenLayer(Protocol):
     def rotary(self, b: int, length: int) -> Tensor:
         """(2, L, d) cosine and sine of its positions."""
 
-    def attends(self, b: int, length: int, *, bare: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (H, L, d), keys and values (Hkv, L, d); if ``bare``, rotated by nothing."""
+    def attends(
+        self, b: int, length: int, *, bare: bool = False, following: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (H, L, d), keys and values (Hkv, L, d); if ``bare``, rotated by nothing; if ``following``, those of
+        the next layer on what this one made."""
+
+    def parts(self, b: int, length: int) -> Tensor:
+        """(2, 2, L, D) of its attention and of its feed-forward part, what each read and what it made."""
 
     def attention(self, b: int, length: int, first: int = 0, *, following: bool = False) -> Tensor:
         """(H, L - first, L) weights of slots from ``first`` on; if ``following``, of the next layer on what this one

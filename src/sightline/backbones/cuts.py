@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from sightline.backbones.batches import Batch, Choice, SeenLayer, token_places
 from sightline.core.prefix import Prefix
-from sightline.core.selection import LayerSelector, LayerState, Selection
+from sightline.core.selection import LayerSelector, LayerState, Selection, of_image
 from sightline.core.selection_rules import (
     check_selection,
     in_native_order,
@@ -53,25 +53,45 @@ class LayerCuts:
     prefixes: Sequence[Prefix]
     layouts: Sequence[tuple[tuple[int, int], ...]]
     keys: Sequence[str]
+    budget: int = 0
+    """K"""
+    layers: int = 0
+    """Of the language model."""
+    selections: Sequence[Selection] = ()
+    """Per prefix what was chosen for it before, of a method in two stages; none: all N tokens are there."""
     by_tile: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Layer -> how many tokens of every tile continue past it; empty where a cut chooses among all tokens."""
     anchors: list[Tensor] = field(default_factory=list)
     places: list[Tensor] = field(default_factory=list)
     """Per prefix (n,) where in its span the surviving visual tokens stand."""
     parts: list[Tensor] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)
+    """Layer -> visual tokens of every prefix that did continue past it."""
     signal_ms: float = 0.0
     select_ms: float = 0.0
     vision: Callable[[int, str], Tensor] | None = None
     """A signal of the vision tower, of the prefix at this place, by name."""
+    _memories: list[dict[str, Any]] = field(default_factory=list)
     _scouts: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Per prefix, of the method's own token, what the last layer made of it and its products with the keys there."""
     _choices: dict[int, list[_Made]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for prefix in self.prefixes:
-            self.anchors.append(torch.arange(prefix.k))
+        for b, prefix in enumerate(self.prefixes):
+            chosen = self.selections[b] if self.selections else Selection(torch.arange(prefix.k))
+            n = sum(rows * columns for rows, columns in self.layouts[b])
+            self.anchors.append(chosen.anchors.cpu())
             self.places.append(token_places(prefix))
-            self.parts.append(torch.eye(prefix.k, dtype=torch.bool))
+            mixed = None if chosen.mix is None else output_parts(chosen.mix.cpu().double())[:, :n]
+            self.parts.append(torch.eye(n, dtype=torch.bool)[self.anchors[b]] if mixed is None else mixed)
+            self._memories.append({})
+
+    def rehearsal(self) -> LayerCuts:
+        """What only looks, at every layer; ``self`` remembers what was noted."""
+        whole = dict.fromkeys(range(self.layers), len(self.anchors[0]))
+        looking = replace(self, schedule=whole, anchors=[], places=[], parts=[], counts={}, _memories=[], _choices={})
+        looking._memories = self._memories
+        return looking
 
     def wants(self, layer: int) -> bool:
         return layer in self.schedule
@@ -103,13 +123,21 @@ class LayerCuts:
 
     def _choose(self, batch: Batch, layer: int, seen: SeenLayer) -> list[_Made]:
         self._follow(batch, layer, seen)
-        k = self.schedule[layer]
-        n, span = len(self.anchors[0]), batch.counts[0]
+        k, n, span = self.schedule[layer], len(self.anchors[0]), batch.counts[0]
         if any(count != span for count in batch.counts):
             raise SightlineError("a batch that is cut between layers must have equal numbers of visual tokens")
-        if k >= n:
-            return []
-        return [self._made(batch, b, prefix, layer, k, seen) for b, prefix in enumerate(self.prefixes)]
+        made: list[_Made] = []
+        if k < n or (n and (self.selector.varies or type(self.selector).look is not LayerSelector.look)):
+            for b, prefix in enumerate(self.prefixes):
+                selection = self._asked(batch, b, prefix, layer, k, seen)
+                made += [] if selection is None else [self._made(b, selection, span)]
+        if len({len(each.anchors) for each in made}) > 1:
+            raise SightlineError(
+                f"{self.selector.name} lets more tokens of one question continue than of another, so questions are "
+                "read one by one; use a batch of 1"
+            )
+        self.counts[layer] = len(self.anchors[0])
+        return made
 
     def _follow(self, batch: Batch, layer: int, seen: SeenLayer) -> None:
         """Takes a token of the method's own through the layer that the prompts have just been through."""
@@ -122,11 +150,13 @@ class LayerCuts:
             self._scouts[b] = seen.follow(b, prefix.prompt_length - (prefix.k - len(self.anchors[b])), token)
         self.signal_ms += (self._now(batch) - started) * 1e3
 
-    def _made(self, batch: Batch, b: int, prefix: Prefix, layer: int, k: int, seen: SeenLayer) -> _Made:
-        n, span = len(self.anchors[b]), batch.counts[0]
+    def _asked(self, batch: Batch, b: int, prefix: Prefix, layer: int, k: int, seen: SeenLayer) -> Selection | None:
+        """The method's choice for one prefix, in native order; None where all its tokens continue and it only looks."""
+        n = len(self.anchors[b])
         length = prefix.prompt_length - (prefix.k - n)
         started = self._now(batch)
-        signals = {name: self._signal(name, seen, b, length, prefix) for name in self.selector.needs}
+        needs = self.selector.needs - of_image(self.selector.needs) if self.selections else self.selector.needs
+        signals = {name: self._signal(name, seen, b, length, prefix) for name in needs}
         selecting = self._now(batch)
         state = LayerState(
             layer=layer,
@@ -136,13 +166,24 @@ class LayerCuts:
             layout=self.layouts[b],
             signals=signals,
             key=self.keys[b],
+            memory=self._memories[b],
+            budget=self.budget,
+            layers=self.layers,
         )
         with on_behalf_of(self.selector.name):
-            selection = self._chosen(state, k, prefix)
+            asked = k < n or self.selector.varies
+            selection = self._chosen(state, min(k, n), prefix) if asked else None
+            if selection is None:
+                self._looked(state, prefix)
         self.signal_ms += (selecting - started) * 1e3
         self.select_ms += (self._now(batch) - selecting) * 1e3
-        check_selection(selection, n, k, self.selector.name)
-        selection = in_native_order(selection)
+        if selection is None:
+            return None
+        least = min(k, len(selection.anchors)) if self.selector.varies else k
+        check_selection(selection, n, least, self.selector.name)
+        return in_native_order(selection)
+
+    def _made(self, b: int, selection: Selection, span: int) -> _Made:
         anchors, before = selection.anchors.cpu(), self.places[b]
         if selection.mix is None:
             self.parts[b] = self.parts[b][anchors]
@@ -162,10 +203,14 @@ class LayerCuts:
                 return seen.rotary(b, length)
             case "lm.bare_query" | "lm.bare_key":
                 return seen.attends(b, length, bare=True)[name == "lm.bare_key"]
-            case "lm.key" | "lm.value":
-                return seen.attends(b, length)[1 if name == "lm.key" else 2]
-            case "lm.attention":
-                return seen.attention(b, length)
+            case "lm.query" | "lm.key" | "lm.value":
+                return seen.attends(b, length)[("lm.query", "lm.key", "lm.value").index(name)]
+            case "lm.next_query" | "lm.next_key":
+                return seen.attends(b, length, following=True)[name == "lm.next_key"]
+            case "lm.parts":
+                return seen.parts(b, length)
+            case "lm.attention" | "lm.next_attention":
+                return seen.attention(b, length, following=name == "lm.next_attention")
             case "lm.attention_last" | "lm.next_attention_last":
                 return seen.attention(b, length, length - 1, following=name == "lm.next_attention_last")[:, 0]
             case "lm.normed":
@@ -185,14 +230,20 @@ class LayerCuts:
         stays[self.places[b][anchors]] = True
         return stays.nonzero()[:, 0]
 
+    def _tiles(self, state: LayerState, prefix: Prefix) -> list[LayerState]:
+        uncut = prefix.start + token_places(prefix)
+        return [tile.among(state, uncut) for tile in tiles_of(state.layout)]
+
+    def _looked(self, state: LayerState, prefix: Prefix) -> None:
+        for each in self._tiles(state, prefix) if self.by_tile else [state]:
+            self.selector.look(each)
+
     def _chosen(self, state: LayerState, k: int, prefix: Prefix) -> Selection:
         """The method's choice among all that are left, or its choices within every tile put together."""
         if not self.by_tile:
             return self.selector.cut(state, k)
-        uncut = prefix.start + token_places(prefix)
         chosen, sizes = [], []
-        for tile, share in zip(tiles_of(state.layout), self.by_tile[state.layer], strict=True):
-            alone = tile.among(state, uncut)
+        for alone, share in zip(self._tiles(state, prefix), self.by_tile[state.layer], strict=True):
             left = len(alone.image)
             selection = self.selector.cut(alone, share) if share < left else Selection(torch.arange(left))
             check_selection(selection, left, min(share, left), self.selector.name)

@@ -30,7 +30,7 @@ from sightline.backbones.attention import (
     supported,
     usable,
 )
-from sightline.backbones.batches import Batch, Cutter
+from sightline.backbones.batches import Batch, Cutter, parts_of_layer
 from sightline.core.prefix import Prefix
 from sightline.device.work import Arriving, on_device
 
@@ -149,13 +149,19 @@ class SeenInLoop:
     def rotary(self, b: int, length: int) -> Tensor:
         return torch.stack([table[0] for table in self._tables(b, length)])
 
-    def attends(self, b: int, length: int, *, bare: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        return self._taken(self.layer, self.input(b, length), self._tables(b, length, bare=bare))[:3]
+    def attends(
+        self, b: int, length: int, *, bare: bool = False, following: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return self._taken(*self._read(b, length, following), self._tables(b, length, bare=bare))[:3]
+
+    def parts(self, b: int, length: int) -> Tensor:
+        layer, rotary = self.model.layers[self.layer], self._tables(b, length)
+        with attending_as(self.model.config, "sdpa"):  # without a mask it is causal
+            noted = parts_of_layer(layer, lambda: call_layer(layer, self.input(b, length)[None], rotary, None))
+        return noted[:, :, 0]
 
     def attention(self, b: int, length: int, first: int = 0, *, following: bool = False) -> Tensor:
-        layer = min(self.layer + 1, len(self.model.layers) - 1) if following else self.layer
-        states = self.batch.hidden[b, :length] if following else self.input(b, length)
-        query, key, _, scale = self._taken(layer, states, self._tables(b, length))
+        query, key, _, scale = self._taken(*self._read(b, length, following), self._tables(b, length))
         key = key.repeat_interleave(query.shape[0] // key.shape[0], dim=0)
         slots = torch.arange(length, device=query.device)
         scores = query[:, first:].float() @ key.float().transpose(-1, -2) * scale
@@ -181,6 +187,12 @@ class SeenInLoop:
         states = self.layer_input[b : b + 1, :length]
         cos, sin = self.model.rotary(states, self.batch.positions[:, b : b + 1, :length])
         return (torch.ones_like(cos), torch.zeros_like(sin)) if bare else (cos, sin)
+
+    def _read(self, b: int, length: int, following: bool) -> tuple[int, Tensor]:
+        """This layer or the next, and its (L, D) input."""
+        if following:
+            return min(self.layer + 1, len(self.model.layers) - 1), self.batch.hidden[b, :length]
+        return self.layer, self.input(b, length)
 
     def _taken(self, layer: int, states: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, float]:
         """Queries, keys, values and the scale of scores, as a layer hands them to attention for its (L, D) input."""
@@ -236,6 +248,10 @@ class LanguageModel:
 
     def uncut(self, needs: Collection[str], layers: Iterable[int]) -> str | None:
         """Why a method that reads ``needs`` cannot cut after these layers; None where it can."""
+        if "lm.parts" in needs and not all(
+            hasattr(self.layers[i], "self_attn") and hasattr(self.layers[i], "mlp") for i in layers
+        ):
+            return "its layers are not made of an attention and a feed-forward part"
         return None
 
     def logits(self, hidden: Tensor) -> Tensor:

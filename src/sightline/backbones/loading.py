@@ -28,7 +28,7 @@ from sightline.backbones.general import General, foreign, image_text_types, mode
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import NO_CELLS
-from sightline.core.selection import LayerSelector, Method, hidden_indices, misnamed
+from sightline.core.selection import LayerSelector, Method, TwoStages, hidden_indices, misnamed, of_image
 from sightline.errors import SightlineError, first_line
 from sightline.places.writing import whole_path
 from sightline.selectors import SELECTORS
@@ -296,7 +296,7 @@ class Served:
         language = backbone.language
         return Served(
             backbone.title,
-            backbone.serves,
+            backbone.lacks,
             depth,
             backbone.fixed,
             backbone.no_cells,
@@ -331,7 +331,7 @@ class Served:
 
         def serves(name: str) -> str | None:
             try:
-                return backbone.serves(name)
+                return backbone.lacks(name)
             except AttributeError:  # it looks at more than the configuration
                 return None
 
@@ -348,8 +348,9 @@ class Served:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.fixed_tokens}")
         if (misfit := method.misfit(self.sizes)) is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {misfit}")
+        before = of_image(method.needs) if isinstance(method, TwoStages) else frozenset()
         for name in sorted(method.needs):
-            problem = misnamed(name, method.inside)
+            problem = misnamed(name, method.inside and name not in before)
             if problem is not None:
                 raise SightlineError(f"selector {method.name} cannot get what it needs: {problem}")
             reason = self.serves(name)
@@ -366,7 +367,8 @@ class Served:
         if method.merges_vision and self.unprojected is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.unprojected}")
         if isinstance(method, LayerSelector) and self.uncut is not None:
-            reason = self.uncut(method.needs, method.schedule(*TRIED, self.layers))
+            read = range(self.layers) if method.rehearses else method.schedule(*TRIED, self.layers)
+            reason = self.uncut(method.needs, read)
             if reason is not None:
                 raise SightlineError(f"{method.name} cannot run on {self.architecture}: {reason}")
         if self.depth is not None:

@@ -33,9 +33,10 @@ IMAGE, TEXT, CONTINUATION = 1, 0, 2
 TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 """What models call the argument that tells them which tokens stand for an image."""
 OF_ATTENTION = frozenset(
-    {"lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
+    {"lm.attention", "lm.attention_last", "lm.query", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
 )
 """Signals that only a layer with attention weights has."""
+OF_NEXT_ATTENTION = frozenset({"lm.next_attention", "lm.next_attention_last", "lm.next_query", "lm.next_key"})
 LAYER_TOKENS = 5
 """Length of the sequence that a decoder is tried on."""
 LAYER_TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -241,8 +242,11 @@ class OwnDecoder(LanguageModel):
         """Why a method that reads ``needs`` cannot cut after these layers; None where it can. Tried on a few tokens."""
         if "lm.scout" in needs:
             return f"a token of its own is followed by our loop over the layers alone, and {self.reason}"
+        layers = list(layers)
         if "lm.normed" in needs and self._final_norm is None:
             return "its decoder has no final norm"
+        if (reason := super().uncut(needs, layers)) is not None:
+            return reason
         try:
             with torch.inference_mode():
                 for layer in layers:
@@ -250,7 +254,7 @@ class OwnDecoder(LanguageModel):
                     if not difference <= LAYER_TOLERANCE.get(self.dtype, 3e-2):
                         return f"its decoder run in two parts, up to layer {layer} and on, gives something else"
                     next_one = min(layer + 1, len(self.layers) - 1)
-                    for read, names in ((layer, OF_ATTENTION), (next_one, {"lm.next_attention_last"})):
+                    for read, names in ((layer, OF_ATTENTION), (next_one, OF_NEXT_ATTENTION)):
                         if names.intersection(needs) and read not in self._attending:
                             those = ", ".join(map(str, sorted(self._attending))) or "none"
                             return f"its layer {read} has no attention weights (layers that have: {those})"

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.attention import attending_as
+from sightline.backbones.batches import parts_of_layer
 from sightline.errors import SightlineError
 
 HEARING = "sightline_hearing"
@@ -187,16 +188,25 @@ class SeenInStages:
         cos, sin = self.stages.calls[self.layer].tables
         return torch.stack([table[min(self.rows[b], len(table) - 1), :length] for table in (cos, sin)])
 
-    def attends(self, b: int, length: int, *, bare: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        attended = self.stages.attended(self.layer, bare=bare)
+    def attends(
+        self, b: int, length: int, *, bare: bool = False, following: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        attended = self.stages.attended(self._read(following), bare=bare)
         query, key, value = (
             states[self.rows[b], :, :length] for states in (attended.query, attended.key, attended.value)
         )
         return query, key, value
 
     def attention(self, b: int, length: int, first: int = 0, *, following: bool = False) -> Tensor:
-        layer = min(self.layer + 1, len(self.stages.layers) - 1) if following else self.layer
-        return self.stages.attended(layer).weights(self.rows[b], length, first)
+        return self.stages.attended(self._read(following)).weights(self.rows[b], length, first)
+
+    def parts(self, b: int, length: int) -> Tensor:
+        layer, call = self.stages.layers[self.layer], self.stages.calls[self.layer]
+        noted = parts_of_layer(layer, lambda: layer(*call.given, **{**call.named, "past_key_values": None}))
+        return noted[:, :, self.rows[b], :length]
+
+    def _read(self, following: bool) -> int:
+        return min(self.layer + 1, len(self.stages.layers) - 1) if following else self.layer
 
     def follow(self, b: int, length: int, token: Tensor) -> tuple[Tensor, Tensor]:
         raise SightlineError("the model's own decoder follows no token of a method's own")  # ``uncut`` says it before

@@ -86,28 +86,36 @@ def where_methods_run(model: str) -> dict[str, str]:
 
 
 def _where(kind: type[Method]) -> str:
+    from sightline.core.selection import TwoStages
+
     if kind.resizes:
         return "on the image, before the vision tower"
+    if issubclass(kind, TwoStages):
+        return "before the language model, then between its layers"
     return "between language layers" if kind.inside else "before the language model"
 
 
 def traits(kind: type[Method]) -> dict[str, str]:
     """What a method says about itself, in words; what depends on arguments, for their defaults."""
     from sightline.backbones.loading import with_defaults
-    from sightline.core.selection import PARITY_WORDS, Method
+    from sightline.core.selection import PARITY_WORDS, Method, of_image
 
     word = {True: "yes", False: "no", None: "its class does not say"}
     bare = with_defaults(kind)
     declared = inspect.getattr_static(kind, "reads_boxes")
     varies = isinstance(declared, property) and declared is not inspect.getattr_static(Method, "reads_boxes")
+    parts = (of_image(bare.needs), bare.needs - of_image(bare.needs))  # of the image, once, and between the layers
     described = {
         "role": kind.role,
         "acts": _where(kind),
+        "a budget counts": {"kept": "tokens that are left", "layers": "tokens that a language layer reads, on average"}[
+            kind.budget_counts
+        ],
         "merges tokens": word[kind.merges],
         "reads boxes": word[bare.reads_boxes] + (", unless its arguments say so" if varies else ""),
         "parity": kind.parity,
         "parity means": PARITY_WORDS[kind.parity],
-        "signals": ", ".join(sorted(bare.needs)) or "none",
+        "signals": "; ".join(", ".join(sorted(names)) for names in parts if names) or "none",
         **({"needs a file": f"{kind.needs_file}=FILE"} if kind.needs_file else {}),
     }
     for model_type, arguments in kind.artifact.items():

@@ -13,7 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Budget, LayerSelector, LayerState, Selection, Selector, TokenView
+from sightline.core.selection import (
+    Budget,
+    LayerSelector,
+    LayerState,
+    Selection,
+    Selector,
+    TokenView,
+    TwoStages,
+    of_image,
+)
 from sightline.core.selection_rules import check_selection, in_native_order, lineage_mask
 from sightline.cost.selection import Inputs
 from sightline.errors import SightlineError
@@ -204,6 +213,8 @@ def check_selector(selector: Selector | LayerSelector) -> None:
         for budget in BUDGETS:
             k = selector.count("", n, budget)
             with as_promises(), torch.inference_mode():
+                if isinstance(selector, TwoStages):
+                    _check_before(selector, n, k)  # type: ignore[arg-type]
                 if isinstance(selector, LayerSelector) or selector.inside:
                     _check_inside(selector, n, k)  # type: ignore[arg-type]
                 else:
@@ -212,7 +223,7 @@ def check_selector(selector: Selector | LayerSelector) -> None:
 
 def _check_before(selector: Selector, n: int, k: int) -> None:
     name = selector.name
-    view = Inputs(n, torch.device("cpu"), seed=n + k).view(selector.needs)
+    view = Inputs(n, torch.device("cpu"), seed=n + k).view(of_image(selector.needs))
     before = _copies(view)
     chosen = selector.select(view, k)
     check_selection(chosen, n, k, name)
@@ -253,17 +264,23 @@ def _check_inside(selector: LayerSelector, n: int, k: int) -> None:
     name = selector.name
     schedule = selector.schedule(n, k, LAYERS)
     counts = [schedule[layer] for layer in sorted(schedule)]
-    promise(bool(counts) and counts[-1] == k, f"{name}: the last count of its schedule is not the budget {k}: {counts}")
+    if selector.budget_counts == "kept":
+        promise(
+            bool(counts) and counts[-1] == k, f"{name}: the last count of its schedule is not the budget {k}: {counts}"
+        )
     promise(counts == sorted(counts, reverse=True) and counts[0] <= n, f"{name}: its schedule does not fall: {counts}")
     promise(all(0 <= layer < LAYERS for layer in schedule), f"{name} cuts after a layer that {LAYERS} layers have not")
-    state = Inputs(n, torch.device("cpu"), seed=n + k).state(selector.needs)
+    needs = selector.needs - of_image(selector.needs) if isinstance(selector, TwoStages) else selector.needs
+    state = replace(Inputs(n, torch.device("cpu"), seed=n + k).state(needs), layer=min(schedule), budget=k)
     before = _copies(state)
     first = next((count for count in counts if count < n), n)  # a layer past which all continue is none to choose at
     chosen = selector.cut(state, first)
-    check_selection(chosen, n, first, name)
+    check_selection(chosen, n, len(chosen.anchors) if selector.varies else first, name)
+    promise(len(chosen.anchors) <= first, f"{name} lets more tokens continue than its schedule allows")
     _check_lineage(chosen, n, name, merges=bool(selector.merges))
     promise(_same_tensors(before, _copies(state)), f"{name} writes into the state that it is shown")
-    promise(_same(chosen, selector.cut(state, first)), f"{name} chooses other tokens when asked again")
+    again = selector.cut(replace(state, memory={}), first)
+    promise(_same(chosen, again), f"{name} chooses other tokens when asked again")
 
 
 def _check_lineage(chosen: Selection, n: int, name: str, *, merges: bool) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import difflib
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args, get_origin, get_type_hints
 
 from sightline.errors import SightlineError
@@ -41,6 +43,8 @@ Layout = tuple[tuple[int, int], ...]
 Per = Literal["image", "tile"]
 PositionPolicy = Literal["preserve", "compact"]
 """Whether kept tokens go by the positions that they had, or close the gaps between them."""
+WHOLE, ROUNDED = 100_000, 3
+"""A number of tokens at which rounding does not show, and one that rounding may make up."""
 PER_TILE = "/tile"
 """How a budget ends that every tile has for itself."""
 
@@ -186,6 +190,8 @@ class Method(ABC):
     of tokens being chosen among those of the image."""
     needs_budget: ClassVar[bool] = True
     """Whether an arm must name a budget; ``count`` knows it otherwise."""
+    budget_counts: ClassVar[Literal["kept", "layers"]] = "kept"
+    """What K counts: the tokens that are left in the end, or the mean over the language layers of those each reads."""
     needs_file: ClassVar[str] = ""
     """The argument that names a file without which it cannot be run: replayed masks, a trained head; empty: none."""
     artifact: ClassVar[ByModel] = {}
@@ -299,16 +305,30 @@ class LayerState:
     signals: Mapping[str, Tensor]
     """Exactly what ``needs`` named, for the prompt's L positions; ``vision.*`` for the N tokens at the start."""
     key: str = ""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """What the method itself noted at earlier layers of this prompt; it may write here and nowhere else."""
+    budget: int = 0
+    """K"""
+    layers: int = 0
+    """Of the language model."""
 
 
 class LayerSelector(Method):
     """A method that prunes inside the language model: it cuts the sequence after one or more layers."""
 
     inside: ClassVar[bool] = True
+    varies: ClassVar[bool] = False
+    """Whether a cut may let fewer tokens continue than the schedule allows, as the question asks for: it is asked at
+    every layer of the schedule, and each question is answered by itself."""
+    rehearses: ClassVar[bool] = False
+    """Whether the prompt is read in full first, to ``look`` at every layer of it, before it is read for the answer."""
 
     @abstractmethod
     def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
-        """Layer -> number of visual tokens that continue past it. The last value is k, the budget."""
+        """Layer -> number of visual tokens that continue past it, 0 where none does.
+
+        The last value is k, the budget, unless that is a mean over the layers (``budget_counts``).
+        """
 
     def scout(self, layer: int, like: Tensor) -> Tensor | None:
         """(D,) what the method adds, before a layer, to a token of its own behind the prompt; None: it has no such one.
@@ -321,6 +341,54 @@ class LayerSelector(Method):
     @abstractmethod
     def cut(self, state: LayerState, k: int) -> Selection:
         """Chooses among the n surviving visual tokens; anchors and mix index those n (0..n-1), not the original N."""
+
+    def look(self, state: LayerState) -> None:
+        """At a layer of the schedule past which every token continues: something may be noted for later cuts."""
+        return None
+
+
+class TwoStages(LayerSelector):
+    """A method that selects before the language model and cuts inside it, under one budget.
+
+    It is made of its stages, ``class Both(TwoStages, First, Second)``: ``select`` is the selector's, ``cut`` the layer
+    selector's, arguments are those of both. K is the mean over the language layers. So many tokens reach the model
+    that with the published ``share`` of them left behind the last cut the mean is K.
+    """
+
+    budget_counts: ClassVar[Literal["kept", "layers"]] = "layers"
+    official_ms: ClassVar[Any] = None
+    share: float
+    """Of the tokens that reach the language model, the part that is left behind the last cut."""
+
+    @property
+    def _of_both(self) -> frozenset[str]:
+        stages: list[Any] = [getattr_static(stage, "needs") for stage in type(self).__bases__[1:]]
+        return frozenset().union(*(each.__get__(self) if isinstance(each, property) else each for each in stages))
+
+    needs: ClassVar[Any] = _of_both
+
+    def reaching(self, budget: Budget, layers: int) -> Budget:
+        """How many of the N tokens reach the language model, which has so many layers."""
+        times = self._times(layers)
+        if budget.count is not None:
+            return Budget.tokens(round(budget.count * times))
+        return Budget.ratio(min(1.0, (budget.keep or 1.0) * times))
+
+    def _times(self, layers: int) -> float:
+        return WHOLE / self._mean(WHOLE, round(self.share * WHOLE), layers)
+
+    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
+        """Of n tokens that reached the model. Where all N did, and the mean would fall short of k, more are left."""
+        left = round(self.share * n)
+        if k * self._times(layers) > n + ROUNDED:
+            left += bisect_right(range(left, n + 1), float(k), key=lambda more: self._mean(n, more, layers)) - 1
+        return super().schedule(n, max(0, left), layers)  # type: ignore[safe-super]
+
+    def _mean(self, n: int, left: int, layers: int) -> float:
+        """Mean over the layers of the tokens that each reads, if n reach the model and ``left`` are left."""
+        cuts = super().schedule(n, left, layers)  # type: ignore[safe-super]
+        counts = [min([n, *(count for after, count in cuts.items() if after < layer)]) for layer in range(layers)]
+        return sum(counts) / layers
 
 
 # Under which terms an arm chose its tokens: what may be ranked with what.
@@ -363,10 +431,12 @@ BLOCK_KINDS = (
     "vision.cls_value",
 )  # fmt: skip
 PIXELS = "image.pixels"
-LAYERLESS_KINDS = ("clip.image", "clip.text", PIXELS)
+SENSITIVITY = "projector.sensitivity"
+LAYERLESS_KINDS = ("clip.image", "clip.text", PIXELS, SENSITIVITY)
 LANGUAGE_KINDS = (
-    "lm.attention", "lm.attention_last", "lm.next_attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key",
-    "lm.rotary", "lm.input", "lm.normed", "lm.embeds", "lm.scout",
+    "lm.attention", "lm.attention_last", "lm.next_attention", "lm.next_attention_last", "lm.next_query", "lm.next_key",
+    "lm.query", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary", "lm.input", "lm.parts", "lm.normed",
+    "lm.embeds", "lm.scout",
 )  # fmt: skip
 """Signals of the language layer that just ran, for methods that cut between layers."""
 TOKEN_AXIS = {
@@ -378,19 +448,25 @@ TOKEN_AXIS = {
     "vision.value": 1,
     "clip.image": 0,
     PIXELS: 0,
+    SENSITIVITY: 0,
 }
 """Of kinds that have a value per visual token, the axis along which the N of them lie; all others are of the image, its
 class token or the question."""
 PROMPT_AXES = {
     "lm.attention": (1, 2),
     "lm.attention_last": (1,),
+    "lm.next_attention": (1, 2),
     "lm.next_attention_last": (1,),
+    "lm.next_query": (1,),
+    "lm.next_key": (1,),
+    "lm.query": (1,),
     "lm.key": (1,),
     "lm.value": (1,),
     "lm.bare_query": (1,),
     "lm.bare_key": (1,),
     "lm.rotary": (1,),
     "lm.input": (0,),
+    "lm.parts": (2,),
     "lm.normed": (0,),
     "lm.embeds": (0,),
     "lm.scout": (1,),
@@ -430,6 +506,11 @@ def of_tokens(name: str, signal: Tensor, first: int, count: int) -> Tensor:
     """The signal of ``count`` visual tokens from ``first`` on; one that has no value per token is theirs as it is."""
     axis = TOKEN_AXIS.get(split_name(name)[0])
     return signal if axis is None else signal.narrow(axis, first, count)
+
+
+def of_image(needs: Iterable[str]) -> frozenset[str]:
+    """Of the signals named those that are known before the language model runs."""
+    return frozenset(name for name in needs if split_name(name)[0] not in LANGUAGE_KINDS)
 
 
 def of_positions(name: str, signal: Tensor, now: Tensor, uncut: Tensor) -> Tensor:

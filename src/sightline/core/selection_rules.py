@@ -228,6 +228,7 @@ class CountedPart:
                 for name, signal in state.signals.items()
             },
             key=f"{state.key}:{self.tile}",
+            memory=state.memory.setdefault(str(self.tile), {}),
         )
 
 

@@ -13,13 +13,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerState, Method, TokenView
+from sightline.core.selection import LayerState, Method, TokenView, TwoStages, of_image
 from sightline.cost.spread import Spread
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
@@ -27,7 +27,7 @@ from sightline.selectors import SELECTORS
 WIDTH, VISION, JOINT, PATCH = 4096, 1024, 768, 588
 VISION_HEADS, HEADS = 16, 32
 WORDS, BEFORE, BEHIND = 6, 35, 30
-CLUSTERS = 40
+CLUSTERS, DEPTH = 40, 32
 BOXES = ((0.1, 0.2, 0.3, 0.27), (0.55, 0.6, 0.8, 0.7))
 
 
@@ -70,6 +70,8 @@ class Inputs:
             return self.features(n, VISION).view(n, VISION_HEADS, head).transpose(0, 1).contiguous()
         if kind in ("vision.cls_key", "vision.cls_query", "vision.cls_value"):
             return self.normal(VISION_HEADS, head)
+        if kind == "projector.sensitivity":
+            return 1.0 + torch.rand(n, generator=self._source)
         if kind == "image.pixels":
             return self.features(n, PATCH)
         return self.features(n, JOINT) if kind == "clip.image" else self.normal(1, JOINT)
@@ -77,12 +79,14 @@ class Inputs:
     def language(self, name: str) -> Tensor:
         """An ``lm.*`` signal for a prompt with the image in its middle."""
         length, head = BEFORE + self.n + BEHIND, WIDTH // HEADS
-        if name == "lm.attention":
+        if name in ("lm.attention", "lm.next_attention"):
             future = torch.ones(length, length, dtype=torch.bool).triu(1)
             return self.normal(HEADS, length, length).masked_fill_(future, -torch.inf).softmax(dim=-1)
         if name in ("lm.attention_last", "lm.next_attention_last"):
             return self.normal(HEADS, length).softmax(dim=-1)
-        if name in ("lm.key", "lm.value", "lm.bare_query", "lm.bare_key"):
+        if name == "lm.parts":
+            return self.features(4 * length, WIDTH).view(2, 2, length, WIDTH)
+        if name in ("lm.query", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.next_query", "lm.next_key"):
             return self.normal(HEADS, length, head)
         if name == "lm.rotary":
             angle = torch.arange(length)[:, None] * 1e4 ** -(torch.arange(0, head, 2) / head).repeat(2)
@@ -113,8 +117,13 @@ class Inputs:
             image=torch.arange(BEFORE, BEFORE + self.n),
             source=torch.arange(self.n),
             layout=self.layout,
-            signals={name: self.language(name).to(self.device) for name in sorted(needs)},
+            signals={
+                name: (self.vision if name in of_image(needs) else self.language)(name).to(self.device)
+                for name in sorted(needs)
+            },
             key=f"probe:orig:{self.n}",
+            budget=max(1, self.n // 4),
+            layers=DEPTH,
         )
 
 
@@ -207,11 +216,20 @@ def chooser(name: str, n: int, k: int, batch: int, device: torch.device, seed: i
     selector: Any = SELECTORS.get(name)()
     needs: frozenset[str] = selector.needs
     inputs = [Inputs(n, device, seed + index) for index in range(min(batch, DISTINCT))]
+    both = isinstance(selector, TwoStages)
+    views = [each.view(of_image(needs)) for each in inputs] if both or not selector.inside else []
+    everyone = [views[i % len(views)] for i in range(batch)] if views else []
     if selector.inside:
-        states = [each.state(needs) for each in inputs]
-        return lambda: _first([selector.cut(states[i % len(states)], k) for i in range(batch)])
-    views = [each.view(needs) for each in inputs]
-    everyone = [views[i % len(views)] for i in range(batch)]
+        states = [each.state(needs - of_image(needs) if both else needs) for each in inputs]
+
+        def cut() -> Tensor:
+            """Of a method in two stages both are timed, the cut on as many tokens as there were at the start."""
+            if both:
+                selector.select_many(everyone, k)
+            fresh = (replace(states[i % len(states)], memory={}) for i in range(batch))
+            return _first([selector.cut(state, k) for state in fresh])
+
+        return cut
     return lambda: _first(selector.select_many(everyone, k))
 
 

@@ -8,7 +8,16 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection, Selector, TokenView
+from sightline.core.selection import (
+    LayerSelector,
+    LayerState,
+    Parity,
+    Ranges,
+    Selection,
+    Selector,
+    TokenView,
+    TwoStages,
+)
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import gram
 from sightline.selectors.scores import NORM_FLOOR, half_way, rank
@@ -87,8 +96,8 @@ class ApET(Selector):
     one of them with ours (0.14 to 0.57); here it is the token farthest from the mean, so that results repeat. Other
     departures: ``at=tokens`` is the default; basis tokens stand at their own places, there at those of the tokens that
     they push out; the basis takes up to half of a small K, where that code needs K > ``basis``. Its form for Qwen2.5-VL
-    (basis and pushed-out tokens averaged) and its second stage, the same cut inside the language model, are not part
-    of it.
+    (basis and pushed-out tokens averaged) is not part of it; its second stage, the same inside the language model, is
+    ``apet_inside``, both are ``apet_both``.
     Acts: keeps ``basis`` tokens as they are, picked by farthest-point sampling (Euclidean), and the K - ``basis``
     tokens of largest error (``approximation_errors``); the next ``basis`` tokens by error are lost, as published; every
     other token, the basis included, is **merged** into the most similar of the K - ``basis``, as a plain mean.
@@ -158,3 +167,25 @@ class ApETInside(LayerSelector):
         products = gram(hidden.double().unsqueeze(0))[0]  # squares cancel in errors, hence float64
         basis = farthest_points(products, farthest_from_mean(products), min(self.basis, len(hidden)))
         return Selection(*compressed(products, basis, k))
+
+
+@SELECTORS.register("apet_both")
+@dataclass(frozen=True)
+class ApETBoth(TwoStages, ApET, ApETInside):
+    """Tokens that others add up to are merged before the language model and once more half-way through it.
+
+    Reference: Ma et al., "ApET: Approximation-Error Guided Token Compression for Efficient VLMs" (CVPR 2026).
+
+    Stages: ``apet``, then ``apet_inside`` on what it leaves, with the arguments of both.
+    Budget: K is the mean over the language layers. Published for a mean of 64 in LLaVA-1.5 are 96 tokens that
+    reach the model and 32 behind layer 16: 3/2 K, a third of it left.
+    Costs: what both stages read, the first once per image, the second between layers.
+    Parity: official-algorithm, as far as each stage has it. Both stages have the
+    same number of basis tokens.
+    """
+
+    name: ClassVar[str] = "apet_both"
+    parity: ClassVar[Parity] = "official-algorithm"
+    ranges: ClassVar[Ranges] = {"share": (0.0, 1.0)}
+
+    share: float = 1 / 3

@@ -11,7 +11,16 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, LayerSelector, LayerState, Parity, Ranges, Selection, TokenView
+from sightline.core.selection import (
+    BatchSelector,
+    LayerSelector,
+    LayerState,
+    Parity,
+    Ranges,
+    Selection,
+    TokenView,
+    TwoStages,
+)
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.fastv import attention_score
@@ -98,7 +107,7 @@ class Nuwa(BatchSelector):
     Reference: "Nüwa: Mending the Spatial Integrity Torn by VLM Token Pruning" (2026), stage 1.
     Needs: mean of vision hidden states 16..24 (similarity), class-token attention of the penultimate layer summed over
     heads (importance); the penultimate hidden states are what is merged.
-    Parity: exact-index with K anchors; the published second stage, a cut inside the language model, is not part of it.
+    Parity: exact-index with K anchors; its second stage is ``nuwa_inside``, both are ``nuwa_both``.
     Acts: merges vision hidden states before the projector.
     Degenerate inputs: zero-norm features have cosine 0 and absorb nothing; odd heights and widths leave smaller
     regions at the border; tiles neither share regions nor absorb one another; ties go to the lower index.
@@ -159,8 +168,8 @@ class NuwaInside(LayerSelector):
     one cut, highest scores, ties to the lower index.
     Schedule: K tokens continue once half of the layers have run, 16 of 32 as published; in a shallow model the cut
     moves up to the last layer but one.
-    Parity: exact-index for the choice, positions kept as in the public code. How many tokens its first stage leaves for
-    it (112 for 64 on average, and so on) is not part of it: all of them are there.
+    Parity: exact-index for the choice, positions kept as in the public code. All N tokens are there; behind the first
+    stage it is ``nuwa_both``.
     Degenerate input: equal scores keep the first tokens.
     """
 
@@ -177,3 +186,25 @@ class NuwaInside(LayerSelector):
 
     def cut(self, state: LayerState, k: int) -> Selection:
         return Selection(anchors=top(attention_score(state.signals["lm.attention_last"], state.image), k))
+
+
+@SELECTORS.register("nuwa_both")
+@dataclass(frozen=True)
+class NuwaBoth(TwoStages, Nuwa, NuwaInside):
+    """Anchors with their surroundings reach the language model; half-way, what the question looks at goes on.
+
+    Reference: "Nüwa: Mending the Spatial Integrity Torn by VLM Token Pruning" (2026).
+
+    Stages: ``nuwa``, then ``nuwa_inside`` on what it leaves, with the arguments of both.
+    Budget: K is the mean over the language layers. Published are 112, 224 and 336 tokens that reach the model
+    and 16, 32 and 48 behind layer 16, for means of 64, 128 and 192: 7/4 K, a seventh of it left.
+    Costs: what both stages read, the first once per image, the second between layers.
+    Parity: exact-index, as far as each stage has it. Candidates per region
+    grow with what the first stage needs.
+    """
+
+    name: ClassVar[str] = "nuwa_both"
+    parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {"share": (0.0, 1.0)}
+
+    share: float = 1 / 7

@@ -8,7 +8,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection, Selector, TokenView
+from sightline.core.selection import (
+    LayerSelector,
+    LayerState,
+    Parity,
+    Ranges,
+    Selection,
+    Selector,
+    TokenView,
+    TwoStages,
+)
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.fastv import attention_score
@@ -62,8 +71,7 @@ class VScan(Selector):
     Parity: official-algorithm. Equal to the public code for LLaVA-1.5, tokens and merge, wherever half of K, rounded
     down, is a multiple of the number of windows; elsewhere that code drops the remainder and keeps fewer than K, here
     the windows take one more turn. On tiled images it gives every tile its own K (``/tile``). Its form for Qwen2.5-VL
-    (windows of 4, received attention) and its second stage, a cut in the middle of the language model, are not part of
-    it.
+    (windows of 4, received attention) is not part of it; its second stage is ``vscan_inside``, both are ``vscan_both``.
     Acts: half of K (the smaller) by the local scan, the rest by the global one (``scans``); every other token is
     **merged** into the kept one of highest cosine, as a plain mean, behind the projector.
     Degenerate inputs: a zero vector has cosine 0 and joins the first; equal values go to the lower index; NaN attention
@@ -136,3 +144,27 @@ class VScanInside(LayerSelector):
 
     def cut(self, state: LayerState, k: int) -> Selection:
         return Selection(anchors=top(attention_score(state.signals["lm.next_attention_last"], state.image), k))
+
+
+@SELECTORS.register("vscan_both")
+@dataclass(frozen=True)
+class VScanBoth(TwoStages, VScan, VScanInside):
+    """Scans in the vision tower leave some tokens; half-way through the language model attention leaves a third.
+
+    Reference: Zhang et al., "VScan: Rethinking Visual Token Reduction for Efficient Large Vision-Language Models" (TMLR
+    2026).
+
+    Stages: ``vscan``, then ``vscan_inside`` on what it leaves, with the arguments of both.
+    Budget: K is the mean over the language layers. Published for a mean of 64 in LLaVA-1.5 are 96 tokens that
+    reach the model and 32 behind layer 16: 3/2 K, a third of it left. For a half of Qwen2.5-VL's tokens it is 0.6 and
+    two thirds of that (``share=0.67``).
+    Costs: what both stages read, the first once per image, the second between layers.
+    Parity: official-algorithm, as far as each stage has it. Positions are preserved
+    at the cut, officially renumbered.
+    """
+
+    name: ClassVar[str] = "vscan_both"
+    parity: ClassVar[Parity] = "official-algorithm"
+    ranges: ClassVar[Ranges] = {"share": (0.0, 1.0)}
+
+    share: float = 1 / 3

@@ -35,6 +35,7 @@ SIGNALS = {
     "vision.cls_query@-1": torch.arange(12).reshape(3, 4),
     "vision.cls_value@-1": torch.arange(12).reshape(3, 4),
     "image.pixels": torch.arange(N * 5).reshape(N, 5),
+    "projector.sensitivity": torch.arange(N),
     "clip.image": torch.arange(N * 2).reshape(N, 2),
     "clip.text": torch.arange(N * 2).reshape(N, 2),
 }
@@ -99,8 +100,13 @@ def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> Non
     values = torch.arange(17.0)
     signals = {
         "lm.attention": (values[left, None] * 100 + values[left])[None],
+        "lm.next_attention": (values[left, None] * 100 + values[left])[None],
+        "lm.next_query": values[left][None, :, None],
+        "lm.next_key": values[left][None, :, None],
+        "lm.parts": values[left][None, None, :, None].expand(2, 2, -1, 1),
         "lm.attention_last": values[left][None],
         "lm.next_attention_last": values[left][None],
+        "lm.query": values[left][None, :, None],
         "lm.key": values[left][None, :, None],
         "lm.value": values[left][None, :, None],
         "lm.bare_query": values[left][None, :, None],
@@ -122,12 +128,21 @@ def test_between_layers_a_tile_is_seen_in_the_prompt_without_the_others() -> Non
     assert third.hidden.flatten().tolist() == expected
     assert third.signals["lm.scout"].flatten().tolist() == [*expected, 99.0], "a method's own token stays"
     assert third.signals["vision.hidden@1"].flatten().tolist() == [8.0, 9.0, 10.0, 11.0], "of the tile's tokens"
-    for name in set(signals) - {"lm.attention", "lm.embeds", "lm.scout", "vision.hidden@1"}:
+    for name in set(signals) - {
+        "lm.attention",
+        "lm.next_attention",
+        "lm.parts",
+        "lm.embeds",
+        "lm.scout",
+        "vision.hidden@1",
+    }:
         assert third.signals[name].flatten().tolist() == expected, name
     assert third.signals["lm.attention"][0].tolist() == [
         [100 * row + column for column in expected] for row in expected
     ]
     whole_tile = [0.0, 1.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0]
+    assert torch.equal(third.signals["lm.next_attention"], third.signals["lm.attention"])
+    assert torch.equal(third.signals["lm.parts"][1, 0], third.signals["lm.input"])
     assert third.signals["lm.embeds"].flatten().tolist() == whole_tile, "of the prompt before any cut"
 
 

@@ -175,8 +175,8 @@ def test_what_chooses_is_timed_beside_official_times_of_that_very_code() -> None
 @pytest.mark.parametrize("name", timed_methods())
 def test_every_method_can_be_timed(name: str) -> None:
     anchors = chooser(name, 36, 15, 2, torch.device("cpu"), seed=0)()
-    assert len(anchors) == 15
-    assert len(set(anchors.tolist())) == 15
+    assert len(anchors) == 15 or (getattr(SELECTORS.get(name), "varies", False) and 0 < len(anchors) < 15)
+    assert len(set(anchors.tolist())) == len(anchors)
 
 
 def test_a_timing_keeps_its_samples_and_growth_is_the_exponent() -> None:

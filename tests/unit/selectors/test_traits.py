@@ -15,7 +15,7 @@ from safetensors import safe_open
 from sightline.arms.arm import parse_arm
 from sightline.backbones.base import BACKBONES
 from sightline.boxes.sources import reads_boxes
-from sightline.core.selection import PARITY_WORDS, Parity, Role
+from sightline.core.selection import PARITY_WORDS, Parity, Role, TwoStages, of_image
 from sightline.cost.selection import Inputs
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors import SELECTORS
@@ -35,9 +35,9 @@ N, K = 64, 20
 
 def chosen(selector: Any, boxes: list[list[float]] | None = None) -> Any:
     inputs = Inputs(N, torch.device("cpu"), seed=0)
-    if selector.inside:
+    if selector.inside and not isinstance(selector, TwoStages):
         return selector.cut(inputs.state(selector.needs), K)
-    view = inputs.view(selector.needs)
+    view = inputs.view(of_image(selector.needs))
     if boxes is not None:
         view = replace(view, boxes=torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4))
     return selector.select(view, K)

@@ -365,6 +365,9 @@ class SmallImage:
             numbers = [value for value in answered.values.values() if isinstance(value, float)]
             trace, finite = answered.trace, all(map(math.isfinite, numbers))
             kept = trace.k
+            if arm.selector.budget_counts == "layers":  # to a layer that reads all, and a token of each
+                layers, mean = len(trace.k_layers or ()), trace.spent(arm)
+                kept = expected if abs(mean - expected) * layers <= allowed + layers else round(mean)
         else:
             passed = Answerer(self.backbone, Generation(), clip=self.clip).over(arm, [ASKED], [encoded])
             prefix, trace = passed.prefix(0), passed.traces()[0]

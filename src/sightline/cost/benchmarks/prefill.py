@@ -127,11 +127,11 @@ def one_batch(
     setups = len(execution.setup_ms)
     pairs = []
     for repeat in range(request.warm_up + request.repeats):
-        cutter = passed.cutter(order, prefixes)
         collating = Stopwatch(device)
         collated = language.collate(prefixes) if language.plain else None
         collating.stop()
         running = Stopwatch(device)
+        cutter = passed.cutter(order, prefixes)  # which may read the prompts first
         if collated is None:  # the model's own decoder is handed prefixes as they are
             language.read(prefixes, cutter)
         else:
