@@ -24,7 +24,7 @@ from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection
 from tests.unit.backbones.named import QUESTION, architecture, photograph, prefix_of
 
-OWN = ("gemma3", "aya_vision", "exaone4_5", "gemma4", "paligemma", "cohere_compass", "qwen3_5")
+OWN = ("gemma3", "aya_vision", "exaone4_5", "gemma4", "gemma4_e2b", "paligemma", "cohere_compass", "qwen3_5")
 LOOP = ("mistral3", "qwen2_5_vl", "glm4v", "deepseek_vl", "got_ocr2")
 AFTER = (0, 2)
 TOLERANCE = 2e-5
@@ -78,10 +78,10 @@ class Stage:
         schedule = selector.schedule(self.n, self.n // 3, len(self.decoder.layers))
         return LayerCuts(selector, schedule, [self.prefix], [self.encoded.layout], [""])
 
-    def logits(self, cutter: LayerCuts | None) -> Tensor:
+    def logits(self, cutter: LayerCuts | None, prefix: Prefix | None = None) -> Tensor:
         """(T, V) of the text behind the image."""
         with torch.inference_mode():
-            hidden = self.language.read([self.prefix], cutter)[0, -len(self.prompt.shared) :]
+            hidden = self.language.read([prefix or self.prefix], cutter)[0, -len(self.prompt.shared) :]
             found: Tensor = self.language.head(self.language.norm(hidden))
         return found
 
@@ -162,6 +162,15 @@ def test_a_cut_decoder_says_what_masks_say(stage: Callable[[str], Stage], name: 
     assert [len(state.image) for state in selector.seen] == [here.n, 2 * here.n // 3]
 
 
+@pytest.mark.parametrize("name", [*OWN, *LOOP])
+def test_a_shortened_prefix_says_what_masks_say(stage: Callable[[str], Stage], name: str) -> None:
+    here = stage(name)
+    kept = torch.arange(here.n // 3) * here.n // (here.n // 3)
+    found = here.logits(None, prefix_of(here.backbone, here.encoded, here.prompt, kept))
+    assert (found - here.plainly({-1: kept})).abs().max() < TOLERANCE
+    assert (found - here.logits(None)).abs().max() > 100 * TOLERANCE, "the rest is missed"
+
+
 @pytest.mark.parametrize("name", [name for name in OWN if name != "qwen3_5"])
 def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage], name: str) -> None:
     """Weights times values, through the layer's own output projection, are what its attention gave."""
@@ -185,7 +194,17 @@ def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage
     assert not torch.equal(state.signals["lm.bare_key"], state.signals["lm.key"])
 
 
-@pytest.mark.parametrize("name", ["gemma3", "qwen3_5"])
+@pytest.mark.parametrize("name", ["gemma3", "gemma4_e2b", "qwen3_5"])
+def test_answers_are_those_of_the_unmodified_model(stage: Callable[[str], Stage], name: str) -> None:
+    """Token by token: its own forward over image, question and the answer so far."""
+    here, head = stage(name), len(stage(name).prompt.head)
+    ids = [*here.prompt.head, *here.prompt.shared]
+    for token in here.language.generate(here.prefix, 4, frozenset()):
+        assert token == int(model_logits(here.backbone, here.image, tuple(ids), head)[-1].argmax())
+        ids.append(token)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gemma4_e2b", "qwen3_5"])
 def test_answers_go_on_behind_a_cut(stage: Callable[[str], Stage], name: str) -> None:
     """Token by token what reading the prompt with the answer so far gives; the choice is made once."""
     here = stage(name)

@@ -192,6 +192,8 @@ class LanguageModel:
         self.axes = axes
         self.plain = True
         """Whether the layers are run by our loop, which can be compiled, captured and cut between layers."""
+        self.reads_ids = False
+        """Whether it has to be told the ids of tokens beside their embeddings (``Prefix.ids``)."""
         self.executor: Callable[[Batch], Tensor] | None = None
         """Runs all layers of an uncut, uncached batch in another way; see ``sightline.backbones.execution``."""
         self.compiled: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
@@ -234,11 +236,15 @@ class LanguageModel:
         """(T, D) input embeddings, not to be written to: recent ones are kept, as all arms ask for the same texts."""
         key = tuple(ids)
         if key not in self._embedded:
-            self._embedded[key] = self._embedding(on_device(key, self.device))
+            self._embedded[key] = self._looked_up(on_device(key, self.device))
             if len(self._embedded) > KEPT_TEXTS:
                 self._embedded.popitem(last=False)
         self._embedded.move_to_end(key)
         return self._embedded[key]
+
+    def _looked_up(self, ids: Tensor) -> Tensor:
+        found: Tensor = self._embedding(ids)
+        return found
 
     def rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin (B, S, d) for (A, B, S) positions."""

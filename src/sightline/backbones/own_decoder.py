@@ -32,6 +32,10 @@ IMAGE, TEXT, CONTINUATION = 1, 0, 2
 """Kinds of slots, from which an architecture makes its token types."""
 TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 """What models call the argument that tells them which tokens stand for an image."""
+PER_LAYER = "per_layer_inputs"
+"""What decoders call a table of every layer's own, looked up by the ids of tokens (Gemma 3n, Gemma 4 E2B and E4B)."""
+OF_THE_DECODER = ("visual_pos_masks", "deepstack_visual_embeds", PER_LAYER)
+"""Arguments that often the decoder alone takes, not the model around it."""
 OF_ATTENTION = frozenset(
     {"lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
 )
@@ -73,8 +77,10 @@ class OwnDecoder(LanguageModel):
         self.first_position, self.token_types = first_position, token_types
         self._final_norm, self.norm = self.norm, torch.nn.Identity()  # the model's own forward ends with it
         self.plain = False
+        self.reads_ids = per_layer(text_model.config)
         takes = inspect.signature(body.forward).parameters
         self._types = [name for name in TOKEN_TYPES if name in takes]
+        self._of_the_decoder = [name for name in OF_THE_DECODER if name not in takes]
 
     def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Pending:
         sequences = [(prefix, branch) for prefix in prefixes for branch in range(max(1, len(prefix.branch_sizes)))]
@@ -121,13 +127,14 @@ class OwnDecoder(LanguageModel):
             position, length = position + 1, length + 1
             with torch.inference_mode():
                 where = torch.full((self.axes, 1, 1), position + self.first_position, device=self.device)
-                output = self.body(
+                output = self._forward(
                     inputs_embeds=self.embed([token])[None],
                     attention_mask=torch.ones(1, length, dtype=torch.long, device=self.device),
                     position_ids=where if self.axes > 1 else where[0],
                     past_key_values=output.past_key_values,
                     use_cache=True,
                     **{name: torch.full((1, 1), self._continued, device=self.device) for name in self._types},
+                    **self._looked_up_per_layer(torch.tensor([[token]]) if self.reads_ids else None),
                 )
 
     def continued_past_cuts(self, prefixes: Sequence[Prefix], cutter: Cutter) -> Iterator[Tensor]:
@@ -154,6 +161,7 @@ class OwnDecoder(LanguageModel):
                             [prefix.positions, (prefix.positions[:, -1:].max() + 1).expand(self.axes, 1)], dim=1
                         ),
                         segments=torch.cat([prefix.segments, prefix.segments.new_zeros(1)]),
+                        ids=None if prefix.ids is None else torch.cat([prefix.ids, token[None].cpu()]),
                     )
                     for prefix, token in zip(going, logits.argmax(-1), strict=True)
                 ]
@@ -179,7 +187,9 @@ class OwnDecoder(LanguageModel):
             seen = SeenInStages(stages, layer, firsts, self._final_norm)
             choice = cutter.choose(rows_of(batch, torch.tensor(firsts)), layer, seen)
             if choice is not None:
-                batch = shortened(batch, choice.rows(prefix_of), layer)
+                chosen, end = choice.rows(prefix_of), batch.start + batch.counts[0]
+                batch = shortened(batch, chosen, layer)
+                stages.shorten(chosen.left, batch.start, end)
             real, state = real - (width - batch.hidden.shape[1]), batch.hidden
         given = self._given(batch, real, added=stages.done)
         batch.hidden = stages.run(len(self.layers) - 1, state, **given).last_hidden_state
@@ -193,12 +203,15 @@ class OwnDecoder(LanguageModel):
         embeds = first.embeds.new_zeros(len(sequences), longest, first.embeds.shape[1])
         positions = torch.zeros(self.axes, len(sequences), longest, dtype=torch.long, device=self.device)
         kinds = torch.full((len(sequences), longest), CONTINUATION)
+        ids = torch.zeros_like(kinds) if self.reads_ids else None
         for b, ((prefix, _), slots) in enumerate(zip(sequences, chosen, strict=True)):
             here = on_device(slots, self.device)
             embeds[b, : len(slots)] = prefix.embeds[here]
             positions[:, b, : len(slots)] = prefix.positions[:, here] + self.first_position
             kinds[b, : prefix.prompt_length] = TEXT
             kinds[b, prefix.start + token_places(prefix)] = IMAGE
+            if ids is not None and prefix.ids is not None:
+                ids[b, : len(slots)] = prefix.ids[slots]
         widest = max(prefix.span for prefix, _ in sequences)
         levels = tuple(embeds.new_zeros(len(sequences), widest, embeds.shape[2]) for _ in first.deepstack)
         for b, (prefix, _) in enumerate(sequences):
@@ -206,6 +219,8 @@ class OwnDecoder(LanguageModel):
                 level[b, : prefix.span] = features
         counts = [prefix.span for prefix, _ in sequences]
         batch = Batch(embeds, positions, on_device(kinds, self.device), levels, first.start, counts)
+        if ids is not None:
+            batch.ids, batch.embeds = on_device(ids, self.device), embeds
         return batch, torch.tensor([len(slots) for slots in chosen])
 
     def _given(self, batch: Batch, real: Tensor, added: int = 0) -> dict[str, Any]:
@@ -213,9 +228,10 @@ class OwnDecoder(LanguageModel):
         kinds, positions = batch.segments, batch.positions
         present = torch.arange(kinds.shape[1]) < real[:, None]
         given: dict[str, Any] = {
-            "inputs_embeds": batch.hidden,
+            "inputs_embeds": batch.hidden if batch.embeds is None else batch.embeds,
             "position_ids": positions if self.axes > 1 else positions[0],
             "attention_mask": on_device(present.long(), self.device),
+            **self._looked_up_per_layer(batch.ids),
         }
         if not batch.deepstack:
             return given | {name: self.token_types(kinds) for name in self._types}
@@ -226,8 +242,31 @@ class OwnDecoder(LanguageModel):
         return given | {"visual_pos_masks": visual, "deepstack_visual_embeds": [*nothing, *levels]}
 
     def _forward(self, *, use_cache: bool = False, **given: Any) -> Any:
-        reader = self.text_model if "visual_pos_masks" in given else self.body
-        return reader(**given, use_cache=use_cache)
+        """The model without its output head, or the decoder alone where only that takes what there is to say."""
+        if not any(name in given for name in self._of_the_decoder):
+            return self.body(**given, use_cache=use_cache)
+        return self.text_model(**{k: v for k, v in given.items() if k not in self._types}, use_cache=use_cache)
+
+    def _looked_up(self, ids: Tensor) -> Tensor:
+        return self._told(ids[None])["inputs_embeds"][0] if self.reads_ids else super()._looked_up(ids)
+
+    def _looked_up_per_layer(self, ids: Tensor | None) -> dict[str, Tensor]:
+        return {} if ids is None else {PER_LAYER: self._told(on_device(ids, self.device))[PER_LAYER]}
+
+    def _told(self, ids: Tensor) -> dict[str, Tensor]:
+        """What the model itself hands its decoder for (B, S) ids: placeholders of an image by a rule of its own."""
+
+        def hear(module: Any, given: Any, named: dict[str, Any]) -> None:
+            raise _HeardError(named)
+
+        hook = self.text_model.register_forward_pre_hook(hear, with_kwargs=True)
+        try:
+            self.body(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+        except _HeardError as heard:
+            return heard.named
+        finally:
+            hook.remove()
+        raise SightlineError("its decoder is not what its own forward calls")
 
     @staticmethod
     def _slots(prefix: Prefix, branch: int) -> list[int]:
@@ -287,7 +326,23 @@ class OwnDecoder(LanguageModel):
         embeds = self.embed([token % self._embedding.num_embeddings for token in range(LAYER_TOKENS)])[None]
         kinds = torch.full((1, LAYER_TOKENS), TEXT, device=self.device)
         positions = (ids + self.first_position).expand(self.axes, 1, -1)
-        return Batch(embeds, positions, kinds, (), 0, [0]), torch.tensor([LAYER_TOKENS])
+        batch = Batch(embeds, positions, kinds, (), 0, [0])
+        if self.reads_ids:
+            batch.ids, batch.embeds = ids[None], embeds
+        return batch, torch.tensor([LAYER_TOKENS])
+
+
+class _HeardError(Exception):
+    """What a decoder was to be called with: heard, and nothing more is wanted."""
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        super().__init__()
+        self.named = named
+
+
+def per_layer(config: Any) -> bool:
+    """Whether every layer of a decoder reads a table of its own by the ids of tokens."""
+    return bool(getattr(config, "hidden_size_per_layer_input", 0))
 
 
 def rows_of(batch: Batch, rows: Tensor) -> Batch:
@@ -348,7 +403,8 @@ def _asked(model: Any, body: Any) -> tuple[Tensor, Tensor]:
     """(1, T, V) the model's logits of a few tokens, and (1, T, D) what its head reads."""
     embedding = model.get_input_embeddings()
     ids = torch.arange(HEAD_TOKENS, device=embedding.weight.device)[None]
-    given = {"inputs_embeds": embedding(ids), "attention_mask": torch.ones_like(ids), "use_cache": False}
+    read = {"input_ids": ids} if per_layer(model.config.get_text_config()) else {"inputs_embeds": embedding(ids)}
+    given = {**read, "attention_mask": torch.ones_like(ids), "use_cache": False}
     return model(**given).logits, body(**given).last_hidden_state
 
 
@@ -388,6 +444,8 @@ def unlike_the_loop(body: Any, text_model: Any, axes: int) -> str | None:
     missing = [part for part in PARTS if not hasattr(text_model, part)]
     if missing:
         return f"its decoder has no {missing[0]}"
+    if per_layer(config):
+        return "its layers read the ids of tokens once more (per-layer embeddings)"
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
     if kinds:
         return f"it has layers of type {', '.join(sorted(kinds))}"

@@ -121,7 +121,8 @@ class SpanPlan:
         at, places = self.features.to(features.device), between.to(features.device)
         span = embed.to(features.dtype).index_copy(0, at, features)
         spread = [torch.zeros_like(span).index_copy_(0, at, level)[places] for level in levels]
-        return tokens, deepstack, Separators(span[places], between, self.owners, tuple(spread))
+        written = torch.tensor(self.ids)[between]
+        return tokens, deepstack, Separators(span[places], between, self.owners, tuple(spread), written)
 
 
 def is_separator(slots: int, features: Tensor, sourced: Tensor) -> Tensor:

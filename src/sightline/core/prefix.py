@@ -178,6 +178,8 @@ class Prefix:
     """(K,) int64 on the host: where in the span the visual tokens stand; None where the span is nothing else."""
     separators: int = 0
     """Slots of the span that are no visual tokens."""
+    ids: Tensor | None = None
+    """(L,) int64 on the host: tokens by their ids, visual ones by that of a placeholder; None where nobody asks."""
 
     @property
     def span(self) -> int:

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from sightline.answering.materialise import materialise
 from sightline.backbones import load_backbone
 from sightline.backbones.base import model_logits
-from sightline.backbones.general import General, model_class, refusal, refusal_of_settings, seeing_part
+from sightline.backbones.general import General, seeing_part
+from sightline.backbones.image_text_types import model_class, refusal
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import Served, backbone_class, options_for, served_by
 from sightline.backbones.own_decoder import AdjustedHead, output_head, unlike_the_loop
@@ -59,14 +60,6 @@ def test_pixels_under_another_name_are_refused_with_the_reason() -> None:
         def get_image_features(self, pixel_values_images: object) -> None: ...
 
     assert "not made of pixel_values" in (refusal(OtherPixels) or "")
-
-
-def test_embeddings_per_layer_are_refused_and_their_absence_is_not() -> None:
-    def config(size: int) -> SimpleNamespace:
-        return SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size_per_layer_input=size))
-
-    assert "per-layer embeddings" in (refusal_of_settings(config(8)) or "")
-    assert refusal_of_settings(config(0)) is None
 
 
 def test_the_part_that_sees_is_inside_where_it_can_be() -> None:
