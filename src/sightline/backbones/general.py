@@ -193,7 +193,7 @@ class General(TowerSignals):
     ) -> None:
         self.processor = processor
         self.identity = identity or {}
-        self.body = getattr(model, "model", model)
+        self.body = model.model if hasattr(model, "model") else bare(model.get_decoder())
         self.seeing = seeing_part(model)
         self.plans, self.known = {}, {}
         self.scales: dict[tuple[ImageOptions, tuple[int, int]], float | None] = {}
@@ -254,7 +254,7 @@ class General(TowerSignals):
 
     @property
     def text_model(self) -> Any:
-        return self.model.get_decoder()
+        return bare(self.model.get_decoder())
 
     def token_types(self, kinds: Tensor) -> Tensor:
         """What the model takes as token types, from the kinds of slots of ``sightline.backbones.own_decoder``."""
@@ -455,6 +455,11 @@ class General(TowerSignals):
     ) -> tuple[Tensor, int | Tensor]:
         assert encoded.positions is not None
         return encoded.positions.kept(slots, start, policy)
+
+
+def bare(decoder: Any) -> Any:
+    """A decoder without an output head of its own."""
+    return decoder.model if hasattr(decoder, "lm_head") else decoder
 
 
 def rows(features: Tensor | Sequence[Tensor]) -> Tensor:

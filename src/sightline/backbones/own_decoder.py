@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -40,6 +40,8 @@ OF_ATTENTION = frozenset(
     {"lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
 )
 """Signals that only a layer with attention weights has."""
+OF_TABLES = frozenset({"lm.rotary", "lm.bare_query", "lm.bare_key"})
+"""Signals that are made with a cosine and a sine of positions."""
 LAYER_TOKENS = 5
 """Length of the sequence that a decoder is tried on."""
 LAYER_TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -81,6 +83,10 @@ class OwnDecoder(LanguageModel):
         takes = inspect.signature(body.forward).parameters
         self._types = [name for name in TOKEN_TYPES if name in takes]
         self._of_the_decoder = [name for name in OF_THE_DECODER if name not in takes]
+        self._whole = body
+        self._changed = self._changes_embeddings()
+        if self._changed and not self.reads_ids:
+            self.body = text_model
 
     def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Pending:
         sequences = [(prefix, branch) for prefix in prefixes for branch in range(max(1, len(prefix.branch_sizes)))]
@@ -248,7 +254,20 @@ class OwnDecoder(LanguageModel):
         return self.text_model(**{k: v for k, v in given.items() if k not in self._types}, use_cache=use_cache)
 
     def _looked_up(self, ids: Tensor) -> Tensor:
-        return self._told(ids[None])["inputs_embeds"][0] if self.reads_ids else super()._looked_up(ids)
+        return self._told(ids[None])["inputs_embeds"][0] if self._changed else super()._looked_up(ids)
+
+    def _changes_embeddings(self) -> bool:
+        """Whether the model does something to embeddings of text before its decoder is handed them.
+
+        Then it would do so to an image's tokens as well, were it given them: these are for the decoder alone.
+        """
+        ids = torch.arange(LAYER_TOKENS, device=self.device)
+        try:
+            with torch.inference_mode():
+                heard = self._told(ids[None])["inputs_embeds"][0]
+        except Exception:  # whatever it wants to know beside ids; then it is given embeddings as they are
+            return False
+        return self.reads_ids or not torch.equal(heard, self._embedding(ids))
 
     def _looked_up_per_layer(self, ids: Tensor | None) -> dict[str, Tensor]:
         return {} if ids is None else {PER_LAYER: self._told(on_device(ids, self.device))[PER_LAYER]}
@@ -261,7 +280,7 @@ class OwnDecoder(LanguageModel):
 
         hook = self.text_model.register_forward_pre_hook(hear, with_kwargs=True)
         try:
-            self.body(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+            self._whole(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
         except _HeardError as heard:
             return heard.named
         finally:
@@ -283,7 +302,7 @@ class OwnDecoder(LanguageModel):
         try:
             with torch.inference_mode():
                 for layer in layers:
-                    difference = self._in_parts(layer)
+                    difference = self._in_parts(layer, bool(OF_TABLES.intersection(needs)))
                     if not difference <= LAYER_TOLERANCE.get(self.dtype, 3e-2):
                         return f"its decoder run in two parts, up to layer {layer} and on, gives something else"
                     next_one = min(layer + 1, len(self.layers) - 1)
@@ -297,14 +316,16 @@ class OwnDecoder(LanguageModel):
             return f"its decoder cannot be run in parts ({type(error).__name__}: {first_line(error)[:80]})"
         return None
 
-    def _in_parts(self, layer: int) -> float:
-        """How far a few tokens read in two parts are from the same read at once."""
+    def _in_parts(self, layer: int, rotary: bool) -> float:
+        """How far a few tokens read in two parts are from the same read at once; ``rotary``: tables are needed too."""
         batch, real = self._few_tokens()
         given = self._given(batch, real)
         stages = Stages(self.layers, self.config, self._forward)
         stages.run(layer, None, **given)
         if stages.state.dim() != 3:
             raise SightlineError("its layers hand on several states of every token")
+        if rotary:
+            stages.calls[layer].tables  # noqa: B018
         found = stages.run(len(self.layers) - 1, stages.state, **given).last_hidden_state
         return _apart(found, self._forward(**given).last_hidden_state)
 
@@ -359,6 +380,9 @@ HEAD_TOKENS = 5
 """Length of the sequence that both ways read."""
 HEAD_TOLERANCE = 1e-3
 """Largest difference, as a share of the largest logit: far below what a cap or a scale changes."""
+CAP = "final_logit_softcapping"
+SCALES = {"logit_scale": 1, "output_multiplier": 1, "logits_scaling": -1, "logits_mup_width_multiplier": -1}
+"""Settings that logits are multiplied (1) or divided (-1) by."""
 
 
 class AdjustedHead(nn.Module):
@@ -375,11 +399,12 @@ class AdjustedHead(nn.Module):
 def output_head(model: Any, body: Any) -> Any:
     """What turns the last hidden states of ``body`` into the logits of ``model``, tried out on a few tokens.
 
-    Besides the matrix alone, a scale and a cap c tanh(x / c) are known, by what the configuration calls them. A model
-    that does anything else is refused, and so is one with such a setting that cannot be asked without an image.
+    Besides the matrix alone, a scale, a cap c tanh(x / c) and both are known, by what the configuration calls them. A
+    model that does anything else is refused, and so is one with such a setting that cannot be asked without an image.
     """
     head = model.get_output_embeddings()
-    known = _adjustments(model.config.get_text_config())
+    config = model.config.get_text_config()
+    known = {name: getattr(config, name) for name in (CAP, *SCALES) if getattr(config, name, None) not in (None, 1.0)}
     try:
         with torch.inference_mode():
             logits, hidden = _asked(model, body)
@@ -391,12 +416,12 @@ def output_head(model: Any, body: Any) -> Any:
                 f"{type(error).__name__}"
             ) from error
         return head
-    if _alike(found, logits):
-        return head
-    for adjusted in known.values():
-        if _alike(adjusted(found), logits):
-            return AdjustedHead(head, adjusted)
-    raise SightlineError(f"{type(model).__name__}: its output head does more than multiply, cap or scale")
+    ways = [None, *_adjustments(known)]  # a cap shows little where logits are small: what fits best, not what fits
+    far = [_apart((found if way is None else way(found)).float(), logits.float()) for way in ways]
+    if min(far) > (HEAD_TOLERANCE if found.dtype == torch.float32 else 10 * HEAD_TOLERANCE):
+        raise SightlineError(f"{type(model).__name__}: its output head does more than multiply, cap or scale")
+    best = ways[far.index(min(far))]
+    return head if best is None else AdjustedHead(head, best)
 
 
 def _asked(model: Any, body: Any) -> tuple[Tensor, Tensor]:
@@ -408,24 +433,14 @@ def _asked(model: Any, body: Any) -> tuple[Tensor, Tensor]:
     return model(**given).logits, body(**given).last_hidden_state
 
 
-def _alike(found: Tensor, logits: Tensor) -> bool:
-    far = (found.float() - logits.float()).abs().max() / logits.float().abs().max().clamp_min(1e-12)
-    return bool(far <= (HEAD_TOLERANCE if found.dtype == torch.float32 else 10 * HEAD_TOLERANCE))
-
-
-def _adjustments(config: Any) -> dict[str, Callable[[Tensor], Tensor]]:
-    """What the configuration says is done to logits, by the name of the setting."""
-    cap, factor, divisor = (
-        getattr(config, name, None) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")
-    )
-    found: dict[str, Callable[[Tensor], Tensor]] = {}
-    if cap:
-        found["final_logit_softcapping"] = lambda logits: torch.tanh(logits / cap) * cap
-    if factor not in (None, 1.0):
-        found["logit_scale"] = lambda logits: logits * factor
-    if divisor not in (None, 1.0):
-        found["logits_scaling"] = lambda logits: logits / divisor
-    return found
+def _adjustments(known: Mapping[str, float]) -> Iterator[Callable[[Tensor], Tensor]]:
+    """What may be done to logits where these settings are given: scaled, capped, scaled and capped."""
+    factor = math.prod(known[name] ** power for name, power in SCALES.items() if name in known)
+    if factor != 1:
+        yield lambda logits: logits * factor
+    if CAP in known:
+        yield lambda logits: torch.tanh(logits / known[CAP]) * known[CAP]
+        yield lambda logits: torch.tanh(logits * factor / known[CAP]) * known[CAP]
 
 
 # Whether our loop over a decoder's layers gives what the decoder gives: looked at, then measured on a few tokens.

@@ -115,7 +115,7 @@ class Stages:
         return output
 
     def shorten(self, left: Tensor, start: int, end: int) -> None:
-        """What later layers have from earlier ones is cut as the span from ``start`` to ``end`` was: (B, m) are left."""
+        """What later layers have from earlier ones is cut as the span ``start`` to ``end`` was, to (B, m) slots."""
         for name, pair in self.shared.items():
             self.shared[name] = tuple(cut_span(each, left, start, end, slots=2) for each in pair)
 

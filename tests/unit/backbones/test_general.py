@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,6 +110,27 @@ def test_a_type_that_is_told_more_of_its_images_passes_every_check(zoo: Callable
     backbone = general(zoo(model_type))
     assert [check.words for check in examined(backbone, drawn_image(), model_type) if not check.passed] == []
     assert backbone.axes == {"ernie4_5_vl_moe": 3, "hunyuan_vl": 4}[model_type]
+
+
+ASKING_FOR_PACKAGES = (
+    "cohere2_vision", "fast_vlm", "gemma3n", "gemma4_unified", "inkling_mm_model", "kimi_k25", "lfm2_vl", "llama4",
+    "minimax_m3_vl", "muse_glimmer", "perception_lm", "step3p7",
+)  # fmt: skip
+"""Their image processors exist for torchvision alone, or their towers in timm."""
+
+
+@pytest.mark.parametrize("model_type", ASKING_FOR_PACKAGES)
+def test_a_type_that_needs_torchvision_or_timm_passes_every_check(zoo: Callable[[str], Path], model_type: str) -> None:
+    backbone = general(zoo(model_type))
+    found = examined(backbone, drawn_image().resize((320, 160)), model_type, methods=False)
+    assert [check.words for check in found if not check.passed] == []
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
+def test_without_torchvision_such_a_type_is_refused_by_name(zoo: Callable[[str], Path]) -> None:
+    folder = zoo("llama4")
+    with pytest.raises(SightlineError, match="Llama4ImageProcessor needs torchvision, which is not installed"):
+        load_backbone(str(folder), device="cpu")
 
 
 # Checkpoints that the file of their type was not written for, Pixtral for one: the general route serves them.
