@@ -285,7 +285,7 @@ class LanguageModel:
         positions = torch.zeros(self.axes, *shape, dtype=torch.long, device=self.device)
         segments = torch.full(shape, -1, dtype=torch.long, device=self.device)
         widest = max(p.span for p in prefixes)
-        deepstack = tuple(first.embeds.new_zeros(len(prefixes), widest, first.embeds.shape[1]) for _ in first.deepstack)
+        deepstack = tuple(level.new_zeros(len(prefixes), widest, level.shape[1]) for level in first.deepstack)
         for b, (prefix, tail) in enumerate(zip(prefixes, tails, strict=True)):
             shared = prefix.embeds.shape[0] - tail
             for here, there in (
@@ -333,7 +333,7 @@ class LanguageModel:
 
     @staticmethod
     def _add_features(hidden: Tensor, batch: Batch, index: int) -> None:
-        if index < len(batch.deepstack):
+        if index < len(batch.deepstack) and batch.deepstack[index].shape[2]:
             features = batch.deepstack[index]
             hidden[:, batch.start : batch.start + features.shape[1]] += features
 

@@ -34,7 +34,10 @@ TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 """What models call the argument that tells them which tokens stand for an image."""
 PER_LAYER = "per_layer_inputs"
 """What decoders call a table of every layer's own, looked up by the ids of tokens (Gemma 3n, Gemma 4 E2B and E4B)."""
-OF_THE_DECODER = ("visual_pos_masks", "deepstack_visual_embeds", PER_LAYER)
+LEVELS = {"visual_pos_masks": "deepstack_visual_embeds", "vision_mask": "deepstack_features"}
+"""What decoders call the places of an image and what is added there behind one layer after the other, as a list; the
+last by the layer that it is added before (Granite 4 Vision)."""
+OF_THE_DECODER = (*LEVELS, PER_LAYER)
 """Arguments that often the decoder alone takes, not the model around it."""
 OF_ATTENTION = frozenset(
     {"lm.attention", "lm.attention_last", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
@@ -83,6 +86,7 @@ class OwnDecoder(LanguageModel):
         takes = inspect.signature(body.forward).parameters
         self._types = [name for name in TOKEN_TYPES if name in takes]
         self._of_the_decoder = [name for name in OF_THE_DECODER if name not in takes]
+        self._levels = [name for name in LEVELS if name in inspect.signature(text_model.forward).parameters]
         self._whole = body
         self._changed = self._changes_embeddings()
         if self._changed and not self.reads_ids:
@@ -219,7 +223,7 @@ class OwnDecoder(LanguageModel):
             if ids is not None and prefix.ids is not None:
                 ids[b, : len(slots)] = prefix.ids[slots]
         widest = max(prefix.span for prefix, _ in sequences)
-        levels = tuple(embeds.new_zeros(len(sequences), widest, embeds.shape[2]) for _ in first.deepstack)
+        levels = tuple(embeds.new_zeros(len(sequences), widest, level.shape[1]) for level in first.deepstack)
         for b, (prefix, _) in enumerate(sequences):
             for level, features in zip(levels, prefix.deepstack, strict=True):
                 level[b, : prefix.span] = features
@@ -241,11 +245,16 @@ class OwnDecoder(LanguageModel):
         }
         if not batch.deepstack:
             return given | {name: self.token_types(kinds) for name in self._types}
-        visual = kinds == IMAGE
-        within = [visual[:, batch.start : batch.start + level.shape[1]] for level in batch.deepstack]
+        # To separators nothing is added that is not theirs: their levels are zeros, or features without a source.
+        slots, counts = torch.arange(kinds.shape[1]), torch.tensor(batch.counts)[:, None]
+        spans = on_device((slots >= batch.start) & (slots < batch.start + counts), self.device)
+        within = [spans[:, batch.start : batch.start + level.shape[1]] for level in batch.deepstack]
         levels = [level[where] for level, where in zip(batch.deepstack[added:], within[added:], strict=True)]
-        nothing = [batch.hidden.new_zeros(int(visual.sum()), batch.hidden.shape[2])] * min(added, len(batch.deepstack))
-        return given | {"visual_pos_masks": visual, "deepstack_visual_embeds": [*nothing, *levels]}
+        if "vision_mask" in self._levels:
+            before = {layer: level for layer, level in enumerate(levels, added + 1) if level.shape[1]}
+            return given | {"vision_mask": spans[..., None], "deepstack_features": before}
+        nothing = [batch.hidden.new_zeros(sum(batch.counts), batch.hidden.shape[2])] * min(added, len(batch.deepstack))
+        return given | {"visual_pos_masks": spans, "deepstack_visual_embeds": [*nothing, *levels]}
 
     def _forward(self, *, use_cache: bool = False, **given: Any) -> Any:
         """The model without its output head, or the decoder alone where only that takes what there is to say."""

@@ -104,12 +104,13 @@ def test_of_a_model_that_also_speaks_the_part_that_thinks_is_loaded(wrapper: str
     assert [check.words for check in found if not check.passed] == []
 
 
-@pytest.mark.parametrize("model_type", ["ernie4_5_vl_moe", "hunyuan_vl"])
+@pytest.mark.parametrize("model_type", ["ernie4_5_vl_moe", "hunyuan_vl", "granite4_vision", "gemma4_e2b"])
 def test_a_type_that_is_told_more_of_its_images_passes_every_check(zoo: Callable[[str], Path], model_type: str) -> None:
-    """Experts that are told which tokens stand for an image; placeholders between marks, positions on four axes."""
+    """Experts that are told which tokens stand for an image; placeholders between marks, positions on four axes;
+    features before single layers; layers that read ids once more."""
     backbone = general(zoo(model_type))
     assert [check.words for check in examined(backbone, drawn_image(), model_type) if not check.passed] == []
-    assert backbone.axes == {"ernie4_5_vl_moe": 3, "hunyuan_vl": 4}[model_type]
+    assert backbone.axes == {"ernie4_5_vl_moe": 3, "hunyuan_vl": 4}.get(model_type, 1)
 
 
 ASKING_FOR_PACKAGES = (
