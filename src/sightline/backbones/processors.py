@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,13 +54,21 @@ class ProcessorPrompting(Prompting):
 
     processor: Any
 
-    @property
+    @cached_property
     def placeholder(self) -> str:
-        """What stands for an image in a text before the processor sees it."""
-        found = getattr(self.processor, "image_placeholder_token", None) or getattr(self.processor, "image_token", None)
-        if found is None:
+        """What stands for an image in a text before the processor sees it: as the processor says, or the template."""
+        said = getattr(self.processor, "image_placeholder_token", None) or getattr(self.processor, "image_token", None)
+        found = said or (self.processor.chat_template and self._written_for_an_image())
+        if not found:
             raise SightlineError(f"{type(self.processor).__name__} does not say what stands for an image in a text")
         return str(found)
+
+    def _written_for_an_image(self) -> str:
+        """What the template writes where an image is part of a turn: all placeholders, where the processor adds none."""
+        parts = [{"type": "image"}, {"type": "text", "text": "word"}]
+        seen, blind = (self.apply_template([{"role": "user", "content": each}], ask=False) for each in (parts, parts[1:]))
+        same = len(os.path.commonprefix([seen, blind]))
+        return seen[same : len(seen) - (len(blind) - same)]
 
     def render(self, question: str, answer: str | None, *, in_words: bool = False) -> str:
         if self.processor.chat_template is not None:
