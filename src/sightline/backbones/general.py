@@ -24,7 +24,7 @@ from torch import Tensor
 from sightline.backbones.base import Backbone, as_dtype, whole_model
 from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
 from sightline.backbones.found_rows import FoundPixels, FoundRows
-from sightline.backbones.image_text_types import class_and_config, refusal
+from sightline.backbones.image_text_types import class_and_config, pixels_of, refusal
 from sightline.backbones.images import ImageOptions, Pixels, option
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one, output_head, unlike_the_loop
@@ -195,6 +195,7 @@ class General(TowerSignals):
         self.identity = identity or {}
         self.body = model.model if hasattr(model, "model") else bare(model.get_decoder())
         self.seeing = seeing_part(model)
+        self.pixels = pixels_of(getattr(self.seeing, "get_image_features", None)) or PIXELS
         self.plans, self.known = {}, {}
         self.scales: dict[tuple[ImageOptions, tuple[int, int]], float | None] = {}
         super().__init__(model, tokenizer, processor.image_processor, options)
@@ -285,7 +286,7 @@ class General(TowerSignals):
         shown = self.under(None if fit is None else fit.options)
         image = image if image.mode == "RGB" else image.convert("RGB")
         inputs = shown.image_inputs(image)
-        data = inputs.pop(PIXELS)
+        data = inputs.pop(self.pixels)
         grid = (1, data.numel() // data.shape[-1], data.shape[-1])
         return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
 
@@ -345,9 +346,8 @@ class General(TowerSignals):
         device = self.language.device
         return item.data.flatten().to(device)[torch.from_numpy(places).to(device)]
 
-    @staticmethod
-    def _inputs(item: Pixels) -> dict[str, Tensor]:
-        return {**item.inputs, PIXELS: item.data}
+    def _inputs(self, item: Pixels) -> dict[str, Tensor]:
+        return {**item.inputs, self.pixels: item.data}
 
     def _seen(self, item: Pixels, plan: SpanPlan, outputs: Sequence[Tensor], captured: dict[str, Tensor]) -> Encoded:
         """What the tower returned for one image: features, then DeepStack levels, and what was taken down."""

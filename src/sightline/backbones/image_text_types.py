@@ -85,6 +85,12 @@ def _inner_class(kind: Any) -> Any:
     return getattr(transformers, str(NAMES.get(kind.config_class.model_type)), None)
 
 
+def pixels_of(features: Any) -> str | None:
+    """What a function that makes image features calls the pixel values: ``pixel_values``, ``pixel_values_images``."""
+    takes = () if features is None else inspect.signature(features).parameters
+    return next((name for name in takes if "pixel_values" in name), None)
+
+
 def refusal(kind: Any) -> str | None:
     """None for a class that the general route can be tried on, else why not.
 
@@ -99,7 +105,7 @@ def refusal(kind: Any) -> str | None:
         )
     if getattr(kind.config_class, "is_encoder_decoder", False):
         return "it has an encoder for the whole prompt, not a sequence that could be shortened"
-    if "pixel_values" not in inspect.signature(seeing.get_image_features).parameters:
+    if pixels_of(seeing.get_image_features) is None:
         return "its image features are not made of pixel_values"
     takes = inspect.signature(kind.forward).parameters
     lacking = [name for name in ("inputs_embeds", "attention_mask") if name not in takes]

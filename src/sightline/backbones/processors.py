@@ -66,7 +66,9 @@ class ProcessorPrompting(Prompting):
     def _written_for_an_image(self) -> str:
         """What the template writes where an image is part of a turn: all placeholders, where the processor adds none."""
         parts = [{"type": "image"}, {"type": "text", "text": "word"}]
-        seen, blind = (self.apply_template([{"role": "user", "content": each}], ask=False) for each in (parts, parts[1:]))
+        seen, blind = (
+            self.apply_template([{"role": "user", "content": each}], ask=False) for each in (parts, parts[1:])
+        )
         same = len(os.path.commonprefix([seen, blind]))
         return seen[same : len(seen) - (len(blind) - same)]
 
@@ -209,6 +211,8 @@ class SpanPlanning(ProcessorPrompting):
     no_cells: str | None
     seeing: Any
     """The part of the model that makes features of images, and knows their positions."""
+    pixels: str
+    """What it calls the pixel values."""
     identity: Mapping[str, Any]
     """What cells depend on beside the size and the options of an image; empty: they are found anew every time."""
     plans: dict[tuple[ImageOptions, tuple[int, int]], SpanPlan]
@@ -282,7 +286,8 @@ class SpanPlanning(ProcessorPrompting):
         """Cells of all features of an image of this (width, height), by ramps; remembered if possible."""
 
         def find() -> FoundCells:
-            return find_cells(size, self.image_inputs, lambda given: self.features(given)[0], self.tower_module)
+            features = self.features
+            return find_cells(size, self.image_inputs, lambda given: features(given)[0], self.tower_module, self.pixels)
 
         if not self.identity:
             return find()
@@ -300,7 +305,10 @@ class SpanPlanning(ProcessorPrompting):
         """Found once, and remembered as cells are."""
 
         def look() -> Found:
-            return find(size, self.image_inputs, lambda given: self.features(given)[0], self.tower_module)
+            features = self.features
+            return find(
+                size, self.image_inputs, lambda given: features(given)[0], self.tower_module, pixels=self.pixels
+            )
 
         key = (what, self.options, size)
         if key not in self.known:
