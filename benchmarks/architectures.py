@@ -23,7 +23,7 @@ from typing import Any
 import transformers
 
 from sightline.backbones import BACKBONES
-from sightline.backbones.image_text_types import THINKER, image_text_types
+from sightline.backbones.from_transformers import THINKER, image_text_types
 from sightline.backbones.loading import backbone_class
 from sightline.checks.doctor import examine
 from sightline.errors import SightlineError

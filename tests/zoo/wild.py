@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from sightline.backbones.processors import image_processor_class, processor_class
+from sightline.backbones.from_transformers import image_processor_class, processor_class
 from tests.zoo.specimen import STANDARD, Id, Species, Vocabulary, flat, load_data
 
 # Any architecture of transformers made tiny: its default configuration with every size reduced.

@@ -24,14 +24,15 @@ from torch import Tensor
 from sightline.backbones.base import Backbone, as_dtype, whole_model
 from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
 from sightline.backbones.found_rows import FoundPixels, FoundRows
-from sightline.backbones.image_text_types import class_and_config, pixels_of, refusal
+from sightline.backbones.from_transformers import class_and_config, pixels_of, processor_of, refusal
 from sightline.backbones.images import ImageOptions, Pixels, option
 from sightline.backbones.language import LanguageModel
-from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one, output_head, unlike_the_loop
-from sightline.backbones.processors import SAMPLE, SpanPlanning, processor_of
+from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
+from sightline.backbones.processors import SAMPLE, SpanPlanning
 from sightline.backbones.prompting import Layout, SpanPlan
 from sightline.backbones.signals import CLASS, CLASS_KINDS, ROWS, WEIGHTS, Record, blocks_of, token_signal, with_pixels
 from sightline.backbones.silenced import by_products
+from sightline.backbones.trials import output_head, unlike_the_loop
 from sightline.core.prefix import Encoded
 from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, hidden_indices, split_name
 from sightline.core.selection import PIXELS as IMAGE_PIXELS

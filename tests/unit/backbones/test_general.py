@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from sightline.answering.materialise import materialise
 from sightline.backbones import load_backbone
 from sightline.backbones.base import model_logits
+from sightline.backbones.from_transformers import model_class, refusal
 from sightline.backbones.general import General, seeing_part
-from sightline.backbones.image_text_types import model_class, refusal
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import Served, backbone_class, options_for, served_by
-from sightline.backbones.own_decoder import AdjustedHead, output_head, unlike_the_loop
+from sightline.backbones.trials import AdjustedHead, output_head, unlike_the_loop
 from sightline.checks.doctor import drawn_image, examined
 from sightline.core.selection import Selection
 from sightline.core.span import KeptSpan
@@ -80,6 +80,7 @@ def test_a_type_without_fused_attention_is_loaded_with_the_plain_one(tmp_path: P
     [
         ({"model_type": "internvl_chat", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "InternVL3_5-8B-HF"], "newer"),
         ({"model_type": "kimi_vl", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "never run"], "newer"),
+        ({"model_type": "phi4_multimodal"}, ["LoRA adapter", "not loaded"], "newer"),
         ({"model_type": "llava_llama"}, ["llava-hf/llava-1.5-7b-hf"], "auto_map"),
         ({"model_type": "of_tomorrow"}, ["a newer one may know it"], "auto_map"),
         ({"architectures": ["X"]}, ["config.json names no model_type"], "None"),

@@ -8,7 +8,7 @@ import pytest
 import transformers
 from benchmarks.architectures import OUTCOMES, Line, survey, table, totals
 
-from sightline.backbones.image_text_types import image_text_types
+from sightline.backbones.from_transformers import image_text_types
 from tests.conftest import REPOSITORY
 
 LINES = [
