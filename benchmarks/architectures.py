@@ -109,8 +109,9 @@ def outcome_of(model_type: str) -> tuple[str, str]:
     if found.facts["image"]["no_cells"] is not None:
         return "no cells", found.facts["image"]["no_cells"]
     note = f"in published checkpoints of type `{wrapper}`" if wrapper != model_type else NOTES.get(model_type, "")
-    packages = [f"where {name} is installed" for name in needed(model_type)]
-    return ("exact" if model_type in BACKBONES else "general"), "; ".join(filter(None, [note, *packages]))
+    packages = " and ".join(needed(model_type))
+    asked = f"where {packages} {'are' if ' and ' in packages else 'is'} installed" if packages else ""
+    return ("exact" if model_type in BACKBONES else "general"), "; ".join(filter(None, [note, asked]))
 
 
 def first_line(error: BaseException) -> str:
@@ -168,8 +169,9 @@ This page is written by `python -m benchmarks.architectures --page`. A type is r
 place in the sequence; the reason is what `sightline doctor` says. Where they have none in the image it is
 [audited without cells](doctor.md#models-without-cells). Some image processors exist with torchvision alone, some
 towers in timm alone; neither is installed where this page is made. There the operators that those processors call
-(resize, pad, crop, normalise) are stood in for by torch's own, and timm's towers by a small one of convolutions: the
-rest of such a model is its own. What becomes of a published checkpoint `sightline doctor` tells.
+(resize, pad, crop, normalise) are stood in for by torch's own, and timm's towers (`fast_vlm`, `gemma3n`,
+`perception_lm`) by a small one of convolutions: the rest of such a model is its own. Whether tokens of the published
+tower have cells, which convolutions over much of the image leave them without, `sightline doctor` tells.
 
 Types whose code comes with the checkpoint (`auto_map` in its config.json) are in no transformers and so not in this
 table: `internvl_chat`, `minicpmv`, `molmo`, `deepseek_vl_v2`, `dots_ocr`, `kimi_vl`, `phi4mm`, `phi3_v`, `ovis2_5` and

@@ -18,7 +18,7 @@ from torch import Tensor
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import PIXELS, SquarePicture
 from sightline.backbones.images import ImageOptions, option
-from sightline.backbones.processors import WrittenImage
+from sightline.backbones.processors import SpanPlanning, WrittenImage
 from sightline.backbones.prompting import Layout, SpanPlan
 from sightline.geometry.cells import Cells
 
@@ -49,7 +49,7 @@ class Gemma3(SquarePicture):
         return {"do_pan_and_scan": True} if self.options.pan_and_scan else {}
 
     def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
-        return (super() if len(inputs[PIXELS]) == 1 else super(SquarePicture, self)).cells(size, inputs)
+        return super().cells(size, inputs) if len(inputs[PIXELS]) == 1 else SpanPlanning.cells(self, size, inputs)
 
     def token_rows(self, size: tuple[int, int]) -> Tensor:
         pictures = len(self.plan(size).layout)

@@ -332,7 +332,9 @@ class General(TowerSignals):
             features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in given[0]})
         counts = [len(plan.features) for plan in plans]
         if len(features) != sum(counts):
-            raise SightlineError(f"{len(features)} features where {sum(counts)} placeholders stand")
+            raise SightlineError(
+                f"its processor writes {sum(counts)} placeholders for what its tower makes {len(features)} features of"
+            )
         parts = zip(*(torch.split(each, counts) for each in (features, *levels)), strict=True)
         kept = record.captured(len(batch))
         seen = [self._seen(*each) for each in zip(batch, plans, parts, kept, strict=True)]
