@@ -211,7 +211,7 @@ def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage
     assert not torch.equal(state.signals["lm.bare_key"], state.signals["lm.key"])
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gemma4_e2b", "qwen3_5"])
+@pytest.mark.parametrize("name", [*OWN, *LOOP, *UNCUT, "inkling_mm_model", "pp_chart2table", "video_llava"])
 def test_answers_are_those_of_the_unmodified_model(stage: Callable[[str], Stage], name: str) -> None:
     """Token by token: its own forward over image, question and the answer so far."""
     here, head = stage(name), len(stage(name).prompt.head)

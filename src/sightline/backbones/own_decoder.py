@@ -85,7 +85,7 @@ class OwnDecoder(LanguageModel):
         self._whole = body
         self._changed = self._changes_embeddings()
         if self._changed and not self.reads_ids:
-            self.body = text_model
+            self.body, self._types = text_model, []
 
     def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Pending:
         sequences = [(prefix, branch) for prefix in prefixes for branch in range(max(1, len(prefix.branch_sizes)))]
@@ -124,6 +124,11 @@ class OwnDecoder(LanguageModel):
         with torch.inference_mode():
             batch, real = self._rows([(prefix, 0)])
             output = self._forward(**self._given(batch, real), use_cache=True)
+            if output.past_key_values is None:  # the few that fill a cache but make none
+                from transformers import DynamicCache
+
+                cache = DynamicCache(config=self.config)
+                output = self._forward(**self._given(batch, real), past_key_values=cache, use_cache=True)
         while True:
             with torch.inference_mode():
                 logits = self.head(output.last_hidden_state[:, -1]).float()

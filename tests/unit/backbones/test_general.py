@@ -312,6 +312,17 @@ def test_what_is_done_behind_it_is_done_too(setting: str, value: float, change: 
     torch.testing.assert_close(head(hidden), change(model.head(hidden)))
 
 
+def test_a_cap_that_hardly_shows_is_not_left_out() -> None:
+    """Small logits: scaled alone fits within what is allowed, scaled and capped fits better."""
+
+    def change(logits: Tensor) -> Tensor:
+        return torch.tanh(logits * 0.2 / 40.0) * 40.0
+
+    model = Model(change, final_logit_softcapping=40.0, output_multiplier=0.2)
+    head, hidden = output_head(model, model.body), 50 * torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(head(hidden), change(model.head(hidden)))
+
+
 def test_anything_else_is_refused() -> None:
     model = Model(lambda logits: logits.abs())
     with pytest.raises(SightlineError, match="does more than multiply, cap or scale"):
