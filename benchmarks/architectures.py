@@ -23,11 +23,12 @@ from typing import Any
 import transformers
 
 from sightline.backbones import BACKBONES
-from sightline.backbones.general import THINKER, image_text_types
+from sightline.backbones.from_transformers import THINKER, image_text_types
 from sightline.backbones.loading import backbone_class
 from sightline.checks.doctor import examine
 from sightline.errors import SightlineError
 from tests.zoo.building import build, build_wrapped
+from tests.zoo.stand_ins import needed, stood_in_for
 
 OUTCOMES = {
     "exact": "served by a file of its own",
@@ -38,10 +39,8 @@ OUTCOMES = {
     "not built": "never examined",
 }
 """What became of a type, in words. Served means that every check of ``sightline doctor`` passed."""
-NOTES = {
-    "gemma4": "checkpoints without per-layer embeddings; those that have them (E2B, E4B) are refused",
-}
-"""What a served type's tiny checkpoint does not stand for."""
+NOTES = {"gemma4": "with and without per-layer embeddings (E2B, E4B)"}
+"""What else has to be said of a served type."""
 LONGEST = 200
 """Letters of a reason that the table shows."""
 
@@ -87,7 +86,7 @@ def outcome_of(model_type: str) -> tuple[str, str]:
     """(key of ``OUTCOMES``, reason) of a type."""
     wrapper = model_type.removesuffix(THINKER)
     make, name = (build, model_type) if wrapper == model_type else (build_wrapped, wrapper)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place, stood_in_for(model_type):
         try:
             backbone_class(model_type)  # refused by its classes alone, whatever a checkpoint would show
         except SightlineError as error:
@@ -110,7 +109,9 @@ def outcome_of(model_type: str) -> tuple[str, str]:
     if found.facts["image"]["no_cells"] is not None:
         return "no cells", found.facts["image"]["no_cells"]
     note = f"in published checkpoints of type `{wrapper}`" if wrapper != model_type else NOTES.get(model_type, "")
-    return ("exact" if model_type in BACKBONES else "general"), note
+    packages = " and ".join(needed(model_type))
+    asked = f"where {packages} {'are' if ' and ' in packages else 'is'} installed" if packages else ""
+    return ("exact" if model_type in BACKBONES else "general"), "; ".join(filter(None, [note, asked]))
 
 
 def first_line(error: BaseException) -> str:
@@ -166,13 +167,11 @@ resizes: pixels differ by a grey level here and there, and losses with them.
 
 This page is written by `python -m benchmarks.architectures --page`. A type is refused where its visual tokens have no
 place in the sequence; the reason is what `sightline doctor` says. Where they have none in the image it is
-[audited without cells](doctor.md#models-without-cells). *Never examined* are types of which
-no tiny checkpoint could be built: their image processor or tower exists with torchvision or timm alone, neither of
-which is installed where this page is made. Where both were (torchvision 0.28, timm 1.0), of the twelve `lfm2_vl` was
-served by the general route; `gemma4_unified`, `kimi_k25`, `minimax_m3_vl`, `muse_glimmer` and `step3p7` were refused,
-some since their tiny checkpoint does not fit together; of `cohere2_vision`, `fast_vlm`, `gemma3n`, `inkling_mm_model`,
-`llama4` and `perception_lm` none could be built all the same. What becomes of a published checkpoint `sightline doctor`
-tells.
+[audited without cells](doctor.md#models-without-cells). Some image processors exist with torchvision alone, some
+towers in timm alone; neither is installed where this page is made. There the operators that those processors call
+(resize, pad, crop, normalise) are stood in for by torch's own, and timm's towers (`fast_vlm`, `gemma3n`,
+`perception_lm`) by a small one of convolutions: the rest of such a model is its own. Whether tokens of the published
+tower have cells, which convolutions over much of the image leave them without, `sightline doctor` tells.
 
 Types whose code comes with the checkpoint (`auto_map` in its config.json) are in no transformers and so not in this
 table: `internvl_chat`, `minicpmv`, `molmo`, `deepseek_vl_v2`, `dots_ocr`, `kimi_vl`, `phi4mm`, `phi3_v`, `ovis2_5` and

@@ -28,9 +28,9 @@ from sightline.arms import parse_arm
 from sightline.auditing.loop import encode_all
 from sightline.backbones import Backbone
 from sightline.backbones.execution import use_execution, use_vision_execution
+from sightline.backbones.from_transformers import processor_of
 from sightline.backbones.general import General
 from sightline.backbones.images import ImageOptions
-from sightline.backbones.processors import processor_of
 from sightline.backbones.qwen3_vl import Qwen3VL, Qwen3VLOptions
 from sightline.core.probe import Probe
 from sightline.cost.shapes import shape_named

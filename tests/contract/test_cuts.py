@@ -19,14 +19,25 @@ from torch import Tensor
 from sightline.backbones import Backbone
 from sightline.backbones.base import model_logits
 from sightline.backbones.cuts import LayerCuts
+from sightline.backbones.general import bare
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection
 from sightline.selectors.vtw import VTW
 from tests.unit.backbones.named import QUESTION, architecture, photograph, prefix_of
 
-OWN = ("gemma3", "aya_vision", "exaone4_5", "gemma4", "paligemma", "cohere_compass", "qwen3_5")
-LOOP = ("mistral3", "qwen2_5_vl", "glm4v", "deepseek_vl", "got_ocr2")
+OWN = (
+    "llama4", "muse_glimmer", "step3p7", "gemma4_unified", "cohere2_vision", "granite4_vision",
+    "gemma3", "aya_vision", "exaone4_5", "gemma4", "gemma4_e2b", "paligemma", "cohere_compass", "qwen3_5",
+)  # fmt: skip
+LOOP = (
+    "mistral3", "qwen2_5_vl", "glm4v", "deepseek_vl", "got_ocr2", "minimax_m3_vl", "kimi_k25", "perception_lm",
+    "fast_vlm",
+)  # fmt: skip
+UNCUT = ("gemma3n", "lfm2_vl")
+"""Cannot be cut between layers, or not at those of these tests; pruned all the same."""
+OTHERWISE = ("qwen3_5", "llama4", "muse_glimmer", "step3p7")
+"""Layers without weights, without a cosine and a sine, with a gate behind attention."""
 AFTER = (0, 2)
 TOLERANCE = 2e-5
 
@@ -86,16 +97,16 @@ class Stage:
 
     @property
     def decoder(self) -> Any:
-        return self.backbone.model.get_decoder()
+        return bare(self.backbone.model.get_decoder())
 
     def cuts(self, selector: LayerSelector) -> LayerCuts:
         schedule = selector.schedule(self.n, self.n // 3, len(self.decoder.layers))
         return LayerCuts(selector, schedule, [self.prefix], [self.encoded.layout], [""])
 
-    def logits(self, cutter: LayerCuts | None) -> Tensor:
+    def logits(self, cutter: LayerCuts | None, prefix: Prefix | None = None) -> Tensor:
         """(T, V) of the text behind the image."""
         with torch.inference_mode():
-            hidden = self.language.read([self.prefix], cutter)[0, -len(self.prompt.shared) :]
+            hidden = self.language.read([prefix or self.prefix], cutter)[0, -len(self.prompt.shared) :]
             found: Tensor = self.language.head(self.language.norm(hidden))
         return found
 
@@ -114,6 +125,7 @@ def hidden_behind(decoder: Any, prefix: Prefix, kept: dict[int, Tensor]) -> Iter
     image[places] = True
     kinds = getattr(decoder.config, "layer_types", None) or ["full_attention"] * len(decoder.layers)
     window = getattr(decoder.config, "sliding_window", None) or prefix.prompt_length
+    chunk = getattr(decoder.config, "attention_chunk_size", None) or prefix.prompt_length
     slots = torch.arange(prefix.prompt_length)
 
     def left_at(layer: int) -> Tensor:
@@ -133,6 +145,8 @@ def hidden_behind(decoder: Any, prefix: Prefix, kept: dict[int, Tensor]) -> Iter
                 causal = slots <= slots[:, None]
                 beyond = seen & ~(causal & (slots[:, None] - slots < window))  # tokens that see each other both ways
                 seen = (causal & (rank[:, None] - rank < window)) | beyond
+            if kinds[layer] == "chunked_attention":
+                seen = (slots <= slots[:, None]) & ((rank[:, None] - 1) // chunk == (rank - 1) // chunk)
             seen = (seen & stays) | torch.eye(len(seen), dtype=torch.bool)
             blocked = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
             return own(hidden, *given, **{**named, "attention_mask": blocked[None, None]})
@@ -143,7 +157,7 @@ def hidden_behind(decoder: Any, prefix: Prefix, kept: dict[int, Tensor]) -> Iter
             whole[:, stays] = own(hidden[:, stays], *given, **{**named, "attention_mask": None})
             return whole
 
-        return taken_out if kinds[layer] == "linear_attention" else masked
+        return taken_out if kinds[layer] in ("linear_attention", "conv") else masked
 
     for layer, module in enumerate(decoder.layers):
         module.forward = hide(layer, module.forward)
@@ -208,7 +222,16 @@ def test_cuts_go_on_from_what_was_selected_before(stage: Callable[[str], Stage],
     assert torch.equal(cutter.parts[0], torch.eye(here.n, dtype=torch.bool)[second])
 
 
-@pytest.mark.parametrize("name", [*(name for name in OWN if name != "qwen3_5"), *LOOP])
+@pytest.mark.parametrize("name", [*OWN, *LOOP, *UNCUT])
+def test_a_shortened_prefix_says_what_masks_say(stage: Callable[[str], Stage], name: str) -> None:
+    here = stage(name)
+    kept = torch.arange(here.n // 3) * here.n // (here.n // 3)
+    found = here.logits(None, prefix_of(here.backbone, here.encoded, here.prompt, kept))
+    assert (found - here.plainly({-1: kept})).abs().max() < TOLERANCE
+    assert (found - here.logits(None)).abs().max() > 100 * TOLERANCE, "the rest is missed"
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if name not in OTHERWISE])
 def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage], name: str) -> None:
     """Weights times values, through the layer's own output projection, are what its attention gave."""
     here = stage(name)
@@ -232,16 +255,29 @@ def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage
     with torch.inference_mode():
         assert torch.allclose(attention.o_proj(attended.transpose(0, 1).flatten(1)), given, atol=1e-5)
         made_of = attention.v_proj(read).view(length, len(values), -1).transpose(0, 1)
-    assert torch.allclose(made_of, values, atol=1e-5) or name == "gemma4", "which norms its values"
+    assert torch.allclose(made_of, values, atol=1e-5) or name.startswith("gemma4"), "which norms its values"
     assert state.signals["lm.parts"].shape == (2, 2, *state.hidden.shape)
     ahead, keys = state.signals["lm.next_attention"], state.signals["lm.next_key"]
     assert torch.allclose(ahead[:, -1], state.signals["lm.next_attention_last"], atol=1e-6)
     assert keys.shape[0] * (len(ahead) // len(keys)) == len(state.signals["lm.next_query"])
-    assert torch.equal(state.signals["lm.input"], here.prefix.embeds[:length]) or name == "paligemma"
+    assert torch.equal(state.signals["lm.input"], here.prefix.embeds[:length]) or name in (
+        "paligemma",
+        "granite4_vision",
+    )
     assert not torch.equal(state.signals["lm.bare_key"], state.signals["lm.key"])
 
 
-@pytest.mark.parametrize("name", ["gemma3", "qwen3_5"])
+@pytest.mark.parametrize("name", [*OWN, *LOOP, *UNCUT, "inkling_mm_model", "pp_chart2table", "video_llava"])
+def test_answers_are_those_of_the_unmodified_model(stage: Callable[[str], Stage], name: str) -> None:
+    """Token by token: its own forward over image, question and the answer so far."""
+    here, head = stage(name), len(stage(name).prompt.head)
+    ids = [*here.prompt.head, *here.prompt.shared]
+    for token in here.language.generate(here.prefix, 4, frozenset()):
+        assert token == int(model_logits(here.backbone, here.image, tuple(ids), head)[-1].argmax())
+        ids.append(token)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gemma4_e2b", "qwen3_5"])
 def test_answers_go_on_behind_a_cut(stage: Callable[[str], Stage], name: str) -> None:
     """Token by token what reading the prompt with the answer so far gives; the choice is made once."""
     here = stage(name)

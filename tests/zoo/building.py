@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tests.zoo.specimen import NAMED, Id, Species, Vocabulary
+from tests.zoo.stand_ins import stood_in_for
 from tests.zoo.wild import species_of
 
 SEED = 7
@@ -18,7 +19,8 @@ LARGEST = 5_000_000
 
 def build(model_type: str, folder: Path) -> Path:
     """Writes the tiny checkpoint of an architecture into ``folder``, which is made where it is missing."""
-    return write(NAMED.get(model_type) or species_of(model_type), folder)
+    with stood_in_for(model_type):
+        return write(NAMED.get(model_type) or species_of(model_type), folder)
 
 
 def build_wrapped(wrapper: str, folder: Path) -> Path:

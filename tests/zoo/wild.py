@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from sightline.backbones.processors import image_processor_class, processor_class
+from sightline.backbones.from_transformers import image_processor_class, processor_class
 from tests.zoo.specimen import STANDARD, Id, Species, Vocabulary, flat, load_data
 
 # Any architecture of transformers made tiny: its default configuration with every size reduced.
@@ -87,12 +87,17 @@ LITERAL = r"""["'](<[^\s"'>]+>|\[[A-Z_/]+\])["']"""
 """A special token in a processor's source."""
 
 
-def species_of(model_type: str) -> Species:
-    """The species of any image-text type. What cannot be read off its classes stands in ``EXCEPTIONS``."""
+def species_of(name: str) -> Species:
+    """The species of any image-text type. What cannot be read off its classes stands in ``EXCEPTIONS``.
+
+    Beside types there are forms of them by a name of their own, ``of`` the type.
+    """
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as MODELS
 
-    odd = EXCEPTIONS.get(model_type, {})
+    odd = EXCEPTIONS.get(name, {})
+    model_type = odd.get("of", name)
+    odd = _merged(EXCEPTIONS.get(model_type, {}), odd)
     config = _merged(shrunk(_own(CONFIG_MAPPING[model_type]().to_dict())), odd.get("config", {}))
     with TemporaryDirectory() as place:
         kind, image_kind = _classes(model_type, odd, Path(place) / model_type)

@@ -385,7 +385,8 @@ def materialise(
 
     # The last token of a branch is only ever predicted, never read, so it needs no slot.
     inputs = [each[:-1] for each in prompt.continuations]
-    text = language.embed([*prompt.head, *prompt.shared, *(token for branch in inputs for token in branch)])
+    behind_span = [*prompt.shared, *(token for branch in inputs for token in branch)]
+    text = language.embed([*prompt.head, *behind_span])
     embeds = torch.cat([text[:head], tokens.to(text.dtype), text[head:]])
 
     visual, following = backbone.visual_positions(encoded, slots, head, position_policy)
@@ -415,7 +416,18 @@ def materialise(
         full_length=prompt.full_length(encoded.full_slots),
         places=None if kept is None else kept.places,
         separators=span - k,
+        ids=torch.tensor([*prompt.head, *_span_ids(backbone, encoded, k, kept), *behind_span])
+        if language.reads_ids
+        else None,
     )
+
+
+def _span_ids(backbone: Backbone, encoded: Encoded, k: int, kept: KeptSpan | None) -> list[int]:
+    """What stands in a span of k tokens and the separators that were kept with them."""
+    ids = torch.full((k,), backbone.image_token_id)
+    if kept is None or encoded.separators is None or encoded.separators.ids is None:
+        return ids.tolist()
+    return torch.cat([ids, encoded.separators.ids])[kept.order].tolist()
 
 
 # A method that chooses before the language model: one selection per probe, the shortened prefixes made of them.

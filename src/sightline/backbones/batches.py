@@ -31,6 +31,10 @@ class Batch:
     counts: list[int]
     branches: int = 0
     """T"""
+    ids: Tensor | None = None
+    """(B, S) where every layer reads the ids of tokens once more, and what the first layer read: ``embeds``."""
+    embeds: Tensor | None = None
+    """(B, S, D)"""
 
     @property
     def shared(self) -> int:
@@ -51,6 +55,21 @@ class Batch:
         allowed |= slots[first:, None] == slots
         blocked = torch.finfo(self.hidden.dtype).min
         return torch.zeros_like(allowed, dtype=self.hidden.dtype).masked_fill_(~allowed, blocked)[:, None]
+
+
+def cut_span(values: Tensor, left: Tensor, start: int, end: int, *, rows: int = 0, slots: int = 1) -> Tensor:
+    """Values of a batch's slots with every span, ``start`` to ``end``, cut to its slots (B, m) that are left.
+
+    ``rows`` and ``slots`` say along which axes.
+    """
+    shape = [1] * values.dim()
+    shape[rows], shape[slots] = left.shape
+    span = values.narrow(slots, start, end - start)
+    whole = [*span.shape]
+    whole[slots] = left.shape[1]
+    inner = span.gather(slots, left.view(shape).expand(whole))
+    behind = values.narrow(slots, end, values.shape[slots] - end)
+    return torch.cat([values.narrow(slots, 0, start), inner, behind], dim=slots)
 
 
 def token_places(prefix: Prefix) -> Tensor:

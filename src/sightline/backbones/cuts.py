@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sightline.backbones.batches import Batch, Choice, SeenLayer, token_places
+from sightline.backbones.batches import Batch, Choice, SeenLayer, cut_span, token_places
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection, of_image
 from sightline.core.selection_rules import (
@@ -263,18 +263,18 @@ def shortened(batch: Batch, choice: Choice, layer: int) -> Batch:
     """The batch with every span cut to the slots that are left, the chosen tokens at their new places."""
     tokens, left = choice.tokens, choice.left
     start, end = batch.start, batch.start + batch.counts[0]
-    width, span = left.shape[1], batch.hidden[:, start:end]
-    inner = span.gather(1, left[:, :, None].expand(-1, -1, span.shape[2]))
-    inner = inner.scatter(1, choice.places[:, :, None].expand_as(tokens), tokens)
-    hidden = torch.cat([batch.hidden[:, :start], inner, batch.hidden[:, end:]], dim=1)
-    visual = batch.positions[:, :, start:end].gather(2, left.expand(batch.positions.shape[0], -1, -1))
-    positions = torch.cat([batch.positions[:, :, :start], visual, batch.positions[:, :, end:]], dim=2)
-    segments = torch.cat(
-        [batch.segments[:, :start], batch.segments[:, start:end].gather(1, left), batch.segments[:, end:]], dim=1
+    hidden = cut_span(batch.hidden, left, start, end)
+    hidden = hidden.scatter(1, (start + choice.places)[:, :, None].expand_as(tokens), tokens)
+    return Batch(
+        hidden,
+        cut_span(batch.positions, left, start, end, rows=1, slots=2),
+        cut_span(batch.segments, left, start, end),
+        tuple(
+            cut_span(level, left, 0, level.shape[1]) if level_index > layer else level
+            for level_index, level in enumerate(batch.deepstack)
+        ),
+        start,
+        [left.shape[1]] * len(batch.counts),
+        batch.branches,
+        *(None if each is None else cut_span(each, left, start, end) for each in (batch.ids, batch.embeds)),
     )
-    index = left[:, :, None]
-    deepstack = tuple(
-        level.gather(1, index.expand(-1, -1, level.shape[2])) if level_index > layer else level
-        for level_index, level in enumerate(batch.deepstack)
-    )
-    return Batch(hidden, positions, segments, deepstack, start, [width] * len(batch.counts), batch.branches)

@@ -269,7 +269,7 @@ FILTER = 2
 """How far a bicubic filter reaches to either side, in samples or in source pixels, whichever are larger."""
 LEAST_FILLED, PARTS = 0.9, 8
 """A cell is read throughout: of so many parts either way, fewer where there are few samples, at least this share."""
-METHOD = 2
+METHOD = 3
 """Counts changes of what is found: cells that were remembered under another number are found anew."""
 
 
@@ -304,7 +304,26 @@ def find_cells(
 
     ``tower`` holds every module whose attention is to be silenced. Where tokens share pixels with fractional weights
     (a feature map shrunken by interpolation), a cell is the extent of all that a token reads: cells overlap then.
+    Slots that read nothing of ``pixels`` may read another of the processor's pictures (``pixel_values_local``).
     """
+    found = _cells_by(size, prepare, features, tower, pixels)
+    if found.sourced.all():
+        return found
+    for other in prepare(Image.new("RGB", size)):
+        if "pixel_values" in other and other != pixels:
+            more = _cells_by(size, prepare, features, tower, other)
+            new = more.sourced & ~found.sourced
+            found = FoundCells(
+                np.where(new[:, None], more.cells, found.cells),
+                found.sourced | new,
+                np.where(new, more.tiles + found.tiles.max() + 1, found.tiles),
+                found.seconds + more.seconds,
+            )
+    return found
+
+
+def _cells_by(size: tuple[int, int], prepare: Prepare, features: Features, tower: nn.Module, pixels: str) -> FoundCells:
+    """Cells by what slots read of one of the processor's tensors of pixel values."""
     started = time.perf_counter()
     width, height = size
     with with_gradients():

@@ -24,10 +24,11 @@ from torch import Tensor
 from sightline.backbones.base import Backbone, as_dtype, whole_model
 from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
 from sightline.backbones.found_rows import FoundPixels, FoundRows
+from sightline.backbones.from_transformers import class_and_config, pixels_of, processor_of, refusal
 from sightline.backbones.images import ImageOptions, Pixels, option
 from sightline.backbones.language import LanguageModel
-from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one, output_head, unlike_the_loop
-from sightline.backbones.processors import SAMPLE, SpanPlanning, processor_of
+from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
+from sightline.backbones.processors import SAMPLE, SpanPlanning
 from sightline.backbones.prompting import Layout, SpanPlan
 from sightline.backbones.signals import (
     CLASS,
@@ -42,123 +43,13 @@ from sightline.backbones.signals import (
     with_pixels,
 )
 from sightline.backbones.silenced import by_products
+from sightline.backbones.trials import output_head, unlike_the_loop
 from sightline.core.prefix import Encoded
 from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, hidden_indices, split_name
 from sightline.core.selection import PIXELS as IMAGE_PIXELS
 from sightline.errors import SightlineError, named_line
 from sightline.geometry.cells import Cells, grid_cells, merged_patches
 from sightline.geometry.coverage import Sampling
-
-# Which image-text types of transformers the general route can be tried on, told from their classes alone.
-
-TWINS = {
-    "internvl_chat": "OpenGVLab/InternVL3_5-8B-HF and others that end in -HF",
-    "llava_llama": "llava-hf/llava-1.5-7b-hf",
-    "llava_mistral": "llava-hf/llava-v1.6-mistral-7b-hf",
-    "llava_qwen": "llava-hf/llava-onevision-qwen2-7b-ov-hf",
-    "multi_modality": "deepseek-community/deepseek-vl-7b-chat or deepseek-community/Janus-Pro-7B",
-    "GOT": "stepfun-ai/GOT-OCR-2.0-hf",
-    "ovis": "thisisiron/Ovis2-2B-hf",
-}
-"""Types whose code is not in transformers, and where the same model is published in a form that is."""
-THINKER = "_thinker"
-"""How the type of the part that sees and reads ends, of a model that also speaks: published checkpoints hold both."""
-
-
-def model_class(model_type: str) -> Any:
-    """The class of transformers that holds checkpoints of an image-text type; refused in words if there is none."""
-    import transformers
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
-
-    name = NAMES.get(model_type) or NAMES.get(f"{model_type}{THINKER}")
-    if name is None:
-        raise SightlineError(
-            f"transformers {transformers.__version__} has no image-text type '{model_type}'; a newer one may know it, "
-            "or add it as an architecture (docs/add-a-backbone.md)"
-        )
-    return getattr(transformers, name)
-
-
-def foreign(config: Mapping[str, Any]) -> str | None:
-    """Of a ``config.json`` whose type transformers does not have: that its code is elsewhere, and what to take instead.
-
-    None where nothing speaks of code elsewhere: then the type may be one of a newer transformers.
-    """
-    kind = str(config.get("model_type"))
-    if kind in image_text_types() or not ("auto_map" in config or kind in TWINS):
-        return None
-    where = "comes with the checkpoint (auto_map in config.json)" if "auto_map" in config else "is not in transformers"
-    twin = f"; the same model in a form that runs: {TWINS[kind]}" if kind in TWINS else ""
-    return f"its code {where}, and foreign code is never run{twin}"
-
-
-def class_and_config(folder: Path, named: str = "") -> tuple[Any, Any, str]:
-    """The class of transformers that holds a checkpoint, its configuration, and what it calls its type.
-
-    ``named`` is that class where transformers does not know the type: it is read as one that transformers knows.
-    """
-    import transformers
-
-    if not named:
-        config = transformers.AutoConfig.from_pretrained(folder)
-        kind = config.model_type
-        return model_class(kind), getattr(config, "thinker_config", config), kind
-    kind = getattr(transformers, named)
-    values, _ = kind.config_class.get_config_dict(folder)
-    config = kind.config_class.from_dict({**values, "model_type": kind.config_class.model_type})
-    return kind, config, str(values["model_type"])
-
-
-def image_text_types() -> dict[str, str]:
-    """Every image-text type of the installed transformers, with the name of its class."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
-
-    return dict(NAMES)
-
-
-def seeing_part(model: Any) -> Any:
-    """What makes image features and numbers positions: the model without its output head, or else with it."""
-    inside = getattr(model, "model", model)
-    return inside if hasattr(inside, "get_image_features") else model
-
-
-def _inner_class(kind: Any) -> Any:
-    """The class of the model without its output head; some types have image features there alone."""
-    import transformers
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES as NAMES
-
-    return getattr(transformers, str(NAMES.get(kind.config_class.model_type)), None)
-
-
-def refusal_of_settings(config: Any) -> str | None:
-    """Why a checkpoint of a type that can be tried cannot be served; None where nothing speaks against it."""
-    if getattr(config.get_text_config(), "hidden_size_per_layer_input", 0):
-        return "its layers read the ids of all tokens once more (per-layer embeddings), and those of an image have none"
-    return None
-
-
-def refusal(kind: Any) -> str | None:
-    """None for a class that the general route can be tried on, else why not.
-
-    What only a loaded model can tell (tokens without cells, an output head that does more than multiply) is refused
-    when it is loaded.
-    """
-    seeing = next((part for part in (_inner_class(kind), kind) if hasattr(part, "get_image_features")), None)
-    if seeing is None:
-        return (
-            "its class has no get_image_features: what it sees does not become tokens of the sequence "
-            "(cross-attention, an encoder of its own, or no vision tower)"
-        )
-    if getattr(kind.config_class, "is_encoder_decoder", False):
-        return "it has an encoder for the whole prompt, not a sequence that could be shortened"
-    if "pixel_values" not in inspect.signature(seeing.get_image_features).parameters:
-        return "its image features are not made of pixel_values"
-    takes = inspect.signature(kind.forward).parameters
-    lacking = [name for name in ("inputs_embeds", "attention_mask") if name not in takes]
-    if lacking:
-        return f"its forward takes no {lacking[0]}"
-    return None
-
 
 # Signals of a vision tower that the model's own code runs.
 
@@ -272,6 +163,12 @@ class TowerSignals(SpanPlanning, Backbone):
         return normed
 
 
+def seeing_part(model: Any) -> Any:
+    """What makes image features and numbers positions: the model without its output head, or else with it."""
+    inside = getattr(model, "model", model)
+    return inside if hasattr(inside, "get_image_features") else model
+
+
 PIXELS = "pixel_values"
 GRIDS = "image_grid_thw"
 LARGE = (2048, 1536)
@@ -309,8 +206,9 @@ class General(TowerSignals):
     ) -> None:
         self.processor = processor
         self.identity = identity or {}
-        self.body = getattr(model, "model", model)
+        self.body = model.model if hasattr(model, "model") else bare(model.get_decoder())
         self.seeing = seeing_part(model)
+        self.pixels = pixels_of(getattr(self.seeing, "get_image_features", None)) or PIXELS
         self.plans, self.known = {}, {}
         self.scales: dict[tuple[ImageOptions, tuple[int, int]], float | None] = {}
         super().__init__(model, tokenizer, processor.image_processor, options)
@@ -324,7 +222,7 @@ class General(TowerSignals):
         transformers.utils.logging.disable_progress_bar()
         folder = Path(source)
         kind, config, called = class_and_config(folder, cls.model_class)
-        reason = refusal(kind) or refusal_of_settings(config)
+        reason = refusal(kind)
         if reason is not None:
             raise SightlineError(f"{folder.name} is a '{called}' model: {reason}")
         processor = processor_of(folder, config)
@@ -370,7 +268,7 @@ class General(TowerSignals):
 
     @property
     def text_model(self) -> Any:
-        return self.model.get_decoder()
+        return bare(self.model.get_decoder())
 
     def token_types(self, kinds: Tensor) -> Tensor:
         """What the model takes as token types, from the kinds of slots of ``sightline.backbones.own_decoder``."""
@@ -401,7 +299,7 @@ class General(TowerSignals):
         shown = self.under(None if fit is None else fit.options)
         image = image if image.mode == "RGB" else image.convert("RGB")
         inputs = shown.image_inputs(image)
-        data = inputs.pop(PIXELS)
+        data = inputs.pop(self.pixels)
         grid = (1, data.numel() // data.shape[-1], data.shape[-1])
         return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
 
@@ -453,7 +351,9 @@ class General(TowerSignals):
             features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in read})
         counts = [len(plan.features) for plan in plans]
         if len(features) != sum(counts):
-            raise SightlineError(f"{len(features)} features where {sum(counts)} placeholders stand")
+            raise SightlineError(
+                f"its processor writes {sum(counts)} placeholders for what its tower makes {len(features)} features of"
+            )
         parts = zip(*(torch.split(each, counts) for each in (features, *levels)), strict=True)
         kept = record.captured([len(item.data) for item in batch])
         seen = [self._seen(*each) for each in zip(batch, plans, parts, kept, strict=True)]
@@ -468,9 +368,8 @@ class General(TowerSignals):
         device = self.language.device
         return item.data.flatten().to(device)[torch.from_numpy(places).to(device)]
 
-    @staticmethod
-    def _inputs(item: Pixels) -> dict[str, Tensor]:
-        return {**item.inputs, PIXELS: item.data}
+    def _inputs(self, item: Pixels) -> dict[str, Tensor]:
+        return {**item.inputs, self.pixels: item.data}
 
     def _seen(self, item: Pixels, plan: SpanPlan, outputs: Sequence[Tensor], captured: dict[str, Tensor]) -> Encoded:
         """What the tower returned for one image: features, then DeepStack levels, and what was taken down."""
@@ -578,6 +477,11 @@ class General(TowerSignals):
     ) -> tuple[Tensor, int | Tensor]:
         assert encoded.positions is not None
         return encoded.positions.kept(slots, start, policy)
+
+
+def bare(decoder: Any) -> Any:
+    """A decoder without an output head of its own."""
+    return decoder.model if hasattr(decoder, "lm_head") else decoder
 
 
 def rows(features: Tensor | Sequence[Tensor]) -> Tensor:

@@ -219,6 +219,8 @@ class LanguageModel:
         self.axes = axes
         self.plain = True
         """Whether the layers are run by our loop, which can be compiled, captured and cut between layers."""
+        self.reads_ids = False
+        """Whether it has to be told the ids of tokens beside their embeddings (``Prefix.ids``)."""
         self.executor: Callable[[Batch], Tensor] | None = None
         """Runs all layers of an uncut, uncached batch in another way; see ``sightline.backbones.execution``."""
         self.compile_with(None)
@@ -263,11 +265,15 @@ class LanguageModel:
         """(T, D) input embeddings, not to be written to: recent ones are kept, as all arms ask for the same texts."""
         key = tuple(ids)
         if key not in self._embedded:
-            self._embedded[key] = self._embedding(on_device(key, self.device))
+            self._embedded[key] = self._looked_up(on_device(key, self.device))
             if len(self._embedded) > KEPT_TEXTS:
                 self._embedded.popitem(last=False)
         self._embedded.move_to_end(key)
         return self._embedded[key]
+
+    def _looked_up(self, ids: Tensor) -> Tensor:
+        found: Tensor = self._embedding(ids)
+        return found
 
     def rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin (B, S, d) for (A, B, S) positions."""
@@ -308,7 +314,7 @@ class LanguageModel:
         positions = torch.zeros(self.axes, *shape, dtype=torch.long, device=self.device)
         segments = torch.full(shape, -1, dtype=torch.long, device=self.device)
         widest = max(p.span for p in prefixes)
-        deepstack = tuple(first.embeds.new_zeros(len(prefixes), widest, first.embeds.shape[1]) for _ in first.deepstack)
+        deepstack = tuple(level.new_zeros(len(prefixes), widest, level.shape[1]) for level in first.deepstack)
         for b, (prefix, tail) in enumerate(zip(prefixes, tails, strict=True)):
             shared = prefix.embeds.shape[0] - tail
             for here, there in (
@@ -356,7 +362,7 @@ class LanguageModel:
 
     @staticmethod
     def _add_features(hidden: Tensor, batch: Batch, index: int) -> None:
-        if index < len(batch.deepstack):
+        if index < len(batch.deepstack) and batch.deepstack[index].shape[2]:
             features = batch.deepstack[index]
             hidden[:, batch.start : batch.start + features.shape[1]] += features
 

@@ -24,7 +24,8 @@ from sightline.backbones.base import (
     read_config,
     weight_files,
 )
-from sightline.backbones.general import General, foreign, image_text_types, model_class, refusal
+from sightline.backbones.from_transformers import foreign, image_text_types, model_class, refusal
+from sightline.backbones.general import General
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import NO_CELLS

@@ -9,21 +9,20 @@ it run in stages, see ``sightline.backbones.stages``.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sightline.backbones.attention import attending_as
 from sightline.backbones.batches import Batch, Cutter, token_places
 from sightline.backbones.cuts import shortened
-from sightline.backbones.language import LanguageModel, Pending, call_layer
+from sightline.backbones.language import LanguageModel, Pending
 from sightline.backbones.stages import SeenInStages, Stages
+from sightline.backbones.trials import LAYER_TOKENS, LAYER_TOLERANCE, apart, per_layer
 from sightline.core.prefix import Prefix
 from sightline.device.work import Arriving, on_device
 from sightline.errors import SightlineError, first_line
@@ -32,15 +31,20 @@ IMAGE, TEXT, CONTINUATION = 1, 0, 2
 """Kinds of slots, from which an architecture makes its token types."""
 TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 """What models call the argument that tells them which tokens stand for an image."""
+PER_LAYER = "per_layer_inputs"
+"""What decoders call a table of every layer's own, looked up by the ids of tokens (Gemma 3n, Gemma 4 E2B and E4B)."""
+LEVELS = {"visual_pos_masks": "deepstack_visual_embeds", "vision_mask": "deepstack_features"}
+"""What decoders call the places of an image and what is added there behind one layer after the other, as a list; the
+last by the layer that it is added before (Granite 4 Vision)."""
+OF_THE_DECODER = (*LEVELS, PER_LAYER)
+"""Arguments that often the decoder alone takes, not the model around it."""
 OF_ATTENTION = frozenset(
     {"lm.attention", "lm.attention_last", "lm.query", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
 )
 """Signals that only a layer with attention weights has."""
 OF_NEXT_ATTENTION = frozenset({"lm.next_attention", "lm.next_attention_last", "lm.next_query", "lm.next_key"})
-LAYER_TOKENS = 5
-"""Length of the sequence that a decoder is tried on."""
-LAYER_TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""Largest difference of one layer's output, as a share of its largest value: a few roundings of the precision."""
+OF_TABLES = frozenset({"lm.rotary", "lm.bare_query", "lm.bare_key"})
+"""Signals that are made with a cosine and a sine of positions."""
 
 
 def image_is_one(kinds: Tensor) -> Tensor:
@@ -74,8 +78,15 @@ class OwnDecoder(LanguageModel):
         self.first_position, self.token_types = first_position, token_types
         self._final_norm, self.norm = self.norm, torch.nn.Identity()  # the model's own forward ends with it
         self.plain = False
+        self.reads_ids = per_layer(text_model.config)
         takes = inspect.signature(body.forward).parameters
         self._types = [name for name in TOKEN_TYPES if name in takes]
+        self._of_the_decoder = [name for name in OF_THE_DECODER if name not in takes]
+        self._levels = [name for name in LEVELS if name in inspect.signature(text_model.forward).parameters]
+        self._whole = body
+        self._changed = self._changes_embeddings()
+        if self._changed and not self.reads_ids:
+            self.body, self._types = text_model, []
 
     def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Pending:
         sequences = [(prefix, branch) for prefix in prefixes for branch in range(max(1, len(prefix.branch_sizes)))]
@@ -114,6 +125,11 @@ class OwnDecoder(LanguageModel):
         with torch.inference_mode():
             batch, real = self._rows([(prefix, 0)])
             output = self._forward(**self._given(batch, real), use_cache=True)
+            if output.past_key_values is None:  # the few that fill a cache but make none
+                from transformers import DynamicCache
+
+                cache = DynamicCache(config=self.config)
+                output = self._forward(**self._given(batch, real), past_key_values=cache, use_cache=True)
         while True:
             with torch.inference_mode():
                 logits = self.head(output.last_hidden_state[:, -1]).float()
@@ -122,13 +138,14 @@ class OwnDecoder(LanguageModel):
             position, length = position + 1, length + 1
             with torch.inference_mode():
                 where = torch.full((self.axes, 1, 1), position + self.first_position, device=self.device)
-                output = self.body(
+                output = self._forward(
                     inputs_embeds=self.embed([token])[None],
                     attention_mask=torch.ones(1, length, dtype=torch.long, device=self.device),
                     position_ids=where if self.axes > 1 else where[0],
                     past_key_values=output.past_key_values,
                     use_cache=True,
                     **{name: torch.full((1, 1), self._continued, device=self.device) for name in self._types},
+                    **self._looked_up_per_layer(torch.tensor([[token]]) if self.reads_ids else None),
                 )
 
     def continued_past_cuts(self, prefixes: Sequence[Prefix], cutter: Cutter) -> Iterator[Tensor]:
@@ -155,6 +172,7 @@ class OwnDecoder(LanguageModel):
                             [prefix.positions, (prefix.positions[:, -1:].max() + 1).expand(self.axes, 1)], dim=1
                         ),
                         segments=torch.cat([prefix.segments, prefix.segments.new_zeros(1)]),
+                        ids=None if prefix.ids is None else torch.cat([prefix.ids, token[None].cpu()]),
                     )
                     for prefix, token in zip(going, logits.argmax(-1), strict=True)
                 ]
@@ -180,7 +198,9 @@ class OwnDecoder(LanguageModel):
             seen = SeenInStages(stages, layer, firsts, self._final_norm)
             choice = cutter.choose(rows_of(batch, torch.tensor(firsts)), layer, seen)
             if choice is not None:
-                batch = shortened(batch, choice.rows(prefix_of), layer)
+                chosen, end = choice.rows(prefix_of), batch.start + batch.counts[0]
+                batch = shortened(batch, chosen, layer)
+                stages.shorten(chosen.left, batch.start, end)
             real, state = real - (width - batch.hidden.shape[1]), batch.hidden
         given = self._given(batch, real, added=stages.done)
         batch.hidden = stages.run(len(self.layers) - 1, state, **given).last_hidden_state
@@ -194,19 +214,24 @@ class OwnDecoder(LanguageModel):
         embeds = first.embeds.new_zeros(len(sequences), longest, first.embeds.shape[1])
         positions = torch.zeros(self.axes, len(sequences), longest, dtype=torch.long, device=self.device)
         kinds = torch.full((len(sequences), longest), CONTINUATION)
+        ids = torch.zeros_like(kinds) if self.reads_ids else None
         for b, ((prefix, _), slots) in enumerate(zip(sequences, chosen, strict=True)):
             here = on_device(slots, self.device)
             embeds[b, : len(slots)] = prefix.embeds[here]
             positions[:, b, : len(slots)] = prefix.positions[:, here] + self.first_position
             kinds[b, : prefix.prompt_length] = TEXT
             kinds[b, prefix.start + token_places(prefix)] = IMAGE
+            if ids is not None and prefix.ids is not None:
+                ids[b, : len(slots)] = prefix.ids[slots]
         widest = max(prefix.span for prefix, _ in sequences)
-        levels = tuple(embeds.new_zeros(len(sequences), widest, embeds.shape[2]) for _ in first.deepstack)
+        levels = tuple(embeds.new_zeros(len(sequences), widest, level.shape[1]) for level in first.deepstack)
         for b, (prefix, _) in enumerate(sequences):
             for level, features in zip(levels, prefix.deepstack, strict=True):
                 level[b, : prefix.span] = features
         counts = [prefix.span for prefix, _ in sequences]
         batch = Batch(embeds, positions, on_device(kinds, self.device), levels, first.start, counts)
+        if ids is not None:
+            batch.ids, batch.embeds = on_device(ids, self.device), embeds
         return batch, torch.tensor([len(slots) for slots in chosen])
 
     def _given(self, batch: Batch, real: Tensor, added: int = 0) -> dict[str, Any]:
@@ -214,21 +239,63 @@ class OwnDecoder(LanguageModel):
         kinds, positions = batch.segments, batch.positions
         present = torch.arange(kinds.shape[1]) < real[:, None]
         given: dict[str, Any] = {
-            "inputs_embeds": batch.hidden,
+            "inputs_embeds": batch.hidden if batch.embeds is None else batch.embeds,
             "position_ids": positions if self.axes > 1 else positions[0],
             "attention_mask": on_device(present.long(), self.device),
+            **self._looked_up_per_layer(batch.ids),
         }
         if not batch.deepstack:
             return given | {name: self.token_types(kinds) for name in self._types}
-        visual = kinds == IMAGE
-        within = [visual[:, batch.start : batch.start + level.shape[1]] for level in batch.deepstack]
+        # To separators nothing is added that is not theirs: their levels are zeros, or features without a source.
+        slots, counts = torch.arange(kinds.shape[1]), torch.tensor(batch.counts)[:, None]
+        spans = on_device((slots >= batch.start) & (slots < batch.start + counts), self.device)
+        within = [spans[:, batch.start : batch.start + level.shape[1]] for level in batch.deepstack]
         levels = [level[where] for level, where in zip(batch.deepstack[added:], within[added:], strict=True)]
-        nothing = [batch.hidden.new_zeros(int(visual.sum()), batch.hidden.shape[2])] * min(added, len(batch.deepstack))
-        return given | {"visual_pos_masks": visual, "deepstack_visual_embeds": [*nothing, *levels]}
+        if "vision_mask" in self._levels:
+            before = {layer: level for layer, level in enumerate(levels, added + 1) if level.shape[1]}
+            return given | {"vision_mask": spans[..., None], "deepstack_features": before}
+        nothing = [batch.hidden.new_zeros(sum(batch.counts), batch.hidden.shape[2])] * min(added, len(batch.deepstack))
+        return given | {"visual_pos_masks": spans, "deepstack_visual_embeds": [*nothing, *levels]}
 
     def _forward(self, *, use_cache: bool = False, **given: Any) -> Any:
-        reader = self.text_model if "visual_pos_masks" in given else self.body
-        return reader(**given, use_cache=use_cache)
+        """The model without its output head, or the decoder alone where only that takes what there is to say."""
+        if not any(name in given for name in self._of_the_decoder):
+            return self.body(**given, use_cache=use_cache)
+        return self.text_model(**{k: v for k, v in given.items() if k not in self._types}, use_cache=use_cache)
+
+    def _looked_up(self, ids: Tensor) -> Tensor:
+        return self._told(ids[None])["inputs_embeds"][0] if self._changed else super()._looked_up(ids)
+
+    def _changes_embeddings(self) -> bool:
+        """Whether the model does something to embeddings of text before its decoder is handed them.
+
+        Then it would do so to an image's tokens as well, were it given them: these are for the decoder alone.
+        """
+        ids = torch.arange(LAYER_TOKENS, device=self.device)
+        try:
+            with torch.inference_mode():
+                heard = self._told(ids[None])["inputs_embeds"][0]
+        except Exception:  # whatever it wants to know beside ids; then it is given embeddings as they are
+            return False
+        return self.reads_ids or not torch.equal(heard, self._embedding(ids))
+
+    def _looked_up_per_layer(self, ids: Tensor | None) -> dict[str, Tensor]:
+        return {} if ids is None else {PER_LAYER: self._told(on_device(ids, self.device))[PER_LAYER]}
+
+    def _told(self, ids: Tensor) -> dict[str, Tensor]:
+        """What the model itself hands its decoder for (B, S) ids: placeholders of an image by a rule of its own."""
+
+        def hear(module: Any, given: Any, named: dict[str, Any]) -> None:
+            raise _HeardError(named)
+
+        hook = self.text_model.register_forward_pre_hook(hear, with_kwargs=True)
+        try:
+            self._whole(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+        except _HeardError as heard:
+            return heard.named
+        finally:
+            hook.remove()
+        raise SightlineError("its decoder is not what its own forward calls")
 
     @staticmethod
     def _slots(prefix: Prefix, branch: int) -> list[int]:
@@ -250,7 +317,7 @@ class OwnDecoder(LanguageModel):
         try:
             with torch.inference_mode():
                 for layer in layers:
-                    difference = self._in_parts(layer)
+                    difference = self._in_parts(layer, bool(OF_TABLES.intersection(needs)))
                     if not difference <= LAYER_TOLERANCE.get(self.dtype, 3e-2):
                         return f"its decoder run in two parts, up to layer {layer} and on, gives something else"
                     next_one = min(layer + 1, len(self.layers) - 1)
@@ -264,16 +331,18 @@ class OwnDecoder(LanguageModel):
             return f"its decoder cannot be run in parts ({type(error).__name__}: {first_line(error)[:80]})"
         return None
 
-    def _in_parts(self, layer: int) -> float:
-        """How far a few tokens read in two parts are from the same read at once."""
+    def _in_parts(self, layer: int, rotary: bool) -> float:
+        """How far a few tokens read in two parts are from the same read at once; ``rotary``: tables are needed too."""
         batch, real = self._few_tokens()
         given = self._given(batch, real)
         stages = Stages(self.layers, self.config, self._forward)
         stages.run(layer, None, **given)
         if stages.state.dim() != 3:
             raise SightlineError("its layers hand on several states of every token")
+        if rotary:
+            stages.calls[layer].tables  # noqa: B018
         found = stages.run(len(self.layers) - 1, stages.state, **given).last_hidden_state
-        return _apart(found, self._forward(**given).last_hidden_state)
+        return apart(found, self._forward(**given).last_hidden_state)
 
     @cached_property
     def _attending(self) -> frozenset[int]:
@@ -293,7 +362,18 @@ class OwnDecoder(LanguageModel):
         embeds = self.embed([token % self._embedding.num_embeddings for token in range(LAYER_TOKENS)])[None]
         kinds = torch.full((1, LAYER_TOKENS), TEXT, device=self.device)
         positions = (ids + self.first_position).expand(self.axes, 1, -1)
-        return Batch(embeds, positions, kinds, (), 0, [0]), torch.tensor([LAYER_TOKENS])
+        batch = Batch(embeds, positions, kinds, (), 0, [0])
+        if self.reads_ids:
+            batch.ids, batch.embeds = ids[None], embeds
+        return batch, torch.tensor([LAYER_TOKENS])
+
+
+class _HeardError(Exception):
+    """What a decoder was to be called with: heard, and nothing more is wanted."""
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        super().__init__()
+        self.named = named
 
 
 def rows_of(batch: Batch, rows: Tensor) -> Batch:
@@ -302,186 +382,3 @@ def rows_of(batch: Batch, rows: Tensor) -> Batch:
         batch.hidden[rows], batch.positions[:, rows], batch.segments[rows], (), batch.start,
         [batch.counts[row] for row in rows.tolist()],
     )  # fmt: skip
-
-
-# The output head as the model itself applies it: a matrix, and what some models do to its logits behind it.
-
-HEAD_TOKENS = 5
-"""Length of the sequence that both ways read."""
-HEAD_TOLERANCE = 1e-3
-"""Largest difference, as a share of the largest logit: far below what a cap or a scale changes."""
-
-
-class AdjustedHead(nn.Module):
-    """An output head and what the model does to its logits."""
-
-    def __init__(self, head: nn.Module, adjusted: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.head, self.adjusted = head, adjusted
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.adjusted(self.head(hidden))
-
-
-def output_head(model: Any, body: Any) -> Any:
-    """What turns the last hidden states of ``body`` into the logits of ``model``, tried out on a few tokens.
-
-    Besides the matrix alone, a scale and a cap c tanh(x / c) are known, by what the configuration calls them. A model
-    that does anything else is refused, and so is one with such a setting that cannot be asked without an image.
-    """
-    head = model.get_output_embeddings()
-    known = _adjustments(model.config.get_text_config())
-    try:
-        with torch.inference_mode():
-            logits, hidden = _asked(model, body)
-            found = head(hidden)
-    except Exception as error:  # whatever a model of somebody else needs beside embeddings
-        if known:
-            raise SightlineError(
-                f"{type(model).__name__} changes its logits ({', '.join(known)}) and cannot be asked how: "
-                f"{type(error).__name__}"
-            ) from error
-        return head
-    if _alike(found, logits):
-        return head
-    for adjusted in known.values():
-        if _alike(adjusted(found), logits):
-            return AdjustedHead(head, adjusted)
-    raise SightlineError(f"{type(model).__name__}: its output head does more than multiply, cap or scale")
-
-
-def _asked(model: Any, body: Any) -> tuple[Tensor, Tensor]:
-    """(1, T, V) the model's logits of a few tokens, and (1, T, D) what its head reads."""
-    embedding = model.get_input_embeddings()
-    ids = torch.arange(HEAD_TOKENS, device=embedding.weight.device)[None]
-    given = {"inputs_embeds": embedding(ids), "attention_mask": torch.ones_like(ids), "use_cache": False}
-    return model(**given).logits, body(**given).last_hidden_state
-
-
-def _alike(found: Tensor, logits: Tensor) -> bool:
-    far = (found.float() - logits.float()).abs().max() / logits.float().abs().max().clamp_min(1e-12)
-    return bool(far <= (HEAD_TOLERANCE if found.dtype == torch.float32 else 10 * HEAD_TOLERANCE))
-
-
-def _adjustments(config: Any) -> dict[str, Callable[[Tensor], Tensor]]:
-    """What the configuration says is done to logits, by the name of the setting."""
-    cap, factor, divisor = (
-        getattr(config, name, None) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")
-    )
-    found: dict[str, Callable[[Tensor], Tensor]] = {}
-    if cap:
-        found["final_logit_softcapping"] = lambda logits: torch.tanh(logits / cap) * cap
-    if factor not in (None, 1.0):
-        found["logit_scale"] = lambda logits: logits * factor
-    if divisor not in (None, 1.0):
-        found["logits_scaling"] = lambda logits: logits / divisor
-    return found
-
-
-# Whether our loop over a decoder's layers gives what the decoder gives: looked at, then measured on a few tokens.
-
-PARTS = ("layers", "norm", "rotary_emb", "embed_tokens")
-UNDERSTOOD = frozenset(
-    {"attention_mask", "scaling", "dropout", "is_causal", "position_ids", "position_embeddings", "use_cache"}
-)
-"""What attention may be told; told anything else, a layer attends in a way of its own (a window, a cap, a sink)."""
-LISTENING = "sightline_listening"
-
-
-def unlike_the_loop(body: Any, text_model: Any, axes: int) -> str | None:
-    """None where our loop runs the layers as the model does, else the reason in words."""
-    config = text_model.config
-    missing = [part for part in PARTS if not hasattr(text_model, part)]
-    if missing:
-        return f"its decoder has no {missing[0]}"
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
-    if kinds:
-        return f"it has layers of type {', '.join(sorted(kinds))}"
-    if "token_type_ids" in inspect.signature(body.forward).parameters:
-        return "its mask depends on token types: tokens of an image see each other"
-    if "moe_mm_token_type_ids" in inspect.signature(body.forward).parameters:
-        return "its experts are told which tokens stand for an image"
-    if not all(hasattr(layer, "self_attn") and hasattr(layer, "input_layernorm") for layer in text_model.layers):
-        return "not every layer is attention behind a norm"
-    if any("position_embeddings" not in inspect.signature(layer.forward).parameters for layer in text_model.layers):
-        return "its layers make their own positions"
-    try:
-        with torch.inference_mode():
-            told, difference = _measured(text_model, axes)
-    except Exception as error:  # whatever keeps the loop from running is a reason not to
-        return f"our loop cannot run its layers ({type(error).__name__}: {first_line(error)[:80]})"
-    if told:
-        return f"its layers attend with {', '.join(sorted(told))}"
-    allowed = LAYER_TOLERANCE.get(text_model.dtype, 3e-2)
-    if not difference <= allowed:
-        return f"our loop over its layers gives something else (by {difference:.1e} of the largest value)"
-    return None
-
-
-def _measured(text_model: Any, axes: int) -> tuple[set[str], float]:
-    """What attention was told that we do not understand, and how far the loop is from the decoder.
-
-    Every layer is called on what the decoder gave it, and what it gave must be what the layer before made: rounding
-    does not pile up over layers, so a deep decoder in half precision is judged as strictly as a shallow one.
-    """
-    weight = text_model.embed_tokens.weight
-    ids = torch.arange(LAYER_TOKENS, device=weight.device) % weight.shape[0]
-    embedded = text_model.embed_tokens(ids)[None]
-    positions = torch.arange(LAYER_TOKENS, device=weight.device).expand(axes, 1, -1)
-    calls: list[tuple[Tensor, Tensor]] = []
-    with _watching(text_model.layers, calls):
-        expected = text_model(
-            inputs_embeds=embedded,
-            position_ids=positions if axes > 1 else positions[0],
-            attention_mask=torch.ones(1, LAYER_TOKENS, dtype=torch.long, device=weight.device),
-            use_cache=False,
-        ).last_hidden_state
-    language = LanguageModel(text_model, torch.nn.Identity(), axes)
-    segments = torch.zeros(1, LAYER_TOKENS, dtype=torch.long, device=weight.device)
-    batch = Batch(embedded, positions, segments, (), 0, [0])
-    told: set[str] = set()
-    before, apart = embedded, list[float]()
-    with _listening(text_model.config, told):
-        rotary, mask = language.rotary(embedded, positions), batch.mask()
-        for layer, (given, made) in zip(text_model.layers, calls, strict=True):
-            apart += [_apart(before, given), _apart(call_layer(layer, given, rotary, mask), made)]
-            before = made
-    apart.append(_apart(language.norm(before), expected))
-    return told, max(apart)
-
-
-def _apart(found: Tensor, expected: Tensor) -> float:
-    """Largest difference, as a share of the largest value; infinite where it is no number."""
-    share = float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
-    return math.inf if math.isnan(share) else share
-
-
-@contextmanager
-def _watching(layers: Any, calls: list[tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """While open, what every layer is given and what it makes of it is noted."""
-
-    def note(layer: Any, given: Any, named: Any, made: Any) -> None:
-        calls.append((given[0] if given else named["hidden_states"], made))
-
-    hooks = [layer.register_forward_hook(note, with_kwargs=True) for layer in layers]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextmanager
-def _listening(config: Any, told: set[str]) -> Iterator[None]:
-    """While open, layers attend step by step, and what they tell attention is noted."""
-    from transformers import AttentionInterface
-
-    from sightline.backbones.attention import dense_attention
-
-    def listen(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **how: Any) -> Any:
-        told.update(name for name, given in how.items() if given is not None and name not in UNDERSTOOD)
-        return dense_attention(module, query, key, value, attention_mask, how.get("scaling"))
-
-    AttentionInterface.register(LISTENING, listen)
-    with attending_as(config, LISTENING):
-        yield

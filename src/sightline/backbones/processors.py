@@ -1,28 +1,19 @@
-"""The processor of any checkpoint, and prompts by it: its chat template, what it writes where the image stands."""
+"""Prompts by the processor of any checkpoint: its chat template, what it writes where an image stands, its cells."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from pathlib import Path
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from sightline.backbones.base import image_settings, read_settings
 from sightline.backbones.found_cells import Found, FoundCells, cached, cached_cells, find_cells
 from sightline.backbones.found_rows import FoundPixels, FoundRows, find_pixels, find_rows
 from sightline.backbones.images import ImageOptions
@@ -53,13 +44,23 @@ class ProcessorPrompting(Prompting):
 
     processor: Any
 
-    @property
+    @cached_property
     def placeholder(self) -> str:
-        """What stands for an image in a text before the processor sees it."""
-        found = getattr(self.processor, "image_placeholder_token", None) or getattr(self.processor, "image_token", None)
-        if found is None:
+        """What stands for an image in a text before the processor sees it: as the processor says, or the template."""
+        said = getattr(self.processor, "image_placeholder_token", None) or getattr(self.processor, "image_token", None)
+        found = said or (self.processor.chat_template and self._written_for_an_image())
+        if not found:
             raise SightlineError(f"{type(self.processor).__name__} does not say what stands for an image in a text")
         return str(found)
+
+    def _written_for_an_image(self) -> str:
+        """What the template writes where an image is part of a turn: all placeholders, if the processor adds none."""
+        parts = [{"type": "image"}, {"type": "text", "text": "word"}]
+        seen, blind = (
+            self.apply_template([{"role": "user", "content": each}], ask=False) for each in (parts, parts[1:])
+        )
+        same = next((at for at, pair in enumerate(zip(seen, blind, strict=False)) if pair[0] != pair[1]), len(blind))
+        return seen[same : len(seen) - (len(blind) - same)]
 
     def render(self, question: str, answer: str | None, *, in_words: bool = False) -> str:
         if self.processor.chat_template is not None:
@@ -200,6 +201,8 @@ class SpanPlanning(ProcessorPrompting):
     no_cells: str | None
     seeing: Any
     """The part of the model that makes features of images, and knows their positions."""
+    pixels: str
+    """What it calls the pixel values."""
     identity: Mapping[str, Any]
     """What cells depend on beside the size and the options of an image; empty: they are found anew every time."""
     plans: dict[tuple[ImageOptions, tuple[int, int]], SpanPlan]
@@ -277,7 +280,8 @@ class SpanPlanning(ProcessorPrompting):
         """Cells of all features of an image of this (width, height), by ramps; remembered if possible."""
 
         def find() -> FoundCells:
-            return find_cells(size, self.image_inputs, lambda given: self.features(given)[0], self.tower_module)
+            features = self.features
+            return find_cells(size, self.image_inputs, lambda given: features(given)[0], self.tower_module, self.pixels)
 
         if not self.identity:
             return find()
@@ -295,7 +299,10 @@ class SpanPlanning(ProcessorPrompting):
         """Found once, and remembered as cells are."""
 
         def look() -> Found:
-            return find(size, self.image_inputs, lambda given: self.features(given)[0], self.tower_module)
+            features = self.features
+            return find(
+                size, self.image_inputs, lambda given: features(given)[0], self.tower_module, pixels=self.pixels
+            )
 
         key = (what, self.options, size)
         if key not in self.known:
@@ -327,222 +334,3 @@ class SpanPlanning(ProcessorPrompting):
         start = len(head)
         span = found[:, 0, start : start + len(ids)].cpu() - start
         return SlotPositions(span, int(found[:, 0, start + len(ids)].max()) - start)
-
-
-# The processor of any checkpoint, put together from its image processor and tokenizer, without torchvision.
-#
-# A processor class of transformers turns text and images into a model's inputs: it prepares the pixels and writes as
-# many placeholders into the text as the image has features. ``AutoProcessor`` refuses most of them on a machine
-# without torchvision, or without a package that only videos need. Images need neither: every class takes its parts as
-# arguments, so those that images need are loaded and the others are stood in for.
-
-# Importing a file whose first lines ask for a package that what we need of it does not use.
-
-
-class _Nothing:
-    """Whatever is taken from a package that is not there, down to the constants of its classes. It does nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __or__(self, other: Any) -> Any:  # in annotations
-        return self
-
-    __ror__ = __or__
-
-
-class _Hollow(ModuleType):
-    """A module that has every name, and nothing behind it."""
-
-    __path__: ClassVar[list[str]] = []  # type: ignore[misc]
-    nothing: ClassVar[_Nothing] = _Nothing()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.nothing, name)
-
-
-class _Finder:
-    """Answers for one package and whatever is below it."""
-
-    def __init__(self, package: str) -> None:
-        self.package = package
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] == self.package else None  # type: ignore[arg-type]
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _Hollow(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        pass
-
-
-@contextmanager
-def stood_in(package: str) -> Iterator[None]:
-    """Inside, ``import package`` succeeds where it is not installed; afterwards it fails as before.
-
-    Modules that took something from the hollow package are forgotten too, so that the next one to import them is told.
-    """
-    if importlib.util.find_spec(package) is not None:
-        yield
-        return
-    finder = _Finder(package)
-    sys.meta_path.append(finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        if package in sys.modules:
-            for name, module in list(sys.modules.items()):
-                if isinstance(module, _Hollow) or _took_nothing(module):
-                    del sys.modules[name]
-
-
-def _took_nothing(module: ModuleType) -> bool:
-    return any(value is _Hollow.nothing for value in list(getattr(module, "__dict__", {}).values()))
-
-
-SAID_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
-"""Files that may name the processor's class, the most particular first."""
-
-
-class Absent:
-    """Stands where a processor keeps its video or audio part: no inputs of its own, settings like those of the images.
-
-    Some classes look at the settings of their video part whatever they are given.
-    """
-
-    model_input_names: ClassVar[list[str]] = []
-    valid_kwargs = None
-
-    def __init__(self, image_processor: Any = None) -> None:
-        self._image_processor = image_processor
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._image_processor, name, None)
-
-
-def processor_of(folder: Path, config: Any) -> Any:
-    """The processor of the checkpoint in ``folder``: an instance of its own class, with the PIL image processor.
-
-    ``config`` is the model's. ``processor(text=..., images=..., return_tensors="pt")`` gives what the model's forward
-    takes; ``chat_template`` is that of the processor or, where it has none, of the tokenizer.
-    """
-    kind = _taking_stand_ins(processor_class(folder, config))
-    images = _image_processor(folder, config)
-    parts = {name: _part(name, folder, config, images) for name in kind.get_attributes()}
-    said, _ = kind.get_processor_dict(folder)
-    settings = {name: said[name] for name in inspect.signature(kind).parameters if name in said and name not in parts}
-    with _missing_functions_stood_in(kind):
-        try:
-            processor = kind(**parts, **settings)
-        except (AttributeError, ImportError, TypeError, ValueError) as error:
-            raise SightlineError(
-                f"{folder.name}: {kind.__name__} cannot be put together: {first_line(error)}"
-            ) from error
-    if getattr(processor, "chat_template", None) is None:
-        processor.chat_template = processor.tokenizer.chat_template
-    return processor
-
-
-def processor_class(folder: Path, config: Any) -> Any:
-    """The class that the checkpoint names, else the one that transformers has for its type."""
-    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES as KNOWN
-
-    names = [*(read_settings(folder / file).get("processor_class") for file in SAID_IN), KNOWN.get(config.model_type)]
-    name = next(filter(None, names), None)
-    if name is None:
-        raise SightlineError(f"{folder.name}: transformers has no processor for a '{config.model_type}' model")
-    with stood_in("torchvision"):  # asked for by files of which only the arithmetic is needed
-        return _class(
-            name, ["processing"], [config.model_type, *(kind for kind in KNOWN if KNOWN[kind] == name)], folder
-        )
-
-
-def image_processor_class(folder: Path, config: Any) -> Any:
-    """The image processor's class, with PIL where transformers has such a one."""
-    from transformers.image_processing_backends import TorchvisionBackend
-    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as KNOWN
-
-    said = image_settings(folder)
-    usual = KNOWN.get(config.model_type, {})
-    name = said.get("image_processor_type") or usual.get("torchvision") or usual.get("pil")
-    if name is None:
-        raise SightlineError(f"{folder.name}: transformers has no image processor for a '{config.model_type}' model")
-    name = name.removesuffix("Fast").removesuffix("Pil")
-    holders = [kind for kind, known in KNOWN.items() if {name, f"{name}Pil"} & set(known.values())]
-    name = next((str(KNOWN[kind]["pil"]) for kind in holders if KNOWN[kind].get("pil")), name)
-    with stood_in("torchvision"):
-        found = _class(name, ["image_processing_pil", "image_processing"], [config.model_type, *holders], folder)
-    if issubclass(found, TorchvisionBackend) and not find_spec("torchvision"):
-        raise SightlineError(f"{folder.name}: {name} needs torchvision, which is not installed")
-    return found
-
-
-def _part(name: str, folder: Path, config: Any, images: Any) -> Any:
-    """One argument of a processor class; ``images`` is the image processor."""
-    from transformers import AutoTokenizer
-
-    if "tokenizer" in name:
-        place = folder / name if (folder / name).is_dir() else folder
-        return AutoTokenizer.from_pretrained(place, config=config)
-    return images if name == "image_processor" else Absent(images)
-
-
-def _image_processor(folder: Path, config: Any) -> Any:
-    kind = image_processor_class(folder, config)
-    try:
-        return kind.from_pretrained(folder)
-    except (ImportError, OSError, ValueError) as error:
-        raise SightlineError(f"{folder.name}: its {kind.__name__} cannot be loaded: {first_line(error)}") from error
-
-
-def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Path) -> Any:
-    """A class of transformers from the file it is written in.
-
-    Where a package is missing that a file mentions, be it in a comment, ``transformers.NAME`` is a dummy.
-    """
-    from transformers.models.auto.configuration_auto import model_type_to_module_name
-
-    modules = {model_type_to_module_name(kind) for kind in kinds}
-    reason = "transformers does not have it"
-    for place in (
-        f"transformers.models.{module}.{prefix}_{module}" for module in sorted(modules) for prefix in prefixes
-    ):
-        try:
-            return getattr(importlib.import_module(place), name)
-        except ModuleNotFoundError as error:
-            reason = reason if error.name == place else first_line(error)
-        except AttributeError:
-            continue
-    raise SightlineError(f"{folder.name}: {name} cannot be imported: {reason}")
-
-
-def _taking_stand_ins(kind: Any) -> Any:
-    """The class, except that a stand-in is as good as a part: a subclass, so that nobody else sees a change."""
-
-    def check_argument_for_proper_class(self: Any, name: str, argument: Any) -> Any:
-        return Absent if isinstance(argument, Absent) else kind.check_argument_for_proper_class(self, name, argument)
-
-    # The inherited representation is JSON of all parts, which a stand-in has none of.
-    changes = {"check_argument_for_proper_class": check_argument_for_proper_class, "__repr__": object.__repr__}
-    return type(kind.__name__, (kind,), changes)
-
-
-@contextmanager
-def _missing_functions_stood_in(kind: Any) -> Iterator[None]:
-    """Some classes refuse to be made without a package that only videos need (SmolVLM: num2words).
-
-    Their files hold None in its place, which for the time of making the processor becomes something that is there.
-    """
-    names = kind.__init__.__globals__
-    missing = [name for name, value in names.items() if value is None and not name.startswith("_")]
-    names.update((name, Absent()) for name in missing)
-    try:
-        yield
-    finally:
-        names.update(dict.fromkeys(missing))

@@ -120,8 +120,9 @@ class SpanPlan:
             return tokens, deepstack, None
         at, places = self.features.to(features.device), between.to(features.device)
         span = embed.to(features.dtype).index_copy(0, at, features)
-        spread = [torch.zeros_like(span).index_copy_(0, at, level)[places] for level in levels]
-        return tokens, deepstack, Separators(span[places], between, self.owners, tuple(spread))
+        spread = [level.new_zeros(len(span), level.shape[1]).index_copy_(0, at, level)[places] for level in levels]
+        written = torch.tensor(self.ids)[between]
+        return tokens, deepstack, Separators(span[places], between, self.owners, tuple(spread), written)
 
 
 def is_separator(slots: int, features: Tensor, sourced: Tensor) -> Tensor:

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from sightline.backbones.attention import attending_as
-from sightline.backbones.batches import parts_of_layer
+from sightline.backbones.batches import cut_span, parts_of_layer
 from sightline.errors import SightlineError
 
 HEARING = "sightline_hearing"
 HIDDEN = "hidden_states"
+SHARED = "shared_kv_states"
+"""What layers are handed to leave keys and values in for later ones, where those have none of their own."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Stages:
     """(B, S, D) what the last layer that ran made."""
     done: int = 0
     """Layers that ran."""
+    shared: dict[Any, tuple[Tensor, ...]] = field(default_factory=dict)
+    """Keys and values (B, Hkv, S, d) that layers which ran left for later ones."""
     _others: int = 0
     """Beside the state a layer returns so many things."""
 
@@ -107,7 +111,13 @@ class Stages:
         with self._stretch(self.done, until, state):
             output = self.forward(**given)
         self.done = until + 1
+        self.shared = dict(self.calls[0].named.get(SHARED) or {})
         return output
+
+    def shorten(self, left: Tensor, start: int, end: int) -> None:
+        """What later layers have from earlier ones is cut as the span ``start`` to ``end`` was, to (B, m) slots."""
+        for name, pair in self.shared.items():
+            self.shared[name] = tuple(cut_span(each, left, start, end, slots=2) for each in pair)
 
     @property
     def state(self) -> Tensor:
@@ -122,6 +132,8 @@ class Stages:
         def hands_on(index: int, own: Callable[..., Any]) -> Callable[..., Any]:
             def forward(*given: Any, **named: Any) -> Any:
                 self.calls.append(LayerCall(given, named))
+                if index == 0 and self.shared:
+                    named[SHARED].update(self.shared)
                 if first <= index <= last:
                     made = own(*given, **named)
                     self._others = len(made) - 1 if isinstance(made, tuple) else 0
@@ -147,8 +159,9 @@ class Stages:
         """
         call = self.calls[layer].unrotated() if bare else self.calls[layer]
         heard: list[Attended] = []
+        alone = {SHARED: dict(call.named[SHARED])} if SHARED in call.named else {}
         with listening(self.config, heard):
-            self.layers[layer](*call.given, **{**call.named, "past_key_values": None})
+            self.layers[layer](*call.given, **{**call.named, **alone, "past_key_values": None})
         if not heard:
             raise SightlineError(f"layer {layer} has no attention weights")
         return heard[0]

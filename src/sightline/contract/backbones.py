@@ -284,7 +284,8 @@ def found_in(backbone: Backbone, size: tuple[int, int]) -> FoundCells | None:
     """Cells by ramps of an image of this (width, height), whatever the class declares and whatever is remembered; None
     for a model without features."""
     if isinstance(backbone, General):
-        return find_cells(size, backbone.image_inputs, lambda given: backbone.features(given)[0], backbone.tower_module)
+        features_of, tower = backbone.features, backbone.tower_module
+        return find_cells(size, backbone.image_inputs, lambda given: features_of(given)[0], tower, backbone.pixels)
     model: Any = getattr(backbone.model, "model", backbone.model)
     if not hasattr(model, "get_image_features"):
         return None

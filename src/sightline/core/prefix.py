@@ -34,7 +34,8 @@ class Encoded:
     tokens: Tensor
     """(N, D) projected visual tokens."""
     deepstack: tuple[Tensor, ...]
-    """Per DeepStack level (N, D): features added to the first language layers; empty for most architectures."""
+    """Features (N, D) added behind the first language layers, one level each, (N, 0) where nothing is; empty for most
+    architectures."""
     cells: np.ndarray
     """(N, 4) float64, normalised to the original image; NaN throughout for tokens that come from no place in it."""
     layout: tuple[tuple[int, int], ...]
@@ -178,6 +179,8 @@ class Prefix:
     """(K,) int64 on the host: where in the span the visual tokens stand; None where the span is nothing else."""
     separators: int = 0
     """Slots of the span that are no visual tokens."""
+    ids: Tensor | None = None
+    """(L,) int64 on the host: tokens by their ids, visual ones by that of a placeholder; None where nobody asks."""
 
     @property
     def span(self) -> int:

@@ -31,6 +31,8 @@ class Separators:
     """(S, 2) int64 on the host: the first token of the stretch that it belongs to, and the one behind its last."""
     deepstack: tuple[Tensor, ...] = ()
     """Per DeepStack level (S, D)."""
+    ids: Tensor | None = None
+    """(S,) int64 on the host: what the processor writes there; None where no processor was asked."""
 
     def token_slots(self, n: int) -> Tensor:
         """(N,) int64: places of the tokens among the M."""

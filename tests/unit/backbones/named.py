@@ -18,6 +18,7 @@ from sightline.core.selection import PositionPolicy, Selection
 from sightline.core.span import KeptSpan
 from tests.conftest import DATA
 from tests.zoo import NAMED
+from tests.zoo.stand_ins import stood_in_for
 
 SHIPPED: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 100352}, "llava": {}, "internvl": {"max_tiles": 3}}
 """Checkpoints of tests/data, and image options that keep them quick."""
@@ -35,7 +36,8 @@ def architecture(name: str, zoo: Callable[[str], Path], attention: str = "sdpa",
     kind, _, model = name.partition("-")
     shipped = kind == "shipped"
     folder, options = (DATA / "tiny" / model, SHIPPED[model]) if shipped else (zoo(name), {})
-    backbone = load_backbone(str(folder), dtype=dtype, device="cpu", attention=attention, options=options)
+    with stood_in_for(name):
+        backbone = load_backbone(str(folder), dtype=dtype, device="cpu", attention=attention, options=options)
     if isinstance(backbone, General):
         backbone.identity = {}  # cells are found anew: what another version remembered would prove nothing
     return backbone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 from sightline.answering.materialise import materialise
 from sightline.backbones import load_backbone
 from sightline.backbones.base import model_logits
-from sightline.backbones.general import General, model_class, refusal, refusal_of_settings, seeing_part
+from sightline.backbones.from_transformers import model_class, refusal
+from sightline.backbones.general import General, seeing_part
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import Served, backbone_class, options_for, served_by
-from sightline.backbones.own_decoder import AdjustedHead, output_head, unlike_the_loop
+from sightline.backbones.trials import AdjustedHead, output_head, unlike_the_loop
 from sightline.checks.doctor import drawn_image, examined
 from sightline.core.selection import Selection
 from sightline.core.span import KeptSpan
@@ -56,17 +58,9 @@ def test_pixels_under_another_name_are_refused_with_the_reason() -> None:
     class OtherPixels:
         config_class = SimpleNamespace(model_type="other_pixels")
 
-        def get_image_features(self, pixel_values_images: object) -> None: ...
+        def get_image_features(self, images: object) -> None: ...
 
     assert "not made of pixel_values" in (refusal(OtherPixels) or "")
-
-
-def test_embeddings_per_layer_are_refused_and_their_absence_is_not() -> None:
-    def config(size: int) -> SimpleNamespace:
-        return SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size_per_layer_input=size))
-
-    assert "per-layer embeddings" in (refusal_of_settings(config(8)) or "")
-    assert refusal_of_settings(config(0)) is None
 
 
 def test_the_part_that_sees_is_inside_where_it_can_be() -> None:
@@ -86,6 +80,7 @@ def test_a_type_without_fused_attention_is_loaded_with_the_plain_one(tmp_path: P
     [
         ({"model_type": "internvl_chat", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "InternVL3_5-8B-HF"], "newer"),
         ({"model_type": "kimi_vl", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "never run"], "newer"),
+        ({"model_type": "phi4_multimodal"}, ["LoRA adapter", "not loaded"], "newer"),
         ({"model_type": "llava_llama"}, ["llava-hf/llava-1.5-7b-hf"], "auto_map"),
         ({"model_type": "of_tomorrow"}, ["a newer one may know it"], "auto_map"),
         ({"architectures": ["X"]}, ["config.json names no model_type"], "None"),
@@ -110,12 +105,38 @@ def test_of_a_model_that_also_speaks_the_part_that_thinks_is_loaded(wrapper: str
     assert [check.words for check in found if not check.passed] == []
 
 
-@pytest.mark.parametrize("model_type", ["ernie4_5_vl_moe", "hunyuan_vl"])
+@pytest.mark.parametrize("model_type", ["ernie4_5_vl_moe", "hunyuan_vl", "granite4_vision", "gemma4_e2b"])
 def test_a_type_that_is_told_more_of_its_images_passes_every_check(zoo: Callable[[str], Path], model_type: str) -> None:
-    """Experts that are told which tokens stand for an image; placeholders between marks, positions on four axes."""
+    """Experts that are told which tokens stand for an image; placeholders between marks, positions on four axes;
+    features before single layers; layers that read ids once more."""
     backbone = general(zoo(model_type))
     assert [check.words for check in examined(backbone, drawn_image(), model_type) if not check.passed] == []
-    assert backbone.axes == {"ernie4_5_vl_moe": 3, "hunyuan_vl": 4}[model_type]
+    assert backbone.axes == {"ernie4_5_vl_moe": 3, "hunyuan_vl": 4}.get(model_type, 1)
+
+
+ASKING_FOR_PACKAGES = (
+    "cohere2_vision", "fast_vlm", "gemma3n", "gemma4_unified", "inkling_mm_model", "kimi_k25", "lfm2_vl", "llama4",
+    "minimax_m3_vl", "muse_glimmer", "perception_lm", "step3p7",
+)  # fmt: skip
+"""Their image processors exist for torchvision alone, or their towers in timm."""
+OTHERWISE = ("pp_chart2table", "video_llava")
+"""Placeholders that the template alone knows; pixel values by another name."""
+
+
+@pytest.mark.parametrize("model_type", [*ASKING_FOR_PACKAGES, *OTHERWISE])
+def test_a_type_that_needs_a_package_or_says_things_otherwise_passes_every_check(
+    zoo: Callable[[str], Path], model_type: str
+) -> None:
+    backbone = general(zoo(model_type))
+    found = examined(backbone, drawn_image().resize((320, 160)), model_type, methods=False)
+    assert [check.words for check in found if not check.passed] == []
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
+def test_without_torchvision_such_a_type_is_refused_by_name(zoo: Callable[[str], Path]) -> None:
+    folder = zoo("llama4")
+    with pytest.raises(SightlineError, match="Llama4ImageProcessor needs torchvision, which is not installed"):
+        load_backbone(str(folder), device="cpu")
 
 
 # Checkpoints that the file of their type was not written for, Pixtral for one: the general route serves them.
@@ -288,6 +309,17 @@ def test_what_is_done_behind_it_is_done_too(setting: str, value: float, change: 
     head = output_head(model, model.body)
     assert isinstance(head, AdjustedHead)
     hidden = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(head(hidden), change(model.head(hidden)))
+
+
+def test_a_cap_that_hardly_shows_is_not_left_out() -> None:
+    """Small logits: scaled alone fits within what is allowed, scaled and capped fits better."""
+
+    def change(logits: Tensor) -> Tensor:
+        return torch.tanh(logits * 0.2 / 40.0) * 40.0
+
+    model = Model(change, final_logit_softcapping=40.0, output_multiplier=0.2)
+    head, hidden = output_head(model, model.body), 50 * torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(head(hidden), change(model.head(hidden)))
 
 

@@ -22,9 +22,9 @@ from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.backbones import BACKBONES, load_backbone
 from sightline.backbones.clip import ClipSpace, clip_trouble
+from sightline.backbones.from_transformers import Absent, processor_of, stood_in
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import Served, checkpoint_folder, convert
-from sightline.backbones.processors import Absent, processor_of, stood_in
 from sightline.cli import app
 from sightline.errors import SightlineError
 from sightline.paper.models import named_models

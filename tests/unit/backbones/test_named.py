@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 from transformers.models.llava_next.modeling_llava_next import unpad_image
 
+from sightline.backbones import load_backbone
 from sightline.backbones.general import General
 from sightline.backbones.idefics3 import Idefics3, scaled
 from sightline.backbones.images import Pixels
@@ -25,9 +26,10 @@ from sightline.backbones.llava_next import StitchedTiles
 from sightline.backbones.loading import Served, methods_that_run
 from sightline.backbones.mistral3 import Mistral3
 from sightline.backbones.prompting import Layout
+from sightline.checks.doctor import examined
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
-from sightline.geometry.cells import token_blocks
+from sightline.geometry.cells import grid_cells, token_blocks
 from tests.unit.backbones.named import TYPES, general, photograph
 from tests.zoo import NAMED
 from tests.zoo.building import write
@@ -144,12 +146,32 @@ def test_a_single_token_is_refused_where_the_model_cannot_read_one(zoo: Callable
         general(zoo("mistral3")).fitting((200, 200), 3)
 
 
-def test_pan_and_scan_is_refused(zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = general(zoo("gemma3"))
-    asked = {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 16}
-    monkeypatch.setattr(backbone, "processor_arguments", lambda: asked)
-    with pytest.raises(SightlineError, match="pans and scans"):
-        backbone.plan((400, 100))
+@pytest.mark.parametrize(
+    ("size", "crops"),
+    [
+        ((900, 300), [(0, 0, 1 / 3, 1), (1 / 3, 0, 2 / 3, 1), (2 / 3, 0, 1, 1)]),
+        ((300, 600), [(0, 0, 1, 0.5), (0, 0.5, 1, 1)]),
+        ((300, 300), []),
+    ],
+)
+def test_crops_of_pan_and_scan_are_tiles_in_their_places(
+    zoo: Callable[[str], Path], size: tuple[int, int], crops: list[tuple[float, ...]]
+) -> None:
+    """The sentences that announce them are the processor's, and what stands before the first picture stays."""
+    backbone = load_backbone(str(zoo("gemma3")), dtype="float32", device="cpu", options={"pan_and_scan": True})
+    assert isinstance(backbone, General)
+    backbone.identity = {}
+    plan = backbone.plan(size)
+    assert plan.layout == ((4, 4),) * (1 + len(crops))
+    for tile, (left, top, right, bottom) in zip(plan.cells.reshape(-1, 16, 4), [(0, 0, 1, 1), *crops], strict=True):
+        expected = grid_cells(4, 4) * ([right - left, bottom - top] * 2) + ([left, top] * 2)
+        assert np.abs((tile - expected) * np.tile(size, 2)).max() < 1
+    before = plan.between < plan.features[0]
+    assert (plan.owners[before] == torch.tensor([0, plan.n])).all()
+    failed = [
+        check.words for check in examined(backbone, photograph(*size), "gemma3", methods=False) if not check.passed
+    ]
+    assert failed == []
 
 
 # Signals per token, against attention and hidden states that the model itself returns, laid out by its own steps.

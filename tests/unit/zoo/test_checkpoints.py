@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from sightline.backbones.processors import processor_of
+from sightline.backbones.from_transformers import processor_of
 from tests.refusals import Refused
 from tests.unit.backbones.named import QUESTION, photograph
 from tests.zoo import NAMED, build

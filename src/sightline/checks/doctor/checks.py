@@ -26,9 +26,9 @@ from sightline.backbones.base import model_logits
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.found_cells import FoundCells
 from sightline.backbones.general import General
-from sightline.backbones.own_decoder import LAYER_TOLERANCE as SHARE
 from sightline.backbones.silenced import silenced
 from sightline.backbones.towered import Towered
+from sightline.backbones.trials import LAYER_TOLERANCE as SHARE
 from sightline.checks.doctor.examination import PROBE, PRUNED, AskedPage, Check, LitTokens, declares_cells, layout_words
 from sightline.contract.backbones import FIRST_STATES, CheckedPage, check_rows
 from sightline.core.prefix import Encoded, Prefix
