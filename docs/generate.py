@@ -50,6 +50,7 @@ SIGNALS = (
     ("vision.hidden_mean@A:B", "(N, C)", "mean of hidden states A..B, both included"),
     ("vision.cls_attention@L", "(H, N)", "attention of the class token in block L; its attention to itself is cut off"),
     ("vision.received@L", "(N,)", "attention a token receives in block L, mean over heads and queries"),
+    ("vision.query@L", "(H, N, d)", "queries of block L (after rotary embedding, where the tower has one)"),
     ("vision.key@L", "(H, N, d)", "keys of block L (after rotary embedding, where the tower has one)"),
     ("vision.value@L", "(H, N, d)", "values of block L"),
     ("vision.cls_key@L", "(H, d)", "the class token's key in block L"),

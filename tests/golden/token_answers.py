@@ -305,7 +305,7 @@ def prunesid(case: Case) -> dict[str, Any]:
     inputs, params = case.tensors, case.params
     score, groups = inputs["cls_attn_heads"].double().sum(dim=0), params["need_token_num"] // PER_GROUP
     patches = inputs["hidden"][1:].double()
-    return {"kept": kept_of_groups(patches, score, inputs["group"], groups, params["K"], lenience=1.0)}
+    return {"kept": attended_kept(patches, score, inputs["group"], groups, params["K"], lenience=1.0)}
 
 
 @answers("scope")

@@ -44,7 +44,9 @@ def deepened(source: Path, folder: Path, blocks: int) -> Path:
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tower = settings["vision_config"]
     tower |= {name: blocks for name in DEPTHS if name in tower}
-    tower |= {name: list(range(1, blocks, 2)) for name in ("fullatt_block_indexes", "global_attn_indexes") if name in tower}
+    tower |= {
+        name: list(range(1, blocks, 2)) for name in ("fullatt_block_indexes", "global_attn_indexes") if name in tower
+    }
     config = transformers.CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
     model = getattr(transformers, settings["architectures"][0])(config)
     fill(model)

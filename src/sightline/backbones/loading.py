@@ -28,7 +28,7 @@ from sightline.backbones.general import General, foreign, image_text_types, mode
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import NO_CELLS
-from sightline.core.selection import LayerSelector, Method, hidden_indices, misnamed
+from sightline.core.selection import LayerSelector, Method, form_for, hidden_indices, misnamed
 from sightline.errors import SightlineError, first_line
 from sightline.places.writing import whole_path
 from sightline.selectors import SELECTORS
@@ -336,8 +336,13 @@ class Served:
         depth = next((int(getattr(vision, name)) for name in DEPTHS if hasattr(vision, name)), None)
         return Served(kind.__name__, serves, depth if config else None, fixed, unprojected=backbone.unprojected())
 
+    def form(self, method: Method) -> Method:
+        """The method as it runs there."""
+        return form_for(method, self.serves, self.unprojected, self.depth)
+
     def refuse(self, method: Method, *, clip: bool) -> None:
         """Raises with the reason why a method cannot run; ``clip``: whether a CLIP checkpoint is at hand."""
+        method = self.form(method)
         if self.no_cells is not None and method.role != "reference" and not method.resizes:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {WITHOUT_CELLS}")
         if method.resizes and self.fixed_tokens is not None:
@@ -348,7 +353,10 @@ class Served:
                 raise SightlineError(f"selector {method.name} cannot get what it needs: {problem}")
             reason = self.serves(name)
             if reason is not None:
-                raise SightlineError(f"{method.name} cannot run on {self.architecture}: it needs {name}, but {reason}")
+                more = method.unpublished and f"; {method.unpublished}"
+                raise SightlineError(
+                    f"{method.name} cannot run on {self.architecture}: it needs {name}, but {reason}{more}"
+                )
             if name.startswith("clip.") and not clip:
                 raise SightlineError(
                     f"{method.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
@@ -389,7 +397,8 @@ def methods_that_run(served: Served) -> dict[str, str]:
         except SightlineError as error:
             answers[name] = f"no: {str(error).partition(': ')[2]}"
         else:
-            answers[name] = "yes, with --clip" if any(need.startswith("clip.") for need in method.needs) else "yes"
+            needs = served.form(method).needs
+            answers[name] = "yes, with --clip" if any(need.startswith("clip.") for need in needs) else "yes"
     return answers
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -42,6 +42,8 @@ class Tried:
     reason: str = ""
     ms: float = 0.0
     """Signals and selection, the quicker time."""
+    form: str = ""
+    """Where its authors published the form that ran, if that is not its first."""
     kept: Trace | None = None
 
 
@@ -115,8 +117,11 @@ def run_column(name: str, backbone: Backbone, image: Image.Image, budget: str, c
         shown = SmallImage(backbone, image, Path(folder) / "masks.jsonl", budget, space)
         shown.look_with(asked)
         for each in asked:
-            wrong = rows is not None and not rows.passed and reads_tower(shown.arm(each))
-            found[each] = Tried("FAILED", WRONG_ROWS) if wrong else tried_twice(shown, each)
+            asked = shown.arm(each)
+            ran = backbone.form(asked.selector)
+            wrong = rows is not None and not rows.passed and reads_tower(asked, backbone)
+            tried = Tried("FAILED", WRONG_ROWS) if wrong else tried_twice(shown, each)
+            found[each] = tried if ran is asked.selector else replace(tried, form=ran.form)
     for each, answer in listed.items():
         if each not in found:
             found[each] = Tried("refused", answer.removeprefix("no: "))
@@ -166,7 +171,8 @@ def page(matrix: Matrix, picture: str | None) -> str:
         )
     lines += [
         "",
-        "Milliseconds of signals and selection; a number in brackets is the reason why it does not run.",
+        "Milliseconds of signals and selection, in italics of another form that its authors published; a number in "
+        "brackets is the reason why it does not run.",
         "",
         f"| method | {' | '.join(column.name for column in matrix.columns)} |",
         "|---" * (1 + len(matrix.columns)) + "|",
@@ -175,6 +181,10 @@ def page(matrix: Matrix, picture: str | None) -> str:
         shown = [_cell(column.methods[name], reasons) for column in matrix.columns]
         lines.append(f"| {name} | {' | '.join(shown)} |")
     lines += ["", *(f"{number}. {reason}" for reason, number in reasons.items())]
+    forms = {name: tried.form for column in matrix.columns for name, tried in column.methods.items() if tried.form}
+    if forms:
+        lines += ["", "Other forms, for models that lack what the first form reads:", ""]
+        lines += [f"- {name}: {forms[name]}" for name in sorted(forms)]
     if picture is not None:
         lines += [
             "",
@@ -187,7 +197,7 @@ def page(matrix: Matrix, picture: str | None) -> str:
 
 def _cell(tried: Tried, reasons: dict[str, int]) -> str:
     if tried.state == "served":
-        return f"{tried.ms:.1f}"
+        return f"*{tried.ms:.1f}*" if tried.form else f"{tried.ms:.1f}"
     number = reasons.setdefault(tried.reason, len(reasons) + 1)
     return f"({number})" if tried.state == "refused" else f"**FAILED** ({number})"
 

@@ -73,6 +73,7 @@ class GlobalCom2(Selector):
     parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION})
     ranges: ClassVar[Ranges] = {"temperature": (1e-6, 1e6)}
+    unpublished: ClassVar[str] = "its authors name two ways of doing without one, say not which they took, and no code"
 
     def select(self, view: TokenView, k: int) -> Selection:
         attention = view.signals[ATTENTION].float().nan_to_num().clamp_min(FAINT)

@@ -294,7 +294,7 @@ def each_method(page: AskedPage, listed: Mapping[str, str], rows: Check | None) 
         for name in tried:
             try:
                 shown.run(name)
-                if rows is not None and not rows.passed and reads_tower(shown.arm(name)):
+                if rows is not None and not rows.passed and reads_tower(shown.arm(name), page.backbone):
                     failed[name] = WRONG_ROWS
             except Exception as error:
                 if is_out_of_memory(error):
@@ -309,8 +309,8 @@ def each_method(page: AskedPage, listed: Mapping[str, str], rows: Check | None) 
     )
 
 
-def reads_tower(arm: Arm) -> bool:
-    return any(need.startswith("vision.") for need in arm.selector.needs)
+def reads_tower(arm: Arm, backbone: Backbone) -> bool:
+    return any(need.startswith("vision.") for need in backbone.form(arm.selector).needs)
 
 
 class SmallImage:
@@ -328,7 +328,7 @@ class SmallImage:
         """Encoded with what these arms need, in the size in which they are shown images."""
         budget = arms[0].image_budget if arms else None
         pixels = self.backbone.preprocess(self.image, budget=budget)
-        return self.backbone.encode([pixels], all_needs(arms))[0]
+        return self.backbone.encode([pixels], all_needs(arms, self.backbone))[0]
 
     def look_with(self, names: list[str]) -> None:
         """One run of the tower for all methods together; where it fails, each has one of its own and fails alone."""
