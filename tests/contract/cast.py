@@ -24,26 +24,22 @@ KEEPS = {"float32": ("1t", "0.1", "0.3", "0.7", "1.0"), "bfloat16": ("1t", "0.3"
 METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes)
 """All that look at an image in its usual size; those that are shown a smaller one: tests/integration/test_resize.py."""
 
-CLASS_TOKEN = {
-    "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "prumerge", "prumerge_plus", "prunesid",
-    "scope", "visionzip", "vispruner", "vscan",
-}  # fmt: skip
-CLIP_SPACE = {"anchorprune", "cdpruner", "trim"}
-BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if name != "masks" and kind().merges_vision}
+WITHOUT = {name for name, kind in SELECTORS.items() if kind.unpublished}
+"""Of which no form is published for models that lack what they read: a class token, or CLIP's space."""
 REFUSED: dict[str, set[str]] = {
     "llava": set(),
-    "qwen3vl": (CLASS_TOKEN - {"mmtok"}) | CLIP_SPACE,
-    "internvl": CLIP_SPACE | BEFORE_PROJECTION | {"flowcut"},
+    "qwen3vl": WITHOUT,
+    "internvl": WITHOUT - {"globalcom2", "hired", "scope"},
 }
 """Methods that an architecture cannot serve. docs/methods.md says why."""
 
 SHALLOW = {
     "flowcut": "last_layer=1",
     "hiprune": "object_layer=1",
-    "nuwa": "first_layer=2,last_layer=4",
+    "nuwa": "first_layer=2,last_layer=3",
     "vscan": "local_layer=1",
 }
-"""The tiny towers have four blocks; published layer numbers of a tower with 24 must be replaced."""
+"""The tiny towers have three or four blocks; published layer numbers of a tower with 24 must be replaced."""
 
 IMAGES = ("train/02ac65de9eec83e1.jpg", "train/05093bd5d1fb7bd3.jpg")
 
@@ -70,7 +66,7 @@ class Stage:
         )
         self.step = SelectStep(self.backbone, ClipSpace(str(data / "tiny" / "clip"), self.backbone.language.device))
         first, other = (Image.open(data / "mini_textocr" / name).convert("RGB") for name in IMAGES)
-        needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
+        needs = all_needs((arm_of(name, "0.3") for name in servable(model) if name != "masks"), self.backbone)
         self.pixels = [self.backbone.preprocess(image) for image in (first, ImageOps.mirror(first), other)]
         self.encoded: list[Encoded] = [self.backbone.encode([item], needs)[0] for item in self.pixels]
         exit_sign, hotel = "Is the word EXIT visible in the image?", "Can you read 'Grand Hotel' anywhere? Yes or no."

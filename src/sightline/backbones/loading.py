@@ -28,7 +28,7 @@ from sightline.backbones.general import General, foreign, image_text_types, mode
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import NO_CELLS
-from sightline.core.selection import LayerSelector, Method, form_for, hidden_indices, misnamed
+from sightline.core.selection import PUBLISHED_BLOCKS, LayerSelector, Method, form_for, hidden_indices, misnamed
 from sightline.errors import SightlineError, first_line
 from sightline.places.writing import whole_path
 from sightline.selectors import SELECTORS
@@ -353,7 +353,7 @@ class Served:
                 raise SightlineError(f"selector {method.name} cannot get what it needs: {problem}")
             reason = self.serves(name)
             if reason is not None:
-                more = method.unpublished and f"; {method.unpublished}"
+                more = f"; {method.unpublished}" if method.unpublished else self._other_lack(method)
                 raise SightlineError(
                     f"{method.name} cannot run on {self.architecture}: it needs {name}, but {reason}{more}"
                 )
@@ -374,6 +374,12 @@ class Served:
         if self.depth is not None:
             for name in sorted(method.needs):
                 self._refuse_layer(method, name, self.depth)
+
+    def _other_lack(self, method: Method) -> str:
+        """What the form for such models lacks in its turn."""
+        other = method.other_form(self.depth or PUBLISHED_BLOCKS)
+        reasons = [(need, self.serves(need)) for need in sorted(other.needs)] if other is not None else []
+        return next((f"; its other form needs {need}, but {why}" for need, why in reasons if why is not None), "")
 
     def _refuse_layer(self, method: Method, signal: str, depth: int) -> None:
         try:
