@@ -186,7 +186,7 @@ class Backbone(Prompting, ABC):
     def form(self, method: Method) -> Method:
         """The method as it runs here: itself, or the form that its authors published for such models."""
         depth = len(self.vision_blocks) if self.no_cells is None else None
-        return form_for(method, self.serves, self.unprojected(), depth)
+        return form_for(method, self.serves, self.unprojected, depth)
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         """A ``vision.*`` or ``image.*`` signal of one encoded image."""

@@ -281,7 +281,7 @@ class Served:
     """Why the number of tokens does not follow the size of the image; None where it does."""
     no_cells: str | None = None
     """Why image tokens come from no place in the image; None where they do, or where only a loaded model tells."""
-    unprojected: str | None = None
+    unprojected: Callable[[], str | None] = lambda: None
     """Why mixtures of states of the vision tower cannot be made tokens; None where they can."""
     uncut: Callable[[Collection[str], Iterable[int]], str | None] | None = None
     """Why a method that reads these signals cannot cut after these layers; None where only a loaded model tells."""
@@ -298,7 +298,7 @@ class Served:
             depth,
             backbone.fixed,
             backbone.no_cells,
-            backbone.unprojected(),
+            backbone.unprojected,
             language.uncut,
             len(language.layers),
         )
@@ -334,7 +334,7 @@ class Served:
 
         vision = getattr(known, "vision_config", None)
         depth = next((int(getattr(vision, name)) for name in DEPTHS if hasattr(vision, name)), None)
-        return Served(kind.__name__, serves, depth if config else None, fixed, unprojected=backbone.unprojected())
+        return Served(kind.__name__, serves, depth if config else None, fixed, unprojected=backbone.unprojected)
 
     def form(self, method: Method) -> Method:
         """The method as it runs there."""
@@ -365,8 +365,8 @@ class Served:
         # A cut without signals still needs the loop over the layers that serves them.
         if method.inside and not method.needs and (uncut := self.serves("lm.input")) is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {uncut}")
-        if method.merges_vision and self.unprojected is not None:
-            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.unprojected}")
+        if method.merges_vision and (unprojected := self.unprojected()) is not None:
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {unprojected}")
         if isinstance(method, LayerSelector) and self.uncut is not None:
             reason = self.uncut(method.needs, method.schedule(*TRIED, self.layers))
             if reason is not None:
@@ -393,8 +393,12 @@ class Served:
 # Which of the registered methods run on a checkpoint, and why the others do not.
 
 
+WITH_CLIP, IN_ANOTHER_FORM = "yes, with --clip", "yes, in another form"
+
+
 def methods_that_run(served: Served) -> dict[str, str]:
-    """Every method, with its default arguments, by name: ``yes``, ``yes, with --clip``, or ``no`` with the reason."""
+    """Every method, with its default arguments, by name: ``yes``, ``yes, with --clip``, ``yes, in another form`` that
+    its authors published, or ``no`` with the reason."""
     answers = {}
     for name, kind in SELECTORS.items():
         method = with_defaults(kind)
@@ -403,8 +407,9 @@ def methods_that_run(served: Served) -> dict[str, str]:
         except SightlineError as error:
             answers[name] = f"no: {str(error).partition(': ')[2]}"
         else:
-            needs = served.form(method).needs
-            answers[name] = "yes, with --clip" if any(need.startswith("clip.") for need in needs) else "yes"
+            form = served.form(method)
+            reads_clip = any(need.startswith("clip.") for need in form.needs)
+            answers[name] = WITH_CLIP if reads_clip else "yes" if form is method else IN_ANOTHER_FORM
     return answers
 
 

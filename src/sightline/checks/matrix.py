@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sightline.answering.materialise import Trace
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.clip import ClipSpace, clip_trouble
-from sightline.backbones.loading import Served, methods_that_run, served_by
+from sightline.backbones.loading import WITH_CLIP, Served, methods_that_run, served_by
 from sightline.checks.doctor.checks import WRONG_ROWS, SmallImage, reads_tower, signal_rows
 from sightline.checks.doctor.examination import AskedPage, drawn_image
 from sightline.device.work import is_out_of_memory
@@ -30,7 +30,6 @@ from sightline.selectors import SELECTORS
 
 SIDE = 224
 """Source pixels along the longer side of the image: no method needs a large one to run."""
-WITH_CLIP = "yes, with --clip"
 State = Literal["served", "refused", "FAILED"]
 
 
@@ -110,7 +109,7 @@ def run_column(name: str, backbone: Backbone, image: Image.Image, budget: str, c
     space = None if isinstance(clip, str) else clip
     if isinstance(clip, str):
         listed = {each: clip if answer == WITH_CLIP else answer for each, answer in listed.items()}
-    asked = [each for each, answer in listed.items() if answer in ("yes", WITH_CLIP)]
+    asked = [each for each, answer in listed.items() if answer.startswith("yes")]
     rows = signal_rows(AskedPage.of(backbone, image)) if backbone.no_cells is None else None
     found: dict[str, Tried] = {}
     with TemporaryDirectory() as folder:

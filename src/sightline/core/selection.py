@@ -265,15 +265,15 @@ def remade(kind: type[Made], method: Method, **published: Any) -> Made:
 
 
 def form_for(
-    method: Method, serves: Callable[[str], str | None], unprojected: str | None, blocks: int | None
+    method: Method, serves: Callable[[str], str | None], unprojected: Callable[[], str | None], blocks: int | None
 ) -> Method:
     """The method, or its other form on a model that serves all that this needs and not all that the method does.
 
-    The one place where that is decided. ``unprojected`` is why merged states of the tower cannot be made tokens there.
+    The one place where that is decided. ``unprojected`` says why merged states of the tower cannot be tokens there.
     """
 
     def lacks(each: Method) -> bool:
-        return bool(each.merges_vision and unprojected) or any(serves(name) is not None for name in each.needs)
+        return any(serves(name) is not None for name in each.needs) or bool(each.merges_vision and unprojected())
 
     if type(method).other_form is Method.other_form or not lacks(method):
         return method

@@ -26,6 +26,7 @@ from sightline.backbones.base import model_logits
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.found_cells import FoundCells
 from sightline.backbones.general import General
+from sightline.backbones.loading import IN_ANOTHER_FORM
 from sightline.backbones.own_decoder import LAYER_TOLERANCE as SHARE
 from sightline.backbones.silenced import silenced
 from sightline.backbones.towered import Towered
@@ -286,7 +287,7 @@ def each_method(page: AskedPage, listed: Mapping[str, str], rows: Check | None) 
     started = time.perf_counter()
     image = page.image.copy()
     image.thumbnail((SIDE, SIDE))
-    tried = [name for name, answer in listed.items() if answer == "yes"]
+    tried = [name for name, answer in listed.items() if answer in ("yes", IN_ANOTHER_FORM)]
     failed = {}
     with TemporaryDirectory() as folder:
         shown = SmallImage(page.backbone, image, Path(folder) / "masks.jsonl")
