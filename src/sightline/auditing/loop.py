@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -353,7 +353,10 @@ def row_records(
     """
     rows = []
     ran = work.answerer.backbone.form(arm.selector)
-    form = {"form": None if ran is arm.selector else ran.form, "arguments": replace(arm, selector=ran).arguments}
+    form = {
+        "form": None if ran is arm.selector else ran.form,
+        "arguments": replace(arm, selector=cast(Any, ran)).arguments,
+    }
     each = zip(work.shard.probes, work.encoded, work.geometries, answers, strict=True)
     for probe, image, regions, answered in each:
         trace = answered.trace

@@ -204,7 +204,7 @@ def find_projector(
     places = torch.from_numpy(rows.rows)[sourced].unbind(dim=1)
     states = [torch.cat([each.flatten(0, -2) for each in layer]) for layer in passed]
     parts = []
-    for part in read[sourced].split(states[-1].shape[-1], dim=1):
+    for part in torch.split(read[sourced], states[-1].shape[-1], dim=1):
         known = [
             (i, m) for i, each in enumerate(states) for m, own in enumerate(places) if torch.equal(each[own], part)
         ]

@@ -116,11 +116,11 @@ def run_column(name: str, backbone: Backbone, image: Image.Image, budget: str, c
         shown = SmallImage(backbone, image, Path(folder) / "masks.jsonl", budget, space)
         shown.look_with(asked)
         for each in asked:
-            asked = shown.arm(each)
-            ran = backbone.form(asked.selector)
-            wrong = rows is not None and not rows.passed and reads_tower(asked, backbone)
+            arm = shown.arm(each)
+            ran = backbone.form(arm.selector)
+            wrong = rows is not None and not rows.passed and reads_tower(arm, backbone)
             tried = Tried("FAILED", WRONG_ROWS) if wrong else tried_twice(shown, each)
-            found[each] = tried if ran is asked.selector else replace(tried, form=ran.form)
+            found[each] = tried if ran is arm.selector else replace(tried, form=ran.form)
     for each, answer in listed.items():
         if each not in found:
             found[each] = Tried("refused", answer.removeprefix("no: "))

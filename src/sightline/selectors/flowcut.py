@@ -121,7 +121,6 @@ class FlowCut(Selector):
     ranges: ClassVar[Ranges] = {"last_layer": (0, 10_000)}
 
     kinds: ClassVar[tuple[str, ...]] = KINDS
-    scoring: ClassVar[Scoring] = staticmethod(by_class_token)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -129,6 +128,9 @@ class FlowCut(Selector):
 
     def other_form(self, blocks: int) -> FlowCut:
         return remade(MeanQueryFlowCut, self, last_layer=blocks - 1)
+
+    def scoring(self, alive: Tensor, signals: Mapping[str, Tensor], layer: int) -> tuple[Tensor, Tensor]:
+        return by_class_token(alive, signals, layer)
 
     def select(self, view: TokenView, k: int) -> Selection:
         return Selection(top(followed(view.signals, self.last_layer + 1, k, self.scoring).float(), k))
@@ -143,4 +145,6 @@ class MeanQueryFlowCut(FlowCut):
 
     form: ClassVar[str] = "the mean query's attention through all blocks, as the public code for Qwen2-VL"
     kinds: ClassVar[tuple[str, ...]] = TOWER_KINDS
-    scoring: ClassVar[Scoring] = staticmethod(by_mean_query)
+
+    def scoring(self, alive: Tensor, signals: Mapping[str, Tensor], layer: int) -> tuple[Tensor, Tensor]:
+        return by_mean_query(alive, signals, layer)
