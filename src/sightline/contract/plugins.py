@@ -200,7 +200,8 @@ def check_selector(selector: Selector | LayerSelector) -> None:
     promise(selector.reads_boxes is not None, f"{selector.name} does not say whether it reads boxes: set reads_boxes")
     if selector.resizes:
         return  # it chooses among no tokens
-    if (other := selector.other_form(PUBLISHED_BLOCKS)) is not None:
+    other = None if selector.form else selector.other_form(PUBLISHED_BLOCKS)
+    if other is not None:
         promise(bool(other.form), f"{selector.name}: its other form does not say where it was published (form)")
         promise(other.merges == selector.merges, f"{selector.name}: its other form merges otherwise than it says")
         check_selector(cast(Any, other))
