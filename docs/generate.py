@@ -226,8 +226,8 @@ def refusals() -> str:
             if unmet:
                 need, reason = unmet[0]
                 rows.append([f"`{name}`", title, f"needs `{need}`: {reason}"])
-            elif method.merges_vision and backbone.unprojected() is not None:
-                rows.append([f"`{name}`", title, backbone.unprojected()])
+            elif method.merges_vision and (unprojected := backbone.unprojected()) is not None:
+                rows.append([f"`{name}`", title, unprojected])
     return table(("method", "refused on", "why"), rows)
 
 
