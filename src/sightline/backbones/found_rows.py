@@ -190,8 +190,8 @@ def find_projector(
             heard.setdefault(module, []).append((arguments[0].flatten(0, -2), output.flatten(0, -2)))
 
     with torch.no_grad(), ExitStack() as stack:
-        for part in tower.modules():
-            stack.callback(part.register_forward_hook(hear).remove)
+        for each in tower.modules():
+            stack.callback(each.register_forward_hook(hear).remove)
         passed = stack.enter_context(_passing(blocks))
         tokens = features(noise_inputs(size, prepare, tower, pixels))
         stack.close()
@@ -202,11 +202,11 @@ def find_projector(
         raise SightlineError("its projector looks at several tokens at once")
     sourced = torch.from_numpy(rows.weights.sum(axis=1) > 0)
     places = torch.from_numpy(rows.rows)[sourced].unbind(dim=1)
-    states = [torch.cat([each.flatten(0, -2) for each in layer]) for layer in passed]
+    states = [torch.cat([call.flatten(0, -2) for call in layer]) for layer in passed]
     parts = []
     for part in torch.split(read[sourced], states[-1].shape[-1], dim=1):
         known = [
-            (i, m) for i, each in enumerate(states) for m, own in enumerate(places) if torch.equal(each[own], part)
+            (i, m) for i, state in enumerate(states) for m, own in enumerate(places) if torch.equal(state[own], part)
         ]
         if not known:
             raise SightlineError("its projector reads something else than states of the tower")
