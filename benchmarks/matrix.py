@@ -29,10 +29,12 @@ TYPES = (
 layers of all kinds."""
 BLOCKS = 24
 """Of every vision tower, as CLIP's and SigLIP's published ones have or more: methods read layers by number."""
+FEWER = {"got_ocr2": 12}
+"""SAM's base tower, as published."""
 NOTE = """
-Checkpoints here are tiny, but their vision towers have 24 blocks, so that methods find the layers that they read by
-default. This page is written by `python -m benchmarks.matrix`; of your own checkpoints `sightline matrix --models A B
---out page.md` writes one.
+Checkpoints here are tiny, but their vision towers have 24 blocks (SAM's 12), so that methods find the layers that they
+read by default. This page is written by `python -m benchmarks.matrix`; of your own checkpoints `sightline matrix
+--models A B --out page.md` writes one.
 """
 
 
@@ -48,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         tiny = {name: SHIPPED.get(name) or build(name, place / "tiny" / name) for name in given.types or TYPES}
-        models = {name: str(deepened(source, place / name, BLOCKS)) for name, source in tiny.items()}
+        models = {name: str(deepened(source, place / name, FEWER.get(name, BLOCKS))) for name, source in tiny.items()}
         made = run_matrix(models, given.budget, clip=str(TINY / "clip"), device="cpu", tell=print)
     picture = given.out.parent / "pictures" / f"{given.out.stem}.png"
     picture.parent.mkdir(exist_ok=True)
