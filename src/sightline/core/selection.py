@@ -278,7 +278,8 @@ def form_for(
     if type(method).other_form is Method.other_form or not lacks(method):
         return method
     other = method.other_form(PUBLISHED_BLOCKS if blocks is None else blocks)
-    return method if other is None or lacks(other) else other
+    # What is made of a method and of a cut between layers has no form in that of the first alone.
+    return method if other is None or other.inside != method.inside or lacks(other) else other
 
 
 class Selector(Method):

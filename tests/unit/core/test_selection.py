@@ -80,6 +80,11 @@ def test_a_method_runs_in_its_other_form_only_where_that_is_served_and_the_first
     }
     assert form(PruMerge(), "vision.cls") == PruMerge(), "nothing is published"
 
+    class Both(VScan):
+        inside = True
+
+    assert isinstance(form(Both(), "vision.cls"), Both), "a form of its first stage is none of both"
+
 
 DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}
 
