@@ -3,8 +3,8 @@
     python -m benchmarks.matrix [TYPE ...] [--out docs/matrix.md] [--budget 0.3]
 
 Checkpoints are the shipped ones of tests/data/tiny and, of all other types, some hundred thousand random weights that
-``tests/zoo`` makes; ``sightline matrix`` does the same with yours. What a method keeps on random weights means nothing;
-that it runs there, and is checked, does. Two minutes on one core.
+``tests/zoo`` makes, all with towers of ``BLOCKS`` blocks; ``sightline matrix`` does the same with yours. What a method
+keeps on random weights means nothing; that it runs there, and is checked, does. A minute on one core.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import transformers
 
 from sightline.checks.matrix import page, run_matrix, sheet
-from tests.zoo import build
+from tests.zoo import build, deepened
 
 TINY = Path(__file__).parents[1] / "tests" / "data" / "tiny"
 SHIPPED = {"llava": TINY / "llava", "qwen3_vl": TINY / "qwen3vl", "internvl": TINY / "internvl"}
@@ -27,10 +27,14 @@ TYPES = (
 )  # fmt: skip
 """Those with a file of their own first, then types on the general route: towers with and without class token, language
 layers of all kinds."""
+BLOCKS = 24
+"""Of every vision tower, as CLIP's and SigLIP's published ones have or more: methods read layers by number."""
+FEWER = {"got_ocr2": 12}
+"""SAM's base tower, as published."""
 NOTE = """
-Checkpoints here are tiny, towers of four blocks among them: methods that read a deeper layer by default (hiprune,
-flowcut, nuwa, vscan) are refused for that alone. This page is written by `python -m benchmarks.matrix`; of your own
-checkpoints `sightline matrix --models A B --out page.md` writes one.
+Checkpoints here are tiny, but their vision towers have 24 blocks (SAM's 12), so that methods find the layers that they
+read by default. This page is written by `python -m benchmarks.matrix`; of your own checkpoints `sightline matrix
+--models A B --out page.md` writes one.
 """
 
 
@@ -44,7 +48,9 @@ def main(arguments: list[str] | None = None) -> None:
     transformers.utils.logging.set_verbosity(transformers.utils.logging.CRITICAL)
     transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
-        models = {name: str(SHIPPED.get(name) or build(name, Path(folder) / name)) for name in given.types or TYPES}
+        place = Path(folder)
+        tiny = {name: SHIPPED.get(name) or build(name, place / "tiny" / name) for name in given.types or TYPES}
+        models = {name: str(deepened(source, place / name, FEWER.get(name, BLOCKS))) for name, source in tiny.items()}
         made = run_matrix(models, given.budget, clip=str(TINY / "clip"), device="cpu", tell=print)
     picture = given.out.parent / "pictures" / f"{given.out.stem}.png"
     picture.parent.mkdir(exist_ok=True)

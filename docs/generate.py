@@ -28,7 +28,7 @@ from sightline.auditing.config import AuditConfig, flag_of
 from sightline.backbones.base import BACKBONES, Backbone
 from sightline.backbones.loading import with_defaults
 from sightline.commands.options import default_of
-from sightline.core.selection import PARITY_WORDS, TwoStages
+from sightline.core.selection import PARITY_WORDS, PUBLISHED_BLOCKS, TwoStages, form_for
 from sightline.cost.selection import Inputs
 from sightline.leaderboard.page import markdown
 from sightline.leaderboard.standings import read_record
@@ -42,6 +42,8 @@ GOLDEN_NAMES = {
     "anchorprune": ("anchorprune", "anchorprune_qwen"),
     "anchorprune_llava": ("anchorprune",),
     "visionzip_qwen3": ("visionzip_qwen",),
+    "vispruner_siglip": ("vispruner",),
+    **{f"{name}_qwen": (name,) for name in ("flowcut", "holov", "nuwa", "prunesid", "vscan")},
 }
 """Golden files that are not called after the one selector they test."""
 EXTRA_NAMES = {"topk": "target", "bottomk": "bottom"}
@@ -51,6 +53,7 @@ SIGNALS = (
     ("vision.hidden_mean@A:B", "(N, C)", "mean of hidden states A..B, both included"),
     ("vision.cls_attention@L", "(H, N)", "attention of the class token in block L; its attention to itself is cut off"),
     ("vision.received@L", "(N,)", "attention a token receives in block L, mean over heads and queries"),
+    ("vision.query@L", "(H, N, d)", "queries of block L (after rotary embedding, where the tower has one)"),
     ("vision.key@L", "(H, N, d)", "keys of block L (after rotary embedding, where the tower has one)"),
     ("vision.value@L", "(H, N, d)", "values of block L"),
     ("vision.cls_key@L", "(H, d)", "the class token's key in block L"),
@@ -107,7 +110,7 @@ def needs_of(selector: Any) -> str:
     """Signals, query span and boxes; without signals a method looks at projected tokens, or at geometry alone."""
     if selector.role in ("reference", "replay") or selector.resizes:
         return "-"
-    looks = [f"`{name}`" for name in sorted(selector.needs)]
+    looks = [f"`{name}`" for name in with_ranges(selector.needs)]
     query = "none" if selector.inside else selector.query
     if not looks and selector.inside:
         looks = ["hidden states"]
@@ -117,6 +120,16 @@ def needs_of(selector: Any) -> str:
         looks.append(f"{query} embeddings")
     head = ["a trained head"] if selector.needs_file else []
     return ", ".join([*looks, *head, *(["boxes"] if selector.reads_boxes else [])])
+
+
+def with_ranges(needs: Iterable[str]) -> list[str]:
+    """Names of signals, those of one kind and many layers as one: ``vision.key@0..23``."""
+    layers: dict[str, list[str]] = {}
+    for kind, _, layer in (name.partition("@") for name in needs):
+        layers.setdefault(kind, []).append(layer)
+    many = {kind: sorted(map(int, own)) for kind, own in layers.items() if len(own) > 3}
+    short = [f"{kind}@{own[0]}..{own[-1]}" for kind, own in many.items()]
+    return sorted([*short, *(name for name in needs if name.partition("@")[0] not in many)])
 
 
 def reads_tokens(selector: Any) -> bool:
@@ -216,14 +229,30 @@ def refusals() -> str:
             backbone = stub(model_type)
             if made(name).resizes and backbone.fixed_tokens is not None:
                 rows.append([f"`{name}`", title, backbone.fixed_tokens])
-            reasons = [(need, backbone.lacks(need)) for need in sorted(made(name).needs)]
+            method = form_for(made(name), backbone.lacks, backbone.unprojected, None)
+            reasons = [(need, backbone.lacks(need)) for need in sorted(method.needs)]
             unmet = [(need, reason) for need, reason in reasons if reason is not None]
             if unmet:
                 need, reason = unmet[0]
                 rows.append([f"`{name}`", title, f"needs `{need}`: {reason}"])
-            elif made(name).merges_vision and backbone.unprojected() is not None:
-                rows.append([f"`{name}`", title, backbone.unprojected()])
+            elif method.merges_vision and (unprojected := backbone.unprojected()) is not None:
+                rows.append([f"`{name}`", title, unprojected])
     return table(("method", "refused on", "why"), rows)
+
+
+def forms() -> str:
+    """What its authors published of a method for models that lack what it reads, or that nothing is."""
+    rows = []
+    for name in SELECTORS:
+        other = made(name).other_form(PUBLISHED_BLOCKS)
+        if other is not None:
+            values = ", ".join(f"{field.name}={getattr(other, field.name)}" for field in fields(other))
+            rows.append([f"`{name}`", other.form, needs_of(other), action(other), values or "-"])
+        elif made(name).unpublished:
+            rows.append([f"`{name}`", made(name).unpublished, "refused", "", ""])
+    return table(
+        ("method", "published for models that lack what it reads", "needs there", "acts", "arguments there"), rows
+    )
 
 
 def signals() -> str:
@@ -284,6 +313,7 @@ def documents(golden: Path) -> dict[Path, str]:
     made_methods = replaced(made_methods, "counts", counts())
     made_methods = replaced(made_methods, "methods", methods(golden))
     made_methods = replaced(made_methods, "refusals", refusals())
+    made_methods = replaced(made_methods, "forms", forms())
     made_signals = replaced((DOCS / "signals.md").read_text(encoding="utf-8"), "signals", signals())
     made_runs = (DOCS / "runs.md").read_text(encoding="utf-8")
     made_runs = replaced(made_runs, "config keys", config_keys())

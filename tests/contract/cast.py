@@ -24,28 +24,24 @@ KEEPS = {"float32": ("1t", "0.1", "0.3", "0.7", "1.0"), "bfloat16": ("1t", "0.3"
 METHODS = tuple(name for name, kind in SELECTORS.items() if not kind.resizes and kind.needs_file != "head")
 """All that look at an image in its usual size; others: tests/integration/test_resize.py, and test_heads.py there."""
 
-CLASS_TOKEN = {
-    "autoprune", "fastervlm", "flowcut", "globalcom2", "hired", "holov", "mmtok", "nuwa", "nuwa_both", "prumerge",
-    "prumerge_plus", "prunesid", "scope", "visionzip", "vispruner", "vscan", "vscan_both",
-}  # fmt: skip
-CLIP_SPACE = {"anchorprune", "cdpruner", "trim"}
-BEFORE_PROJECTION = {name for name, kind in SELECTORS.items() if not kind.needs_file and kind().merges_vision}
+WITHOUT = {name for name, kind in SELECTORS.items() if kind.unpublished}
+"""Of which no form is published for models that lack what they read: a class token, or CLIP's space."""
 REFUSED: dict[str, set[str]] = {
     "llava": set(),
-    "qwen3vl": (CLASS_TOKEN - {"mmtok"}) | CLIP_SPACE | {"zooprune"},
-    "internvl": CLIP_SPACE | BEFORE_PROJECTION | {"flowcut", "zooprune"},
+    "qwen3vl": WITHOUT | {"autoprune", "nuwa_both", "vscan_both", "zooprune"},
+    "internvl": WITHOUT - {"globalcom2", "hired", "scope"} | {"nuwa_both", "zooprune"},
 }
 """Methods that an architecture cannot serve. docs/methods.md says why."""
 
 SHALLOW = {
     "flowcut": "last_layer=1",
     "hiprune": "object_layer=1",
-    "nuwa": "first_layer=2,last_layer=4",
-    "nuwa_both": "first_layer=2,last_layer=4",
+    "nuwa": "first_layer=2,last_layer=3",
+    "nuwa_both": "first_layer=2,last_layer=3",
     "vscan": "local_layer=1",
     "vscan_both": "local_layer=1",
 }
-"""The tiny towers have four blocks; published layer numbers of a tower with 24 must be replaced."""
+"""The tiny towers have three or four blocks; published layer numbers of a tower with 24 must be replaced."""
 
 IMAGES = ("train/02ac65de9eec83e1.jpg", "train/05093bd5d1fb7bd3.jpg")
 
@@ -72,7 +68,7 @@ class Stage:
         )
         self.step = SelectStep(self.backbone, ClipSpace(str(data / "tiny" / "clip"), self.backbone.language.device))
         first, other = (Image.open(data / "mini_textocr" / name).convert("RGB") for name in IMAGES)
-        needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
+        needs = all_needs((arm_of(name, "0.3") for name in servable(model) if name != "masks"), self.backbone)
         self.pixels = [self.backbone.preprocess(image) for image in (first, ImageOps.mirror(first), other)]
         self.encoded: list[Encoded] = [self.backbone.encode([item], needs)[0] for item in self.pixels]
         exit_sign, hotel = "Is the word EXIT visible in the image?", "Can you read 'Grand Hotel' anywhere? Yes or no."

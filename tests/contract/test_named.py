@@ -45,12 +45,14 @@ class Stage:
 
     def encoded(self, arm: Arm) -> list[Encoded]:
         """Once for all arms that look at the images in their usual size, as an audit does."""
-        return self._seen if arm.image_budget is None else self._encode(all_needs([arm]), arm.image_budget)
+        return (
+            self._seen if arm.image_budget is None else self._encode(all_needs([arm], self.backbone), arm.image_budget)
+        )
 
     @cached_property
     def _seen(self) -> list[Encoded]:
         served = [arm for name in METHODS if not refusal(self.step, arm := arm_of(name))]
-        return self._encode(all_needs(served))
+        return self._encode(all_needs(served, self.backbone))
 
     def _encode(self, needs: frozenset[str], budget: Budget | None = None) -> list[Encoded]:
         pixels = [self.backbone.preprocess(image, budget=budget) for image in self.images]

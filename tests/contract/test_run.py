@@ -103,7 +103,7 @@ def test_hooks_are_gone_after_an_exception(data: Path, model: str) -> None:
     here = stage(data, model, "float32")
     before = hooks(here.backbone.model)
     broken = replace(here.pixels[0], data=here.pixels[0].data[..., :-1])
-    needs = all_needs(arm_of(name, "0.3") for name in servable(model) if name != "masks")
+    needs = all_needs((arm_of(name, "0.3") for name in servable(model) if name != "masks"), here.backbone)
     with pytest.raises((RuntimeError, ValueError)):
         here.backbone.encode([broken], needs)
     assert hooks(here.backbone.model) == before
@@ -133,7 +133,7 @@ def test_no_selector_changes_anything_or_has_the_image_encoded_again(data: Path,
     weights = {name: value.clone() for name, value in here.backbone.model.state_dict().items()}
     handle = here.backbone.vision_blocks[0].register_forward_hook(lambda *_: calls.append(1))
     try:
-        (image,) = here.backbone.encode([here.pixels[0]], all_needs(arms))
+        (image,) = here.backbone.encode([here.pixels[0]], all_needs(arms, here.backbone))
         tokens = image.tokens.clone()
         for arm in arms:
             score_arm(here.step, arm, here.probes[:1], [image], "preserve", 16384)

@@ -96,7 +96,7 @@ def check_selection(chosen: Selection, n: int, k: int) -> None:
 
 def check_batch(here: Stage, arm: Arm) -> None:
     """The photograph and its mirror image have equal N: together they are chosen as each alone."""
-    selector: Any = arm.selector
+    selector: Any = here.backbone.form(arm.selector)
     if not selector.batches:
         return
     k = arm.budget.resolve(here.encoded[0].n)
@@ -148,7 +148,7 @@ def select(here: Stage, arm: Arm, index: int) -> Selection:
 
 def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
     asked, image = here.probes[index], here.encoded[index]
-    selector: Any = arm.selector
+    selector: Any = here.backbone.form(arm.selector)
     with torch.inference_mode():
         return TokenView(
             tokens=image.tokens,
@@ -156,7 +156,7 @@ def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
             layout=image.layout,
             query=here.backbone.query(here.backbone.prompt(asked.question, asked.target_text), selector.query),
             boxes=torch.tensor(asked.visible_boxes, dtype=torch.float64).reshape(-1, 4),
-            signals={name: here.step.signal(name, image, asked)[0] for name in arm.selector.needs},
+            signals={name: here.step.signal(name, image, asked)[0] for name in selector.needs},
             key=salt(asked, arm),
             probe_id=asked.id,
         )

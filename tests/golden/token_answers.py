@@ -9,37 +9,39 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from sightline import SightlineError, TokenView
+from sightline import Selection, SightlineError, TokenView
 from sightline.backbones.base import Backbone
+from sightline.backbones.signals import received_attention
 from sightline.selectors.anchorprune import AnchorPrune, AnchorPruneQwen, anchorprune_order
 from sightline.selectors.apet import compressed, farthest_points
 from sightline.selectors.cdpruner import cdpruner_order, conditional_relevance
 from sightline.selectors.coin import coin_order
 from sightline.selectors.divprune import divprune_order
 from sightline.selectors.duet import local_merge
-from sightline.selectors.fastervlm import head_mean
-from sightline.selectors.flowcut import followed
+from sightline.selectors.fastervlm import FasterVLM, head_mean
+from sightline.selectors.flowcut import FlowCut, followed
 from sightline.selectors.globalcom2 import GlobalCom2
 from sightline.selectors.gprune import flow_scores
 from sightline.selectors.greedy import gram, text_dissimilarity
 from sightline.selectors.hiprune import cross_neighbours, hiprune_kept
 from sightline.selectors.hired import HiRED, tile_budgets
-from sightline.selectors.holov import holov_order
+from sightline.selectors.holov import HoloV, holov_order
 from sightline.selectors.mmtok import coverage, mmtok_kept
-from sightline.selectors.nuwa import plane, regional_anchors, spatial_weights
+from sightline.selectors.nuwa import Nuwa, plane, regional_anchors, spatial_weights
 from sightline.selectors.pixelprune import PixelPrune
 from sightline.selectors.prumerge import class_attention, merge_weights
-from sightline.selectors.prunesid import PER_GROUP, kept_of_groups
+from sightline.selectors.prunesid import PER_GROUP, attended_kept, token_kept
 from sightline.selectors.scope import scope_order
 from sightline.selectors.scores import rank, top
 from sightline.selectors.spreading import best_within, tiles_of
 from sightline.selectors.tome import match, mean_weights
 from sightline.selectors.trim import kept_and_mean, unlikeness
 from sightline.selectors.visionzip import VisionZipQwen, merge_plan, received_salience, split_budget, with_class_token
-from sightline.selectors.vispruner import vispruner_kept
+from sightline.selectors.vispruner import VisPruner, vispruner_kept
 from sightline.selectors.vscan import VScan
 from sightline.selectors.zooprune import sensitive_order
 from tests.golden.harness import Case, answers
@@ -165,6 +167,15 @@ def flowcut(case: Case) -> dict[str, Any]:
         signals[f"vision.value@{layer}"] = values[layer, :, 1:]
         signals[f"vision.cls_value@{layer}"] = values[layer, :, 0]
     return {"kept": followed(signals, case.params["layers"], case.params["K"]).nonzero().flatten()}
+
+
+@answers("flowcut_qwen")
+def flowcut_qwen(case: Case) -> dict[str, Any]:
+    layers = case.params["layers"]
+    signals = {
+        f"vision.{part}@{layer}": states[layer] for part, states in case.tensors.items() for layer in range(layers)
+    }
+    return {"kept": chosen_by(FlowCut().other_form(layers), case, signals, None).anchors}
 
 
 BASE = 576
@@ -309,7 +320,15 @@ def prunesid(case: Case) -> dict[str, Any]:
     inputs, params = case.tensors, case.params
     score, groups = inputs["cls_attn_heads"].double().sum(dim=0), params["need_token_num"] // PER_GROUP
     patches = inputs["hidden"][1:].double()
-    return {"kept": kept_of_groups(patches, score, inputs["group"], groups, params["K"], lenience=1.0)}
+    return {"kept": attended_kept(patches, score, inputs["group"], groups, params["K"], lenience=1.0)}
+
+
+@answers("prunesid_qwen")
+def prunesid_qwen(case: Case) -> dict[str, Any]:
+    """Given the directions that the recorded run drew."""
+    inputs, params = case.tensors, case.params
+    part, tokens = inputs["part"].double(), inputs["tokens"].double()
+    return {"kept": token_kept(tokens, part, inputs["group"], params["groups"], params["K"], lenience=1.0)}
 
 
 @answers("scope")
@@ -436,6 +455,49 @@ def vscan(case: Case) -> dict[str, Any]:
     assert chosen.mix is not None
     assert chosen.merge_at == "tokens"
     return {"kept": chosen.anchors, "tokens": chosen.mix @ tokens}
+
+
+def chosen_by(form: Any, case: Case, signals: dict[str, Tensor], tokens: Tensor | None) -> Selection:
+    """What a form for towers without a class token chooses of one grid."""
+    rows, columns = case.params.get("rows", 1), case.params.get("columns", case.params["N"])
+    shown = view(torch.zeros(case.params["N"], 1) if tokens is None else tokens, signals=signals)
+    chosen: Selection = form.select(replace(shown, layout=((rows, columns),)), case.params["K"])
+    return chosen
+
+
+@answers("vispruner_siglip")
+def vispruner_siglip(case: Case) -> dict[str, Any]:
+    query, key, features = (case.tensors[name] for name in ("query", "key", "features"))
+    received = received_attention(query, key, torch.tensor([len(features)]), query.shape[-1] ** -0.5)
+    signals = {"vision.hidden@-2": features, "vision.received@-1": received}
+    ratio = case.params["important_ratio"]
+    if ratio == 1.0:  # which is FasterVLM
+        alone = chosen_by(FasterVLM().other_form(24), case, signals, None).anchors
+        np.testing.assert_array_equal(alone, case.outputs["kept"])
+    return {"kept": chosen_by(VisPruner(important_ratio=ratio).other_form(24), case, signals, None).anchors}
+
+
+@answers("holov_qwen")
+def holov_qwen(case: Case) -> dict[str, Any]:
+    tokens, received = (case.tensors[name][None] for name in ("tokens", "received"))
+    k, form = case.params["K"], HoloV().other_form(24)
+    crops = form.crops_of(tokens.shape[1], k)
+    order, unfilled = holov_order(tokens, received, k, crops, form.alpha)
+    order[0, k - int(unfilled) :] = -1
+    return {"order": order[0], "crops": [crops]}
+
+
+@answers("vscan_qwen", "nuwa_qwen")
+def merged_qwen(case: Case) -> dict[str, Any]:
+    """Both merge behind the projector."""
+    inputs, tokens = case.tensors, case.tensors["projected"]
+    method: Any = VScan() if case.file == "vscan_qwen" else Nuwa()
+    named = {"shallow": "vision.received@7", "sim": "vision.hidden_mean@8:24"}
+    signals = {named.get(name, "vision.received@-1"): inputs[name] for name in inputs if name != "projected"}
+    chosen = chosen_by(method.other_form(32), case, signals, tokens)
+    assert chosen.mix is not None
+    assert chosen.merge_at == "tokens"
+    return {"kept": chosen.anchors, "mix": chosen.mix, "tokens": chosen.mix @ tokens}
 
 
 def outlier_fraction(attention: Tensor) -> Tensor:

@@ -214,7 +214,7 @@ class Encoder:
     def encode(self, run: Run, arm: Arm, probe: Probe) -> Encoded:
         if run.group != self._group:
             self._group, self._encoded = run.group, {}
-        needs = tuple(sorted(all_needs([arm])))
+        needs = tuple(sorted(all_needs([arm], self.step(run).backbone)))
         key = (self.options(run), probe.image, probe.occlude, needs)
         if key not in self._encoded:
             backbone = self.step(run).backbone

@@ -28,6 +28,7 @@ from sightline.cli import app
 from sightline.commands.run import print_summary
 from sightline.core.row import row_schema
 from sightline.probes import images, write_probes
+from sightline.report.sections.contract import contract_table
 from sightline.rows import read_source
 from sightline.rows.picture import TEXTS
 from sightline.statistics.summaries import arm_points, arm_summary
@@ -141,6 +142,24 @@ def test_a_vision_signal_is_computed_once_per_image(config: Any, monkeypatch: py
     assert set(billed) == {1}, "all rows of an image are billed what computing its signals took"
     assert (rows.loc[rows["selector"] == "visionzip_qwen", "signal_ms"] > 0).all()
     assert (rows.loc[rows["selector"] == "full", "signal_ms"] == 0).all()
+
+
+def test_rows_say_in_which_published_form_a_method_ran(config: Any, tmp_path: Path) -> None:
+    """Qwen3-VL has no class token: VisionZip runs there as its authors published it for such a model."""
+    run = audit(config("qwen3vl", arms=["visionzip:0.3", "visionzip_qwen:0.3", "holov:0.3:alpha=0.1"], limit=1))
+    rows = run.frame()
+    named = {arm: own for arm, own in rows.groupby("selector") if arm in ("visionzip", "visionzip_qwen", "holov")}
+    assert named["visionzip"]["form"].str.startswith("visionzip_qwen: received attention").all()
+    assert named["visionzip_qwen"]["form"].isna().all(), "its only form"
+    for column in ("kept_mask", "lineage_mask", "loss_yes"):
+        assert list(named["visionzip"][column]) == list(named["visionzip_qwen"][column])
+    (line,) = (
+        line for line in contract_table(read_source([run.path])).frame.to_dict("records") if "holov" in line["arm"]
+    )
+    assert line["arguments"].startswith("crops=0, alpha=0.1; form: the attention a token receives"), "the report too"
+    assert set(named["holov"]["arguments"]) == {'{"crops": 0, "alpha": 0.1}'}, "those of the form, and what was given"
+    rows = audit(config("llava", arms=["visionzip:0.3"], limit=1, out=tmp_path / "llava")).frame()
+    assert rows["form"].isna().all()
 
 
 def test_a_run_says_what_each_arm_read_and_keeps_its_evidence_sharp(config: Any, data: Path, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ REFUSED: dict[str, Spoiled] = {
     "safetensors": lambda given: {"model": given.pickled()},
     "llava has no image option 'max_pixels'; it has crop_blind": {"image_options": {"max_pixels": 100352}},
     "prumerge cannot run on InternVL": lambda given: {"arms": ["prumerge:0.3"], "model": tiny(given, "internvl")},
-    "visionzip cannot run on Qwen3VL": lambda given: {"arms": ["visionzip:0.3"], "model": tiny(given, "qwen3vl")},
+    "scope cannot run on Qwen3VL": lambda given: {"arms": ["scope:0.3"], "model": tiny(given, "qwen3vl")},
     "nuwa cannot run on Llava": {"arms": ["nuwa:0.3"]},
     "--clip": {"arms": ["anchorprune:0.3"]},
     "unknown --device 'gpu'": {"device": "gpu"},

@@ -3,7 +3,7 @@
 ``build(model_type, folder)`` writes one. The named architectures are written down in ``species.yaml``.
 """
 
-from tests.zoo.building import build
+from tests.zoo.building import build, deepened
 from tests.zoo.specimen import NAMED
 
-__all__ = ["NAMED", "build"]
+__all__ = ["NAMED", "build", "deepened"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from sightline.backbones.loading import DEPTHS
 from tests.zoo.specimen import NAMED, Id, Species, Vocabulary
 from tests.zoo.stand_ins import stood_in_for
 from tests.zoo.wild import species_of
@@ -32,6 +34,25 @@ def build_wrapped(wrapper: str, folder: Path) -> Path:
     _write(folder / "config.json", {"model_type": wrapper, "thinker_config": thinker})
     file = folder / "model.safetensors"
     save_file({f"thinker.{name}": value for name, value in load_file(file).items()}, file, {"format": "pt"})
+    return folder
+
+
+def deepened(source: Path, folder: Path, blocks: int) -> Path:
+    """A copy of a tiny checkpoint whose vision tower has so many blocks, every other of them attending to all where
+    some attend in windows; weights are drawn anew."""
+    import transformers
+
+    shutil.copytree(source, folder)
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    tower = settings["vision_config"]
+    tower |= {name: blocks for name in DEPTHS if name in tower}
+    tower |= {
+        name: list(range(1, blocks, 2)) for name in ("fullatt_block_indexes", "global_attn_indexes") if name in tower
+    }
+    config = transformers.CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
+    model = getattr(transformers, settings["architectures"][0])(config)
+    fill(model)
+    model.save_pretrained(folder)
     return folder
 
 

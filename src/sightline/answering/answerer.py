@@ -534,7 +534,8 @@ def ask(
     space = ClipSpace(clip, backbone.language.device) if clip else None
     answerer = Answerer(backbone, Generation(max_new_tokens), clip=space)
     answerer.step.refuse_unserved([parsed])
-    encoded = backbone.encode([backbone.preprocess(opened, budget=parsed.image_budget)], parsed.selector.needs)
+    pixels = backbone.preprocess(opened, budget=parsed.image_budget)
+    encoded = backbone.encode([pixels], backbone.form(parsed.selector).needs)
     probe = Probe("ask", image.name, image.name, question, "yes", target_text=target, source_text=target, regions=())
     (answered,) = answerer.answer(parsed, [probe], encoded)
     return Reply(answered.values["answer"], answered.trace.k, encoded[0].full_n)

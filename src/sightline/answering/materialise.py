@@ -26,7 +26,7 @@ from sightline.backbones.cuts import LayerCuts
 from sightline.backbones.loading import WITHOUT_CELLS, Served
 from sightline.core.prefix import Elapsed, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
-from sightline.core.selection import SENSITIVITY, PositionPolicy, Selection, Selector, TokenView, of_image
+from sightline.core.selection import SENSITIVITY, PositionPolicy, QuerySpan, Selection, Selector, TokenView, of_image
 from sightline.core.selection_rules import (
     CountedPart,
     KeptTokens,
@@ -117,18 +117,19 @@ class SelectStep:
         pieces = [Piece(i, part) for i, image in enumerate(encoded) for part in parts_of(image.layout, arm.budget)]
         counts = [arm.selector.count(probes[piece.probe].id, piece.part.n, arm.budget) for piece in pieces]
         looks: dict[int, tuple[TokenView, tuple[Elapsed, ...]]] = {}
+        selector = cast(Selector, self.backbone.form(arm.selector))
 
         def look(i: int) -> TokenView:
             if i not in looks:
-                computed = {name: self.signal(name, encoded[i], probes[i]) for name in of_image(arm.selector.needs)}
+                computed = {name: self.signal(name, encoded[i], probes[i]) for name in of_image(selector.needs)}
                 signals = {name: tensor for name, (tensor, _) in computed.items()}
                 times = tuple(time for _, time in computed.values())
-                looks[i] = self._view(encoded[i], prompts[i], probes[i], arm, signals), times
+                looks[i] = self._view(encoded[i], prompts[i], probes[i], arm, signals, selector.query), times
             return looks[i][0]
 
         def select(group: list[int]) -> list[tuple[Selection, Elapsed]]:
             views = [pieces[p].part.of(look(pieces[p].probe)) for p in group]
-            return self._select(views, counts[group[0]], arm)
+            return self._select(views, counts[group[0]], selector)
 
         def too_large(p: int) -> str:
             image = f"a single image of {encoded[pieces[p].probe].n} tokens"
@@ -137,7 +138,7 @@ class SelectStep:
         def pairs(group: list[int]) -> int:
             return sum(pieces[p].part.n ** 2 for p in group)
 
-        groups, limit = self._groups(pieces, counts, arm), self.backbone.limits["pairs"]
+        groups, limit = self._groups(pieces, counts, selector), self.backbone.limits["pairs"]
         done = in_halves(groups, select, too_large, pairs, limit)
         smaller = {pieces[p].probe for p in halved(groups, done)}
         chosen = {p: found for group, results in done for p, found in zip(group, results, strict=True)}
@@ -154,8 +155,8 @@ class SelectStep:
             for i, own in enumerate(of_probe)
         ]
 
-    def _groups(self, pieces: Sequence[Piece], counts: Sequence[int], arm: Arm) -> list[list[int]]:
-        if not (self.queues and arm.selector.batches):
+    def _groups(self, pieces: Sequence[Piece], counts: Sequence[int], selector: Selector) -> list[list[int]]:
+        if not (self.queues and selector.batches):
             return [[p] for p in range(len(pieces))]
         alike: dict[tuple[Any, int], list[int]] = {}
         for p, (piece, k) in enumerate(zip(pieces, counts, strict=True)):
@@ -167,23 +168,27 @@ class SelectStep:
         return groups
 
     def _view(
-        self, encoded: Encoded, prompt: Prompt, probe: Probe, arm: Arm, signals: Mapping[str, Tensor]
+        self,
+        encoded: Encoded,
+        prompt: Prompt,
+        probe: Probe,
+        arm: Arm,
+        signals: Mapping[str, Tensor],
+        query: QuerySpan,
     ) -> TokenView:
-        selector = cast(Selector, arm.selector)
         return TokenView(
             tokens=encoded.tokens,
             cells=torch.from_numpy(encoded.cells),
             layout=encoded.layout,
-            query=self.backbone.query(prompt, selector.query),
+            query=self.backbone.query(prompt, query),
             boxes=torch.tensor(probe.visible_boxes, dtype=torch.float64).reshape(-1, 4),
             signals=signals,
             key=salt(probe, arm),
             probe_id=probe.id,
         )
 
-    def _select(self, views: list[TokenView], k: int, arm: Arm) -> list[tuple[Selection, Elapsed]]:
+    def _select(self, views: list[TokenView], k: int, selector: Selector) -> list[tuple[Selection, Elapsed]]:
         """One call of the selector for views of alike images, or of alike tiles."""
-        selector: Any = arm.selector
         n, device = views[0].tokens.shape[0], views[0].tokens.device
         watch = Stopwatch(device, shared_by=len(views))
         with on_behalf_of(selector.name):
@@ -206,8 +211,8 @@ class SelectStep:
         ``by_part``: each tile for itself where the budget is a tile's.
         """
         selector = cast(Scored, arm.selector)
-        signals = {name: self.signal(name, encoded, probe)[0] for name in arm.selector.needs}
-        view = self._view(encoded, prompt, probe, arm, signals)
+        signals = {name: self.signal(name, encoded, probe)[0] for name in selector.needs}
+        view = self._view(encoded, prompt, probe, arm, signals, selector.query)
         views = [part.of(view) for part in parts_of(encoded.layout, arm.budget)] if by_part else [view]
         with on_behalf_of(arm.selector.name):
             return np.concatenate([selector.scores(on_cpu(part)).double().cpu().numpy() for part in views])
@@ -242,9 +247,9 @@ def salt(probe: Probe, arm: Arm) -> str:
     return f"{probe.id}:{probe.view}:{arm.budget.amount}:{arm.selector.salt}"
 
 
-def all_needs(arms: Iterable[Arm]) -> frozenset[str]:
-    """Every signal that some arm reads; the vision tower keeps what these need while it runs once."""
-    return frozenset().union(*(arm.selector.needs for arm in arms))
+def all_needs(arms: Iterable[Arm], backbone: Backbone) -> frozenset[str]:
+    """Every signal that some arm reads on this model; the vision tower keeps what these need while it runs once."""
+    return frozenset().union(*(backbone.form(arm.selector).needs for arm in arms))
 
 
 # What became of the probes under the arm.

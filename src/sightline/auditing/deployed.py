@@ -42,7 +42,7 @@ from sightline.backbones.language import Likelihood
 from sightline.backbones.prompting import Prompting
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
-from sightline.core.selection import Budget
+from sightline.core.selection import Budget, Method
 from sightline.device.work import Limit
 from sightline.engines.base import JPEG, Engine, Heard, Question
 from sightline.errors import SightlineError
@@ -141,6 +141,9 @@ class ShownImages:
         if key not in self._counts:
             self._counts[key] = count_image(self.engine, image, self._ask)
         return self._counts[key]
+
+    def form(self, method: Method) -> Method:
+        return method
 
     def encode(self, batch: Sequence[Pixels], needs: Iterable[str] = ()) -> list[Encoded]:
         return [self._encoded(item) for item in batch]

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -162,7 +162,7 @@ class ShardWork:
 
     @property
     def needs(self) -> frozenset[str]:
-        return all_needs(self.task.arms)
+        return all_needs(self.task.arms, self.answerer.backbone)
 
     _readable: Prepared | None = field(init=False, default=None)
 
@@ -352,13 +352,18 @@ def row_records(
     ``boxes_ms`` is what a text detector took per image, for an arm whose selector reads its boxes.
     """
     rows = []
+    ran = work.answerer.backbone.form(arm.selector)
+    form = {
+        "form": None if ran is arm.selector else ran.form,
+        "arguments": replace(arm, selector=cast(Any, ran)).arguments,
+    }
     each = zip(work.shard.probes, work.encoded, work.geometries, answers, strict=True)
     for probe, image, regions, answered in each:
         trace = answered.trace
         geometry = regions.measure(trace.lineage, trace.anchors, trace.shares) if regions is not None else None
         detection = None if boxes_ms is None else boxes_ms.get(probe.image)
         row = _row(arm, probe, image, answered, geometry, facts)
-        rows.append({**row, **boxes_read(arm, facts, detected=boxes_ms is not None), "boxes_ms": detection})
+        rows.append({**row, **form, **boxes_read(arm, facts, detected=boxes_ms is not None), "boxes_ms": detection})
     return rows
 
 
@@ -378,7 +383,6 @@ def _row(
         "plain_arm": arm.plain,
         "selector": arm.selector.name,
         "role": arm.selector.role,
-        "arguments": arm.arguments,
         **_budget(arm, image, answered),
         "keep": _share(trace.spent(arm), image),
         "n_tokens": image.full_n or None,

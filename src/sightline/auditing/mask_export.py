@@ -100,7 +100,7 @@ def _selections(worker: Worker, shard: Shard, arm: Arm) -> list[Selection]:
     backbone = answerer.backbone
     root, batch = worker.config.images, worker.config.batch_images
     pixels = [backbone.preprocess(open_image(root, probe.image, occlude=probe.occlude)) for probe in shard.images]
-    encoded: Sequence[Encoded] = encode_all(backbone, pixels, arm.selector.needs, batch)
+    encoded: Sequence[Encoded] = encode_all(backbone, pixels, backbone.form(arm.selector).needs, batch)
     images = {image_key(probe): image for probe, image in zip(shard.images, encoded, strict=True)}
     probes: Sequence[Probe] = shard.probes
     prompts = [answerer.scorer.prompt(backbone, probe) for probe in probes]

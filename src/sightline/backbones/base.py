@@ -27,7 +27,7 @@ from sightline.backbones.own_decoder import TOKEN_TYPES
 from sightline.backbones.prompting import Prompting
 from sightline.core.prefix import Encoded
 from sightline.core.registry import Registry
-from sightline.core.selection import SENSITIVITY, Budget, PositionPolicy, split_name
+from sightline.core.selection import SENSITIVITY, Budget, Method, PositionPolicy, form_for, split_name
 from sightline.device.work import Limit, Stopwatch
 from sightline.errors import SightlineError, first_line
 
@@ -186,6 +186,11 @@ class Backbone(Prompting, ABC):
         """None when this architecture can compute the signal, else the reason why not."""
         kind, _ = split_name(name)
         return None if kind.startswith("lm.") else f"{type(self).__name__} has no signal {kind}"
+
+    def form(self, method: Method) -> Method:
+        """The method as it runs here: itself, or the form that its authors published for such models."""
+        depth = len(self.vision_blocks) if self.no_cells is None else None
+        return form_for(method, self.lacks, self.unprojected, depth)
 
     def lacks(self, name: str) -> str | None:
         """The same of every signal, those included that are made of what an architecture has."""

@@ -12,7 +12,7 @@ What is found is checked in the image: the pixels that a token reads are those t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +46,8 @@ MULTIPLE = {torch.float32: 1e-3}
 """How far gradients of rows that are mixed may be from multiples of one another, as a share; halves: 0.05."""
 SAME_PIXELS = 0.99
 """Of what tokens and their rows read, at least so much must be the same."""
+ALONE = {torch.float32: 1e-5}
+"""How far tokens projected by themselves may be from those among all, as a share of the largest; halves: 0.02."""
 WHOLE = 0.98
 """A picture that shows so much of what is seen of the image along both axes shows the whole of it."""
 
@@ -157,6 +159,70 @@ def find_pixels(
     found = np.full((len(tokens), int(counts.max())), -1)
     found[sourced] = value.reshape(int(sourced.sum()), -1)
     return FoundPixels(found, time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class FoundProjector:
+    """What makes tokens of states of the tower, each token of its own states alone."""
+
+    module: nn.Module
+    parts: tuple[tuple[int, int], ...]
+    """Of what it reads, side by side: which hidden state, and of which of a token's rows."""
+
+
+def find_projector(
+    size: tuple[int, int],
+    prepare: Prepare,
+    features: Features,
+    tower: nn.Module,
+    blocks: Sequence[nn.Module],
+    rows: FoundRows,
+    pixels: str = "pixel_values",
+) -> FoundProjector:
+    """The outermost part that gives the features, if it gives a few of them as it gives all; ``rows`` of that size.
+
+    What it reads must be states of the tower, row by row.
+    """
+    heard: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
+
+    def hear(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor) and output.dim() > 1:
+            heard.setdefault(module, []).append((arguments[0].flatten(0, -2), output.flatten(0, -2)))
+
+    with torch.no_grad(), ExitStack() as stack:
+        for each in tower.modules():
+            stack.callback(each.register_forward_hook(hear).remove)
+        passed = stack.enter_context(_passing(blocks))
+        tokens = features(noise_inputs(size, prepare, tower, pixels))
+        stack.close()
+        module, read = _giving(tokens, heard, tower)
+        some = torch.arange(len(tokens) - 1, -1, -2)
+        apart = (module(read[some]) - tokens[some]).abs().max() / tokens.abs().max()
+    if apart > ALONE.get(tokens.dtype, 0.02):
+        raise SightlineError("its projector looks at several tokens at once")
+    sourced = torch.from_numpy(rows.weights.sum(axis=1) > 0)
+    places = torch.from_numpy(rows.rows)[sourced].unbind(dim=1)
+    states = [torch.cat([call.flatten(0, -2) for call in layer]) for layer in passed]
+    parts = []
+    for part in torch.split(read[sourced], states[-1].shape[-1], dim=1):
+        known = [
+            (i, m) for i, state in enumerate(states) for m, own in enumerate(places) if torch.equal(state[own], part)
+        ]
+        if not known:
+            raise SightlineError("its projector reads something else than states of the tower")
+        parts.append(known[-1])
+    return FoundProjector(module, tuple(parts))
+
+
+def _giving(
+    tokens: Tensor, heard: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]], tower: nn.Module
+) -> tuple[nn.Module, Tensor]:
+    """The first module that was handed as many rows as there are tokens and gave these, and what it was handed."""
+    for module in tower.modules():
+        read, made = [torch.cat(each) for each in zip(*heard.get(module, ()), strict=True)] or (tokens[:0], tokens[:0])
+        if len(read) == len(tokens) and torch.equal(made, tokens):
+            return module, read
+    raise SightlineError("no part of it makes tokens of as many states")
 
 
 # What goes into every block, call by call, and what comes out of the last.

@@ -21,9 +21,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones.base import Backbone, as_dtype, whole_model
+from sightline.backbones.base import UNPROJECTED, Backbone, as_dtype, whole_model
 from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
-from sightline.backbones.found_rows import FoundPixels, FoundRows
+from sightline.backbones.found_rows import FoundPixels, FoundProjector, FoundRows, find_projector
 from sightline.backbones.from_transformers import class_and_config, pixels_of, processor_of, refusal
 from sightline.backbones.images import ImageOptions, Pixels, option
 from sightline.backbones.language import LanguageModel
@@ -33,6 +33,7 @@ from sightline.backbones.prompting import Layout, SpanPlan
 from sightline.backbones.signals import (
     CLASS,
     CLASS_KINDS,
+    MERGED,
     ROWS,
     WEIGHTS,
     Record,
@@ -103,6 +104,8 @@ class TowerSignals(SpanPlanning, Backbone):
         if kind in CLASS_KINDS and found.class_row < 0:
             several = f"{found.leads} rows of its vision tower come from no pixel, which is the class token nobody says"
             return several if found.leads > 1 else "its vision tower has no class token"
+        if kind == "vision.cls" and found.rows.shape[1] > 1:
+            return "its class token is one state where a token is made from several"
         try:
             indices = sorted(hidden_indices([name], depth))
         except SightlineError:  # whether its layers are there is another question
@@ -157,6 +160,41 @@ class TowerSignals(SpanPlanning, Backbone):
         if name == IMAGE_PIXELS:
             return encoded.captured[name]
         return token_signal(name, encoded.captured, len(self.vision_blocks))
+
+    @cached_property
+    def projector(self) -> FoundProjector | str:
+        """What makes tokens of states, each token of its own alone, or why nothing does; found on one image."""
+        rows = self.rows_on_trial
+        if isinstance(rows, str):
+            return rows
+        features, tower = (lambda given: self.features(given)[0]), self.tower_module
+        return self._on_trial(
+            lambda size: find_projector(size, self.image_inputs, features, tower, self.vision_blocks, rows)
+        )
+
+    def unprojected(self) -> str | None:
+        """Merged is what the projector of such a type reads, whichever states of the tower those are."""
+        if self.declares_rows:
+            return UNPROJECTED
+        if not hasattr(self, "seeing"):  # only a loaded model tells
+            return None
+        return None if isinstance(self.projector, FoundProjector) else f"{UNPROJECTED}: {self.projector}"
+
+    def merge_sources(self, encoded: Encoded) -> Tensor:
+        if self.declares_rows or isinstance(self.projector, str):
+            return super().merge_sources(encoded)
+        rows, of_image = encoded.captured[ROWS], int(encoded.captured[CLASS][1])
+        parts = [(encoded.captured[f"hidden:{state}"], place) for state, place in self.projector.parts]
+        sources = torch.cat([states[rows[:, place]] for states, place in parts], dim=1)
+        if of_image < 0 or rows.shape[1] > 1:
+            return sources
+        return torch.cat([sources, torch.cat([states[of_image] for states, _ in parts])[None]])
+
+    def project(self, hidden: Tensor) -> Tensor:
+        if self.declares_rows or isinstance(self.projector, str):
+            return super().project(hidden)
+        projected: Tensor = self.projector.module(hidden)
+        return projected
 
     def clip_states(self, encoded: Encoded) -> Tensor:
         normed: Tensor = self.vision_tower.post_layernorm(self.vision_signal("vision.hidden@-2", encoded))
@@ -345,7 +383,7 @@ class General(TowerSignals):
         }
         if len(shapes) > 1:
             return [encoded for item in batch for encoded in self.vision([item], needs)]
-        record = Record(self.vision_blocks, needs)
+        record = Record(self.vision_blocks, needs | self.merged_states(needs))
         with packed(self.vision_blocks), record.listening():
             read = given[0].keys() & self._feature_arguments
             features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in read})
@@ -361,6 +399,12 @@ class General(TowerSignals):
             return seen
         values = [self._token_values(item, plan) for item, plan in zip(batch, plans, strict=True)]
         return [with_pixels(*pair) for pair in zip(seen, values, strict=True)]
+
+    def merged_states(self, needs: frozenset[str]) -> frozenset[str]:
+        """What else is kept for methods that merge states before projection."""
+        if self.declares_rows or f"vision.hidden@{MERGED}" not in needs or isinstance(self.projector, str):
+            return frozenset()
+        return frozenset(f"vision.hidden@{state}" for state, _ in self.projector.parts)
 
     def _token_values(self, item: Pixels, plan: SpanPlan) -> Tensor:
         """(N, P) values of the prepared image that each token is made from."""

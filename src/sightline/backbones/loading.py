@@ -29,7 +29,16 @@ from sightline.backbones.general import General
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import NO_CELLS
-from sightline.core.selection import LayerSelector, Method, TwoStages, hidden_indices, misnamed, of_image
+from sightline.core.selection import (
+    PUBLISHED_BLOCKS,
+    LayerSelector,
+    Method,
+    TwoStages,
+    form_for,
+    hidden_indices,
+    misnamed,
+    of_image,
+)
 from sightline.errors import SightlineError, first_line
 from sightline.places.writing import whole_path
 from sightline.selectors import SELECTORS
@@ -282,7 +291,7 @@ class Served:
     """Why the number of tokens does not follow the size of the image; None where it does."""
     no_cells: str | None = None
     """Why image tokens come from no place in the image; None where they do, or where only a loaded model tells."""
-    unprojected: str | None = None
+    unprojected: Callable[[], str | None] = lambda: None
     """Why mixtures of states of the vision tower cannot be made tokens; None where they can."""
     uncut: Callable[[Collection[str], Iterable[int]], str | None] | None = None
     """Why a method that reads these signals cannot cut after these layers; None where only a loaded model tells."""
@@ -301,7 +310,7 @@ class Served:
             depth,
             backbone.fixed,
             backbone.no_cells,
-            backbone.unprojected(),
+            backbone.unprojected,
             language.uncut,
             len(language.layers),
             sizes_of(backbone.model.config),
@@ -338,11 +347,16 @@ class Served:
 
         vision = getattr(known, "vision_config", None)
         depth = next((int(getattr(vision, name)) for name in DEPTHS if hasattr(vision, name)), None)
-        unprojected, sizes = backbone.unprojected(), sizes_of(known) if config else {}
+        unprojected, sizes = backbone.unprojected, sizes_of(known) if config else {}
         return Served(kind.__name__, serves, depth if config else None, fixed, unprojected=unprojected, sizes=sizes)
+
+    def form(self, method: Method) -> Method:
+        """The method as it runs there."""
+        return form_for(method, self.serves, self.unprojected, self.depth)
 
     def refuse(self, method: Method, *, clip: bool) -> None:
         """Raises with the reason why a method cannot run; ``clip``: whether a CLIP checkpoint is at hand."""
+        method = self.form(method)
         if self.no_cells is not None and method.role != "reference" and not method.resizes:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {WITHOUT_CELLS}")
         if method.resizes and self.fixed_tokens is not None:
@@ -356,7 +370,10 @@ class Served:
                 raise SightlineError(f"selector {method.name} cannot get what it needs: {problem}")
             reason = self.serves(name)
             if reason is not None:
-                raise SightlineError(f"{method.name} cannot run on {self.architecture}: it needs {name}, but {reason}")
+                more = f"; {method.unpublished}" if method.unpublished else self._other_lack(method)
+                raise SightlineError(
+                    f"{method.name} cannot run on {self.architecture}: it needs {name}, but {reason}{more}"
+                )
             if name.startswith("clip.") and not clip:
                 raise SightlineError(
                     f"{method.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
@@ -365,8 +382,8 @@ class Served:
         # A cut without signals still needs the loop over the layers that serves them.
         if method.inside and not method.needs and (uncut := self.serves("lm.input")) is not None:
             raise SightlineError(f"{method.name} cannot run on {self.architecture}: {uncut}")
-        if method.merges_vision and self.unprojected is not None:
-            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.unprojected}")
+        if method.merges_vision and (unprojected := self.unprojected()) is not None:
+            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {unprojected}")
         if isinstance(method, LayerSelector) and self.uncut is not None:
             read = range(self.layers) if method.rehearses else method.schedule(*TRIED, self.layers)
             reason = self.uncut(method.needs, read)
@@ -375,6 +392,12 @@ class Served:
         if self.depth is not None:
             for name in sorted(method.needs):
                 self._refuse_layer(method, name, self.depth)
+
+    def _other_lack(self, method: Method) -> str:
+        """What the form for such models lacks in its turn."""
+        other = method.other_form(self.depth or PUBLISHED_BLOCKS)
+        reasons = [(need, self.serves(need)) for need in sorted(other.needs)] if other is not None else []
+        return next((f"; its other form needs {need}, but {why}" for need, why in reasons if why is not None), "")
 
     def _refuse_layer(self, method: Method, signal: str, depth: int) -> None:
         try:
@@ -405,8 +428,12 @@ def sizes_of(config: Any) -> dict[str, int]:
 # Which of the registered methods run on a checkpoint, and why the others do not.
 
 
+WITH_CLIP, IN_ANOTHER_FORM = "yes, with --clip", "yes, in another form"
+
+
 def methods_that_run(served: Served) -> dict[str, str]:
-    """Every method, with its default arguments, by name: ``yes``, ``yes, with`` what it takes, or ``no`` and why."""
+    """Every method, with its default arguments, by name: ``yes``, ``yes, with`` what it takes, ``yes, in another form``
+    that its authors published, or ``no`` and why."""
     answers = {}
     for name, kind in SELECTORS.items():
         method = with_defaults(kind)
@@ -415,9 +442,11 @@ def methods_that_run(served: Served) -> dict[str, str]:
         except SightlineError as error:
             answers[name] = f"no: {str(error).partition(': ')[2]}"
         else:
-            clip = "--clip" if any(need.startswith("clip.") for need in method.needs) else ""
+            form = served.form(method)
+            clip = "--clip" if any(need.startswith("clip.") for need in form.needs) else ""
             file = f"{kind.needs_file}=FILE" if kind.needs_file else ""
-            answers[name] = f"yes, with {clip or file}" if clip or file else "yes"
+            other = "yes" if form is method else IN_ANOTHER_FORM
+            answers[name] = f"yes, with {clip or file}" if clip or file else other
     return answers
 
 

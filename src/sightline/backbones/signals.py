@@ -59,8 +59,8 @@ def class_token_signal(name: str, hidden: dict[str, Tensor], blocks: Any, heads:
         return value[:, 0] if kind == "vision.cls_value" else value[:, 1:]
     query, key = (_heads(projection(states), heads) for projection in (attention.q_proj, attention.k_proj))
     scale = float(query.shape[-1]) ** -0.5
-    if kind == "vision.key":
-        return key[:, 1:]
+    if kind in ("vision.key", "vision.query"):
+        return (key if kind == "vision.key" else query)[:, 1:]
     if kind == "vision.cls_key":
         return key[:, 0]
     if kind == "vision.cls_query":
@@ -342,7 +342,7 @@ def token_signal(name: str, captured: Mapping[str, Tensor], depth: int) -> Tenso
             return states[0][of_image]
         return torch.stack([of_tokens(each, 0) for each in states]).mean(dim=0)
     index = block_index(name, depth)
-    if kind in ("vision.key", "vision.value"):
+    if kind in ("vision.query", "vision.key", "vision.value"):
         return of_tokens(captured[f"{kind.removeprefix('vision.')}:{index}"], 1)
     if kind in ("vision.cls_key", "vision.cls_query", "vision.cls_value"):
         return captured[f"{kind.removeprefix('vision.cls_')}:{index}"][:, of_image]

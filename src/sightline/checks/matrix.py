@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sightline.answering.materialise import Trace
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.clip import ClipSpace, clip_trouble
-from sightline.backbones.loading import Served, methods_that_run, served_by
+from sightline.backbones.loading import WITH_CLIP, Served, methods_that_run, served_by
 from sightline.checks.doctor.checks import WRONG_ROWS, SmallImage, reads_tower, signal_rows
 from sightline.checks.doctor.examination import AskedPage, drawn_image
 from sightline.device.work import is_out_of_memory
@@ -30,7 +30,6 @@ from sightline.selectors import SELECTORS
 
 SIDE = 224
 """Source pixels along the longer side of the image: no method needs a large one to run."""
-WITH_CLIP = "yes, with --clip"
 State = Literal["served", "refused", "FAILED"]
 
 
@@ -42,6 +41,8 @@ class Tried:
     reason: str = ""
     ms: float = 0.0
     """Signals and selection, the quicker time."""
+    form: str = ""
+    """Where its authors published the form that ran, if that is not its first."""
     kept: Trace | None = None
 
 
@@ -111,15 +112,18 @@ def run_column(name: str, backbone: Backbone, image: Image.Image, budget: str, c
             listed[each] = listed[each].replace("yes, with", "it needs")
     if isinstance(clip, str):
         listed = {each: clip if answer == WITH_CLIP else answer for each, answer in listed.items()}
-    asked = [each for each, answer in listed.items() if answer in ("yes", WITH_CLIP)]
+    asked = [each for each, answer in listed.items() if answer.startswith("yes")]
     rows = signal_rows(AskedPage.of(backbone, image)) if backbone.no_cells is None else None
     found: dict[str, Tried] = {}
     with TemporaryDirectory() as folder:
         shown = SmallImage(backbone, image, Path(folder) / "masks.jsonl", budget, space)
         shown.look_with(asked)
         for each in asked:
-            wrong = rows is not None and not rows.passed and reads_tower(shown.arm(each))
-            found[each] = Tried("FAILED", WRONG_ROWS) if wrong else tried_twice(shown, each)
+            arm = shown.arm(each)
+            ran = backbone.form(arm.selector)
+            wrong = rows is not None and not rows.passed and reads_tower(arm, backbone)
+            tried = Tried("FAILED", WRONG_ROWS) if wrong else tried_twice(shown, each)
+            found[each] = tried if ran is arm.selector else replace(tried, form=ran.form)
     for each, answer in listed.items():
         if each not in found:
             found[each] = Tried("refused", answer.removeprefix("no: "))
@@ -169,7 +173,8 @@ def page(matrix: Matrix, picture: str | None) -> str:
         )
     lines += [
         "",
-        "Milliseconds of signals and selection; a number in brackets is the reason why it does not run.",
+        "Milliseconds of signals and selection, in italics of another form that its authors published; a number in "
+        "brackets is the reason why it does not run.",
         "",
         f"| method | {' | '.join(column.name for column in matrix.columns)} |",
         "|---" * (1 + len(matrix.columns)) + "|",
@@ -178,6 +183,10 @@ def page(matrix: Matrix, picture: str | None) -> str:
         shown = [_cell(column.methods[name], reasons) for column in matrix.columns]
         lines.append(f"| {name} | {' | '.join(shown)} |")
     lines += ["", *(f"{number}. {reason}" for reason, number in reasons.items())]
+    forms = {name: tried.form for column in matrix.columns for name, tried in column.methods.items() if tried.form}
+    if forms:
+        lines += ["", "Other forms, for models that lack what the first form reads:", ""]
+        lines += [f"- {name}: {forms[name]}" for name in sorted(forms)]
     if picture is not None:
         lines += [
             "",
@@ -190,7 +199,7 @@ def page(matrix: Matrix, picture: str | None) -> str:
 
 def _cell(tried: Tried, reasons: dict[str, int]) -> str:
     if tried.state == "served":
-        return f"{tried.ms:.1f}"
+        return f"*{tried.ms:.1f}*" if tried.form else f"{tried.ms:.1f}"
     number = reasons.setdefault(tried.reason, len(reasons) + 1)
     return f"({number})" if tried.state == "refused" else f"**FAILED** ({number})"
 

@@ -98,7 +98,7 @@ def _where(kind: type[Method]) -> str:
 def traits(kind: type[Method]) -> dict[str, str]:
     """What a method says about itself, in words; what depends on arguments, for their defaults."""
     from sightline.backbones.loading import with_defaults
-    from sightline.core.selection import PARITY_WORDS, Method, of_image
+    from sightline.core.selection import PARITY_WORDS, PUBLISHED_BLOCKS, Method, of_image
 
     word = {True: "yes", False: "no", None: "its class does not say"}
     bare = with_defaults(kind)
@@ -118,6 +118,11 @@ def traits(kind: type[Method]) -> dict[str, str]:
         "signals": "; ".join(", ".join(sorted(names)) for names in parts if names) or "none",
         **({"needs a file": f"{kind.needs_file}=FILE"} if kind.needs_file else {}),
     }
+    if (other := bare.other_form(PUBLISHED_BLOCKS)) is not None:
+        described["on models that lack these"] = other.form
+        described["its signals there"] = ", ".join(sorted(other.needs)) or "none"
+    elif bare.unpublished:
+        described["on models that lack these"] = bare.unpublished
     for model_type, arguments in kind.artifact.items():
         where = "artifact profile" if model_type == "*" else f"artifact profile, {model_type}"
         described[where] = ", ".join(f"{name}={value}" for name, value in arguments.items())

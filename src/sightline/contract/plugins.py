@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sightline.core.selection import (
+    PUBLISHED_BLOCKS,
     Budget,
     LayerSelector,
     LayerState,
@@ -209,6 +210,11 @@ def check_selector(selector: Selector | LayerSelector) -> None:
     promise(selector.reads_boxes is not None, f"{selector.name} does not say whether it reads boxes: set reads_boxes")
     if selector.resizes:
         return  # it chooses among no tokens
+    other = None if selector.form else selector.other_form(PUBLISHED_BLOCKS)
+    if other is not None:
+        promise(bool(other.form), f"{selector.name}: its other form does not say where it was published (form)")
+        promise(other.merges == selector.merges, f"{selector.name}: its other form merges otherwise than it says")
+        check_selector(cast(Any, other))
     for n in SIZES:
         for budget in BUDGETS:
             k = selector.count("", n, budget)

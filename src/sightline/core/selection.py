@@ -9,11 +9,11 @@ import difflib
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from inspect import getattr_static
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from sightline.errors import SightlineError
 
@@ -200,6 +200,10 @@ class Method(ABC):
     """Of hyper-parameters for which not every number makes sense; a method outside is refused."""
     official_ms: ClassVar[float | None] = None
     """Median milliseconds of the official code at N = 576, K = 231 on one CPU thread, its scores included."""
+    form: ClassVar[str] = ""
+    """Of a form for other models (``other_form``): where its authors published it, in words that rows repeat."""
+    unpublished: ClassVar[str] = ""
+    """Of a method without one: what its authors published about models that lack what it needs, as refusals say it."""
 
     def __post_init__(self) -> None:
         """Of a dataclass: an argument that no method of its kind can use is refused however the method is made."""
@@ -217,6 +221,11 @@ class Method(ABC):
     def needs(self) -> frozenset[str]:
         """Signals beyond projected tokens; only these are computed, and their time is billed to the method."""
         return frozenset()
+
+    def other_form(self, blocks: int) -> Method | None:
+        """As its authors published it for models that lack what it needs (a class token, CLIP's space, states that can
+        be projected one by one); ``blocks`` are those of the tower. ``form_for`` asks, nobody else."""
+        return None
 
     @property
     def merges_vision(self) -> bool:
@@ -253,6 +262,36 @@ class Method(ABC):
     def count(self, probe_id: str, n: int, budget: Budget) -> int:
         """K for a probe whose image, or under ``/tile`` one tile of it, has n visual tokens."""
         return budget.resolve(n)
+
+
+Made = TypeVar("Made", bound=Method)
+PUBLISHED_BLOCKS = 24
+"""Of a vision tower that nobody has seen: as many as CLIP's large one has."""
+
+
+def remade(kind: type[Made], method: Method, **published: Any) -> Made:
+    """A form of the method: its own arguments where changed, else those ``published`` for it, else its defaults."""
+    named = {each.name for each in fields(cast(Any, kind))}
+    given = {each.name: (getattr(method, each.name), each.default) for each in fields(cast(Any, method))}
+    return kind(**published | {name: mine for name, (mine, usual) in given.items() if name in named and mine != usual})
+
+
+def form_for(
+    method: Method, serves: Callable[[str], str | None], unprojected: Callable[[], str | None], blocks: int | None
+) -> Method:
+    """The method, or its other form on a model that serves all that this needs and not all that the method does.
+
+    The one place where that is decided. ``unprojected`` says why merged states of the tower cannot be tokens there.
+    """
+
+    def lacks(each: Method) -> bool:
+        return any(serves(name) is not None for name in each.needs) or bool(each.merges_vision and unprojected())
+
+    if type(method).other_form is Method.other_form or not lacks(method):
+        return method
+    other = method.other_form(PUBLISHED_BLOCKS if blocks is None else blocks)
+    # What is made of a method and of a cut between layers has no form in that of the first alone.
+    return method if other is None or other.inside != method.inside or lacks(other) else other
 
 
 class Selector(Method):
@@ -427,8 +466,8 @@ def arm_regime(role: Role, reads_boxes: bool | None, detected: bool) -> Regime:
 HIDDEN_KINDS = ("vision.hidden", "vision.cls", "vision.hidden_mean")
 """Signals read from hidden states; every other vision signal is read from a block's attention inputs."""
 BLOCK_KINDS = (
-    "vision.cls_attention", "vision.received", "vision.key", "vision.value", "vision.cls_key", "vision.cls_query",
-    "vision.cls_value",
+    "vision.cls_attention", "vision.received", "vision.query", "vision.key", "vision.value", "vision.cls_key",
+    "vision.cls_query", "vision.cls_value",
 )  # fmt: skip
 PIXELS = "image.pixels"
 SENSITIVITY = "projector.sensitivity"
@@ -444,6 +483,7 @@ TOKEN_AXIS = {
     "vision.hidden_mean": 0,
     "vision.cls_attention": 1,
     "vision.received": 0,
+    "vision.query": 1,
     "vision.key": 1,
     "vision.value": 1,
     "clip.image": 0,

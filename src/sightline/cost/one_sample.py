@@ -34,7 +34,7 @@ ANSWERS = (" yes", " no")
 def one_loss(subject: Subject, arm: Arm, probe: Probe, pixels: Pixels, values: Tensor, answer: str) -> float:
     """Mean negative log-likelihood of one continuation, from the pixel values on."""
     backbone = subject.backbone
-    needs = arm.selector.needs
+    needs = backbone.form(arm.selector).needs
     (encoded,) = backbone.encode([pixels], needs) if needs else models_own_features(backbone, pixels, values)
     passed = subject.answering(OneAnswer(answer)).over(arm, [probe], [encoded])
     prefix = passed.prefix(0)

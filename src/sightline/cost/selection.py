@@ -66,7 +66,7 @@ class Inputs:
             return self.weights(VISION_HEADS, n)
         if kind == "vision.received":
             return self.weights(n)
-        if kind in ("vision.key", "vision.value"):
+        if kind in ("vision.query", "vision.key", "vision.value"):
             return self.features(n, VISION).view(n, VISION_HEADS, head).transpose(0, 1).contiguous()
         if kind in ("vision.cls_key", "vision.cls_query", "vision.cls_value"):
             return self.normal(VISION_HEADS, head)

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView
+from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView, remade
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine, cosines, farthest_greedy, stack, text_dissimilarity
 from sightline.selectors.scores import rank
@@ -107,6 +107,9 @@ class AnchorPrune(_AnchorPrune):
     )
     official_ms: ClassVar[float] = 43.0
 
+    def other_form(self, blocks: int) -> AnchorPruneQwen:
+        return remade(AnchorPruneQwen, self)
+
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         signals = [view.signals for view in views]
         kept = self._select(
@@ -142,6 +145,7 @@ class AnchorPruneQwen(_AnchorPrune):
     aggregate: Literal["max", "mean"] = "max"
 
     name: ClassVar[str] = "anchorprune_qwen"
+    form: ClassVar[str] = "anchorprune_qwen, the form that its authors published for Qwen2.5-VL"
     needs: ClassVar[frozenset[str]] = frozenset({"vision.received@-1"})
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:

@@ -52,6 +52,7 @@ class CDPruner(BatchSelector):
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"clip.image", "clip.text"})
     official_ms: ClassVar[float] = 87.0
+    unpublished: ClassVar[str] = "its authors ran it on Qwen2.5-VL, and publish no code of that"
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         scores = stack([text_dissimilarity(view.signals["clip.image"], view.signals["clip.text"]) for view in views])

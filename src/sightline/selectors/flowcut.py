@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
+from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView, remade
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import rank, top
 
 TINY = torch.finfo(torch.float64).tiny
 KINDS = ("vision.cls_attention", "vision.value", "vision.cls_value")
+TOWER_KINDS = ("vision.query", "vision.key", "vision.value")
 
 
 def attention_to(alive: Tensor, attention: Tensor) -> Tensor:
@@ -51,17 +52,33 @@ def surplus(attention: Tensor, count: Tensor, k: int, remaining: int) -> Tensor:
     return spare.round().nan_to_num().clamp_min(0.0)
 
 
-def followed(signals: Mapping[str, Tensor], layers: int, k: int) -> Tensor:
+def by_class_token(alive: Tensor, signals: Mapping[str, Tensor], layer: int) -> tuple[Tensor, Tensor]:
+    """(N,) attention of the living patches, and score."""
+    attention, values, cls_value = (signals[f"{kind}@{layer}"].double() for kind in KINDS)
+    looked_at = attention_to(alive, attention)
+    size = values.mean(dim=0).abs().sum(dim=1)
+    return looked_at, (looked_at + likeness_to_class(alive, values, cls_value)) * size
+
+
+def by_mean_query(alive: Tensor, signals: Mapping[str, Tensor], layer: int) -> tuple[Tensor, Tensor]:
+    """(N,) a = head mean of softmax_j(<mean of living queries, k_j> / sqrt(d)), and score a |v|_1; no likeness."""
+    query, key, values = (signals[f"{kind}@{layer}"].double() for kind in TOWER_KINDS)
+    mean = (query * alive[:, None]).sum(dim=1, keepdim=True) / alive.sum()
+    looked_at = torch.where(alive, (mean @ key.mT).squeeze(1) / query.shape[-1] ** 0.5, -torch.inf).softmax(1).mean(0)
+    return looked_at, looked_at * values.mean(dim=0).abs().sum(dim=1)
+
+
+Scoring = Callable[[Tensor, Mapping[str, Tensor], int], tuple[Tensor, Tensor]]
+
+
+def followed(signals: Mapping[str, Tensor], layers: int, k: int, scoring: Scoring = by_class_token) -> Tensor:
     """(N,) bool, the K patches left behind ``layers`` layers; the equations are those of FlowCut's description."""
     n = signals["vision.value@0"].shape[1]
     alive = torch.ones(n, dtype=torch.bool, device=signals["vision.value@0"].device)
     count = torch.full((), float(n), dtype=torch.float64, device=alive.device)
     flow = None
     for layer in range(layers):
-        attention, values, cls_value = (signals[f"{kind}@{layer}"].double() for kind in KINDS)
-        looked_at = attention_to(alive, attention)
-        size = values.mean(dim=0).abs().sum(dim=1)
-        score = (looked_at + likeness_to_class(alive, values, cls_value)) * size
+        looked_at, score = scoring(alive, signals, layer)
         flow = score if flow is None else 0.5 * flow + 0.5 * score
         remaining = layers - 1 - layer
         if remaining % 2 == 0:
@@ -103,9 +120,31 @@ class FlowCut(Selector):
     parity: ClassVar[Parity] = "official-algorithm"
     ranges: ClassVar[Ranges] = {"last_layer": (0, 10_000)}
 
+    kinds: ClassVar[tuple[str, ...]] = KINDS
+
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset(f"{kind}@{layer}" for kind in KINDS for layer in range(self.last_layer + 1))
+        return frozenset(f"{kind}@{layer}" for kind in self.kinds for layer in range(self.last_layer + 1))
+
+    def other_form(self, blocks: int) -> FlowCut:
+        return remade(MeanQueryFlowCut, self, last_layer=blocks - 1)
+
+    def scoring(self, alive: Tensor, signals: Mapping[str, Tensor], layer: int) -> tuple[Tensor, Tensor]:
+        return by_class_token(alive, signals, layer)
 
     def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(top(followed(view.signals, self.last_layer + 1, k).float(), k))
+        return Selection(top(followed(view.signals, self.last_layer + 1, k, self.scoring).float(), k))
+
+
+class MeanQueryFlowCut(FlowCut):
+    """The mean of all queries stands for the class token, through all blocks of the tower (``by_mean_query``).
+
+    The public code drops patches, and neighbours that are left become tokens together; here tokens are dropped, with
+    the mean queries, keys and values of their patches.
+    """
+
+    form: ClassVar[str] = "the mean query's attention through all blocks, as the public code for Qwen2-VL"
+    kinds: ClassVar[tuple[str, ...]] = TOWER_KINDS
+
+    def scoring(self, alive: Tensor, signals: Mapping[str, Tensor], layer: int) -> tuple[Tensor, Tensor]:
+        return by_mean_query(alive, signals, layer)

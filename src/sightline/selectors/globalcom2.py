@@ -73,6 +73,7 @@ class GlobalCom2(Selector):
     parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION})
     ranges: ClassVar[Ranges] = {"temperature": (1e-6, 1e6)}
+    unpublished: ClassVar[str] = "its paper has two ways of doing without one, and no code of either is published"
 
     def select(self, view: TokenView, k: int) -> Selection:
         attention = view.signals[ATTENTION].float().nan_to_num().clamp_min(FAINT)

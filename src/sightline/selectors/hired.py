@@ -62,6 +62,7 @@ class HiRED(Selector):
     name: ClassVar[str] = "hired"
     parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({SHALLOW, CLASS_ATTENTION})
+    unpublished: ClassVar[str] = "no form of it is published for images without a class token"
     ranges: ClassVar[Ranges] = {"alpha": (0.0, 1.0)}
 
     def select(self, view: TokenView, k: int) -> Selection:

@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, remade
 from sightline.selectors import SELECTORS
-from sightline.selectors.fastervlm import CLASS_ATTENTION, head_mean
+from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, looked_at
 from sightline.selectors.greedy import stack
 from sightline.selectors.scores import rank
 
@@ -113,8 +113,33 @@ class HoloV(BatchSelector):
     needs: ClassVar[frozenset[str]] = frozenset({CLASS_ATTENTION})
     official_ms: ClassVar[float] = 20.0
 
+    def other_form(self, blocks: int) -> HoloV:
+        return remade(ReceivedHoloV, self)
+
+    def crops_of(self, n: int, k: int) -> int:
+        return self.crops
+
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
-        tokens = stack([view.tokens for view in views])
-        attention = head_mean(stack([view.signals[CLASS_ATTENTION] for view in views]))
-        order, _ = holov_order(tokens, attention, k, self.crops, self.alpha)
+        tokens, (attention,) = stack([view.tokens for view in views]), self.needs
+        order, _ = holov_order(tokens, looked_at(views, attention), k, self.crops_of(tokens.shape[1], k), self.alpha)
         return [Selection(kept) for kept in order.sort(dim=1).values]
+
+
+@dataclass(frozen=True)
+class ReceivedHoloV(HoloV):
+    """By the attention that tokens receive in the last block, over floor(16 N / 9 K) crops, at least one.
+
+    The public code leaves that attention in the order of the tower's windows, tokens in that of the image; here both
+    are in the image's.
+    """
+
+    crops: int = 0
+
+    form: ClassVar[str] = (
+        "the attention a token receives in the last block, crops by K, as the public code for Qwen2.5-VL"
+    )
+    ranges: ClassVar[Ranges] = {"crops": (0, inf)}
+    needs: ClassVar[frozenset[str]] = frozenset({RECEIVED})
+
+    def crops_of(self, n: int, k: int) -> int:
+        return self.crops or max(1, int(1024 / 576 * n / k))

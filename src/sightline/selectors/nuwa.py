@@ -20,9 +20,10 @@ from sightline.core.selection import (
     Selection,
     TokenView,
     TwoStages,
+    remade,
 )
 from sightline.selectors import SELECTORS
-from sightline.selectors.fastervlm import CLASS_ATTENTION
+from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, looked_at
 from sightline.selectors.fastv import attention_score
 from sightline.selectors.greedy import stack, unit
 from sightline.selectors.scores import half_way, rank, top
@@ -41,10 +42,12 @@ class Plane(NamedTuple):
     """(N,) int64"""
     regions: Tensor
     """(R, 4) int64 patches of each 2 x 2 region; N stands for a place outside the block, at odd heights and widths."""
+    diagonal: Tensor
+    """(N,) float length of its own block's diagonal, odd heights and widths made even, in steps from patch to patch."""
 
 
 def plane(layout: tuple[tuple[int, int], ...]) -> Plane:
-    places, blocks, regions, n = [], [], [], sum(rows * columns for rows, columns in layout)
+    places, blocks, regions, diagonals, n = [], [], [], [], sum(rows * columns for rows, columns in layout)
     start = 0
     for number, (rows, columns) in enumerate(layout):
         y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
@@ -53,9 +56,10 @@ def plane(layout: tuple[tuple[int, int], ...]) -> Plane:
         ids = torch.arange(start, start + rows * columns).view(rows, columns)
         even = torch.nn.functional.pad(ids, (0, columns % REGION_SIDE, 0, rows % REGION_SIDE), value=n)
         tall, wide = even.shape[0] // REGION_SIDE, even.shape[1] // REGION_SIDE
+        diagonals.append(torch.full((rows * columns,), math.hypot(even.shape[0] - 1, even.shape[1] - 1)))
         regions.append(even.view(tall, REGION_SIDE, wide, REGION_SIDE).permute(0, 2, 1, 3).reshape(tall * wide, -1))
         start += rows * columns
-    return Plane(torch.cat(places), torch.cat(blocks), torch.cat(regions))
+    return Plane(*map(torch.cat, (places, blocks, regions, diagonals)))
 
 
 def regional_anchors(importance: Tensor, regions: Tensor, k: int, per_region: int) -> Tensor:
@@ -77,26 +81,35 @@ def regional_anchors(importance: Tensor, regions: Tensor, k: int, per_region: in
 
 
 def spatial_weights(
-    features: Tensor, importance: Tensor, anchors: Tensor, where: Plane, reach: float, percentile: float
+    features: Tensor,
+    importance: Tensor,
+    anchors: Tensor,
+    where: Plane,
+    reach: float | Tensor,
+    percentile: float,
+    mean: bool = False,
 ) -> Tensor:
-    """features (B, N, C), importance (B, N), anchors (B, K) -> mix (B, K, N).
+    """features (B, N, C), importance (B, N), anchors (B, K) -> mix (B, K, N); ``reach`` is one, or (N,) of the anchors.
 
     w_ui = max(0, cos(f_u, f_i)) * (1 - min(1, |p_u - p_i| / reach)) within a block. Anchors at or above the
     ``percentile`` quantile of the anchors' importance keep only themselves. Rows are divided by their sum; then the
-    own weight is set to 1.
+    own weight is set to 1, or as a ``mean`` before that.
     """
     directions = unit(features)
     cosines = torch.stack([d[a] @ d.T for d, a in zip(directions, anchors, strict=True)])
     place, block = where.place.to(anchors.device), where.block.to(anchors.device)
     offset = place[anchors].unsqueeze(2) - place
-    near = 1.0 - (offset.square().sum(dim=3).sqrt() / reach).clamp_max(1.0)
+    within = reach.to(anchors.device)[anchors].unsqueeze(2) if isinstance(reach, Tensor) else reach
+    near = 1.0 - (offset.square().sum(dim=3).sqrt() / within).clamp_max(1.0)
     near = near * (block[anchors].unsqueeze(2) == block)
     weights = cosines.clamp_min(0.0) * near
     standing = importance.gather(1, anchors)
     alone = standing >= torch.quantile(standing, percentile, dim=1, keepdim=True)
     weights.masked_fill_(alone.unsqueeze(2), 0.0)
+    if mean:
+        weights.scatter_(2, anchors.unsqueeze(2), 1.0)
     weights /= weights.sum(dim=2, keepdim=True) + 1e-8
-    return weights.scatter_(2, anchors.unsqueeze(2), 1.0)
+    return weights if mean else weights.scatter_(2, anchors.unsqueeze(2), 1.0)
 
 
 @SELECTORS.register("nuwa")
@@ -141,6 +154,9 @@ class Nuwa(BatchSelector):
     def needs(self) -> frozenset[str]:
         return frozenset({self.features, CLASS_ATTENTION, MERGED})
 
+    def other_form(self, blocks: int) -> Nuwa:
+        return remade(TokenNuwa, self)
+
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         """Views of one N; only those of one layout share tensors."""
         if len({view.layout for view in views}) > 1:
@@ -151,6 +167,42 @@ class Nuwa(BatchSelector):
         anchors = regional_anchors(importance, where.regions, k, self.per_region)
         mixes = spatial_weights(features, importance, anchors, where, self.reach, self.percentile)
         return [Selection(a, mix, merge_at="vision") for a, mix in zip(anchors, mixes, strict=True)]
+
+
+@dataclass(frozen=True)
+class TokenNuwa(Nuwa):
+    """Importance is the attention received in the last block, and tokens are merged behind the projector, as means.
+
+    Similarity by what leaves blocks 7..23 (hidden states 8..24); the public code sends their mean through the merger,
+    and leaves it in the order of the tower's windows. Here it is the mean of a token's patches, in the image's order.
+    ``reach`` 0 is 0.8 of the diagonal of a token's block; three tokens of a region are candidates, and only the lowest
+    tenth of anchors absorbs others.
+    """
+
+    per_region: int = 3
+    reach: float = 0.0
+    percentile: float = 0.1
+    first_layer: int = 8
+
+    form: ClassVar[str] = (
+        "received attention, and tokens merged behind the projector, as the public code for Qwen2.5-VL"
+    )
+    ranges: ClassVar[Ranges] = {"reach": (0.0, inf)}
+    merges_vision: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.features, RECEIVED})
+
+    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
+        if len({view.layout for view in views}) > 1:
+            return [self.select(view, k) for view in views]
+        features = stack([view.signals[self.features] for view in views])
+        importance, where = looked_at(views, RECEIVED), plane(views[0].layout)
+        anchors = regional_anchors(importance, where.regions, k, self.per_region)
+        reach = self.reach or (0.8 * where.diagonal).clamp_min(1e-12)
+        mixes = spatial_weights(features, importance, anchors, where, reach, self.percentile, mean=True)
+        return [Selection(a, mix) for a, mix in zip(anchors, mixes, strict=True)]
 
 
 # Its second stage, inside the language model.

@@ -61,6 +61,7 @@ class _PruMerge(BatchSelector):
 
     needs: ClassVar[frozenset[str]] = frozenset({KEYS, CLASS_KEY, CLASS_QUERY, MERGED})
     merges_vision: ClassVar[bool] = True
+    unpublished: ClassVar[str] = "no form of it is published for images without a class token"
     ranges: ClassVar[Ranges] = {"neighbours": (0, inf)}
 
     @abstractmethod

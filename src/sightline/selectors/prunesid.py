@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView
+from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView, remade
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import cosines
@@ -23,16 +23,17 @@ LENIENCE = 32
 """Kept tokens at which the similarity that counts as redundant is the image's mean."""
 
 
-def principal_groups(features: Tensor, groups: int) -> Tensor:
-    """(N,) int64 which of the leading directions, over tokens, each token has the largest part in.
+def principal_groups(features: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """(N,) each token's part in that of the leading directions, over tokens, which it is most part of, and (N,) which.
 
     features (N, C). Of X = sigmoid(features)^T, (C, N), centred over its C rows, V holds the right singular vectors of
-    the ``groups`` largest singular values; group_i = argmax_g |V_ig|.
+    the ``groups`` largest singular values; part_i = max_g |V_ig|, group_i = argmax_g |V_ig|.
     """
     squashed = torch.sigmoid(features.double())
     centred = squashed - squashed.mean(dim=1, keepdim=True)
     directions: Tensor = torch.linalg.eigh(centred @ centred.mT).eigenvectors
-    return directions.flip(1)[:, :groups].abs().argmax(dim=1)
+    part, group = directions.flip(1)[:, :groups].abs().max(dim=1)
+    return part, group
 
 
 def surviving(similarity: Tensor, score: Tensor, group: Tensor, threshold: Tensor) -> Tensor:
@@ -55,18 +56,18 @@ def members(group: Tensor, counted: Tensor, groups: int) -> Tensor:
     return torch.zeros(groups, dtype=torch.float64, device=group.device).index_add_(0, group, counted.double())
 
 
-def limits(size: Tensor, survived: Tensor, n: int, k: int) -> Tensor:
-    """(G,) the most that each group may keep: its survivors, at most 5 ceil((K + 1) / 64), and then, while all together
-    do not hold K + 1 tokens, one more for every group that has more members."""
-    most = torch.minimum(survived, torch.full_like(survived, 5.0 * -(-(k + 1) // LARGE)))
+def limits(size: Tensor, survived: Tensor, n: int, asked: int) -> Tensor:
+    """(G,) the most that each group may keep: its survivors, at most 5 ceil(asked / 64), and then, while all together
+    do not hold as many as are ``asked`` for, one more for every group that has more members."""
+    most = torch.minimum(survived, torch.full_like(survived, 5.0 * -(-asked // LARGE)))
     # What an increase by t for every group would make possible, for all t at once.
     steps = torch.arange(n + 1, device=size.device, dtype=size.dtype)
     possible = torch.minimum(most + steps.unsqueeze(1), size)
-    enough = (possible.sum(dim=1) >= min(k + 1, n)).to(torch.int8).argmax()
+    enough = (possible.sum(dim=1) >= min(asked, n)).to(torch.int8).argmax()
     return possible[enough]
 
 
-def quotas(size: Tensor, survived: Tensor, n: int, k: int) -> Tensor:
+def quotas(size: Tensor, survived: Tensor, n: int, k: int, asked: int) -> Tensor:
     """(G,) tokens that each group keeps of N, K together: one if it has any, and its part of the rest by its survivors.
 
     Parts are differences of a rounded running sum, so they add up; what the ``limits`` cut off goes to the groups with
@@ -74,7 +75,7 @@ def quotas(size: Tensor, survived: Tensor, n: int, k: int) -> Tensor:
     """
     least = (survived > 0).to(size.dtype)  # the first of a group always survives
     upto = ((k - least.sum()).clamp_min(0.0) * survived.cumsum(0) / survived.sum()).round()
-    most = limits(size, survived, n, k)
+    most = limits(size, survived, n, asked)
     quota = torch.minimum(least + upto.diff(prepend=upto.new_zeros(1)), most)
     ranked = rank(survived)
     room = (most - quota)[ranked]
@@ -83,20 +84,20 @@ def quotas(size: Tensor, survived: Tensor, n: int, k: int) -> Tensor:
     return quota.index_add(0, ranked, filled)
 
 
-def kept_of_groups(features: Tensor, score: Tensor, group: Tensor, groups: int, k: int, lenience: float) -> Tensor:
+def kept_of_groups(
+    similarity: Tensor, threshold: Tensor, score: Tensor, group: Tensor, groups: int, k: int, asked: int
+) -> Tensor:
     """(K,) ascending: each group's ``quotas`` are filled with its survivors, then with suppressed tokens, by score.
 
-    features (N, C), score (N,) and group (N,) int64 in 0..``groups`` - 1.
+    similarity (N, N), score (N,) and group (N,) int64 in 0..``groups`` - 1; ``asked`` is K as the public code counts.
     """
     n = len(score)
-    similarity = cosines(features.unsqueeze(0))[0]
-    mean = similarity.triu(1).sum() / max(1, n * (n - 1) // 2)
-    left = surviving(similarity, score, group, mean * (lenience * (k + 1) / LENIENCE))
+    left = surviving(similarity, score, group, threshold)
     size, survived = members(group, torch.ones_like(left), groups), members(group, left, groups)
     within = order(group, (~left).double(), -score)
     first = size.cumsum(0) - size
     place = torch.empty_like(within).scatter_(0, within, torch.arange(n, device=within.device)) - first[group]
-    beyond = (place >= quotas(size, survived, n, k)[group]).double()
+    beyond = (place >= quotas(size, survived, n, k, asked)[group]).double()
     return order(beyond, -survived[group], group, place)[:k].sort().values
 
 
@@ -131,8 +132,45 @@ class PruneSID(Selector):
     needs: ClassVar[frozenset[str]] = frozenset({CLASS_ATTENTION, FEATURES})
     ranges: ClassVar[Ranges] = {"lenience": (0.0, 1e6)}
 
+    def other_form(self, blocks: int) -> PruneSID:
+        return remade(TokenPruneSID, self)
+
     def select(self, view: TokenView, k: int) -> Selection:
         features = view.signals[FEATURES].double().nan_to_num()
         score = view.signals[CLASS_ATTENTION].double().nan_to_num().sum(dim=0)
         groups = max(1, (k + 1) // PER_GROUP)
-        return Selection(kept_of_groups(features, score, principal_groups(features, groups), groups, k, self.lenience))
+        return Selection(
+            attended_kept(features, score, principal_groups(features, groups)[1], groups, k, self.lenience)
+        )
+
+
+def attended_kept(features: Tensor, score: Tensor, group: Tensor, groups: int, k: int, lenience: float) -> Tensor:
+    """(K,) of features (N, C): redundant above lenience (K + 1) / 32 times the mean cosine of all pairs."""
+    similarity = cosines(features.unsqueeze(0))[0]
+    mean = similarity.triu(1).sum() / max(1, len(score) * (len(score) - 1) // 2)
+    return kept_of_groups(similarity, mean * (lenience * (k + 1) / LENIENCE), score, group, groups, k, k + 1)
+
+
+class TokenPruneSID(PruneSID):
+    """From projected tokens alone: groups are their principal directions, and what counts is a token's part in its own.
+
+    K / 4 groups, at least four. Redundant is what exceeds max(1, 18 K / N) times sum_{i <= j} cos_ij / N^2, the mean of
+    the upper triangle over the whole square as the public code takes it.
+    """
+
+    form: ClassVar[str] = (
+        "from projected tokens alone, scores from the groups themselves, as the public code for Qwen2-VL"
+    )
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def select(self, view: TokenView, k: int) -> Selection:
+        tokens = view.tokens.double().nan_to_num()
+        groups = min(max(k // PER_GROUP, PER_GROUP), len(tokens))
+        return Selection(token_kept(tokens, *principal_groups(tokens, groups), groups, k, self.lenience))
+
+
+def token_kept(tokens: Tensor, part: Tensor, group: Tensor, groups: int, k: int, lenience: float) -> Tensor:
+    """(K,) of tokens (N, D) by their ``part`` (N,) in the direction of their ``group`` (N,)."""
+    n, similarity = len(tokens), cosines(tokens.unsqueeze(0))[0]
+    threshold = similarity.triu().sum() / n**2 * (lenience * max(18 * k / n, 1.0))
+    return kept_of_groups(similarity, threshold, part, group, groups, k, k)

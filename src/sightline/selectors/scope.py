@@ -54,6 +54,7 @@ class Scope(BatchSelector):
     parity: ClassVar[Parity] = "exact-index"
     ranges: ClassVar[Ranges] = {"alpha": (0.0, inf)}
     official_ms: ClassVar[float] = 281.0
+    unpublished: ClassVar[str] = "no form of it is published for images without a class token (alpha=0 reads none)"
 
     @property
     def needs(self) -> frozenset[str]:

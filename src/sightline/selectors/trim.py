@@ -59,6 +59,7 @@ class TRIM(Selector):
     needs: ClassVar[frozenset[str]] = frozenset({"clip.image", "clip.text", HIDDEN})
     merges: ClassVar[bool] = True
     merges_vision: ClassVar[bool] = True
+    unpublished: ClassVar[str] = "no form of it is published without CLIP"
 
     def select(self, view: TokenView, k: int) -> Selection:
         score = unlikeness(view.signals["clip.image"], view.signals["clip.text"][0]).nan_to_num()

@@ -102,6 +102,9 @@ class VisionZip(BatchSelector):
     artifact: ClassVar[ByModel] = {"*": {"order": "rank"}}
     official_ms: ClassVar[float] = 19.0
 
+    def other_form(self, blocks: int) -> VisionZipQwen:
+        return VisionZipQwen()
+
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         salience = stack([at_least_float32(view.signals["vision.cls_attention@-2"]).sum(dim=0) for view in views])
         metric = stack([at_least_float32(view.signals["vision.key@-2"]).mean(dim=0) for view in views])
@@ -120,13 +123,18 @@ class VisionZipQwen(BatchSelector):
     Reference: Yang et al., "VisionZip: Longer is Better but Not Necessary in Vision Language Models" (CVPR 2025), as
     the spatial-provenance audit adapts it to Qwen3-VL, which has no class token.
     Needs: attention received and keys of the last vision block.
-    Parity: exact-index, with the audit's adaptation; VisionZip's authors published none for a tower like this.
+    Parity: exact-index, with the audit's adaptation. What VisionZip's authors published for Qwen2.5-VL is the same but
+    for how K is split there, 65 to 5.
     Acts: merges projected tokens, and every DeepStack level by the same plan. From K = 3 on all N tokens are in some
     lineage; K = N changes nothing.
     Degenerate inputs: a zero key is equally similar to every target and joins the first; equal salience goes by index.
     """
 
     name: ClassVar[str] = "visionzip_qwen"
+    form: ClassVar[str] = (
+        "visionzip_qwen: received attention, and tokens merged behind the projector, as its authors published for "
+        "Qwen2.5-VL"
+    )
     parity: ClassVar[Parity] = "exact-index"
     needs: ClassVar[frozenset[str]] = frozenset({"vision.received@-1", "vision.key@-1"})
     merges: ClassVar[bool] = True

@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, remade
 from sightline.selectors import SELECTORS
-from sightline.selectors.fastervlm import CLASS_ATTENTION
+from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, looked_at
 from sightline.selectors.greedy import gram, stack, unit
 from sightline.selectors.scores import rank
 
@@ -77,10 +77,25 @@ class VisPruner(BatchSelector):
     name: ClassVar[str] = "vispruner"
     parity: ClassVar[Parity] = "official-algorithm"
     ranges: ClassVar[Ranges] = {"important_ratio": (0.0, 1.0)}
+    attention: ClassVar[str] = CLASS_ATTENTION
     needs: ClassVar[frozenset[str]] = frozenset({FEATURES, CLASS_ATTENTION})
     official_ms: ClassVar[float] = 79.0
 
+    def other_form(self, blocks: int) -> VisPruner:
+        return remade(ReceivedVisPruner, self)
+
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         features = stack([view.signals[FEATURES] for view in views])
-        attention = stack([view.signals[CLASS_ATTENTION] for view in views]).double().mean(dim=1)
-        return [Selection(kept) for kept in vispruner_kept(features, attention, k, int(k * self.important_ratio))]
+        attention, important = looked_at(views, self.attention, torch.float64), int(k * self.important_ratio)
+        return [Selection(kept) for kept in vispruner_kept(features, attention, k, important)]
+
+
+class ReceivedVisPruner(VisPruner):
+    """Important are the tokens that receive most attention in the last block; duplicates as ever."""
+
+    form: ClassVar[str] = (
+        "the attention a token receives in the last block, as the public code has it for SigLIP; its authors do so on "
+        "Qwen2.5-VL too (issue 1 of their repository), there with merged tokens as features"
+    )
+    attention: ClassVar[str] = RECEIVED
+    needs: ClassVar[frozenset[str]] = frozenset({FEATURES, RECEIVED})

@@ -17,9 +17,10 @@ from sightline.core.selection import (
     Selector,
     TokenView,
     TwoStages,
+    remade,
 )
 from sightline.selectors import SELECTORS
-from sightline.selectors.fastervlm import CLASS_ATTENTION
+from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, looked_at
 from sightline.selectors.fastv import attention_score
 from sightline.selectors.greedy import cosine
 from sightline.selectors.scores import half_way, order, rank, top
@@ -60,6 +61,31 @@ def scans(deep: Tensor, shallow: Tensor, window: Tensor, overall: int, local: in
     return torch.cat([scanned, rest]).sort().values
 
 
+def joined_windows(layout: tuple[tuple[int, int], ...], side: int) -> Tensor:
+    """(N,) int64 as ``windows``, but what a block has beyond its last whole window belongs to that."""
+    numbers: list[Tensor] = []
+    first = 0
+    for rows, columns in layout:
+        down, across = max(1, rows // side), max(1, columns // side)
+        row, column = (
+            (torch.arange(rows) // side).clamp_max(down - 1),
+            (torch.arange(columns) // side).clamp_max(across - 1),
+        )
+        numbers.append((first + row[:, None] * across + column).flatten())
+        first += down * across
+    return torch.cat(numbers)
+
+
+def capped_scans(deep: Tensor, shallow: Tensor, window: Tensor, overall: int, local: int) -> Tensor:
+    """(K,) ascending as ``scans``, the local ones by falling ``shallow``, of each window at most ceil(local / windows).
+
+    Where windows are too small for that, the highest of the others follow.
+    """
+    cap = -(-local // (int(window.max()) + 1))
+    scanned = order((places_within(shallow, window) >= cap).double(), -shallow)[:local]
+    return torch.cat([scanned, rank(deep.index_fill(0, scanned, -torch.inf))[:overall]]).sort().values
+
+
 @SELECTORS.register("vscan")
 @dataclass(frozen=True)
 class VScan(Selector):
@@ -70,8 +96,8 @@ class VScan(Selector):
     Needs: class-token attention of a shallow and of the penultimate vision layer, averaged over heads.
     Parity: official-algorithm. Equal to the public code for LLaVA-1.5, tokens and merge, wherever half of K, rounded
     down, is a multiple of the number of windows; elsewhere that code drops the remainder and keeps fewer than K, here
-    the windows take one more turn. On tiled images it gives every tile its own K (``/tile``). Its form for Qwen2.5-VL
-    (windows of 4, received attention) is not part of it; its second stage is ``vscan_inside``, both are ``vscan_both``.
+    the windows take one more turn. On tiled images it gives every tile its own K (``/tile``). Its second stage is
+    ``vscan_inside``, both are ``vscan_both``.
     Acts: half of K (the smaller) by the local scan, the rest by the global one (``scans``); every other token is
     **merged** into the kept one of highest cosine, as a plain mean, behind the projector.
     Degenerate inputs: a zero vector has cosine 0 and joins the first; equal values go to the lower index; NaN attention
@@ -91,24 +117,49 @@ class VScan(Selector):
     merges: ClassVar[bool] = True
     ranges: ClassVar[Ranges] = {"side": (1, 100_000)}
 
+    deep: ClassVar[str] = CLASS_ATTENTION
+
     @property
     def shallow(self) -> str:
-        return f"vision.cls_attention@{self.local_layer}"
+        return f"{self.deep.partition('@')[0]}@{self.local_layer}"
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({self.shallow, CLASS_ATTENTION})
+        return frozenset({self.shallow, self.deep})
+
+    def other_form(self, blocks: int) -> VScan:
+        return remade(ReceivedVScan, self)
+
+    def scan(self, deep: Tensor, shallow: Tensor, view: TokenView, k: int) -> Tensor:
+        return scans(deep, shallow, windows(view.layout, self.side), k - k // 2, k // 2)
 
     def select(self, view: TokenView, k: int) -> Selection:
-        deep, shallow = (
-            view.signals[name].double().nan_to_num().mean(dim=0) for name in (CLASS_ATTENTION, self.shallow)
-        )
-        kept = scans(deep, shallow, windows(view.layout, self.side), k - k // 2, k // 2)
+        deep, shallow = (looked_at([view], name, torch.float64)[0].nan_to_num() for name in (self.deep, self.shallow))
+        kept = self.scan(deep, shallow, view, k)
         tokens = view.tokens.double()
         slot = cosine(tokens, tokens[kept]).argmax(dim=1)
         slot[kept] = torch.arange(k, device=slot.device)
         mix = torch.zeros(k, len(deep), device=deep.device).scatter_(0, slot.unsqueeze(0), 1.0)
         return Selection(kept, mix / mix.sum(dim=1, keepdim=True))
+
+
+@dataclass(frozen=True)
+class ReceivedVScan(VScan):
+    """By the attention that tokens receive, in block 7 (the first of Qwen2.5-VL's 32 that attends to all) and the last.
+
+    Windows of 4 x 4, and ``capped_scans`` within them; others are merged as ever.
+    """
+
+    local_layer: int = 7
+    side: int = 4
+
+    form: ClassVar[str] = (
+        "the attention a token receives in block 7 and in the last, windows of 4 x 4, as the public code for Qwen2.5-VL"
+    )
+    deep: ClassVar[str] = RECEIVED
+
+    def scan(self, deep: Tensor, shallow: Tensor, view: TokenView, k: int) -> Tensor:
+        return capped_scans(deep, shallow, joined_windows(view.layout, self.side), k - k // 2, k // 2)
 
 
 # Its second stage, inside the language model.

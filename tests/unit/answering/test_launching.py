@@ -193,7 +193,9 @@ def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) 
     arms = [subject.arm(text, "eager") for text in request.arms]
     plain = {}
     for image in range(IMAGES):
-        (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(image))], all_needs(arms))
+        (encoded,) = subject.backbone.encode(
+            [subject.backbone.preprocess(subject.image(image))], all_needs(arms, subject.backbone)
+        )
         for number in range(request.probes):
             probe = subject.probe(image, number)
             for arm in arms:

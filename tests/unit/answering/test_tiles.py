@@ -127,7 +127,9 @@ def test_signals_of_the_tower_are_cut_along(text: str) -> None:
     """A grid said to be two blocks: its rows above, and those below."""
     subject = Subject.of(Request("prefill", config="tiny-llava", device="cpu", dtype="float32"))
     arm = parse_arm(text)
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))], all_needs([arm]))
+    (encoded,) = subject.backbone.encode(
+        [subject.backbone.preprocess(subject.image(0))], all_needs([arm], subject.backbone)
+    )
     ((rows, columns),) = encoded.layout
     halves = replace(encoded, layout=((2, columns), (rows - 2, columns)))
     (chosen,) = selected(subject, [halves], arm)

@@ -75,7 +75,13 @@ def test_what_is_kept_is_a_share_of_the_image_at_its_usual_size(usual: int | Non
     image = Encoded(torch.zeros(4, 2), (), grid_cells(2, 2), ((2, 2),), usual_n=usual)
     mask = np.array([True, True, True, False])
     trace = Trace(mask, mask, None, 3, [4, 2], 9, 8, 0.0, 0.0, 0.0)
-    work: Any = SimpleNamespace(shard=SimpleNamespace(probes=[probe]), encoded=[image], geometries=[None])
+    backbone = SimpleNamespace(form=lambda method: method)
+    work: Any = SimpleNamespace(
+        shard=SimpleNamespace(probes=[probe]),
+        encoded=[image],
+        geometries=[None],
+        answerer=SimpleNamespace(backbone=backbone),
+    )
     contract = {**dict.fromkeys(ROW_FACTS, "?"), "box_source": "annotation", "versions": {}, "conditions": {}}
     answered = Answered({"predicted": "yes", "correct": True}, trace, 0.0)
     (row,) = row_records(parse_arm("target:0.3"), work, [answered], contract, None)

@@ -29,6 +29,7 @@ SIGNALS = {
     "vision.cls@-2": torch.arange(5),
     "vision.cls_attention@-2": torch.arange(3 * N).reshape(3, N),
     "vision.received@-1": torch.arange(N),
+    "vision.query@-1": torch.arange(3 * N * 4).reshape(3, N, 4),
     "vision.key@-1": torch.arange(3 * N * 4).reshape(3, N, 4),
     "vision.value@-1": torch.arange(3 * N * 4).reshape(3, N, 4),
     "vision.cls_key@-1": torch.arange(12).reshape(3, 4),

@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate
 
 from sightline.backbones import Backbone
 from sightline.backbones.found_cells import cached
-from sightline.backbones.found_rows import FoundRows, find_rows
+from sightline.backbones.found_rows import FoundProjector, FoundRows, find_rows
 from sightline.backbones.general import General
 from sightline.backbones.images import ImageOptions
 from sightline.contract.backbones import CheckedPage, check_rows, check_signals
@@ -28,7 +28,7 @@ from tests.conftest import DATA
 from tests.unit.backbones.named import ARCHITECTURES, architecture, photograph
 
 SIZES = [(200, 130), (90, 300)]
-KINDS = ("received", "key", "value", "hidden", "cls_attention", "cls", "cls_key", "cls_query", "cls_value")
+KINDS = ("received", "query", "key", "value", "hidden", "cls_attention", "cls", "cls_key", "cls_query", "cls_value")
 SIGNALS = [f"vision.{kind}@{layer}" for kind in KINDS for layer in (0, 1, -2, -1)]
 FOUND = [
     "aya_vision", "deepseek_vl_hybrid", "exaone4_5", "gemma4", "got_ocr2", "lighton_ocr", "ovis2", "paddleocr_vl",
@@ -102,6 +102,33 @@ def test_types_without_a_file_serve_signals_of_their_tower(name: str, zoo: Calla
     page = CheckedPage.of(backbone, (320, 224))
     check_signals(page)
     check_rows(page)
+
+
+@pytest.mark.parametrize(
+    ("name", "reads"), [("vipllava", [(3, 0), (2, 0), (1, 0)]), ("qianfan_ocr", [(4, place) for place in range(4)])]
+)
+def test_states_are_merged_as_the_projector_reads_them(
+    name: str, reads: list[tuple[int, int]], zoo: Callable[[str], Path]
+) -> None:
+    """Several states of one patch, or one state of four patches: mixtures of them against the model's own modules."""
+    backbone = plainly(zoo(name))
+    assert backbone.unprojected() is None
+    assert isinstance(backbone.projector, FoundProjector)
+    assert list(backbone.projector.parts) == reads
+    (encoded,) = backbone.encode([backbone.preprocess(photograph(200, 130))], ["vision.hidden@-2"])
+    with torch.inference_mode():
+        sources = backbone.merge_sources(encoded)
+        assert len(sources) == encoded.n + (name == "vipllava"), "the class token last, where it is as wide as a token"
+        torch.testing.assert_close(backbone.project(sources[: encoded.n]), encoded.tokens, atol=1e-5, rtol=1e-5)
+        mix = torch.rand(5, encoded.n).softmax(dim=1)
+        expected = backbone.body.multi_modal_projector(mix @ sources[: encoded.n])
+        assert torch.equal(backbone.project(mix @ sources[: encoded.n]), expected)
+        assert (expected - mix @ encoded.tokens).abs().max() > 1e-3, "which merging behind it would not give"
+
+
+@pytest.mark.parametrize("name", ["aya_vision", "got_ocr2"])
+def test_a_projector_that_reads_no_single_states_is_told(name: str, zoo: Callable[[str], Path]) -> None:
+    assert "reads something else than states of the tower" in str(plainly(zoo(name)).unprojected())
 
 
 @pytest.mark.parametrize("name", [name for name in FOUND if name not in ("deepseek_vl_hybrid", "got_ocr2")])

@@ -306,8 +306,10 @@ def test_a_tower_without_class_token_behind_llava_next_serves_no_method_that_rea
 ) -> None:
     backbone = eager("granite_vision")
     methods = methods_that_run(Served.by(backbone))
-    for name in ("fastervlm", "vispruner", "holov", "scope", "visionzip"):
+    for name in ("scope", "hired", "prumerge"):
         assert "its vision tower has no class token" in methods[name], name
+        assert "no form of it is published" in methods[name], name
+    assert {methods[name] for name in ("fastervlm", "vispruner", "holov", "visionzip")} == {"yes, in another form"}
     assert methods["visionzip_qwen"] == methods["tome"] == "yes", "they read keys and attention of the patches"
     assert methods == methods_that_run(Served.by_description(zoo("granite_vision"))), "told before anything is loaded"
     assert eager("llava_next").class_token
@@ -325,6 +327,7 @@ def test_states_are_merged_only_where_the_projector_reads_those_that_methods_mer
     (llava / "config.json").write_text(json.dumps({**config, "vision_feature_layer": layers}))
     for served in (Served.by(general(folder)), Served.by_description(folder), Served.by_description(llava)):
         methods = methods_that_run(served)
-        for name in ("visionzip", "prumerge", "prumerge_plus"):
+        assert methods["visionzip"] == "yes, in another form", "which merges tokens"
+        for name in ("prumerge", "prumerge_plus"):
             assert f"no: it merges states -2 of the vision tower, and the projector reads {said}" in methods[name]
         assert methods["fastervlm"] == "yes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from sightline.cli import app
 from sightline.core.selection import Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
+from sightline.selectors.vispruner import VisPruner
 from tests.conftest import DATA
 
 
@@ -46,8 +48,15 @@ def test_methods_that_read_the_tower_run_on_the_general_route(matrix: Matrix) ->
         assert served(matrix, place) >= {"tome", "duet", "mmtok", "visionzip_qwen", "anchorprune_qwen"}
     plain, sliding, clip = (served(matrix, place) for place in range(3))
     assert "fastv" in plain
-    assert "fastervlm" not in plain | sliding, "there is no class token to read"
-    assert clip >= {"fastervlm", "vispruner", "holov", "scope", "prunesid"}
+    assert not {"scope", "hired", "prumerge"} & (plain | sliding), "there is no class token to read"
+    attended = {"fastervlm", "vispruner", "holov", "visionzip"}
+    assert clip >= attended | {"scope", "prunesid", "prumerge"}
+    for place, other in ((0, True), (1, True), (2, False)):
+        assert served(matrix, place) >= attended
+        assert {bool(matrix.columns[place].methods[name].form) for name in attended} == {other}
+    text = page(matrix, None)
+    assert f"- vispruner: {VisPruner().other_form(4).form}" in text, "where the form was published"
+    assert re.search(r"^\| vispruner \| \*\d", text, re.MULTILINE), "in italics"
 
 
 def test_a_method_that_draws_anew_is_no_method_that_is_served(

@@ -73,13 +73,14 @@ def test_every_method_can_be_shown_and_one_without_parity_data_says_so_alone_and
 def test_with_a_model_the_list_and_one_method_say_what_runs_there_and_why_not(data: Path, tmp_path: Path) -> None:
     page = shown("--model", "qwen3_vl")
     assert re.search(r"^target +yes *$", page, re.MULTILINE)
-    assert re.search(r"^visionzip +no: it needs vision\.", page, re.MULTILINE)
+    assert re.search(r"^scope +no: it needs vision\.", page, re.MULTILINE)
+    assert re.search(r"^visionzip +yes, in another form *$", page, re.MULTILINE)
     assert "no class token" in page
     tiny = shown("--model", str(data / "tiny" / "llava"))
     assert re.search(r"^visionzip +yes *$", tiny, re.MULTILINE)
     assert re.search(r"^cdpruner +yes, with --clip *$", tiny, re.MULTILINE)
     assert re.search(r"^nuwa +no: signal vision", tiny, re.MULTILINE)
-    assert "runs on internvl: no: it needs" in shown("visionzip", "--model", "internvl")
+    assert "runs on internvl: no: it needs" in shown("prumerge", "--model", "internvl")
     assert "runs on llava: yes" in shown("visionzip", "--model", "llava")
     (tmp_path / "config.json").write_bytes((data / "tiny" / "qwen3vl" / "config.json").read_bytes())
     assert "runs on" in shown("--model", str(tmp_path)), "that needs no weights"

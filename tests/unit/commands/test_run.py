@@ -170,8 +170,8 @@ def test_ask_refuses_a_method_that_the_checkpoint_cannot_serve_before_it_loads_i
         "sightline.answering.answerer.load_backbone", lambda *_, **__: pytest.fail("a model was loaded")
     )
     image = next((data / "mini_textocr").rglob("*.jpg"))
-    words = ["What?", "--model", str(data / "tiny" / "qwen3vl"), "--image", str(image), "--arm", "visionzip:0.3"]
-    refused("visionzip cannot run on Qwen3VL", invoke, "ask", *words)
+    words = ["What?", "--model", str(data / "tiny" / "qwen3vl"), "--image", str(image), "--arm", "scope:0.3"]
+    refused("scope cannot run on Qwen3VL", invoke, "ask", *words)
 
 
 ARMS = ("full", "target:0.3", "full+remove_evidence", "target:0.3+restore_evidence=0.25", "target:0.3+remove_evidence")

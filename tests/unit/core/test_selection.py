@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,8 +12,12 @@ from hypothesis import strategies as st
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import boxes_read
 from sightline.core.row import cut_shards
-from sightline.core.selection import Budget, Regime, Role, Selection, arm_regime
+from sightline.core.selection import Budget, Method, Regime, Role, Selection, arm_regime, form_for
 from sightline.core.selection_rules import contributing, in_native_order, largest_shares, lineage_mask, output_parts
+from sightline.selectors.flowcut import FlowCut
+from sightline.selectors.nuwa import Nuwa, TokenNuwa
+from sightline.selectors.prumerge import PruMerge
+from sightline.selectors.vscan import ReceivedVScan, VScan
 
 # What holds of every budget and selection; how much of an output comes from a source, which legibility divides by.
 
@@ -53,6 +59,31 @@ def test_every_source_with_a_weight_has_a_share_and_no_other(dtype: torch.dtype)
     )
     assert largest_shares(torch.tensor([[1.0, 1.0, 2.0]]), 2).tolist() == [0.25, 0.25], "a class token has no cell"
     assert largest_shares(torch.zeros(2, 3), 3).tolist() == [0.0] * 3, "made of nothing"
+
+
+def test_a_method_runs_in_its_other_form_only_where_that_is_served_and_the_first_is_not() -> None:
+    """The one place where it is decided; arguments that were changed go along, others are those of the form."""
+
+    def lacking(*kinds: str) -> Callable[[str], str | None]:
+        return lambda name: "not here" if name.startswith(kinds) else None
+
+    def form(method: Method, *lacks: str, unprojected: str | None = None) -> Method:
+        return form_for(method, lacking(*lacks), lambda: unprojected, 30)
+
+    vscan = VScan(side=5)
+    assert form(vscan, "vision.key") is vscan
+    assert form(vscan, "vision.cls") == ReceivedVScan(local_layer=7, side=5)
+    assert form(vscan, "vision.cls", "vision.received") is vscan, "to be refused for what it lacks itself"
+    assert form(Nuwa(), unprojected="no") == TokenNuwa(), "whose tokens are merged behind the projector"
+    assert form(FlowCut(), "vision.cls").needs == {
+        f"vision.{kind}@{layer}" for kind in ("query", "key", "value") for layer in range(30)
+    }
+    assert form(PruMerge(), "vision.cls") == PruMerge(), "nothing is published"
+
+    class Both(VScan):
+        inside = True
+
+    assert isinstance(form(Both(), "vision.cls"), Both), "a form of its first stage is none of both"
 
 
 DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}

@@ -330,7 +330,7 @@ def test_patches_of_two_kinds_make_two_groups() -> None:
     features = torch.zeros(8, 4)
     features[::2] = level * torch.tensor([1.0, -1.0, 0.0, 0.0])
     features[1::2] = level / 3 * torch.tensor([0.0, 0.0, 1.0, -1.0])
-    group = principal_groups(features, 2)
+    _, group = principal_groups(features, 2)
     assert group.tolist() == [0, 1] * 4
 
 
@@ -344,15 +344,15 @@ def test_only_the_similar_of_the_same_group_are_suppressed() -> None:
 def test_quotas_follow_survivors_and_add_up() -> None:
     """One each for three groups, 5 more as 3 : 1 : 1; the second cannot take its part, which the largest gets."""
     size, survived = torch.tensor([9.0, 3.0, 0.0, 5.0]), torch.tensor([6.0, 1.0, 0.0, 3.0])
-    assert limits(size, survived, 17, 8).tolist() == [5, 1, 0, 3]
-    assert quotas(size, survived, 17, 8).tolist() == [1 + 3 + 1, 1, 0, 1 + 1]
+    assert limits(size, survived, 17, 9).tolist() == [5, 1, 0, 3]
+    assert quotas(size, survived, 17, 8, 9).tolist() == [1 + 3 + 1, 1, 0, 1 + 1]
 
 
 def test_limits_grow_until_the_budget_fits() -> None:
     size, survived = torch.tensor([9.0, 3.0, 0.0, 5.0]), torch.tensor([6.0, 1.0, 0.0, 3.0])
-    assert limits(size, survived, 17, 12).tolist() == [7, 3, 0, 5]
-    assert quotas(size, survived, 17, 12).sum() == 12
-    assert quotas(size, survived, 17, 17).tolist() == size.tolist()
+    assert limits(size, survived, 17, 13).tolist() == [7, 3, 0, 5]
+    assert quotas(size, survived, 17, 12, 13).sum() == 12
+    assert quotas(size, survived, 17, 17, 18).tolist() == size.tolist()
 
 
 def test_a_patch_is_never_kept_beside_its_copy_while_others_survive() -> None:

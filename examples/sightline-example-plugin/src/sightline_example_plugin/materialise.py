@@ -40,7 +40,7 @@ class Materialise(Benchmark[MaterialiseRequest]):
         for text in request.arms:
             arm = subject.arm(text, request.execution)
             pixels = [backbone.preprocess(image, budget=arm.image_budget) for image in images]
-            encoded = [backbone.encode([each], arm.selector.needs)[0] for each in pixels]
+            encoded = [backbone.encode([each], backbone.form(arm.selector).needs)[0] for each in pixels]
             passed = subject.over(arm, encoded)
             watches = []
             for _ in range(request.warm_up + request.repeats):

@@ -26,6 +26,7 @@ from sightline.backbones.base import model_logits
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.found_cells import FoundCells
 from sightline.backbones.general import General
+from sightline.backbones.loading import IN_ANOTHER_FORM
 from sightline.backbones.silenced import silenced
 from sightline.backbones.towered import Towered
 from sightline.backbones.trials import LAYER_TOLERANCE as SHARE
@@ -287,7 +288,8 @@ def each_method(page: AskedPage, listed: Mapping[str, str], rows: Check | None) 
     image = page.image.copy()
     image.thumbnail((SIDE, SIDE))
     # The file of masks is made here; one with a trained head is nobody's but its user's.
-    tried = [name for name, answer in listed.items() if answer == "yes" or (name == "masks" and answer[:3] == "yes")]
+    ours = ("yes", IN_ANOTHER_FORM)
+    tried = [name for name, answer in listed.items() if answer in ours or (name == "masks" and answer[:3] == "yes")]
     failed = {}
     with TemporaryDirectory() as folder:
         shown = SmallImage(page.backbone, image, Path(folder) / "masks.jsonl")
@@ -295,7 +297,7 @@ def each_method(page: AskedPage, listed: Mapping[str, str], rows: Check | None) 
         for name in tried:
             try:
                 shown.run(name)
-                if rows is not None and not rows.passed and reads_tower(shown.arm(name)):
+                if rows is not None and not rows.passed and reads_tower(shown.arm(name), page.backbone):
                     failed[name] = WRONG_ROWS
             except Exception as error:
                 if is_out_of_memory(error):
@@ -310,8 +312,8 @@ def each_method(page: AskedPage, listed: Mapping[str, str], rows: Check | None) 
     )
 
 
-def reads_tower(arm: Arm) -> bool:
-    return any(need.startswith("vision.") for need in arm.selector.needs)
+def reads_tower(arm: Arm, backbone: Backbone) -> bool:
+    return any(need.startswith("vision.") for need in backbone.form(arm.selector).needs)
 
 
 class SmallImage:
@@ -329,7 +331,7 @@ class SmallImage:
         """Encoded with what these arms need, in the size in which they are shown images."""
         budget = arms[0].image_budget if arms else None
         pixels = self.backbone.preprocess(self.image, budget=budget)
-        return self.backbone.encode([pixels], all_needs(arms))[0]
+        return self.backbone.encode([pixels], all_needs(arms, self.backbone))[0]
 
     def look_with(self, names: list[str]) -> None:
         """One run of the tower for all methods together; where it fails, each has one of its own and fails alone."""

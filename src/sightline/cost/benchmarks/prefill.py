@@ -63,7 +63,7 @@ class Prefill(Benchmark[PrefillRequest]):
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         execution = use_execution(subject.backbone.language, request.execution, dynamic=False, bucket=None)
-        backbone, needs = subject.backbone, all_needs(arms)
+        backbone, needs = subject.backbone, all_needs(arms, subject.backbone)
         drawn = [subject.image(i) for i in range(min(subject.distinct(DISTINCT), request.batch))]
         images = {
             budget: [backbone.encode([backbone.preprocess(image, budget=budget)], needs)[0] for image in drawn]

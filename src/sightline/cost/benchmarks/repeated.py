@@ -170,7 +170,7 @@ def one_pass(subject: Subject, arm: Arm, probe: Probe, pixels: Pixels, answer: s
     answerer = subject.answering(scorer)
     scorer.prompt(backbone, probe)  # tokenised and remembered
     laps = Laps(backbone)
-    (encoded,) = backbone.encode([pixels], arm.selector.needs)
+    (encoded,) = backbone.encode([pixels], backbone.form(arm.selector).needs)
     laps.end("vision")
     passed = answerer.over(arm, [probe], [encoded])
     prefix = passed.prefix(0)

@@ -201,7 +201,7 @@ class Way:
         backbone = self.subject.backbone
         if self.captures and isinstance(backbone, Towered) and image.size not in self._captured:
             sample = backbone.preprocess(image, budget=self.arm.image_budget)
-            self._captured[image.size] = CapturedVision(backbone, sample, self.arm.selector.needs)
+            self._captured[image.size] = CapturedVision(backbone, sample, backbone.form(self.arm.selector).needs)
         return self._captured.get(image.size)
 
     @in_inference_mode
@@ -234,7 +234,7 @@ class Way:
         if captured is not None:
             encoded = captured(pixels)
         else:
-            (encoded,) = backbone.encode([pixels], self.arm.selector.needs)
+            (encoded,) = backbone.encode([pixels], backbone.form(self.arm.selector).needs)
         stages["vision"].stop()
         passed = subject.over(self.arm, [encoded], [probe])
         stages["materialise"] = Stopwatch(device)

@@ -18,8 +18,8 @@ from sightline.statistics.metrics import METRICS, metrics_shown_in, point
 from sightline.statistics.summaries import arm_points, arm_rows
 
 READ = (
-    "arm", "model", "selector", "arguments", "budget", "keep", "n_tokens", "k_tokens", "positions", "box_source",
-    "profile", "device", "dtype", "attention", "probe_id", "image_id", "label", "correct",
+    "arm", "model", "selector", "form", "arguments", "budget", "keep", "n_tokens", "k_tokens", "positions",
+    "box_source", "profile", "device", "dtype", "attention", "probe_id", "image_id", "label", "correct",
 )  # fmt: skip
 """Columns that the table of arms is made from."""
 
@@ -47,7 +47,7 @@ def contract_table(source: Source) -> Table:
                     "arm": arm,
                     "model": first["model"],
                     "selector": first["selector"],
-                    "arguments": _arguments(first["arguments"]),
+                    "arguments": _arguments(first["arguments"]) + (f"; form: {first['form']}" if first["form"] else ""),
                     "budget": first["budget"],
                     **arm_points(rows, ("keep",)),
                     "tokens": _range(rows["n_tokens"]),
