@@ -16,7 +16,9 @@ from pathlib import Path
 
 import transformers
 
+from sightline.backbones.loading import Served
 from sightline.checks.matrix import page, run_matrix, sheet
+from tests.heads import HEADED, drawn_head
 from tests.zoo import build, deepened
 
 TINY = Path(__file__).parents[1] / "tests" / "data" / "tiny"
@@ -33,8 +35,8 @@ FEWER = {"got_ocr2": 12}
 """SAM's base tower, as published."""
 NOTE = """
 Checkpoints here are tiny, but their vision towers have 24 blocks (SAM's 12), so that methods find the layers that they
-read by default. This page is written by `python -m benchmarks.matrix`; of your own checkpoints `sightline matrix
---models A B --out page.md` writes one.
+read by default; trained heads are drawn at random too. This page is written by `python -m benchmarks.matrix`; of your
+own checkpoints `sightline matrix --models A B --out page.md` writes one.
 """
 
 
@@ -51,7 +53,13 @@ def main(arguments: list[str] | None = None) -> None:
         place = Path(folder)
         tiny = {name: SHIPPED.get(name) or build(name, place / "tiny" / name) for name in given.types or TYPES}
         models = {name: str(deepened(source, place / name, FEWER.get(name, BLOCKS))) for name, source in tiny.items()}
-        made = run_matrix(models, given.budget, clip=str(TINY / "clip"), device="cpu", tell=print)
+
+        def heads(model: str) -> dict[str, Path]:
+            """Of drawn weights, as the models themselves are."""
+            sizes = Served.by_description(Path(model)).sizes
+            return {name: drawn_head(name, place / f"{Path(model).name}-{name}.safetensors", sizes) for name in HEADED}
+
+        made = run_matrix(models, given.budget, clip=str(TINY / "clip"), heads=heads, device="cpu", tell=print)
     picture = given.out.parent / "pictures" / f"{given.out.stem}.png"
     picture.parent.mkdir(exist_ok=True)
     picture.write_bytes(sheet(made))

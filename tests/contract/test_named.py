@@ -31,7 +31,7 @@ ASKED = [
 CLASS_TOKEN, CLIP = "no class token", "not the one of a CLIP checkpoint"
 REASONS = (
     CLASS_TOKEN, CLIP, UNPROJECTED, "each tile has its own class token", "its processor",
-    "values of the prepared image",
+    "values of the prepared image", "single states of its vision tower cannot be made tokens",
 )  # fmt: skip
 
 
@@ -85,7 +85,10 @@ def test_a_method_runs_or_is_refused_in_words(stage: Callable[[str], Stage], mod
         n = len(scored.anchors)
         k = arm.budget.resolve(n)
         assert np.isfinite([scored.answer.loss_yes, scored.answer.loss_no]).all()
-        if arm.image_budget is None:
+        if arm.selector.budget_counts == "layers":
+            assert 0 <= scored.k < n
+            assert scored.sequence_pruned < scored.sequence_full or scored.k == 0
+        elif arm.image_budget is None:
             assert scored.k == k < n
             assert scored.sequence_full - scored.sequence_pruned >= n - k
         else:

@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from sightline.answering.materialise import Trace
+from sightline.arms import parse_arm
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.clip import ClipSpace, clip_trouble
 from sightline.backbones.loading import WITH_CLIP, Served, methods_that_run, served_by
@@ -85,11 +86,15 @@ def run_matrix(
     image: Image.Image | None = None,
     *,
     clip: str | None = None,
+    heads: Callable[[str], Mapping[str, Path]] = lambda model: {},
     dtype: str = "float32",
     device: str = "auto",
     tell: Callable[[str], None] = lambda line: None,
 ) -> Matrix:
-    """Models by the name that they go by on the page; each is loaded, run and let go before the next."""
+    """Models by the name that they go by on the page; each is loaded, run and let go before the next.
+
+    ``heads`` are the files of trained heads for a checkpoint, by method.
+    """
     shown = (image or drawn_image()).copy()
     shown.thumbnail((SIDE, SIDE))
     columns = []
@@ -97,18 +102,29 @@ def run_matrix(
         backbone = load_backbone(model, dtype=dtype, device=device)
         trouble = "it needs --clip" if clip is None else clip_trouble(clip, model)
         space = ClipSpace(clip, backbone.language.device) if clip is not None and not trouble else None
-        columns.append(run_column(name, backbone, shown, budget, space or trouble))
+        columns.append(run_column(name, backbone, shown, budget, space or trouble, heads(model)))
         counts = Counter(tried.state for tried in columns[-1].methods.values())
         tell(f"{name}: " + ", ".join(f"{count} {state}" for state, count in sorted(counts.items(), reverse=True)))
     return Matrix(budget, shown.size, tuple(columns))
 
 
-def run_column(name: str, backbone: Backbone, image: Image.Image, budget: str, clip: ClipSpace | str) -> TriedModel:
+def run_column(
+    name: str,
+    backbone: Backbone,
+    image: Image.Image,
+    budget: str,
+    clip: ClipSpace | str,
+    heads: Mapping[str, Path],
+) -> TriedModel:
     """``clip`` is the checkpoint for methods that need one, or why there is none."""
-    listed = {each: answer for each, answer in methods_that_run(Served.by(backbone)).items() if each in methods()}
+    served = Served.by(backbone)
+    listed = {each: answer for each, answer in methods_that_run(served).items() if each in methods()}
     space = None if isinstance(clip, str) else clip
     for each in listed:
-        if SELECTORS.get(each).needs_file:  # which is nobody's but its user's
+        if each in heads and listed[each].startswith("yes"):
+            misfit = parse_arm(f"{each}:{budget}:head={heads[each]}").selector.misfit(served.sizes)
+            listed[each] = "yes" if misfit is None else misfit
+        elif SELECTORS.get(each).needs_file:  # which is nobody's but its user's
             listed[each] = listed[each].replace("yes, with", "it needs")
     if isinstance(clip, str):
         listed = {each: clip if answer == WITH_CLIP else answer for each, answer in listed.items()}
@@ -116,7 +132,7 @@ def run_column(name: str, backbone: Backbone, image: Image.Image, budget: str, c
     rows = signal_rows(AskedPage.of(backbone, image)) if backbone.no_cells is None else None
     found: dict[str, Tried] = {}
     with TemporaryDirectory() as folder:
-        shown = SmallImage(backbone, image, Path(folder) / "masks.jsonl", budget, space)
+        shown = SmallImage(backbone, image, Path(folder) / "masks.jsonl", budget, space, heads)
         shown.look_with(asked)
         for each in asked:
             arm = shown.arm(each)

@@ -96,6 +96,7 @@ def matrix(
     ] = None,
     image: Path | None = None,
     clip: str | None = None,
+    head: Annotated[list[str] | None, typer.Option(metavar="METHOD=FILE")] = None,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
 ) -> None:
@@ -108,13 +109,24 @@ def matrix(
     if not given:
         raise typer.BadParameter("name at least one model", param_hint="--models")
     named = named_models(given)
+    heads = {method: Path(file) for method, _, file in (each.partition("=") for each in head or [])}
     with waiting_for("starting", logged=False):
+        from sightline.arms import parse_arm
         from sightline.checks.matrix import page, run_matrix, sheet
         from sightline.places.writing import write_whole
         from sightline.probes.images import open_image
     opened = open_image(image.parent, image.name) if image else None
+    for method, file in heads.items():
+        parse_arm(f"{method}:{budget}:head={file}").selector.misfit({})  # read before a model is loaded
     made = run_matrix(
-        named, budget, opened, clip=clip, dtype=dtype, device=device, tell=lambda line: say(line, err=True)
+        named,
+        budget,
+        opened,
+        clip=clip,
+        heads=lambda model: heads,
+        dtype=dtype,
+        device=device,
+        tell=lambda line: say(line, err=True),
     )
     if out is None:
         say(page(made, None))

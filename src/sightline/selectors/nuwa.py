@@ -260,3 +260,17 @@ class NuwaBoth(TwoStages, Nuwa, NuwaInside):
     ranges: ClassVar[Ranges] = {"share": (0.0, 1.0)}
 
     share: float = 1 / 7
+
+    def other_form(self, blocks: int) -> Nuwa:
+        return remade(TokenNuwaBoth, self)
+
+
+@dataclass(frozen=True)
+class TokenNuwaBoth(TwoStages, TokenNuwa, NuwaInside):
+    """Both stages, the first as ``TokenNuwa``."""
+
+    name: ClassVar[str] = "nuwa_both"
+    parity: ClassVar[Parity] = "exact-index"
+    ranges: ClassVar[Ranges] = {"share": (0.0, 1.0)}
+
+    share: float = 1 / 7

@@ -219,3 +219,17 @@ class VScanBoth(TwoStages, VScan, VScanInside):
     ranges: ClassVar[Ranges] = {"share": (0.0, 1.0)}
 
     share: float = 1 / 3
+
+    def other_form(self, blocks: int) -> VScan:
+        return remade(ReceivedVScanBoth, self)
+
+
+@dataclass(frozen=True)
+class ReceivedVScanBoth(TwoStages, ReceivedVScan, VScanInside):
+    """Both stages, the first as ``ReceivedVScan``; two thirds are left, as published for a half of the tokens."""
+
+    name: ClassVar[str] = "vscan_both"
+    parity: ClassVar[Parity] = "official-algorithm"
+    ranges: ClassVar[Ranges] = {"share": (0.0, 1.0)}
+
+    share: float = 2 / 3

@@ -34,7 +34,9 @@ def subject() -> Subject:
 def answered(subject: Subject, text: str) -> tuple[dict[str, object], Trace, Encoded]:
     """The row of an arm about one image, without its geometry."""
     arm, probe = parse_arm(text), subject.probe(0)
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))], all_needs([arm]))
+    (encoded,) = subject.backbone.encode(
+        [subject.backbone.preprocess(subject.image(0))], all_needs([arm], subject.backbone)
+    )
     answerer = Answerer(subject.backbone, YesNo())
     answerer.step.refuse_unserved([arm])
     (found,) = answerer.answer(arm, [probe], [encoded])

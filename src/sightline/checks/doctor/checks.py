@@ -320,9 +320,16 @@ class SmallImage:
     """One small image and whatever the methods that are tried want to know of it."""
 
     def __init__(
-        self, backbone: Backbone, image: Image.Image, masks: Path, keep: str = KEEP, clip: ClipSpace | None = None
+        self,
+        backbone: Backbone,
+        image: Image.Image,
+        masks: Path,
+        keep: str = KEEP,
+        clip: ClipSpace | None = None,
+        heads: Mapping[str, Path] | None = None,
     ) -> None:
         self.backbone, self.image, self.masks, self.keep, self.clip = backbone, image, masks, keep, clip
+        self.heads = heads or {}
         self.encoded, self.together = self.look(), False
         kept = list(range(0, self.encoded.n, 2))
         masks.write_text(json.dumps({"id": ASKED.id, "kept_indices": kept}), encoding="utf-8")
@@ -345,7 +352,8 @@ class SmallImage:
     def arm(self, name: str) -> Arm:
         if not SELECTORS.get(name).needs_budget:
             return parse_arm(f"{name}:file={self.masks}" if name == "masks" else name)
-        return parse_arm(f"{name}:{self.keep}")
+        head = f":head={self.heads[name]}" if name in self.heads else ""
+        return parse_arm(f"{name}:{self.keep}{head}")
 
     def run(self, name: str) -> Trace | None:
         """What it kept; raises where the method does, or where it does not do what its arm says.
