@@ -10,6 +10,7 @@ import secrets
 import socket
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
@@ -222,10 +223,9 @@ def serve(
             http=Impatient,
             timeout_graceful_shutdown=GRACE_S,
         )
-        try:
+        with suppress(KeyboardInterrupt):  # raised again once all answers are out, or not, as it came
             uvicorn.Server(config).run(sockets=[listener])
-        except KeyboardInterrupt:  # raised again once all answers are out
-            say("stopped")
+        say("stopped")
 
 
 def listen(host: str, port: int) -> socket.socket:
