@@ -75,6 +75,8 @@ def compressed(products: Tensor, basis: Tensor, k: int) -> tuple[Tensor, Tensor]
     ranked = rank(approximation_errors(products, basis).index_fill_(0, spared, -torch.inf))
     leading, joining = ranked[: k - len(spared)].sort().values, ranked[k:]
     lengths = products.diagonal().sqrt().clamp_min(NORM_FLOOR)
+    if k == 0:
+        return leading, products.new_zeros(0, n, dtype=torch.float32)
     nearest = (products[joining][:, leading] / lengths[leading]).argmax(dim=1)
     kept = torch.cat([spared, leading])
     mix = torch.zeros(k, n, device=products.device)
