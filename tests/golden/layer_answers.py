@@ -140,7 +140,7 @@ def transprune(case: Case) -> dict[str, Any]:
     start, n, memory = case.params["image_start"], case.params["N"], dict[str, Any]()
     schedule = TransPrune().schedule(n, case.params["K"], 32)
     assert [schedule[finished - 1] for finished in (7, 9, 12)] == case.params["left"]
-    source, chosen = torch.arange(n), []
+    source, chosen = torch.arange(n), list[Any]()
     for layer in sorted(schedule):
         parts = case.tensors[f"parts{layer + 1}"]
         query, key = projected(case, case.tensors[f"features{len(chosen)}"])

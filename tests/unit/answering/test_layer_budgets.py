@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def subject() -> Subject:
     return Subject.of(Request("prefill", config="tiny-llava", device="cpu", dtype="float32"))
 
 
-def answered(subject: Subject, text: str) -> tuple[dict[str, object], Trace, Encoded]:
+def answered(subject: Subject, text: str) -> tuple[dict[str, Any], Trace, Encoded]:
     """The row of an arm about one image, without its geometry."""
     arm, probe = parse_arm(text), subject.probe(0)
     (encoded,) = subject.backbone.encode(

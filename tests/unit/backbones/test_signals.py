@@ -125,7 +125,7 @@ def needs_of(backbone: Backbone) -> list[str]:
 
 @pytest.mark.parametrize("model_type", TYPES)
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@torch.inference_mode()
+@torch.no_grad()
 def test_signals_are_the_towers_own(
     zoo: Callable[[str], Path], model_type: str, attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +161,7 @@ def test_windows_of_qwen2_5_vl_receive_their_own_attention_alone(zoo: Callable[[
             assert sums == pytest.approx(np.ones(len(sums)), abs=1e-5)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def test_tiles_of_internvl_have_a_class_token_each(zoo: Callable[[str], Path]) -> None:
     backbone = load_backbone(str(zoo("internvl")), dtype="float32", device="cpu")
     (encoded,) = backbone.encode([backbone.preprocess(image())], CLASS)
@@ -188,7 +188,7 @@ def test_what_the_tower_does_not_have_is_refused_in_words(zoo: Callable[[str], P
 
 
 @pytest.mark.parametrize("model_type", EVERY)
-@torch.inference_mode()
+@torch.no_grad()
 def test_images_encoded_together_keep_their_own_signals(zoo: Callable[[str], Path], model_type: str) -> None:
     """4 x 9 and 6 x 6 tokens: as many patches, other windows. The last two are alike and go side by side."""
     backbone = load_backbone(str(zoo(model_type)), dtype="float32", device="cpu")
@@ -207,7 +207,7 @@ def test_images_encoded_together_keep_their_own_signals(zoo: Callable[[str], Pat
 
 
 @pytest.mark.parametrize("model_type", TYPES)
-@torch.inference_mode()
+@torch.no_grad()
 def test_pixels_of_a_token_are_those_of_its_cell(zoo: Callable[[str], Path], model_type: str) -> None:
     """One token's cell is white in a black image of the size that the tower is shown."""
     backbone = load_backbone(str(zoo(model_type)), dtype="float32", device="cpu")
