@@ -131,7 +131,8 @@ def needed(model_type: str) -> list[str]:
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as KNOWN
 
     torchvision = model_type in KNOWN and not KNOWN[model_type].get("pil")
-    return ["torchvision"] * torchvision + ["timm"] * (model_type in OF_TIMM)
+    of_timm = model_type in OF_TIMM  # which newer transformers takes for missing where torchvision is
+    return ["torchvision"] * (torchvision or of_timm) + ["timm"] * of_timm
 
 
 @contextmanager

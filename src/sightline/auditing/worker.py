@@ -190,7 +190,8 @@ class Worker:
         setup = self.setup_ms
         if setup:
             folder.notes.add_setup(sum(setup))
-            print(f"{self.config.execution}: set-up took {sum(setup) / 1e3:.1f} s", file=sys.stderr, flush=True)
+            words = filter(None, [f"set-up took {sum(setup) / 1e3:.1f} s", self._execution.compiled()])
+            print(f"{self.config.execution}: {'; '.join(words)}", file=sys.stderr, flush=True)
             setup.clear()
 
 

@@ -7,11 +7,12 @@ layers are one.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import importlib.util
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -46,6 +47,38 @@ class Execution:
     setup_ms: list[float] = field(default_factory=list)
     """First call of every new shape: compiling, capturing."""
     note: str = ""
+    before: Counter[str] = field(default_factory=Counter)
+    """What the process had compiled when a mode that compiles was chosen."""
+
+    def compiled(self) -> str:
+        """What was compiled meanwhile, in words; nothing where that is nothing."""
+        found = compiled_so_far() - self.before
+        words = {
+            "graphs": f"compiled graphs: {found['graphs']}, of which {found['disk']} were found on disk",
+            "kernels": f"kernels compiled or loaded: {found['kernels']}",
+        }
+        return "; ".join(said for name, said in words.items() if found[name])
+
+
+@cache
+def _kernels() -> list[Any]:
+    """One entry for each kernel that is new to this process, since this was first asked for: Triton adds them.
+
+    A size or type that it had not met needs a kernel of its own, be it compiled or found on disk.
+    """
+    met: list[Any] = []
+    if importlib.util.find_spec("triton") is not None:
+        triton: Any = importlib.import_module("triton")
+        triton.knobs.runtime.jit_post_compile_hook = lambda **facts: met.append(facts.get("repr"))
+    return met
+
+
+def compiled_so_far() -> Counter[str]:
+    """What this process has compiled: graphs, those of them that lay in ``TORCHINDUCTOR_CACHE_DIR``, and kernels."""
+    from torch._dynamo.utils import counters
+
+    graphs, disk = counters["stats"]["unique_graphs"], counters["inductor"]["fxgraph_cache_hit"]
+    return Counter(graphs=graphs, disk=disk, kernels=len(_kernels()))
 
 
 def use_execution(
@@ -98,7 +131,7 @@ class Compiled:
         self.language = language
         join_projections(language.layers)
         self.call: Layer = torch.compile(call_layer, backend=backend, dynamic=dynamic)
-        self.execution = Execution("compiled")
+        self.execution = Execution("compiled", before=compiled_so_far())
         self._dynamic = bool(dynamic)
         self._seen: set[tuple[int, ...]] = set()
 
@@ -123,7 +156,7 @@ class Captured:
     def __init__(self, language: LanguageModel, call: Layer, bucket: int | None = BUCKET) -> None:
         self.language, self.call, self.bucket = language, call, bucket
         self._lengths: dict[tuple[int, int, int], int] = {}
-        self.execution = Execution("graph")
+        self.execution = Execution("graph", before=compiled_so_far())
         if language.device.type != "cuda":
             self.call = call_layer
             self.execution.note = "no CUDA graphs on this device: buffers are filled and layers called one by one"

@@ -100,10 +100,10 @@ def _inner_class(kind: Any) -> Any:
     return getattr(transformers, str(NAMES.get(kind.config_class.model_type)), None)
 
 
-def pixels_of(features: Any) -> str | None:
+def pixel_names(features: Any) -> list[str]:
     """What a function that makes image features calls the pixel values: ``pixel_values``, ``pixel_values_images``."""
     takes = () if features is None else inspect.signature(features).parameters
-    return next((name for name in takes if "pixel_values" in name), None)
+    return [name for name in takes if "pixel_values" in name]
 
 
 def refusal(kind: Any) -> str | None:
@@ -120,7 +120,7 @@ def refusal(kind: Any) -> str | None:
         )
     if getattr(kind.config_class, "is_encoder_decoder", False):
         return "it has an encoder for the whole prompt, not a sequence that could be shortened"
-    if pixels_of(seeing.get_image_features) is None:
+    if not pixel_names(seeing.get_image_features):
         return "its image features are not made of pixel_values"
     takes = inspect.signature(kind.forward).parameters
     lacking = [name for name in ("inputs_embeds", "attention_mask") if name not in takes]

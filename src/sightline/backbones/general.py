@@ -24,7 +24,7 @@ from torch import Tensor
 from sightline.backbones.base import UNPROJECTED, Backbone, as_dtype, whole_model
 from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
 from sightline.backbones.found_rows import FoundPixels, FoundProjector, FoundRows, find_projector
-from sightline.backbones.from_transformers import class_and_config, pixels_of, processor_of, refusal
+from sightline.backbones.from_transformers import class_and_config, pixel_names, processor_of, refusal
 from sightline.backbones.images import ImageOptions, Pixels, option
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
@@ -246,7 +246,6 @@ class General(TowerSignals):
         self.identity = identity or {}
         self.body = model.model if hasattr(model, "model") else bare(model.get_decoder())
         self.seeing = seeing_part(model)
-        self.pixels = pixels_of(getattr(self.seeing, "get_image_features", None)) or PIXELS
         self.plans, self.known = {}, {}
         self.scales: dict[tuple[ImageOptions, tuple[int, int]], float | None] = {}
         super().__init__(model, tokenizer, processor.image_processor, options)
@@ -329,6 +328,15 @@ class General(TowerSignals):
         )
 
     # ------------------------------------------------------------------ images
+
+    @cached_property
+    def pixels(self) -> str:  # type: ignore[override]
+        """What features are made of; where they may be made of several, the one that the processor hands over."""
+        names = pixel_names(getattr(self.seeing, "get_image_features", None))
+        if len(names) < 2:
+            return names[0] if names else PIXELS
+        handed = self.image_inputs(Image.new("RGB", SAMPLE))
+        return next((name for name in names if name in handed), PIXELS)
 
     def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
         """The checkpoint's own processor, on the host."""

@@ -63,7 +63,7 @@ def by_hand(backbone: General, prefix: Prefix, both_ways: Tensor) -> Tensor:
             position_ids=prefix.positions[:1] + backbone.first_position,
             use_cache=False,
         )
-        logits: Tensor = backbone.model.get_output_embeddings()(output.last_hidden_state[0])
+        logits: Tensor = backbone.language.head(output.last_hidden_state[0])
     return logits
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,6 +104,7 @@ def test_a_mode_changes_no_answer_and_is_set_up_once_for_a_shape(
         assert (losses(backbone.language.score(prefixes)) - expected).abs().max() < CLOSE
     assert len(used.setup_ms) == 1
     assert counter.frame_count == (mode == "compiled"), "layers share one compiled function"
+    assert used.compiled() == ("compiled graphs: 1, of which 0 were found on disk" if mode == "compiled" else "")
     alone = losses([backbone.language.score([prefix])[0] for prefix in prefixes])
     assert (alone - expected).abs().max() < CLOSE
 
@@ -140,6 +143,20 @@ def test_one_code_serves_batches_of_any_size(backbone: Backbone, prefixes: list[
         backbone.language.score(many)
     assert counter.frame_count == 1
     assert len(used.setup_ms) == 1
+
+
+def test_kernels_that_are_new_to_the_process_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton says so to whoever asked; here a stand-in does, which has the name of its hook alone."""
+    runtime = SimpleNamespace(jit_post_compile_hook=None)
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(knobs=SimpleNamespace(runtime=runtime), __spec__=True))
+    execution._kernels.cache_clear()
+    try:
+        before = Execution("compiled", before=execution.compiled_so_far())
+        assert not runtime.jit_post_compile_hook(key="", repr="residual[num_warps=4](n: i32)", already_compiled=False)
+        runtime.jit_post_compile_hook(key="", repr="residual[num_warps=4](n: i64)", already_compiled=False)
+        assert before.compiled() == "kernels compiled or loaded: 2"
+    finally:
+        execution._kernels.cache_clear()
 
 
 def test_prefixes_of_alike_length_share_a_bucket(backbone: Backbone, prefixes: list[Prefix]) -> None:

@@ -34,7 +34,7 @@ def test_padding_lies_where_it_is_said() -> None:
 @pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
 def test_it_is_there_for_a_type_that_needs_it_and_gone_afterwards() -> None:
     assert needed("llama4") == ["torchvision"]
-    assert needed("gemma3n") == ["timm"]
+    assert needed("gemma3n") == ["torchvision", "timm"]
     assert needed("llava") == []
     with stood_in_for("llama4"):
         assert is_torchvision_available()

@@ -34,7 +34,7 @@ def test_totals_count_those_with_image_features_apart_and_a_reason_does_not_brea
         ("mllama", "refused"),
         ("evolla", "refused"),
         ("deepseek_vl", "general"),
-        ("minicpmv4_6", "no cells"),
+        ("aria", "no cells"),
         ("llama4", "exact"),
     ],
 )
