@@ -25,12 +25,12 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
-from sightline.annotate.agreement import agreement_report, write_agreement
-from sightline.annotate.campaign import Campaign, read_judgements
-from sightline.annotate.journal import FIRST, SECOND
-from sightline.annotate.make import NO_SUSPICIONS, SamplingRule, create_campaign
 from sightline.core.probe import Box, Probe
 from sightline.probes import ProbeSet, read_probes
+from sightline_annotate.agreement import agreement_report, write_agreement
+from sightline_annotate.campaign import Campaign, read_judgements
+from sightline_annotate.journal import FIRST, SECOND
+from sightline_annotate.make import NO_SUSPICIONS, SamplingRule, create_campaign
 
 SCENES = Path(__file__).parents[1] / "src/sightline/assets/scenes/confirmation"
 QUESTIONS = 24

@@ -23,10 +23,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.warm_python import run_python
+from tests.warm_python import REPOSITORY, SOURCES, run_python
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-SOURCE = REPOSITORY / "src"
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - |$)", re.MULTILINE)
 TESTS_FAILED = 1
 """Exit code of pytest; others mean that no test could be run."""
@@ -70,9 +68,10 @@ def read_mutants() -> list[Mutant]:
     return [Mutant(**entry) for entry in entries]
 
 
-def read_sources(root: Path) -> dict[Path, str]:
-    """The text of every module of the package, by its path below the root."""
-    return {path.relative_to(root): path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py"))}
+def read_sources() -> dict[Path, str]:
+    """The text of every module of the packages, by its path below where they lie."""
+    files = ((path.relative_to(root), path) for root in SOURCES for path in sorted(root.rglob("*.py")))
+    return {place: path.read_text(encoding="utf-8") for place, path in files}
 
 
 def run_tests(tests: list[str], package: Path) -> tuple[int, str, str]:
@@ -92,7 +91,7 @@ def survives(mutant: Mutant, place: Path, source: str, package: Path, number: in
     os.utime(target, (number, number))  # bytecode is kept by time and size, and two mutants may be alike in both
     begun = time.perf_counter()
     code, failed, printed = run_tests(mutant.tests, package)
-    shutil.copy2(SOURCE / place, target)
+    target.write_text(source, encoding="utf-8")
     killed = code == TESTS_FAILED and failed
     print(f"{mutant.name}: {f'killed by {failed}' if killed else 'SURVIVED'} ({time.perf_counter() - begun:.1f} s)")
     if not killed and code != 0:
@@ -106,11 +105,12 @@ def main(only: list[str]) -> int:
     if unknown:
         raise SystemExit(f"there is no mutant {', '.join(unknown)}")
     chosen = sorted((mutant for mutant in mutants if not only or mutant.name in only), key=lambda each: each.tests)
-    sources = read_sources(SOURCE)
+    sources = read_sources()
     places = {mutant.name: mutant.place(sources) for mutant in chosen}
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder, "src")
-        shutil.copytree(SOURCE, package)
+        for root in SOURCES:
+            shutil.copytree(root, package, dirs_exist_ok=True)
         begun = time.perf_counter()
         code, _, printed = run_tests(sorted({test for mutant in chosen for test in mutant.tests}), package)
         if code:

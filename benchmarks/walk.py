@@ -27,8 +27,11 @@ from types import FrameType
 from typing import Any
 
 import sightline
+import sightline_paper
 
 PACKAGE = Path(sightline.__file__).parent
+BESIDE = Path(sightline_paper.__file__).parent.parent
+"""Where the packages lie that stand on this one: the paper, the leaderboard, people who annotate."""
 SCENES = PACKAGE / "assets" / "scenes" / "confirmation"
 ARM = "target:0.3"
 HEART = "leases"
@@ -119,8 +122,8 @@ def _call(words: list[str]) -> None:
 
 
 def imports() -> dict[str, set[str]]:
-    """Module -> the package's modules that it imports, anywhere in its text."""
-    modules = {_module(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+    """Module -> modules of ours that it imports, anywhere in its text; those of the packages beside it too."""
+    modules = {_module(path): path for root in (PACKAGE, BESIDE) for path in sorted(root.rglob("*.py"))}
     found: dict[str, set[str]] = {}
     for name, path in modules.items():
         found[name] = set()
@@ -136,7 +139,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def _module(path: Path) -> str:
-    parts = ("sightline", *path.relative_to(PACKAGE).with_suffix("").parts)
+    parts = path.relative_to(PACKAGE.parent if path.is_relative_to(PACKAGE) else BESIDE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -222,14 +225,15 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the walk of run into docs/architecture.md, too")
     asked = parser.parse_args()
     graph = imports()
-    sources = list(PACKAGE.rglob("*.py"))
-    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources)
     found = walks()
     if asked.list:
         print("\n".join(str(place) for place in found[asked.list]))
     if asked.write:
         write_page(found)
-    print(f"source files {len(sources)}, lines {lines}")
+    for place in (PACKAGE, *sorted(path for path in BESIDE.iterdir() if path.is_dir())):
+        sources = list(place.rglob("*.py"))
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources)
+        print(f"{place.name}: source files {len(sources)}, lines {lines}")
     once = imported_once(graph)
     print(
         f"import cycles between modules {len(cycles(graph))}, modules imported by one other {len(once)}, "

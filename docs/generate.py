@@ -30,10 +30,10 @@ from sightline.backbones.loading import with_defaults
 from sightline.commands.options import default_of
 from sightline.core.selection import PARITY_WORDS, PUBLISHED_BLOCKS, TwoStages, form_for
 from sightline.cost.selection import Inputs
-from sightline.leaderboard.page import markdown
-from sightline.leaderboard.standings import read_record
 from sightline.selectors import SELECTORS
 from sightline.statistics.metrics import METRICS
+from sightline_leaderboard.page import markdown
+from sightline_leaderboard.standings import read_record
 
 DOCS = Path(__file__).parent
 BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated part -->"

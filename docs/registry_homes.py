@@ -6,9 +6,11 @@ import ast
 import importlib
 import inspect
 import pkgutil
+from itertools import chain
 from typing import Any, NamedTuple
 
 import sightline
+import sightline_paper
 from sightline.core.registry import Registry
 
 
@@ -23,7 +25,8 @@ class Home(NamedTuple):
 def homes() -> list[Home]:
     """Every registry of the package, by the module that makes it, in alphabetical order of what it holds."""
     found = []
-    for info in pkgutil.walk_packages(sightline.__path__, "sightline."):
+    walked = (pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in (sightline, sightline_paper))
+    for info in chain.from_iterable(walked):
         module = imported(info.name)
         held = {name: value for name, value in vars(module or object).items() if isinstance(value, Registry)}
         made = assigned(module) if held else set()

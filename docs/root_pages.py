@@ -21,7 +21,7 @@ PAGES = {
     "SECURITY.md": "security.md",
 }
 """File at the root -> its page."""
-_NO_PAGE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(?:examples|lab)/[^)]+\)")
+_NO_PAGE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(?:examples|lab|packages)/[^)]+\)")
 _LINK = re.compile(rf"\]\((?:\.\./)*({'|'.join(map(re.escape, PAGES))})")
 
 

@@ -19,7 +19,7 @@ from sightline import AuditConfig, load_run
 from sightline.auditing.config import flag_of
 from sightline.core.row import TIME_COLUMNS
 from tests.conftest import REPOSITORY
-from tests.warm_python import Popen
+from tests.warm_python import SOURCES, Popen
 
 PATIENCE = 3600.0
 """Seconds after which something that should happen is taken for something that never will."""
@@ -46,7 +46,7 @@ def start(
 ) -> subprocess.Popen[str]:
     """``sightline run`` in the background. ``script`` is Python that is run first, in the same process."""
     code = f"{script}\nfrom sightline.cli import main\nmain()\n"
-    paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
+    paths = os.pathsep.join([*map(str, SOURCES), str(REPOSITORY)])
     return Popen(
         [sys.executable, "-c", code, "run", *words_of(config)],
         stdout=subprocess.PIPE,

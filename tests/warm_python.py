@@ -38,6 +38,8 @@ from unittest.mock import patch
 from tests.kept_memory import keep_freed_memory
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+SOURCES = (REPOSITORY / "src", REPOSITORY / "packages")
+"""Folders below which the packages lie."""
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 """Operations of Linux' ``prctl``."""
 LONGEST_NAME = 15

@@ -26,18 +26,22 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 GROUPS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """What one wants to do -> command or group of commands -> the first sentence of its help."""
 COMMANDS = {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
+OWN = "sightline.commands"
 MODULES = {
-    "leaderboard": {"demo": "demo", "leaderboard": "leaderboard"},
-    "audit": {"audit": "audit"},
-    "run": {"run": "run"},
-    "rows": {"rows": "rows", "verify": "verify", "compact": "compact", "show": "show", "masks": "masks"},
-    "methods": {"selectors": "selectors", "backbones": "backbones", "list": "list_"},
-    "checkpoint": {"doctor": "doctor", "matrix": "matrix", "ask": "ask", "convert": "convert"},
-    "report": {"report": "report", "compare": "compare", "gate": "gate", "view": "view"},
-    "new_package": {"new-selector": "new_selector", "new-backbone": "new_backbone"},
-    **{group: {group: "app"} for group in ("probes", "controls", "annotate", "bench", "engines", "paper", "policy")},
+    f"{OWN}.audit": {"audit": "audit", "demo": "demo"},
+    f"{OWN}.run": {"run": "run"},
+    f"{OWN}.rows": {"rows": "rows", "verify": "verify", "compact": "compact", "show": "show", "masks": "masks"},
+    f"{OWN}.methods": {"selectors": "selectors", "backbones": "backbones", "list": "list_"},
+    f"{OWN}.checkpoint": {"doctor": "doctor", "matrix": "matrix", "ask": "ask", "convert": "convert"},
+    f"{OWN}.report": {"report": "report", "compare": "compare", "gate": "gate", "view": "view"},
+    f"{OWN}.new_package": {"new-selector": "new_selector", "new-backbone": "new_backbone"},
+    **{f"{OWN}.{group}": {group: "app"} for group in ("probes", "controls", "bench", "engines", "policy")},
+    "sightline_annotate.commands": {"annotate": "app"},
+    "sightline_leaderboard.commands": {"leaderboard": "leaderboard"},
+    "sightline_paper.commands": {"paper": "app"},
 }
-"""Where they stand: module of ``sightline.commands`` -> command -> its function, or the ``typer.Typer`` of a group."""
+"""Where they stand: module -> command -> its function, or the ``typer.Typer`` of a group. What lies outside of this
+package is known here by its name alone."""
 
 
 class CommandsByName(Commands):
@@ -69,7 +73,7 @@ class CommandsByName(Commands):
 
 def _imported(name: str) -> Any:
     module, known = next((module, known) for module, known in MODULES.items() if name in known)
-    found = getattr(importlib.import_module(f"sightline.commands.{module}"), known[name])
+    found = getattr(importlib.import_module(module), known[name])
     if isinstance(found, typer.Typer):
         command: Any = typer.main.get_group(found)
     else:

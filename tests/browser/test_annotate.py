@@ -17,9 +17,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from sightline.annotate.campaign import Campaign, read_judgements
-from sightline.annotate.items import KINDS, CampaignKind
-from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
+from sightline_annotate.campaign import Campaign, read_judgements
+from sightline_annotate.items import KINDS, CampaignKind
+from sightline_annotate.journal import ADJUDICATION, FIRST, SECOND
 from tests.browser.conftest import SCRIPTS, every, one, prefer
 from tests.unit.annotate.sample_campaign import (
     EVIDENCE,

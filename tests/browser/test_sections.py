@@ -10,8 +10,8 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
-from sightline.leaderboard.page import write_leaderboard
-from sightline.leaderboard.standings import read_record
+from sightline_leaderboard.page import write_leaderboard
+from sightline_leaderboard.standings import read_record
 from tests.browser.conftest import SCRIPTS, Opened, every, fits, one, prefer, texts
 from tests.browser.test_report import cards, column, header
 from tests.conftest import REPOSITORY

@@ -23,6 +23,7 @@ from sightline.rows.picture import TEXTS
 from sightline.rows.run import load_run
 from tests.conftest import DATA, REPOSITORY
 from tests.contract.installed import run_with, sightline_with
+from tests.warm_python import SOURCES
 
 EXAMPLE = "sightline-example-plugin"
 IMAGES = 4
@@ -136,7 +137,7 @@ def test_the_page_on_changes_points_at_files_that_exist() -> None:
 
 
 def test_nothing_in_sightline_knows_of_it() -> None:
-    for path in (REPOSITORY / "src" / "sightline").rglob("*.py"):
+    for path in (path for root in SOURCES for path in root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"example_plugin|box_average|gray_llava|boxes_csv|reciprocal_rank|gray_frame", text), path
 

@@ -35,7 +35,7 @@ from tests.docs.stand_ins import (
     reason_not_executed,
     uses_stand_in,
 )
-from tests.warm_python import run_python
+from tests.warm_python import SOURCES, run_python
 
 RECORD = "outcomes.json"
 SITE = "site"
@@ -85,7 +85,7 @@ class PageRunner:
     def run(self) -> list[Outcome]:
         """Everything the page takes for granted, then block after block."""
         os.chdir(self.folder)
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(self.site), str(REPOSITORY / "src")])
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(self.site), *map(str, SOURCES)])
         sys.modules["page"] = self.names
         self._prepare()
         return [self._outcome(block) for block in self.blocks]
@@ -245,7 +245,7 @@ def execute(page: str, folder: Path, model: str | None = None) -> list[Outcome]:
     folder.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "src")]),
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *map(str, SOURCES)]),
         "SIGHTLINE_CACHE": str(folder / "cache"),
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",

@@ -18,7 +18,7 @@ from sightline import AuditConfig
 from sightline.auditing import member
 from tests.launching import row_files as files_of_rows
 from tests.launching import wait_until, words_of
-from tests.warm_python import LONGEST_NAME, REPOSITORY, Popen
+from tests.warm_python import LONGEST_NAME, REPOSITORY, SOURCES, Popen
 
 PATIENCE = 1200.0
 """Seconds after which a test gives up: never what is measured."""
@@ -57,7 +57,7 @@ class Command:
         """Also the number of its session and group."""
 
     def _environment(self, fault: str, place: Path) -> Mapping[str, str]:
-        paths = [str(REPOSITORY / "src"), str(REPOSITORY)]
+        paths = [*map(str, SOURCES), str(REPOSITORY)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         if fault:
             folder = place / f"fault-{os.getpid()}-{next(_number)}"

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from sightline.cli import app
 from sightline.core.table import Table, TableColumn, latex_escape
-from sightline.paper import PAPER_TABLES, Study, StudyOptions
-from sightline.paper.lines import Measured
-from sightline.paper.paper_table import in_order
-from sightline.paper.printed import PrintedLine, PrintedTable, measured
+from sightline_paper import PAPER_TABLES, Study, StudyOptions
+from sightline_paper.lines import Measured
+from sightline_paper.paper_table import in_order
+from sightline_paper.printed import PrintedLine, PrintedTable, measured
 from tests.warm_python import warm_children
 
 pytestmark = pytest.mark.xdist_group("paper")

@@ -14,8 +14,8 @@ from PIL import Image, ImageChops
 from lab.stand_ins import PHOTOGRAPHS, StandIns, drawn_pages
 from sightline import Probe
 from sightline.checks.demo import asset
-from sightline.paper.data import unpack
 from sightline.probes import load_regions
+from sightline_paper.data import unpack
 
 SLICES: dict[str, Callable[[Probe], object]] = {
     "several words": lambda probe: len(tokens(probe.answers[0])) >= 3,

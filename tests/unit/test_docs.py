@@ -297,10 +297,10 @@ def test_contributing_says_how_to_add_to_every_registry(reference: ModuleType) -
     page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for home in reference.homes():
         line = next(line for line in page.splitlines() if f"| `{home.variable}`, `sightline." in line)
-        place = re.search(r"`(src/sightline/[\w/]+)(/|\.toml)`", line)
+        place = re.search(r"`((?:src|packages)/(sightline[\w/]+))(/|\.toml)`", line)
         assert place is not None
-        assert (REPOSITORY / f"{place[1]}{place[2]}").exists(), line
-        assert home.registry._package in (None, place[1].removeprefix("src/").replace("/", "."))
+        assert (REPOSITORY / f"{place[1]}{place[3]}").exists(), line
+        assert home.registry._package in (None, place[2].replace("/", "."))
         assert home.registry._group in (None, re.findall(r"`(sightline\.\w+)`", line)[0])
 
 

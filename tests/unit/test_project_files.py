@@ -125,24 +125,33 @@ def test_contributing_names_tests_that_exist() -> None:
 
 
 def packaged() -> dict[str, Path]:
-    """Name below ``sightline`` -> file, for everything that a wheel holds by the rules of pyproject.toml."""
+    """Name in the wheel -> file, for everything that it holds by the rules of pyproject.toml."""
     rules = tomllib.loads(text("pyproject.toml"))["tool"]["setuptools"]
-    source = REPOSITORY / rules["packages"]["find"]["where"][0] / "sightline"
+    data, left_out = rules["package-data"], rules["exclude-package-data"]
+    packages = [path for root in rules["packages"]["find"]["where"] for path in (REPOSITORY / root).glob("sightline*/")]
 
-    def matching(patterns: list[str]) -> set[str]:
-        return {name for pattern in patterns for name in glob(pattern, root_dir=source, recursive=True)}
+    def matching(package: Path, patterns: list[str]) -> set[str]:
+        return {name for pattern in patterns for name in glob(pattern, root_dir=package, recursive=True)}
 
-    included = matching(["**/*.py", *rules["package-data"]["sightline"]])
-    left_out = matching(rules["exclude-package-data"]["sightline"])
-    return {name: source / name for name in included - left_out if (source / name).is_file()}
+    return {
+        f"{package.name}/{name}": package / name
+        for package in packages
+        for name in matching(package, ["**/*.py", *data["*"], *data.get(package.name, [])])
+        - matching(package, left_out.get(package.name, []))
+        if (package / name).is_file()
+    }
 
 
 def test_the_wheel_has_what_demonstrations_need_and_stays_small() -> None:
     files = packaged()
     shipped = {"cli.py", "py.typed", "assets/reader/model.safetensors", "assets/stand-ins.tar.xz"}
     shipped |= {f"assets/scenes/confirmation/{name}probes.jsonl" for name in ("", "open_")}
-    assert shipped <= set(files)
-    assert not [name for name in files if re.match(r"assets/(reader-llava|scenes/development)/|(reader|lab)/", name)]
+    beside = {"annotate/kinds.toml", "annotate/pages/annotate.html", "leaderboard/words.toml", "paper/data.toml"}
+    beside |= {"paper/development_ids.txt", "paper/study_page.html", "paper/tables/table_1.yaml"}
+    assert {f"sightline/{name}" for name in shipped} | {f"sightline_{name}" for name in beside} <= set(files)
+    assert not [
+        name for name in files if re.match(r"sightline/(assets/(reader-llava|scenes/development)|reader|lab)/", name)
+    ]
     assert sum(len(zlib.compress(file.read_bytes(), level=1)) for file in files.values()) < 34e6
 
 

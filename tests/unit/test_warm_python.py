@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.warm_python import Popen, run_python, warm_children
+from tests.warm_python import SOURCES, Popen, run_python, warm_children
 
 SHOWS_ITSELF = """
 import dataclasses, os, sys
@@ -39,7 +39,7 @@ print(sorted(name for name in sys.modules if name.startswith("sightline")))
 )
 def test_a_fork_says_and_ends_as_a_new_process_does(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "elsewhere.py").write_text("import sys; print(__name__, sys.argv[1:], sys.path[0])", encoding="utf-8")
-    paths = os.pathsep.join([str(tmp_path), str(REPOSITORY / "src")])
+    paths = os.pathsep.join([str(tmp_path), *map(str, SOURCES)])
     environment = {**os.environ, "PYTHONPATH": paths, "WORD": "mine"}
     new = subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False

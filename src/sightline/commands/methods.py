@@ -145,7 +145,7 @@ KINDS = {
     "metrics": "sightline.statistics.metrics:METRICS",
     "sections": "sightline.report.sections:SECTIONS",
     "benchmarks": "sightline.cost.benchmarks.base:BENCHMARKS",
-    "paper-tables": "sightline.paper.paper_table:PAPER_TABLES",
+    "paper-tables": "sightline_paper.paper_table:PAPER_TABLES",
 }
 """Where each kind is registered; imported when it is asked for."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,13 +32,14 @@ Worded = TypeVar("Worded", bound=Callable[..., Any])
 
 
 @functools.cache
-def _words() -> dict[str, dict[str, dict[str, str]]]:
-    return tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+def _words(file: Path) -> dict[str, dict[str, dict[str, str]]]:
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def in_words(declared: Worded) -> Worded:
-    """Above a command or a model of options: ``words.toml`` has the sentences of what says none by itself."""
-    words = _words().get(declared.__module__.rpartition(".")[2], {}).get(declared.__name__, {})
+    """Above a command or a model of options: ``words.toml`` beside it has the sentences of what says none by itself."""
+    file = Path(str(sys.modules[declared.__module__].__file__))
+    words = _words(file.with_name("words.toml")).get(file.stem, {}).get(declared.__name__, {})
     if isinstance(declared, type):
         describe(declared, words)
         return declared

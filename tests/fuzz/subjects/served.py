@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from sightline import SightlineError
-from sightline.annotate.campaign import JOURNAL, Campaign, WorkQueue, read_judgements
-from sightline.annotate.files import import_answers
-from sightline.annotate.journal import FIRST
-from sightline.annotate.label_studio import label_studio_tasks, read_label_studio
-from sightline.annotate.server import annotation_app
 from sightline.view.runs import viewed_runs
 from sightline.view.server import PageData, viewer
+from sightline_annotate.campaign import JOURNAL, Campaign, WorkQueue, read_judgements
+from sightline_annotate.files import import_answers
+from sightline_annotate.journal import FIRST
+from sightline_annotate.label_studio import label_studio_tasks, read_label_studio
+from sightline_annotate.server import annotation_app
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
 from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, said, sample_task

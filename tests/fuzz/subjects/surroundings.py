@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 from sightline import load_run, read_probes
-from sightline.annotate.label_studio import read_label_studio
 from sightline.auditing.config import read_config
 from sightline.controls.text_replacement import reviewed_images
 from sightline.cost.card import CostCard
@@ -24,6 +23,7 @@ from sightline.probes.annotations import read_annotations
 from sightline.probes.data_rows import write_text
 from sightline.rows.source import read_probe_list
 from sightline.selectors.masks import read_masks
+from sightline_annotate.label_studio import read_label_studio
 from tests.fuzz import mutations
 from tests.fuzz.subjects.annotations import PROBES
 from tests.fuzz.subjects.base import Subject

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline.paper import PAPER_TABLES
-from sightline.paper.models import MODELS
 from sightline.report.sections.contract import filter_effects, largest_changes
 from sightline.report.sections.differences import one_factor_sweeps, shuffled_frame, sweep_range
 from sightline.statistics.bootstrap import SEED, count_blocks
+from sightline_paper import PAPER_TABLES
+from sightline_paper.models import MODELS
 from tests.refusals import Refused
 
 SUMMARY = pd.DataFrame(

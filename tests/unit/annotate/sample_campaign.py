@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from sightline.annotate.campaign import ITEMS, JOURNAL, RECORD, Campaign, open_campaign
-from sightline.annotate.items import (
+from sightline.probes.images import image_digest
+from sightline.probes.probe_file import canonical
+from sightline_annotate.campaign import ITEMS, JOURNAL, RECORD, Campaign, open_campaign
+from sightline_annotate.items import (
     EVIDENCE,
     HARD_NEGATIVES,
     TEXT_REPLACEMENT,
@@ -24,10 +26,8 @@ from sightline.annotate.items import (
     items_digest,
     items_text,
 )
-from sightline.annotate.journal import Journal
-from sightline.annotate.make import SamplingRule, drawn_items
-from sightline.probes.images import image_digest
-from sightline.probes.probe_file import canonical
+from sightline_annotate.journal import Journal
+from sightline_annotate.make import SamplingRule, drawn_items
 from tests.warm_python import Popen
 
 SIZE = (120, 80)

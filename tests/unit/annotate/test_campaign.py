@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.annotate.campaign import Campaign, WorkQueue, read_judgements, status_lines
-from sightline.annotate.items import CampaignKind, hashed
-from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND, Journal, OutdatedError
-from sightline.annotate.make import SamplingRule, apportioned, drawn_items, first_items, second_sample
 from sightline.errors import SightlineError
+from sightline_annotate.campaign import Campaign, WorkQueue, read_judgements, status_lines
+from sightline_annotate.items import CampaignKind, hashed
+from sightline_annotate.journal import ADJUDICATION, FIRST, SECOND, Journal, OutdatedError
+from sightline_annotate.make import SamplingRule, apportioned, drawn_items, first_items, second_sample
 from tests.refusals import Refused
 from tests.unit.annotate.sample_campaign import (
     DIFFICULTIES,

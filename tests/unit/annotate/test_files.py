@@ -12,16 +12,16 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from sightline.annotate.campaign import ITEMS, Campaign, open_campaign, read_judgements
-from sightline.annotate.files import answers_of, artifact_text, export_answers, import_answers, read_artifact
-from sightline.annotate.items import KINDS, CampaignKind
-from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.cli import app
 from sightline.controls.text_replacement import ERASE, LABELS, ORIGINAL, REPLACEMENT, SHAM
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import write_probes
 from sightline.probes.typed_rows import read_decision_file, read_typed_rows
+from sightline_annotate.campaign import ITEMS, Campaign, open_campaign, read_judgements
+from sightline_annotate.files import answers_of, artifact_text, export_answers, import_answers, read_artifact
+from sightline_annotate.items import KINDS, CampaignKind
+from sightline_annotate.journal import ADJUDICATION, FIRST, SECOND
 from tests.refusals import Refused
 from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, said, sample_task
 

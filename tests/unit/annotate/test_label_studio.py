@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from sightline.annotate.campaign import Campaign, read_judgements
-from sightline.annotate.files import export_answers, import_answers
-from sightline.annotate.items import KINDS, CampaignKind
-from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.label_studio import label_config, label_studio_tasks, read_label_studio
 from sightline.errors import SightlineError
 from sightline.probes.regions import ROLES
+from sightline_annotate.campaign import Campaign, read_judgements
+from sightline_annotate.files import export_answers, import_answers
+from sightline_annotate.items import KINDS, CampaignKind
+from sightline_annotate.journal import ADJUDICATION, FIRST, SECOND
+from sightline_annotate.label_studio import label_config, label_studio_tasks, read_label_studio
 from tests.refusals import Refused
 from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, SIZE, VIEWS, said, sample_task
 

@@ -17,10 +17,10 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from sightline.annotate.campaign import Campaign, WorkQueue, open_campaign, read_judgements
-from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
-from sightline.annotate.server import LONGEST_BODY, annotation_app
 from sightline.serving.server import Address, Guard
+from sightline_annotate.campaign import Campaign, WorkQueue, open_campaign, read_judgements
+from sightline_annotate.journal import ADJUDICATION, FIRST, SECOND
+from sightline_annotate.server import LONGEST_BODY, annotation_app
 from tests.unit.annotate.sample_campaign import EVIDENCE, said, sample_task, served, turned_task
 
 ORIGIN = "http://127.0.0.1:8000"

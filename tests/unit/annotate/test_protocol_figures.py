@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sightline.annotate.agreement import EVERY_FIELD, VALIDITY, AgreementReport, agreement_report
-from sightline.annotate.campaign import Campaign, read_judgements
-from sightline.annotate.files import sign_off
-from sightline.annotate.journal import ADJUDICATION, FIRST, SECOND
 from sightline.probes.regions import ROLES
 from sightline.probes.typed_rows import read_decision_file
+from sightline_annotate.agreement import EVERY_FIELD, VALIDITY, AgreementReport, agreement_report
+from sightline_annotate.campaign import Campaign, read_judgements
+from sightline_annotate.files import sign_off
+from sightline_annotate.journal import ADJUDICATION, FIRST, SECOND
 from tests.unit.annotate.sample_campaign import EVIDENCE, boxed, said, sample_task
 
 NOT_VISIBLE, PRESENT, UNCLEAR = "invalid_source_not_visible", "invalid_target_present", "unclear"

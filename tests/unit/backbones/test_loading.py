@@ -27,7 +27,7 @@ from sightline.backbones.llava import Llava
 from sightline.backbones.loading import Served, checkpoint_folder, convert
 from sightline.cli import app
 from sightline.errors import SightlineError
-from sightline.paper.models import named_models
+from sightline_paper.models import named_models
 from tests.zoo import build
 
 HOST = torch.device("cpu")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.mutants import SOURCE, read_mutants, read_sources
+from benchmarks.mutants import read_mutants, read_sources
 
 from tests.conftest import REPOSITORY, SLOW
 
 
 def test_every_mutant_changes_one_place_of_the_package_and_names_quick_tests() -> None:
-    mutants, sources = read_mutants(), read_sources(SOURCE)
+    mutants, sources = read_mutants(), read_sources()
     assert len({mutant.name for mutant in mutants}) == len(mutants) >= 40
     for mutant in mutants:
         place = mutant.place(sources)

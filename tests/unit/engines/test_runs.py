@@ -19,10 +19,10 @@ from sightline.core.probe import Probe
 from sightline.engines import ENGINES, Engine, Heard, Question, engine_of
 from sightline.engines.base import TokenGrid
 from sightline.errors import SightlineError
-from sightline.leaderboard.contest import Contest, measure
-from sightline.leaderboard.standings import record_of
 from sightline.probes.images import open_image
 from sightline.report.build import build_report
+from sightline_leaderboard.contest import Contest, measure
+from sightline_leaderboard.standings import record_of
 
 SCENES = asset("scenes", "confirmation")
 ANSWERS = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sightline.leaderboard.contest import Contest, MeasuredModel, measure
-from sightline.leaderboard.standings import Record, record_of
 from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
+from sightline_leaderboard.contest import Contest, MeasuredModel, measure
+from sightline_leaderboard.standings import Record, record_of
 
 METHODS = ("target", "scope", "dart", "soft_evidence", "resize")
 

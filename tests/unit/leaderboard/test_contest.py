@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import pytest
 
 from sightline.core.selection import Selection, Selector, TokenView
-from sightline.leaderboard.contest import (
+from sightline.selectors import SELECTORS
+from sightline_leaderboard.contest import (
     Contest,
     MeasuredModel,
     Refusal,
@@ -21,7 +22,6 @@ from sightline.leaderboard.contest import (
     read_budgets,
     said_once,
 )
-from sightline.selectors import SELECTORS
 from tests.heads import HEADED
 from tests.refusals import Refused
 

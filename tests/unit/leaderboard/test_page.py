@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from sightline.checks.demo import asset
 from sightline.cli import app
-from sightline.commands.leaderboard import image_options
 from sightline.commands.options import named_models
-from sightline.leaderboard.contest import Contest, MeasuredModel, demo_contest, readers
-from sightline.leaderboard.page import (
+from sightline.probes import read_probes
+from sightline_leaderboard.commands import image_options
+from sightline_leaderboard.contest import Contest, MeasuredModel, demo_contest, readers
+from sightline_leaderboard.page import (
     budget_table,
     fields_table,
     headlines,
@@ -25,8 +26,7 @@ from sightline.leaderboard.page import (
     refused_table,
     write_leaderboard,
 )
-from sightline.leaderboard.standings import RISKS, Record, digest_of, read_record, record_of, record_text
-from sightline.probes import read_probes
+from sightline_leaderboard.standings import RISKS, Record, digest_of, read_record, record_of, record_text
 from tests.conftest import REPOSITORY
 from tests.refusals import Refused
 
@@ -240,6 +240,6 @@ def test_without_the_second_reader_the_demonstration_takes_the_first_and_says_wh
 ) -> None:
     """As in a wheel, which leaves it out for its size."""
     (tmp_path / "reader").symlink_to(asset("reader"))
-    monkeypatch.setattr("sightline.leaderboard.contest.asset", tmp_path.joinpath)
+    monkeypatch.setattr("sightline_leaderboard.contest.asset", tmp_path.joinpath)
     assert list(readers()) == ["reader"]
     refused("reader-llava is not in wheels: run in a checkout", readers, ["reader-llava"])

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.leaderboard.contest import Entry
-from sightline.leaderboard.standings import RISKS, Standings, metrics_shown, overview, ranking_metric, standings
 from sightline.statistics.metrics import METRICS
+from sightline_leaderboard.contest import Entry
+from sightline_leaderboard.standings import RISKS, Standings, metrics_shown, overview, ranking_metric, standings
 from tests.refusals import Refused
 
 IMAGES = 40

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.stand_ins import StandIns, write_stand_ins
-from sightline.paper import Study, StudyOptions
+from sightline_paper import Study, StudyOptions
 
 Pilot = Callable[..., Study]
 

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions
-from sightline.paper.cases import (
+from sightline_paper import PAPER_TABLES, Need, Study, StudyOptions
+from sightline_paper.cases import (
     KEPT,
     LOT,
     NEEDS,
@@ -36,8 +36,8 @@ from sightline.paper.cases import (
     several_regions,
     stratified_sample,
 )
-from sightline.paper.printed import measured
-from sightline.paper.study import built_set
+from sightline_paper.printed import measured
+from sightline_paper.study import built_set
 from tests.refusals import Refused
 
 pytestmark = pytest.mark.xdist_group("open cases")

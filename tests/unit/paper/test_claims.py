@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sightline.paper import PAPER_TABLES, Claim, Need, Study, StudyOptions, cost_cards
-from sightline.paper.claims import Judgement, corrected, judgement
-from sightline.paper.lines import Measured
-from sightline.paper.models import demo_models
-from sightline.paper.printed import measured, notes_below, run_table
+from sightline_paper import PAPER_TABLES, Claim, Need, Study, StudyOptions, cost_cards
+from sightline_paper.claims import Judgement, corrected, judgement
+from sightline_paper.lines import Measured
+from sightline_paper.models import demo_models
+from sightline_paper.printed import measured, notes_below, run_table
 from tests.unit.paper.conftest import Pilot
 
 TINY = {"qwen": "qwen3vl", "llava": "llava", "internvl": "internvl"}

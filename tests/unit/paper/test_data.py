@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from lab.stand_ins import StandIns
 from sightline.cli import app
 from sightline.cost.shapes import weight_bytes
-from sightline.paper import MODELS, PAPER_TABLES, Need, Study, StudyOptions, check
-from sightline.paper.data import unpack
-from sightline.paper.printed import explained, measured, opened, run_table
-from sightline.paper.study import NothingToAskError, built_set
 from sightline.probes import read_probes
+from sightline_paper import MODELS, PAPER_TABLES, Need, Study, StudyOptions, check
+from sightline_paper.data import unpack
+from sightline_paper.printed import explained, measured, opened, run_table
+from sightline_paper.study import NothingToAskError, built_set
 from tests.conftest import REPOSITORY
 from tests.refusals import Refused
 
@@ -160,7 +160,7 @@ def test_lines_about_a_benchmark_that_was_not_given_or_not_found_say_so(
 
 def test_a_demonstration_unpacks_its_questions_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked: list[Path] = []
-    monkeypatch.setattr("sightline.paper.data.unpack", lambda archive, to: (unpacked.append(to), unpack(archive, to)))
+    monkeypatch.setattr("sightline_paper.data.unpack", lambda archive, to: (unpacked.append(to), unpack(archive, to)))
     made = Study(tmp_path / "study", {}, options=StudyOptions(demo=True))
     file = tmp_path / "study/stand-ins/ocrbench/test-00000-of-00001.parquet"
     assert [made.questions.files("ocrbench") for _ in range(2)] == [[file]] * 2

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from sightline.cli import app
 from sightline.errors import SightlineError
-from sightline.paper import PAPER_TABLES, Need, Study, StudyOptions
-from sightline.paper.measures import valid_images
-from sightline.paper.models import named_models
-from sightline.paper.needs import merged
-from sightline.paper.printed import measured, run_table, with_earlier
-from sightline.paper.study import built_set, of_visible_evidence
 from sightline.probes.typed_rows import SignedDecision, write_decisions
 from sightline.rows.run import load_run
+from sightline_paper import PAPER_TABLES, Need, Study, StudyOptions
+from sightline_paper.measures import valid_images
+from sightline_paper.models import named_models
+from sightline_paper.needs import merged
+from sightline_paper.printed import measured, run_table, with_earlier
+from sightline_paper.study import built_set, of_visible_evidence
 from tests.refusals import Refused
 from tests.unit.paper.conftest import Pilot
 

@@ -17,16 +17,16 @@ from sightline.arms.arm import parse_arm
 from sightline.cost.published import EFFICIENCY, TOTAL, TOTAL_WITH_DETECTOR
 from sightline.errors import SightlineError
 from sightline.gate.rules import parse_rule
-from sightline.paper import MODELS, PAPER_TABLES, Line, Need, Study, StudyOptions, read_table
-from sightline.paper.cases import KEPT, LOT, OUTCOME, STRATIFIED_SEED
-from sightline.paper.claims import rule_claim
-from sightline.paper.cost_cards import TIMED
-from sightline.paper.lines import ARTIFACT, Measured, by_rule, compared
-from sightline.paper.open_measures import BASE, METADATA, NO_PRIOR, OCR
-from sightline.paper.paper_table import in_order
-from sightline.paper.printed import PrintedLine, explained, measured
-from sightline.paper.study import PROBE_SETS
 from sightline.probes.typed_rows import TypedBox, TypedRow, write_typed_rows
+from sightline_paper import MODELS, PAPER_TABLES, Line, Need, Study, StudyOptions, read_table
+from sightline_paper.cases import KEPT, LOT, OUTCOME, STRATIFIED_SEED
+from sightline_paper.claims import rule_claim
+from sightline_paper.cost_cards import TIMED
+from sightline_paper.lines import ARTIFACT, Measured, by_rule, compared
+from sightline_paper.open_measures import BASE, METADATA, NO_PRIOR, OCR
+from sightline_paper.paper_table import in_order
+from sightline_paper.printed import PrintedLine, explained, measured
+from sightline_paper.study import PROBE_SETS
 from tests.refusals import Refused
 
 REPLICATES = {f"random:0.3:seed={seed}" for seed in (101, 202, 303, 404, 505)}

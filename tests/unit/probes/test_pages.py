@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.unit.probes.test_command import output
+from tests.warm_python import SOURCES
 
 DOCS = REPOSITORY / "docs"
 
@@ -35,7 +36,7 @@ def printed(text: str) -> str:
 
 
 def python(folder: Path, *arguments: str) -> str:
-    paths = os.pathsep.join([str(REPOSITORY / "src"), str(folder)])
+    paths = os.pathsep.join([*map(str, SOURCES), str(folder)])
     environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "160"}
     done = subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=folder, check=False

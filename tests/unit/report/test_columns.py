@@ -26,7 +26,7 @@ from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY
 from tests.refusals import Refused
 
-SOURCE = REPOSITORY / "src" / "sightline"
+TABLED = (REPOSITORY / "src/sightline/report", REPOSITORY / "packages/sightline_leaderboard")
 OTHER_TITLES = {
     ("limited", "all"), ("limited", "kept"), ("scores", "n_probes"), ("changed_answers", "change"),
     ("several_regions", "n_probes"), ("coverage_and_score", "n"), ("coverage_and_score", "advantage"),
@@ -41,9 +41,9 @@ OTHER_TITLES = {
 
 
 def calls(name: str) -> Iterator[tuple[Path, ast.Call]]:
-    """Every call of a function in the packages whose tables name their columns by key."""
-    for package in ("report", "leaderboard"):
-        for file in (SOURCE / package).rglob("*.py"):
+    """Every call of a function in the packages whose tables name their columns by key; terminals have their own."""
+    for package in TABLED:
+        for file in set(package.rglob("*.py")) - {package / "commands.py"}:
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
                     yield file, node

@@ -13,7 +13,6 @@ import pytest
 
 from sightline.analysis.policy_replay import AskedProbes
 from sightline.gate.decisions import run_gate
-from sightline.paper.lines import Threshold, rows_at
 from sightline.rows import load_run
 from sightline.rows.images import image_cells, image_records
 from sightline.rows.run import same_images
@@ -21,6 +20,7 @@ from sightline.rows.source import read_source
 from sightline.rows.thresholds import on_development_side
 from sightline.statistics.summaries import arm_summary
 from sightline.view.runs import ViewedRun
+from sightline_paper.lines import Threshold, rows_at
 from tests.refusals import Refused
 from tests.unit.report.fake_run import grid_cells, make_run
 

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.paper import read_table
+from sightline_paper import read_table
 
 BOX_AVERAGE_TABLE = read_table(Path(__file__).with_suffix(".yaml"))
