@@ -1,6 +1,6 @@
 """A table of the paper: blocks of printed lines with published values, a way to measure each, and claims.
 
-One file per table says all of it; ``sightline/paper/tables`` has the paper's own, and ``read_table`` reads any other:
+One file per table says all of it; ``tables/`` has the paper's own, and ``read_table`` reads any other:
 
     number: S0
     title: Accuracy of one method

@@ -44,14 +44,14 @@ def test_nothing_is_changed_where_another_library_multiplies(monkeypatch: pytest
 
 
 WITHIN = (
-    "report.build:build_report",
-    "report.compare:compare_runs",
-    "gate.decisions:gate_runs",
-    "leaderboard.standings:standings",
+    "sightline.report.build:build_report",
+    "sightline.report.compare:compare_runs",
+    "sightline.gate.decisions:gate_runs",
+    "sightline_leaderboard.standings:standings",
 )
 
 
 @pytest.mark.parametrize("name", WITHIN)
 def test_reports_comparisons_and_gates_are_made_within(name: str) -> None:
     module, function = name.split(":")
-    assert hasattr(getattr(import_module(f"sightline.{module}"), function), "__wrapped__")
+    assert hasattr(getattr(import_module(module), function), "__wrapped__")
