@@ -56,7 +56,7 @@ class CrossDecoder(OwnDecoder):
     def _rows(self, sequences: Sequence[tuple[Prefix, int]]) -> tuple[Batch, Tensor]:
         batch, real = super()._rows([(text_of(prefix), branch) for prefix, branch in sequences])
         count, length, width = batch.hidden.shape
-        # Without any row left there is one of zeros: what attention finds there is nothing.
+        # Where no row is left those of zeros are looked at: what attention finds there is nothing.
         rows = batch.hidden.new_zeros(count, max(1, *(prefix.span for prefix, _ in sequences)), width)
         blocked = torch.finfo(rows.dtype).min
         looks = rows.new_full((count, 1, length, rows.shape[1]), blocked)
@@ -64,7 +64,7 @@ class CrossDecoder(OwnDecoder):
         for b, (prefix, _) in enumerate(sequences):
             image, own = prefix.start - 1, slice(prefix.start, prefix.start + prefix.span)
             rows[b, : prefix.span] = prefix.embeds[own]
-            looks[b, :, :, : max(1, prefix.span)] = 0.0
+            looks[b, :, :, : prefix.span] = 0.0
             missing = prefix.positions[0, own] == MISSING
             looks[b, :, image:, : prefix.span].masked_fill_(missing, blocked)
             shown[b, :, image:] = (~missing).any()
