@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
 from sightline.answering.materialise import SelectStep
@@ -25,8 +25,12 @@ from sightline.backbones.loading import Served
 from sightline.backbones.mllama import Mllama
 from sightline.checks.doctor import drawn_image, examined
 from sightline.contract import check_backbone
-from sightline.core.prefix import Encoded, Prefix
+from sightline.core.prefix import Prefix
 from sightline.core.selection import Budget
+from sightline.cost.benchmarks.answers import Answers
+from sightline.cost.benchmarks.load import Load
+from sightline.cost.machine import language_flops
+from sightline.cost.one_sample import OneAnswer, loss_of
 from sightline.errors import SightlineError
 from tests.answers import score_arm
 from tests.contract.cast import probe
@@ -100,7 +104,9 @@ def stage(zoo: Callable[[str], Path]) -> Stage:
     return Stage(zoo("mllama"))
 
 
-def test_it_keeps_the_promises_of_an_architecture_and_passes_every_check(stage: Stage, zoo: Callable[[str], Path]) -> None:
+def test_it_keeps_the_promises_of_an_architecture_and_passes_every_check(
+    stage: Stage, zoo: Callable[[str], Path]
+) -> None:
     check_backbone(Mllama, zoo("mllama"))
     found = examined(stage.backbone, drawn_image().resize((320, 160)), "mllama")
     assert [check.words for check in found if not check.passed] == []
@@ -204,6 +210,22 @@ def test_a_smaller_image_has_fewer_tiles(stage: Stage) -> None:
         assert difference.max() < 500 / fewer.shown_size((500, 100))[0]
     with pytest.raises(SightlineError, match="makes 64 visual tokens on Mllama however small it is shown"):
         backbone.fit((500, 100), Budget.ratio(0.2))
+
+
+def test_cost_is_that_of_its_own_forward_or_not_told(stage: Stage) -> None:
+    """Nobody counts its operations; one sample at a time has the loss that batches have; our loop is not measured."""
+    backbone, subject = stage.backbone, SimpleNamespace(backbone=stage.backbone)
+    prompt = OneAnswer(" yes").prompt(backbone, probe("one", QUESTION, "EXIT", ()))
+    prefix = stage.prefix((90, 140), range(0, 128, 3), prompt)
+    ids = [*prompt.head, *prompt.shared, *prompt.continuations[0]]
+    (scored,) = prompt.scored
+    logits = stage.plainly((90, 140), range(0, 128, 3), ids)[-len(scored) - 1 : -1].log_softmax(-1)
+    expected = -logits[torch.arange(len(scored)), torch.tensor(scored)].mean()
+    assert abs(loss_of(backbone, prefix, None) - expected) < TOLERANCE
+    assert language_flops(backbone, len(prefix.embeds)) == 0
+    for benchmark in (Answers(), Load()):
+        with pytest.raises(SightlineError, match="this model's own decoder answers one"):
+            next(iter(benchmark.measure(None, subject)))  # type: ignore[arg-type]
 
 
 def test_what_cuts_between_layers_is_refused_before_anything_is_loaded(zoo: Callable[[str], Path]) -> None:

@@ -31,8 +31,9 @@ ASKED = [
 ]
 CLASS_TOKEN, CLIP = "no class token", "not the one of a CLIP checkpoint"
 REASONS = (
-    CLASS_TOKEN, CLIP, UNPROJECTED, "the class token nobody says", BESIDE, "each tile has its own class token", "its processor",
+    CLASS_TOKEN, CLIP, UNPROJECTED, BESIDE, "each tile has its own class token", "its processor",
     "values of the prepared image", "single states of its vision tower cannot be made tokens",
+    "the class token nobody says",
 )  # fmt: skip
 
 

@@ -32,15 +32,15 @@ MISSING = -1
 """Position of the rows of tiles that are not there."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Crossed(Batch):
     """Texts side by side, and beside each the rows of its image."""
 
-    rows: Tensor | None = None
+    rows: Tensor
     """(B, R, D), zeros behind a sequence's own."""
-    looks: Tensor | None = None
+    looks: Tensor
     """(B, 1, S, R) additive: which rows a token of the text looks at."""
-    shown: Tensor | None = None
+    shown: Tensor
     """(B, 1, S, 1) 1 for text that is shown an image, else 0."""
 
 
@@ -72,30 +72,27 @@ class CrossDecoder(OwnDecoder):
 
     def _given(self, batch: Batch, real: Tensor, added: int = 0) -> dict[str, Any]:
         assert isinstance(batch, Crossed)
-        return super()._given(batch, real) | {"cross_attention_states": batch.rows} | seen(batch.looks, batch.shown)
+        return super()._given(batch, real) | {"cross_attention_states": batch.rows, **_seen(batch, 0)}
 
     def _of_next(self, batch: Batch, token: int) -> dict[str, Any]:
-        assert isinstance(batch, Crossed) and batch.looks is not None and batch.shown is not None
-        return seen(batch.looks[:, :, -1:], batch.shown[:, :, -1:])
+        """Rows are remembered, and it sees of them what the last token of the prompt sees."""
+        assert isinstance(batch, Crossed)
+        return _seen(batch, -1)
 
 
-def seen(looks: Tensor | None, shown: Tensor | None) -> dict[str, Any]:
-    return {SHOWN: looks, "full_text_row_masked_out_mask": shown}
+def _seen(batch: Crossed, first: int) -> dict[str, Any]:
+    """What text from its ``first`` token on sees."""
+    return {SHOWN: batch.looks[:, :, first:], "full_text_row_masked_out_mask": batch.shown[:, :, first:]}
 
 
 def text_of(prefix: Prefix) -> Prefix:
     """The prefix without its image."""
-    around = [*range(prefix.start), *range(prefix.start + prefix.span, len(prefix.embeds))]
-    return replace(
-        prefix,
-        embeds=prefix.embeds[around],
-        positions=prefix.positions[:, around],
-        segments=prefix.segments[around],
-        k=0,
-        places=None,
-        separators=0,
-        prompt_length=prefix.prompt_length - prefix.span,
-    )
+    start, end = prefix.start, prefix.start + prefix.span
+    embeds = torch.cat([prefix.embeds[:start], prefix.embeds[end:]])
+    positions = torch.cat([prefix.positions[:, :start], prefix.positions[:, end:]], dim=1)
+    segments = torch.cat([prefix.segments[:start], prefix.segments[end:]])
+    text = replace(prefix, embeds=embeds, positions=positions, segments=segments)
+    return replace(text, k=0, places=None, separators=0, prompt_length=prefix.prompt_length - prefix.span)
 
 
 @BACKBONES.register("mllama")
@@ -165,7 +162,7 @@ class Mllama(General):
         return int(self.model.config.vision_config.patch_size) ** 2
 
     @property
-    def _feature_arguments(self) -> frozenset[str]:  # type: ignore[override]
+    def _feature_arguments(self) -> frozenset[str]:
         return frozenset({PIXELS, SHAPE, THERE})
 
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
