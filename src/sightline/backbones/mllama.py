@@ -97,10 +97,11 @@ def text_of(prefix: Prefix) -> Prefix:
 
 @BACKBONES.register("mllama")
 class Mllama(General):
-    """An image is padded to whole tiles. A patch that sees padding alone has an empty cell.
+    """Rows of tiles that some language layers read by cross-attention; the text holds a single token for the image.
 
-    Class tokens are separators, each of its tile; so are the rows of tiles that are not there, of the whole image: text
-    before the image's token looks at them. That token is text as any other, the last of the head.
+    That token is text as any other, the last of the head. Class tokens are separators, each of its tile; so are the
+    rows of tiles that are not there, of the whole image, since text before the image's token looks at them. An image is
+    padded to whole tiles: a patch that sees padding alone has an empty cell.
     """
 
     fixed_tokens = None
