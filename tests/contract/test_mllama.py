@@ -129,6 +129,19 @@ def test_a_tile_has_its_cells_and_separators(stage: Stage, size: tuple[int, int]
     assert all(own == [0, image.n] for own in owners[tiles:])
 
 
+def test_signals_are_read_from_the_rows_of_patches(stage: Stage) -> None:
+    """Tiles lie one behind the other in the tower, each with a class token before and padding behind its patches."""
+    backbone, image, heard = stage.backbone, stage.images[90, 140], list[Tensor]()
+    last = backbone.vision_blocks[-1]
+    hook = last.register_forward_hook(lambda block, given, made: heard.append(made))
+    (encoded,) = backbone.encode([backbone.preprocess(image)], ["vision.hidden@-1", "vision.received@-1"])
+    hook.remove()
+    own = heard[0].unflatten(1, (TILES, -1))[0, :2, 1 : 1 + PATCHES].flatten(0, 1)
+    assert torch.equal(backbone.vision_signal("vision.hidden@-1", encoded), own)
+    assert backbone.vision_signal("vision.received@-1", encoded).shape == (encoded.n,)
+    assert "the class token nobody says" in (backbone.serves("vision.cls_attention@-1") or "")
+
+
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_dropped_rows_say_what_masked_rows_say(zoo: Callable[[str], Path], attention: str) -> None:
     here, largest = Stage(zoo("mllama"), attention), 0.0
