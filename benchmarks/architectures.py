@@ -166,7 +166,8 @@ resizes: pixels differ by a grey level here and there, and losses with them.
 {table}
 
 This page is written by `python -m benchmarks.architectures --page`. A type is refused where its visual tokens have no
-place in the sequence; the reason is what `sightline doctor` says. Where they have none in the image it is
+place in the sequence, unless a file of its own knows another (`mllama`: beside it, for layers that read them by
+cross-attention); the reason is what `sightline doctor` says. Where they have none in the image it is
 [audited without cells](doctor.md#models-without-cells). Some image processors exist with torchvision alone, some
 towers in timm alone; neither is installed where this page is made. There the operators that those processors call
 (resize, pad, crop, normalise) are stood in for by torch's own, and timm's towers (`fast_vlm`, `gemma3n`,

@@ -26,9 +26,10 @@ SHIPPED = {"llava": TINY / "llava", "qwen3_vl": TINY / "qwen3vl", "internvl": TI
 TYPES = (
     "llava", "llava_next", "llava_onevision", "qwen2_5_vl", "qwen3_vl", "internvl", "idefics3", "gemma3", "paligemma",
     "mistral3", "glm4v", "deepseek_vl", "vipllava", "qianfan_ocr", "got_ocr2", "aya_vision", "gemma4", "qwen3_5",
+    "mllama",
 )  # fmt: skip
 """Those with a file of their own first, then types on the general route: towers with and without class token, language
-layers of all kinds."""
+layers of all kinds; last an image that is read by cross-attention."""
 BLOCKS = 24
 """Of every vision tower, as CLIP's and SigLIP's published ones have or more: methods read layers by number."""
 FEWER = {"got_ocr2": 12}

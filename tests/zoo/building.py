@@ -90,8 +90,10 @@ def fill(model: torch.nn.Module, seed: int = SEED) -> None:
     The usual initialisation of 0.02 would leave a narrow model nearly blind: attention uniform, features near zero.
     """
     random = torch.Generator().manual_seed(seed)
-    for _, weight in sorted(model.named_parameters()):
-        if weight.dim() >= 2:
+    for name, weight in sorted(model.named_parameters()):
+        if name.endswith("gate") and weight.numel() == 1:  # closed until it is trained
+            weight.fill_(1.0)
+        elif weight.dim() >= 2:
             read = weight[0].numel() if weight.dim() > 3 else weight.shape[-1]
             weight.copy_(torch.randn(weight.shape, generator=random) / read**0.5)
         else:

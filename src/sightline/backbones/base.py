@@ -105,9 +105,21 @@ class Backbone(Prompting, ABC):
         """(B, S) token types of a prompt for the unmodified model, where it takes any."""
         return (sequence == self.image_token_id).int()
 
+    def sequence_facts(self, sequence: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the unmodified model is told of every token of a prompt, by the names that its forward takes.
+
+        ``inputs`` is what the image processor says of the image.
+        """
+        types, takes = self.sequence_types(sequence), inspect.signature(self.model.forward).parameters
+        return {name: types for name in TOKEN_TYPES if name in takes}
+
     @abstractmethod
     def token_count(self, size: tuple[int, int]) -> int:
         """N for an image of this (width, height)."""
+
+    def slot_count(self, size: tuple[int, int]) -> int:
+        """M for an image of this (width, height): its tokens, and separators between them."""
+        return len(self.span_ids(size))
 
     @abstractmethod
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
@@ -145,7 +157,7 @@ class Backbone(Prompting, ABC):
         """How an image of this (width, height) meets a budget; at its usual size if that does."""
         n = self.token_count(size)
         k = budget.resolve(n)
-        return Fit(self.fitting(size, k) if k < n else self.options, n, len(self.span_ids(size)))
+        return Fit(self.fitting(size, k) if k < n else self.options, n, self.slot_count(size))
 
     def under(self, options: ImageOptions | None) -> Self:
         """The same model, its memory of limits and tables included, with other image options; None changes nothing."""
@@ -284,9 +296,8 @@ def model_inputs(backbone: Backbone, image: Image.Image, ids: tuple[int, ...], h
     """
     span = backbone.span_ids(image.size)
     sequence = torch.tensor([[*ids[:head], *span, *ids[head:]]], device=backbone.language.device)
-    types = backbone.sequence_types(sequence)
-    takes = inspect.signature(backbone.model.forward).parameters
-    given = {**processor_inputs(backbone, image), **{name: types for name in TOKEN_TYPES if name in takes}}
+    given = processor_inputs(backbone, image)
+    given |= backbone.sequence_facts(sequence, given)
     return {**given, "input_ids": sequence, "attention_mask": torch.ones_like(sequence)}
 
 

@@ -259,7 +259,7 @@ class General(TowerSignals):
         transformers.utils.logging.disable_progress_bar()
         folder = Path(source)
         kind, config, called = class_and_config(folder, cls.model_class)
-        reason = refusal(kind)
+        reason = refusal(kind) if cls.features is General.features else None
         if reason is not None:
             raise SightlineError(f"{folder.name} is a '{called}' model: {reason}")
         processor = processor_of(folder, config)
@@ -488,7 +488,7 @@ class General(TowerSignals):
         Tiles come and go with an image's size in ways of the processor's own: sizes in steps of a sixteenth are tried,
         then by halving those above the best of them.
         """
-        if self.no_cells is None:
+        if self.no_cells is None and self.fixed_tokens is not None:
             return super().fitting(size, k)
 
         def count(edge: int) -> int:

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, takewhile
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -210,6 +210,9 @@ class SeenInLoop:
 
 class LanguageModel:
     """The decoder of a checkpoint: ``layers``, final ``norm``, rotary table and output head."""
+
+    beside: ClassVar[bool] = False
+    """Whether it reads an image beside the text, by cross-attention: then slots of the image have no positions."""
 
     def __init__(self, text_model: Any, lm_head: Any, axes: int) -> None:
         # A decoder that runs itself may be made of other parts.

@@ -121,9 +121,10 @@ class OwnDecoder(LanguageModel):
 
     def continued(self, prefix: Prefix) -> Iterator[Tensor]:
         """(1, V) float32 logits of one next token after the other, the likeliest put behind a branch-free prefix."""
-        position, length = int(prefix.positions[:, -1].max()), prefix.embeds.shape[0]
+        position = int(prefix.positions[:, -1].max())
         with torch.inference_mode():
             batch, real = self._rows([(prefix, 0)])
+            length = int(real)
             output = self._forward(**self._given(batch, real), use_cache=True)
             if output.past_key_values is None:  # the few that fill a cache but make none
                 from transformers import DynamicCache
@@ -144,9 +145,13 @@ class OwnDecoder(LanguageModel):
                     position_ids=where if self.axes > 1 else where[0],
                     past_key_values=output.past_key_values,
                     use_cache=True,
-                    **{name: torch.full((1, 1), self._continued, device=self.device) for name in self._types},
-                    **self._looked_up_per_layer(torch.tensor([[token]]) if self.reads_ids else None),
+                    **self._of_next(batch, token),
                 )
+
+    def _of_next(self, batch: Batch, token: int) -> dict[str, Any]:
+        """What the model is told of a token behind the one sequence of a batch."""
+        types = {name: torch.full((1, 1), self._continued, device=self.device) for name in self._types}
+        return types | self._looked_up_per_layer(torch.tensor([[token]]) if self.reads_ids else None)
 
     def continued_past_cuts(self, prefixes: Sequence[Prefix], cutter: Cutter) -> Iterator[Tensor]:
         """(B, V) logits as of ``continued``, side by side, of prefixes that are cut on the way.

@@ -320,7 +320,7 @@ def _check_positions(page: CheckedPage) -> None:
             kept.positions[:, kept.start + kept.span :], full.positions[:, full.start + full.span :]
         )
         promise(text_behind, f"{page.name}: preserve moves the text behind the image")
-        if len(anchors) == 1 < full.k:
+        if len(anchors) == 1 < full.k and not page.backbone.language.beside:
             nearer = bool(closed.positions[:, -1].max() < full.positions[:, -1].max())
             promise(nearer, f"{page.name}: compact leaves the gaps of tokens that were dropped")
 

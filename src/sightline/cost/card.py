@@ -54,7 +54,7 @@ def _records(benchmark: Benchmark[Any], result: Result, full: Full) -> Iterator[
             "setup_s": sum(point["setup_ms"]) / 1e3,
             "out_of_memory": bool(point["extra"].get("out_of_memory")),
         }
-        if (benchmark.counted or {benchmark.main}) <= set(point["flops"]):
+        if (benchmark.counted or {benchmark.main}) <= {stage for stage, count in point["flops"].items() if count}:
             record["estimated_gflop"] = sum(point["flops"].values()) / 1e9
         samples = point["samples_ms"].get(benchmark.main)
         if samples:
@@ -68,7 +68,7 @@ def _records(benchmark: Benchmark[Any], result: Result, full: Full) -> Iterator[
 def _times(point: dict[str, Any], taken: Summary, stage: str, ceiling_tflops: float) -> dict[str, Any]:
     times: dict[str, Any] = {"ms": taken.centre, "low_ms": taken.low, "high_ms": taken.high, "samples": taken.count}
     times |= {"spread": taken.bounds, "samples_per_s": point["batch"] / taken.centre * 1e3}
-    if stage in point["flops"]:
+    if point["flops"].get(stage):
         times["tflops"] = point["flops"][stage] / taken.centre / 1e9
         times["of_ceiling"] = times["tflops"] / ceiling_tflops
     return times

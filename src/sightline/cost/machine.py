@@ -193,8 +193,11 @@ def language_flops(backbone: Backbone, length: int) -> float:
     """All language layers over one sequence of L positions, without embeddings and output head.
 
     2 L W for matrix products with W weights, and causal attention 2 * 2 * H d L (L + 1) / 2 per layer: every position
-    multiplies with itself and those before it, once for the scores and once for the values.
+    multiplies with itself and those before it, once for the scores and once for the values. 0 for a decoder that reads
+    the image beside the text: nobody has said which of the L its layers run on.
     """
+    if backbone.language.beside:
+        return 0.0
     config = backbone.model.config.text_config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     weights = _matrix_weights(backbone.language.layers)

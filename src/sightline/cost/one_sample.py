@@ -72,8 +72,11 @@ def _rows(features: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 def loss_of(backbone: Backbone, prefix: Prefix, cutter: LayerCuts | None) -> float:
-    """The loss by the model's own language model; by our loop where something cuts between its layers."""
-    if cutter is None:
+    """The loss by the model's own language model; by our loop where something cuts between its layers.
+
+    One that our loop does not run is asked as an audit asks it, which calls its own forward with all that it is told.
+    """
+    if cutter is None and backbone.language.plain:
         return models_own_loss(backbone, prefix)
     ((likelihood,),) = backbone.language.score([prefix], cutter)
     return likelihood.loss

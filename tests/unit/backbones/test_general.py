@@ -46,7 +46,7 @@ def test_features_may_be_made_by_the_model_or_by_the_one_inside(model_type: str)
 @pytest.mark.parametrize(
     ("model_type", "words"),
     [
-        ("mllama", "no get_image_features"),
+        ("idefics", "no get_image_features"),
         ("florence2", "an encoder for the whole prompt"),
     ],
 )

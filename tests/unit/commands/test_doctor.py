@@ -57,5 +57,5 @@ def test_a_failed_check_ends_with_exit_code_1(
 
 
 def test_a_type_that_cannot_be_served_is_refused_by_name_and_reason(tmp_path: Path, refused: Refused) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "mllama"}', encoding="utf-8")
-    refused("is a 'mllama' model: its class has no get_image_features", doctor, "--model", str(tmp_path))
+    (tmp_path / "config.json").write_text('{"model_type": "idefics"}', encoding="utf-8")
+    refused("is a 'idefics' model: its class has no get_image_features", doctor, "--model", str(tmp_path))

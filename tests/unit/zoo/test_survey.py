@@ -13,7 +13,7 @@ from tests.conftest import REPOSITORY
 
 LINES = [
     Line("qwen2_vl", "Qwen2VLForConditionalGeneration", True, True, True, "general", ""),
-    Line("mllama", "MllamaForConditionalGeneration", False, False, False, "refused", "it says <|why|>"),
+    Line("idefics", "IdeficsForVisionText2Text", False, False, False, "refused", "it says <|why|>"),
     Line("aria", "AriaForConditionalGeneration", True, True, False, "refused", "no cells"),
 ]
 
@@ -31,7 +31,7 @@ def test_totals_count_those_with_image_features_apart_and_a_reason_does_not_brea
 @pytest.mark.parametrize(
     ("model_type", "outcome"),
     [
-        ("mllama", "refused"),
+        ("mllama", "exact"),
         ("evolla", "refused"),
         ("deepseek_vl", "general"),
         ("aria", "no cells"),

@@ -176,6 +176,9 @@ def policies_agree_unpruned(page: AskedPage) -> Check:
 
 def policies_order_pruned(page: AskedPage) -> Check:
     """Both run on a pruned prefix, with ids in order and within those of the unpruned one."""
+    if page.backbone.language.beside:
+        words = "position policies: not applicable to an image that is read beside the text, where it has no positions"
+        return Check(True, words, applies=False)
     whole = page.prefix("full", "preserve")
     wrong = {}
     for policy in POLICIES:

@@ -14,6 +14,7 @@ from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inf
 from sightline.cost.benchmarks.sweep import SweepRequest, evenly, run_sweep
 from sightline.cost.request import Measurement, positive_numbers, with_default
 from sightline.cost.spread import Line, Say
+from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.answering.scorers.spoken import Generation
@@ -57,6 +58,8 @@ class Answers(Benchmark[AnswersRequest]):
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory, read_bandwidth
 
+        if not subject.backbone.language.plain:
+            raise SightlineError("this model's own decoder answers one question at a time: nothing is batched")
         arms = [subject.arm(text, request.execution) for text in request.arms]
         language = subject.backbone.language
         execution = use_execution(language, request.execution, dynamic=True)
