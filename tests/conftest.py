@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import hypothesis
 import pytest
 import torch
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from lab.stand_ins import StandIns
 
 __all__ = ["refused"]  # a fixture of all tests
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # how long an example takes is the machine's affair
+hypothesis.settings.load_profile("untimed")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"

@@ -28,7 +28,6 @@ from sightline.store.manifest import check_manifest
 MANY = settings(
     max_examples=300,
     derandomize=True,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -55,7 +55,7 @@ def exact_area(rectangles: list[tuple[float, float, float, float]]) -> Fraction:
     ) + Fraction(0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(*[st.floats(0.0, 1.0, allow_nan=False)] * 4), min_size=1, max_size=5))
 @example([(0.0, 0.0, 0.5, 0.25), (0.25, 0.125, 0.5, 0.75), (1 / 12, 5e-324, 1.0, 1 / 12), (0.0, 1 / 12, 1 / 6, 1 / 6)])
 def test_the_union_is_exact_for_any_floats(corners: list[tuple[float, float, float, float]]) -> None:
@@ -63,7 +63,7 @@ def test_the_union_is_exact_for_any_floats(corners: list[tuple[float, float, flo
     assert RegionGeometry([(0.0, 0.0, 1.0, 1.0)], regions).area == pytest.approx(float(exact_area(regions)), abs=1e-12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(scenes)
 def test_areas_equal_shapely(scene: tuple[list, list, int]) -> None:
     cells, regions, bits = scene
@@ -84,7 +84,7 @@ def test_areas_equal_shapely(scene: tuple[list, list, int]) -> None:
     assert found.worst_region == pytest.approx(min(single), abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(scenes, st.integers(0, 2**12 - 1))
 def test_keeping_more_never_covers_less(scene: tuple[list, list, int], more: int) -> None:
     cells, regions, bits = scene
@@ -95,7 +95,7 @@ def test_keeping_more_never_covers_less(scene: tuple[list, list, int], more: int
     assert few.all_half <= many.all_half
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(scenes, st.randoms(use_true_random=False))
 def test_the_order_of_regions_and_cells_does_not_matter(scene: tuple[list, list, int], shuffle) -> None:
     cells, regions, bits = scene
@@ -110,7 +110,7 @@ def test_the_order_of_regions_and_cells_does_not_matter(scene: tuple[list, list,
         assert getattr(here, name) == pytest.approx(getattr(there, name), abs=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(scenes)
 def test_a_repeated_region_changes_no_area(scene: tuple[list, list, int]) -> None:
     cells, regions, bits = scene

@@ -226,7 +226,7 @@ def test_a_processor_that_looks_at_the_content_is_refused(tower: Patches) -> Non
         find_cells((320, 200), cropping, lambda inputs: tower(inputs["pixel_values"]), tower)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(size=st.tuples(st.integers(8, 400), st.integers(8, 400)))
 def test_any_size_is_found_to_the_pixel(tower: Patches, size: tuple[int, int]) -> None:
     found = find_cells(size, prepare, lambda inputs: tower(inputs["pixel_values"]), tower)

@@ -151,7 +151,7 @@ def noise(size: Size, seed: int, harsh: bool) -> Tensor:
     return torch.from_numpy(np.where(drawn > 127, 255, 0).astype(np.uint8) if harsh else drawn)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SIZES, SIZES, st.sampled_from([BICUBIC, BILINEAR]), st.integers(0, 99), st.booleans())
 @example((1, 1), (300, 300), BICUBIC, 0, False)
 @example((300, 300), (1, 1), BICUBIC, 0, False)
@@ -169,7 +169,7 @@ def test_bytes_are_pillows(source: Size, target: Size, kind: int, seed: int, har
     assert torch.equal(ours, torch.from_numpy(np.array(expected)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SIZES, SIZES, st.integers(0, 99), st.booleans())
 def test_bytes_are_torchs_in_torchs_arithmetic(source: Size, target: Size, seed: int, harsh: bool) -> None:
     image = noise(source, seed, harsh)

@@ -94,7 +94,7 @@ def test_margins_of_tiles_are_in_no_cell(with_margins: General, size: tuple[int,
     check(with_margins, size)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(size=st.tuples(st.integers(8, 700), st.integers(8, 700)))
 def test_there_are_as_many_cells_as_placeholders_whatever_the_size(backbone: General, size: tuple[int, int]) -> None:
     """Working out the plan compares the two."""

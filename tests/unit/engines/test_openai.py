@@ -385,7 +385,7 @@ nobody = cache(lambda: Endpoint("http://127.0.0.1:9#reader"))
 
 
 @given(choice=TREES, message=TREES, logprobs=TREES, usage=TREES)
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=150, database=None)
 def test_whatever_comes_back_is_heard_or_refused(choice: Any, message: Any, logprobs: Any, usage: Any) -> None:
     content = {"content": [logprobs, {"logprob": -1, "token": "a", "top_logprobs": logprobs, "bytes": message}]}
     whole = {"message": {"content": message}, "logprobs": content, "finish_reason": message}

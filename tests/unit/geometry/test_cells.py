@@ -104,7 +104,7 @@ ONEVISION = [(384 * wide, 384 * high) for wide in range(1, 7) for high in range(
 SIZES = st.tuples(st.integers(1, 3000), st.integers(1, 3000))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(size=SIZES, canvases=st.sampled_from([NEXT, ONEVISION]))
 def test_the_canvas_is_that_of_the_processor(size: tuple[int, int], canvases: list[tuple[int, int]]) -> None:
     canvas = best_canvas(size, canvases)
@@ -113,7 +113,7 @@ def test_the_canvas_is_that_of_the_processor(size: tuple[int, int], canvases: li
     assert fitted(size, canvas) == get_patch_output_size(picture, canvas[::-1], "channels_first")[::-1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(size=SIZES, grid=st.tuples(st.integers(1, 60), st.integers(1, 60)))
 def test_what_is_left_without_padding_is_what_the_model_keeps(size: tuple[int, int], grid: tuple[int, int]) -> None:
     places = torch.arange(grid[0] * grid[1]).view(1, grid[1], grid[0])

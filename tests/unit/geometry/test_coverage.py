@@ -170,7 +170,7 @@ questions = st.lists(st.lists(box, min_size=1, max_size=3), min_size=1, max_size
 
 
 @pytest.mark.parametrize("kind", CELLS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(asked=questions)
 def test_areas_are_those_of_region_geometry(kind: str, asked: list[list[tuple[float, ...]]]) -> None:
     cells = CELLS[kind]

@@ -102,7 +102,7 @@ WORDS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(WORDS, max_size=9).map(" ".join))
 def test_no_text_does_more_than_choose_rows_or_be_refused(rows: AskedRows, query: str) -> None:
     try:
