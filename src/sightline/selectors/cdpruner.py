@@ -80,17 +80,17 @@ class CDPruner(BatchSelector):
 
 
 class TextCDPruner(CDPruner):
-    """Diversity within either half of the tokens, half of it weighed by how like the prompt's mean embedding they are.
+    """Diversity within either half of the tokens, half of it weighed by likeness to the prompt's mean embedding.
 
-    The authors take projected tokens for relevance and diversity on Qwen2.5-VL (issue 7 of their repository) and publish
-    no code of that. OpenVINO GenAI ships such a form: its kernel, its halves of the tokens by raster order, each with
-    half of K. It leaves the two markers around an image out of the mean, here they are part of the prompt; it computes
-    in the precision that its device prefers, here in float32 at least.
+    On Qwen2.5-VL the authors take projected tokens for relevance and diversity (issue 7 of their repository), and
+    publish no code of that. OpenVINO GenAI ships such a form: this kernel, on either half of the tokens with half of K.
+    It leaves the two markers around an image out of the mean, here they are part of the prompt; and it computes in the
+    precision that its device prefers, here in float32 at least.
     """
 
     form: ClassVar[str] = (
-        "by likeness to the prompt's mean embedding, in either half of the tokens by itself, as OpenVINO GenAI ships it "
-        "for Qwen2-VL, 2.5 and 3; its authors ran it on Qwen2.5-VL, and publish no code of that"
+        "by likeness to the prompt's mean embedding, in either half of the tokens by itself, as OpenVINO GenAI ships "
+        "it for Qwen2-VL, 2.5 and 3; its authors ran it on Qwen2.5-VL, and publish no code of that"
     )
     query: ClassVar[QuerySpan] = "prompt"
     needs: ClassVar[frozenset[str]] = frozenset()

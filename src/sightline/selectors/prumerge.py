@@ -165,8 +165,8 @@ class ReceivedPruMergePlus(PruMergePlus):
     """
 
     form: ClassVar[str] = (
-        "by the attention a token receives in the penultimate block, K centres of projected tokens and no extra one, as "
-        "EffiVLM-Bench (ACL 2025) has PruMerge+ for Qwen2-VL; its authors publish none"
+        "by the attention a token receives in the penultimate block, K centres of projected tokens and no extra one, "
+        "as EffiVLM-Bench (ACL 2025) has PruMerge+ for Qwen2-VL; its authors publish none"
     )
     needs: ClassVar[frozenset[str]] = frozenset({RECEIVED, DEEP_KEYS})
     merges_vision: ClassVar[bool] = False
