@@ -199,7 +199,7 @@ class Backbone(Prompting, ABC):
         return None if kind.startswith("lm.") else f"{type(self).__name__} has no signal {kind}"
 
     def form(self, method: Method) -> Method:
-        """The method as it runs here: itself, or the form that its authors published for such models."""
+        """The method as it runs here: itself, or the form that is published for such models."""
         depth = len(self.vision_blocks) if self.no_cells is None else None
         return form_for(method, self.lacks, self.unprojected, depth)
 
