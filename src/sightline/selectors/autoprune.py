@@ -97,6 +97,7 @@ class AutoPrune(LayerSelector):
     merges: ClassVar[bool] = True
     varies: ClassVar[bool] = True
     budget_counts: ClassVar[Literal["kept", "layers"]] = "layers"
+    unpublished: ClassVar[str] = "no form of it is published for images without a class token"
 
     x0: float = 14.9
     k0: float = 0.4

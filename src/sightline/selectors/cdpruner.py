@@ -93,6 +93,7 @@ class TextCDPruner(CDPruner):
         "it for Qwen2-VL, 2.5 and 3; its authors ran it on Qwen2.5-VL, and publish no code of that"
     )
     query: ClassVar[QuerySpan] = "prompt"
+    parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:

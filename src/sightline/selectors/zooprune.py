@@ -48,6 +48,7 @@ class ZOOPrune(BatchSelector):
     name: ClassVar[str] = "zooprune"
     parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({SENSITIVITY, "vision.hidden@-2"})
+    unpublished: ClassVar[str] = "its authors publish code for LLaVA and LLaVA-NeXT alone"
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         sensitivity = stack([view.signals[SENSITIVITY] for view in views])
