@@ -345,6 +345,27 @@ def test_a_token_of_a_methods_own_is_read_as_a_word_there_would_be(stage: Callab
     assert (found - other).abs().max() < TOLERANCE, "no other token sees it"
 
 
+@pytest.mark.parametrize("name", ["gemma3", "paligemma", "qwen2_5_vl"])
+def test_tokens_of_a_methods_own_are_read_alike_alone_and_in_a_batch(stage: Callable[[str], Stage], name: str) -> None:
+    here = stage(name)
+    longer = here.backbone.prompt("What does the sign say, and where does it stand?", "EXIT")
+    prefixes = [here.prefix, prefix_of(here.backbone, here.encoded, longer, torch.arange(here.n))]
+    selector = Followed([], word=here.language.embed([7])[0])
+    schedule = selector.schedule(here.n, here.n // 3, len(here.decoder.layers))
+
+    def followed(group: list[Prefix]) -> list[tuple[Tensor, Tensor]]:
+        cutter = LayerCuts(selector, schedule, group, [here.encoded.layout] * len(group), [""] * len(group))
+        with torch.inference_mode():
+            here.language.read(group, cutter)
+        return [cutter._scouts[b] for b in range(len(group))]
+
+    together, alone = followed(prefixes), [followed([prefix])[0] for prefix in prefixes]
+    for pair in zip(together, alone, strict=True):
+        for batched, single in zip(*pair, strict=True):
+            assert torch.allclose(batched, single, atol=1e-4)
+    assert not torch.allclose(alone[0][0], alone[1][0], atol=1e-4), "it sees its own prompt"
+
+
 def test_a_decoder_that_looks_tokens_up_follows_none_without_an_id(stage: Callable[[str], Stage]) -> None:
     reason = "its layers look tokens up by their ids, and a token of a method's own has none"
     assert stage("gemma4_e2b").language.uncut({"lm.scout"}, [0]) == reason
