@@ -43,7 +43,8 @@ GOLDEN_NAMES = {
     "anchorprune_llava": ("anchorprune",),
     "visionzip_qwen3": ("visionzip_qwen",),
     "vispruner_siglip": ("vispruner",),
-    **{f"{name}_qwen": (name,) for name in ("flowcut", "holov", "nuwa", "prunesid", "vscan")},
+    "cdpruner_openvino": ("cdpruner",),
+    **{f"{name}_qwen": (name,) for name in ("flowcut", "holov", "nuwa", "prumerge_plus", "prunesid", "vscan")},
 }
 """Golden files that are not called after the one selector they test."""
 EXTRA_NAMES = {"topk": "target", "bottomk": "bottom"}

@@ -28,8 +28,8 @@ WITHOUT = {name for name, kind in SELECTORS.items() if kind.unpublished}
 """Of which no form is published for models that lack what they read: a class token, or CLIP's space."""
 REFUSED: dict[str, set[str]] = {
     "llava": set(),
-    "qwen3vl": WITHOUT | {"autoprune", "zooprune"},
-    "internvl": WITHOUT - {"globalcom2", "hired", "scope"} | {"zooprune"},
+    "qwen3vl": WITHOUT,
+    "internvl": WITHOUT - {"autoprune", "globalcom2", "hired", "scope"},
 }
 """Methods that an architecture cannot serve. docs/methods.md says why."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,6 +78,21 @@ class Attentive(Spread):
             "lm.next_key",
         }
     )
+
+
+@dataclass(frozen=True)
+class Followed(Spread):
+    """A word of its own is taken through the layers behind the prompt."""
+
+    word: Tensor | None = None
+    needs: ClassVar[frozenset[str]] = frozenset({"lm.scout"})
+
+    def schedule(self, n: int, k: int, layers: int) -> dict[int, int]:
+        return {**dict.fromkeys(range(AFTER[1]), n), AFTER[1]: k}
+
+    def scout(self, layer: int, like: Tensor) -> Tensor:
+        assert self.word is not None
+        return self.word if layer == 0 else torch.zeros_like(self.word)
 
 
 class Stage:
@@ -286,6 +301,74 @@ def test_answers_go_on_behind_a_cut(stage: Callable[[str], Stage], name: str) ->
     assert len(said) == 3
     assert len(selector.seen) == len(AFTER)
     assert said[0] == int(here.logits(here.cuts(Spread([])))[-1].argmax())
+
+
+@pytest.mark.parametrize("name", [name for name in (*OWN, *LOOP) if name not in ("gemma4_e2b", "qwen3_5")])
+def test_a_token_of_a_methods_own_is_read_as_a_word_there_would_be(stage: Callable[[str], Stage], name: str) -> None:
+    here, prefix = stage(name), stage(name).prefix
+    behind = prefix.positions[:, -1:].max() + 1 + torch.zeros_like(prefix.positions[:, -1:])
+    longer = replace(
+        prefix,
+        embeds=torch.cat([prefix.embeds, here.language.embed([7])]),
+        positions=torch.cat([prefix.positions, behind], dim=1),
+        segments=torch.cat([prefix.segments, prefix.segments[-1:]]),
+    )
+    read, made = list[Tensor](), list[Tensor]()
+    hooks = [
+        here.decoder.layers[0].register_forward_pre_hook(
+            lambda module, given, named: read.append((given[0] if given else named["hidden_states"])[0, -1]),
+            with_kwargs=True,
+        ),
+        here.decoder.layers[AFTER[1]].register_forward_hook(
+            lambda module, given, out: made.append((out[0] if isinstance(out, tuple) else out)[0, -1])
+        ),
+    ]
+    with torch.inference_mode():
+        here.language.read([longer])
+    for hook in hooks:
+        hook.remove()
+    selector = Followed([], word=read[0])
+    cutter = here.cuts(selector)
+    found = here.logits(cutter)
+    assert (cutter._scouts[0][0] - made[0]).abs().max() < TOLERANCE
+    assert selector.seen[0].signals["lm.scout"].shape[1] == prefix.prompt_length + 1
+    kinds = getattr(here.decoder.config, "layer_types", None) or ["full_attention"] * len(here.decoder.layers)
+    if kinds[AFTER[1]] == "full_attention" and name not in OTHERWISE:
+        attentive = Attentive([])
+        schedule = Followed([]).schedule(here.n, here.n // 3, len(here.decoder.layers))
+        asked = replace(longer, prompt_length=longer.prompt_length + 1)
+        with torch.inference_mode():
+            here.language.read([asked], LayerCuts(attentive, schedule, [asked], [here.encoded.layout], [""]))
+        weights = attentive.seen[-1].signals["lm.attention_last"]
+        assert torch.allclose(selector.seen[0].signals["lm.scout"].softmax(dim=-1), weights, atol=1e-5)
+    other = here.logits(here.cuts(Followed([], word=-read[0])))
+    assert (found - other).abs().max() < TOLERANCE, "no other token sees it"
+
+
+@pytest.mark.parametrize("name", ["gemma3", "paligemma", "qwen2_5_vl"])
+def test_tokens_of_a_methods_own_are_read_alike_alone_and_in_a_batch(stage: Callable[[str], Stage], name: str) -> None:
+    here = stage(name)
+    longer = here.backbone.prompt("What does the sign say, and where does it stand?", "EXIT")
+    prefixes = [here.prefix, prefix_of(here.backbone, here.encoded, longer, torch.arange(here.n))]
+    selector = Followed([], word=here.language.embed([7])[0])
+    schedule = selector.schedule(here.n, here.n // 3, len(here.decoder.layers))
+
+    def followed(group: list[Prefix]) -> list[tuple[Tensor, Tensor]]:
+        cutter = LayerCuts(selector, schedule, group, [here.encoded.layout] * len(group), [""] * len(group))
+        with torch.inference_mode():
+            here.language.read(group, cutter)
+        return [cutter._scouts[b] for b in range(len(group))]
+
+    together, alone = followed(prefixes), [followed([prefix])[0] for prefix in prefixes]
+    for pair in zip(together, alone, strict=True):
+        for batched, single in zip(*pair, strict=True):
+            assert torch.allclose(batched, single, atol=1e-4)
+    assert not torch.allclose(alone[0][0], alone[1][0], atol=1e-4), "it sees its own prompt"
+
+
+def test_a_decoder_that_looks_tokens_up_follows_none_without_an_id(stage: Callable[[str], Stage]) -> None:
+    reason = "its layers look tokens up by their ids, and a token of a method's own has none"
+    assert stage("gemma4_e2b").language.uncut({"lm.scout"}, [0]) == reason
 
 
 def test_a_layer_without_weights_is_refused_by_its_number(stage: Callable[[str], Stage]) -> None:

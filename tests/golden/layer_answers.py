@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sightline import LayerState
 from sightline.selectors.apet import compressed, farthest_points
+from sightline.selectors.autoprune import AutoPrune, information
 from sightline.selectors.dart import Dart
 from sightline.selectors.duet import DuetInside
 from sightline.selectors.fastervlm import CLASS_ATTENTION
@@ -25,19 +26,10 @@ from sightline.selectors.ivcprune import IVCPrune
 from sightline.selectors.nuwa import NuwaInside
 from sightline.selectors.pact import bounded_centres, by_density, gathered, importance, key_distances
 from sightline.selectors.pyramiddrop import PyramidDrop
+from sightline.selectors.recycling import cluster_count, keep_and_recycle, recycled_count
 from sightline.selectors.scores import top
 from sightline.selectors.sgl import SGL
-from sightline.selectors.sparsevlm import (
-    PUBLISHED_BUDGETS,
-    PUBLISHED_LAYERS,
-    AutoPrune,
-    cluster_count,
-    information,
-    keep_and_recycle,
-    rated,
-    raters,
-    recycled_count,
-)
+from sightline.selectors.sparsevlm import PUBLISHED_BUDGETS, PUBLISHED_LAYERS, rated, raters
 from sightline.selectors.tokencarve import TokenCarve
 from sightline.selectors.transprune import TransPrune
 from sightline.selectors.v2drop import V2Drop
@@ -179,7 +171,7 @@ def autoprune(case: Case) -> dict[str, Any]:
         )
         state = replace(state, signals={**state.signals, CLASS_ATTENTION: case.tensors["class"]})
         noise = case.tensors.get(f"noise{layer}")
-        with patch("sightline.selectors.sparsevlm.drawn_noise", lambda count, key, noise=noise: noise[:count]):
+        with patch("sightline.selectors.recycling.drawn_noise", lambda count, key, noise=noise: noise[:count]):
             chosen = selector.cut(state, min(most, len(hidden)))
         answer[f"tokens{layer}"] = hidden[chosen.anchors] if chosen.mix is None else chosen.mix @ hidden
         source = source[chosen.anchors]

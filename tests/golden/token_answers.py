@@ -18,7 +18,7 @@ from sightline.backbones.base import Backbone
 from sightline.backbones.signals import received_attention
 from sightline.selectors.anchorprune import AnchorPrune, AnchorPruneQwen, anchorprune_order
 from sightline.selectors.apet import compressed, farthest_points
-from sightline.selectors.cdpruner import cdpruner_order, conditional_relevance
+from sightline.selectors.cdpruner import CDPruner, blended_order, cdpruner_order, conditional_relevance
 from sightline.selectors.coin import coin_order
 from sightline.selectors.divprune import divprune_order
 from sightline.selectors.duet import local_merge
@@ -33,7 +33,7 @@ from sightline.selectors.holov import HoloV, holov_order
 from sightline.selectors.mmtok import coverage, mmtok_kept
 from sightline.selectors.nuwa import Nuwa, plane, regional_anchors, spatial_weights
 from sightline.selectors.pixelprune import PixelPrune
-from sightline.selectors.prumerge import class_attention, merge_weights
+from sightline.selectors.prumerge import PruMergePlus, class_attention, merge_weights
 from sightline.selectors.prunesid import PER_GROUP, attended_kept, token_kept
 from sightline.selectors.scope import scope_order
 from sightline.selectors.scores import rank, top
@@ -124,6 +124,16 @@ def cdpruner(case: Case) -> dict[str, Any]:
     if batched:
         return {"mask": torch.zeros(features.shape[:2], dtype=torch.bool).scatter_(1, kept, True)}
     return {"kept": kept[0]}
+
+
+@answers("cdpruner_openvino")
+def cdpruner_openvino(case: Case) -> dict[str, Any]:
+    """By halves, the engine's default, the form itself; without, its algorithm on all tokens at once."""
+    visual, text, k = case.tensors["visual"], case.tensors["text"], case.params["K"]
+    if case.params["split"]:
+        form: Any = CDPruner().other_form(32)
+        return {"kept": form.select(view(visual, query=text), k).anchors}
+    return {"kept": blended_order(visual[None], text, k)[0].sort().values}
 
 
 @answers("coin")
@@ -312,6 +322,16 @@ def prumerge(case: Case) -> dict[str, Any]:
     centres = official_centres(attention[0], ratio, case.params["plus"])
     mix = merge_weights(attention, keys, centres[None])[0]
     return {"anchor": centres, "mix": mix, "n_out": [len(mix)], "tokens": mix @ hidden[1:]}
+
+
+@answers("prumerge_plus_qwen")
+def prumerge_plus_qwen(case: Case) -> dict[str, Any]:
+    tokens = case.tensors["projected"]
+    signals = {f"vision.{name}@-2": case.tensors[name] for name in ("received", "key")}
+    chosen = chosen_by(PruMergePlus().other_form(32), case, signals, tokens)
+    assert chosen.mix is not None
+    assert chosen.merge_at == "tokens"
+    return {"order": chosen.anchors, "kept": chosen.anchors.sort().values, "tokens": chosen.mix @ tokens}
 
 
 @answers("prunesid")

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -39,6 +39,17 @@ BACKBONES: Registry[type[Backbone]] = Registry(
 DIRECTIONS, DISTURBED = 64, 0.01
 """Along how many directions, and how far, states are disturbed to see what the projector makes of it."""
 UNPROJECTED = "it merges states of the vision tower, and single ones cannot be made tokens there"
+
+
+def moved_by_disturbing(project: Callable[[Tensor], Tensor], states: Tensor, seed: int = 0) -> Tensor:
+    """(N,) float32 of (N, C) states x: mean over directions u of |P(x + h u) - P(x - h u)| / 2h, P what ``project``
+    does; the u are unit vectors, drawn once for all images."""
+    drawn = torch.randn(DIRECTIONS, states.shape[1], generator=torch.Generator().manual_seed(seed))
+    steps = DISTURBED * drawn / drawn.norm(dim=1, keepdim=True)
+    moved = states.new_zeros(len(states), dtype=torch.float32)
+    for step in steps.to(states):
+        moved += (project(states + step) - project(states - step)).float().norm(dim=1)
+    return moved / (2 * DISTURBED * DIRECTIONS)
 
 
 class Backbone(Prompting, ABC):
@@ -200,7 +211,7 @@ class Backbone(Prompting, ABC):
         return None if kind.startswith("lm.") else f"{type(self).__name__} has no signal {kind}"
 
     def form(self, method: Method) -> Method:
-        """The method as it runs here: itself, or the form that its authors published for such models."""
+        """The method as it runs here: itself, or the form that is published for such models."""
         depth = len(self.vision_blocks) if self.no_cells is None else None
         return form_for(method, self.lacks, self.unprojected, depth)
 
@@ -211,15 +222,8 @@ class Backbone(Prompting, ABC):
         return None if self.unprojected() is None else "single states of its vision tower cannot be made tokens"
 
     def sensitivity(self, encoded: Encoded) -> Tensor:
-        """(N,) float32: how far the projector moves a token if its state x is disturbed a little,
-        mean over directions u of |P(x + h u) - P(x - h u)| / 2h; the u are unit vectors, drawn once for all images."""
-        states = self.merge_sources(encoded)[: encoded.n]
-        drawn = torch.randn(DIRECTIONS, states.shape[1], generator=torch.Generator().manual_seed(0))
-        steps = DISTURBED * drawn / drawn.norm(dim=1, keepdim=True)
-        moved = states.new_zeros(encoded.n, dtype=torch.float32)
-        for step in steps.to(states):
-            moved += (self.project(states + step) - self.project(states - step)).float().norm(dim=1)
-        return moved / (2 * DISTURBED * DIRECTIONS)
+        """(N,) float32, how far the projector moves a token if its state is disturbed a little."""
+        return moved_by_disturbing(self.project, self.merge_sources(encoded)[: encoded.n])
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         """A ``vision.*`` or ``image.*`` signal of one encoded image."""

@@ -143,6 +143,10 @@ class Choice:
 class Cutter(Protocol):
     """Prunes between layers; see ``sightline.backbones.cuts``."""
 
+    @property
+    def follows(self) -> bool:
+        """Whether it takes tokens of its own through the layers, behind the prompts."""
+
     def wants(self, layer: int) -> bool: ...
 
     def choose(self, batch: Batch, layer: int, seen: SeenLayer) -> Choice | None: ...

@@ -93,6 +93,10 @@ class LayerCuts:
         looking._memories = self._memories
         return looking
 
+    @property
+    def follows(self) -> bool:
+        return type(self.selector).scout is not LayerSelector.scout
+
     def wants(self, layer: int) -> bool:
         return layer in self.schedule
 

@@ -433,7 +433,7 @@ WITH_CLIP, IN_ANOTHER_FORM = "yes, with --clip", "yes, in another form"
 
 def methods_that_run(served: Served) -> dict[str, str]:
     """Every method, with its default arguments, by name: ``yes``, ``yes, with`` what it takes, ``yes, in another form``
-    that its authors published, or ``no`` and why."""
+    that is published, or ``no`` and why."""
     answers = {}
     for name, kind in SELECTORS.items():
         method = with_defaults(kind)

@@ -39,8 +39,11 @@ last by the layer that it is added before (Granite 4 Vision)."""
 OF_THE_DECODER = (*LEVELS, PER_LAYER)
 """Arguments that often the decoder alone takes, not the model around it."""
 OF_ATTENTION = frozenset(
-    {"lm.attention", "lm.attention_last", "lm.query", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key", "lm.rotary"}
-)
+    {
+        "lm.attention", "lm.attention_last", "lm.query", "lm.key", "lm.value", "lm.bare_query", "lm.bare_key",
+        "lm.rotary", "lm.scout",
+    }
+)  # fmt: skip
 """Signals that only a layer with attention weights has."""
 OF_NEXT_ATTENTION = frozenset({"lm.next_attention", "lm.next_attention_last", "lm.next_query", "lm.next_key"})
 OF_TABLES = frozenset({"lm.rotary", "lm.bare_query", "lm.bare_key"})
@@ -188,7 +191,8 @@ class OwnDecoder(LanguageModel):
 
     def _read(self, sequences: Sequence[tuple[Prefix, int]], cutter: Cutter | None = None) -> Batch:
         """(B, S, D) what the output head reads; one row for every prefix with one of its branches."""
-        batch, real = self._rows(sequences)
+        beyond = int(cutter is not None and cutter.follows)
+        batch, real = self._rows(sequences, beyond)
         if cutter is None:
             batch.hidden = self._forward(**self._given(batch, real)).last_hidden_state
             return batch
@@ -208,13 +212,17 @@ class OwnDecoder(LanguageModel):
                 stages.shorten(chosen.left, batch.start, end)
             real, state = real - (width - batch.hidden.shape[1]), batch.hidden
         given = self._given(batch, real, added=stages.done)
-        batch.hidden = stages.run(len(self.layers) - 1, state, **given).last_hidden_state
+        read: Tensor = stages.run(len(self.layers) - 1, state, **given).last_hidden_state
+        batch.hidden = read[:, : read.shape[1] - beyond]
         return batch
 
-    def _rows(self, sequences: Sequence[tuple[Prefix, int]]) -> tuple[Batch, Tensor]:
-        """Prefixes with one of their branches each, side by side, kinds of slots for segments; their (B,) lengths."""
+    def _rows(self, sequences: Sequence[tuple[Prefix, int]], beyond: int = 0) -> tuple[Batch, Tensor]:
+        """Prefixes with one of their branches each, side by side, kinds of slots for segments; their (B,) lengths.
+
+        ``beyond``: so many empty slots behind each, for a token that stands behind the prompt.
+        """
         chosen = [self._slots(prefix, branch) for prefix, branch in sequences]
-        longest = max(map(len, chosen))
+        longest = max(map(len, chosen)) + beyond
         first = sequences[0][0]
         embeds = first.embeds.new_zeros(len(sequences), longest, first.embeds.shape[1])
         positions = torch.zeros(self.axes, len(sequences), longest, dtype=torch.long, device=self.device)
@@ -224,6 +232,7 @@ class OwnDecoder(LanguageModel):
             here = on_device(slots, self.device)
             embeds[b, : len(slots)] = prefix.embeds[here]
             positions[:, b, : len(slots)] = prefix.positions[:, here] + self.first_position
+            positions[:, b, len(slots) : len(slots) + beyond] = positions[:, b, len(slots) - 1 : len(slots)] + 1
             kinds[b, : prefix.prompt_length] = TEXT
             kinds[b, prefix.start + token_places(prefix)] = IMAGE
             if ids is not None and prefix.ids is not None:
@@ -237,7 +246,7 @@ class OwnDecoder(LanguageModel):
         batch = Batch(embeds, positions, on_device(kinds, self.device), levels, first.start, counts)
         if ids is not None:
             batch.ids, batch.embeds = on_device(ids, self.device), embeds
-        return batch, torch.tensor([len(slots) for slots in chosen])
+        return batch, torch.tensor([len(slots) + beyond for slots in chosen])
 
     def _given(self, batch: Batch, real: Tensor, added: int = 0) -> dict[str, Any]:
         """What the model's own forward takes; DeepStack features of the first ``added`` layers are in already."""
@@ -312,8 +321,8 @@ class OwnDecoder(LanguageModel):
 
     def uncut(self, needs: Collection[str], layers: Iterable[int]) -> str | None:
         """Why a method that reads ``needs`` cannot cut after these layers; None where it can. Tried on a few tokens."""
-        if "lm.scout" in needs:
-            return f"a token of its own is followed by our loop over the layers alone, and {self.reason}"
+        if "lm.scout" in needs and self.reads_ids:
+            return "its layers look tokens up by their ids, and a token of a method's own has none"
         layers = list(layers)
         if "lm.normed" in needs and self._final_norm is None:
             return "its decoder has no final norm"

@@ -46,6 +46,14 @@ class LayerCall:
             raise SightlineError("its rotary tables are not a cosine and a sine")
         return tables
 
+    def standing(self, row: int, slot: int, token: Tensor) -> LayerCall:
+        """The same call with another (D,) token at a slot of one sequence."""
+        hidden = self.hidden.clone()
+        hidden[row, slot] = token
+        if self.given:
+            return replace(self, given=(hidden, *self.given[1:]))
+        return replace(self, named={**self.named, HIDDEN: hidden})
+
     def unrotated(self) -> LayerCall:
         """The same call at positions that turn nothing."""
         cos, sin = self.tables
@@ -67,13 +75,15 @@ class Attended:
     sinks: Tensor | None
     """(H,) a score that takes part in every softmax and in no sum."""
 
-    def weights(self, b: int, length: int, first: int = 0) -> Tensor:
-        """(H, length - first, length) attention of a sequence's tokens from ``first`` on, in float32."""
+    def products(self, b: int, length: int, first: int = 0) -> Tensor:
+        """(H, length - first, length) scores of a sequence's tokens from ``first`` on, masked nowhere, in float32."""
         query, key = self.query[b, :, first:length].float(), self.key[b, :, :length].float()
         scores = query @ key.repeat_interleave(query.shape[0] // key.shape[0], dim=0).transpose(-1, -2) * self.scale
-        if self.cap:
-            scores = torch.tanh(scores / self.cap) * self.cap
-        scores = self._masked(scores, b, length, first)
+        return torch.tanh(scores / self.cap) * self.cap if self.cap else scores
+
+    def weights(self, b: int, length: int, first: int = 0) -> Tensor:
+        """(H, length - first, length) attention of a sequence's tokens from ``first`` on, in float32."""
+        scores = self._masked(self.products(b, length, first), b, length, first)
         if self.sinks is None:
             return torch.softmax(scores, dim=-1)
         sinks = self.sinks.float()[:, None, None].expand(-1, scores.shape[1], 1)
@@ -152,19 +162,21 @@ class Stages:
             for layer in self.layers:
                 del layer.forward
 
-    def attended(self, layer: int, *, bare: bool = False) -> Attended:
-        """What a layer attends with, on what it was handed: the layer is run once more, and listened to.
-
-        ``bare``: at positions that turn nothing.
-        """
-        call = self.calls[layer].unrotated() if bare else self.calls[layer]
+    def attended(self, layer: int, call: LayerCall | None = None) -> Attended:
+        """What a layer attends with, on what it was handed (or another call): it is run once more, and listened to."""
         heard: list[Attended] = []
-        alone = {SHARED: dict(call.named[SHARED])} if SHARED in call.named else {}
         with listening(self.config, heard):
-            self.layers[layer](*call.given, **{**call.named, **alone, "past_key_values": None})
+            self.made(layer, call or self.calls[layer])
         if not heard:
             raise SightlineError(f"layer {layer} has no attention weights")
         return heard[0]
+
+    def made(self, layer: int, call: LayerCall) -> Tensor:
+        """(B, S, D) what a layer makes of a call once more, by itself."""
+        alone = {SHARED: dict(call.named[SHARED])} if SHARED in call.named else {}
+        made = self.layers[layer](*call.given, **{**call.named, **alone, "past_key_values": None})
+        found: Tensor = made[0] if isinstance(made, tuple) else made
+        return found
 
 
 @contextmanager
@@ -204,7 +216,8 @@ class SeenInStages:
     def attends(
         self, b: int, length: int, *, bare: bool = False, following: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        attended = self.stages.attended(self._read(following), bare=bare)
+        read = self._read(following)
+        attended = self.stages.attended(read, self.stages.calls[read].unrotated() if bare else None)
         query, key, value = (
             states[self.rows[b], :, :length] for states in (attended.query, attended.key, attended.value)
         )
@@ -222,7 +235,10 @@ class SeenInStages:
         return min(self.layer + 1, len(self.stages.layers) - 1) if following else self.layer
 
     def follow(self, b: int, length: int, token: Tensor) -> tuple[Tensor, Tensor]:
-        raise SightlineError("the model's own decoder follows no token of a method's own")  # ``uncut`` says it before
+        row, layer = self.rows[b], self.layer
+        call = self.stages.calls[layer].standing(row, length, token)
+        made = self.stages.made(layer, call)[row, length]
+        return made, self.stages.attended(layer, call).products(row, length + 1, length)[:, 0]
 
     def normed(self, b: int, length: int) -> Tensor:
         normed: Tensor = self.norm(self.stages.state[self.rows[b], :length])

@@ -43,7 +43,7 @@ class Tried:
     ms: float = 0.0
     """Signals and selection, the quicker time."""
     form: str = ""
-    """Where its authors published the form that ran, if that is not its first."""
+    """Who published the form that ran, if that is not its first."""
     kept: Trace | None = None
 
 
@@ -189,7 +189,7 @@ def page(matrix: Matrix, picture: str | None) -> str:
         )
     lines += [
         "",
-        "Milliseconds of signals and selection, in italics of another form that its authors published; a number in "
+        "Milliseconds of signals and selection, in italics of another form that is published; a number in "
         "brackets is the reason why it does not run.",
         "",
         f"| method | {' | '.join(column.name for column in matrix.columns)} |",

@@ -201,7 +201,7 @@ class Method(ABC):
     official_ms: ClassVar[float | None] = None
     """Median milliseconds of the official code at N = 576, K = 231 on one CPU thread, its scores included."""
     form: ClassVar[str] = ""
-    """Of a form for other models (``other_form``): where its authors published it, in words that rows repeat."""
+    """Of a form for other models (``other_form``): who published it and for which, in words that rows repeat."""
     unpublished: ClassVar[str] = ""
     """Of a method without one: what its authors published about models that lack what it needs, as refusals say it."""
 
@@ -223,8 +223,8 @@ class Method(ABC):
         return frozenset()
 
     def other_form(self, blocks: int) -> Method | None:
-        """As its authors published it for models that lack what it needs (a class token, CLIP's space, states that can
-        be projected one by one); ``blocks`` are those of the tower. ``form_for`` asks, nobody else."""
+        """As its authors, or public code that others ship, have it for models that lack what it needs (a class token,
+        CLIP's space, states that can be projected one by one); ``blocks`` are those of the tower. ``form_for`` asks."""
         return None
 
     @property

@@ -94,12 +94,11 @@ class ApET(Selector):
     before the language model.
     Needs: projected tokens, or with ``at=vision`` the penultimate vision states, as published for LLaVA.
     Parity: official-algorithm. Equal to the public code for LLaVA, tokens and merge, given the first basis token. That
-    code draws it anew each time, and two of its draws agree no better (Jaccard 0.14 to 0.60 on clustered features) than
-    one of them with ours (0.14 to 0.57); here it is the token farthest from the mean, so that results repeat. Other
-    departures: ``at=tokens`` is the default; basis tokens stand at their own places, there at those of the tokens that
-    they push out; the basis takes up to half of a small K, where that code needs K > ``basis``. Its form for Qwen2.5-VL
-    (basis and pushed-out tokens averaged) is not part of it; its second stage, the same inside the language model, is
-    ``apet_inside``, both are ``apet_both``.
+    code draws it anew each time, and two of its draws agree no better than one of them with ours (docs/methods.md);
+    here it is the token farthest from the mean, so that results repeat. Other departures: ``at=tokens`` is the default;
+    basis tokens stand at their own places, there at those of the tokens that they push out; the basis takes up to half
+    of a small K, where that code needs K > ``basis``. Its form for Qwen2.5-VL (basis and pushed-out tokens averaged) is
+    not part of it; its second stage, the same inside the language model, is ``apet_inside``, both are ``apet_both``.
     Acts: keeps ``basis`` tokens as they are, picked by farthest-point sampling (Euclidean), and the K - ``basis``
     tokens of largest error (``approximation_errors``); the next ``basis`` tokens by error are lost, as published; every
     other token, the basis included, is **merged** into the most similar of the K - ``basis``, as a plain mean.

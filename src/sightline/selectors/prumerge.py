@@ -12,14 +12,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, remade
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import stack, unit
+from sightline.selectors.greedy import at_least_float32, stack, unit
 from sightline.selectors.scores import rank
 
 KEYS, CLASS_KEY, CLASS_QUERY = "vision.key@-1", "vision.cls_key@-1", "vision.cls_query@-1"
 MERGED = "vision.hidden@-2"
 """What the mix acts on; the selector itself does not read it."""
+RECEIVED, DEEP_KEYS = "vision.received@-2", "vision.key@-2"
 NO_SOURCE = -1
 LADDER_PER_CENTRE = 3
 
@@ -61,7 +62,6 @@ class _PruMerge(BatchSelector):
 
     needs: ClassVar[frozenset[str]] = frozenset({KEYS, CLASS_KEY, CLASS_QUERY, MERGED})
     merges_vision: ClassVar[bool] = True
-    unpublished: ClassVar[str] = "no form of it is published for images without a class token"
     ranges: ClassVar[Ranges] = {"neighbours": (0, inf)}
 
     @abstractmethod
@@ -107,6 +107,7 @@ class PruMerge(_PruMerge):
     parity: ClassVar[Parity] = "exact-index"
     merges: ClassVar[bool] = True
     official_ms: ClassVar[float] = 226.0
+    unpublished: ClassVar[str] = "no form of it is published for images without a class token"
 
     def centres(self, attention: Tensor, count: int) -> Tensor:
         return rank(attention)[:, :count]
@@ -136,6 +137,9 @@ class PruMergePlus(_PruMerge):
     parity: ClassVar[Parity] = "official-algorithm"
     merges: ClassVar[bool] = True
 
+    def other_form(self, blocks: int) -> PruMergePlus:
+        return remade(ReceivedPruMergePlus, self)
+
     def centres(self, attention: Tensor, count: int) -> Tensor:
         attended = round(count / (1 + LADDER_PER_CENTRE))
         by_attention = rank(attention)
@@ -143,3 +147,43 @@ class PruMergePlus(_PruMerge):
         rungs = torch.arange(count - attended, device=attention.device)
         ladder = others[:, rungs * others.shape[1] // max(count - attended, 1)]
         return torch.cat([by_attention[:, :attended], ladder], dim=1)
+
+
+def outlying(attention: Tensor) -> int:
+    """How many of (N,) lie above Q3 + 1.5 (Q3 - Q1), at least one, rounded as the public code rounds it."""
+    low, high = torch.quantile(attention, attention.new_tensor([0.25, 0.75]))
+    n, count = len(attention), int((attention > high + 1.5 * (high - low)).sum())
+    return max(1, int(n * (count / n)))
+
+
+class ReceivedPruMergePlus(PruMergePlus):
+    """Centres receive outlying attention in the penultimate block, others up to K are evenly spaced; no extra token.
+
+    The spaced ones are the first of 0, s, 2s, ..., s = floor(N / K), that are no centres yet: where s does not divide
+    well the bottom of the image has none. The public code puts the outputs, which it has in the order of their centres,
+    at the centres' places in ascending order; here each stands at its own.
+    """
+
+    form: ClassVar[str] = (
+        "by the attention a token receives in the penultimate block, K centres of projected tokens and no extra one, "
+        "as EffiVLM-Bench (ACL 2025) has PruMerge+ for Qwen2-VL; its authors publish none"
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({RECEIVED, DEEP_KEYS})
+    merges_vision: ClassVar[bool] = False
+
+    def centres(self, attention: Tensor, count: int) -> Tensor:
+        (received,) = attention
+        n, leading = len(received), rank(received)[: min(count, outlying(received))]
+        steps = torch.arange(0, n, max(1, n // count), device=received.device)
+        return torch.cat([leading, steps[~torch.isin(steps, leading)][: count - len(leading)]])[None]
+
+    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
+        return [self._selected(view, min(k, len(view.tokens))) for view in views]
+
+    def _selected(self, view: TokenView, k: int) -> Selection:
+        if k == len(view.tokens):
+            return Selection(torch.arange(k, device=view.tokens.device))
+        received = at_least_float32(view.signals[RECEIVED])[None]
+        keys = at_least_float32(view.signals[DEEP_KEYS]).transpose(0, 1).flatten(1)[None]
+        centres = self.centres(received, k)
+        return Selection(centres[0], merge_weights(received, keys, centres, self.neighbours)[0, :-1])

@@ -61,8 +61,7 @@ class VisPruner(BatchSelector):
     Needs: penultimate vision features and class-token attention of the penultimate layer, averaged over heads.
     Parity: official-algorithm. Equal to the public code in every recorded case; none of them hangs on rounding. Other
     inputs do: the order of the pool decides who meets whom in the next round, so one pair that rounding swaps changes
-    most later choices. On clustered random features, N = 576, the public code in float32 chose the same as itself in
-    float64 in 6 of 24 draws, and the same as Sightline in 6 of 24 (Jaccard of the others from 0.41 up, for both).
+    most later choices: docs/methods.md has how often, for the public code in two precisions and for Sightline.
     Acts: deletes before the language model.
     Degenerate inputs: where N minus the important count is odd the published code raises; here the even half of the
     pool is one token longer. Zero-norm features have cosine 0; ties go to the lower rank in attention.

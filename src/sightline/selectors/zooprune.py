@@ -37,10 +37,9 @@ class ZOOPrune(BatchSelector):
     (``projector.sensitivity``), and the states themselves; architectures whose projector takes single states.
     Costs: 128 passes of the projector over all N states, once per image, and N^2 cosines of projected tokens.
     Parity: official-algorithm. Equal to the public code for LLaVA-1.5 in float32, given the directions. That code draws
-    them anew for every image (two draws: Jaccard 0.51 to 0.73 at 64 of 576 on clustered features and a random
-    projector); here they are drawn once for all. It disturbs in half precision, where 0.01 along 1024 channels is below
-    the rounding of a state (with the same directions Jaccard 0.14 to 0.31 to itself in float32); here that depends on
-    the precision the model is loaded in. K is given, there int(ratio N).
+    them anew for every image; here they are drawn once for all. It disturbs in half precision, where 0.01 along 1024
+    channels is below the rounding of a state; here that depends on the precision the model is loaded in. What both do
+    to its own choices is in docs/methods.md. K is given, there int(ratio N).
     Acts: deletes before the language model.
     Degenerate inputs: equal sensitivities count alike; once every distance or weight is 0 the lowest unpicked indices
     follow; a zero-norm token is at distance 1 from everything.
@@ -49,6 +48,7 @@ class ZOOPrune(BatchSelector):
     name: ClassVar[str] = "zooprune"
     parity: ClassVar[Parity] = "official-algorithm"
     needs: ClassVar[frozenset[str]] = frozenset({SENSITIVITY, "vision.hidden@-2"})
+    unpublished: ClassVar[str] = "its authors publish code for LLaVA and LLaVA-NeXT alone"
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         sensitivity = stack([view.signals[SENSITIVITY] for view in views])

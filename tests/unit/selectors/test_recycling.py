@@ -14,7 +14,8 @@ from torch import Tensor
 from sightline.core.selection import LayerState, TokenView
 from sightline.selectors.pact import PACT, bounded_centres, density_centres, importance
 from sightline.selectors.prunesid import PruneSID, limits, principal_groups, quotas, surviving
-from sightline.selectors.sparsevlm import SparseVLM, cluster_count, density_peaks, kept_count, raters, recycled_count
+from sightline.selectors.recycling import cluster_count, density_peaks, recycled_count
+from sightline.selectors.sparsevlm import SparseVLM, kept_count, raters
 from sightline.selectors.vlmpruner import VLMPruner, channel_cosine, fold, grid_places, grow, spread_pivots
 from tests.unit.selectors.views import layer_state, scene
 
