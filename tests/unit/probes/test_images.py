@@ -19,6 +19,7 @@ from sightline.device.work import MemoryGrowth
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word
 from sightline.probes.annotations import check_image_sizes
+from sightline.probes.fetched_images import strip_image_prefix
 from sightline.probes.images import (
     image_digest,
     image_size,
@@ -145,8 +146,8 @@ def test_neither_a_name_nor_a_link_leads_out_of_the_root(
             open_image(root, name)
     (root / "inside.png").symlink_to(root / "train" / "a.png")
     assert open_image(root, "inside.png").size == (60, 40)
-    assert resolve_image(root, "mini/train/a.png", strip_prefix="mini") == root / "train" / "a.png"
-    refused("leaves the image root", resolve_image, root, "mini/../../a.png", strip_prefix="mini")
+    assert resolve_image(root, strip_image_prefix("mini/train/a.png", "mini")) == root / "train" / "a.png"
+    refused("leaves the image root", resolve_image, root, strip_image_prefix("mini/../../a.png", "mini"))
 
 
 @pytest.mark.parametrize(("side", "limit"), [(20_000, 100_000_000), (60_000, 100_000_000), (100, 9_999)])

@@ -21,7 +21,6 @@ from sightline.analysis.comparison import (
 )
 from sightline.analysis.outcomes import extra
 from sightline.core.table import Table, format_range, format_value
-from sightline.errors import SightlineError
 from sightline.report.columns import build_table, collect, has, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.picture import stored_geometry
@@ -171,16 +170,14 @@ def word_coverage(run: Run) -> pd.Series[float]:
 
 
 def edit_region_frame(
-    frame: pd.DataFrame, words: pd.Series[float] | None = None, *, reference: str | None = None, draws: int = EDIT_DRAWS
+    frame: pd.DataFrame, words: pd.Series[float] | None = None, *, draws: int = EDIT_DRAWS
 ) -> pd.DataFrame:
     """Accuracy and coverage of the substituted character per arm, and what each arm gains over every control.
 
     All probes are positives: they ask for the word that is painted there. ``words`` is ``word_coverage(run)``; with it
     come ``word_ecr`` and ``word_kept_edit_lost``, the share with at least half of the word and less than half of the
-    character. ``edit_gone`` is the share with nothing of the character. Gains are differences paired by image.
-
-    ``reference`` names the arm that the others are compared with; by default each arm is compared with Random and Grid,
-    of the same budget where rows say their budget.
+    character. ``edit_gone`` is the share with nothing of the character. Gains are differences paired by image, over
+    Random and Grid, of the same budget where rows say their budget.
     """
     glyphs = plain_rows(frame[frame["kind"] == EDIT_REGION])
     if words is not None:
@@ -190,11 +187,9 @@ def edit_region_frame(
     records: list[Record] = []
     for model, rows in by_model(glyphs):
         arms = {str(arm): indexed(part, str(arm)) for arm, part in rows.groupby("plain_arm", sort=False)}
-        if reference is not None and reference not in arms:
-            raise SightlineError(f"no edit-region rows of an arm '{reference}' to compare with")
         for arm, part in arms.items():
             record = {"model": model, "arm": arm, **rates(part), **_shares(part)}
-            others = [reference] if reference else [other for other in arms if _is_control_of(arms[other], part)]
+            others = [other for other in arms if _is_control_of(arms[other], part)]
             gains = [_gains(part, arms[other], draws) | {"against": other} for other in others if other != arm]
             records += [record | gain for gain in gains] or [record]
     return table_of(
