@@ -31,7 +31,7 @@ from sightline.probes.images import (
 )
 from sightline.probes.packed_images import PageImages
 from tests.refusals import Refused
-from tests.unit.probes.formats.pages import paint
+from tests.unit.probes.formats.pages import paint, png_of
 
 
 @pytest.fixture
@@ -41,16 +41,6 @@ def root(tmp_path: Path) -> Path:
     Image.fromarray(noise).save(tmp_path / "train" / "a.png")
     Image.fromarray(noise).save(tmp_path / "train" / "a.jpg")
     return tmp_path
-
-
-def png_of(width: int, height: int, bits: int, lines: bytes) -> bytes:
-    """A PNG of three channels with these packed lines, if any."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    size = struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", lines) + chunk(b"IEND", b"")
 
 
 def header_only_png(width: int, height: int) -> bytes:
