@@ -93,17 +93,27 @@ def commands(folder: Path) -> dict[str, list[str]]:
 
 
 def walks() -> dict[str, dict[Path, set[str]]]:
-    """Command, or part of one -> file -> functions entered. All commands are called twice: what only happens at imports
-    is done by then."""
+    """Command, or part of one -> file -> functions entered.
+
+    All commands are called twice, and what one of the two times alone enters is left out: it belongs to imports, or to
+    a moment, and not to the way.
+    """
+    first, second = _walked(), _walked()
+    return {
+        name: {file: functions for file, functions in files.items() if file in first[name]}
+        for name, files in second.items()
+    }
+
+
+def _walked() -> dict[str, dict[Path, set[str]]]:
     found = {}
-    for _ in range(2):
-        with tempfile.TemporaryDirectory() as folder:
-            for name, words in commands(Path(folder)).items():
-                with redirect_stdout(StringIO()), entered() as (files, of_task):
-                    _call(words)
-                found[name] = files
-                if of_task:
-                    found[TASK_TO_DISK] = of_task
+    with tempfile.TemporaryDirectory() as folder:
+        for name, words in commands(Path(folder)).items():
+            with redirect_stdout(StringIO()), entered() as (files, of_task):
+                _call(words)
+            found[name] = files
+            if of_task:
+                found[TASK_TO_DISK] = of_task
     return found
 
 
