@@ -12,7 +12,6 @@ widths with ``--layers`` of language layers and images of ``--side`` pixels, in 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch
 import transformers
+from benchmarks.large_audit import sized_config
 
 import sightline
 from sightline.answering.answerer import Answerer
@@ -51,21 +51,10 @@ class SameMessages(Qwen3VL):
 
 def one_model(name: str, device: str, layers: int | None) -> Any:
     """The shape's sizes with the reader's vocabulary ids, initialised on the device."""
-    shape = shape_named(name).config
-    config: dict[str, Any] = json.loads((ASSETS / "reader" / "config.json").read_text())
-    vocabulary = config["text_config"]["vocab_size"]
-    for part in ("text_config", "vision_config"):
-        config[part] |= shape[part]
-    config["text_config"]["vocab_size"] = max(vocabulary, shape["text_config"]["vocab_size"])
-    for derived in ("rope_parameters", "layer_types"):
-        config["text_config"].pop(derived, None)
-    config["text_config"] |= {"num_hidden_layers": layers} if layers else {}
-    kind = config.pop("model_type")
-    config.pop("architectures")
     torch.manual_seed(0)
     with torch.device(device):
         return transformers.Qwen3VLForConditionalGeneration._from_config(
-            transformers.AutoConfig.for_model(kind, **config),
+            sized_config(name, layers),
             dtype=torch.float32 if device == "cpu" and name.startswith("tiny") else torch.bfloat16,
             attn_implementation="sdpa",
         )

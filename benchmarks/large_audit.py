@@ -31,24 +31,29 @@ ASSETS = Path(sightline.__file__).parent / "assets"
 SCENES = ASSETS / "scenes" / "confirmation"
 
 
-def write_checkpoint(name: str, folder: Path, device: str) -> None:
-    """The shape's sizes with the reader's vocabulary ids, chat template and image processor."""
-    shape, reader = shape_named(name).config, ASSETS / "reader"
-    config: dict[str, Any] = json.loads((reader / "config.json").read_text())
+def sized_config(name: str, layers: int | None = None) -> Any:
+    """The shape's sizes with the reader's vocabulary ids; ``layers`` of the language model, if not all."""
+    shape = shape_named(name).config
+    config: dict[str, Any] = json.loads((ASSETS / "reader" / "config.json").read_text())
     vocabulary = config["text_config"]["vocab_size"]
     for part in ("text_config", "vision_config"):
         config[part] |= shape[part]
     config["text_config"]["vocab_size"] = max(vocabulary, shape["text_config"]["vocab_size"])
     for derived in ("rope_parameters", "layer_types"):
         config["text_config"].pop(derived, None)
+    config["text_config"] |= {"num_hidden_layers": layers} if layers else {}
     kind = config.pop("model_type")
     config.pop("architectures")
+    return transformers.AutoConfig.for_model(kind, **config)
+
+
+def write_checkpoint(name: str, folder: Path, device: str) -> None:
+    """A model of these sizes, with the reader's chat template and image processor."""
+    reader = ASSETS / "reader"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     torch.manual_seed(0)
     with torch.device(device):
-        model = transformers.Qwen3VLForConditionalGeneration._from_config(
-            transformers.AutoConfig.for_model(kind, **config), dtype=dtype
-        )
+        model = transformers.Qwen3VLForConditionalGeneration._from_config(sized_config(name), dtype=dtype)
     model.save_pretrained(folder, max_shard_size="3GB")
     for file in reader.glob("*.json*"):
         if not (folder / file.name).exists():

@@ -192,6 +192,22 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     return write_stand_ins(tmp_path_factory.mktemp("stand-ins"))
 
 
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many images every call of the vision tower had."""
+    from sightline.backbones import Backbone
+
+    calls: list[int] = []
+    plain = Backbone.encode
+
+    def counted(self: Backbone, batch: Any, needs: Any = ()) -> Any:
+        calls.append(len(batch))
+        return plain(self, batch, needs)
+
+    monkeypatch.setattr(Backbone, "encode", counted)
+    return calls
+
+
 class Clock(threading.local):
     """Takes the place of ``time.perf_counter``: what passes on it is what the test says has passed.
 

@@ -50,7 +50,6 @@ def fields_of_row(item: WorkItem, row: TypedRow) -> dict[str, Any]:
 # Answers in the columns of the paper's artifact: CSV for decisions about items, JSON lines for boxes; and back.
 
 FINAL = "final"
-WHOSE = (FINAL, FIRST, SECOND, ADJUDICATION)
 KEYS = ("sample_id", "image_id")
 ANNOTATOR = "annotator_id"
 UNFINISHED = ("in_progress", "unannotated")

@@ -1,7 +1,7 @@
 """A printed line, the rows that it is about at their threshold, and the figures that those give.
 
     LINE = Line(("Qwen", "Target (30%)"), (0.786,), "qwen", "confirmation", "target:0.3")
-    metric_cells(study, LINE, ("accuracy",))        # measured, with its image-cluster interval
+    cells(summary_of(study, LINE, NAMES), NAMES)    # measured, with its image-cluster interval
     paired(study, LINE, "full", "accuracy")         # minus another arm, image by image
 
 Open questions have scores instead of answers to yes or no: ``compared`` sets two arms beside one another.
@@ -176,10 +176,6 @@ def cell(found: Any, name: str) -> Measured:
 
 def cells(found: Any, names: Iterable[str]) -> list[Measured]:
     return [cell(found, name) for name in names]
-
-
-def metric_cells(study: Study, line: Line, names: Sequence[str]) -> list[Measured]:
-    return cells(summary_of(study, line, names), names)
 
 
 def paired(study: Study, line: Line, minus: str | Line, metric: str, level: float = LEVEL) -> Measured:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import count
@@ -28,6 +27,7 @@ from sightline.device.work import Arriving, on_device
 from sightline.probes import ProbeSet, write_probes
 from tests.answers import Scored, launch_arm, score_arm
 from tests.contract.cast import probe
+from tests.gpu.conftest import forbidden_to_wait
 from tests.unit.answering.test_launching import Wrong
 from tests.unit.backbones.named import QUESTION, TARGET, photograph
 from tests.unit.cost.subjects import Decision, decisions
@@ -59,16 +59,6 @@ def images(subject: Subject) -> list[Encoded]:
 @pytest.fixture(scope="module")
 def probes(subject: Subject) -> list[Probe]:
     return [subject.probe(i) for i in range(PROBES)]
-
-
-@contextmanager
-def forbidden_to_wait() -> Iterator[None]:
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("policy", ["preserve", "compact"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.device.graphs import capture
 from tests.answers import score_arm
+from tests.gpu.conftest import forbidden_to_wait
 from tests.towered import towered
 
 # On a GPU: compiled and captured layers give the eager answers, and a captured graph can be replayed in any order.
@@ -102,22 +102,13 @@ def image(size: tuple[int, int], seed: int = 0) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
 
 
-@contextmanager
-def no_waiting() -> Iterator[None]:
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_values_are_the_hosts_and_nothing_waits(backbone: Backbone, size: tuple[int, int]) -> None:
     pixels = backbone.preprocess(image(size))
     assert pixels.data.dtype == torch.uint8
     assert pixels.data.is_pinned()
     towered(backbone).tower_inputs([pixels])  # makes the tables
-    with no_waiting():
+    with forbidden_to_wait():
         ours = towered(backbone).tower_inputs([pixels])
     assert ours.is_cuda
     assert torch.equal(ours.cpu(), towered(backbone).pixel_values(pixels.data))

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from sightline import AuditConfig, Run, SightlineError, audit
-from sightline.backbones import Backbone
 from sightline.core.row import TIME_COLUMNS
 from sightline.probes import HardPairRules, build_hard_pairs, load_regions, write_probes
 from tests.launching import words_of
@@ -81,20 +80,6 @@ def refused(work: Callable[[], object], *words: str) -> None:
 def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading a model fails the test: what is wrong must be known before."""
     monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
-
-
-@pytest.fixture
-def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images every call of the vision tower had."""
-    calls: list[int] = []
-    plain = Backbone.encode
-
-    def counted(self: Backbone, batch: Any, needs: Any = ()) -> Any:
-        calls.append(len(batch))
-        return plain(self, batch, needs)
-
-    monkeypatch.setattr(Backbone, "encode", counted)
-    return calls
 
 
 DONE = 12

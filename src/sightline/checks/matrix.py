@@ -22,8 +22,9 @@ from sightline.arms import parse_arm
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.clip import ClipSpace, clip_trouble
 from sightline.backbones.loading import WITH_CLIP, Served, methods_that_run, served_by
-from sightline.checks.doctor.checks import WRONG_ROWS, SmallImage, reads_tower, signal_rows
+from sightline.checks.doctor.cells import signal_rows
 from sightline.checks.doctor.examination import AskedPage, drawn_image
+from sightline.checks.doctor.methods import WRONG_ROWS, SmallImage, reads_tower
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
 from sightline.geometry.cells import Cells

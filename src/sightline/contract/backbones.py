@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -15,51 +15,43 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.answering.materialise import materialise
-from sightline.answering.scorers.yes_no import YesNo
-from sightline.backbones.base import Backbone, model_logits
+from sightline.backbones.base import Backbone
 from sightline.backbones.batches import token_places
-from sightline.backbones.found_cells import FoundCells, find_cells
 from sightline.backbones.found_rows import find_rows
-from sightline.backbones.general import PIXELS as PIXEL_VALUES
-from sightline.backbones.general import General, rows
+from sightline.backbones.general import General
+from sightline.checks.doctor.cells import ALLOWED, cell_count, cell_words, empty, signal_rows, worst_cell
+from sightline.checks.doctor.checks import (
+    image_batches,
+    language_batches,
+    own_logits,
+    policies_agree_unpruned,
+    prefix_is_shorter,
+)
+from sightline.checks.doctor.examination import AskedPage, Check
 from sightline.contract.plugins import as_promises, promise
-from sightline.core.prefix import Encoded, Prefix, Prompt
-from sightline.core.probe import Probe
+from sightline.core.prefix import Prefix
 from sightline.core.selection import BLOCK_KINDS, TOKEN_AXIS, PositionPolicy, Selection
 from sightline.errors import SightlineError
 
-PROBE = Probe(
-    id="contract", image="noise.png", image_id="noise", label="yes", target_text="word", source_text="word",
-    question="Is the word visible? Answer yes or no.", regions=(),
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
-class CheckedPage:
-    """An encoded image of noise and a question about it."""
-
-    backbone: Backbone
-    image: Image.Image
-    encoded: Encoded
+class NoisePage(AskedPage):
+    """An image of noise, of which any tokens can be kept."""
 
     @staticmethod
-    def of(backbone: Backbone, size: tuple[int, int]) -> CheckedPage:
+    def sized(backbone: Backbone, size: tuple[int, int]) -> NoisePage:
         width, height = size
         noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
         image = Image.fromarray(noise)
-        return CheckedPage(backbone, image, backbone.encode([backbone.preprocess(image)])[0])
+        return NoisePage(backbone, image, backbone.encode([backbone.preprocess(image)])[0])
 
     @property
     def name(self) -> str:
         return f"{type(self.backbone).__name__}, an image of {self.image.width} x {self.image.height}"
 
-    @property
-    def prompt(self) -> Prompt:
-        return self.backbone.prompt(PROBE.question, PROBE.target_text)
-
-    def prefix(self, anchors: Tensor, policy: PositionPolicy = "preserve", prompt: Prompt | None = None) -> Prefix:
+    def keeping(self, anchors: Tensor, policy: PositionPolicy = "preserve") -> Prefix:
         """With these (K,) of the N tokens."""
-        return materialise(self.backbone, self.encoded, prompt or self.prompt, Selection(anchors), policy)
+        return materialise(self.backbone, self.encoded, self.prompt, Selection(anchors), policy)
 
     @property
     def everything(self) -> Tensor:
@@ -72,21 +64,13 @@ class CheckedPage:
         return [torch.tensor([0]), torch.tensor([n - 1]), torch.arange(0, n, 3)]
 
 
-def said(cell: np.ndarray) -> str:
-    return f"({', '.join(f'{edge:.3f}' for edge in cell)})"
-
-
 # The promises of an architecture about the signals of its vision tower.
 
-FIRST_STATES = "vision.hidden@0"
-"""What the tower holds before any attention: a token's rows have seen its own cell and nothing else."""
-SHARE = 4.0
-"""How much more a token may be moved that has a finer cell in the same place: a tile's beside the thumbnail's."""
 SIGNALS = (*(f"{kind}@-1" for kind in BLOCK_KINDS), "vision.hidden@-2", "vision.cls@-2", "vision.hidden_mean@0:1")
 """Every signal of a vision tower, at layers that the smallest one has."""
 
 
-def check_signals(page: CheckedPage) -> None:
+def check_signals(page: NoisePage) -> None:
     """Whatever is served can be computed, has a value per token, and changes no token."""
     backbone = page.backbone
     served = [name for name in SIGNALS if backbone.serves(name) is None]
@@ -109,37 +93,7 @@ def check_signals(page: CheckedPage) -> None:
             promise(bool((signal >= 0).all()), f"{page.name}: {name} is negative somewhere")
 
 
-def check_rows(page: CheckedPage) -> None:
-    """Black in the cell of a token must be seen by the rows that its signals are read from."""
-    encoded, backbone = page.encoded, page.backbone
-    if backbone.serves(FIRST_STATES) is not None:
-        return
-
-    def states(image: Image.Image) -> Tensor:
-        with torch.inference_mode():
-            shown = backbone.encode([backbone.preprocess(image)], [FIRST_STATES])[0]
-            return backbone.vision_signal(FIRST_STATES, shown)
-
-    width, height = page.image.size
-    before = states(page.image)
-    for token in sorted({0, encoded.n // 3, encoded.n // 2, encoded.n - 1}):
-        cell = np.clip(encoded.cells[token], 0.0, 1.0)
-        x1, y1, x2, y2 = np.rint(cell * (width, height, width, height)).astype(int).tolist()
-        if x1 >= x2 or y1 >= y2:
-            continue
-        darkened = page.image.copy()
-        darkened.paste((0, 0, 0), (x1, y1, x2, y2))
-        moved = (states(darkened) - before).norm(dim=1)
-        other = encoded.cells[int(moved.argmax())]
-        touches = bool((np.minimum(cell[2:], other[2:]) > np.maximum(cell[:2], other[:2])).all())
-        promise(
-            touches and bool(moved[token] * SHARE >= moved.max()),
-            f"{page.name}: black in the cell of token {token} is seen by rows of token {int(moved.argmax())} at "
-            f"{said(other)}: signals are read from rows that it is not made from",
-        )
-
-
-def check_token_rows(page: CheckedPage) -> None:
+def check_token_rows(page: NoisePage) -> None:
     """Rows that a class declares are those that are found, with the same weights, and so is its class token."""
     backbone, size = page.backbone, page.image.size
     if not isinstance(backbone, General) or not backbone.declares_rows:
@@ -182,10 +136,6 @@ ROWS_APART = 1e-4
 
 SIZES = ((320, 224), (210, 300))
 """(width, height): one wider than high, one higher than wide, so that a crop or a tiling shows."""
-ROUNDING = 1e-4
-"""Largest difference of logits and losses in float32."""
-PIXELS = 1.0
-"""Largest difference of declared cells from found ones, in pixels of the image."""
 
 
 def check_backbone(
@@ -198,8 +148,7 @@ def check_backbone(
     is as much shorter as tokens and separators were dropped; every separator belongs to rows, a tile or the whole
     image and stays while one of their tokens does; images and prefixes give the same alone and in a batch; signals
     that it serves are finite, have a value per token, and are read from the rows that are found, where the token's cell
-    is seen; ``fitting`` gives no
-    more tokens than it was asked for.
+    is seen; ``fitting`` gives no more tokens than it was asked for.
 
     ``sizes`` are (width, height) of the images that it is tried on, ``options`` its image options. The model runs in
     float32 on the CPU.
@@ -213,15 +162,11 @@ def check_backbone(
             attention="sdpa",
             options=kind.image_options.of(options, kind.__name__),
         )
-        pages = [CheckedPage.of(backbone, size) for size in sizes]
-        for page in pages:
-            for check in (_check_count, _check_own_logits, _check_cells, _check_positions, _check_separators):
-                check(page)
-            check_signals(page)
-            check_rows(page)
-            check_token_rows(page)
-            _check_smaller(page)
-        _check_batches(pages)
+        for page in [NoisePage.sized(backbone, size) for size in sizes]:
+            for check in CHECKS:
+                found = check(page)
+                if found is not None:
+                    promise(found.passed, f"{page.name}: {found.words}")
 
 
 def _check_facts(kind: type[Backbone]) -> None:
@@ -233,30 +178,8 @@ def _check_facts(kind: type[Backbone]) -> None:
     )
 
 
-def _check_count(page: CheckedPage) -> None:
-    encoded = page.encoded
-    promise(
-        encoded.n == len(encoded.cells) == sum(high * wide for high, wide in encoded.layout),
-        f"{page.name}: {encoded.n} tokens, {len(encoded.cells)} cells, layout {list(encoded.layout)}",
-    )
-    said = page.backbone.token_count(page.image.size)
-    promise(said == encoded.n, f"{page.name}: token_count says {said}, the tower makes {encoded.n}")
-
-
-def _check_own_logits(page: CheckedPage) -> None:
-    prompt, backbone = page.prompt, page.backbone
-    expected = model_logits(backbone, page.image, (*prompt.head, *prompt.tail), len(prompt.head))
-    found = backbone.language.prefix_logits(page.prefix(page.everything))
-    difference = float((found - expected).abs().max())
-    promise(
-        difference <= ROUNDING,
-        f"{page.name}: unpruned, logits differ from the model's own by {difference:.1e} (allowed {ROUNDING:.0e})",
-    )
-
-
-def _check_cells(page: CheckedPage) -> None:
-    width, height = page.image.size
-    found = found_in(page.backbone, page.image.size)
+def _check_cells(page: NoisePage) -> None:
+    found, size = page.found, page.image.size
     promise(found is not None, f"{page.name}: its model has no get_image_features, so that cells cannot be found")
     assert found is not None
     cells, declared = found.cells[found.sourced], np.clip(page.encoded.cells, 0.0, 1.0)
@@ -265,52 +188,22 @@ def _check_cells(page: CheckedPage) -> None:
         f"{page.name}: it declares {len(declared)} tokens with a cell, {len(cells)} of its features have a source",
     )
     if isinstance(page.backbone, General):
-        same = np.array_equal(page.backbone.plan(page.image.size).sourced.numpy(), found.sourced)
+        same = np.array_equal(page.backbone.plan(size).sourced.numpy(), found.sourced)
         promise(same, f"{page.name}: it takes other features for separators than those that come from no pixel")
-    away = np.abs((cells - declared) * (width, height, width, height)).max(axis=1)
-    padding = (cells[:, 2:] <= cells[:, :2]).any(axis=1)
-    empty = (declared[:, 2:] <= declared[:, :2]).any(axis=1)
-    promise(bool(empty[padding].all()), f"{page.name}: a token that sees padding alone has a cell of some area")
-    seen = np.flatnonzero(~padding)
-    worst = seen[away[seen].argmax()]
+    blind = empty(declared)[empty(cells)]
+    promise(bool(blind.all()), f"{page.name}: a token that sees padding alone has a cell of some area")
+    worst, away = worst_cell(found, declared, size)
     promise(
-        bool(away[worst] <= PIXELS),
-        f"{page.name}: token {worst} is declared to come from {said(declared[worst])} and comes from "
-        f"{said(cells[worst])}: {away[worst]:.1f} pixels away (allowed {PIXELS:.0f})",
+        away <= ALLOWED,
+        f"{page.name}: token {worst} is declared to come from {cell_words(declared[worst])} and comes from "
+        f"{cell_words(cells[worst])}: {away:.1f} pixels away (allowed {ALLOWED:.0f})",
     )
 
 
-def found_in(backbone: Backbone, size: tuple[int, int]) -> FoundCells | None:
-    """Cells by ramps of an image of this (width, height), whatever the class declares and whatever is remembered; None
-    for a model without features."""
-    if isinstance(backbone, General):
-        features_of, tower = backbone.features, backbone.tower_module
-        return find_cells(size, backbone.image_inputs, lambda given: features_of(given)[0], tower, backbone.pixels)
-    model: Any = getattr(backbone.model, "model", backbone.model)
-    if not hasattr(model, "get_image_features"):
-        return None
-
-    def features(inputs: Mapping[str, Tensor]) -> Tensor:
-        on_device = {name: value.to(backbone.language.device) for name, value in inputs.items()}
-        on_device[PIXEL_VALUES] = on_device[PIXEL_VALUES].to(backbone.language.dtype)
-        output = model.get_image_features(**on_device, return_dict=True)
-        return rows(getattr(output, "pooler_output", output))
-
-    return find_cells(size, backbone.image_inputs, features, backbone.model)
-
-
-def _check_positions(page: CheckedPage) -> None:
-    full = page.prefix(page.everything)
-    policies_agree = torch.equal(full.positions, page.prefix(page.everything, "compact").positions)
-    promise(policies_agree, f"{page.name}: preserve and compact disagree on an unpruned prefix")
+def _check_positions(page: NoisePage) -> None:
+    full = page.keeping(page.everything)
     for anchors in page.some:
-        kept, closed = page.prefix(anchors), page.prefix(anchors, "compact")
-        text = full.embeds.shape[0] - full.span
-        promise(
-            kept.embeds.shape[0] == text + len(anchors) + kept.separators < full.embeds.shape[0],
-            f"{page.name}: {len(anchors)} of {full.k} tokens make a prefix of {kept.embeds.shape[0]}, full "
-            f"{full.embeds.shape[0]}",
-        )
+        kept, closed = page.keeping(anchors), page.keeping(anchors, "compact")
         same_ids = torch.equal(
             kept.positions[:, kept.start + token_places(kept)],
             full.positions[:, full.start + token_places(full)[anchors]],
@@ -325,7 +218,7 @@ def _check_positions(page: CheckedPage) -> None:
             promise(nearer, f"{page.name}: compact leaves the gaps of tokens that were dropped")
 
 
-def _check_separators(page: CheckedPage) -> None:
+def _check_separators(page: NoisePage) -> None:
     separators, n = page.encoded.separators, page.encoded.n
     if separators is None:
         return
@@ -337,20 +230,20 @@ def _check_separators(page: CheckedPage) -> None:
             f"{page.name}: a separator belongs to the tokens {first} to {behind}, which are no rows of its layout",
         )
     promise(
-        page.prefix(page.everything).separators == len(separators.slots),
+        page.keeping(page.everything).separators == len(separators.slots),
         f"{page.name}: a separator is dropped although every token is kept",
     )
     for anchors in page.some:
         begin, behind = separators.owners[:, :1], separators.owners[:, 1:]
         staying = int(((begin <= anchors) & (anchors < behind)).any(dim=1).sum())
-        found = page.prefix(anchors).separators
+        found = page.keeping(anchors).separators
         promise(
             found == staying,
             f"{page.name}: {found} separators stay of {len(anchors)} of {n} tokens whose rows and tiles have {staying}",
         )
 
 
-def _check_smaller(page: CheckedPage) -> None:
+def _check_smaller(page: NoisePage) -> None:
     backbone, size, n = page.backbone, page.image.size, page.encoded.n
     if type(backbone).fixed_tokens is not None or n == 1:
         return
@@ -363,21 +256,22 @@ def _check_smaller(page: CheckedPage) -> None:
     promise(0 < made <= k, f"{page.name}: fitting was asked for at most {k} tokens and makes {made}")
 
 
-def _check_batches(pages: Sequence[CheckedPage]) -> None:
-    backbone = pages[0].backbone
-    together = backbone.encode([backbone.preprocess(page.image) for page in pages])
-    for page, encoded in zip(pages, together, strict=True):
-        difference = float((encoded.tokens - page.encoded.tokens).abs().max())
-        promise(difference <= ROUNDING, f"{page.name}: tokens differ by {difference:.1e} when encoded with others")
-    prompt = YesNo().prompt(backbone, PROBE)
-    prefixes = [page.prefix(kept, prompt=prompt) for page in pages for kept in (page.everything, *page.some)]
-    alone = [backbone.language.score([prefix])[0] for prefix in prefixes]
-    worst = max(
-        abs(mine.loss - other.loss)
-        for one, batched in zip(alone, backbone.language.score(prefixes), strict=True)
-        for mine, other in zip(one, batched, strict=True)
-    )
-    promise(worst <= ROUNDING, f"{type(backbone).__name__}: losses differ by {worst:.1e} in a batch of {len(prefixes)}")
+CHECKS: tuple[Callable[[NoisePage], Check | None], ...] = (
+    cell_count,
+    own_logits,
+    _check_cells,
+    policies_agree_unpruned,
+    prefix_is_shorter,
+    _check_positions,
+    _check_separators,
+    check_signals,
+    signal_rows,
+    check_token_rows,
+    _check_smaller,
+    language_batches,
+    image_batches,
+)
+"""The doctor's own, and what only a class can promise: what it declares is what is found, and holds for any tokens."""
 
 
 # A checkpoint small enough for a test: random weights, a tokenizer of bytes, the files that a published one has.

@@ -5,8 +5,8 @@
     equal(accuracy(target:0.3), accuracy(full), 0.02)  equal within a margin
     swapped(target:0.3, amount) <= 0.01                the same on questions of one kind
 
-``parse_rule`` reads one; ``decide_interval`` says what an interval makes of it, and ``decide_numbers`` what numbers
-alone do. Deciding one on the rows of a run is ``decisions``.
+``parse_rule`` reads one; ``decide_interval`` says what an interval makes of it. Deciding one on the rows of a run is
+``decisions``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -83,34 +82,23 @@ def decide_interval(rule: Rule, low: float, high: float) -> Verdict:
     return "undecided" if rule.holds(far) else "failed"
 
 
-def decide_numbers(rule: Rule, number: Callable[[Term], float]) -> bool:
-    """Whether the rule is true of numbers that are taken as they are, by what ``number`` says of each term."""
-    value = number(rule.left) - (number(rule.right) if rule.right is not None else 0.0)
-    return decide_interval(rule, value, value) == "passed"
-
-
-def parse_rule(text: str, metric: Callable[[str], str] | None = None) -> Rule:
-    """Reads one rule; a metric is checked here, an arm when the run is known.
-
-    ``metric`` turns the name that is written before a bracket into the one that is meant, or refuses it; without it
-    names are those of registered metrics.
-    """
-    metric = metric or find_metric
+def parse_rule(text: str) -> Rule:
+    """Reads one rule; a metric is checked here, an arm when the run is known."""
     equal = _EQUAL.match(text.strip())
     if equal is not None:
-        return _equality(equal["terms"], text, metric)
+        return _equality(equal["terms"], text)
     match = _COMPARISON.match(text.strip())
     if match is None:
         raise SightlineError(f"cannot read the rule '{text}': it needs >= or <= and a number; {EXAMPLE}")
     bound = _number(match["bound"], text)
-    left, rest = _term(match["left"], text, metric)
+    left, rest = _term(match["left"], text)
     right = None
     if rest:
         if rest[0] not in "-−":
             raise SightlineError(
                 f"cannot read the rule '{text}': after the first term comes - or a comparison; {EXAMPLE}"
             )
-        right, rest = _term(rest[1:], text, metric)
+        right, rest = _term(rest[1:], text)
         if rest:
             raise SightlineError(f"cannot read the rule '{text}': '{rest}' is too much; {EXAMPLE}")
         _check_pair(left, right, text)
@@ -118,9 +106,9 @@ def parse_rule(text: str, metric: Callable[[str], str] | None = None) -> Rule:
     return Rule(text.strip(), left, right, sign in (">=", "≥", ">"), sign in ("<", ">"), bound)
 
 
-def _equality(terms: str, rule: str, metric: Callable[[str], str]) -> Rule:
-    left, rest = _term(terms, rule, metric)
-    right, rest = _term(rest[1:], rule, metric) if rest[:1] == "," and "(" in rest else (None, rest)
+def _equality(terms: str, rule: str) -> Rule:
+    left, rest = _term(terms, rule)
+    right, rest = _term(rest[1:], rule) if rest[:1] == "," and "(" in rest else (None, rest)
     if right is None or not _NUMBER.match(rest.removeprefix(",").strip()):
         raise SightlineError(
             f"cannot read the rule '{rule}': equality needs a margin, as in equal(accuracy(a), accuracy(b), 0.02)"
@@ -153,7 +141,7 @@ def _check_pair(left: Term, right: Term, rule: str) -> None:
         raise SightlineError(f"the rule '{rule}' compares arm '{left.arm}' with itself")
 
 
-def _term(text: str, rule: str, metric: Callable[[str], str]) -> tuple[Term, str]:
+def _term(text: str, rule: str) -> tuple[Term, str]:
     """One ``metric(arm)`` or ``metric(arm, kind)`` and what follows it; the arm may hold balanced parentheses."""
     text = text.strip()
     name, opening, rest = text.partition("(")
@@ -168,7 +156,7 @@ def _term(text: str, rule: str, metric: Callable[[str], str]) -> tuple[Term, str
     arm, _, kind = (part.strip() for part in rest[:end].rpartition(","))
     if not re.fullmatch(r"\w+", kind) or not arm:  # a comma of the arm's own stands before an argument
         arm, kind = rest[:end].strip(), ""
-    return Term(metric(name.strip()), arm, kind), rest[end + 1 :].strip()
+    return Term(find_metric(name.strip()), arm, kind), rest[end + 1 :].strip()
 
 
 def find_metric(name: str) -> str:

@@ -256,14 +256,12 @@ def strip_image_prefix(name: str, prefix: str) -> str:
     return name[len(folder) + 1 :].lstrip("/")
 
 
-def resolve_image(root: str | Place, name: str, *, strip_prefix: str | None = None) -> Path:
+def resolve_image(root: str | Place, name: str) -> Path:
     """Joins an image name to the root. Neither the name nor a link on the way may lead out of the root.
 
     Below a URL the image is fetched; the file may go when others need its room, so open it at once, or use
     ``image_file``.
     """
-    if strip_prefix:
-        name = strip_image_prefix(name, strip_prefix)
     where = place(root)
     if is_remote(where):
         with hold_image(image_url(where, name)) as fetched:

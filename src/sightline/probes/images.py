@@ -26,7 +26,6 @@ from sightline.probes.fetched_images import (
     hold_image,
     image_url,
     resolve_image,
-    strip_image_prefix,
 )
 
 __all__ = [
@@ -211,7 +210,6 @@ def open_image(
     name: str,
     *,
     occlude: Sequence[Box] = (),
-    strip_prefix: str | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> Image.Image:
     """Decodes ``root/name`` to RGB and grays the boxes in ``occlude``.
@@ -219,7 +217,6 @@ def open_image(
     The number of pixels is read from the header and compared with ``max_pixels`` before anything is decoded. EXIF
     rotation is not applied: annotations refer to stored pixels.
     """
-    name = strip_image_prefix(name, strip_prefix) if strip_prefix else name
     with image_file(root, name) as path:
         return open_image_file(path, image_place(root, name), occlude=occlude, max_pixels=max_pixels)
 

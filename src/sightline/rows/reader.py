@@ -10,9 +10,8 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +27,15 @@ from sightline.errors import SightlineError
 from sightline.places import Place, open_lines, told_of
 from sightline.probes.dialects import probe_from_own
 from sightline.rows.valid import ALWAYS, WAY_OUT, check_rows, under_one_another
-from sightline.statistics.arm_rows import are_in_words, are_positives, as_names, looked_up
+from sightline.statistics.arm_rows import (
+    ColumnArray,
+    are_in_words,
+    are_positives,
+    as_names,
+    column_array,
+    looked_up,
+    shared_arrays,
+)
 from sightline.statistics.metrics import ZERO_COVERAGE
 from sightline.store.folder import RunFiles
 from sightline.store.shard_files import Owner, ShardPiece, bounds, in_batches
@@ -234,135 +241,6 @@ def compact_frame(run: RunFiles, wanted: Callable[[str], bool]) -> pd.DataFrame:
 
 def _is_plain(kind: pa.DataType) -> bool:
     return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-# Columns of known length that are filled piece by piece, each in as few bytes a value as its content allows.
-
-PENDING = 1 << 16
-"""Values whose names wait to be numbered, or as many as there are known names: numbering looks at all of these."""
-
-
-class ColumnArray(Protocol):
-    """One column of a frame in the making."""
-
-    def append(self, chunk: pa.Array) -> None: ...
-
-    def finished(self) -> Any:
-        """The column, when as many values are in it as were announced."""
-        ...
-
-
-def column_array(kind: pa.DataType, length: int) -> ColumnArray:
-    """An empty column for values of an Arrow type: text, true or false, or numbers."""
-    if pa.types.is_string(kind):
-        return Names(length)
-    return Flags(length) if pa.types.is_boolean(kind) else Numbers(kind, length)
-
-
-class Numbers:
-    """As they are stored; whole numbers become floats where one is missing, since only those can be NaN."""
-
-    def __init__(self, kind: pa.DataType, length: int) -> None:
-        self._values: NDArray[Any] = np.empty(length, dtype=kind.to_pandas_dtype())
-        self._end = 0
-
-    def append(self, chunk: pa.Array) -> None:
-        values = chunk.to_numpy(zero_copy_only=False)
-        if values.dtype.kind == "f" and self._values.dtype.kind == "i":
-            self._values = self._values.astype(np.float64)
-        self._values[self._end : self._end + len(values)] = values
-        self._end += len(values)
-
-    def finished(self) -> NDArray[Any]:
-        return self._values
-
-
-class Flags:
-    """True or false, in pandas' own way where some are missing."""
-
-    def __init__(self, length: int) -> None:
-        self._values = np.empty(length, dtype=bool)
-        self._missing: NDArray[np.bool_] | None = None
-        self._end = 0
-
-    def append(self, chunk: pa.Array) -> None:
-        place = slice(self._end, self._end + len(chunk))
-        self._values[place] = pc.fill_null(chunk, False).to_numpy(zero_copy_only=False)
-        if chunk.null_count:
-            if self._missing is None:
-                self._missing = np.zeros(len(self._values), dtype=bool)
-            self._missing[place] = pc.is_null(chunk).to_numpy(zero_copy_only=False)
-        self._end = place.stop
-
-    def finished(self) -> Any:
-        return self._values if self._missing is None else pd.arrays.BooleanArray(self._values, self._missing)
-
-
-def shared_arrays(columns: dict[str, Any]) -> dict[str, Any]:
-    """The same columns, where numbers that are all alike are one number, and equal columns one array.
-
-    Most runs have some of both: nothing is merged, so that anchors cover what lineage covers; every probe has one
-    region; every image has the same number of tokens. Such arrays cannot be written to.
-    """
-    found: dict[str, Any] = {}
-    seen: dict[bytes, NDArray[Any]] = {}
-    for name, values in columns.items():
-        if isinstance(values, np.ndarray) and values.dtype.kind in "fi" and len(values):
-            alike = values.view(f"i{values.itemsize}")  # by their bits: what is not a number equals itself
-            values = (
-                np.broadcast_to(values[0], len(values)) if (alike == alike[0]).all() else _seen_before(values, seen)
-            )
-        found[name] = values
-    return found
-
-
-def _seen_before(values: NDArray[Any], seen: dict[bytes, NDArray[Any]]) -> NDArray[Any]:
-    """An array of the same content that was seen before, or this one."""
-    digest = blake2b(values.data, digest_size=16, person=values.dtype.str.encode()).digest()
-    values.flags.writeable = False
-    return seen.setdefault(digest, values)
-
-
-class Names:
-    """Text as a categorical whose categories are in the order of the names."""
-
-    def __init__(self, length: int) -> None:
-        self._codes: NDArray[Any] = np.empty(length, dtype=np.int8)
-        self._known = pa.array([], pa.string())
-        self._pending: list[pa.DictionaryArray] = []
-        self._waiting = 0
-        self._end = 0
-
-    def append(self, chunk: pa.Array) -> None:
-        self._pending.append(chunk.dictionary_encode())
-        self._waiting += len(chunk)
-        if self._waiting >= max(PENDING, len(self._known)):
-            self._number()
-
-    def _number(self) -> None:
-        """Numbers what waits. The known names come first, so that they keep their numbers."""
-        nobody = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), self._known)
-        _, *chunks = pa.chunked_array([nobody, *self._pending]).unify_dictionaries().chunks
-        if chunks:
-            self._known = chunks[0].dictionary
-            least = np.min_scalar_type(-max(1, len(self._known)))
-            if least.itemsize > self._codes.dtype.itemsize:
-                self._codes = self._codes.astype(least)
-        for chunk in chunks:
-            self._codes[self._end : self._end + len(chunk)] = pc.fill_null(chunk.indices, -1).to_numpy()
-            self._end += len(chunk)
-        self._pending, self._waiting = [], 0
-
-    def finished(self) -> pd.Categorical:
-        self._number()
-        order = pc.array_sort_indices(self._known).to_numpy()
-        code = np.empty(len(order) + 1, dtype=self._codes.dtype)
-        code[order], code[-1] = np.arange(len(order)), -1
-        names = pd.Index(self._known.take(pa.array(order)).to_pandas(), dtype="str")
-        for start in range(0, len(self._codes), PENDING):
-            part = slice(start, start + PENDING)
-            self._codes[part] = code[self._codes[part]]
-        return pd.Categorical.from_codes(self._codes, categories=names, validate=False)
 
 
 # Which rows of a run count, and a line for all that is left out.

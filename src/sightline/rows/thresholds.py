@@ -47,7 +47,7 @@ class AppliedThresholds(NamedTuple):
 
 
 def apply_thresholds(
-    rows: pd.DataFrame, development_rows: pd.DataFrame | None, rule: ThresholdLike, *, dev_buckets: int = 5
+    rows: pd.DataFrame, development_rows: pd.DataFrame | None, rule: ThresholdLike
 ) -> AppliedThresholds:
     """Every row's answer at the threshold of its model and plain arm.
 
@@ -68,7 +68,7 @@ def apply_thresholds(
         if development_rows is not None or not chosen_by.needs_development:
             development, where = _of_model(development_rows, model, own), "the development rows"
         else:
-            aside = on_development_side(own, dev_buckets)
+            aside = on_development_side(own)
             development, own, where = own[aside], own[~aside], HASH_SPLIT
         name = model if len(models) > 1 else ""
         try:
@@ -90,10 +90,10 @@ def _of_model(rows: pd.DataFrame | None, model: str, like: pd.DataFrame) -> pd.D
     return like.iloc[:0] if rows is None else rows[rows["model"] == model]
 
 
-def on_development_side(rows: pd.DataFrame, dev_buckets: int = 5) -> pd.Series[bool]:
+def on_development_side(rows: pd.DataFrame) -> pd.Series[bool]:
     """Per row whether its image falls on the development side of the grouped hash split."""
     images = rows["image_id"]
-    sides = {str(image): hash_side(str(image), dev_buckets) == "dev" for image in images.unique()}
+    sides = {str(image): hash_side(str(image)) == "dev" for image in images.unique()}
     return looked_up(images, pd.Series(sides, dtype=bool)).astype(bool)
 
 

@@ -46,12 +46,6 @@ def _codes(first: ArrayLike, second: ArrayLike) -> tuple[FloatArray, int]:
     return (cell[:, None] == np.arange(size * size)).astype(np.float64), size
 
 
-def cohen_kappa(first: ArrayLike, second: ArrayLike) -> float:
-    """Cohen's kappa of two label columns (n,)."""
-    cells, size = _codes(first, second)
-    return float(_kappa(cells.sum(axis=0).reshape(1, size, size))[0])
-
-
 def kappa_draws(first: ArrayLike, second: ArrayLike, counts: FloatArray) -> FloatArray:
     """(d, n) counts of rows -> (d,) kappa of each resample: its contingency table is counts @ one-hot cells."""
     cells, size = _codes(first, second)

@@ -1,13 +1,16 @@
-"""The rows of one arm as arrays: what every metric reads."""
+"""The rows of one arm as arrays, which every metric reads; and columns of large frames, in few bytes a value."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from sightline.core.probe import ORIGINAL
@@ -91,7 +94,6 @@ class ArmRows:
         margins: ArrayLike | None = None,
         images: ArrayLike | None = None,
         *,
-        threshold: float = 0.0,
         predicted: ArrayLike | None = None,
         has_regions: ArrayLike | None = None,
         yes_or_no: bool = True,
@@ -99,7 +101,7 @@ class ArmRows:
     ) -> ArmRows:
         """Checks lengths and fills in what follows from the rest.
 
-        Without ``predicted`` an answer is yes iff margin >= threshold; without ``images`` every probe is its own image;
+        Without ``predicted`` an answer is yes iff margin >= 0; without ``images`` every probe is its own image;
         without ``has_regions`` a probe has regions where ``ecr`` is finite.
         """
         label = flags(labels, "labels")
@@ -112,7 +114,7 @@ class ArmRows:
         if predicted is not None:
             answered = flags(predicted, "predicted")
         elif margin is not None:
-            answered = margin >= threshold
+            answered = margin >= 0.0
         if has_regions is not None:
             regions = flags(has_regions, "has_regions")
         else:
@@ -130,7 +132,7 @@ class ArmRows:
 # Columns of names as numbers: what is sorted, counted and joined by them at the price of integers.
 #
 # A column of names may come as text or as a pandas categorical. Large runs come as categoricals whose categories are
-# in the order of the names, so that codes sort as names do.
+# in the order of the names (``Names``), so that codes sort as names do.
 
 
 def as_names(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -174,3 +176,132 @@ def looked_up(keys: pd.Series[Any], table: pd.Series[Any]) -> pd.Series[Any]:
 def as_index(names: pd.Index) -> pd.Index:
     """An index of names as text, however it came."""
     return names.astype(names.categories.dtype) if isinstance(names, pd.CategoricalIndex) else names
+
+
+# Columns of known length that are filled piece by piece, each in as few bytes a value as its content allows.
+
+PENDING = 1 << 16
+"""Values whose names wait to be numbered, or as many as there are known names: numbering looks at all of these."""
+
+
+class ColumnArray(Protocol):
+    """One column of a frame in the making."""
+
+    def append(self, chunk: pa.Array) -> None: ...
+
+    def finished(self) -> Any:
+        """The column, when as many values are in it as were announced."""
+        ...
+
+
+def column_array(kind: pa.DataType, length: int) -> ColumnArray:
+    """An empty column for values of an Arrow type: text, true or false, or numbers."""
+    if pa.types.is_string(kind):
+        return Names(length)
+    return Flags(length) if pa.types.is_boolean(kind) else Numbers(kind, length)
+
+
+class Numbers:
+    """As they are stored; whole numbers become floats where one is missing, since only those can be NaN."""
+
+    def __init__(self, kind: pa.DataType, length: int) -> None:
+        self._values: NDArray[Any] = np.empty(length, dtype=kind.to_pandas_dtype())
+        self._end = 0
+
+    def append(self, chunk: pa.Array) -> None:
+        values = chunk.to_numpy(zero_copy_only=False)
+        if values.dtype.kind == "f" and self._values.dtype.kind == "i":
+            self._values = self._values.astype(np.float64)
+        self._values[self._end : self._end + len(values)] = values
+        self._end += len(values)
+
+    def finished(self) -> NDArray[Any]:
+        return self._values
+
+
+class Flags:
+    """True or false, in pandas' own way where some are missing."""
+
+    def __init__(self, length: int) -> None:
+        self._values = np.empty(length, dtype=bool)
+        self._missing: NDArray[np.bool_] | None = None
+        self._end = 0
+
+    def append(self, chunk: pa.Array) -> None:
+        place = slice(self._end, self._end + len(chunk))
+        self._values[place] = pc.fill_null(chunk, False).to_numpy(zero_copy_only=False)
+        if chunk.null_count:
+            if self._missing is None:
+                self._missing = np.zeros(len(self._values), dtype=bool)
+            self._missing[place] = pc.is_null(chunk).to_numpy(zero_copy_only=False)
+        self._end = place.stop
+
+    def finished(self) -> Any:
+        return self._values if self._missing is None else pd.arrays.BooleanArray(self._values, self._missing)
+
+
+def shared_arrays(columns: dict[str, Any]) -> dict[str, Any]:
+    """The same columns, where numbers that are all alike are one number, and equal columns one array.
+
+    Most runs have some of both: nothing is merged, so that anchors cover what lineage covers; every probe has one
+    region; every image has the same number of tokens. Such arrays cannot be written to.
+    """
+    found: dict[str, Any] = {}
+    seen: dict[bytes, NDArray[Any]] = {}
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and values.dtype.kind in "fi" and len(values):
+            alike = values.view(f"i{values.itemsize}")  # by their bits: what is not a number equals itself
+            values = (
+                np.broadcast_to(values[0], len(values)) if (alike == alike[0]).all() else _seen_before(values, seen)
+            )
+        found[name] = values
+    return found
+
+
+def _seen_before(values: NDArray[Any], seen: dict[bytes, NDArray[Any]]) -> NDArray[Any]:
+    """An array of the same content that was seen before, or this one."""
+    digest = blake2b(values.data, digest_size=16, person=values.dtype.str.encode()).digest()
+    values.flags.writeable = False
+    return seen.setdefault(digest, values)
+
+
+class Names:
+    """Text as a categorical whose categories are in the order of the names."""
+
+    def __init__(self, length: int) -> None:
+        self._codes: NDArray[Any] = np.empty(length, dtype=np.int8)
+        self._known = pa.array([], pa.string())
+        self._pending: list[pa.DictionaryArray] = []
+        self._waiting = 0
+        self._end = 0
+
+    def append(self, chunk: pa.Array) -> None:
+        self._pending.append(chunk.dictionary_encode())
+        self._waiting += len(chunk)
+        if self._waiting >= max(PENDING, len(self._known)):
+            self._number()
+
+    def _number(self) -> None:
+        """Numbers what waits. The known names come first, so that they keep their numbers."""
+        nobody = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), self._known)
+        _, *chunks = pa.chunked_array([nobody, *self._pending]).unify_dictionaries().chunks
+        if chunks:
+            self._known = chunks[0].dictionary
+            least = np.min_scalar_type(-max(1, len(self._known)))
+            if least.itemsize > self._codes.dtype.itemsize:
+                self._codes = self._codes.astype(least)
+        for chunk in chunks:
+            self._codes[self._end : self._end + len(chunk)] = pc.fill_null(chunk.indices, -1).to_numpy()
+            self._end += len(chunk)
+        self._pending, self._waiting = [], 0
+
+    def finished(self) -> pd.Categorical:
+        self._number()
+        order = pc.array_sort_indices(self._known).to_numpy()
+        code = np.empty(len(order) + 1, dtype=self._codes.dtype)
+        code[order], code[-1] = np.arange(len(order)), -1
+        names = pd.Index(self._known.take(pa.array(order)).to_pandas(), dtype="str")
+        for start in range(0, len(self._codes), PENDING):
+            part = slice(start, start + PENDING)
+            self._codes[part] = code[self._codes[part]]
+        return pd.Categorical.from_codes(self._codes, categories=names, validate=False)

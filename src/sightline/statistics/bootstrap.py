@@ -316,11 +316,6 @@ def _openblas() -> tuple[Any, Any] | None:
     return None if found is None else (getattr(library, found.format("set")), getattr(library, found.format("get")))
 
 
-def product_threads() -> int | None:
-    known = _openblas()
-    return None if known is None else int(known[1]())
-
-
 class OneThread(ContextDecorator):
     """A context, also above a function; within another, or in several threads at a time, the last to leave restores."""
 

@@ -172,16 +172,11 @@ def _estimate(value: float, values: FloatArray, level: float, shares: ImageShare
 
 
 def partial_spearman_draws(
-    x: ArrayLike, y: ArrayLike, controls: Sequence[ArrayLike], weights: FloatArray, fixed: FloatArray | None = None
+    x: ArrayLike, y: ArrayLike, controls: Sequence[ArrayLike], weights: FloatArray
 ) -> FloatArray:
-    """(n, d) row weights -> (d,) partial Spearman of each weighted resample, ranked and regressed anew in each.
-
-    ``fixed`` (p, n) are further controls that are not ranked, such as method indicators.
-    """
+    """(n, d) row weights -> (d,) partial Spearman of each weighted resample, ranked and regressed anew in each."""
     first, second, others = _inputs(x, y, controls)
     ranked = [RankedValues.of(column).midranks(weights) for column in (first, second, *others)]
-    if fixed is not None:
-        ranked.extend(np.broadcast_to(row[:, None], weights.shape) for row in fixed)
     return _correlation(np.stack(ranked), weights)
 
 
@@ -299,38 +294,6 @@ class FixedResiduals:
         return np.asarray(np.clip(found, -1.0, 1.0))
 
 
-def conditional_spearman(
-    x: ArrayLike,
-    y: ArrayLike,
-    images: ArrayLike,
-    methods: ArrayLike,
-    controls: Sequence[ArrayLike] | None = None,
-    *,
-    refit: bool = False,
-    draws: int = DRAWS,
-    seed: int = SEED,
-    level: float = LEVEL,
-) -> Estimate:
-    """Correlation of ``conditional_residuals`` with an image-cluster interval.
-
-    ``refit=False`` keeps the residuals fixed while images are resampled; ``refit=True`` ranks and regresses anew in
-    every draw (without controls that needs every image to have every method exactly once).
-    """
-    left, right = conditional_residuals(x, y, images, methods, controls)
-    image = _group_numbers(images, len(left), "images")
-    if not refit:
-        return fixed_residual_intervals([FixedResiduals.of(left, right, image)], draws=draws, seed=seed, level=level)[0]
-
-    def drawn(counts: FloatArray) -> FloatArray:
-        if controls is None:
-            return two_way_draws(x, y, images, methods, counts)
-        indicators = _indicators(_group_numbers(methods, len(left), "methods"))
-        return partial_spearman_draws(x, y, controls, np.ascontiguousarray(counts.T[image]), indicators)
-
-    values = np.concatenate([drawn(counts) for counts in count_blocks(int(image.max()) + 1, draws, seed)])
-    return _estimate(pearson(left, right), values, level, correlation_shares(left, right, image))
-
-
 def fixed_residual_intervals(
     pairs: Sequence[FixedResiduals], *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
 ) -> list[Estimate]:
@@ -345,24 +308,6 @@ def fixed_residual_intervals(
         )
         for place, pair in enumerate(pairs)
     ]
-
-
-def two_way_draws(x: ArrayLike, y: ArrayLike, images: ArrayLike, methods: ArrayLike, counts: FloatArray) -> FloatArray:
-    """(d, m) counts of images -> (d,) correlation of ranks freed of image and method effects, refitted in each draw."""
-    first, second, _ = _inputs(x, y, ())
-    image, method = (_group_numbers(g, len(first), n) for g, n in ((images, "images"), (methods, "methods")))
-    count, width = int(image.max()) + 1, int(method.max()) + 1
-    order = np.lexsort((method, image))
-    if not np.array_equal(method[order], np.tile(np.arange(width), count)):
-        raise SightlineError("refitting image and method effects needs every image to have every method exactly once")
-    weights = np.repeat(counts.T, width, axis=0)
-    freed = []
-    for column in (first, second):
-        cube = RankedValues.of(column[order]).midranks(weights).reshape(count, width, -1)
-        cube = cube - cube.mean(axis=1, keepdims=True)
-        cube = cube - np.einsum("imd,di->md", cube, counts) / count
-        freed.append(cube.reshape(weights.shape))
-    return _correlation(np.stack(freed), weights)
 
 
 def _indicators(method: IntArray) -> FloatArray:

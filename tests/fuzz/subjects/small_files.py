@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import shutil
-import struct
 import zlib
 from pathlib import Path
 from random import Random
@@ -32,6 +31,7 @@ from sightline.selectors.masks import read_masks
 from tests.conftest import DATA, REPOSITORY
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import GOOD, FileSubject, Subject
+from tests.unit.probes.formats.pages import png_of
 
 
 class MaskFiles(FileSubject):
@@ -174,13 +174,7 @@ SUFFIXES = ("png", "jpg", "tif", "gif", "bmp", "webp", "eps", "txt", "")
 
 def bomb(width: int, height: int) -> bytes:
     """A PNG of a few bytes that says it is this large."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    body = zlib.compress(b"\0" * min(width * 3 + 1, 10_000))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    return png_of(width, height, 8, zlib.compress(b"\0" * min(width * 3 + 1, 10_000)))
 
 
 class Pictures(FileSubject):

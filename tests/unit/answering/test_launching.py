@@ -26,20 +26,6 @@ from tests.answers import Scored, launch_arm, score_arm
 from tests.refusals import Refused
 from tests.unit.cost.subjects import Decision, decisions
 
-PROBES = 4
-
-
-@pytest.fixture
-def images(subject: Subject) -> list[Encoded]:
-    subject.backbone.language.executor = None
-    pixels = [subject.backbone.preprocess(subject.image(i)) for i in range(PROBES)]
-    return [subject.backbone.encode([item])[0] for item in pixels]
-
-
-@pytest.fixture
-def probes(subject: Subject) -> list[Probe]:
-    return [subject.probe(i) for i in range(PROBES)]
-
 
 @pytest.fixture
 def queueing(subject: Subject) -> SelectStep:
@@ -115,7 +101,7 @@ def test_launching_reads_no_answer(
     monkeypatch.setattr(Arriving, "read", lambda self: (read.append("copy"), arrive(self))[1])
     collect = launch_arm(subject.step, parse_arm("target:0.3"), probes, images, "preserve", 4096)
     assert read == []
-    assert len(collect()) == PROBES
+    assert len(collect()) == len(probes)
     assert "answers" in read
 
 

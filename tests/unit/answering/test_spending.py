@@ -18,8 +18,6 @@ from sightline.cost.subject import Subject
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight
 from tests.refusals import Refused
 
-PROBES = 4
-
 
 class Laconic(YesNo):
     """Yes or no, and nothing about how surely."""
@@ -46,16 +44,6 @@ class Scripted(Policy):
 def answerer(subject: Subject) -> Answerer:
     subject.backbone.language.executor = None
     return Answerer(subject.backbone, YesNo())
-
-
-@pytest.fixture
-def probes(subject: Subject) -> list[Probe]:
-    return [subject.probe(i) for i in range(PROBES)]
-
-
-@pytest.fixture
-def images(subject: Subject) -> list[Encoded]:
-    return [subject.backbone.encode([subject.backbone.preprocess(subject.image(i))])[0] for i in range(PROBES)]
 
 
 def scripted(selector: str = "target") -> Arm:

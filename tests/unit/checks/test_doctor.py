@@ -21,10 +21,8 @@ from sightline.backbones.general import General
 from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.loading import served_by
 from sightline.checks.doctor import drawn_image, encoded_page, examined, tried
+from sightline.checks.doctor.cells import bright_word, cell_count, cells_by_ramps
 from sightline.checks.doctor.checks import (
-    bright_word,
-    cell_count,
-    cells_by_ramps,
     image_batches,
     language_batches,
     one_token_answers,

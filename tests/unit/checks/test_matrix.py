@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from sightline.answering.materialise import Trace
-from sightline.checks.doctor.checks import refuse_inconsistent
+from sightline.checks.doctor.methods import refuse_inconsistent
 from sightline.checks.matrix import Matrix, methods, page, run_matrix, sheet
 from sightline.cli import app
 from sightline.core.selection import Selection, Selector, TokenView

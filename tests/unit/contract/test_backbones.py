@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -118,7 +119,7 @@ def other_features(self: Any, inputs: Any) -> Any:
 
 def shifted(self: Any, size: Any, inputs: Any) -> Any:
     cells, sourced, layout = Plain.cells(self, size, inputs)
-    return cells + 0.02, sourced, layout
+    return np.where(np.arange(len(cells))[:, None] == 5, (cells + 0.02).clip(0, 1), cells), sourced, layout
 
 
 def always(policy: PositionPolicy) -> Any:
@@ -167,13 +168,13 @@ def all_sourced(self: Any, size: Any, inputs: Any) -> Any:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"features": other_features}, "logits differ from the model's own by"),
-        ({"cells": shifted}, "pixels away"),
+        ({"features": other_features}, "differs from the model's own forward, largest logit difference"),
+        ({"cells": shifted}, r"token 5 is declared to come from .* 3\.\d pixels away"),
         ({"visual_positions": always("compact")}, "gives a kept token another position|preserve moves the text"),
         ({"visual_positions": always("preserve")}, "compact leaves the gaps"),
         (
             {"span_positions": lambda self, ids, _: SlotPositions(torch.arange(len(ids)).flip(0)[None], len(ids))},
-            "logits differ from the model's own by",
+            "differs from the model's own forward, largest logit difference",
         ),
         ({"vision_signal": later}, "it serves vision.cls_attention@-1 and fails: NotImplementedError: later"),
         (
@@ -188,8 +189,11 @@ def all_sourced(self: Any, size: Any, inputs: Any) -> Any:
         ({"token_rows": rows(16)}, "signals are read from rows that it is not made from"),  # the class token's is first
         ({"fixed_tokens": None, "fitting": lambda self, *_: self.options}, "for at most 8 tokens and makes 16"),
         ({"image_options": Wordless}, "image option edge needs a sentence"),
-        ({"token_count": lambda self, size: Plain.token_count(self, size) + 1}, "says 17, the tower makes 16"),
-        ({"vision": blurred}, "when encoded with others"),
+        (
+            {"token_count": lambda self, size: Plain.token_count(self, size) + 1},
+            "16 visual tokens, .*; token_count says 17",
+        ),
+        ({"vision": blurred}, "images alone and in a batch of two: tokens differ"),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )

@@ -8,22 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline import AuditConfig, Probe, Run, SightlineError, audit, load_run
-from sightline.backbones.base import Backbone
 from sightline.boxes.quality import iou
 from sightline.boxes.sources import BoxesBeside
-from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.interventions import families, parse_intervention, split_arm
 from sightline.interventions.evidence import OnEvidence, touches
 from sightline.interventions.occlusion import occlusion_probes, occlusion_views, random_region, with_occlusion
 from sightline.probes import read_probes, write_probes
 from tests.refusals import Refused
+from tests.unit.statistics.golden_rows import cells_of
 
 DELETION = [one for one in families()["deletion"] if isinstance(one, OnEvidence)]
 KEPT = torch.tensor([1, 3, 5, 7, 9, 11, 13])
@@ -77,7 +75,7 @@ def test_every_mask_of_the_reference(data: Path, name: str, model: str, run: str
         for line in lines:
             record = json.loads(line)
             if record["run"] == f"textocr_deletion_restoration/{run}_runs/selected":
-                cells[record["sample_id"]] = _cells(record)
+                cells[record["sample_id"]] = cells_of(record)
     rows = reference(data, name)
     selected = {row["sample_id"]: row["kept_indices"] for row in rows if row["variant"] == "selected"}
     expected = {(row["sample_id"], row["variant"]): row["kept_indices"] for row in rows}
@@ -89,14 +87,6 @@ def test_every_mask_of_the_reference(data: Path, name: str, model: str, run: str
             assert found.tolist() == expected[probe_id, variant(change)], (probe_id, str(change))
             checked += 1
     assert checked == 62 * 7
-
-
-def _cells(record: dict[str, Any]) -> np.ndarray:
-    if "tile_rows" in record:
-        canvas = (record["tile_cols"], record["tile_rows"])
-        return tile_cells(canvas, record["num_image_patches"], record["patch_grid_h"], record["patch_grid_w"])
-    merge = round((record["grid_h"] * record["grid_w"] / record["full_tokens"]) ** 0.5)
-    return grid_cells(record["grid_h"] // merge, record["grid_w"] // merge)
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), *[st.sets(st.integers(0, n - 1))] * 2)), st.text())
@@ -163,7 +153,7 @@ def test_views_gray_all_regions_or_one_box_elsewhere_and_are_not_expanded_again(
     assert read_probes(tmp_path / "probes.jsonl").probes == tuple(probes)
 
 
-# Through ``audit``: rows against the recorded runs of the artifact, encodings counted, runs amended.
+# Through ``audit``: rows against the recorded runs of the artifact, encoded counted, runs amended.
 
 IMAGES = 4
 DELETIONS = "textocr_deletion_restoration/qwen_target30_runs/"
@@ -189,20 +179,6 @@ def settings(data: Path, out: Path, **changes: Any) -> AuditConfig:
     return AuditConfig(**{**values, **changes})
 
 
-@pytest.fixture
-def encodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One entry per image that went through a vision tower."""
-    seen: list[int] = []
-    original = Backbone.encode
-
-    def counted(self: Backbone, pixels: Any, *rest: Any) -> Any:
-        seen.append(len(pixels))
-        return original(self, pixels, *rest)
-
-    monkeypatch.setattr(Backbone, "encode", counted)
-    return seen
-
-
 def recorded(data: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     rows = {}
     with gzip.open(data / "golden_e2e" / "runs" / "qwen3vl.jsonl.gz", "rt") as lines:
@@ -213,7 +189,7 @@ def recorded(data: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     return rows
 
 
-def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path: Path, encodings: list[int]) -> None:
+def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path: Path, encoded: list[int]) -> None:
     run = audit(settings(data, tmp_path / "run", interventions=["deletion", "occlusion"]))
     frame = run.frame()
     expected = recorded(data)
@@ -238,14 +214,14 @@ def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path:
     assert checked["deletion"] >= 8 * IMAGES
     assert checked["occlusion"] >= 3 * IMAGES
     # originals once, grayed evidence once per image, another random box for each of the two probes
-    assert sum(encodings) == IMAGES * (1 + 1 + 2)
+    assert sum(encoded) == IMAGES * (1 + 1 + 2)
 
 
 def test_edits_of_mask_and_positions_encode_nothing_again_and_swapped_positions_keep_the_mask(
-    data: Path, tmp_path: Path, encodings: list[int]
+    data: Path, tmp_path: Path, encoded: list[int]
 ) -> None:
     frame = audit(settings(data, tmp_path / "run", limit=2, interventions=["deletion", "positions"])).frame()
-    assert sum(encodings) == 2
+    assert sum(encoded) == 2
     target = frame[(frame["selector"] == "target") & frame["intervention"].isin(["none", "swap_positions"])]
     policies = target.pivot(index="probe_id", columns="positions", values=["kept_mask", "margin"])
     assert set(target["positions"]) == {"preserve", "compact"}

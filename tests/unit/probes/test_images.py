@@ -19,6 +19,7 @@ from sightline.device.work import MemoryGrowth
 from sightline.errors import SightlineError
 from sightline.probes import ImageRegions, Word
 from sightline.probes.annotations import check_image_sizes
+from sightline.probes.fetched_images import strip_image_prefix
 from sightline.probes.images import (
     image_digest,
     image_size,
@@ -30,7 +31,7 @@ from sightline.probes.images import (
 )
 from sightline.probes.packed_images import PageImages
 from tests.refusals import Refused
-from tests.unit.probes.formats.pages import paint
+from tests.unit.probes.formats.pages import paint, png_of
 
 
 @pytest.fixture
@@ -40,16 +41,6 @@ def root(tmp_path: Path) -> Path:
     Image.fromarray(noise).save(tmp_path / "train" / "a.png")
     Image.fromarray(noise).save(tmp_path / "train" / "a.jpg")
     return tmp_path
-
-
-def png_of(width: int, height: int, bits: int, lines: bytes) -> bytes:
-    """A PNG of three channels with these packed lines, if any."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    size = struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", lines) + chunk(b"IEND", b"")
 
 
 def header_only_png(width: int, height: int) -> bytes:
@@ -145,8 +136,8 @@ def test_neither_a_name_nor_a_link_leads_out_of_the_root(
             open_image(root, name)
     (root / "inside.png").symlink_to(root / "train" / "a.png")
     assert open_image(root, "inside.png").size == (60, 40)
-    assert resolve_image(root, "mini/train/a.png", strip_prefix="mini") == root / "train" / "a.png"
-    refused("leaves the image root", resolve_image, root, "mini/../../a.png", strip_prefix="mini")
+    assert resolve_image(root, strip_image_prefix("mini/train/a.png", "mini")) == root / "train" / "a.png"
+    refused("leaves the image root", resolve_image, root, strip_image_prefix("mini/../../a.png", "mini"))
 
 
 @pytest.mark.parametrize(("side", "limit"), [(20_000, 100_000_000), (60_000, 100_000_000), (100, 9_999)])

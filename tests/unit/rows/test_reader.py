@@ -18,9 +18,10 @@ import pytest
 
 from sightline.core.row import row_schema
 from sightline.core.text import BEGINNINGS
-from sightline.rows import load_run, reader
+from sightline.rows import load_run
 from sightline.rows.reader import MERGED, count_rows, rows_at
 from sightline.rows.text import csv_header, csv_lines, json_lines
+from sightline.statistics import arm_rows
 from sightline.store import RunFolder
 from sightline.store.shard_files import pieces
 from sightline.store.verify import compact_run
@@ -107,7 +108,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("pending", [7, 1 << 21])
 def test_every_value_is_that_of_the_table(folder: Path, monkeypatch: pytest.MonkeyPatch, pending: int) -> None:
-    monkeypatch.setattr(reader, "PENDING", pending)
+    monkeypatch.setattr(arm_rows, "PENDING", pending)
     run = load_run(folder)
     found = run.compact_frame(lambda name: True)
     assert len(found) == count_rows(run) == run.rows.num_rows

@@ -12,16 +12,13 @@ from sightline.statistics.bootstrap import count_blocks
 from sightline.statistics.correlation import (
     FixedResiduals,
     conditional_residuals,
-    conditional_spearman,
+    fixed_residual_intervals,
     partial_spearman,
     partial_spearman_draws,
-    pearson,
-    ranks,
     residuals,
     spearman,
     spearman_interval,
     spearman_intervals,
-    two_way_draws,
     two_way_residuals,
 )
 from sightline.statistics.ranks import RankedValues
@@ -89,21 +86,6 @@ def test_two_way_residuals_of_a_complete_table_have_a_closed_form_and_of_others_
     np.testing.assert_allclose(two_way_residuals(values, image, method), residuals(values, design), atol=1e-9)
 
 
-def test_two_way_draws_refit_the_repeated_images() -> None:
-    rng = np.random.default_rng(5)
-    image, method = (axis.ravel() for axis in np.indices((10, 3)))
-    x, y = rng.normal(size=30), np.round(rng.normal(size=30), 1)
-    order = rng.permutation(30)  # rows may come in any order
-    counts = next(count_blocks(10, 8))
-    found = two_way_draws(x[order], y[order], image[order], method[order], counts)
-    for row, value in zip(counts.astype(int), found, strict=True):
-        drawn = np.repeat(np.arange(10), row)
-        index = (drawn[:, None] * 3 + np.arange(3)).ravel()
-        new_image = np.repeat(np.arange(10), 3)
-        left, right = (two_way_residuals(ranks(v[index]), new_image, method[index]) for v in (x, y))
-        assert value == pytest.approx(pearson(left, right), abs=1e-10)
-
-
 def test_fixed_residual_draws_keep_the_residuals_and_are_exact_where_sums_cancel() -> None:
     rng = np.random.default_rng(6)
     left, right = rng.normal(size=(2, 24))
@@ -133,29 +115,10 @@ def test_fixed_effects_remove_what_images_and_methods_share() -> None:
     common = rng.normal(size=200)[image] * 3 + rng.normal(size=4)[method]
     x, y = common + rng.normal(size=800), common + rng.normal(size=800)
     assert spearman(x, y) > 0.6
-    for refit in (False, True):
-        found = conditional_spearman(x, y, image, method, refit=refit, draws=500)
-        assert found.low < 0.0 < found.high
-        assert abs(found.value) < 0.1
-
-
-@pytest.mark.parametrize("with_controls", [False, True])
-def test_refitting_and_fixed_forms_agree_when_there_are_many_images(with_controls: bool) -> None:
-    rng = np.random.default_rng(8)
-    image, method = (axis.ravel() for axis in np.indices((300, 3)))
-    z = rng.normal(size=900)
-    x = z + rng.normal(size=900)
-    y = 0.4 * x + z + rng.normal(size=900)
-    controls = [z] if with_controls else None
-    fixed, refitted = (
-        conditional_spearman(x, y, image, method, controls, refit=refit, draws=1000) for refit in (False, True)
-    )
-    assert fixed.value == refitted.value > 0.2
-    # Ranking anew in every draw may move an end by less than the standard error of a rank correlation of 900 rows,
-    # 1 / sqrt(900) = 0.033; both intervals see the same draws.
-    assert (fixed.low, fixed.high) == pytest.approx((refitted.low, refitted.high), abs=0.03)
-    left, right = conditional_residuals(x, y, image, method, controls)
-    assert fixed.value == pytest.approx(pearson(left, right), abs=1e-12)
+    left = FixedResiduals.of(*conditional_residuals(x, y, image, method), image)
+    (found,) = fixed_residual_intervals([left], draws=500)
+    assert found.low < 0.0 < found.high
+    assert abs(found.value) < 0.1
 
 
 def test_clusters_widen_the_interval() -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from sightline.analysis.comparison import clustered_mean
-from sightline.statistics.agreement import cohen_kappa
+from sightline.statistics.agreement import kappa_interval
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval, metric_interval
 from sightline.statistics.correct_positives import correct_positive_provenance
-from sightline.statistics.correlation import conditional_spearman, spearman, spearman_interval, spearman_intervals
+from sightline.statistics.correlation import spearman, spearman_interval, spearman_intervals
 from sightline.statistics.intervals import wilson
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.paired import (
@@ -91,12 +91,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: spearman([1.0, 2.0], [1.0, 2.0]), "at least three rows"),
     (lambda: spearman([1.0, 2.0, 3.0], [1.0, 2.0]), "y has shape"),
     (lambda: spearman_interval([1.0, 2.0, np.nan], [1.0, 2.0, 3.0]), "not finite"),
-    (
-        lambda: conditional_spearman([1.0, 2, 3, 4], [4.0, 2, 3, 1], [0, 0, 1, 1], [0, 1, 0, 0], refit=True),
-        "every method exactly once",
-    ),
     (lambda: spearman_intervals({"a": np.arange(9.0)}, {"a": np.arange(9.0)}), "different names"),
-    (lambda: cohen_kappa(["y"], ["y", "n"]), "same rows"),
+    (lambda: kappa_interval(["y", "n"], ["y", "n", "n"]), "same rows"),
     # Thresholds.
     (
         lambda: risk_constrained([True, False, True, False], [1.0, 3.0, 2.0, 0.0], 0.1),

@@ -5,42 +5,52 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from threading import Barrier
+from typing import Any
 
 import pytest
 
 from sightline.statistics import bootstrap
-from sightline.statistics.bootstrap import OneThread, product_threads
+from sightline.statistics.bootstrap import OneThread
 
 
-def test_one_thread_within_and_as_many_as_before_behind() -> None:
+def openblas() -> tuple[Any, Any]:
     known = bootstrap._openblas()
     if known is None:
         pytest.skip("NumPy multiplies by something else than OpenBLAS here")
-    met, usual = Barrier(2), product_threads()
+    return known
+
+
+def test_one_thread_within_and_as_many_as_before_behind() -> None:
+    put, told = openblas()
+    met, usual = Barrier(2), told()
 
     @OneThread()
-    def nested() -> int | None:
+    def nested() -> int:
         with OneThread():
             pass
-        return product_threads()
+        return int(told())
 
-    def stay() -> int | None:
+    def stay() -> int:
         with OneThread():
             met.wait()
-            return product_threads()
+            return int(told())
 
-    known[0](2)
+    put(2)
     assert nested() == 1
     with ThreadPoolExecutor(2) as pool:
         assert {future.result() for future in [pool.submit(stay), pool.submit(stay)]} == {1}
-    assert product_threads() == 2
-    known[0](usual)
+    assert told() == 2
+    put(usual)
 
 
 def test_nothing_is_changed_where_another_library_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    put, told = openblas()
+    usual = told()
+    put(2)
     monkeypatch.setattr(bootstrap, "_openblas", lambda: None)
     with OneThread():
-        assert product_threads() is None
+        assert told() == 2
+    put(usual)
 
 
 WITHIN = (

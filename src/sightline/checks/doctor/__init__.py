@@ -11,20 +11,16 @@ from PIL import Image
 
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.loading import Served, methods_that_run, served_by
+from sightline.checks.doctor.cells import cell_count, cells_by_ramps, lit_tokens, signal_rows
 from sightline.checks.doctor.checks import (
-    cell_count,
-    cells_by_ramps,
-    each_method,
     image_batches,
     language_batches,
-    lit_tokens,
     one_token_answers,
     own_logits,
     own_prompt,
     policies_agree_unpruned,
     policies_order_pruned,
     prefix_is_shorter,
-    signal_rows,
     stage_facts,
 )
 from sightline.checks.doctor.examination import (
@@ -36,6 +32,7 @@ from sightline.checks.doctor.examination import (
     SeenPage,
     drawn_image,
 )
+from sightline.checks.doctor.methods import each_method
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
 from sightline.probes.images import open_image

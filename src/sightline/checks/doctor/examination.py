@@ -19,6 +19,7 @@ from markupsafe import Markup
 from PIL import Image, ImageDraw
 from rich.table import Table
 from rich.text import Text
+from torch import Tensor
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import ArmPass
@@ -26,9 +27,9 @@ from sightline.answering.scorers import Scorer
 from sightline.answering.scorers.spoken import Generation
 from sightline.arms import parse_arm
 from sightline.backbones import Backbone
-from sightline.backbones.found_cells import FoundCells
-from sightline.backbones.general import General
-from sightline.contract.backbones import found_in
+from sightline.backbones.found_cells import FoundCells, find_cells
+from sightline.backbones.general import PIXELS as PIXEL_VALUES
+from sightline.backbones.general import General, rows
 from sightline.core.prefix import NO_CELLS, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy
@@ -184,6 +185,25 @@ class AskedPage:
     def found(self) -> FoundCells | None:
         """Cells by ramps, whatever the architecture declares; None where its features cannot be traced to pixels."""
         return found_in(self.backbone, self.image.size)
+
+
+def found_in(backbone: Backbone, size: tuple[int, int]) -> FoundCells | None:
+    """Cells by ramps of an image of this (width, height), whatever the class declares and whatever is remembered; None
+    for a model without features."""
+    if isinstance(backbone, General):
+        features_of, tower = backbone.features, backbone.tower_module
+        return find_cells(size, backbone.image_inputs, lambda given: features_of(given)[0], tower, backbone.pixels)
+    model: Any = getattr(backbone.model, "model", backbone.model)
+    if not hasattr(model, "get_image_features"):
+        return None
+
+    def features(inputs: Mapping[str, Tensor]) -> Tensor:
+        on_device = {name: value.to(backbone.language.device) for name, value in inputs.items()}
+        on_device[PIXEL_VALUES] = on_device[PIXEL_VALUES].to(backbone.language.dtype)
+        output = model.get_image_features(**on_device, return_dict=True)
+        return rows(getattr(output, "pooler_output", output))
+
+    return find_cells(size, backbone.image_inputs, features, backbone.model)
 
 
 def drawn_image() -> Image.Image:

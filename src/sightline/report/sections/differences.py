@@ -72,7 +72,7 @@ OF_SHUFFLED = ("accuracy", "hfpr", "keep", "pn_average", "anchor_pn_average")
 PAIRED_WITH_SHUFFLED = ("accuracy", "hfpr", "pn_average", "anchor_pn_average")
 
 
-def shuffled_frame(frame: pd.DataFrame, *, control: str = CONTROL, draws: int = DRAWS) -> pd.DataFrame:
+def shuffled_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     """Every pruning arm beside the shuffled control of its budget.
 
     Metrics of the arm, those of the control (``control_...``), and ``delta_...``: control minus arm, paired by probe,
@@ -82,7 +82,7 @@ def shuffled_frame(frame: pd.DataFrame, *, control: str = CONTROL, draws: int = 
     for model, rows in by_model(plain_rows(frame)):
         rows = rows.assign(arm=rows["plain_arm"])
         arms = {str(arm): part for arm, part in rows.groupby("plain_arm", sort=False)}
-        for name in (arm for arm, part in arms.items() if part["selector"].iloc[0] == control):
+        for name in (arm for arm, part in arms.items() if part["selector"].iloc[0] == CONTROL):
             own = {metric: arm_points(arms[name], [metric])[metric] for metric in OF_SHUFFLED}
             for arm, part in arms.items():
                 if not _is_shuffled_by(part, arms[name]):
@@ -95,7 +95,7 @@ def shuffled_frame(frame: pd.DataFrame, *, control: str = CONTROL, draws: int = 
                     delta = f"delta_{line['metric']}"
                     record |= {delta: line["diff"], f"{delta}_low": line["low"], f"{delta}_high": line["high"]}
                 records.append(record)
-    return table_of(records, f"no budget has a method and the arm {control}; add it, for example {control}:0.3")
+    return table_of(records, f"no budget has a method and the arm {CONTROL}; add it, for example {CONTROL}:0.3")
 
 
 def _is_shuffled_by(part: pd.DataFrame, control: pd.DataFrame) -> bool:

@@ -35,9 +35,7 @@ Pair = tuple[pd.DataFrame, pd.DataFrame]
 """The rows of one arm with compact and with preserved positions: the same probes in the same order."""
 
 
-def positions_frame(
-    frame: pd.DataFrame, *, dev_buckets: int = 5, development: pd.DataFrame | None = None
-) -> pd.DataFrame:
+def positions_frame(frame: pd.DataFrame, *, development: pd.DataFrame | None = None) -> pd.DataFrame:
     """The same masks with compact and with preserved positions: as answered, at own thresholds, at the compact one.
 
     ``raw`` is at the threshold of the rows' own answers, 0 unless another was applied. The others are chosen on
@@ -48,7 +46,7 @@ def positions_frame(
     elsewhere = {} if development is None else _both_policies(development)
     records: list[Record] = []
     for (model, arm), pair in _both_policies(frame).items():
-        found = _compare_policies(pair, elsewhere.get((model, arm)), dev_buckets)
+        found = _compare_policies(pair, elsewhere.get((model, arm)))
         records += [{"model": model, "arm": arm, **record} for record in found]
     return table_of(records, "no arm was run under both position policies; run again with --interventions positions")
 
@@ -69,12 +67,12 @@ def _both_policies(frame: pd.DataFrame) -> dict[tuple[str, str], Pair]:
     return pairs
 
 
-def _compare_policies(pair: Pair, elsewhere: Pair | None, dev_buckets: int) -> list[Record]:
+def _compare_policies(pair: Pair, elsewhere: Pair | None) -> list[Record]:
     compact, preserve = pair
     label = (compact["label"] == "yes").to_numpy()
     margins = {"compact": margins_of(compact).to_numpy(), "preserve": margins_of(preserve).to_numpy()}
     different = int((compact["kept_mask"] != preserve["kept_mask"]).sum()) if "kept_mask" in compact else 0
-    dev = np.array([hash_side(str(image), dev_buckets) == "dev" for image in compact["image_id"]])
+    dev = np.array([hash_side(str(image)) == "dev" for image in compact["image_id"]])
     judged = ~dev if elsewhere is None else np.ones(len(label), dtype=bool)
     cuts: dict[str, tuple[float, float]] = {"raw": (held_threshold(compact), held_threshold(preserve))}
     if elsewhere is not None or (dev.any() and not dev.all()):

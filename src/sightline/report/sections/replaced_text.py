@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -18,11 +18,9 @@ from sightline.analysis.comparison import (
     interval_columns,
     rates,
     table_of,
-    threshold_of,
 )
 from sightline.analysis.outcomes import extra
 from sightline.core.table import Table, format_range, format_value
-from sightline.errors import SightlineError
 from sightline.report.columns import build_table, collect, has, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.picture import stored_geometry
@@ -55,18 +53,14 @@ class TextEdits(SectionMaker):
 VERSIONS = ("original", "replacement", "sham", "erase")
 KINDS = [f"{version}_{asked}" for version in VERSIONS for asked in ("source", "target")]
 
-Thresholds = float | Mapping[str, float] | None
-"""One for all models, or one per model, 0 for a model that is not named; None for the answers that the rows hold."""
 
-
-def text_replacement_frame(frame: pd.DataFrame, *, threshold: Thresholds = None) -> pd.DataFrame:
+def text_replacement_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """The four-control test: both questions answered right on the original, the replacement, the sham, the erasure.
 
-    A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval. Answers are those
-    that the rows hold, or at a ``threshold`` for all models or per model.
+    A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval.
     """
     records: list[Record] = []
-    for model, arm, passed in _passed(frame, threshold):
+    for model, arm, passed in _passed(frame):
         every = passed.all(axis=1)
         low, high = wilson(int(every.sum()), len(every))
         record: Record = {"model": model, "arm": arm, "images": len(passed)}
@@ -79,14 +73,14 @@ def text_replacement_frame(frame: pd.DataFrame, *, threshold: Thresholds = None)
     )
 
 
-def text_replacement_models_frame(frame: pd.DataFrame, *, threshold: Thresholds = None) -> pd.DataFrame:
+def text_replacement_models_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Two models under the same arm on the same images: exact McNemar test of passing all four controls.
 
     ``only_first`` images pass under the first model alone, ``only_second`` under the second; images that one of the
     models was not asked about in full are left out.
     """
     strict: dict[str, dict[str, pd.Series[bool]]] = {}
-    for model, arm, passed in _passed(frame, threshold):
+    for model, arm, passed in _passed(frame):
         strict.setdefault(arm, {})[model] = passed.all(axis=1)
     records: list[Record] = []
     for arm, models in strict.items():
@@ -106,14 +100,11 @@ def text_replacement_models_frame(frame: pd.DataFrame, *, threshold: Thresholds 
     return table_of(records, "no two models were asked about the same replaced words under the same arm")
 
 
-def _passed(frame: pd.DataFrame, threshold: Thresholds) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def _passed(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Per model and arm: images x versions, True where both questions are answered right; complete images only."""
     for model, rows in by_model(frame[frame["kind"].isin(KINDS)]):
-        cut = threshold_of(model, threshold)
         for arm, own in rows.groupby("plain_arm", sort=False):
-            right = own.assign(right=answered_right(own, cut)).pivot_table(
-                index="image_id", columns="kind", values="right"
-            )
+            right = own.assign(right=answered_right(own)).pivot_table(index="image_id", columns="kind", values="right")
             if set(KINDS) <= set(right.columns):
                 complete = right.dropna(subset=KINDS) == 1.0
                 pairs = {v: complete[f"{v}_source"] & complete[f"{v}_target"] for v in VERSIONS}
@@ -179,16 +170,14 @@ def word_coverage(run: Run) -> pd.Series[float]:
 
 
 def edit_region_frame(
-    frame: pd.DataFrame, words: pd.Series[float] | None = None, *, reference: str | None = None, draws: int = EDIT_DRAWS
+    frame: pd.DataFrame, words: pd.Series[float] | None = None, *, draws: int = EDIT_DRAWS
 ) -> pd.DataFrame:
     """Accuracy and coverage of the substituted character per arm, and what each arm gains over every control.
 
     All probes are positives: they ask for the word that is painted there. ``words`` is ``word_coverage(run)``; with it
     come ``word_ecr`` and ``word_kept_edit_lost``, the share with at least half of the word and less than half of the
-    character. ``edit_gone`` is the share with nothing of the character. Gains are differences paired by image.
-
-    ``reference`` names the arm that the others are compared with; by default each arm is compared with Random and Grid,
-    of the same budget where rows say their budget.
+    character. ``edit_gone`` is the share with nothing of the character. Gains are differences paired by image, over
+    Random and Grid, of the same budget where rows say their budget.
     """
     glyphs = plain_rows(frame[frame["kind"] == EDIT_REGION])
     if words is not None:
@@ -198,11 +187,9 @@ def edit_region_frame(
     records: list[Record] = []
     for model, rows in by_model(glyphs):
         arms = {str(arm): indexed(part, str(arm)) for arm, part in rows.groupby("plain_arm", sort=False)}
-        if reference is not None and reference not in arms:
-            raise SightlineError(f"no edit-region rows of an arm '{reference}' to compare with")
         for arm, part in arms.items():
             record = {"model": model, "arm": arm, **rates(part), **_shares(part)}
-            others = [reference] if reference else [other for other in arms if _is_control_of(arms[other], part)]
+            others = [other for other in arms if _is_control_of(arms[other], part)]
             gains = [_gains(part, arms[other], draws) | {"against": other} for other in others if other != arm]
             records += [record | gain for gain in gains] or [record]
     return table_of(

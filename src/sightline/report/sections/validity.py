@@ -85,7 +85,11 @@ def controls(rows: pd.DataFrame) -> list[pd.Series]:
     ]
 
 
-def correlations(joined: pd.DataFrame, *, draws: int = DRAWS, minimum: int = 5) -> pd.DataFrame:
+FEWEST_POSITIVES = 5
+"""With a measured drop: fewer are not correlated."""
+
+
+def correlations(joined: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     """Marginal and partial Spearman (and Pearson) of ECR, LPP and Geo-F1 with every measured drop, positives only.
 
     ``joined`` are ``outcomes.samples``. The partial correlation controls for log evidence area, log median cell area
@@ -95,7 +99,7 @@ def correlations(joined: pd.DataFrame, *, draws: int = DRAWS, minimum: int = 5) 
     for (model, arm), rows in joined.groupby(["model", "arm"], sort=False):
         found: list[Record] = []
         for outcomes, measured in _by_known_rows(rows, OUTCOMES, PREDICTORS):
-            if len(measured) >= minimum:
+            if len(measured) >= FEWEST_POSITIVES:
                 found += _correlated(measured, outcomes, draws)
         found.sort(key=lambda record: OUTCOMES.index(record["outcome"]))
         records += [{"model": model, "arm": arm, **record} for record in found]
@@ -301,7 +305,6 @@ def association_frame(
     *,
     arms: Sequence[str] | None = None,
     coverage: CoverageForm = "anchor",
-    predictors: Sequence[str] = PREDICTORS,
     draws: int = DRAWS,
 ) -> pd.DataFrame:
     """At each budget that several arms share: does the arm that covers more of an image keep more of its margin?
@@ -332,7 +335,7 @@ def association_frame(
             for scope, members in scopes.items():
                 records += [
                     {"model": model, "budget": budget, "scope": scope, "coverage": coverage, **record}
-                    for record in _conditional(members, {name: columns[name] for name in predictors}, draws)
+                    for record in _conditional(members, columns, draws)
                 ]
     if not records:
         raise SightlineError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 from PIL import Image
@@ -25,3 +27,13 @@ def in_pixels(record: ImageRegions) -> list[tuple[str, tuple[int, ...]]]:
         (word.text, tuple(round(value * side) for value, side in zip(word.box, sides, strict=True)))
         for word in record.words
     ]
+
+
+def png_of(width: int, height: int, bits: int, lines: bytes) -> bytes:
+    """A PNG of three channels with these packed lines, if any."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    size = struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", lines) + chunk(b"IEND", b"")
