@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -83,16 +83,21 @@ def margins_of(rows: pd.DataFrame) -> pd.Series[float]:
     return rows["margin"].astype(float)
 
 
+def threshold_of(model: str, threshold: float | Mapping[str, float] | None) -> float | None:
+    """The threshold of one model; None stands for the answers that its rows hold."""
+    return threshold.get(model) if isinstance(threshold, Mapping) else threshold
+
+
 def held_threshold(rows: pd.DataFrame) -> float:
     """The threshold at which the rows of one arm hold their answers; 0 unless another was applied."""
     return float(rows["threshold"].iloc[0]) if "threshold" in rows else 0.0
 
 
-def answered_right(rows: pd.DataFrame) -> pd.Series[float]:
-    """1 where the answer is right, 0 where not: as the rows hold it, else by the margin."""
-    if "correct" in rows:
+def answered_right(rows: pd.DataFrame, threshold: float | None) -> pd.Series[float]:
+    """1 where the answer is right, 0 where not: at the threshold, or without one as the rows hold it."""
+    if "margin" not in rows or (threshold is None and "correct" in rows):
         return rows["correct"].astype(float)
-    return ((rows["margin"].astype(float) >= 0.0) == (rows["label"] == "yes")).astype(float)
+    return ((rows["margin"].astype(float) >= (threshold or 0.0)) == (rows["label"] == "yes")).astype(float)
 
 
 def support(rows: pd.DataFrame) -> pd.Series[float]:

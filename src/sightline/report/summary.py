@@ -86,7 +86,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         frame = audited.frame.assign(arm=audited.frame["arm_name"])
         told = [metric.name for metric in every_metric(frame)]
         asked = dict.fromkeys([*told, *compared()])
-        analysis = ArmAnalysis.of(frame, list(asked), draws, seed)
+        analysis = ArmAnalysis.of(frame, list(asked), None, draws, seed)
         table = summary_table(analysis, metrics=told)
         selectors = audited.frame[["arm_name", "selector"]].drop_duplicates("arm_name").astype(str)
         table["selector"] = table["arm"].map(selectors.set_index("arm_name")["selector"])

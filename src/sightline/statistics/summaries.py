@@ -38,17 +38,20 @@ _OWN = ("image_id", "probe_id", "label", "margin", "correct", "predicted", "scor
 """Columns that are read beside those that metrics name."""
 
 
-def arm_rows(frame: pd.DataFrame) -> ArmRows:
+def arm_rows(frame: pd.DataFrame, threshold: float | None = None) -> ArmRows:
     """The rows of one arm as arrays, in (image_id, probe_id) order, with every column that a metric needs.
 
-    Answers are what ``correct`` or ``predicted`` say, else margin >= 0. Rows of a scorer whose answers are not yes or
-    no have ``correct`` and no margin: each of their probes is a positive, answered right or not.
+    Answers are margin >= threshold when a threshold is given, else what ``correct`` or ``predicted`` say, else margin
+    >= 0. Rows of a scorer whose answers are not yes or no have ``correct`` and no margin: each of their probes is a
+    positive, answered right or not.
     """
     needed = dict.fromkeys(column for metric in METRICS.values() for column in metric.columns)
     frame = by_image_and_probe(frame[metric_inputs(frame)])
     if frame["probe_id"].duplicated().any():
         twice = frame.loc[frame["probe_id"].duplicated(), "probe_id"].iloc[0]
         raise SightlineError(f"probe '{twice}' has more than one row in this arm; filter views and interventions first")
+    if threshold is not None and "margin" not in frame:
+        raise SightlineError("a threshold needs the column 'margin'")
     in_words = bool(are_in_words(frame).any())
     odd = sorted({str(label) for label in frame["label"].unique()} - {"yes", "no"})
     yes_or_no = not in_words and (not odd or "margin" in frame or "correct" not in frame)
@@ -59,7 +62,8 @@ def arm_rows(frame: pd.DataFrame) -> ArmRows:
         are_positives(frame).to_numpy(),
         _numbers(frame, "margin") if "margin" in frame else None,
         image,
-        predicted=_answers(frame),
+        threshold=threshold or 0.0,
+        predicted=_answers(frame) if threshold is None else None,
         has_regions=frame["has_regions"].to_numpy(dtype=bool, na_value=False) if "has_regions" in frame else None,
         yes_or_no=yes_or_no,
         **{name: _numbers(frame, name) for name in needed if name in frame},
@@ -105,6 +109,9 @@ def by_image_and_probe(frame: pd.DataFrame) -> pd.DataFrame:
 # The draws of images are the same for every arm, so they are drawn once for all. Of an arm's rows only what tables
 # need is kept: an analysis of ten million rows is some sums per image.
 
+Threshold = float | Mapping[str, float] | None
+"""None: the answers that the rows hold (or t = 0 where they hold none); a number for all arms; or one per arm."""
+
 _REQUIRED = ("arm", "probe_id", "image_id", "label")
 
 
@@ -140,9 +147,9 @@ class AnalysedArm:
     """By 0/1 metric that has a value."""
 
     @classmethod
-    def of(cls, name: str, frame: pd.DataFrame, metrics: Sequence[Metric]) -> AnalysedArm:
+    def of(cls, name: str, frame: pd.DataFrame, metrics: Sequence[Metric], threshold: float | None) -> AnalysedArm:
         try:
-            rows = arm_rows(frame)
+            rows = arm_rows(frame, threshold)
         except SightlineError as error:
             return cls(name, tuple(metrics), (str(error),) * len(metrics))
         reasons = [why_not(metric, rows) for metric in metrics]
@@ -179,7 +186,9 @@ class ArmAnalysis:
     """(draws, M) by arm; arms with nothing to resample have none."""
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, metrics: Sequence[str] | None, draws: int, seed: int) -> ArmAnalysis:
+    def of(
+        cls, frame: pd.DataFrame, metrics: Sequence[str] | None, threshold: Threshold, draws: int, seed: int
+    ) -> ArmAnalysis:
         missing = [name for name in _REQUIRED if name not in frame]
         if missing:
             raise SightlineError(f"the rows have no column '{missing[0]}'; statistics need {', '.join(_REQUIRED)}")
@@ -188,7 +197,8 @@ class ArmAnalysis:
         chosen = every_metric(frame) if metrics is None else [METRICS.get(name) for name in metrics]
         arms = {}
         for arm, part in frame[["arm", *metric_inputs(frame)]].groupby("arm", sort=False, observed=True):
-            arms[str(arm)] = AnalysedArm.of(str(arm), part, chosen)
+            cut = threshold.get(str(arm)) if isinstance(threshold, Mapping) else threshold
+            arms[str(arm)] = AnalysedArm.of(str(arm), part, chosen, cut)
         resampled = {name: arm.sums for name, arm in arms.items() if arm.sums is not None and arm.n_images > 1}
         drawn = replicate_all(list(resampled.values()), draws=draws, seed=seed)
         return cls(tuple(chosen), arms, dict(zip(resampled, drawn, strict=True)))
@@ -205,9 +215,9 @@ def every_metric(frame: pd.DataFrame) -> list[Metric]:
     return [metric for metric in METRICS.values() if in_words or metric.answers != "words"]
 
 
-def arm_points(frame: pd.DataFrame, metrics: Sequence[str]) -> dict[str, float]:
+def arm_points(frame: pd.DataFrame, metrics: Sequence[str], threshold: float | None = None) -> dict[str, float]:
     """The metrics of one arm without intervals; NaN where one has no value."""
-    rows = arm_rows(frame)
+    rows = arm_rows(frame, threshold)
     return {name: point(METRICS.get(name), rows) for name in metrics}
 
 
@@ -224,6 +234,7 @@ def arm_summary(
     frame: pd.DataFrame,
     *,
     metrics: Sequence[str] | None = None,
+    threshold: Threshold = None,
     draws: int = DRAWS,
     seed: int = SEED,
     level: float = LEVEL,
@@ -234,7 +245,7 @@ def arm_summary(
     (``intervals.interval``), ``certain`` those that hold by construction, which have none; ``reason`` says what is
     missing.
     """
-    return summary_table(ArmAnalysis.of(frame, metrics, draws, seed), level=level)
+    return summary_table(ArmAnalysis.of(frame, metrics, threshold, draws, seed), level=level)
 
 
 def summary_table(analysis: ArmAnalysis, *, metrics: Sequence[str] | None = None, level: float = LEVEL) -> pd.DataFrame:
@@ -273,6 +284,7 @@ def paired_differences(
     reference: str = "full",
     *,
     metrics: Sequence[str] | None = None,
+    threshold: Threshold = None,
     noninferiority: Mapping[str, float] | None = None,
     draws: int = DRAWS,
     seed: int = SEED,
@@ -291,7 +303,7 @@ def paired_differences(
         close = difflib.get_close_matches(reference, names, n=1)
         hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(names)}"
         raise SightlineError(f"the run has no arm '{reference}' to compare with; {hint}")
-    analysis = ArmAnalysis.of(frame, metrics, draws, seed)
+    analysis = ArmAnalysis.of(frame, metrics, threshold, draws, seed)
     return difference_table(analysis, reference, noninferiority=noninferiority, level=level)
 
 

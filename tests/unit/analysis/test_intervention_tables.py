@@ -171,8 +171,12 @@ def test_image_dependence(data: Path, model: str, file: str) -> None:
     else:
         images = None
     cut = float(rows[0]["threshold"])
+    found = image_dependence_frame(
+        image_free(data, model), threshold={model: cut}, images=images, draws=DRAWS
+    ).set_index("condition")
     applied = apply_thresholds(image_free(data, model), None, {model: cut}).rows
-    found = image_dependence_frame(applied, images=images, draws=DRAWS).set_index("condition")
+    again = image_dependence_frame(applied, images=images, draws=DRAWS).set_index("condition")
+    pd.testing.assert_frame_equal(again, found)
     columns = {
         "n": "n", "images": "images", "accuracy": "accuracy", "positive_accuracy": "positive_accuracy", "hfpr": "hfpr",
         "negative_accuracy": "negative_accuracy", "balanced_accuracy": "balanced_accuracy", "auroc": "auroc",
@@ -378,8 +382,7 @@ def test_the_four_control_test_counts_pairs_and_two_models_differ_as_the_paper_s
     assert found["images"] == 4
     assert [found[name] for name in ("original", "replacement", "sham", "erase")] == [0.75, 0.5, 0.5, 0.75]
     assert (found["semantic_switch"], found["all_controls"]) == (0.5, 0.25)
-    strictly = apply_thresholds(rows.assign(predicted="", correct=True), None, {"m": 2.0}).rows
-    (strict,) = text_replacement_frame(strictly).to_dict("records")
+    (strict,) = text_replacement_frame(rows, threshold={"m": 2.0}).to_dict("records")
     assert strict["original"] == 0.0
     # Of 102 images 26 pass under one model and 3 of these under the other: p is 2 / 2^23, printed as 2.38e-7.
     rows = pd.DataFrame(

@@ -125,6 +125,16 @@ def test_adding_an_arm_shuffling_rows_or_naming_by_category_moves_nobodys_interv
     pd.testing.assert_frame_equal(found, expected.iloc[:1])
 
 
+def test_thresholds_override_the_answers_of_the_rows() -> None:
+    rows = frame()
+    stored = arm_summary(rows, metrics=["yes_rate"], draws=QUICK).set_index("arm")["yes_rate"]
+    never = arm_summary(rows, metrics=["yes_rate"], draws=QUICK, threshold=99.0).set_index("arm")["yes_rate"]
+    assert (never == 0.0).all()
+    one = arm_summary(rows, metrics=["yes_rate"], draws=QUICK, threshold={"full": 99.0}).set_index("arm")["yes_rate"]
+    assert one["full"] == 0.0
+    assert one["random@0.30"] == stored["random@0.30"]
+
+
 @pytest.mark.parametrize(
     ("changed", "lost", "kept", "reason"),
     [

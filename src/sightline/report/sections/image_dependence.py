@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from sightline.analysis.comparison import (
     held_threshold,
     interval_columns,
     table_of,
+    threshold_of,
     views_of,
 )
 from sightline.analysis.outcomes import lexically_plausible
@@ -52,29 +53,35 @@ RANGED = ("accuracy", "hfpr", "auroc", "delta_accuracy")
 
 
 def image_dependence_frame(
-    frame: pd.DataFrame, *, images: Collection[str] | None = None, draws: int = DRAWS
+    frame: pd.DataFrame,
+    *,
+    threshold: float | Mapping[str, float] | None = None,
+    images: Collection[str] | None = None,
+    draws: int = DRAWS,
 ) -> pd.DataFrame:
     """The same questions about the matching image, a gray one and wrong ones.
 
-    ``images`` restricts the table to a stratum, for example ``outcomes.lexically_plausible(run.probes)``. The row
-    ``wrong images`` averages over the seeds and has their range in ``_min`` and ``_max``. ``delta_accuracy`` is against
-    the matching image, paired by image.
+    Answers are those that the rows hold, or at a ``threshold`` for all models or per model. ``images`` restricts the
+    table to a stratum, for example ``outcomes.lexically_plausible(run.probes)``. The row ``wrong images`` averages over
+    the seeds and has their range in ``_min`` and ``_max``. ``delta_accuracy`` is against the matching image, paired by
+    image.
     """
     records: list[Record] = []
     chosen = frame if images is None else frame[frame["image_id"].isin(set(images))]
     for model, rows in by_model(chosen):
+        cut = threshold_of(model, threshold)
         for arm, own in rows.groupby("plain_arm", sort=False):
             views = views_of(own, str(arm))
             controls = {v: p for v, p in views.items() if v == "blank" or v.startswith("image_mismatch_seed")}
             if ORIGINAL not in views or not controls:
                 continue
             matched = views[ORIGINAL]
-            lines = [{"condition": "matching image", **_image_metrics(matched, draws)}]
+            lines = [{"condition": "matching image", **_image_metrics(matched, cut, draws)}]
             for view, part in controls.items():
                 shared = part.index.intersection(matched.index)
-                change = answered_right(part.loc[shared]) - answered_right(matched.loc[shared])
+                change = answered_right(part.loc[shared], cut) - answered_right(matched.loc[shared], cut)
                 delta = clustered_mean(change, matched.loc[shared, "image_id"], draws, OF_ANSWERS)
-                measured = _image_metrics(part, draws)
+                measured = _image_metrics(part, cut, draws)
                 lines.append({"condition": view, **measured, **interval_columns("delta_accuracy", delta)})
             wrong = [line for line in lines if str(line["condition"]).startswith("image_mismatch_seed")]
             if len(wrong) > 1:
@@ -82,19 +89,20 @@ def image_dependence_frame(
                 seeds = {name: np.array([line[name] for line in wrong], dtype=np.float64) for name in names}
                 lines.append({"condition": "wrong images", **{name: float(v.mean()) for name, v in seeds.items()}})
                 lines[-1] |= {f"{name}_{end}": float(getattr(v, end)()) for name, v in seeds.items() for end in ENDS}
-            at = held_threshold(matched)
+            at = held_threshold(matched) if cut is None else cut
             records += [{"model": model, "arm": arm, "threshold": at, **line} for line in lines]
     return table_of(
         records, "no arm was asked about gray or wrong images; run a set of `sightline controls build image-free`"
     )
 
 
-def _image_metrics(rows: pd.DataFrame, draws: int) -> Record:
-    arm = arm_rows(rows.reset_index())
+def _image_metrics(rows: pd.DataFrame, threshold: float | None, draws: int) -> Record:
+    has_margin = "margin" in rows
+    arm = arm_rows(rows.reset_index(), threshold if has_margin else None)
     names = ("accuracy", "positive_accuracy", "negative_accuracy", "hfpr", "yes_rate", "auroc")
     record: Record = {"n": len(rows), "images": arm.n_images, **{name: point(METRICS[name], arm) for name in names}}
     record["balanced_accuracy"] = (record["positive_accuracy"] + record["negative_accuracy"]) / 2.0
-    gap = _margin_gaps(rows) if "margin" in rows else pd.Series(dtype=float)
+    gap = _margin_gaps(rows) if has_margin else pd.Series(dtype=float)
     record |= {"margin_gap": float(gap.mean()), "margin_win_rate": float((gap > 0).mean()) if len(gap) else math.nan}
     record |= {"auroc_low": math.nan, "auroc_high": math.nan}
     if not why_not(METRICS["auroc"], arm) and arm.n_images > 1:

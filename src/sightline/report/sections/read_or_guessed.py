@@ -73,7 +73,7 @@ def _by_pixels(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def _guessed(frame: pd.DataFrame, audited: Audited, context: Context) -> pd.DataFrame:
     """One line per arm; ``beyond`` is the difference to Full, where both are about the same questions."""
-    analysis = ArmAnalysis.of(frame, ["accuracy", "guessed"], context.draws, context.seed)
+    analysis = ArmAnalysis.of(frame, ["accuracy", "guessed"], None, context.draws, context.seed)
     lines = summary_table(analysis).rename(columns={"accuracy": "page_right"})
     on_twin = frame.groupby("arm", observed=True)["twin_right"].mean()
     lines["twin_right"] = on_twin.reindex(lines["arm"]).to_numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 import numpy as np
@@ -18,6 +18,7 @@ from sightline.analysis.comparison import (
     interval_columns,
     rates,
     table_of,
+    threshold_of,
 )
 from sightline.analysis.outcomes import extra
 from sightline.core.table import Table, format_range, format_value
@@ -53,14 +54,18 @@ class TextEdits(SectionMaker):
 VERSIONS = ("original", "replacement", "sham", "erase")
 KINDS = [f"{version}_{asked}" for version in VERSIONS for asked in ("source", "target")]
 
+Thresholds = float | Mapping[str, float] | None
+"""One for all models, or one per model, 0 for a model that is not named; None for the answers that the rows hold."""
 
-def text_replacement_frame(frame: pd.DataFrame) -> pd.DataFrame:
+
+def text_replacement_frame(frame: pd.DataFrame, *, threshold: Thresholds = None) -> pd.DataFrame:
     """The four-control test: both questions answered right on the original, the replacement, the sham, the erasure.
 
-    A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval.
+    A semantic switch is original and replacement; ``all_controls`` all four, with Wilson's interval. Answers are those
+    that the rows hold, or at a ``threshold`` for all models or per model.
     """
     records: list[Record] = []
-    for model, arm, passed in _passed(frame):
+    for model, arm, passed in _passed(frame, threshold):
         every = passed.all(axis=1)
         low, high = wilson(int(every.sum()), len(every))
         record: Record = {"model": model, "arm": arm, "images": len(passed)}
@@ -73,14 +78,14 @@ def text_replacement_frame(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def text_replacement_models_frame(frame: pd.DataFrame) -> pd.DataFrame:
+def text_replacement_models_frame(frame: pd.DataFrame, *, threshold: Thresholds = None) -> pd.DataFrame:
     """Two models under the same arm on the same images: exact McNemar test of passing all four controls.
 
     ``only_first`` images pass under the first model alone, ``only_second`` under the second; images that one of the
     models was not asked about in full are left out.
     """
     strict: dict[str, dict[str, pd.Series[bool]]] = {}
-    for model, arm, passed in _passed(frame):
+    for model, arm, passed in _passed(frame, threshold):
         strict.setdefault(arm, {})[model] = passed.all(axis=1)
     records: list[Record] = []
     for arm, models in strict.items():
@@ -100,11 +105,14 @@ def text_replacement_models_frame(frame: pd.DataFrame) -> pd.DataFrame:
     return table_of(records, "no two models were asked about the same replaced words under the same arm")
 
 
-def _passed(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def _passed(frame: pd.DataFrame, threshold: Thresholds) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Per model and arm: images x versions, True where both questions are answered right; complete images only."""
     for model, rows in by_model(frame[frame["kind"].isin(KINDS)]):
+        cut = threshold_of(model, threshold)
         for arm, own in rows.groupby("plain_arm", sort=False):
-            right = own.assign(right=answered_right(own)).pivot_table(index="image_id", columns="kind", values="right")
+            right = own.assign(right=answered_right(own, cut)).pivot_table(
+                index="image_id", columns="kind", values="right"
+            )
             if set(KINDS) <= set(right.columns):
                 complete = right.dropna(subset=KINDS) == 1.0
                 pairs = {v: complete[f"{v}_source"] & complete[f"{v}_target"] for v in VERSIONS}
