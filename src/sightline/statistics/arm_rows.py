@@ -94,6 +94,7 @@ class ArmRows:
         margins: ArrayLike | None = None,
         images: ArrayLike | None = None,
         *,
+        threshold: float = 0.0,
         predicted: ArrayLike | None = None,
         has_regions: ArrayLike | None = None,
         yes_or_no: bool = True,
@@ -101,7 +102,7 @@ class ArmRows:
     ) -> ArmRows:
         """Checks lengths and fills in what follows from the rest.
 
-        Without ``predicted`` an answer is yes iff margin >= 0; without ``images`` every probe is its own image;
+        Without ``predicted`` an answer is yes iff margin >= threshold; without ``images`` every probe is its own image;
         without ``has_regions`` a probe has regions where ``ecr`` is finite.
         """
         label = flags(labels, "labels")
@@ -114,7 +115,7 @@ class ArmRows:
         if predicted is not None:
             answered = flags(predicted, "predicted")
         elif margin is not None:
-            answered = margin >= 0.0
+            answered = margin >= threshold
         if has_regions is not None:
             regions = flags(has_regions, "has_regions")
         else:

@@ -78,7 +78,7 @@ def predict(margins: ArrayLike, threshold: float = 0.0) -> BoolArray:
 def evaluate(labels: ArrayLike, margins: ArrayLike, threshold: float = 0.0) -> OperatingPoint:
     """What a threshold does on these rows."""
     label, margin = _checked(labels, margins)
-    rows = ArmRows.of(label, margin, predicted=predict(margin, threshold))
+    rows = ArmRows.of(label, margin, threshold=threshold)
     found = {name: point(METRICS[name], rows) for name in ("accuracy", "hfpr", "positive_accuracy", "yes_rate")}
     return OperatingPoint(float(threshold), **found)
 

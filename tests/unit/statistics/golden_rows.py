@@ -23,7 +23,6 @@ from sightline.geometry.cells import grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry
 from sightline.probes import read_probes
 from sightline.statistics.arm_rows import ArmRows
-from sightline.statistics.thresholds import predict
 from sightline.store.shard_files import pack_mask
 
 FULL_GEOMETRY = {"ecr": 1.0, "anchor_ecr": 1.0, "center": 1.0, "patch": 1.0}
@@ -61,9 +60,8 @@ def run_rows(data: Path, run: str, threshold: float = 0.0) -> ArmRows:
     frame = run_frame(data, run)
     names = {"ecr": "ecr", "anchor_ecr": "anchor_ecr", "center_recall": "center", "patch_recall": "patch"}
     columns: dict[str, Any] = {ours: frame[theirs] for ours, theirs in names.items()}
-    answered = predict(frame["margin"], threshold)
     return ArmRows.of(
-        frame["polarity"] == "positive", frame["margin"], frame["image_id"], predicted=answered, **columns
+        frame["polarity"] == "positive", frame["margin"], frame["image_id"], threshold=threshold, **columns
     )
 
 

@@ -41,7 +41,6 @@ from sightline.statistics.metrics import (
     why_not,
 )
 from sightline.statistics.summaries import arm_points, arm_rows, arm_summary
-from sightline.statistics.thresholds import predict
 from tests.unit.report.fake_run import make_run
 
 margins = st.lists(st.integers(-3, 3), min_size=2, max_size=30)
@@ -68,8 +67,7 @@ def test_answers_by_hand_and_a_threshold_moves_them_but_not_ranking_or_likelihoo
     labels, values = [True, True, False, False], [1.0, -1.0, 0.0, -2.0]
     likely = ("auroc", "ece", "brier", "nll")
     decided = ("accuracy", "positive_accuracy", "negative_accuracy", "hfpr", "yes_rate")
-    moved = ArmRows.of(labels, values, predicted=predict(values, 0.5))
-    at_zero, at_half = (points(rows, (*decided, *likely)) for rows in (ArmRows.of(labels, values), moved))
+    at_zero, at_half = (points(ArmRows.of(labels, values, threshold=t), (*decided, *likely)) for t in (0.0, 0.5))
     assert {name: at_zero[name] for name in decided} == dict.fromkeys(decided, 0.5)  # the margin 0 says yes at t = 0
     assert at_zero["auroc"] == 0.75
     yes = [1 / (1 + math.exp(-m)) for m in values]
