@@ -135,7 +135,8 @@ def ours_globalcom2(given: Inputs) -> Tensor:
 
 def ours_cdpruner(given: Inputs) -> Tensor:
     form: Any = CDPruner().other_form(24)
-    return form.select(view(given["visual"], query=given["text"]), 58).anchors
+    kept: Tensor = form.select(view(given["visual"], query=given["text"]), 58).anchors
+    return kept
 
 
 def tower(random: Random) -> Inputs:

@@ -53,8 +53,8 @@ class CrossDecoder(OwnDecoder):
 
     beside = True
 
-    def _rows(self, sequences: Sequence[tuple[Prefix, int]]) -> tuple[Batch, Tensor]:
-        batch, real = super()._rows([(text_of(prefix), branch) for prefix, branch in sequences])
+    def _rows(self, sequences: Sequence[tuple[Prefix, int]], beyond: int = 0) -> tuple[Batch, Tensor]:
+        batch, real = super()._rows([(text_of(prefix), branch) for prefix, branch in sequences], beyond)
         count, length, width = batch.hidden.shape
         # Where no row is left those of zeros are looked at: what attention finds there is nothing.
         rows = batch.hidden.new_zeros(count, max(1, *(prefix.span for prefix, _ in sequences)), width)
