@@ -259,7 +259,7 @@ class General(TowerSignals):
         transformers.utils.logging.disable_progress_bar()
         folder = Path(source)
         kind, config, called = class_and_config(folder, cls.model_class)
-        reason = refusal(kind)
+        reason = refusal(kind) if cls.features is General.features else None
         if reason is not None:
             raise SightlineError(f"{folder.name} is a '{called}' model: {reason}")
         processor = processor_of(folder, config)

@@ -80,7 +80,7 @@ def test_a_type_without_fused_attention_is_loaded_with_the_plain_one(tmp_path: P
     [
         ({"model_type": "internvl_chat", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "InternVL3_5-8B-HF"], "newer"),
         ({"model_type": "kimi_vl", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "never run"], "newer"),
-        ({"model_type": "phi4_multimodal"}, ["LoRA adapter", "not loaded"], "newer"),
+        ({"model_type": "phi4mm", "auto_map": {"AutoModel": "m.M"}}, ["multimodal-instruct@refs/pr/70"], "newer"),
         ({"model_type": "llava_llama"}, ["llava-hf/llava-1.5-7b-hf"], "auto_map"),
         ({"model_type": "of_tomorrow"}, ["a newer one may know it"], "auto_map"),
         ({"architectures": ["X"]}, ["config.json names no model_type"], "None"),
