@@ -237,7 +237,7 @@ class SpanPlanning(ProcessorPrompting):
 
     def _worked_out(self, size: tuple[int, int]) -> SpanPlan:
         ids, inputs = self.written_for(size)
-        features = (torch.tensor(ids) == self.image_token_id).nonzero()[:, 0]
+        features = self.placeholders(ids)
         if self.no_cells is None:
             cells, sourced, layout = self.cells(size, inputs)
         else:
@@ -262,6 +262,10 @@ class SpanPlanning(ProcessorPrompting):
             owners=owners(len(ids), features, sourced, layout),
             positions=self.span_positions(ids, inputs),
         )
+
+    def placeholders(self, ids: tuple[int, ...]) -> Tensor:
+        """(P,) slots of a span whose embeddings the image's features replace."""
+        return (torch.tensor(ids) == self.image_token_id).nonzero()[:, 0]
 
     def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
         """(N, 4) cells, (P,) which features have one, and the layout of the N; found, where no class declares them."""
