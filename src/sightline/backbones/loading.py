@@ -467,4 +467,8 @@ def served_by(backbone: Backbone) -> dict[str, str]:
     own = f"{own}; {backbone.adapter} merged into the weights" if backbone.adapter else own
     images = type(backbone).__name__
     images = images if backbone.instead is None else f"{images} ({backbone.instead})"
-    return {"images": images if backbone.no_cells is None else f"{images} ({NO_CELLS})", "language": own}
+    if backbone.no_cells is not None:
+        images = f"{images} ({NO_CELLS})"
+    elif getattr(backbone, "reads_beyond", False):
+        images = f"{images} (cells are tokens' own places; convolutions read beyond them)"
+    return {"images": images, "language": own}

@@ -199,6 +199,8 @@ class SpanPlanning(ProcessorPrompting):
     options: ImageOptions
     axes: int
     no_cells: str | None
+    reads_beyond: bool = False
+    """Whether convolutions of its tower read far beyond the cells that were found."""
     seeing: Any
     """The part of the model that makes features of images, and knows their positions."""
     pixels: str
@@ -284,8 +286,8 @@ class SpanPlanning(ProcessorPrompting):
         """Cells of all features of an image of this (width, height), by ramps; remembered if possible."""
 
         def find() -> FoundCells:
-            features = self.features
-            return find_cells(size, self.image_inputs, lambda given: features(given)[0], self.tower_module, self.pixels)
+            made, tower, beyond = self.features, self.tower_module, self.reads_beyond
+            return find_cells(size, self.image_inputs, lambda given: made(given)[0], tower, self.pixels, beyond=beyond)
 
         if not self.identity:
             return find()

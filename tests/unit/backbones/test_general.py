@@ -132,6 +132,15 @@ def test_a_type_that_needs_a_package_or_says_things_otherwise_passes_every_check
     assert [check.words for check in found if not check.passed] == []
 
 
+@pytest.mark.parametrize(("model_type", "beyond"), [("gemma3n", True), ("fast_vlm", True), ("perception_lm", False)])
+def test_who_reads_far_beyond_its_cells_says_so(zoo: Callable[[str], Path], model_type: str, beyond: bool) -> None:
+    backbone = general(zoo(model_type))
+    assert ("convolutions read beyond them" in served_by(backbone)["images"]) == beyond
+    assert backbone.no_cells is None
+    ((side, other), *_) = backbone.plan((320, 160)).layout
+    assert side == other > 1
+
+
 @pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
 def test_without_torchvision_such_a_type_is_refused_by_name(zoo: Callable[[str], Path]) -> None:
     folder = zoo("llama4")
