@@ -184,17 +184,26 @@ def in_place(tower: nn.Module) -> Iterator[None]:
     convolutions = [part for part in parts if isinstance(part, nn.Conv2d) and part.kernel_size != part.stride]
     gates = [part for part in parts if GATE.search(type(part).__name__) and "forward" not in vars(part)]
     weights = [convolution.weight for convolution in convolutions]
+    hooks = [part.register_forward_hook(_even_gradient) for part in parts]
     try:
         for convolution in convolutions:
             convolution.weight = nn.Parameter(_own_taps(convolution), requires_grad=False)
         for gate in gates:
-            gate.forward = _handed_on  # type: ignore[method-assign]
+            gate.forward = _handed_on
         yield
     finally:
         for convolution, weight in zip(convolutions, weights, strict=True):
             convolution.weight = weight
         for gate in gates:
             del gate.forward
+        for hook in hooks:
+            hook.remove()
+
+
+def _even_gradient(module: nn.Module, given: Any, made: Any) -> None:
+    """On a CPU some gradients of feature maps come out wrong where the gradient behind them is not contiguous."""
+    if isinstance(made, Tensor) and made.requires_grad:
+        made.register_hook(lambda gradient: gradient.contiguous())  # type: ignore[no-untyped-call]
 
 
 def _handed_on(states: Tensor, *given: Any, **named: Any) -> Tensor:
