@@ -64,6 +64,30 @@ def test_a_row_ends_with_its_separator_and_one_that_always_stays_stands_between_
     assert plan.owners.tolist() == [*ends[:48], [0, plan.n], *ends[48:]]
 
 
+def test_a_long_prompt_changes_no_short_one_beside_it(copied: Path) -> None:
+    """Frequencies of its positions are others beyond the length that it was first trained on, as published."""
+    file = copied / "config.json"
+    config = json.loads(file.read_text())
+    factors = {"short_factor": [1.0] * 8, "long_factor": [2.0 + place for place in range(8)]}
+    rope = {**config["rope_parameters"], "rope_type": "longrope", "original_max_position_embeddings": 400, **factors}
+    file.write_text(json.dumps({**config, "original_max_position_embeddings": 400, "rope_parameters": rope}))
+    backbone, image = general(copied), photograph(*SIZES[0])
+    assert "loop" in served_by(backbone)["language"]
+    (encoded,) = backbone.encode([backbone.preprocess(image)])
+    prompt = backbone.prompt(QUESTION, "EXIT", (" yes", " no"))
+    few, everything = torch.arange(0, encoded.n, 8), torch.arange(encoded.n)
+    both = [prefix_of(backbone, encoded, prompt, kept, "compact") for kept in (few, everything)]
+    assert both[0].embeds.shape[0] < 400 < both[1].embeds.shape[0]
+    together = backbone.language.launch(both).nll.read()
+    alone = torch.cat([backbone.language.launch([prefix]).nll.read() for prefix in both])
+    assert (together - alone).abs().max() < 1e-4
+    asked = backbone.processor(text=[backbone.render(QUESTION, None)], images=[image], return_tensors="pt")
+    bare = prefix_of(backbone, encoded, backbone.prompt(QUESTION, "EXIT"), everything)
+    with torch.no_grad():
+        theirs = adapted(copied)(**asked).logits[0]
+    assert (backbone.language.prefix_logits(bare) - theirs).abs().max() < 1e-4
+
+
 def test_fewer_crops_meet_a_budget(folder: Path) -> None:
     backbone = general(folder)
     fit = backbone.fit((520, 200), Budget(keep=0.6))
