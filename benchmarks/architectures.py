@@ -171,13 +171,15 @@ cross-attention); the reason is what `sightline doctor` says. Where they have no
 [audited without cells](doctor.md#models-without-cells). Some image processors exist with torchvision alone, some
 towers in timm alone; neither is installed where this page is made. There the operators that those processors call
 (resize, pad, crop, normalise) are stood in for by torch's own, and timm's towers (`fast_vlm`, `gemma3n`,
-`perception_lm`) by a small one of convolutions: the rest of such a model is its own. Whether tokens of the published
-tower have cells, which convolutions over much of the image leave them without, `sightline doctor` tells.
+`perception_lm`) by a small one of convolutions: the rest of such a model is its own. Convolutions of the published
+towers of `gemma3n` and `fast_vlm` make every token read most of the image, as the small one does: their cells are
+[tokens' own places](doctor.md#models-without-cells).
 
 Types whose code comes with the checkpoint (`auto_map` in its config.json) are in no transformers and so not in this
 table: `internvl_chat`, `minicpmv`, `molmo`, `deepseek_vl_v2`, `dots_ocr`, `kimi_vl`, `phi4mm`, `phi3_v`, `ovis2_5` and
 others. They are refused as such, with the checkpoint of the same model in transformers' form where there is one:
-OpenGVLab/InternVL3_5-8B-HF for InternVL3.5, llava-hf/... for LLaVA.
+OpenGVLab/InternVL3_5-8B-HF for InternVL3.5, llava-hf/... for LLaVA, microsoft/Phi-4-multimodal-instruct@refs/pr/70 for
+Phi-4-multimodal, whose folder `vision-lora` is read too: that adapter is merged into the weights.
 
 Every type is asked by its own template, and Qwen3-VL alone with a system message in front, another one for open
 questions ([open answers](open-answers.md)): its scores and those of other types are not answers to the same prompt.

@@ -32,7 +32,7 @@ OWN = (
 )  # fmt: skip
 LOOP = (
     "mistral3", "qwen2_5_vl", "glm4v", "deepseek_vl", "got_ocr2", "minimax_m3_vl", "kimi_k25", "perception_lm",
-    "fast_vlm",
+    "fast_vlm", "phi4_multimodal",
 )  # fmt: skip
 UNCUT = ("gemma3n", "lfm2_vl")
 """Cannot be cut between layers, or not at those of these tests; pruned all the same."""

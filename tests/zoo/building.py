@@ -75,12 +75,29 @@ def write(species: Species, folder: Path) -> Path:
     fill(model)
     model.generation_config.update(**_roles_by_id(species.vocabulary))
     model.save_pretrained(folder)
+    if species.adapter is not None:
+        write_adapter(model, folder / species.adapter["folder"], species.adapter)
     species.vocabulary.write(folder, species.processor_class)
     _write(folder / "preprocessor_config.json", {**species.image_processor, "processor_class": species.processor_class})
     _write(folder / "processor_config.json", {**species.processor, "processor_class": species.processor_class})
     if species.template is not None:
         (folder / "chat_template.jinja").write_text(species.template, encoding="utf-8")
     return folder
+
+
+def write_adapter(model: torch.nn.Module, folder: Path, settings: dict[str, Any]) -> None:
+    """A LoRA adapter of random weights for the layers whose names end as ``target_modules`` say."""
+    from safetensors.torch import save_file
+
+    random, rank, tensors = torch.Generator().manual_seed(SEED + 1), settings["r"], {}
+    for name, layer in model.named_modules():
+        if name.endswith(tuple(settings["target_modules"])):
+            out, width = layer.weight.shape
+            tensors[f"base_model.model.{name}.lora_A.weight"] = torch.randn(rank, width, generator=random) / width**0.5
+            tensors[f"base_model.model.{name}.lora_B.weight"] = torch.randn(out, rank, generator=random) / rank
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})
+    _write(folder / "adapter_config.json", {"peft_type": "LORA", **settings})
 
 
 @torch.no_grad()

@@ -128,6 +128,8 @@ class Species:
     """The type of the configuration, where it is not that of the model's class."""
     text_config: bool = True
     """Whether the language model has a configuration of its own inside ``config``."""
+    adapter: dict[str, Any] | None = None
+    """What adapter_config.json says of the LoRA adapter beside its weights, and in which ``folder`` it lies."""
 
 
 # What is written down of architectures, as data: species.yaml, and what rules cannot know of others, exceptions.yaml.

@@ -75,22 +75,39 @@ def normalize(image: Tensor, mean: Any, std: Any, inplace: bool = False) -> Tens
     return (image - mean) / std
 
 
+class SEModule(nn.Module):
+    """Channels weighed by what all places have of them."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weigh = nn.Conv2d(width, width, 1)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return states * torch.sigmoid(self.weigh(states.mean((2, 3), keepdim=True)))
+
+
 class Tower(nn.Module):
     """(B, 3, H, W) -> (B, width, H / stride, W / stride): patches, then twice what stands around them.
 
-    ``in_rows``: (B, 1 + patches, width) as of a transformer, a class token first.
+    As published convolutional towers do, patches overlap, every token ends up reading most of the image, and a gate
+    looks at all of it. ``in_rows``: (B, 1 + patches, width) as of a transformer, a class token first and no more than
+    neighbours looked at.
     """
 
     def __init__(self, width: int, stride: int, in_rows: bool) -> None:
         super().__init__()
         self.in_rows = in_rows
-        self.patches = nn.Conv2d(3, width, stride, stride)
-        self.blocks = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+        overlap = 0 if in_rows else stride // 2
+        self.patches = nn.Conv2d(3, width, stride + 2 * overlap, stride, padding=overlap)
+        taps = 3 if in_rows else 7
+        self.blocks = nn.ModuleList(nn.Conv2d(width, width, taps, padding=taps // 2) for _ in range(2))
+        self.gate = nn.Identity() if in_rows else SEModule(width)
 
     def forward_features(self, pixel_values: Tensor) -> Tensor:
         states: Tensor = self.patches(pixel_values)
         for block in self.blocks:
             states = states + functional.gelu(block(states))
+        states = self.gate(states)
         if not self.in_rows:
             return states
         rows = states.flatten(2).transpose(1, 2)

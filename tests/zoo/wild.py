@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from sightline.backbones.from_transformers import image_processor_class, processor_class
+from sightline.backbones.from_transformers import image_processor_class, image_text_types, processor_class
 from tests.zoo.specimen import STANDARD, Id, Species, Vocabulary, flat, load_data
 
 # Any architecture of transformers made tiny: its default configuration with every size reduced.
@@ -93,7 +93,6 @@ def species_of(name: str) -> Species:
     Beside types there are forms of them by a name of their own, ``of`` the type.
     """
     from transformers import CONFIG_MAPPING
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as MODELS
 
     odd = EXCEPTIONS.get(name, {})
     model_type = odd.get("of", name)
@@ -109,7 +108,7 @@ def species_of(name: str) -> Species:
     config = _with_ids(config, {"image_token": image, **roles, **ROLES})
     tokens = dict.fromkeys((image, *literals, *roles.values(), *_tokens_of(config)))
     return Species(
-        model_class=MODELS[model_type],
+        model_class=image_text_types()[model_type],
         model_type=model_type,
         processor_class=kind.__name__,
         config=config,
@@ -122,6 +121,7 @@ def species_of(name: str) -> Species:
         processor=_settings(kind, config) | odd.get("processor", {}),
         template=TEMPLATE.replace("IMAGE", odd.get("placeholder", image) * odd.get("placeholders", 1)),
         text_config="text_config" in config,
+        adapter=odd.get("adapter"),
     )
 
 

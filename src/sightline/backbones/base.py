@@ -65,6 +65,8 @@ class Backbone(Prompting, ABC):
     """Rotary position axes: 3 for multimodal rotary embeddings."""
     fixed_tokens: ClassVar[str | None] = "its class does not say how fewer tokens are asked for (Backbone.fitting)"
     """Why the model cannot be shown a smaller image to make fewer tokens of it; None where ``fitting`` knows how."""
+    adapter: ClassVar[str] = ""
+    """Folder of a checkpoint with the LoRA adapter that is merged into its weights; empty: none is."""
     paper_positions: ClassVar[PositionPolicy] = "compact"
     """Position policy of the paper's main rows for this architecture."""
 
@@ -353,16 +355,32 @@ def weight_files(folder: Path, source: str = "") -> list[Path]:
             f"{name} has no *.safetensors weights, and pickle files are not loaded; "
             f"`sightline convert {name} --out NEW_FOLDER` makes safetensors of its pytorch_model.bin"
         )
-    return files
+    return [*files, *_adapter_file(folder)]
+
+
+def _adapter_file(folder: Path) -> list[Path]:
+    """Of a type that is read with an adapter merged into its weights: they are not whole without it."""
+    kind = str(read_config(folder).get("model_type"))
+    adapter = BACKBONES.get(kind).adapter if kind in BACKBONES else ""
+    if not adapter:
+        return []
+    file = folder / adapter / "adapter_model.safetensors"
+    if not file.is_file():
+        raise SightlineError(
+            f"{folder.name} has no {adapter}/{file.name}: a '{kind}' model sees with that LoRA adapter alone; fetch "
+            f"the folder {adapter} of the same checkpoint too"
+        )
+    return [file]
 
 
 def weight_digest(folder: Path) -> str:
-    """SHA-256 over the names and contents of all safetensors files: what the weights are, wherever they lie."""
+    """SHA-256 over the names and contents of all safetensors files that are read: what the weights are, wherever they
+    lie."""
     digest = hashlib.sha256()
     files = weight_files(folder)
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
         for file, content in zip(files, pool.map(_file_digest, files), strict=True):
-            digest.update(file.name.encode())
+            digest.update(file.relative_to(folder).as_posix().encode())
             digest.update(content)
     return f"sha256:{digest.hexdigest()}"
 

@@ -2,7 +2,8 @@
 
 Ramps through the image processor say where every pixel value comes from (``ramps``), gradients through the tower, its
 attention silenced, say which pixel values every token reads (``silenced``, ``supports``). A cell is the extent of both
-together, and a token has to read all of it: one made of pieces that lie apart has no cell. Nothing about an
+together, and a token has to read all of it: one made of pieces that lie apart has no cell. Where convolutions do what
+attention does elsewhere, they are silenced in their turn (``in_place``), and that is said. Nothing about an
 architecture is known or needed: crops, padding, tiles, windows, pooling, pixel shuffle and separators come out of the
 model itself.
 """
@@ -16,7 +17,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from sightline.backbones.silenced import by_products, silenced
+from sightline.backbones.silenced import by_products, in_place, silenced
 from sightline.core.cache import cache_folder, remember
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells
@@ -48,6 +49,10 @@ from sightline.geometry.cells import Cells
 
 class NoCellsError(SightlineError):
     """Image tokens come from no place in the image: a model that can be audited by answers and legibility alone."""
+
+
+class MixedError(NoCellsError):
+    """They read each other's places outside of attention."""
 
 
 Prepare = Callable[[Image.Image], Mapping[str, Tensor]]
@@ -257,7 +262,7 @@ def _refuse_mixed(gradient: Callable[[Tensor], Tensor], tokens: Tensor) -> None:
     everything = int(gradient(torch.ones(count, device=tokens.device)).count_nonzero())
     shared = fed[len(fed) // 2] * count / everything
     if shared > MOST_SHARED:
-        raise NoCellsError(
+        raise MixedError(
             f"image tokens mix outside of attention: a pixel feeds about {shared:.0f} of {count} tokens, so they "
             "come from no place of their own and have no cells"
         )
@@ -291,6 +296,8 @@ class FoundCells:
     """
     seconds: float
     """What finding them took; remembered cells say what it took then."""
+    reads_beyond: bool = False
+    """Whether they are those of tokens' own places, and convolutions of the tower read far beyond these."""
 
     def __post_init__(self) -> None:
         if self.cells.shape != (len(self.sourced), 4) or len(self.tiles) != len(self.sourced):
@@ -298,15 +305,33 @@ class FoundCells:
 
 
 def find_cells(
-    size: tuple[int, int], prepare: Prepare, features: Features, tower: nn.Module, pixels: str = "pixel_values"
+    size: tuple[int, int],
+    prepare: Prepare,
+    features: Features,
+    tower: nn.Module,
+    pixels: str = "pixel_values",
+    *,
+    beyond: bool = False,
 ) -> FoundCells:
     """Cells of an image of this (width, height).
 
     ``tower`` holds every module whose attention is to be silenced. Where tokens share pixels with fractional weights
     (a feature map shrunken by interpolation), a cell is the extent of all that a token reads: cells overlap then.
-    Slots that read nothing of ``pixels`` may read another of the processor's pictures (``pixel_values_local``).
+    Slots that read nothing of ``pixels`` may read another of the processor's pictures (``pixel_values_local``). Where
+    convolutions mix tokens so that none has a cell of its own (``beyond``: known from an image of another size), cells
+    are found as if they read their own places alone.
     """
-    found = _cells_by(size, prepare, features, tower, pixels)
+    mixed: MixedError | None = None
+    try:
+        found = None if beyond else _cells_by(size, prepare, features, tower, pixels)
+    except MixedError as error:
+        found, mixed = None, error
+    if found is None:
+        try:
+            with with_gradients(), in_place(tower):
+                found = replace(_cells_by(size, prepare, features, tower, pixels), reads_beyond=True)
+        except NoCellsError as error:
+            raise mixed or error from None
     if found.sourced.all():
         return found
     for other in prepare(Image.new("RGB", size)):
@@ -318,6 +343,7 @@ def find_cells(
                 found.sourced | new,
                 np.where(new, more.tiles + found.tiles.max() + 1, found.tiles),
                 found.seconds + more.seconds,
+                found.reads_beyond,
             )
     return found
 
@@ -390,7 +416,7 @@ def _refuse_unplaced(token: Indices, value: Indices, count: int) -> None:
     sums = np.add.reduceat(marks[value], first)
     _, alike = np.unique(sums, return_counts=True)
     if alike[alike > 1].sum() * 2 > len(sums) > 1:
-        raise NoCellsError(
+        raise MixedError(
             f"image tokens mix outside of attention: {alike.max()} of {count} read exactly the same pixels, so they "
             "come from no place of their own and have no cells"
         )

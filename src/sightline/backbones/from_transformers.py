@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,13 +29,9 @@ TWINS = {
     "multi_modality": "deepseek-community/deepseek-vl-7b-chat or deepseek-community/Janus-Pro-7B",
     "GOT": "stepfun-ai/GOT-OCR-2.0-hf",
     "ovis": "thisisiron/Ovis2-2B-hf",
+    "phi4mm": "microsoft/Phi-4-multimodal-instruct@refs/pr/70",
 }
 """Types whose code is not in transformers, and where the same model is published in a form that is."""
-UNSERVED = {
-    "phi4_multimodal": "it sees with a LoRA adapter that is published beside its weights (vision-lora), and adapters "
-    "are not loaded",
-}
-"""Types that transformers has, but not as image-text types, and why they are none here either."""
 THINKER = "_thinker"
 """How the type of the part that sees and reads ends, of a model that also speaks: published checkpoints hold both."""
 
@@ -42,9 +39,9 @@ THINKER = "_thinker"
 def model_class(model_type: str) -> Any:
     """The class of transformers that holds checkpoints of an image-text type; refused in words if there is none."""
     import transformers
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
 
-    name = NAMES.get(model_type) or NAMES.get(f"{model_type}{THINKER}")
+    names = image_text_types()
+    name = names.get(model_type) or names.get(f"{model_type}{THINKER}")
     if name is None:
         raise SightlineError(
             f"transformers {transformers.__version__} has no image-text type '{model_type}'; a newer one may know it, "
@@ -59,8 +56,6 @@ def foreign(config: Mapping[str, Any]) -> str | None:
     None where nothing speaks of code elsewhere: then the type may be one of a newer transformers.
     """
     kind = str(config.get("model_type"))
-    if kind in UNSERVED:
-        return UNSERVED[kind]
     if kind in image_text_types() or not ("auto_map" in config or kind in TWINS):
         return None
     where = "comes with the checkpoint (auto_map in config.json)" if "auto_map" in config else "is not in transformers"
@@ -85,11 +80,16 @@ def class_and_config(folder: Path, named: str = "") -> tuple[Any, Any, str]:
     return kind, config, str(values["model_type"])
 
 
+@cache
 def image_text_types() -> dict[str, str]:
-    """Every image-text type of the installed transformers, with the name of its class."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
+    """Every image-text type of the installed transformers, with the name of its class: those that it calls so, and of
+    those that hear as well the ones that have a vision tower."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto import modeling_auto as known
 
-    return dict(NAMES)
+    names = dict(known.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+    others = known.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES.items() - names.items()
+    return names | {kind: name for kind, name in sorted(others) if "vision_config" in CONFIG_MAPPING[kind].sub_configs}
 
 
 def _inner_class(kind: Any) -> Any:

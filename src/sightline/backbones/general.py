@@ -457,7 +457,7 @@ class General(TowerSignals):
         if type(self).cells is not SpanPlanning.cells:
             return None
         try:
-            self.found_cells(TRIAL)
+            self.reads_beyond = self.found_cells(TRIAL).reads_beyond
         except NoCellsError as error:
             return str(error)
         except Exception:  # whatever is wrong with the model is said where its images are encoded

@@ -280,6 +280,9 @@ class LanguageModel:
 
     def rotary(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin (B, S, d) for (A, B, S) positions."""
+        if getattr(self._rotary, "rope_type", "") == "longrope":  # whose frequencies follow the longest row of a call
+            alone = [self._rotary(hidden[b : b + 1], positions[0, b : b + 1]) for b in range(len(hidden))]
+            return torch.cat([cos for cos, _ in alone]), torch.cat([sin for _, sin in alone])
         cos, sin = self._rotary(hidden, positions if self.axes > 1 else positions[0])
         return cos, sin
 

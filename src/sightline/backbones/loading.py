@@ -461,9 +461,14 @@ def with_defaults(kind: type[Method]) -> Method:
 
 def served_by(backbone: Backbone) -> dict[str, str]:
     """``images``: the class that encodes them, and why its type's own does not; ``language``: our loop, or the model's
-    own decoder and why."""
+    own decoder and why, and which adapter was merged into the weights."""
     language = backbone.language
     own = f"the model's own decoder: {language.reason}" if isinstance(language, OwnDecoder) else "loop"
+    own = f"{own}; {backbone.adapter} merged into the weights" if backbone.adapter else own
     images = type(backbone).__name__
     images = images if backbone.instead is None else f"{images} ({backbone.instead})"
-    return {"images": images if backbone.no_cells is None else f"{images} ({NO_CELLS})", "language": own}
+    if backbone.no_cells is not None:
+        images = f"{images} ({NO_CELLS})"
+    elif getattr(backbone, "reads_beyond", False):
+        images = f"{images} (cells are tokens' own places; convolutions read beyond them)"
+    return {"images": images, "language": own}

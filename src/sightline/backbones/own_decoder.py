@@ -29,7 +29,7 @@ from sightline.errors import SightlineError, first_line
 
 IMAGE, TEXT, CONTINUATION = 1, 0, 2
 """Kinds of slots, from which an architecture makes its token types."""
-TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
+TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", "image_embeds_position_mask")
 """What models call the argument that tells them which tokens stand for an image."""
 PER_LAYER = "per_layer_inputs"
 """What decoders call a table of every layer's own, looked up by the ids of tokens (Gemma 3n, Gemma 4 E2B and E4B)."""

@@ -199,6 +199,8 @@ class SpanPlanning(ProcessorPrompting):
     options: ImageOptions
     axes: int
     no_cells: str | None
+    reads_beyond: bool = False
+    """Whether convolutions of its tower read far beyond the cells that were found."""
     seeing: Any
     """The part of the model that makes features of images, and knows their positions."""
     pixels: str
@@ -237,7 +239,7 @@ class SpanPlanning(ProcessorPrompting):
 
     def _worked_out(self, size: tuple[int, int]) -> SpanPlan:
         ids, inputs = self.written_for(size)
-        features = (torch.tensor(ids) == self.image_token_id).nonzero()[:, 0]
+        features = self.placeholders(ids)
         if self.no_cells is None:
             cells, sourced, layout = self.cells(size, inputs)
         else:
@@ -263,6 +265,10 @@ class SpanPlanning(ProcessorPrompting):
             positions=self.span_positions(ids, inputs),
         )
 
+    def placeholders(self, ids: tuple[int, ...]) -> Tensor:
+        """(P,) slots of a span whose embeddings the image's features replace."""
+        return (torch.tensor(ids) == self.image_token_id).nonzero()[:, 0]
+
     def cells(self, size: tuple[int, int], inputs: Mapping[str, Tensor]) -> tuple[Cells, Tensor, Layout]:
         """(N, 4) cells, (P,) which features have one, and the layout of the N; found, where no class declares them."""
         found = self.found_cells(size)
@@ -280,8 +286,8 @@ class SpanPlanning(ProcessorPrompting):
         """Cells of all features of an image of this (width, height), by ramps; remembered if possible."""
 
         def find() -> FoundCells:
-            features = self.features
-            return find_cells(size, self.image_inputs, lambda given: features(given)[0], self.tower_module, self.pixels)
+            made, tower, beyond = self.features, self.tower_module, self.reads_beyond
+            return find_cells(size, self.image_inputs, lambda given: made(given)[0], tower, self.pixels, beyond=beyond)
 
         if not self.identity:
             return find()

@@ -166,6 +166,65 @@ def _mapped(function: Callable[[Tensor], Tensor], answer: Any) -> Any:
     return answer
 
 
+# Convolutions that read what stands around a place, as if they read the place alone.
+#
+# Where a tower mixes by convolutions as others do by attention, a few of them make every token read half of the image.
+# Yet a kernel of k taps, d apart, with stride s and p samples of padding has a place of its own: output i comes from
+# inputs i s to i s + s - 1, which are those of the taps t with 0 <= t d - p < s. The others are set to zero; gates that
+# look at a whole feature map are stepped over.
+
+GATE = re.compile(r"SqueezeExcit|SEModule|SELayer")
+"""What classes are called that weigh channels by their mean over all places."""
+
+
+@contextmanager
+def in_place(tower: nn.Module) -> Iterator[None]:
+    """Within this context convolutions of ``tower`` do not mix places, nor do gates."""
+    parts = list(tower.modules())
+    convolutions = [part for part in parts if isinstance(part, nn.Conv2d) and part.kernel_size != part.stride]
+    gates = [part for part in parts if GATE.search(type(part).__name__) and "forward" not in vars(part)]
+    weights = [convolution.weight for convolution in convolutions]
+    hooks = [part.register_forward_hook(_even_gradient) for part in parts]
+    try:
+        for convolution in convolutions:
+            convolution.weight = nn.Parameter(_own_taps(convolution), requires_grad=False)
+        for gate in gates:
+            gate.forward = _handed_on
+        yield
+    finally:
+        for convolution, weight in zip(convolutions, weights, strict=True):
+            convolution.weight = weight
+        for gate in gates:
+            del gate.forward
+        for hook in hooks:
+            hook.remove()
+
+
+def _even_gradient(module: nn.Module, given: Any, made: Any) -> None:
+    """On a CPU some gradients of feature maps come out wrong where the gradient behind them is not contiguous."""
+    if isinstance(made, Tensor) and made.requires_grad:
+        made.register_hook(lambda gradient: gradient.contiguous())  # type: ignore[no-untyped-call]
+
+
+def _handed_on(states: Tensor, *given: Any, **named: Any) -> Tensor:
+    return states
+
+
+def _own_taps(convolution: nn.Conv2d) -> Tensor:
+    """Its weights, zero but for the taps of a place's own. Padding that is not said is put there by somebody else."""
+    kept = convolution.weight.detach().clone()
+    for axis, (taps, stride, apart) in enumerate(
+        zip(convolution.kernel_size, convolution.stride, convolution.dilation, strict=True)
+    ):
+        said = 0 if isinstance(convolution.padding, str) else convolution.padding[axis]
+        padded = said or (apart * (taps - 1) + 1 - stride) // 2
+        offsets = torch.arange(taps, device=kept.device) * apart - padded
+        shape = [1, 1, 1, 1]
+        shape[2 + axis] = taps
+        kept *= ((offsets >= 0) & (offsets < stride)).view(shape)
+    return kept
+
+
 # Convolutions whose stride is their size, as the matrix products that they are.
 #
 # Patch embeddings are such convolutions. Kernels for convolutions can be slow for them, in half precision and three

@@ -104,6 +104,7 @@ def check_token_rows(page: NoisePage) -> None:
         lambda given: backbone.features(given)[0],
         backbone.tower_module,
         backbone.vision_blocks,
+        backbone.pixels,
     )
     ours = backbone.token_rows(size), backbone.token_weights(size)
     theirs = found.of(backbone.plan(size).sourced.numpy())

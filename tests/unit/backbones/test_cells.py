@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
+from torch.nn.functional import avg_pool2d, interpolate, pad
 
 from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
 from sightline.backbones.images import Pixels
@@ -24,6 +24,7 @@ from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, token_blocks
 from tests.towered import towered
 from tests.unit.backbones.named import SECOND_FORM, architecture
+from tests.zoo.stand_ins import SEModule
 
 # Cells found by ramps and gradients through towers made by hand, and how they are remembered.
 
@@ -195,6 +196,41 @@ class Resampler(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         states = self.patches(pixels)[None]
         return (self.queries + self.attention(self.queries, states, states)[0])[0]
+
+
+class Convolutions(nn.Module):
+    """As of mobile towers: patches that overlap, two halvings, wide kernels, one with padding of its own, a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, WIDTH, 5, stride=2, padding=2)
+        self.halved = nn.Conv2d(WIDTH, WIDTH, 3, stride=2)  # its padding is put there by hand, behind alone
+        self.wide = nn.Conv2d(WIDTH, WIDTH, 7, padding="same", groups=WIDTH)
+        self.dilated = nn.Conv2d(WIDTH, WIDTH, 3, padding=4, dilation=4)
+        self.gate = SEModule(WIDTH)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        states = self.halved(pad(self.stem(pixels), (0, 1, 0, 1))).tanh()
+        states = states + self.wide(states)
+        states = self.gate(states + self.dilated(states))
+        return avg_pool2d(states, 2).flatten(2).transpose(1, 2)[0]
+
+
+def test_where_convolutions_mix_everything_a_cell_is_the_place_of_its_token() -> None:
+    torch.manual_seed(0)
+    made = Convolutions().eval()
+    image = torch.randn(1, 3, SIDE, SIDE)
+    before, weights = made(image), dict(made.named_parameters())
+    with torch.inference_mode():  # as encoding asks
+        found = on(made)
+    assert found.reads_beyond
+    assert difference(found.cells, grid_cells(ROWS, ROWS)) < 0.5
+    again = find_cells((90, 300), prepare, lambda inputs: made(inputs["pixel_values"]), made, beyond=True)
+    assert again.reads_beyond
+    assert difference(again.cells, grid_cells(ROWS, ROWS), (90, 300)) < 0.5
+    assert torch.equal(made(image), before)
+    assert all(weight is weights[name] for name, weight in made.named_parameters())
+    assert not on(Patches().eval()).reads_beyond
 
 
 BOOK = torch.randn(32, WIDTH, generator=torch.Generator().manual_seed(0))

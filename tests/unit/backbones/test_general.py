@@ -80,7 +80,7 @@ def test_a_type_without_fused_attention_is_loaded_with_the_plain_one(tmp_path: P
     [
         ({"model_type": "internvl_chat", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "InternVL3_5-8B-HF"], "newer"),
         ({"model_type": "kimi_vl", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "never run"], "newer"),
-        ({"model_type": "phi4_multimodal"}, ["LoRA adapter", "not loaded"], "newer"),
+        ({"model_type": "phi4mm", "auto_map": {"AutoModel": "m.M"}}, ["multimodal-instruct@refs/pr/70"], "newer"),
         ({"model_type": "llava_llama"}, ["llava-hf/llava-1.5-7b-hf"], "auto_map"),
         ({"model_type": "of_tomorrow"}, ["a newer one may know it"], "auto_map"),
         ({"architectures": ["X"]}, ["config.json names no model_type"], "None"),
@@ -130,6 +130,15 @@ def test_a_type_that_needs_a_package_or_says_things_otherwise_passes_every_check
     backbone = general(zoo(model_type))
     found = examined(backbone, drawn_image().resize((320, 160)), model_type, methods=False)
     assert [check.words for check in found if not check.passed] == []
+
+
+@pytest.mark.parametrize(("model_type", "beyond"), [("gemma3n", True), ("fast_vlm", True), ("perception_lm", False)])
+def test_who_reads_far_beyond_its_cells_says_so(zoo: Callable[[str], Path], model_type: str, beyond: bool) -> None:
+    backbone = general(zoo(model_type))
+    assert ("convolutions read beyond them" in served_by(backbone)["images"]) == beyond
+    assert backbone.no_cells is None
+    ((side, other), *_) = backbone.plan((320, 160)).layout
+    assert side == other > 1
 
 
 @pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")

@@ -61,10 +61,53 @@ def test_an_image_is_shown_as_large_as_a_budget_allows(backbone: Backbone) -> No
         backbone.preprocess(photograph(*SIZE), budget=Budget(keep=0.1))
 
 
-@pytest.mark.parametrize(("kind", "no_cells", "fixed"), [("idefics2", True, True), ("got_ocr2", False, True)])
+@pytest.mark.parametrize(
+    ("kind", "no_cells", "fixed"), [("idefics2", True, True), ("kosmos-2", True, True), ("got_ocr2", False, True)]
+)
 def test_what_other_types_say(kind: str, no_cells: bool, fixed: bool, zoo: Callable[[str], Path]) -> None:
     other = load_backbone(str(zoo(kind)), device="cpu")
     assert (other.no_cells is not None, other.fixed is not None) == (no_cells, fixed)
+
+
+# KOSMOS-2, whose processor writes ids of ordinary words where its queries stand, by their places alone.
+
+
+@pytest.fixture(scope="module")
+def kosmos(zoo: Callable[[str], Path]) -> Backbone:
+    return load_backbone(str(zoo("kosmos-2")), dtype="float32", device="cpu")
+
+
+def test_queries_stand_where_the_processor_says_and_the_same_words_in_a_question_are_read(kosmos: Backbone) -> None:
+    question = kosmos.tokenizer.decode(range(kosmos.image_token_id, kosmos.image_token_id + 8))
+    prompt, image = kosmos.prompt(question), photograph()
+    assert isinstance(kosmos, General)
+    own = kosmos.processor(text=[kosmos.render(question, None)], images=[image], return_tensors="pt")
+    sequence = torch.tensor([[*prompt.head, *kosmos.span_ids(image.size), *prompt.tail]])
+    assert torch.equal(sequence, own["input_ids"])
+    assert set(range(kosmos.image_token_id, kosmos.image_token_id + 8)) & set(prompt.tail)
+    assert torch.equal(kosmos.sequence_types(sequence), own["image_embeds_position_mask"].int())
+
+
+def test_it_says_of_an_image_what_its_own_generation_says(kosmos: Backbone) -> None:
+    prompt, answers = kosmos.prompt(QUESTION, TARGET), []
+    assert isinstance(kosmos, General)
+    for image in (photograph(), photograph(64, 64, seed=8)):
+        encoded = kosmos.encode([kosmos.preprocess(image)])[0]
+        ours = kosmos.language.prefix_logits(prefix_of(kosmos, encoded, prompt, torch.arange(encoded.n)))
+        asked = kosmos.processor(text=[kosmos.render(QUESTION, None)], images=[image], return_tensors="pt")
+        with torch.inference_mode():
+            theirs = kosmos.model(**asked).logits[0]
+            said = kosmos.model.generate(**asked, max_new_tokens=3, do_sample=False)[0, -3:].tolist()
+        assert float((ours - theirs).abs().max()) < 1e-4
+        assert kosmos.language.generate(prefix_of(kosmos, encoded, prompt, torch.arange(64)), 3, frozenset()) == said
+        answers.append(ours[-1])
+    assert (answers[0] - answers[1]).abs().max() > 1e-3
+
+
+def test_every_check_of_doctor_that_applies_to_it_passes(kosmos: Backbone) -> None:
+    found = examined(kosmos, photograph(120, 90), "kosmos-2")
+    assert [check.words for check in found if not check.passed] == []
+    assert found.verdict == "all 7 checks passed, 6 do not apply"
 
 
 def picture(image: Image.Image, size: tuple[int, int]) -> dict[str, Tensor]:
@@ -179,6 +222,16 @@ def test_pictures_report_and_gates_do_without_cells(run: Run, tmp_path: Path) ->
     ):
         said = CliRunner().invoke(app, ["gate", str(run.path), "--rule", rule, "--least-n", "1"])
         assert (said.exit_code, words in " ".join(said.output.split())) == (code, True), said.output
+
+
+def test_a_run_of_answers_that_end_as_published(
+    kosmos: Backbone, asked: Path, zoo: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run = audit(config(zoo("kosmos-2"), asked, tmp_path / "run", "full"))
+    frame = run.frame()
+    assert frame["correct"].notna().all()
+    assert (frame["legibility"] > 0).all()
+    assert kosmos.render("Is it?", " yes") == "Question: Is it? Answer: yes</s>"
 
 
 def test_only_the_general_route_has_models_without_cells() -> None:
