@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
+from torch._dynamo.testing import CompileCounter
 
-from sightline import Selection, SightlineError, audit
+from sightline import Selection, SightlineError, audit, load_run
 from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import SelectStep
 from sightline.auditing.launchers.here import Inline
@@ -19,9 +25,10 @@ from sightline.backbones import Backbone
 from sightline.core.row import TIME_COLUMNS
 from sightline.selectors.grid import Grid
 from sightline.store import RunFolder
-from tests.conftest import Clock
+from tests.conftest import DATA, Clock
 from tests.integration.conftest import TEN_ARMS
 from tests.scarce import Scarce
+from tests.warm_python import Popen
 
 FAST = {"execution": "graph", "batch_images": 2}
 
@@ -240,3 +247,92 @@ def test_rows_written_before_memory_ran_out_are_kept(
     assert all(path.read_bytes() == content for path, content in kept.items())
     plenty, _ = audited("llava")
     assert resumed["predicted"].tolist() == plenty["predicted"].tolist()
+
+
+# What an audit compiles does not grow with the sizes of its pages, and is kept for the next process.
+
+
+def pages_of_mixed_sizes(folder: Path, count: int) -> Path:
+    """Probes about pages of as many sizes; a second page of one of them, so that one batch holds two alike."""
+    folder.mkdir()
+    draw, lines = np.random.default_rng(1), []
+    for i in range(count + 1):
+        height, width = 160 + 32 * (i % count % 5), 160 + 32 * (i % count // 5)
+        picture = Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        picture.save(folder / f"{i}.png")
+        lines.append({
+            "id": f"p{i}", "sample_id": f"p{i}", "dataset": "drawn", "image": f"{i}.png", "image_id": f"p{i}",
+            "question": 'Does the image contain the exact text "EXIT"? Answer yes or no.', "target_answer": "yes",
+            "answer": "yes", "target_text": "EXIT", "binary_polarity": "positive", "has_bbox": True,
+            "bbox_source": "drawn", "evidence_regions": [[0.1, 0.1, 0.4, 0.4]],
+        })  # fmt: skip
+    (folder / "probes.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return folder / "probes.jsonl"
+
+
+def on_pages(config: Any, model: Path, probes: Path, **settings: Any) -> Any:
+    made = config("llava", arms=["full", "grid:0.3", "divprune:0.3"], **settings)
+    places = {"model": str(model), "probes": probes, "images": probes.parent, "image_prefix": ""}
+    return made.model_copy(update=places)
+
+
+@pytest.mark.parametrize(("model", "most"), [("qwen3vl", 3), ("llava", 3), ("qwen2_5_vl", 2), ("mistral3", 2)])
+def test_an_audit_of_many_sizes_compiles_no_more_than_one_of_few(
+    config: Any, model: str, most: int, zoo: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The language layers once; a tower once, or for one sequence and for several."""
+    compile_function, found = torch.compile, {}
+    folder = DATA / "tiny" / model if model in ("qwen3vl", "llava") else zoo(model)
+    for sizes in (3, 12):
+        torch._dynamo.reset()
+        counter: Any = CompileCounter()
+        monkeypatch.setattr(
+            "torch.compile",
+            lambda *given, counter=counter, **how: compile_function(*given, **{**how, "backend": counter}),
+        )
+        probes = pages_of_mixed_sizes(tmp_path / str(sizes), sizes)
+        rows = audit(
+            on_pages(config, folder, probes, execution="compiled", batch_images=2, out=tmp_path / f"fast{sizes}")
+        ).frame()
+        found[sizes] = counter.frame_count
+    expected = audit(on_pages(config, folder, probes, batch_images=2, out=tmp_path / "plain")).frame()
+    assert found == {3: most, 12: most}
+    assert rows["kept_mask"].tolist() == expected["kept_mask"].tolist()
+    assert np.allclose(rows["margin"], expected["margin"], atol=1e-4)
+
+
+COMPILED_RUN = """
+import json, sys
+from sightline import audit
+from sightline.auditing.config import AuditConfig
+audit(AuditConfig(**json.load(sys.stdin)))
+"""
+
+
+def test_the_next_process_finds_all_on_disk_and_makes_the_same_rows(config: Any, tmp_path: Path) -> None:
+    """The first two compile at once, into one folder that is empty."""
+    probes = pages_of_mixed_sizes(tmp_path / "pages", 3)
+    environment = {**os.environ, "SIGHTLINE_CACHE": str(tmp_path / "cache")}
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        environment.pop(name, None)
+
+    def begin(name: str) -> Popen:
+        settings = on_pages(config, DATA / "tiny" / "llava", probes, execution="compiled", out=tmp_path / name)
+        process = Popen([sys.executable, "-c", COMPILED_RUN], env=environment, text=True, stdin=PIPE, stderr=PIPE)
+        assert process.stdin is not None
+        process.stdin.write(settings.model_dump_json())
+        process.stdin.close()
+        return process
+
+    def said(process: Popen) -> str:
+        assert process.stderr is not None
+        words = process.stderr.read()
+        assert process.wait() == 0, words
+        return words
+
+    for process in [begin("one"), begin("two")]:
+        assert "compiled graphs: 2, of which" in said(process)
+    assert "compiled graphs: 2, of which 2 were found on disk" in said(begin("three"))
+    tables = (load_run(tmp_path / name).rows.drop_columns(list(TIME_COLUMNS)) for name in ("one", "two", "three"))
+    first, *others = tables
+    assert all(rows.equals(first) for rows in others)

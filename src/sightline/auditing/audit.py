@@ -394,7 +394,9 @@ def compute_rows(worker: Worker, folder: RunFolder, tasks: OwnTasks | SharedTask
         try:
             more = True
             while more:
-                options = LoopOptions(config.batch_tokens, config.batch_images, rehearsed, worker.setup_ms)
+                options = LoopOptions(
+                    config.batch_tokens, config.batch_images, rehearsed, worker.setup_ms, worker.rehearse
+                )
                 try:
                     _write_ready(worker, folder, tasks, boxes, options)
                 except StoreError:

@@ -147,6 +147,8 @@ class LoopOptions:
     run. None: nothing is rehearsed."""
     setup_ms: list[float] = field(default_factory=list)
     """What rehearsals took."""
+    meanwhile: Callable[[Shard], None] | None = None
+    """What is done before a shard is asked for that the host still prepares."""
     failed: set[tuple[str, str]] = field(default_factory=set)
     """Tasks, by key, and arms whose work raised an error; "" for an arm where it was the images of all of them."""
 
@@ -319,6 +321,8 @@ def answer_shards(
 
     def launches() -> Iterator[tuple[tuple[ShardWork, Arm], Callable[[], Collect]]]:
         for task, prepared in prepared_ahead(tasks, lambda task: prepare(task.shard)):
+            if options.meanwhile is not None:
+                options.meanwhile(task.shard)
             work = ShardWork(answerer, options, task, prepared)
             for arm in task.arms:
                 yield (work, arm), partial(work.launch, arm)

@@ -6,24 +6,25 @@ import json
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
 from sightline.answering.answerer import Answerer
 from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.spoken import SpokenScorer
-from sightline.arms.arm import Arm
+from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.loop import ImageFile, Prepared, Seen, details, preview
 from sightline.auditing.shards import Shard, image_key, with_boxes
 from sightline.backbones import ImageOptions, load_backbone, options_for, weight_digest
 from sightline.backbones.base import checkpoint_digests, description_digests, subfolder_digests
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.execution import Execution, use_execution, use_vision_execution
+from sightline.backbones.execution import Execution, keep_compiled, use_execution, use_vision_execution
 from sightline.backbones.loading import (
     backbone_class,
     checkpoint_folder,
@@ -36,6 +37,7 @@ from sightline.backbones.loading import (
 from sightline.boxes.sources import BoxesBeside
 from sightline.core.selection import Budget
 from sightline.device import moved
+from sightline.device.work import setting_up
 from sightline.errors import SightlineError
 from sightline.places import StoreError
 from sightline.probes.images import image_digest, image_files, image_place, open_image_file, pixel_digest
@@ -49,6 +51,8 @@ class Worker:
 
     row_facts: Mapping[str, Any]
     """What every row repeats of how it was made; known once ``settings`` are."""
+    _sizes: Mapping[str, tuple[int, int]] = {}
+    _rehearsed = False
     threads: int | None = None
     """On a CPU: of how many a sum is made of decides its last bits, so all that compute a run have the same."""
 
@@ -71,6 +75,7 @@ class Worker:
         )
         self._execution = Execution("eager")  # as a model is loaded
         if config.execution != "eager":
+            keep_compiled(backbone.language.device)
             self._execution = use_execution(backbone.language, config.execution, dynamic=True)
             use_vision_execution(backbone, self._execution, dynamic=True)
         clip = ClipSpace(config.clip, backbone.language.device) if config.clip else None
@@ -112,6 +117,7 @@ class Worker:
 
         So is a budget that an image, of this (width, height), cannot be made small enough for.
         """
+        self._sizes = sizes
         self.answerer.step.refuse_unserved(arms)
         for arm in arms:
             if arm.image_budget is not None:
@@ -123,6 +129,19 @@ class Worker:
                 self.answerer.backbone.fit(size, budget)
             except SightlineError as error:
                 raise SightlineError(f"arm '{arm.text}', image {name}: {error}") from None
+
+    def rehearse(self, shard: Shard) -> None:
+        """Compiles what an execution compiles, on a blank page of the shard's first size, while the host prepares the
+        shard: once, and the answers are nobody's. What fails here is said where it fails again, on an image."""
+        if self.config.execution == "eager" or self._rehearsed or not shard.images:
+            return
+        self._rehearsed = True
+        backbone, first = self.answerer.backbone, shard.images[0]
+        with setting_up(self.device, self.setup_ms), suppress(Exception):
+            page = backbone.preprocess(Image.new("RGB", self._sizes[first.image], "white"))
+            for count in {1, min(2, self.config.batch_images)}:  # one sequence and several are code of their own
+                seen = backbone.encode([page] * count)
+            self.answerer.answer(parse_arm("full"), [first] * 2, seen[:1] * 2, self.config.batch_tokens)
 
     def prepare(self, folder: RunFolder, boxes: BoxesBeside, shard: Shard) -> Prepared:
         """Decodes every image once, for the tower and for the report, and waits for their boxes.
@@ -190,7 +209,8 @@ class Worker:
         setup = self.setup_ms
         if setup:
             folder.notes.add_setup(sum(setup))
-            words = filter(None, [f"set-up took {sum(setup) / 1e3:.1f} s", self._execution.compiled()])
+            done = self._execution
+            words = filter(None, [f"set-up took {sum(setup) / 1e3:.1f} s", done.compiled(), done.note])
             print(f"{self.config.execution}: {'; '.join(words)}", file=sys.stderr, flush=True)
             setup.clear()
 

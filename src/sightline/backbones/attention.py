@@ -312,6 +312,18 @@ def bounds_of(ends: Any) -> Bounds:
     return found
 
 
+@torch.library.custom_op("sightline::packed_attention", mutates_args=())
+def _packed_attention(query: Tensor, key: Tensor, value: Tensor, ends: Tensor, scaling: float | None) -> Tensor:
+    """As below, (1, sum of P, H, d): one step for a compiler, which else would want code for every set of lengths."""
+    return packed_attention(None, query, key, value, None, scaling, ends)[0].clone()
+
+
+@_packed_attention.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, ends: Tensor, scaling: float | None) -> Tensor:
+    batch, heads, rows, width = query.shape
+    return query.new_empty(batch, rows, heads, width)
+
+
 def packed_attention(
     module: Any,
     query: Tensor,
@@ -327,6 +339,8 @@ def packed_attention(
     ``cu_seq_lens_q`` are their ends, or ``Bounds``. One call for every length that there is: of the windows of a
     picture only those at its edges are smaller.
     """
+    if isinstance(cu_seq_lens_q, Tensor) and torch.compiler.is_compiling():
+        return _packed_attention(query, key, value, cu_seq_lens_q, scaling), None
     bounds, handed = bounds_of(cu_seq_lens_q), (query, key, value)
     if bounds.alike:
         return _attend_alike(handed, bounds.sequences, scaling), None

@@ -8,9 +8,14 @@ layers are one.
 from __future__ import annotations
 
 import importlib.util
+import os
+import platform
+import re
+import shutil
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Literal, get_args
@@ -19,18 +24,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sightline.backbones.attention import pack
+from sightline.backbones.attention import Bounds, pack
 from sightline.backbones.base import Backbone
 from sightline.backbones.batches import Batch
+from sightline.backbones.general import General
 from sightline.backbones.images import Pixels
 from sightline.backbones.language import LanguageModel, Layer, call_layer
-from sightline.backbones.signals import with_pixels
-from sightline.backbones.towered import Block, Towered, call_block
+from sightline.backbones.signals import Block, forward_block, with_pixels
+from sightline.backbones.towered import Towered, call_block
+from sightline.core.cache import cache_folder
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PIXELS, hidden_indices
 from sightline.device.graphs import capture, fastest_length, join_projections
 from sightline.device.work import setting_up
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, named_line
 
 Mode = Literal["eager", "compiled", "graph"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -81,6 +88,46 @@ def compiled_so_far() -> Counter[str]:
     return Counter(graphs=graphs, disk=disk, kernels=len(_kernels()))
 
 
+# Compiled code is kept between processes, with all else that is remembered (``sightline.core.cache``).
+
+COMPILED = "compiled"
+FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "graphs", "TRITON_CACHE_DIR": "kernels"}
+"""Environment variables that say where compiled code lies, and what it is."""
+FORGOTTEN_DAYS = 30
+"""After which code goes that was made by another version or for another device, and that nobody has used since."""
+
+
+def keep_compiled(device: torch.device) -> None:
+    """Names folders for compiled code that outlive this process, unless the user has; where nobody can write to them
+    it lies where PyTorch leaves it, in the machine's temporary folder.
+
+    Code is filed under its source, its settings and the versions that made it, but of a CPU's instructions, which also
+    decide it, nothing is said: a folder for each, so that machines may share a home directory. Files are written whole,
+    under locks of PyTorch and Triton: several processes may compile at once.
+    """
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    gpu = device.type == "cuda"
+    kind = (
+        torch.cuda.get_device_name(device) if gpu else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    )
+    makers = f"torch {torch.__version__} python {platform.python_version()} {kind}"
+    folder = cache_folder() / COMPILED / re.sub(r"[^\w.+]+", "-", makers)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+    except OSError:
+        return
+    for variable, name in FOLDERS.items():
+        # PyTorch writes its own choice there as soon as its compiler is imported.
+        if os.environ.get(variable, default_cache_dir()) == default_cache_dir():
+            os.environ[variable] = str(folder.absolute() / name)
+    for other in folder.parent.iterdir():
+        with suppress(FileNotFoundError):  # another process has removed it
+            if time.time() - other.stat().st_mtime > FORGOTTEN_DAYS * 24 * 3600:
+                shutil.rmtree(other, ignore_errors=True)
+
+
 def use_execution(
     language: LanguageModel,
     mode: str,
@@ -97,7 +144,8 @@ def use_execution(
     if mode not in MODES:
         raise SightlineError(f"unknown execution '{mode}'; choose one of {', '.join(MODES)}")
     if not language.plain:
-        return Execution("eager", note="the model's own decoder runs, one kernel at a time")
+        note = "the model's own decoder runs, one kernel at a time"
+        return Execution(mode, note=note, before=Counter() if mode == "eager" else compiled_so_far())
     if mode == "eager":
         language.executor = None
         language.compile_with(None)
@@ -112,16 +160,20 @@ def use_execution(
     return captured.execution
 
 
-def unrelated_sizes() -> AbstractContextManager[None]:
+@contextmanager
+def unrelated_sizes() -> Iterator[None]:
     """While open, a compiler takes sizes that happen to be equal for unrelated: a batch of 16 is no head of 16.
 
-    Otherwise code that is meant for all shapes is compiled again as soon as one of the two changes.
+    Otherwise code that is meant for all shapes is compiled again as soon as one of the two changes. Fractions are taken
+    for constants, which those of a layer are: in search of others everything would be traced twice.
     """
+    import torch._dynamo.config as tracing
     import torch.fx.experimental._config as symbols
 
-    config: Any = symbols
-    patched: AbstractContextManager[None] = config.patch(use_duck_shape=False)
-    return patched
+    configurations: tuple[Any, Any] = symbols, tracing
+    shapes, values = configurations
+    with shapes.patch(use_duck_shape=False), values.patch(specialize_float=True):
+        yield
 
 
 class Compiled:
@@ -254,33 +306,76 @@ def use_vision_execution(
 
     Capturing needs images of one shape, so ``graph`` compiles here like ``compiled``; see ``CapturedVision``.
     """
-    if not isinstance(backbone, Towered):  # the model's own code runs its tower
+    eager, device = execution.mode == "eager", backbone.language.device
+    if isinstance(backbone, General):
+        compiled = CompiledBlocks(forward_block, execution, device, backend, dynamic, whole=True)
+        backbone.call_block = None if eager else compiled
+    if not isinstance(backbone, Towered):
         return
     if backbone.packs_images:
-        pack(backbone.model.config.vision_config, execution.mode != "eager")
-    if execution.mode == "eager":
+        pack(backbone.model.config.vision_config, not eager)
+    if eager:
         backbone.call_block, backbone.patch_products = call_block, False
         return
     join_projections(backbone.vision_blocks)
-    backbone.call_block = CompiledBlocks(execution, backbone.language.device, backend, dynamic)
+    backbone.call_block = CompiledBlocks(call_block, execution, device, backend, dynamic)
     backbone.patch_products = True
 
 
 class CompiledBlocks:
-    """Every block through one compiled function; the first call of a shape is set-up."""
+    """Every block through one compiled function; the first call of a shape is set-up.
 
-    def __init__(self, execution: Execution, device: torch.device, backend: str, dynamic: bool | None) -> None:
-        self._call: Block = torch.compile(call_block, backend=backend, dynamic=dynamic)
+    ``whole``: code that cannot be compiled as one, for all sizes of images alike, runs as it is, and the execution's
+    note says why.
+    """
+
+    def __init__(
+        self,
+        function: Block,
+        execution: Execution,
+        device: torch.device,
+        backend: str,
+        dynamic: bool | None,
+        whole: bool = False,
+    ) -> None:
+        self._function, self._whole = function, whole
+        self._call: Block = torch.compile(function, backend=backend, dynamic=dynamic, fullgraph=whole)
         self._execution, self._device, self._dynamic = execution, device, bool(dynamic)
-        self._seen: set[tuple[int, ...]] = set()
+        self._seen: set[Any] = set()
 
-    def __call__(self, block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Tensor:
-        shape = (hidden.shape[0] == 1,) if self._dynamic else tuple(hidden.shape)
-        if shape not in self._seen:
-            with setting_up(self._device, self._execution.setup_ms), unrelated_sizes():
-                self._call(block, hidden, arguments)
-            self._seen.add(shape)
+    def __call__(self, block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Any:
+        # If it is dynamic, what is one is code of its own: a single image, or a single sequence of one or of several.
+        shape = _single([hidden, *arguments.values()]) if self._dynamic else tuple(hidden.shape)
+        if shape in self._seen:
+            return self._run(block, hidden, arguments)
+        with setting_up(self._device, self._execution.setup_ms), unrelated_sizes():
+            found = self._run(block, hidden, arguments)
+        self._seen.add(shape)
+        return found
+
+    def _run(self, block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Any:
+        try:
+            return self._call(block, hidden, arguments)
+        except Exception as error:
+            if not (self._whole and isinstance(error, torch._dynamo.exc.TorchDynamoException)):
+                raise
+            reason = f"the blocks of its vision tower run one kernel at a time ({named_line(error)})"
+        self._call = self._function
+        self._execution.note = "; ".join(filter(None, (self._execution.note, reason)))
         return self._call(block, hidden, arguments)
+
+
+def _single(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Of everything that has a size, whether that is one."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(tuple(size == 1 for size in value.shape))
+        elif isinstance(value, Bounds):
+            found.append(value.sequences == 1)
+        else:
+            found.append(_single(value) if isinstance(value, tuple | list) else value is None)
+    return tuple(found)
 
 
 class CapturedVision:

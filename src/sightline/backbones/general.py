@@ -36,8 +36,10 @@ from sightline.backbones.signals import (
     MERGED,
     ROWS,
     WEIGHTS,
+    Block,
     Record,
     blocks_of,
+    called_by,
     packed,
     packs,
     token_signal,
@@ -248,6 +250,8 @@ class General(TowerSignals):
         self.seeing = seeing_part(model)
         self.plans, self.known = {}, {}
         self.scales: dict[tuple[ImageOptions, tuple[int, int]], float | None] = {}
+        self.call_block: Block | None = None
+        """How a block of the tower is called instead of running itself; see ``sightline.backbones.execution``."""
         super().__init__(model, tokenizer, processor.image_processor, options)
 
     @classmethod
@@ -392,7 +396,8 @@ class General(TowerSignals):
         if len(shapes) > 1:
             return [encoded for item in batch for encoded in self.vision([item], needs)]
         record = Record(self.vision_blocks, needs | self.merged_states(needs))
-        with packed(self.vision_blocks), record.listening():
+        calling = called_by(self.call_block, record.unheard)
+        with packed(self.vision_blocks), calling, record.listening():
             read = given[0].keys() & self._feature_arguments
             features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in read})
         counts = [len(plan.features) for plan in plans]

@@ -9,9 +9,11 @@ other result.
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,6 +129,8 @@ class Record:
             for name in needs
             if name.startswith("vision.") and split_name(name)[0] not in HIDDEN_KINDS
         }
+        self.unheard = [block for index, block in enumerate(blocks) if index not in self._attended]
+        """Blocks whose attention nobody asks for: how they are run is of no concern here."""
         self._states: dict[int, list[Tensor]] = {}
         self._pairs: dict[int, list[tuple[Any, ...]]] = {}
 
@@ -288,6 +292,50 @@ def packed(blocks: nn.ModuleList) -> Iterator[None]:
         for config in _configurations(blocks) if packs(blocks) else ():
             if config._attn_implementation == "sdpa":
                 stack.enter_context(attending_as(config, PACKED))
+        yield
+
+
+Block = Callable[[Any, Tensor, dict[str, Any]], Any]
+"""How one block is called: (block, hidden, arguments) -> what the block answers."""
+
+
+def forward_block(block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Any:
+    """The block's own code, without the hooks on it."""
+    return type(block).forward(block, hidden, **arguments)
+
+
+@contextmanager
+def unhooked(block: nn.Module) -> Iterator[None]:
+    """While open, nobody listens to the parts of a block: transformers does so in a way that no compiler follows."""
+    hooked = [(part, part._forward_hooks) for part in block.modules() if part is not block and part._forward_hooks]
+    for part, _ in hooked:
+        part._forward_hooks = OrderedDict()
+    try:
+        yield
+    finally:
+        for part, hooks in hooked:
+            part._forward_hooks = hooks
+
+
+@contextmanager
+def called_by(call: Block | None, blocks: Sequence[nn.Module]) -> Iterator[None]:
+    """While open, ``call`` runs these blocks, which attend as they do when it opens, whoever begins to listen then."""
+    attending = [(config, config._attn_implementation) for config in _configurations(blocks)]
+
+    def run(block: nn.Module, names: Sequence[str], *arguments: Any, **named: Any) -> Any:
+        assert call is not None
+        given = {**dict(zip(names, arguments, strict=False)), **named}
+        with ExitStack() as stack:
+            for config, name in attending:
+                stack.enter_context(attending_as(config, name))
+            stack.enter_context(unhooked(block))
+            return call(block, given.pop(names[0]), given)
+
+    with ExitStack() as stack:
+        for block in blocks if call is not None else ():
+            names = list(inspect.signature(block.forward).parameters)
+            block.forward = partial(run, block, names)
+            stack.callback(block.__dict__.pop, "forward")
         yield
 
 

@@ -17,7 +17,7 @@ from torch.nn.functional import linear, pad
 
 from sightline.backbones.base import Backbone, configuration, processor_template, whole_model
 from sightline.backbones.images import Grid, ImageOptions, Normaliser, Pixels, image_bytes, processor_table
-from sightline.backbones.signals import pixels_of_tokens, with_pixels
+from sightline.backbones.signals import Block, pixels_of_tokens, with_pixels
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PIXELS, Budget, PositionPolicy, hidden_indices
 from sightline.errors import SightlineError
@@ -28,9 +28,6 @@ from sightline.geometry.coverage import Sampling
 # Weights and modules are the checkpoint's own, in the order in which the model itself calls them; every architecture
 # builds its tower in its own file. The loop ends behind the last block whose output anyone reads (LLaVA's features
 # come from the last block but one), and hidden states that a signal needs are kept on the way.
-
-Block = Callable[[Any, Tensor, dict[str, Any]], Tensor]
-"""How one block is called: (block, hidden, arguments) -> hidden."""
 
 
 def call_block(block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Tensor:

@@ -66,7 +66,7 @@ def causal(
     tl.store(place, (mixed / total[:, None]).to(output.dtype.element_ty), mask=real)
 
 
-@triton.jit(do_not_specialize=["length", "rows"])
+@triton.jit(do_not_specialize=["length", "rows", "mask_batch", "mask_row"])
 def masked(
     query,
     keys,
@@ -115,7 +115,7 @@ def masked(
     tl.store(to, (mixed / total[:, None]).to(output.dtype.element_ty), mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["capacity"])
 def slots(
     query,
     key,

@@ -4,6 +4,10 @@
 Where several programs share an image they exchange one value per token through global memory and meet once a step. Two
 buffers take turns, so a program that is ahead never overwrites what one behind still reads. What another program wrote
 is read past the first-level cache (``.cg``), which does not see other multiprocessors' stores.
+
+Counts are plain numbers that nothing is specialised on: otherwise pages of mixed sizes would need kernels of their own
+for each number of programs, and for each k that is a multiple of 16. Of n and items it is known whether they are one,
+which lets rows be read many numbers at a time.
 """
 
 import triton
@@ -11,10 +15,10 @@ import triton.language as tl
 
 
 @triton.jit
-def _meet(counter, arrivals, programs: tl.constexpr):
+def _meet(counter, arrivals, several: tl.constexpr):
     """Returns once all programs of this image have called it; their earlier stores are then visible."""
     tl.debug_barrier()
-    if programs > 1:
+    if several:
         tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
         while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < arrivals:
             pass
@@ -27,7 +31,7 @@ def _first_best(value):
     return tl.argmax(tl.where(value != value, float("inf"), value), 0, tie_break_left=True).to(tl.int32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k", "seed_width"])
 def farthest(similarity, weight, seeds, seed_count, picks, n, k, seed_width, twice: tl.constexpr, width: tl.constexpr):
     """One program per image. See ``greedy.farthest_greedy``; the ceiling is 2 if ``twice``, else 1."""
     image = tl.program_id(0).to(tl.int64)
@@ -47,7 +51,7 @@ def farthest(similarity, weight, seeds, seed_count, picks, n, k, seed_width, twi
         nearest = tl.minimum(nearest, tl.maximum(1.0 - row, 0.0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k", "programs"])
 def residual(
     products,
     start,
@@ -62,9 +66,10 @@ def residual(
     counters,
     n,
     k,
+    programs,
     rooted: tl.constexpr,
     forced: tl.constexpr,
-    programs: tl.constexpr,
+    several: tl.constexpr,
     block: tl.constexpr,
     width: tl.constexpr,
     chunk: tl.constexpr,
@@ -83,7 +88,7 @@ def residual(
         gain = factor_of_gain * (tl.sqrt(tl.maximum(left, 0.0)) if rooted else left)
         tl.store(values + turn + own, gain + handicap, mask=real)
         tl.store(residuals + turn + own, left, mask=real)
-        _meet(counters + image, programs * (step + 1), programs)
+        _meet(counters + image, programs * (step + 1), several)
         everyone = tl.load(values + turn + lane, mask=lane < n, other=float("-inf"), cache_modifier=".cg")
         pick = _first_best(everyone)
         if forced:
@@ -110,7 +115,7 @@ def residual(
         left -= share * share
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k", "programs"])
 def cover(
     covers,
     weight,
@@ -122,7 +127,8 @@ def cover(
     n,
     items,
     k,
-    programs: tl.constexpr,
+    programs,
+    several: tl.constexpr,
     block: tl.constexpr,
     width: tl.constexpr,
     chunk: tl.constexpr,
@@ -155,7 +161,7 @@ def cover(
             excess += tl.maximum(tile - now[None, :], 0.0).to(tl.float64)
         turn = (image * 2 + step % 2) * n
         tl.store(values + turn + own, handicap + tl.sum(excess, 1) * factor, mask=real)
-        _meet(counters + image, programs * (step + 1), programs)
+        _meet(counters + image, programs * (step + 1), several)
         everyone = tl.load(values + turn + lane, mask=lane < n, other=float("-inf"), cache_modifier=".cg")
         pick = _first_best(everyone)
         if part == 0:
@@ -163,7 +169,7 @@ def cover(
         handicap = tl.where(own == pick, float("-inf"), handicap)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "texts"])
 def alignment(
     tokens,
     query,
