@@ -36,7 +36,7 @@ from sightline.backbones.found_cells import (
     supports,
     with_gradients,
 )
-from sightline.backbones.signals import attending_aloud
+from sightline.backbones.signals import record_attention
 from sightline.backbones.silenced import by_products, first_tensor, silenced, states_of, with_states
 from sightline.errors import SightlineError
 
@@ -288,7 +288,7 @@ def _attending(blocks: Sequence[nn.Module], run: Callable[[], Any]) -> list[bool
     handed: dict[int, list[Tensor]] = {}
     found: dict[int, bool] = {}
 
-    def heard(index: int, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> None:
+    def record(index: int, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> None:
         handed.setdefault(index, []).append(value.transpose(1, 2).flatten(2).flatten(0, 1))
 
     def entering(index: int) -> Any:
@@ -316,7 +316,7 @@ def _attending(blocks: Sequence[nn.Module], run: Callable[[], Any]) -> list[bool
         for index, block in enumerate(blocks):
             stack.callback(block.register_forward_pre_hook(entering(index), with_kwargs=True).remove)
             stack.callback(block.register_forward_hook(leaving(index)).remove)
-        stack.enter_context(attending_aloud(blocks, heard))
+        stack.enter_context(record_attention(blocks, record))
         run()
     return [found.get(index, False) for index in range(len(blocks))]
 

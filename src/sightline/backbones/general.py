@@ -396,7 +396,7 @@ class General(TowerSignals):
         if len(shapes) > 1:
             return [encoded for item in batch for encoded in self.vision([item], needs)]
         record = Record(self.vision_blocks, needs | self.merged_states(needs))
-        calling = called_by(self.call_block, record.unheard)
+        calling = called_by(self.call_block, record.unrecorded)
         with packed(self.vision_blocks), calling, record.listening():
             read = given[0].keys() & self._feature_arguments
             features, levels = self.features({name: torch.cat([each[name] for each in given]) for name in read})

@@ -129,7 +129,7 @@ class Record:
             for name in needs
             if name.startswith("vision.") and split_name(name)[0] not in HIDDEN_KINDS
         }
-        self.unheard = [block for index, block in enumerate(blocks) if index not in self._attended]
+        self.unrecorded = [block for index, block in enumerate(blocks) if index not in self._attended]
         """Blocks whose attention nobody asks for: how they are run is of no concern here."""
         self._states: dict[int, list[Tensor]] = {}
         self._pairs: dict[int, list[tuple[Any, ...]]] = {}
@@ -153,10 +153,10 @@ class Record:
                 )
                 stack.callback(hook.remove)
             if self._attended:
-                stack.enter_context(attending_aloud(self._blocks, self._heard))
+                stack.enter_context(record_attention(self._blocks, self._record))
             yield
 
-    def _heard(self, index: int, *handed: Any) -> None:
+    def _record(self, index: int, *handed: Any) -> None:
         if index in self._attended:
             self._pairs.setdefault(index, []).append(handed)
 
@@ -235,13 +235,13 @@ def _configurations(blocks: Iterable[nn.Module]) -> list[Any]:
     return list({id(config): config for config in found if hasattr(config, "_attn_implementation")}.values())
 
 
-Heard = Callable[..., None]
+Recorder = Callable[..., None]
 """Is told the block, its query, key, value (B, H, S, d), the scale of scores, the mask or None, and lengths: those of
 the sequences that attend to themselves alone."""
 
 
 @contextmanager
-def attending_aloud(blocks: Iterable[nn.Module], heard: Heard) -> Iterator[None]:
+def record_attention(blocks: Iterable[nn.Module], record: Recorder) -> Iterator[None]:
     """While open, these blocks attend as they do and say what they look at, where attention is handed over at all."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -269,7 +269,7 @@ def attending_aloud(blocks: Iterable[nn.Module], heard: Heard) -> Iterator[None]
                     scale = float(query.shape[-1]) ** -0.5 if scale is None else float(scale)
                     ends = how.get("cu_seq_lens_q")
                     lengths = [query.shape[2]] * len(query) if ends is None else bounds_of(ends).lengths
-                    heard(index, query, key, value, scale, attention_mask, lengths)
+                    record(index, query, key, value, scale, attention_mask, lengths)
                 return usual(module, query, key, value, attention_mask, **how)
 
             name = f"{PACKED}_{RECORDED}" if packed else RECORDED

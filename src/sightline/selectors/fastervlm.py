@@ -24,7 +24,7 @@ def head_mean(attention: Tensor) -> Tensor:
     return attention.float().mean(dim=-2)
 
 
-def looked_at(views: Sequence[TokenView], signal: str, dtype: torch.dtype = torch.float32) -> Tensor:
+def token_attention(views: Sequence[TokenView], signal: str, dtype: torch.dtype = torch.float32) -> Tensor:
     """(B, N) head mean of a signal (H, N); received attention (N,) is one already."""
     attention = stack([view.signals[signal] for view in views]).to(dtype)
     return attention.mean(dim=1) if attention.dim() > 2 else attention
@@ -53,7 +53,7 @@ class FasterVLM(BatchSelector):
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         (attention,) = self.needs
-        return [Selection(kept) for kept in top(looked_at(views, attention), k)]
+        return [Selection(kept) for kept in top(token_attention(views, attention), k)]
 
 
 class ReceivedFasterVLM(FasterVLM):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, remade
 from sightline.selectors import SELECTORS
-from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, looked_at
+from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, token_attention
 from sightline.selectors.greedy import stack
 from sightline.selectors.scores import rank
 
@@ -121,7 +121,9 @@ class HoloV(BatchSelector):
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         tokens, (attention,) = stack([view.tokens for view in views]), self.needs
-        order, _ = holov_order(tokens, looked_at(views, attention), k, self.crops_of(tokens.shape[1], k), self.alpha)
+        order, _ = holov_order(
+            tokens, token_attention(views, attention), k, self.crops_of(tokens.shape[1], k), self.alpha
+        )
         return [Selection(kept) for kept in order.sort(dim=1).values]
 
 

@@ -23,7 +23,7 @@ from sightline.core.selection import (
     remade,
 )
 from sightline.selectors import SELECTORS
-from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, looked_at
+from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, token_attention
 from sightline.selectors.fastv import attention_score
 from sightline.selectors.greedy import stack, unit
 from sightline.selectors.scores import half_way, rank, top
@@ -198,7 +198,7 @@ class TokenNuwa(Nuwa):
         if len({view.layout for view in views}) > 1:
             return [self.select(view, k) for view in views]
         features = stack([view.signals[self.features] for view in views])
-        importance, where = looked_at(views, RECEIVED), plane(views[0].layout)
+        importance, where = token_attention(views, RECEIVED), plane(views[0].layout)
         anchors = regional_anchors(importance, where.regions, k, self.per_region)
         reach = self.reach or (0.8 * where.diagonal).clamp_min(1e-12)
         mixes = spatial_weights(features, importance, anchors, where, reach, self.percentile, mean=True)

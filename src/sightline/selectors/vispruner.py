@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, remade
 from sightline.selectors import SELECTORS
-from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, looked_at
+from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, token_attention
 from sightline.selectors.greedy import gram, stack, unit
 from sightline.selectors.scores import rank
 
@@ -85,7 +85,7 @@ class VisPruner(BatchSelector):
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         features = stack([view.signals[FEATURES] for view in views])
-        attention, important = looked_at(views, self.attention, torch.float64), int(k * self.important_ratio)
+        attention, important = token_attention(views, self.attention, torch.float64), int(k * self.important_ratio)
         return [Selection(kept) for kept in vispruner_kept(features, attention, k, important)]
 
 

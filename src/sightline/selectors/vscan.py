@@ -20,7 +20,7 @@ from sightline.core.selection import (
     remade,
 )
 from sightline.selectors import SELECTORS
-from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, looked_at
+from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, token_attention
 from sightline.selectors.fastv import attention_score
 from sightline.selectors.greedy import cosine
 from sightline.selectors.scores import half_way, order, rank, top
@@ -134,7 +134,9 @@ class VScan(Selector):
         return scans(deep, shallow, windows(view.layout, self.side), k - k // 2, k // 2)
 
     def select(self, view: TokenView, k: int) -> Selection:
-        deep, shallow = (looked_at([view], name, torch.float64)[0].nan_to_num() for name in (self.deep, self.shallow))
+        deep, shallow = (
+            token_attention([view], name, torch.float64)[0].nan_to_num() for name in (self.deep, self.shallow)
+        )
         kept = self.scan(deep, shallow, view, k)
         tokens = view.tokens.double()
         slot = cosine(tokens, tokens[kept]).argmax(dim=1)
