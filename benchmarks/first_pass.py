@@ -59,7 +59,7 @@ def one_pass(settings: dict[str, Any]) -> None:
         work(*given)
         seconds.append(time.perf_counter() - started)
 
-    Inline.run = timed  # type: ignore[method-assign]
+    Inline.run = timed  # type: ignore[method-assign, assignment]
     before = compiled_so_far()
     run = audit(AuditConfig(**settings))
     frame = run.frame()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
+from benchmarks.first_pass import draw_pages
 from torch._dynamo.testing import CompileCounter
 
 from sightline import Selection, SightlineError, audit, load_run
@@ -254,19 +253,7 @@ def test_rows_written_before_memory_ran_out_are_kept(
 
 def pages_of_mixed_sizes(folder: Path, count: int) -> Path:
     """Probes about pages of as many sizes; a second page of one of them, so that one batch holds two alike."""
-    folder.mkdir()
-    draw, lines = np.random.default_rng(1), []
-    for i in range(count + 1):
-        height, width = 160 + 32 * (i % count % 5), 160 + 32 * (i % count // 5)
-        picture = Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        picture.save(folder / f"{i}.png")
-        lines.append({
-            "id": f"p{i}", "sample_id": f"p{i}", "dataset": "drawn", "image": f"{i}.png", "image_id": f"p{i}",
-            "question": 'Does the image contain the exact text "EXIT"? Answer yes or no.', "target_answer": "yes",
-            "answer": "yes", "target_text": "EXIT", "binary_polarity": "positive", "has_bbox": True,
-            "bbox_source": "drawn", "evidence_regions": [[0.1, 0.1, 0.4, 0.4]],
-        })  # fmt: skip
-    (folder / "probes.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    draw_pages(folder, count, count + 1)
     return folder / "probes.jsonl"
 
 

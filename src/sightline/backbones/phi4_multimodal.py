@@ -48,9 +48,8 @@ class Phi4Multimodal(General):
     def load(cls, source: str, **settings: Any) -> General:
         backbone = super().load(source, **settings)
         merge_adapter(backbone.model, Path(source) / cls.adapter)
-        for (
-            block
-        ) in backbone.vision_blocks:  # transformers says it is, and fused kernels then mask where nothing is padded
+        # Patches see all others. Transformers calls them causal, and fused kernels then mask where nothing is padded.
+        for block in backbone.vision_blocks:
             block.self_attn.is_causal = False
         return backbone
 
