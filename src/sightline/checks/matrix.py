@@ -25,6 +25,7 @@ from sightline.backbones.loading import WITH_CLIP, Served, methods_that_run, ser
 from sightline.checks.doctor.cells import signal_rows
 from sightline.checks.doctor.examination import AskedPage, drawn_image
 from sightline.checks.doctor.methods import WRONG_ROWS, SmallImage, reads_tower
+from sightline.core.selection import PARITY_WORDS
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
 from sightline.geometry.cells import Cells
@@ -191,14 +192,17 @@ def page(matrix: Matrix, picture: str | None) -> str:
     lines += [
         "",
         "Milliseconds of signals and selection, in italics of another form that is published; a number in "
-        "brackets is the reason why it does not run.",
+        "brackets is the reason why it does not run. How the method stands to outputs recorded of its public code is "
+        "last.",
         "",
-        f"| method | {' | '.join(column.name for column in matrix.columns)} |",
-        "|---" * (1 + len(matrix.columns)) + "|",
+        f"| method | {' | '.join(column.name for column in matrix.columns)} | recorded outputs |",
+        "|---" * (2 + len(matrix.columns)) + "|",
     ]
     for name in matrix.methods:
         shown = [_cell(column.methods[name], reasons) for column in matrix.columns]
-        lines.append(f"| {name} | {' | '.join(shown)} |")
+        lines.append(f"| {name} | {' | '.join(shown)} | {SELECTORS.get(name).parity} |")
+    promised = {SELECTORS.get(name).parity for name in matrix.methods}
+    lines += ["", *(f"- `{parity}`: {words}" for parity, words in PARITY_WORDS.items() if parity in promised)]
     lines += ["", *(f"{number}. {reason}" for reason, number in reasons.items())]
     forms = {name: tried.form for column in matrix.columns for name, tried in column.methods.items() if tried.form}
     if forms:

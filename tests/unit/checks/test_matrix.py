@@ -18,7 +18,7 @@ from sightline.answering.materialise import Trace
 from sightline.checks.doctor.methods import refuse_inconsistent
 from sightline.checks.matrix import Matrix, methods, page, run_matrix, sheet
 from sightline.cli import app
-from sightline.core.selection import Selection, Selector, TokenView
+from sightline.core.selection import PARITY_WORDS, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.vispruner import VisPruner
@@ -106,6 +106,8 @@ def test_the_page_counts_and_gives_every_reason_once(matrix: Matrix) -> None:
     reasons = [line for line in text.splitlines() if line[:1].isdigit()]
     assert len(reasons) == len({line.partition(". ")[2] for line in reasons})
     assert "![Cells that every method keeps on every model](sheet.png)" in text
+    assert re.search(r"^\| divprune \| .* \| exact-index \|$", text, re.MULTILINE), "equal to what was recorded"
+    assert f"- `exact-index`: {PARITY_WORDS['exact-index']}" in text
 
 
 def published() -> set[str]:
