@@ -106,8 +106,6 @@ def request_key(question: Question) -> str:
 class ShownImages:
     """What the loop asks of a backbone about images, of an engine: they are handed over whole, and counted."""
 
-    mixes_sizes = True
-
     def __init__(self, engine: Engine, ask: Callable[[Question], Heard]) -> None:
         self.engine, self._ask = engine, ask
         self.options = ImageOptions()
@@ -115,6 +113,9 @@ class ShownImages:
         self.language = SimpleNamespace(device=torch.device("cpu"), dtype=torch.float32)
         self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
         self._counts: dict[str, int | None] = {}
+
+    def shared_shape(self, pixels: Pixels) -> tuple[int, ...]:
+        return ()
 
     def preprocess(self, image: Image.Image, into: Any = None, *, budget: Budget | None = None) -> Pixels:
         """The image's bytes; under a ``budget`` of an image shown smaller, in both directions alike."""

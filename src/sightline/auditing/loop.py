@@ -291,7 +291,7 @@ def encode_all(
     def patches(group: list[int]) -> int:
         return sum(math.prod(pixels[i].grid) for i in group)
 
-    groups = _alike([() if backbone.mixes_sizes else item.grid for item in pixels], max(1, batch_images))
+    groups = _alike([backbone.shared_shape(item) for item in pixels], max(1, batch_images))
     done = in_halves(groups, encode, too_large, patches, backbone.limits["patches"])
     smaller = halved(groups, done)
     encoded = {
@@ -303,7 +303,7 @@ def encode_all(
 
 
 def _alike(shapes: Sequence[tuple[int, ...]], batch_images: int) -> list[list[int]]:
-    """Indices of images of equal shape to the tower, at most ``batch_images`` together, by first appearance."""
+    """Indices of images that may share a call of the tower, at most ``batch_images`` together, by first appearance."""
     alike: dict[tuple[int, ...], list[int]] = {}
     for index, shape in enumerate(shapes):
         alike.setdefault(shape, []).append(index)

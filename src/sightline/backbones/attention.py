@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, cached_property
 from importlib.util import find_spec
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -300,6 +301,20 @@ class Bounds:
 
 
 _known_bounds: Any = WeakIdKeyDictionary()
+
+
+def ends_for(config: Any, lengths: list[int]) -> Any:
+    """What blocks of a tower with this configuration are handed as the ends of the images of a batch.
+
+    Where they attend to all images in one call, (B + 1,) ends on the host: code compiled for one set of lengths serves
+    every other. Where blocks part the images themselves, plain numbers.
+    """
+    bounds = Bounds(lengths)
+    if config._attn_implementation != PACKED:
+        return bounds
+    ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+    _known_bounds[ends] = bounds
+    return ends
 
 
 def bounds_of(ends: Any) -> Bounds:

@@ -70,8 +70,6 @@ class Backbone(Prompting, ABC):
     paper_positions: ClassVar[PositionPolicy] = "compact"
     """Position policy of the paper's main rows for this architecture."""
 
-    mixes_sizes: bool = False
-    """Whether images that are not alike may go through the vision tower in one call."""
     no_cells: str | None = None
     """Why its image tokens come from no place in the image; None for every model whose tokens have cells."""
     instead: str | None = None
@@ -140,6 +138,10 @@ class Backbone(Prompting, ABC):
 
         Activations that the signals in ``needs`` are read from are kept in ``Encoded.captured``.
         """
+
+    def shared_shape(self, pixels: Pixels) -> tuple[int, ...]:
+        """What images must have in common to go through the vision tower in one call; () lets any two."""
+        return pixels.grid
 
     @property
     def token_pixels(self) -> int | None:

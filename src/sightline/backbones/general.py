@@ -363,8 +363,7 @@ class General(TowerSignals):
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """(P, D) features in the order of the placeholders, and DeepStack levels, by the model's own code."""
         language = self.language
-        given = {name: value.to(language.device) for name, value in inputs.items() if name in self._feature_arguments}
-        given = as_dtype(given, language.dtype)
+        given = as_dtype(self.feature_inputs(inputs), language.dtype)
         # On a GPU the convolution that embeds patches may take longer than all else; the host's results stay exact.
         with by_products(self.tower_module) if language.device.type == "cuda" else nullcontext():
             output = self.seeing.get_image_features(**given, return_dict=True)
@@ -374,14 +373,22 @@ class General(TowerSignals):
             raise SightlineError(f"{self.title} gives its image features in a form of its own: {type(output).__name__}")
         return rows(features), tuple(rows(level) for level in levels)
 
+    def feature_inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the model's own code makes features of, by the names that it takes, where it wants it."""
+        device = self.language.device
+        return {name: value.to(device) for name, value in inputs.items() if name in self._feature_arguments}
+
     @cached_property
     def _feature_arguments(self) -> frozenset[str]:
         return frozenset(inspect.signature(self.seeing.get_image_features).parameters)
 
     @cached_property
-    def mixes_sizes(self) -> bool:  # type: ignore[override]
-        """Its tower is handed patches in a row with the grid and the ends of every image."""
+    def packs_images(self) -> bool:
+        """Whether its tower is handed patches in a row with the grid and the ends of every image."""
         return packs(self.vision_blocks) and GRIDS in self._feature_arguments
+
+    def shared_shape(self, pixels: Pixels) -> tuple[int, ...]:
+        return () if self.packs_images else pixels.grid
 
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
         """Images that are alike in layout and shape go through the tower side by side, others one by one unless it
@@ -390,7 +397,7 @@ class General(TowerSignals):
         plans = [self.under(item.options).plan(item.size) for item in batch]
         # Patches in a row say nothing of their grid, and windows follow the grid.
         shapes = {
-            () if self.mixes_sizes else (plan.layout, *((name, value.shape) for name, value in inputs.items()))
+            () if self.packs_images else (plan.layout, *((name, value.shape) for name, value in inputs.items()))
             for plan, inputs in zip(plans, given, strict=True)
         }
         if len(shapes) > 1:

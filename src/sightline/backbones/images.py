@@ -171,6 +171,29 @@ class Normaliser:
         return values
 
 
+class Normalisers:
+    """Bytes to normalised floats by one table, on whatever device the bytes are."""
+
+    def __init__(self, table: Tensor) -> None:
+        self._table = table
+        self._made: dict[torch.device, Normaliser] = {}
+
+    def on(self, device: torch.device) -> Normaliser:
+        if device not in self._made:
+            self._made[device] = Normaliser(self._table, device)
+        return self._made[device]
+
+
+LARGE = 2**24
+"""Pixels from which on a page is made small on the host, whatever the model lives on: the device is handed what the
+tower is shown of it, not its bytes, of which two shards would fill the host's memory."""
+
+
+def made_on(device: torch.device, size: tuple[int, int]) -> torch.device:
+    """Where pixel values are made of an image of this (width, height), for a model on ``device``."""
+    return device if size[0] * size[1] < LARGE else torch.device("cpu")
+
+
 def image_bytes(image: Image.Image, device: torch.device, into: Tensor | None = None) -> Tensor:
     """(H, W, 3) uint8 of an RGB image, or (H, W, 4) with a byte to ignore in pinned memory if a GPU will fetch it.
 
@@ -186,13 +209,14 @@ def image_bytes(image: Image.Image, device: torch.device, into: Tensor | None = 
 
 
 def patch_values(
-    processor: Any, source: Size, grid: Grid, normalise: Normaliser, device: torch.device
+    processor: Any, source: Size, grid: Grid, normalisers: Normalisers, device: torch.device
 ) -> Callable[[Tensor], Tensor]:
     """From (H, W, 3) bytes to (patches, 3 * frames * edge * edge): patches that merge lie together, each repeated
     over frames, as Qwen's and GLM's processors cut an image into this grid."""
     edge, merge, frames = int(processor.patch_size), int(processor.merge_size), int(processor.temporal_patch_size)
     _, rows, columns = grid
     resize = resizer(source, (rows * edge, columns * edge), processor.resample, device)
+    normalise = normalisers.on(device)
 
     def values(image: Tensor) -> Tensor:
         split = resize(image).reshape(rows // merge, merge, edge, columns // merge, merge, edge, 3)

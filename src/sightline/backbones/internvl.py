@@ -100,7 +100,7 @@ class InternVL(Towered):
         arithmetic: Arithmetic = "torch" if self.options.tensor_resize else "pillow"
         whole = resizer((height, width), (rows * high, columns * wide), kind, device, arithmetic)
         small = resizer((height, width), (high, wide), kind, device, arithmetic)
-        normalise = self.normaliser(device)
+        normalise = self.normalisers.on(device)
 
         def values(image: Tensor) -> Tensor:
             tiles = whole(image).reshape(rows, high, columns, wide, 3).permute(0, 2, 4, 1, 3).flatten(0, 1)

@@ -65,7 +65,7 @@ class Llava(Towered):
         crop_wide, crop_high = int(processor.crop_size["width"]), int(processor.crop_size["height"])
         left, upper = (wide - crop_wide) // 2, (high - crop_high) // 2
         resize = resizer((height, width), (high, wide), processor.resample, device)
-        normalise = self.normaliser(device)
+        normalise = self.normalisers.on(device)
         # Padding by less than nothing crops; a crop larger than the image pads with black.
         margins = (-left, crop_wide - wide + left, -upper, crop_high - high + upper)
 

@@ -21,9 +21,10 @@ from sightline.backbones.general import PIXELS as VALUES
 from sightline.backbones.images import (
     Grid,
     ImageOptions,
-    Normaliser,
+    Normalisers,
     Pixels,
     image_bytes,
+    made_on,
     option,
     patch_values,
     processor_table,
@@ -33,6 +34,7 @@ from sightline.backbones.prompting import Layout
 from sightline.backbones.signals import pixels_of_tokens, with_pixels
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PIXELS, Budget
+from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, window_places
 
@@ -160,13 +162,13 @@ class NativeResolution(General):
         return 1, rows * self.merge, columns * self.merge
 
     @cached_property
-    def normaliser(self) -> Normaliser:
-        return Normaliser(processor_table(self.image_processor), self.language.device)
+    def normalisers(self) -> Normalisers:
+        return Normalisers(processor_table(self.image_processor))
 
     def _cut(self, image: Tensor, grid: Grid) -> Tensor:
         """(patches, values) of (H, W, 3 or 4) bytes, on the device that they are on."""
         height, width = image.shape[:2]
-        values = patch_values(self.image_processor, (height, width), grid, self.normaliser, image.device)
+        values = patch_values(self.image_processor, (height, width), grid, self.normalisers, image.device)
         return values(image[..., :3])
 
     def written_for(self, size: tuple[int, int]) -> tuple[tuple[int, ...], dict[str, Tensor]]:
@@ -176,18 +178,31 @@ class NativeResolution(General):
         return (self.image_token_id,) * (math.prod(grid) // self.merge**2), {GRIDS: torch.tensor([grid])}
 
     def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
-        """What the host does: all of it for a model on the CPU, else no more than the image's bytes."""
+        """What the host does: all of it for a model on the CPU or a very large image, else no more than its bytes."""
         if not self.knows_processor:
             return super().preprocess(image, into, budget=budget)
         started = time.perf_counter()
         fit = None if budget is None else self.fit(image.size, budget)
         shown = self.under(None if fit is None else fit.options)
-        device, grid = self.language.device, shown.patch_grid(image.size)
+        device, grid = made_on(self.language.device, image.size), shown.patch_grid(image.size)
         data = image_bytes(image if image.mode == "RGB" else image.convert("RGB"), device, into)
         if device.type == "cpu":
             data = self._cut(data, grid)
         inputs = {GRIDS: torch.tensor([grid])}
         return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
+
+    def feature_inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """With what the tower would work out of the grids on the device, image by image, and wait for."""
+        return {**super().feature_inputs(inputs), **self.told_by_grids(inputs[GRIDS].cpu())}
+
+    def told_by_grids(self, grids: Tensor) -> dict[str, Tensor]:
+        """From (B, 3) grids on the host, by the names that the tower takes it by."""
+        from transformers import vision_utils
+
+        return {"position_ids": self.handed_over(vision_utils.get_vision_position_ids(grids, self.merge))}
+
+    def handed_over(self, values: Tensor) -> Tensor:
+        return on_device(values, self.language.device)
 
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
         device = self.language.device
@@ -234,6 +249,16 @@ class Qwen2VL(NativeResolution):
             raise SightlineError(f"the image cannot be resized for {type(self).__name__}: {error}") from None
         return width, height
 
+    def told_by_grids(self, grids: Tensor) -> dict[str, Tensor]:
+        """Sizes of images, and the ends of their patches, are read as plain numbers: they stay where that is free."""
+        from transformers import vision_utils
+
+        return {
+            **super().told_by_grids(grids),
+            GRIDS: grids,
+            "cu_seqlens": vision_utils.get_vision_cu_seqlens(grids),
+        }
+
 
 @BACKBONES.register("qwen2_5_vl")
 class Qwen25VL(Qwen2VL):
@@ -242,6 +267,13 @@ class Qwen25VL(Qwen2VL):
     All blocks see the tokens window by window; the model itself puts them back row by row behind the merger. So the
     attention that a token receives is, in most blocks, that of its window: it adds up to 1 over each window's patches.
     """
+
+    def told_by_grids(self, grids: Tensor) -> dict[str, Tensor]:
+        from transformers import vision_utils
+
+        config = self.model.config.vision_config
+        order, ends = vision_utils.get_vision_window_index(grids, self.merge, config.window_size, config.patch_size)
+        return {**super().told_by_grids(grids), "window_index": self.handed_over(order), "cu_window_seqlens": ends}
 
     def token_rows(self, size: tuple[int, int]) -> Tensor:
         config = self.model.config.vision_config

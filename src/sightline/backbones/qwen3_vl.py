@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import linear
 
-from sightline.backbones.attention import Bounds
+from sightline.backbones.attention import ends_for
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, patch_values
 from sightline.backbones.qwen2_vl import most_pixels
@@ -119,7 +119,7 @@ class Qwen3VL(Towered):
 
     def pixel_pipeline(self, height: int, width: int, device: torch.device) -> Callable[[Tensor], Tensor]:
         grid = self.patch_grid(height, width)
-        return patch_values(self.image_processor, (height, width), grid, self.normaliser(device), device)
+        return patch_values(self.image_processor, (height, width), grid, self.normalisers, device)
 
     @property
     def vision_blocks(self) -> Any:
@@ -165,7 +165,7 @@ class Qwen3VL(Towered):
 
         lengths = [frames * rows * columns for frames, rows, columns in grids]
         arguments = {
-            "cu_seqlens": Bounds(lengths),
+            "cu_seqlens": ends_for(vision.config, lengths),
             "max_seqlen": 0,  # nobody reads it; given, it is not worked out from the bounds
             "position_embeddings": vision.rotary_pos_emb(positions, ids),
         }

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from sightline.backbones.base import Backbone, configuration, processor_template, whole_model
-from sightline.backbones.images import Grid, ImageOptions, Normaliser, Pixels, image_bytes, processor_table
+from sightline.backbones.images import Grid, ImageOptions, Normalisers, Pixels, image_bytes, made_on, processor_table
 from sightline.backbones.signals import Block, pixels_of_tokens, with_pixels
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PIXELS, Budget, PositionPolicy, hidden_indices
@@ -120,7 +120,7 @@ class Towered(Backbone):
         """How a vision block is called; see ``sightline.backbones.execution``."""
         self.patch_products = False
         """Whether patches are embedded by a matrix product instead of the model's convolution; equal up to rounding."""
-        self.normalisers: dict[torch.device, Normaliser] = {}
+        self.normalisers = Normalisers(self.byte_values())
 
     @classmethod
     def declines(cls, config: Mapping[str, Any], images: Mapping[str, Any]) -> str | None:
@@ -155,6 +155,10 @@ class Towered(Backbone):
     def captured(self, tower: Tower, states: Mapping[int, Tensor]) -> dict[str, Tensor]:
         """What signals are read from, one row per patch: kept hidden states, and tables if attention needs them."""
         return {f"hidden:{index}": rows for index, rows in states.items()}
+
+    def shared_shape(self, pixels: Pixels) -> tuple[int, ...]:
+        """Patches of a tile, of which an image may have any number; nothing where patches stand in one sequence."""
+        return () if self.packs_images else pixels.grid[1:]
 
     def altered(self, image: Image.Image) -> Image.Image:
         """The image after whatever the image options do to it before the processor's own steps."""
@@ -210,16 +214,17 @@ class Towered(Backbone):
         return cls(model.to(device), tokenizer, processor, options)
 
     def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
-        """What the host does: all of it for a model on the CPU, else no more than the image's bytes.
+        """What the host does: all of it for a model on the CPU or a very large image, else no more than its bytes.
 
         Under a ``budget`` the image is made small enough for the model to make no more tokens than that.
         """
         started = time.perf_counter()
         fit = None if budget is None else self.fit(image.size, budget)
         shown = self if fit is None else self.under(fit.options)
-        data = shown.image_bytes(image, into)
+        device = made_on(self.language.device, image.size)
+        data = shown.image_bytes(image, into, device)
         grid = shown.patch_grid(*data.shape[:2])
-        if self.language.device.type == "cpu":
+        if device.type == "cpu":
             data = shown.pixel_values(data)
         return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit)
 
@@ -229,9 +234,10 @@ class Towered(Backbone):
         grid = self.patch_grid(*self.altered_size(height, width))
         return len(self.cells_of(Pixels(torch.empty(0), grid, size, 0.0))[0])
 
-    def image_bytes(self, image: Image.Image, into: Tensor | None = None) -> Tensor:
+    def image_bytes(self, image: Image.Image, into: Tensor | None = None, device: torch.device | None = None) -> Tensor:
+        """Its bytes on the host, for pixel values to be made of them on ``device``, usually the model's."""
         altered = self.altered(image if image.mode == "RGB" else image.convert("RGB"))
-        return image_bytes(altered, self.language.device, into)
+        return image_bytes(altered, device or self.language.device, into)
 
     def pixel_values(self, image: Tensor) -> Tensor:
         """The image processor's pixel values (float32) of (H, W, 3 or 4) bytes, on the device the bytes are on."""
@@ -244,12 +250,6 @@ class Towered(Backbone):
         height, width = data.shape[:2]
         values = self.pixel_pipeline(height, width, data.device)
         return lambda image: values(image[..., :3])
-
-    def normaliser(self, device: torch.device) -> Normaliser:
-        """Bytes to normalised floats by table; one table per device."""
-        if device not in self.normalisers:
-            self.normalisers[device] = Normaliser(self.byte_values(), device)
-        return self.normalisers[device]
 
     def tower_inputs(self, batch: Sequence[Pixels]) -> Tensor:
         """Pixel values of all images of the batch, on the model's device and in its dtype."""

@@ -1,4 +1,4 @@
-"""Compiled blocks of towers that the model's own code runs; code that is kept from process to process."""
+"""Compiled blocks of vision towers; code that is kept from process to process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
+from sightline.backbones import Backbone
 from sightline.backbones.execution import FORGOTTEN_DAYS, Execution, keep_compiled, use_vision_execution
-from sightline.backbones.general import General
 from sightline.backbones.images import Pixels
 from sightline.core.prefix import Encoded
-from tests.unit.backbones.named import general, photograph
+from tests.unit.backbones.named import architecture, general, photograph
 
 CLOSE = 1e-5
-MOST = {"qwen2_5_vl": 1, "glm4v": 1, "mistral3": 1, "idefics3": 1, "gemma3": 2}
+MOST = {
+    "qwen2_5_vl": 1, "glm4v": 1, "mistral3": 1, "idefics3": 1, "gemma3": 2,
+    "shipped-qwen3vl": 1, "shipped-llava": 2, "shipped-internvl": 2,
+}  # fmt: skip
 """Graphs for images of all sizes; two where images of one shape are a batch, of one or of several."""
 SIGNALS = frozenset({"vision.hidden@-2", "vision.received@1"})
 
@@ -32,19 +35,20 @@ def _nothing_compiled() -> None:
 
 
 @pytest.fixture(params=sorted(MOST))
-def tower(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> tuple[General, int]:
+def tower(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> tuple[Backbone, int]:
     """A backbone and the most graphs that its tower may need."""
-    return general(zoo(request.param)), MOST[request.param]
+    return architecture(request.param, zoo), MOST[request.param]
 
 
-def pages(backbone: General, count: int) -> list[Pixels]:
+def pages(backbone: Backbone, count: int) -> list[Pixels]:
     """Of different sizes, narrow and wide."""
     return [backbone.preprocess(photograph(112 + 28 * (i % 6), 112 + 28 * (i // 2 % 5), seed=i)) for i in range(count)]
 
 
-def encoded(backbone: General, shown: Sequence[Pixels]) -> list[Encoded]:
+def encoded(backbone: Backbone, shown: Sequence[Pixels]) -> list[Encoded]:
     """Each by itself, the first one twice in one call, and several at once where the tower takes them."""
-    batches = [[page] for page in shown] + [[shown[0]] * 2] + [list(shown[:4])] * backbone.mixes_sizes
+    together = len({backbone.shared_shape(page) for page in shown[:4]}) == 1
+    batches = [[page] for page in shown] + [[shown[0]] * 2] + [list(shown[:4])] * together
     return [each for batch in batches for each in backbone.encode(batch, SIGNALS)]
 
 
@@ -53,7 +57,7 @@ def apart(ours: Tensor, theirs: Tensor) -> float:
 
 
 @torch.inference_mode()
-def test_few_graphs_serve_images_of_all_sizes_and_give_the_same(tower: tuple[General, int]) -> None:
+def test_few_graphs_serve_images_of_all_sizes_and_give_the_same(tower: tuple[Backbone, int]) -> None:
     backbone, most = tower
     shown = pages(backbone, 12)
     expected = encoded(backbone, shown)

@@ -309,22 +309,6 @@ def test_compiled_blocks_give_the_same_tokens_and_signals(one: Subject, mode: Mo
 
 
 @torch.inference_mode()
-def test_what_a_tower_compiles_for_one_image_and_for_several_is_set_up(one: Subject) -> None:
-    """And none of it again for other images, which have other sizes where the architecture lets them."""
-    torch._dynamo.reset()
-    counter: Any = CompileCounter()
-    execution = Execution("compiled")
-    use_vision_execution(one.backbone, execution, backend=counter, dynamic=True)
-    picture = one.image(0)
-    for width in (64, 96, 128):
-        page = one.backbone.preprocess(picture.resize((width, 96)))
-        for count in (1, 2, 3):
-            one.backbone.encode([page] * count)
-    use_vision_execution(one.backbone, Execution("eager"))
-    assert (counter.frame_count, len(execution.setup_ms)) == (2, 2)
-
-
-@torch.inference_mode()
 def test_all_blocks_share_one_compiled_function_without_breaks(one: Subject) -> None:
     backbone, pixels = one.backbone, one.backbone.preprocess(one.image(0))
     counter = CompileCounter()
