@@ -35,7 +35,7 @@ OUTCOMES = {
     "general": "served by the general route",
     "no cells": "audited by answers and legibility alone",
     "refused": "refused",
-    "fails": "fails a check",
+    "fails": "not served, since a check failed",
     "not built": "never examined",
 }
 """What became of a type, in words. Served means that every check of ``sightline doctor`` passed."""

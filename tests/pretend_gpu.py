@@ -149,7 +149,7 @@ def _moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     other = next((a for a in (*args, kwargs.get("other")) if isinstance(a, Tensor)), None)
     named = next((a for a in (*args, kwargs.get("device")) if isinstance(a, str | torch.device | int)
                   and not isinstance(a, bool)), None)  # fmt: skip
-    asked = next((a for a in (*args, kwargs.get("dtype")) if isinstance(a, torch.dtype)), None)
+    asked = next((a for a in (*args, kwargs.get("dtype")) if isinstance(a, torch.dtype) or a is bool), None)
     was, dtype = isinstance(tensor, OnGpu), other.dtype if other is not None else asked or tensor.dtype
     cuda = isinstance(other, OnGpu) if other is not None else was if named is None else _is_cuda(named)
     if was and not cuda:
