@@ -65,12 +65,15 @@ def one_pass(settings: dict[str, Any]) -> None:
     frame = run.frame()
     print(json.dumps({
         **(compiled_so_far() - before), "setup": run.manifest.get("setup_ms", 0.0) / 1e3, "seconds": seconds[0],
-        "rows": len(frame), "margins": frame["margin"].tolist(),
+        "rows": len(frame), "margins": frame["margin" if "margin" in frame else "answer_loss"].tolist(),
     }))  # fmt: skip
 
 
-def measured(settings: dict[str, Any], cache: Path) -> dict[str, Any]:
+def measured(settings: dict[str, Any], cache: Path, sources: str | None = None) -> dict[str, Any]:
+    """One pass with a cache folder of its own; ``sources`` is where Python finds the package, if not as here."""
     environment = {**os.environ, "SIGHTLINE_CACHE": str(cache)}
+    if sources is not None:
+        environment["PYTHONPATH"] = sources
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         environment.pop(name, None)
     done = subprocess.run(

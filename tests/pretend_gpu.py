@@ -249,6 +249,7 @@ def pretend_gpu() -> Iterator[list[str]]:
     try:
         with (
             mock.patch.multiple(torch.cuda, **pretended()),
+            mock.patch.object(torch.version, "cuda", None),  # nor is there a compiler for kernels
             mock.patch.object(torch, "compile", lambda function, **_: function),
             mock.patch.object(threading.Thread, "run", pretending),
             Moves(),
