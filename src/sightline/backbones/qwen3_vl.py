@@ -79,7 +79,7 @@ class Qwen3VL(Towered):
 
     def processor_arguments(self) -> dict[str, Any]:
         low, high = self._area()
-        return {"min_pixels": low, "max_pixels": high}
+        return {"size": {"shortest_edge": low, "longest_edge": high}}
 
     def altered(self, image: Image.Image) -> Image.Image:
         if self.options.jpeg_quality is not None:
