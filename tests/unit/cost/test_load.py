@@ -207,6 +207,28 @@ def test_two_numbers_explain_the_published_loss_under_load() -> None:
     assert two_part_law({1: 1e3 / 30, 4: 4e3 / 60}) == (pytest.approx(20.0), pytest.approx(10.0))
 
 
+# vllm-project/vllm pull request 45106: tokens of 500 prompts sent at once, and requests per second.
+COMPARED = {
+    "nothing dropped": (853_323, 7.92), "exactly": (441_161, 12.67), "within 0.005": (411_024, 9.86),
+    "within 0.02": (361_794, 10.70), "within 0.05": (322_925, 11.20), "within 0.1": (293_955, 10.11),
+}  # fmt: skip
+
+
+def test_a_selection_that_requests_pass_one_at_a_time_eats_what_it_saves() -> None:
+    """What docs/cost.md says of it."""
+    (many, whole), (few, exact), *tolerant = ((tokens / 500, 1e3 / rate) for tokens, rate in COMPARED.values())
+    token = (whole - exact) / (many - few)
+    beside = exact - token * few
+    assert (round(1e3 * token), round(beside)) == (57, 28)
+    comparing = [ms - beside - token * tokens for tokens, ms in tolerant]
+    assert (round(min(comparing)), round(max(comparing))) == (24, 37)
+    saved = [whole - beside - token * tokens for tokens, _ in tolerant]
+    shares = [round(100 * taken / gain) for taken, gain in zip(comparing, saved, strict=True)]
+    assert (min(shares), max(shares)) == (39, 57)
+    tokens, ms = tolerant[2]
+    assert (round(whole / ms, 2), round(whole / (beside + token * tokens), 2)) == (1.41, 1.93)
+
+
 def test_what_cannot_depend_on_the_arm_is_one_measurement() -> None:
     first, second = shared_vision([arm(100, 40.0, tower=9.0), arm(20, 10.0, select=3.0, tower=11.0)])
     assert [each.ms("tower", 4) for each in (first, second)] == [40.0, 40.0]
