@@ -215,7 +215,8 @@ class Wants(Selector):
     [
         ("vision.recieved@-1", "did you mean vision.received?"),
         ("vision.received", "needs a layer"),
-        ("vision.hidden_mean@4:2", "needs a range"),
+        ("vision.hidden_mean@3:2", "needs a range"),
+        ("vision.hidden_mean@-1:2", "needs a range"),
         ("clip.text@3", "takes no layer"),
         ("lm.attention_last", "prune inside the language model"),
         ("depth.map", "there is no signal depth.map"),

@@ -520,7 +520,7 @@ def test_line_ends_that_only_unicode_knows_may_stand_in_a_question(config: Any, 
     question = 'Does the image\u2028contain\u2029the exact\u0085text "A"?'
     run = audit(config("llava", **given.with_probe(question=question), arms=["full"], limit=2))
     assert run.probes[0]["question"] == question
-    assert CliRunner().invoke(cli.app, ["gate", str(run.path), "--rule", "accuracy(full) >= 0"]).exit_code in (0, 1)
+    assert CliRunner().invoke(cli.app, ["gate", str(run.path), "--rule", "accuracy(full) > 0"]).exit_code in (0, 1)
     done = CliRunner().invoke(cli.app, ["report", str(run.path), "--out", str(tmp_path / "r"), "--draws", "100"])
     assert done.exit_code == 0, done.exception
 

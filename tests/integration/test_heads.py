@@ -105,6 +105,9 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(
     heads_for(tmp_path, tiny)
     gate: Any = {"layers.0.mlp.gate_proj.weight": torch.zeros(3)}
     refused("is 3, and not inner size x width", tried, "twigvlm", changed(good["twigvlm"], **gate))
+    heads_for(tmp_path, tiny)
+    quantised: Any = {"layers.0.input_layernorm.weight": torch.ones(64, dtype=torch.int8)}
+    refused("is stored as I8", tried, "twigvlm", changed(good["twigvlm"], **quantised))
     for settings, words in (
         ({"le_norm_type": "layernorm"}, "le_norm_type = layernorm"),
         ({"selected_layers": [0, 1]}, "selected_layers = [0, 1]"),
@@ -114,6 +117,18 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(
         refused(words, tried, "glimpseprune", changed(good["glimpseprune"], config=settings))
     save_file(load_file(good["glimpseprune"]), good["glimpseprune"])
     refused("has no model_type in the config", tried, "glimpseprune", good["glimpseprune"])
+
+
+@pytest.mark.parametrize("name", HEADED)
+def test_a_head_with_a_weight_that_is_no_number_chooses_nothing(
+    config: Callable[..., AuditConfig], data: Path, tmp_path: Path, name: str
+) -> None:
+    arm = heads_for(tmp_path, data / "tiny" / "llava")[name]
+    file = Path(arm.partition("head=")[2])
+    first, weights = sorted(load_file(file).items())[0]
+    changed(file, **{first: weights.fill_(float("nan"))})
+    with pytest.raises(SightlineError, match=f"{first} of .* has weights that are not finite"):
+        audit(config("llava", arms=[arm], limit=1))
 
 
 @pytest.mark.parametrize("name", HEADED)

@@ -203,7 +203,7 @@ def test_every_command_that_reads_a_run_says_of_a_url_what_it_says_of_a_copy(on_
     audit(settings)
     copied, other = (download(settings.out, tmp_path / name) for name in ("first", "second"))
     probe = load_run(copied).probes[0]["id"]
-    rule = "posecr(full) >= 0"
+    rule = "posecr(full) > 0"
     for asked in (
         ["rows", "RUN"],
         ["show", "RUN", probe, "--out", "OUT/picture.png", "--images", str(settings.images)],

@@ -68,6 +68,8 @@ def typed(kind: Any, name: str, pairs: Iterable[str], arm: str) -> dict[str, Any
             raise SightlineError(
                 f"arm '{arm}': '{pair}' is not an argument of {name}; it takes {', '.join(known) or 'none'}"
             )
+        if key in arguments:
+            raise SightlineError(f"arm '{arm}' sets {key} twice")
         arguments[key] = _checked(_coerce(value, hints[key], key, arm), key, kind, arm)
     return arguments
 
@@ -313,17 +315,18 @@ def _plain_arm(text: str, name: str, rest: str, preset: _Preset) -> Arm:
     example = f"{name}:{budget_text}:" if budget_text else f"{name}:"
     selector = made(kind, name, pairs, preset.of(kind), text, example)
     budget = parse_budget(budget_text, text, needed=selector.needs_budget)
-    _refuse_tiles(selector, budget, text)
+    _refuse_budget(selector, budget, text)
     return Arm(selector, budget, _text(selector, str(budget) if budget_text else "", name))
 
 
-def _refuse_tiles(selector: Selector | LayerSelector, budget: Budget, arm: str) -> None:
-    """A budget of every tile's own is for methods that choose tokens by a budget."""
+def _refuse_budget(selector: Selector | LayerSelector, budget: Budget, arm: str) -> None:
+    """What keeps all tokens, or as many as a file says, has no other budget; one of every tile's own is for methods
+    that choose tokens by a budget."""
+    if not selector.needs_budget and budget != Budget.ratio(1.0):
+        raise SightlineError(f"arm '{arm}': {selector.name} has no budget to set; leave out {budget}")
     if budget.per == "image":
         return
-    if not selector.needs_budget:
-        reason = "has no budget to count by tiles"
-    elif selector.resizes:
+    if selector.resizes:
         reason = "shows the whole image smaller, so there are no tiles to choose from"
     elif selector.budget_counts == "layers":
         reason = "spreads its budget over the language layers, not over tiles"
@@ -376,10 +379,11 @@ def parse_levels(text: str, arm: str) -> tuple[Budget, ...]:
     """``0.3/0.5/0.7``, of an ``arm`` that messages name."""
     if text.endswith(PER_TILE):
         raise SightlineError(f"arm '{arm}': a policy chooses among budgets of the whole image; leave out {PER_TILE}")
-    levels = tuple(parse_budget(level, arm, needed=True) for level in text.split("/"))
+    amounts = text.split("/")
+    levels = tuple(parse_budget(amount, arm, needed=False) for amount in amounts)
     sizes = [level.keep if level.count is None else level.count for level in levels]
     mixed = len({level.keep is None for level in levels}) > 1
-    if len(levels) < 2 or mixed or any((a or 0) >= (b or 0) for a, b in pairwise(sizes)):
+    if len(levels) < 2 or not all(amounts) or mixed or any((a or 0) >= (b or 0) for a, b in pairwise(sizes)):
         raise SightlineError(f"arm '{arm}': levels are two or more ascending budgets of one kind, such as 0.3/0.7")
     return levels
 
@@ -424,8 +428,9 @@ def parse_budget(text: str, arm: str, *, needed: bool) -> Budget:
     """``0.3`` or ``192t``, or either followed by ``/tile``, of an ``arm`` that messages name."""
     if not text:
         if needed:
+            example = arm.partition(":")[0]
             raise SightlineError(
-                f"arm '{arm}' has no budget; write for example {arm}:0.3 (kept fraction) or {arm}:192t"
+                f"arm '{arm}' has no budget; write for example {example}:0.3 (kept fraction) or {example}:192t"
             )
         return Budget.ratio(1.0)
     amount = text.removesuffix(PER_TILE)

@@ -47,8 +47,7 @@ def class_token_signal(name: str, hidden: dict[str, Tensor], blocks: Any, heads:
     kind, layer = split_name(name)
     depth = len(blocks)
     if kind == "vision.hidden_mean":
-        first, last = (hidden_index(int(part), depth, name) for part in layer.split(":"))
-        return torch.stack([hidden[f"hidden:{i}"][1:] for i in range(first, last + 1)]).mean(0)
+        return torch.stack([hidden[f"hidden:{i}"][1:] for i in sorted(hidden_indices([name], depth))]).mean(0)
     if kind in HIDDEN_KINDS:
         rows = hidden[f"hidden:{hidden_index(int(layer), depth, name)}"]
         return rows[0] if kind == "vision.cls" else rows[1:]

@@ -526,7 +526,7 @@ def misnamed(name: str, inside: bool) -> str | None:
         return f"{kind} takes no layer, but {name} names one" if layer else None
     if kind == "vision.hidden_mean":
         first, _, last = layer.partition(":")
-        if not (_is_integer(first) and _is_integer(last) and int(first) <= int(last)):
+        if not (_is_integer(first) and _is_integer(last)):
             return f"{name} needs a range of hidden states, for example {kind}@16:24"
     elif not _is_integer(layer):
         return f"{name} needs a layer, for example {kind}@-2"
@@ -573,8 +573,10 @@ def hidden_indices(names: Iterable[str], depth: int) -> frozenset[int]:
                 kept.add(hidden_index(-2, depth, name))
             continue
         if ":" in layer:
-            first, last = (int(part) for part in layer.split(":"))
-            kept.update(hidden_index(i, depth, name) for i in range(first, last + 1))
+            first, last = (hidden_index(int(part), depth, name) for part in layer.split(":"))
+            if first > last:
+                raise SightlineError(f"signal {name} needs a range of hidden states, and {first} is behind {last}")
+            kept.update(range(first, last + 1))
         elif kind in HIDDEN_KINDS:
             kept.add(hidden_index(int(layer), depth, name))
         else:

@@ -25,7 +25,7 @@ from sightline.places import Place
 from sightline.rows.reader import oracle_words
 from sightline.rows.run import Run, load_run
 from sightline.rows.source import read_source
-from sightline.statistics.arm_rows import ArmRows
+from sightline.statistics.arm_rows import ArmRows, are_in_words
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, OneThread, ranked_words
 from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, why_not
@@ -170,8 +170,9 @@ def run_gate(
     outcomes = [decide_rule(rule, audited.frame, least_n=least_n, draws=draws, seed=seed) for rule in parsed]
     if any(METRICS[rule.left.metric].reads_answers for rule in parsed):
         least = min(LEAST_IMAGES, least_n)
-        nothing = nothing_to_read(audited.frame, least_images=least, draws=draws, seed=seed)
-        outcomes = [_of_silent(outcome, nothing) for outcome in outcomes]
+        read = partial(nothing_to_read, least_images=least, draws=draws, seed=seed)
+        nothing = {kind: read(_telling(audited.frame, kind)) for kind in {"", *(rule.left.kind for rule in parsed)}}
+        outcomes = [_of_silent(outcome, nothing[""] or nothing[outcome.rule.left.kind]) for outcome in outcomes]
     if audited.run.unfinished:
         outcomes = [_of_unfinished(outcome, audited.run.unfinished, allow_partial) for outcome in outcomes]
     named = [term.arm for rule in parsed for term in rule.terms]
@@ -213,12 +214,27 @@ def fill_rules(templates: Sequence[str], frame: pd.DataFrame) -> tuple[list[Rule
 
 def _lacking(rule: Rule, frame: pd.DataFrame) -> str:
     """Why the rows of a rule's arms cannot have its metric; "" where they can."""
-    of_kind = frame[frame["kind"] == rule.left.kind] if rule.left.kind else frame
+    of_kind = _of_kind(frame, rule.left.kind)
     try:
         reasons = (why_not(METRICS[t.metric], arm_rows(of_kind[of_kind["arm"] == t.arm])) for t in rule.terms)
         return next(filter(None, reasons), "")
     except SightlineError as error:
         return str(error)
+
+
+def _of_kind(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Rows of questions of a kind; all where none is named."""
+    found: pd.DataFrame = frame[frame["kind"] == kind] if kind else frame
+    return found
+
+
+def _telling(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Rows that tell whether a model reads questions of a kind.
+
+    With yes/no questions of one label those are all of the run: on this label alone a model may lean either way.
+    """
+    own = _of_kind(frame, kind)
+    return own if own["label"].nunique() > 1 or are_in_words(own).any() else frame
 
 
 def _of_silent(outcome: Outcome, nothing: str) -> Outcome:
@@ -239,7 +255,10 @@ def _check_arm(arm: str, frame: pd.DataFrame, written: list[str]) -> None:
     if arm in arms:
         return
     if arm in written:
-        raise SightlineError(f"arm '{arm}' has no usable row yet: finish the run, or look at its margins")
+        raise SightlineError(
+            f"arm '{arm}' has no row to decide on: a gate leaves out arms with an intervention, and rows that are "
+            "still to come or whose margin is not finite"
+        )
     close = difflib.get_close_matches(arm, arms, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(arms)}"
     raise SightlineError(f"the run has no arm '{arm}'; {hint}")
@@ -273,8 +292,7 @@ def decide_rule(
     rule: Rule, frame: pd.DataFrame, *, least_n: int = LEAST_N, draws: int = DRAWS, seed: int = SEED
 ) -> Outcome:
     """What a rule comes to on the plain rows of a run's arms, of its kind of question where it names one."""
-    if rule.left.kind:
-        frame = frame[frame["kind"] == rule.left.kind]
+    frame = _of_kind(frame, rule.left.kind)
     metric, arm = rule.left.metric, rule.left.arm
     level = EQUIVALENCE_LEVEL if rule.margin else LEVEL
     if rule.right is None:

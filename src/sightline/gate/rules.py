@@ -103,7 +103,7 @@ def parse_rule(text: str) -> Rule:
             raise SightlineError(f"cannot read the rule '{text}': '{rest}' is too much; {EXAMPLE}")
         _check_pair(left, right, text)
     sign = match["sign"]
-    return Rule(text.strip(), left, right, sign in (">=", "≥", ">"), sign in ("<", ">"), bound)
+    return _breakable(Rule(text.strip(), left, right, sign in (">=", "≥", ">"), sign in ("<", ">"), bound))
 
 
 def _equality(terms: str, rule: str) -> Rule:
@@ -117,7 +117,20 @@ def _equality(terms: str, rule: str) -> Rule:
     _check_pair(left, right, rule)
     if not margin > 0.0:
         raise SightlineError(f"the rule '{rule}' has a margin of {margin:g}: a margin must be positive")
-    return Rule(rule.strip(), left, right, at_least=True, strict=False, bound=-margin, margin=margin)
+    return _breakable(Rule(rule.strip(), left, right, at_least=True, strict=False, bound=-margin, margin=margin))
+
+
+def _breakable(rule: Rule) -> Rule:
+    """The rule, refused where whatever the metric may be keeps to it: a gate must not pass on that."""
+    low, high = METRICS[rule.left.metric].limits
+    if rule.right is not None:
+        low, high = low - high, high - low
+    if rule.holds(low) and (rule.margin or rule.holds(high)):
+        what = "the difference" if rule.right else rule.left.metric
+        raise SightlineError(
+            f"nothing could break the rule '{rule.text}': {what} always lies between {low:g} and {high:g}"
+        )
+    return rule
 
 
 def _number(text: str, rule: str) -> float:

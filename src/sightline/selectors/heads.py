@@ -101,7 +101,9 @@ def _opened(kind: type[Headed], head: str, written: int) -> HeadFile:
 
     try:
         with safe_open(head, framework="pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            types = {name: part.get_dtype() for name, part in slices.items()}
             settings = json.loads((file.metadata() or {}).get("config", "{}"))
     except (SafetensorError, OSError) as error:
         raise SightlineError(f"{kind.name}: {head} is not a safetensors file ({first_line(error)}); {HELP}") from None
@@ -121,6 +123,11 @@ def _opened(kind: type[Headed], head: str, written: int) -> HeadFile:
                 few = ", ".join(sorted(shapes)[:3]) + (", ..." if len(shapes) > 3 else "") or "none"
                 raise SightlineError(f"{kind.name}: {head} has no tensor {names[own]} (it has {few}); {HELP}")
             _unify(sizes, wanted, shapes[names[own]], f"{kind.name}: {names[own]} of {head}")
+            if not types[names[own]].startswith(("F", "BF")):
+                raise SightlineError(
+                    f"{kind.name}: {names[own]} of {head} is stored as {types[names[own]]}, which are no plain "
+                    f"floating-point weights; {HELP}"
+                )
     found = HeadFile(names, sizes, layers, settings if isinstance(settings, dict) else {})
     if refusal := kind.unusable(found):
         raise SightlineError(f"{kind.name}: {head} {refusal}; {HELP}")
@@ -145,7 +152,11 @@ def _loaded(kind: type[Headed], head: str, written: int, device: str, dtype: tor
 
     names = _opened(kind, head, written).names
     with safe_open(head, framework="pt", device=device) as file:
-        return {own: file.get_tensor(name).to(dtype) for own, name in names.items()}
+        loaded = {own: file.get_tensor(name).to(dtype) for own, name in names.items()}
+    # Scores made of such a weight would all be NaN, and the tokens that rank first the first ones of the image.
+    if broken := [names[own] for own, weights in loaded.items() if not torch.isfinite(weights).all()]:
+        raise SightlineError(f"{kind.name}: {broken[0]} of {head} has weights that are not finite in {dtype}")
+    return loaded
 
 
 @lru_cache(maxsize=16)

@@ -179,7 +179,7 @@ class Masks(Selector):
     ``id`` and the kept indices under ``field``, or ``groups`` of tokens with their weights. Index 0 is the first token
     of the first block of the layout, and indices go on row by row. A line may say for how many tokens (``n_tokens``)
     and for which ``layout`` it was made, and is refused for others. A file with several masks per probe tells them
-    apart by ``variant``. The budget is what the file says, whatever the arm asks for.
+    apart by ``variant``. The budget is what the file says; an arm names none.
     """
 
     file: str

@@ -455,10 +455,15 @@ def nothing_in(arms: pd.DataFrame, *, least_images: int = LEAST_IMAGES) -> str:
         return _too_few(best["n_images"], least_images)
     name, floor = _measure(best)
     value, low, high = (best[f"{name}{end}"] for end in ("", "_low", "_high"))
-    if not math.isfinite(value) or low > floor:
+    alike = name == "accuracy" and best["yes_rate"] in (0.0, 1.0)
+    if not math.isfinite(value) or (low > floor and not alike):
         return ""
     called = "Full" if len(full) else f"{best['arm']}, the best arm of a run without Full,"
     numbers = f"{METRICS[name].label} of {called} is {value:.3f} ({low:.3f} to {high:.3f})"
+    if alike and low > floor:
+        return (
+            f"all questions have one label and all answers of {called} are alike, as of one that never looks: {NOTHING}"
+        )
     if floor == CHANCE:
         return f"the model answers {'below' if high < floor else 'at'} chance: {NOTHING}; {numbers}"
     return f"the model answers next to nothing right: {NOTHING}; {numbers}, not surely above {floor:g}"

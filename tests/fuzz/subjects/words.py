@@ -90,7 +90,7 @@ class GateRules(FileSubject):
                 f"{metric}(full) - {random.choice((metric, other))}(grid:0.3) <= -1e-3 # why",
                 f"{metric}(full) > 1e999",
                 f"{metric}(a(b)c) ≥ −0.5",
-                "accuracy(full) >= 0",
+                "accuracy(full) > 0",
             )
         )
         return mutations.text_like(rule, random).encode(errors="surrogatepass")

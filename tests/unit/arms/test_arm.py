@@ -51,6 +51,7 @@ REFUSED = [
         "target:0.3:score=oracle",
         "grid",
     ],
+    *["target:0.3:top=1,top=2", "target:top=2", "full:0.5", "engine:0.3", "masks:0.3:file=kept.jsonl"],
     *["target:0.3:nothing=1", "masks", "masks:", "target:30", "target:30%", "target:30%/tile", "target:192"],
     # a number that no method can use, and ranges, which hold in every class made from the one that states them
     *["hybrid:0.3:core=nan", "target:0.3:weight=inf", "random:0.3:seed=99999999999999999999", "hybrid:0.3:core=1e308"],
@@ -73,7 +74,7 @@ REFUSED = [
     *f"{CASCADE}/0.7:threshold=nan policy:answer_stability:target:0.3/0.5/0.7:target.reserve=1".split(),
     *["policy:answer_stability:target:0.3/0.7", "policy:confidence_fallback:full:0.3/0.7:threshold=1"],
     *["policy:confidence_fallback:resize:0.3/0.7:threshold=1", "policy:evidence_saturation:random:0.3/0.7"],
-    *f"policy:evidence_saturation:fastv:0.3/0.7 {FALLBACK}+remove_evidence".split(),
+    *f"{CASCADE}/:threshold=1 policy:evidence_saturation:fastv:0.3/0.7 {FALLBACK}+remove_evidence".split(),
     # no mask to change
     *["fastv:0.5+remove_evidence", "visionzip:0.4+remove_evidence"],
 ]

@@ -37,6 +37,7 @@ CLASS = [f"vision.cls_attention@{block}" for block in range(DEPTH)]
         ("vision.hidden@-1", {DEPTH}),
         ("vision.cls@-2", {DEPTH - 1}),
         ("vision.hidden_mean@-3:-1", {DEPTH - 2, DEPTH - 1, DEPTH}),
+        ("vision.hidden_mean@-2:4", {DEPTH - 1, DEPTH}),
         ("vision.key@0", {0}),
         ("vision.received@-1", {DEPTH - 1}),
         ("clip.image", {DEPTH - 1}),

@@ -38,7 +38,7 @@ def commands(run: Path) -> dict[str, list[str]]:
     first, second = run.parent / "first.csv", run.parent / "second.csv"
     first.write_text("probe_id,seen\n" + "".join(f"p{n},{'yes' if n % 2 else 'no'}\n" for n in range(8)))
     second.write_text(first.read_text())
-    gate = ["gate", str(run), "--rule", "posecr(full) >= 0", "--least-n", "1", "--draws", "100"]
+    gate = ["gate", str(run), "--rule", "posecr(full) > 0", "--least-n", "1", "--draws", "100"]
     return {
         "rows": ["rows", str(run), *ROWS.split(), "--out"],
         "masks": ["masks", "export", str(run), "--arm", "target:0.3", "--out"],
@@ -178,7 +178,7 @@ def test_rows_through_a_pipe_may_be_parquet(run: Path, tmp_path: Path) -> None:
         (["rows", "--format", "csv", "--out", "x.parquet"], "but --format is csv"),
         (["rows", "--out", "x.xlsx"], "no format ends in .xlsx"),
         (["masks", "export", "--arm", "target:0.3", "--out", "x.npz"], "end the name in .jsonl"),
-        (["gate", "--rule", "posecr(full) >= 0", "--junit", "x.md"], "end the name in .xml"),
+        (["gate", "--rule", "posecr(full) > 0", "--junit", "x.md"], "end the name in .xml"),
         (["report", "--draws", "100", "--out", "-"], "name a folder"),
     ],
 )

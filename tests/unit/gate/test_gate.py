@@ -44,10 +44,10 @@ def test_rules_are_read() -> None:
 def test_a_rule_about_one_kind_of_question_counts_those_alone(run: Path, refused: Refused) -> None:
     frame = read_source([run]).runs[0].frame
     own = frame[(frame["arm"] == "full") & (frame["kind"] == frame["kind"].iloc[0])]
-    (outcome,), _ = run_gate(run, [f"accuracy(full, {own['kind'].iloc[0]}) >= 0"], least_n=FEW, draws=DRAWS)
+    (outcome,), _ = run_gate(run, [f"accuracy(full, {own['kind'].iloc[0]}) > 0"], least_n=FEW, draws=DRAWS)
     assert outcome.n == len(own) < (frame["arm"] == "full").sum()
     assert outcome.value == own["correct"].mean()
-    refused("no questions of kind 'amount'", run_gate, run, ["accuracy(full, amount) >= 0"])
+    refused("no questions of kind 'amount'", run_gate, run, ["accuracy(full, amount) > 0"])
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,11 @@ def test_a_rule_about_one_kind_of_question_counts_those_alone(run: Path, refused
         ("equal(acuracy(a), accuracy(b), 0.02)", "did you mean 'accuracy'"),
         ("equal(accuracy(a), accuracy(b), 1e999)", "too large"),
         ("zzzzzz(full) >= 0", "known: accuracy"),
+        ("accuracy(full) >= 0", "nothing could break"),
+        ("hfpr(full) <= 1", "nothing could break"),
+        ("keep(full) < 2", "nothing could break"),
+        ("accuracy(a) - accuracy(b) >= -2", "nothing could break"),
+        ("equal(accuracy(a), accuracy(b), 2)", "nothing could break"),
     ],
 )
 def test_unreadable_rules_say_what_is_wrong(text: str, words: str) -> None:
@@ -84,7 +89,7 @@ def test_unreadable_rules_say_what_is_wrong(text: str, words: str) -> None:
 
 
 def test_the_bound_decides_not_the_point(run: Path) -> None:
-    (outcome,), notes = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    (outcome,), notes = run_gate(run, ["accuracy(full) > 0"], least_n=FEW, draws=DRAWS)
     assert notes == []
     value, low, high = outcome.value, outcome.low, outcome.high
     assert low < value < high
@@ -99,7 +104,7 @@ def test_the_bound_decides_not_the_point(run: Path) -> None:
 
 
 def test_paired_differences_are_narrower_than_the_arms(run: Path) -> None:
-    rules = ["accuracy(target:0.5) - accuracy(full) >= -0.5", "accuracy(target:0.5) >= 0", "accuracy(full) >= 0"]
+    rules = ["accuracy(target:0.5) - accuracy(full) >= -0.5", "accuracy(target:0.5) > 0", "accuracy(full) > 0"]
     (difference, arm, full), _ = run_gate(run, rules, least_n=FEW, draws=2000)
     assert difference.value == pytest.approx(arm.value - full.value)
     assert difference.high - difference.low < (arm.high - arm.low) + (full.high - full.low)
@@ -107,19 +112,19 @@ def test_paired_differences_are_narrower_than_the_arms(run: Path) -> None:
 
 
 def test_unknown_arms_are_guessed(run: Path, refused: Refused) -> None:
-    refused("did you mean 'target:0.3'", run_gate, run, ["accuracy(target:0.33) >= 0"])
-    refused("arms: full, ", run_gate, run, ["accuracy(zzz) >= 0"])
+    refused("did you mean 'target:0.3'", run_gate, run, ["accuracy(target:0.33) > 0"])
+    refused("arms: full, ", run_gate, run, ["accuracy(zzz) > 0"])
     refused("gate has no rule", run_gate, run, [])
 
 
 def test_what_cannot_be_decided_is_not_passed(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", images=1)
-    (outcome,), notes = run_gate(one, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    (outcome,), notes = run_gate(one, ["accuracy(full) > 0"], least_n=FEW, draws=DRAWS)
     assert outcome.verdict == "undecided"
     assert "at least two images" in outcome.words
     assert any("fewer than two images" in note for note in notes)
     bare = make_run(tmp_path / "bare", images=4, regions=False)
-    (outcome,), _ = run_gate(bare, ["posecr(full) >= 0"], least_n=FEW, draws=DRAWS)
+    (outcome,), _ = run_gate(bare, ["posecr(full) > 0"], least_n=FEW, draws=DRAWS)
     assert outcome.verdict == "undecided"
     assert "there are no positives with regions" in outcome.words
 
@@ -146,7 +151,7 @@ def test_machine_readable_summaries(run: Path) -> None:
 
 @pytest.mark.parametrize("term", ["accuracy(target:0.3)", "accuracy(target:0.3) - accuracy(full)"])
 def test_an_undecided_rule_says_how_many_images_would_decide(run: Path, term: str) -> None:
-    (known,), _ = run_gate(run, [f"{term} >= -1"], least_n=FEW, draws=DRAWS)
+    (known,), _ = run_gate(run, [f"{term} <= 0.9"], least_n=FEW, draws=DRAWS)
     bound = known.value - 0.5 * (known.value - known.low)
     (outcome,), _ = run_gate(run, [f"{term} >= {bound:.6f}"], least_n=FEW, draws=DRAWS)
     assert outcome.verdict == "undecided"
@@ -157,30 +162,30 @@ def test_an_undecided_rule_says_how_many_images_would_decide(run: Path, term: st
 
 
 def test_a_rule_over_too_few_probes_is_refused_and_n_counts_those_that_the_metric_concerns(run: Path) -> None:
-    rules = ["accuracy(full) >= 0", "hfpr(full) <= 1", "unsupported(full) <= 1", "unsupported(grid:0.3) <= 1"]
-    rules.append("unsupported(grid:0.3) - unsupported(full) <= 1")
+    rules = ["accuracy(full) > 0", "hfpr(full) < 1", "unsupported(full) < 1", "unsupported(grid:0.3) < 1"]
+    rules.append("unsupported(grid:0.3) - unsupported(full) < 1")
     (everything, negatives, full, grid, difference), _ = run_gate(run, rules, least_n=1, draws=DRAWS)
     assert (everything.n, negatives.n) == (40, 20)
     frame = load_run(run).frame()
     right = frame[(frame["label"] == "yes") & frame["correct"]].groupby("arm").size()
     assert (full.n, grid.n) == (right["full"], right["grid:0.3"])
     assert difference.n == min(full.n, grid.n)
-    (enough, few), _ = run_gate(run, ["accuracy(full) >= 0", "hfpr(full) <= 1"], least_n=21, draws=DRAWS)
+    (enough, few), _ = run_gate(run, ["accuracy(full) > 0", "hfpr(full) < 1"], least_n=21, draws=DRAWS)
     assert enough.passed
     assert few.verdict == "refused"
     assert "20 probes (negatives), fewer than the least n of 21 (--least-n)" in few.words
-    (just,), _ = run_gate(run, ["hfpr(full) <= 1"], least_n=20, draws=DRAWS)
+    (just,), _ = run_gate(run, ["hfpr(full) < 1"], least_n=20, draws=DRAWS)
     assert just.passed
-    (outcome,), _ = run_gate(run, ["accuracy(full) >= 0"], draws=DRAWS)
+    (outcome,), _ = run_gate(run, ["accuracy(full) > 0"], draws=DRAWS)
     assert outcome.verdict == "refused", "without being asked, the gate wants 50"
 
 
 def test_an_unfinished_run_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     RunFolder(run).rows_file("grid:0.3", 0).unlink()
-    (outcome,), _ = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    (outcome,), _ = run_gate(run, ["accuracy(full) > 0"], least_n=FEW, draws=DRAWS)
     assert outcome.verdict == "refused"
-    (allowed,), _ = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, allow_partial=True, draws=DRAWS)
+    (allowed,), _ = run_gate(run, ["accuracy(full) > 0"], least_n=FEW, allow_partial=True, draws=DRAWS)
     assert allowed.passed
     for found in (outcome, allowed):
         gated = [GatedRun("run", [found])]
@@ -190,14 +195,14 @@ def test_an_unfinished_run_is_refused_unless_it_is_asked_for(tmp_path: Path) -> 
 
 def test_a_rule_must_hold_in_each_run(run: Path, tmp_path: Path) -> None:
     worse = make_run(tmp_path / "worse", shift=-3.0, arms=("full",))
-    (known,), _ = run_gate(run, ["accuracy(full) >= 0"], least_n=FEW, draws=DRAWS)
+    (known,), _ = run_gate(run, ["accuracy(full) > 0"], least_n=FEW, draws=DRAWS)
     gated = gate_runs([run, worse], [f"accuracy(full) >= {known.low - 0.01}"], least_n=FEW, draws=DRAWS)
     assert [(one.name, one.passed) for one in gated] == [("run", True), ("worse", False)]
     suites = ElementTree.fromstring(junit(gated)).findall("testsuite")
     assert [suite.get("failures") for suite in suites] == ["0", "1"]
     assert markdown(gated).count("### Sightline gate") == 2
     other = make_run(tmp_path / run.name, images=4, arms=("full",))
-    gated = gate_runs([run, other], ["accuracy(full) >= 0"], least_n=1, draws=DRAWS)
+    gated = gate_runs([run, other], ["accuracy(full) > 0"], least_n=1, draws=DRAWS)
     assert [one.name for one in gated] == [str(run), str(other)], "folders of one name are called by their paths"
 
 
@@ -233,7 +238,7 @@ def test_no_share_of_few_images_is_evidence_and_an_undecided_one_says_how_many_w
 
 def test_answers_of_a_model_at_chance_are_refused_and_its_coverage_is_decided(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", images=60, arms=("full", "target:0.3"), edit_row=says_no)
-    answers = ["accuracy(target:0.3) - accuracy(full) >= -0.05", "hfpr(full) <= 0.9", "auroc(full) >= 0"]
+    answers = ["accuracy(target:0.3) - accuracy(full) >= -0.05", "hfpr(full) <= 0.9", "auroc(full) > 0"]
     (*refused, coverage), _ = run_gate(run, [*answers, "posecr(target:0.3) >= 0.1"], least_n=1, draws=DRAWS)
     assert [outcome.verdict for outcome in refused] == ["refused"] * 3
     assert refused[0].words.startswith("the model answers at chance: nothing about pruning can be read")
@@ -250,9 +255,21 @@ def test_open_answers_next_to_nothing_and_too_few_images_are_refused(tmp_path: P
     (outcome,), _ = run_gate(run, ["score(target:0.3) - score(full) >= -0.05"], draws=DRAWS)
     assert (outcome.verdict, outcome.words.partition(":")[0]) == ("refused", "the model answers next to nothing right")
     few = make_run(tmp_path / "few", images=6, arms=("full", "target:0.3"))
-    rule = "accuracy(target:0.3) - accuracy(full) >= -1"
+    rule = "accuracy(target:0.3) - accuracy(full) > -1"
     (outcome,), _ = run_gate(few, [rule], least_n=10, draws=DRAWS)
     assert (outcome.verdict, outcome.words.partition(":")[0]) == ("refused", "6 images are fewer than 10")
+
+
+def test_questions_of_a_kind_that_the_model_cannot_read_decide_nothing(tmp_path: Path) -> None:
+    def wrong(row: dict[str, Any]) -> None:
+        read = row["kind"] != "value"
+        row |= {"score": float(read), "correct": read}
+
+    run = make_open_run(tmp_path / "open", images=60, arms=("full", "target:0.3"), edit_row=wrong)
+    kinds = [f"score(target:0.3{kind}) - score(full{kind}) >= -0.1" for kind in ("", ", value", ", larger")]
+    outcomes, _ = run_gate(run, kinds, draws=DRAWS)
+    assert [outcome.verdict for outcome in outcomes] == ["passed", "refused", "passed"]
+    assert outcomes[1].words.startswith("the model answers next to nothing right")
 
 
 def _alike(row: dict[str, Any]) -> None:

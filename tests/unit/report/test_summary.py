@@ -233,7 +233,7 @@ def test_budget_curves_never_join_an_oracle_to_others(tmp_path: Path) -> None:
 
 
 def test_the_gate_notes_that_a_rule_is_about_an_oracle(mixed: Path) -> None:
-    rules = ["pos_ecr(protected:0.3) >= 0.1", "accuracy(protected:0.3) - accuracy(full) >= -1", "pos_ecr(full) >= 0.9"]
+    rules = ["pos_ecr(protected:0.3) >= 0.1", "accuracy(protected:0.3) - accuracy(full) > -1", "pos_ecr(full) >= 0.9"]
     _, notes = run_gate(mixed, rules, least_n=1, draws=DRAWS)
     about = [note for note in notes if "oracle" in note]
     assert about == [

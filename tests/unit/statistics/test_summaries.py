@@ -288,6 +288,7 @@ SILENT = f"the model answers next to nothing right: {NOTHING}; Score of Full is 
         # One label alone is compared with a coin.
         (says(["yes"] * 40, ["yes", "no"] * 20), f"the model answers at chance: {NOTHING}; Accuracy of Full is 0.500"),
         (says(["yes"] * 40, ["yes"] * 36 + ["no"] * 4), ""),
+        (says(["yes"] * 40, ["yes"] * 40), "all questions have one label and all answers of Full are alike"),
         # Open questions need a score surely above next to nothing.
         (scored([0.0] * 40), SILENT),
         (scored([1.0] * 3 + [0.0] * 37), SILENT),
