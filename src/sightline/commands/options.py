@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typer.models import ParameterInfo
 
-from sightline.core.flags import SPEED, TAKES_URL, describe, flag_of, least_of, mark_of, options_of
+from sightline.core.flags import SPEED, TAKES_URL, describe, flag_of, least_of, mark_of, most_of, options_of
 from sightline.errors import SightlineError
 from sightline.places import Place, place
 from sightline.places.writing import STANDARD_OUTPUT, output_set_aside, refuse_other_ending, refuse_unusable_file
@@ -144,7 +144,8 @@ def flag_parameters(
         else:
             default = mark.usual if mark.read is not None else field.get_default(call_default_factory=True)
             default = inspect.Parameter.empty if field.is_required() else default
-            how |= {"min": least_of(field) if mark.read is None else None, "show_default": mark.shown or True}
+            how["show_default"] = mark.shown or True
+            how |= {"min": least_of(field), "max": most_of(field)} if mark.read is None else {}
         taken: Any = kind | None if over_file or default is None else kind
         annotation = Annotated[taken, typer.Option(flag, help=" ".join(filter(None, words)), **how)]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -82,3 +82,8 @@ def flag_of(model: type[BaseModel], name: str) -> str:
 def least_of(field: FieldInfo) -> Any:
     """The smallest value that the field takes; None without such a bound."""
     return next((mark.ge for mark in field.metadata if hasattr(mark, "ge")), None)
+
+
+def most_of(field: FieldInfo) -> Any:
+    """The largest value that the field takes; None without such a bound."""
+    return next((mark.le for mark in field.metadata if hasattr(mark, "le")), None)

@@ -12,25 +12,29 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from importlib.resources import files
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sightline.boxes.detectors import detector_named
 from sightline.controls.page_twins import repaint, twin_page, twin_probes
 from sightline.core.flags import OUTPUT, SPEED, WHAT, Flag
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.selection import Budget
-from sightline.documents.build import DocumentProbes, build_document_probes
-from sightline.documents.pages import TWIN_ENDING
+from sightline.documents.build import DocumentProbes, build_document_probes, write_pages
+from sightline.documents.pages import TWIN_ENDING, made_name
 from sightline.engines import engine_of
 from sightline.errors import SightlineError
-from sightline.places.writing import write_whole
+from sightline.places.writing import refuse_unusable_place, write_whole
 from sightline.probes.annotations import read_annotations
 from sightline.probes.hub_data import hub_files, is_hub_data
-from sightline.probes.images import open_image
-from sightline.probes.probe_file import write_probes
+from sightline.probes.images import image_digest, open_image
+from sightline.probes.probe_file import ProbeSet, write_probes
+from sightline.store.folder import RunFolder
 
 if TYPE_CHECKING:
     from sightline.report.verdict import AuditVerdict
@@ -122,6 +126,7 @@ def audit_documents(
     from sightline.report.verdict import audit_verdict
 
     asked, began = options or DocumentOptions(), time.monotonic()
+    refuse_unusable(model, asked)
     say = say or (lambda line: None)
     out = asked.out
     given, questions = documents_and_questions(documents, asked.questions, out, asked.limit)
@@ -131,10 +136,10 @@ def audit_documents(
     )  # fmt: skip
     for line in built.lines:
         say(line)
+    files = write_questions(built, out / PROBES, twins=asked.twins, run=out / RUN)
     if built.counts["texts_dropped"]:
         look = f"sightline annotate new {out / 'texts'} --kind texts --probes {built.pages_file} --images {built.root}"
         say(f"unsure texts {look}")
-    files = write_questions(built, out / PROBES, twins=asked.twins)
     served: Mapping[str, Any] = {}
     small: Mapping[str, str] = {}
     engine = engine_of(model)
@@ -189,6 +194,8 @@ def documents_and_questions(
     One file of questions (a table, JSON lines, parquet with images inside), or a data set of the hub, stands for the
     images that it names; ``limit``: for so many of them.
     """
+    if urls := [each for each in documents if "://" in each]:
+        raise SightlineError(f"{urls[0]}: documents are read from this machine; fetch them, then name their folder")
     given = [Path(each) for each in documents]
     asks = len(given) == 1 and given[0].is_file() and given[0].suffix.lower() in QUESTIONS
     if not asks and not (len(given) == 1 and is_hub_data(given[0])):
@@ -201,12 +208,15 @@ def documents_and_questions(
     ingest = read_annotations(files, {})
     if not ingest.probes:
         raise SightlineError(f"{given[0]} asks no questions; it needs columns image, question and answers")
-    named = list(dict.fromkeys(probe.image for probe in ingest.probes))[:limit]
+    named = list(dict.fromkeys(probe.image for probe in ingest.probes))
     root = ingest.images or files[0].parent
     if ingest.packed is not None:
         root = out / "unpacked"
-        ingest.packed.unpack(root, set(named))
-    return [root / name for name in named], files
+        ingest.packed.unpack(root, set(named[:limit]))
+    there = [root / name for name in named if isfile(root / name)]
+    if not there:
+        raise SightlineError(f"{given[0]} names no image that is there: {root / named[0]} say")
+    return there[:limit], files
 
 
 @dataclass(frozen=True)
@@ -223,17 +233,26 @@ class AskedDocuments:
     """Of the probes."""
 
 
-def write_questions(built: DocumentProbes, probes: Path, *, twins: bool = True) -> AskedDocuments:
-    """Probe files of the documents, a kind of question each, beside one another; twins are painted once."""
+def write_questions(
+    built: DocumentProbes, probes: Path, *, twins: bool = True, run: Path | None = None
+) -> AskedDocuments:
+    """Probe files of the documents, a kind of question each, beside one another; twins are painted once.
+
+    ``run`` is one that they are for: where it asks other questions, what it was made from stays as it is.
+    """
     pairs = [probe for probe in built.probes if not probe.is_open]
     asked = [probe for probe in built.probes if probe.is_open]
     mirrored = paint_twins(asked, built.root) if twins else []
-    written = write_probes(probes, [*asked, *mirrored] or pairs, construction=built.construction)
+    first = ProbeSet((*asked, *mirrored) or tuple(pairs), built.construction)
+    if run is not None and (folder := RunFolder(run)).exists:
+        folder.refuse_other({"probe_digest": first.digest})
+    write_pages(built)
+    write_probes(probes, first)
     beside, transcripts = probes.with_name(PAIRS) if asked and pairs else None, probes.with_name(TRANSCRIPTS)
     if beside is not None:
         write_probes(beside, pairs, construction=built.construction)
     write_probes(transcripts, transcript_probes(built.probes), construction=built.construction)
-    return AskedDocuments(built.root, probes, beside, transcripts, written.digest)
+    return AskedDocuments(built.root, probes, beside, transcripts, first.digest)
 
 
 def paint_twins(probes: Sequence[Probe], root: Path) -> list[Probe]:
@@ -246,11 +265,13 @@ def paint_twins(probes: Sequence[Probe], root: Path) -> list[Probe]:
             continue
         labels = [probe.target_text for probe in own] + [str(probe.extra.get("row", "")) for probe in own]
         new, renamings[image_id] = twin_page(texts, image_id, [label for label in labels if label])
-        images[image_id] = own[0].image + TWIN_ENDING
+        changes = [(old, other, box) for (old, box), other in zip(texts, new, strict=True)]
+        # By what is painted on what: other questions keep other labels, and a page may have been replaced.
+        drawn = json.dumps([image_digest(root / own[0].image), changes])
+        tag = sha256(drawn.encode()).hexdigest()[:10]
+        images[image_id] = made_name(own[0].image, f"-{tag}{TWIN_ENDING}")
         if not (root / images[image_id]).is_file():
-            page = open_image(root, own[0].image)
-            changes = [(old, other, box) for (old, box), other in zip(texts, new, strict=True)]
-            _save(repaint(page, changes), root / images[image_id])
+            _save(repaint(open_image(root, own[0].image), changes), root / images[image_id])
     return twin_probes(probes, images, renamings)
 
 
@@ -297,6 +318,26 @@ def _by_page(probes: Sequence[Probe]) -> dict[str, list[Probe]]:
 
 
 # Which arms suit a model, and whether it is served at all.
+
+
+def refuse_unusable(model: str, asked: DocumentOptions) -> None:
+    """Refuses what needs neither a page nor weights to be seen: reading many pages takes its time."""
+    from sightline.arms.arm import parse_arms
+    from sightline.backbones.base import weight_files
+    from sightline.backbones.loading import Served, checkpoint_folder, choose_device
+
+    refuse_unusable_place(asked.out)
+    arms = parse_arms(choose_arms({}, asked.methods, asked.keep))
+    detector_named(asked.ocr).require()
+    if engine_of(model) is not None:
+        return
+    choose_device(asked.device)
+    folder = checkpoint_folder(model)
+    served = Served.by_description(folder)
+    weight_files(folder, model)
+    for arm in arms:
+        if arm.selector.name in asked.methods:
+            served.refuse(arm.selector, clip=False)
 
 
 def prove_model(
@@ -350,14 +391,16 @@ def choose_arms(served: Mapping[str, Any], methods: Sequence[str], keep: Sequenc
     """
     chosen = list(methods) or [name for name in METHODS if serves(served, name)][:most]
     budgets = [f"{share:g}" for share in keep_of(keep)]
-    return ["full", *(f"{name}:{budget}" for budget in budgets for name in [*chosen, *CONTROLS])]
+    named = dict.fromkeys([*chosen, *CONTROLS])
+    return ["full", *(f"{name}:{budget}" for budget in budgets for name in named)]
 
 
 def keep_of(keep: Sequence[float]) -> list[float]:
-    """The budgets, largest first."""
-    if bad := [share for share in keep if not 0 < share < 1]:
+    """The budgets as arms are called by them, largest first."""
+    shares = [float(f"{share:g}") for share in keep or KEEP]
+    if bad := [share for share in shares if not 0 < share < 1]:
         raise SightlineError(f"--keep {bad[0]:g} is not a share between 0 and 1, such as 0.3")
-    return sorted(set(keep or KEEP), reverse=True)
+    return sorted(set(shares), reverse=True)
 
 
 def serves(served: Mapping[str, Any], name: str) -> bool:

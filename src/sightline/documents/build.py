@@ -15,7 +15,7 @@ from sightline.documents.questions import QuestionRules, asked_probes, page_prob
 from sightline.documents.reading import FIRST, NO_TEXT, PageReading, read_pages, reasons, second_engine, with_people
 from sightline.documents.rules import KINDS, READING, Wording, check_wording
 from sightline.errors import SightlineError
-from sightline.places.writing import make_folder, write_whole
+from sightline.places.writing import write_whole
 from sightline.probes.annotations import read_annotations
 from sightline.probes.data_rows import file_digest, read_objects
 from sightline.probes.formats.regions import HEADER
@@ -41,7 +41,7 @@ class DocumentProbes:
     readings: Mapping[str, PageReading]
     """Image name -> what was read on it."""
     pages_file: Path
-    """All texts as a regions file; those that do not count are boxes without text, with ``reading`` and ``reason``."""
+    """Where ``write_pages`` puts all texts, those that do not count as boxes without text, with what was read."""
     counts: Mapping[str, int]
     lines: tuple[str, ...]
     """What there is to say, a line each: first what was made, then what was left out and why."""
@@ -70,7 +70,7 @@ def build_document_probes(
     Parameters
     ----------
     documents: a folder, an image, a PDF, or a list of them.
-    out: the folder in which ``pages.jsonl`` is written, and ``pages/`` where pages have to be converted.
+    out: the folder in which pages that have to be converted are written, below ``pages/``.
     questions: a file with image, question and answers: then these are asked, with evidence, instead of fields.
     ocr, second: text detectors that read; the second is ``auto`` (Tesseract where it is installed), a name, or None.
     fields_per_page: so many at most, spread over their kinds; 0 for all.
@@ -89,14 +89,14 @@ def build_document_probes(
     if accepted is not None:
         readings, unfound = _accept(found, readings, accepted)
     made, refused, unasked = _questions(found, readings, questions, rules)
+    if not made and unasked:
+        raise SightlineError(f"no question is about one of the {len(found.pages)} pages: {unasked[1]}")
     if not made:
         first = next(iter(_problems(found, readings)), "nothing on them can be asked for")
         raise SightlineError(
             f"{len(found.pages)} pages give no question ({first}); scan them upright at 150 dpi or more, or "
             "bring questions of your own"
         )
-    make_folder(out)
-    write_pages(out / PAGES_FILE, found.pages, readings)
     counts = _counts(found, readings, made)
     lines = [*_told(found, readings, made, counts, refused, other), *unfound, *_problems(found, readings), *unasked]
     construction = {
@@ -120,12 +120,12 @@ def _questions(
     refused: Counter[str] = Counter()
     usable = [page for page in found.pages if not readings[page.image].problem]
     if questions:
-        given = read_annotations(questions, {}, images=found.root).probes
-        if not given:
+        given = read_annotations(questions, {}, images=found.root)
+        if not given.probes:
             raise SightlineError(f"{questions} asks no questions; it needs columns image, question and answers")
-        made, lines = asked_probes(given, usable, readings, rules)
+        made, lines = asked_probes(given.probes, usable, readings, rules)
         more = [f"{len(lines) - MOST_NAMED} more questions are on none of the pages"] if len(lines) > MOST_NAMED else []
-        return made, refused, [*lines[:MOST_NAMED], *more]
+        return made, refused, [f"questions    {', '.join(given.counts.notes())}", *lines[:MOST_NAMED], *more]
     probes: list[Probe] = []
     for page in usable:
         asked, why = page_probes(page, readings[page.image], rules)
@@ -134,11 +134,11 @@ def _questions(
     return probes, refused, []
 
 
-def write_pages(path: Path, pages: Sequence[DocumentPage], readings: Mapping[str, PageReading]) -> None:
+def write_pages(built: DocumentProbes) -> None:
     """A regions file of all that was read. What does not count is a box without text; its reading stands beside it."""
     rows: list[dict[str, Any]] = [{HEADER: 1, "boxes": "xyxy", "units": "normalised"}]
-    for page in pages:
-        reading = readings[page.image]
+    for page in built.pages:
+        reading = built.readings[page.image]
         words: list[dict[str, Any]] = [{"text": line.text, "box": list(line.box)} for line in reading.lines]
         words += [
             {"text": "", "box": list(line.box), "reading": line.text, "reason": line.reason,
@@ -147,7 +147,8 @@ def write_pages(path: Path, pages: Sequence[DocumentPage], readings: Mapping[str
         ]  # fmt: skip
         size = {"width": page.width, "height": page.height}
         rows.append({"image_id": page.page_id, "image": page.image, **size, "words": words})
-    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_whole(built.pages_file, text.encode(), make_parent=True)
 
 
 def read_dropped(path: Path) -> ProbeSet:

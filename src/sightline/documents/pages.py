@@ -22,6 +22,7 @@ from sightline.places.writing import make_folder, write_whole
 from sightline.probes.data_rows import file_digest
 from sightline.probes.fetched_images import RASTER_FORMATS, check_image_name
 from sightline.probes.images import MAX_PIXELS, MAX_RATIO, has_known_white, image_size, page_frames, to_rgb
+from sightline.probes.regions import is_storable
 from sightline.progress import Progress
 
 DPI = 150
@@ -33,6 +34,8 @@ FURTHER_FORMATS = ("AVIF", "DIB", "JPEG2000", "PCX", "PSD", "QOI", "SGI", "SUN",
 RULE = f"PDF pages at {DPI} dpi, at most {LONGEST_SIDE} pixels a side; EXIF orientation applied"
 TWIN_ENDING = ".twin.png"
 """What ends the name of a page that was painted after another: it is nobody's document."""
+LONGEST_NAME = 200
+"""Bytes of the name of a file that is made; file systems hold 255, and it is first written under a longer one."""
 _POINTS = 72
 _ORIENTATION = 0x0112
 _TURNS = {
@@ -76,6 +79,14 @@ class FoundPages:
     """Files of other kinds, which nobody takes for documents."""
     converted: int
     """Pages that are images of their own making: of PDFs, of several frames, turned ones, other formats."""
+
+
+def made_name(name: str, ending: str) -> str:
+    """What a file made of a page is called: the page's name, cut where it is too long, and an ending."""
+    room = LONGEST_NAME - len(ending)
+    where, _, file = name.rpartition("/")
+    kept = file if len(file.encode()) <= room else file.encode()[:room].decode(errors="ignore")
+    return f"{where}/{kept}{ending}" if where else f"{kept}{ending}"
 
 
 def find_pages(
@@ -132,13 +143,16 @@ def find_pages(
 def _sources(given: Sequence[Path], target: Path) -> tuple[Path, list[Path], int]:
     """The folder that names are relative to, the files in order, and how many are of other kinds.
 
-    Hidden files and twins are passed over, and so is what an earlier call wrote below ``target``. What was named itself
-    is taken whatever its ending.
+    Hidden files and twins are passed over, and so is what an earlier call wrote. What was named itself is taken
+    whatever its ending.
     """
     if not given:
         raise SightlineError("no documents were named; name a folder, an image or a PDF")
     files: list[Path] = []
     left_out = 0
+    folders = [each.absolute() if each.is_dir() else each.absolute().parent for each in given]
+    # All that an audit writes stands beside its pages, unless it writes into the folder of the documents itself.
+    own = target if any(folder.is_relative_to(target.parent) for folder in folders) else target.parent
     for each in given:
         try:
             if each.is_file():
@@ -148,21 +162,24 @@ def _sources(given: Sequence[Path], target: Path) -> tuple[Path, list[Path], int
                 raise SightlineError(f"{each} does not exist; name a folder, an image or a PDF")
         except (OSError, ValueError) as problem:
             raise SightlineError(f"{each} cannot be read: {first_line(problem)}") from None
-        for file in _below(each.absolute(), target):
-            if file.suffix.lower() in _endings():
+        for file in _below(each.absolute(), own):
+            if file.suffix.lower() in _endings() or file.is_dir():
                 files.append(file)
             else:
                 left_out += 1
-    folders = [each.absolute() if each.is_dir() else each.absolute().parent for each in given]
     return Path(os.path.commonpath(folders)), list(dict.fromkeys(files)), left_out
 
 
-def _below(folder: Path, target: Path) -> Iterator[Path]:
-    for where, folders, names in os.walk(folder):
-        kept = (name for name in sorted(folders) if not name.startswith(".") and Path(where, name) != target)
+def _below(folder: Path, own: Path) -> Iterator[Path]:
+    """The files below a folder, and the folders that are not looked into: links, and those that cannot be opened."""
+    closed: list[Path] = []
+    for where, folders, names in os.walk(folder, onerror=lambda problem: closed.append(Path(problem.filename))):
+        kept = (name for name in sorted(folders) if not name.startswith(".") and Path(where, name) != own)
         folders[:] = list(kept)
         plain = (name for name in sorted(names) if not name.startswith(".") and not name.endswith(TWIN_ENDING))
         yield from (Path(where, name) for name in plain)
+        yield from (Path(where, name) for name in folders if Path(where, name).is_symlink())
+    yield from closed
 
 
 def _endings() -> set[str]:
@@ -191,7 +208,7 @@ class _Source:
                 linked.unlink(missing_ok=True)
                 make_folder(linked.parent)
                 try:
-                    os.link(self.file, linked)
+                    os.link(self.file.resolve(), linked)  # of a link the file: a link would lead out of the pages
                 except OSError:  # another disk
                     shutil.copyfile(self.file, linked)
         yield DocumentPage(self.name, self.name, 0, *self.size)
@@ -200,7 +217,7 @@ class _Source:
         """The pages, rendered unless they are there already."""
         tag = sha256(f"{file_digest(self.file)} {RULE}".encode()).hexdigest()[:10]
         for number, make in enumerate(self.makes, start=1):
-            name = f"{self.name}-{tag}-p{number:03d}.png"
+            name = made_name(self.name, f"-{tag}-p{number:03d}.png")
             try:
                 if not (target / name).is_file():
                     stored = io.BytesIO()
@@ -213,7 +230,15 @@ class _Source:
 
 
 def _source(file: Path, name: str) -> _Source:
+    if not is_storable(name):
+        raise SightlineError("has a name that is not UTF-8; rename it")
     try:
+        if file.is_symlink() and file.is_dir():
+            raise SightlineError("is a link to a folder, which is not followed; name that folder too")
+        if file.is_dir():
+            os.listdir(file)  # says why nobody could look into it
+        if file.exists() and not file.is_file():
+            raise SightlineError("is no file, whatever its ending says")
         with file.open("rb") as stream:
             start = stream.read(_SNIFFED)
     except OSError as problem:

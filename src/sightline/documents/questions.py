@@ -251,12 +251,15 @@ def asked_probes(
     """
     by_name: dict[str, list[DocumentPage]] = {}
     for page in pages:
+        source = PurePosixPath(page.source)
         names = (
             page.page_id,
             page.image,
             page.source,
-            PurePosixPath(page.source).name,
-            PurePosixPath(page.source).stem,
+            source.name,
+            source.stem,
+            str(source.with_suffix("")),
+            f"{page.source}#{page.number or 1}",
         )
         for name in dict.fromkeys(names):
             by_name.setdefault(name, []).append(page)
@@ -264,9 +267,9 @@ def asked_probes(
     homes: dict[str, DocumentPage] = {}
     lines = []
     for probe in questions:
-        meant = (
-            by_name.get(probe.image) or by_name.get(PurePosixPath(probe.image).name) or by_name.get(probe.image_id, [])
-        )
+        meant = _pages_named(probe.image, by_name)
+        if not meant and not re.search(r"#\d+$", probe.image):  # of a file without this page no other one is meant
+            meant = by_name.get(probe.image_id, [])
         if len(meant) > 1:
             meant = [page for page in meant if find_span(_texts(readings[page.image]), probe.answers) is not None]
         if len(meant) != 1:
@@ -288,6 +291,16 @@ def asked_probes(
         task = DOCUMENTS if probe.task in ("", "qa") else probe.task
         found.append(replace(probe, task=task, kind=kind, decoy=decoy, extra=extra))
     return found, lines
+
+
+def _pages_named(name: str, by_name: Mapping[str, list[DocumentPage]]) -> list[DocumentPage]:
+    """The pages that a path means, perhaps one of another machine: ``2023/a.png`` is not the page ``2024/a.png``."""
+    if name in by_name:
+        return by_name[name]
+    parts = PurePosixPath(name).parts
+    ends = ("/".join(parts[start:]) for start in range(1, len(parts)))
+    met = (page for end in ends for page in by_name.get(end, ()) if end in (page.page_id, page.image, page.source))
+    return list(dict.fromkeys(met))[:1]
 
 
 def region_record(page: DocumentPage, reading: PageReading) -> ImageRegions:

@@ -16,7 +16,7 @@ from PIL import Image
 from sightline.boxes.detection import TextsRead
 from sightline.documents import reading
 from sightline.documents.audit import documents_and_questions, write_questions
-from sightline.documents.build import build_document_probes, read_dropped
+from sightline.documents.build import build_document_probes, read_dropped, write_pages
 from sightline.errors import SightlineError
 from sightline.probes.images import image_digest, open_image
 from sightline.probes.probe_file import lines_digest
@@ -64,7 +64,9 @@ class Documents(Subject):
         self.documents.mkdir()
         page.save(self.documents / "good.png")
         with patch.object(reading, "read_texts", _known):
-            (text,) = read_dropped(build_document_probes(self.documents, self.out, second=None).pages_file).probes
+            built = build_document_probes(self.documents, self.out, second=None)
+        write_pages(built)
+        (text,) = read_dropped(built.pages_file).probes
         stands = {
             "image_digest": image_digest(self.documents / "good.png"),
             "box": list(text.regions[0]),

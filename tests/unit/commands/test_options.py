@@ -20,7 +20,7 @@ from tests.warm_python import run_python
 
 class Size(BaseModel):
     width: Annotated[int, Flag(name="--wide")] = Field(description="In pixels.")
-    height: int | None = Field(None, description="In pixels.")
+    height: int | None = Field(None, ge=1, le=9, description="In pixels.")
 
 
 drawing = typer.Typer()
@@ -38,7 +38,8 @@ def test_a_command_gets_the_object_with_its_other_parameters_and_its_own_help() 
     assert CliRunner().invoke(drawing, ["a", "--wide", "3", "--bold"]).exit_code == 0
     assert CliRunner().invoke(drawing, ["b", "--height", "4", "--wide", "3"]).exit_code == 0
     assert seen == [("a", Size(width=3), True), ("b", Size(width=3, height=4), False)]
-    for arguments in (["a"], ["a", "--wide", "x"], ["a", "--size", "3"]):
+    beyond = [["a", "--wide", "3", "--height", size] for size in ("0", "10")]
+    for arguments in (["a"], ["a", "--wide", "x"], ["a", "--size", "3"], *beyond):
         assert CliRunner().invoke(drawing, arguments).exit_code == 2
     assert len(seen) == 2
     text = CliRunner().invoke(drawing, ["--help"]).output

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sightline.checks.demo import asset
 from sightline.core.probe import TWIN, Probe
-from sightline.documents.audit import choose_arms, documents_and_questions, paint_twins, transcript_probes
+from sightline.documents.audit import (
+    DocumentOptions,
+    audit_documents,
+    choose_arms,
+    documents_and_questions,
+    paint_twins,
+    transcript_probes,
+    write_questions,
+)
+from sightline.documents.build import DocumentProbes
+from sightline.documents.pages import DocumentPage
 from sightline.errors import SightlineError
+from sightline.store import RunFolder
+from tests.refusals import Refused
 from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, read
 
 TEXTS = [[line.text, *line.box] for line in read(INVOICE).lines]
@@ -43,7 +59,8 @@ def page(tmp_path: Path) -> tuple[Path, list[Probe]]:
 def test_twins_stand_beside_their_pages_and_are_painted_once(page: tuple[Path, list[Probe]]) -> None:
     root, asked = page
     twins = paint_twins(asked, root)
-    painted = root / "invoice.png.twin.png"
+    painted = root / twins[0].image
+    assert re.fullmatch(r"invoice\.png-\w{10}\.twin\.png", twins[0].image)
     with Image.open(painted) as twin, Image.open(root / "invoice.png") as original:
         assert twin.size == original.size == (WIDTH, HEIGHT)
         assert (np.asarray(twin) != np.asarray(original)).any()
@@ -54,6 +71,28 @@ def test_twins_stand_beside_their_pages_and_are_painted_once(page: tuple[Path, l
     written = painted.stat().st_mtime_ns
     assert paint_twins(asked, root) == twins
     assert painted.stat().st_mtime_ns == written
+    (fewer,) = paint_twins(asked[:1], root)
+    assert fewer.image != painted.name, "a label that nobody asks for is renamed: another picture"
+    drawn(INVOICE.replace("150.00", "151.00")).save(root / "invoice.png")
+    assert paint_twins(asked, root)[0].image not in (painted.name, fewer.image), "of a page that was replaced"
+
+
+def test_a_folder_with_a_run_over_other_questions_stays_as_it_is(
+    page: tuple[Path, list[Probe]], refused: Refused
+) -> None:
+    root, asked = page
+    reading = replace(read(INVOICE), image="invoice.png")
+    document = DocumentPage("invoice.png", "invoice.png", 0, WIDTH, HEIGHT)
+    built = DocumentProbes(tuple(asked), root, (document,), {"invoice.png": reading}, root / "pages.jsonl", {}, (), {})
+    files = write_questions(built, root / "probes.jsonl", run=root / "run")
+    RunFolder(root / "run").open({"probe_digest": files.digest, "shards": 0}, ["full"], files.probes.read_bytes())
+    assert write_questions(built, root / "probes.jsonl", run=root / "run") == files
+    before = {file.name: file.read_bytes() for file in root.glob("*.jsonl")}
+    other = replace(built, probes=tuple(asked[:1]), pages=())
+    about = "holds a run over other probes; choose another --out"
+    refused(about, write_questions, other, root / "probes.jsonl", run=root / "run")
+    assert {file.name: file.read_bytes() for file in root.glob("*.jsonl")} == before
+    assert set(before) == {"pages.jsonl", "probes.jsonl", "transcripts.jsonl"}
 
 
 def test_a_page_is_written_down_as_a_whole(page: tuple[Path, list[Probe]]) -> None:
@@ -70,6 +109,7 @@ def test_a_page_is_written_down_as_a_whole(page: tuple[Path, list[Probe]]) -> No
          "full divprune:0.3 target:0.3 random:0.3 grid:0.3 resize:0.3"),
         ({}, ["fastv"], [0.25, 0.5], "full fastv:0.5 random:0.5 grid:0.5 resize:0.5 "
          "fastv:0.25 random:0.25 grid:0.25 resize:0.25"),
+        ({}, ["target", "random", "target"], [0.3, 0.3000001], "full target:0.3 random:0.3 grid:0.3 resize:0.3"),
     ],
 )  # fmt: skip
 def test_arms_are_methods_that_the_model_serves_with_controls_at_every_budget(
@@ -78,9 +118,28 @@ def test_arms_are_methods_that_the_model_serves_with_controls_at_every_budget(
     assert choose_arms(served, methods, keep) == arms.split()
 
 
-def test_a_budget_that_is_no_share_is_refused() -> None:
-    with pytest.raises(SightlineError, match=r"--keep 1\.5"):
-        choose_arms({}, ["target"], [1.5])
+@pytest.mark.parametrize(
+    ("options", "about"),
+    [
+        *(({"keep": [share]}, f"--keep {share:g} is") for share in (0, 1.5, math.nan, -0.3, 1 - 1e-9)),
+        ({"methods": ["unknown"]}, "unknown selector 'unknown'"),
+        ({"methods": ["target:0.3"]}, "'0.7' is not an argument of target"),
+        ({"methods": ["prumerge"]}, "prumerge"),
+        ({"ocr": "eyes"}, "unknown text detector 'eyes'"),
+        ({"device": "mars"}, "unknown --device 'mars'"),
+        ({"out": __file__}, "is a file; choose another --out"),
+        ({"model": "TMP"}, "has no config.json"),
+        ({"documents": "https://host/a.pdf"}, "documents are read from this machine"),
+    ],
+)  # fmt: skip
+def test_what_needs_no_page_to_be_seen_is_refused_before_any_is_read(
+    options: dict[str, Any], about: str, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sightline.documents.audit.build_document_probes", None)
+    model = str(tmp_path) if options.pop("model", "") else str(asset("reader"))
+    documents = [options.pop("documents", str(tmp_path))]
+    chosen = DocumentOptions(**{"out": tmp_path / "out", **options})
+    refused(about, audit_documents, model, documents, chosen)
 
 
 def test_a_file_of_questions_stands_for_the_images_that_it_names(tmp_path: Path) -> None:
@@ -94,5 +153,10 @@ def test_a_file_of_questions_stands_for_the_images_that_it_names(tmp_path: Path)
     assert ([path.name for path in documents], questions) == (["a.png", "b.png"], [table])
     assert documents_and_questions([str(tmp_path)], table, tmp_path) == ([tmp_path], [table])
     assert documents_and_questions([str(table)], None, tmp_path, limit=1)[0] == documents[:1]
+    (tmp_path / "a.png").unlink()
+    assert documents_and_questions([str(table)], None, tmp_path, limit=1)[0] == documents[1:]
+    (tmp_path / "b.png").unlink()
+    with pytest.raises(SightlineError, match=r"names no image that is there: .*a\.png say"):
+        documents_and_questions([str(table)], None, tmp_path)
     with pytest.raises(SightlineError, match="questions of its own"):
         documents_and_questions([str(table)], table, tmp_path)

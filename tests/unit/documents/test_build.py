@@ -17,13 +17,15 @@ from sightline.boxes.detection import TextsRead
 from sightline.cli import app
 from sightline.core.probe import ORIGINAL, TWIN, Probe
 from sightline.documents import reading
-from sightline.documents.build import DocumentProbes, build_document_probes, read_dropped
+from sightline.documents.build import DocumentProbes, build_document_probes, read_dropped, write_pages
+from sightline.documents.pages import DocumentPage
+from sightline.documents.questions import QuestionRules, asked_probes
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, read_regions, write_probes
 from sightline.probes.images import image_digest
 from sightline.probes.probe_file import ProbeSet
 from sightline.probes.typed_rows import SignedDecision, write_decisions
-from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, found
+from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, found, read
 
 PROSE = """
 100 100 Lanterns swayed gently beside seventeen wooden barrels
@@ -48,7 +50,9 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def build(documents: Path, **options: Any) -> DocumentProbes:
-    return build_document_probes(documents, documents.parent / "out", **{"second": None, **options})
+    built = build_document_probes(documents, documents.parent / "out", **{"second": None, **options})
+    write_pages(built)
+    return built
 
 
 def asked(built: DocumentProbes, ending: str) -> dict[str, Probe]:
@@ -186,6 +190,7 @@ def test_questions_of_somebody_get_evidence_kind_and_decoy(documents: Path, tmp_
     file = tmp_path / "questions.csv"
     file.write_text(
         "image,question,answers\ninvoice.png,What is due?,139.95\nnone.png,What?,1\nprose.png,Who?,merchants\n"
+        "prose.png,What else?,\n"
     )
     built = build(documents, questions=file)
     due, who = built.probes
@@ -195,6 +200,33 @@ def test_questions_of_somebody_get_evidence_kind_and_decoy(documents: Path, tmp_
     assert ["Total", 0.1, 0.625, 0.16, 0.655] in due.extra["page"]
     assert who.image == "prose.png"
     assert any("none.png is on none of the pages" in line for line in built.lines)
+    assert "questions    3 images, 3 questions, 1 questions without answers" in built.lines
+    file.write_text("image,question,answers\nnone.png,What?,1\n")
+    with pytest.raises(SightlineError, match=r"no question is about one of the 4 pages: question qa:0: none\.png"):
+        build(documents, questions=file)
+
+
+@pytest.mark.parametrize(
+    ("stated", "page"),
+    [
+        ("2024/a.png", "2024/a.png"),
+        ("/home/me/scans/2024/a.png", "2024/a.png"),
+        ("2023/a.png", None),
+        ("a.png", "2024/a.png"),
+        ("2024/a", "2024/a.png"),
+        ("b.png#1", "b.png"),
+        ("b.png#2", None),
+        ("old/b.png", "b.png"),
+    ],
+)
+def test_a_path_means_the_page_that_ends_like_it(stated: str, page: str | None) -> None:
+    pages = [DocumentPage(name, name, 0, WIDTH, HEIGHT) for name in ("2024/a.png", "b.png")]
+    image_id = stated.rpartition(".")[0] or stated
+    asked = Probe("q", stated, image_id, "?", "open", "", "", (), answers=("139.95",))
+    readings = {each.image: read(INVOICE) for each in pages}
+    found, lines = asked_probes([asked], pages, readings, QuestionRules())
+    assert [each.image for each in found] == ([page] if page else [])
+    assert len(lines) == (page is None)
 
 
 def test_a_question_about_a_pdf_is_about_the_page_with_its_answer(

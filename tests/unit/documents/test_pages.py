@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,35 @@ def test_nothing_at_all_is_one_line_that_says_what_to_do(folder: Path, tmp_path:
         find_pages(folder / "gone", tmp_path / "out")
 
 
+def test_links_lead_to_files_alone_and_what_is_no_file_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    page().save(tmp_path / "elsewhere" / "real.png")
+    (folder / "linked.png").symlink_to(tmp_path / "elsewhere" / "real.png")
+    (folder / "may" / "round").symlink_to(folder)
+    (folder / "self.png").symlink_to("self.png")
+    os.mkfifo(folder / "pipe.png")
+    name = os.fsdecode(b"\xff.png")
+    page().save(folder / name)
+    found = find_pages(folder, tmp_path / "out", gather=True)
+    assert [each.image for each in found.pages] == ["linked.png"]
+    assert open_image(found.root, "linked.png").size == (60, 40)
+    assert {file: problem.split(";")[0] for file, problem in found.problems} == {
+        "may/round": "is a link to a folder, which is not followed",
+        "self.png": "cannot be read: Too many levels of symbolic links",
+        "pipe.png": "is no file, whatever its ending says",
+        name: "has a name that is not UTF-8",
+    }
+
+
+def test_pages_of_files_with_the_longest_names_are_made(folder: Path, tmp_path: Path) -> None:
+    names = [f"{'ü' * 125}{number}.pdf" for number in (1, 2)]
+    for number, name in enumerate(names, start=1):
+        pdf(folder / name, pages=number)
+    found = find_pages(folder, tmp_path / "out")
+    assert [each.page_id for each in found.pages] == [f"{names[0]}#1", f"{names[1]}#1", f"{names[1]}#2"]
+    assert len({(found.root / each.image).stat().st_ino for each in found.pages}) == 3
+
+
 def test_a_list_of_files_and_a_limit(folder: Path, tmp_path: Path) -> None:
     pdf(folder / "bill.pdf", pages=3)
     page().save(folder / "may" / "scan", format="PNG")
@@ -136,4 +166,8 @@ def test_a_list_of_files_and_a_limit(folder: Path, tmp_path: Path) -> None:
 def test_what_an_earlier_call_wrote_is_not_a_document(folder: Path) -> None:
     pdf(folder / "bill.pdf", pages=1)
     first = find_pages(folder, folder / "out" / "pages")
-    assert find_pages(folder, folder / "out" / "pages").pages == first.pages
+    (folder / "out" / "report").mkdir()
+    page().save(folder / "out" / "report" / "picture.png")
+    assert find_pages(folder, folder / "out" / "pages") == first
+    assert find_pages(folder, folder / "pages").left_out == 0, "beside pages of their own documents are documents"
+    assert len(find_pages(folder, folder / "pages").pages) == 3

@@ -1,4 +1,4 @@
-"""Questions of your own: JSON lines, or a table, with an image, a question and its accepted answers.
+"""Questions of your own: JSON lines, a JSON list, or a table, with an image, a question and its accepted answers.
 
 {"image": "r1.jpg", "question": "What is the total?", "answers": ["12.50", "$12.50"]}
 {"image": "r1.jpg", "question": "By whom?", "answers": ["Mill"], "boxes": [[0.1, 0.1, 0.3, 0.2]], "roles": ["context"]}
@@ -21,7 +21,7 @@ from sightline.probes.formats.question_files import AskedRow, QuestionFiles, has
 from sightline.probes.regions import BoxFormat, Order, Units
 
 _START = re.compile(
-    r'\s*\{(?=[^\n]*"image"\s*:)(?=[^\n]*"question"\s*:)(?=[^\n]*"answers?"\s*:)(?![^\n]*"(?:words|ocr_tokens|probe)"\s*:)'
+    r'\s*(?:\[\s*)?\{(?=[^\n]*"image"\s*:)(?=[^\n]*"question"\s*:)(?=[^\n]*"answers?"\s*:)(?![^\n]*"(?:words|ocr_tokens|probe)"\s*:)'
 )
 """Not a record with words, nor a probe of the paper's artifact, which have a question and an answer too."""
 

@@ -189,7 +189,8 @@ class QuestionFiles(Format):
                 raise SightlineError(said if said.startswith(row.where) else f"{row.where}: {said}") from None
             probes.append(probe)
         if not probes:
-            raise SightlineError(f"{files[0]}: none of its {rows} questions can be used: {', '.join(counts.notes())}")
+            why = f"none of its {rows} questions can be used: {', '.join(counts.notes())}"
+            raise SightlineError(f"{files[0]}: {why if rows else 'holds no questions below its first line'}")
         named = len({(probe.image, probe.image_id) for probe in probes})
         different = list(dict.fromkeys(copies.get(probe.image, probe.image) for probe in probes))
         same = self._same(packed, beside, sizes, different)
@@ -358,7 +359,7 @@ def _size(image: str, data: bytes | None, beside: PageImages) -> tuple[int, int]
 
 def text_of(value: object) -> str:
     """A cell as text; "" where it holds none, or what no file could store."""
-    text = "" if value is None else str(value).strip()
+    text = "" if value is None or value != value else str(value).strip()  # not a number: an empty cell of pandas
     return text if is_storable(text) else ""
 
 
@@ -368,6 +369,8 @@ def texts_of(value: object) -> tuple[str, ...]:
         with suppress(ValueError, RecursionError):  # an answer may begin with a bracket
             value = json.loads(value)
     values = value if isinstance(value, list | tuple) else [value]
+    if deeper := [each for each in values if isinstance(each, dict | list | tuple)]:
+        raise SightlineError(f"{str(deeper[0])[:40]!r} is no text, nor a list of texts")
     return tuple(text for each in values if (text := text_of(each)))
 
 
