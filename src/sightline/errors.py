@@ -65,3 +65,7 @@ class SightlineError(Exception):
             half = LONGEST_MESSAGE // 2
             line = f"{line[:half]} [...] {line[-half:]}"
         super().__init__(line)
+
+
+class OutageError(SightlineError):
+    """Whoever was asked is not there, or not now: what was asked may be as it should be, and can be asked again."""

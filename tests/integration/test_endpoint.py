@@ -140,4 +140,4 @@ def test_a_real_server_says_itself_what_it_refuses(endpoint: Endpoint) -> None:
     other = Endpoint(f"{endpoint.wire.base}#other")
     with pytest.raises(SightlineError, match="400 Server is pinned to 'reader-llava'; requested 'other'"):
         other.load()
-    assert other.facts()["server"] == "uvicorn"
+    assert endpoint.facts()["server"] == "uvicorn"

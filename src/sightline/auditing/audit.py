@@ -45,8 +45,8 @@ from sightline.core.registry import Registry, import_files, imported_digest
 from sightline.device import moved
 from sightline.device.work import free_memory
 from sightline.engines import Engine, engine_of
-from sightline.errors import SightlineError
-from sightline.places import StoreError, is_remote
+from sightline.errors import OutageError, SightlineError
+from sightline.places import is_remote
 from sightline.places.listing import refuse_without_creation
 from sightline.places.writing import remove_leftovers
 from sightline.probes import ProbeSet, read_probes
@@ -395,11 +395,11 @@ def compute_rows(worker: Worker, folder: RunFolder, tasks: OwnTasks | SharedTask
             more = True
             while more:
                 options = LoopOptions(
-                    config.batch_tokens, config.batch_images, rehearsed, worker.setup_ms, worker.rehearse
+                    config.batch_tokens, worker.batch_images, rehearsed, worker.setup_ms, worker.rehearse
                 )
                 try:
                     _write_ready(worker, folder, tasks, boxes, options)
-                except StoreError:
+                except OutageError:
                     raise  # which is nobody's fault here: what was claimed is given back
                 except Exception as error:
                     if not tasks.fail(options.failed, error):

@@ -15,14 +15,15 @@ import platform
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
+from functools import partial
 from hashlib import sha256
 from math import exp, log, sqrt
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time_ns
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -45,13 +46,14 @@ from sightline.core.probe import Probe
 from sightline.core.selection import Budget, Method
 from sightline.device.work import Limit
 from sightline.engines.base import JPEG, Engine, Heard, Question
-from sightline.errors import SightlineError
+from sightline.errors import OutageError, SightlineError
 from sightline.geometry.cells import grid_cells
 from sightline.geometry.coverage import Sampling
 from sightline.places import is_remote
 from sightline.progress import waiting_for
 from sightline.version import __version__
 
+T = TypeVar("T")
 REQUESTS = "requests"
 """Folder of a run, a file of JSON lines for every process: what was asked, and all that was given back."""
 UNSEEN = "an engine does not show it"
@@ -64,9 +66,14 @@ class Requests:
         self.engine = engine
         self._known: dict[str, tuple[Heard, float]] = {}
         self._lock = threading.Lock()
-        self._file = folder / REQUESTS / f"{socket.gethostname()}-{os.getpid()}.jsonl"
+        self._outage: OutageError | None = None
+        """After one the run ends: what still waits for its turn is not tried for minutes first."""
+        self._turns: dict[str, threading.Lock] = {}
+        """Of every question: whoever asks the same meanwhile waits for its answer."""
+        # A file of its own even where a process in a container has the number of the one that was killed there.
+        self._file = folder / REQUESTS / f"{socket.gethostname()}-{os.getpid()}-{time_ns():x}.jsonl"
         for file in sorted(self._file.parent.glob("*.jsonl")):
-            for line in file.read_text(encoding="utf-8").splitlines():
+            for line in file.read_bytes().split(b"\n"):
                 try:
                     found = json.loads(line)
                     self._known[found["key"]] = Heard(**found["heard"]), float(found["ms"])
@@ -76,19 +83,26 @@ class Requests:
     def ask(self, question: Question) -> tuple[Heard, float]:
         """The answer, and the milliseconds it took when it was asked."""
         key = request_key(question)
-        if key not in self._known:
-            begun = perf_counter()
-            heard = self.engine.ask(question)
-            taken = (perf_counter() - begun) * 1e3
-            self._keep(key, question, heard, taken if heard.ms is None else heard.ms)
+        with self._turns.setdefault(key, threading.Lock()):
+            if key not in self._known:
+                if self._outage is not None:
+                    raise self._outage
+                begun = perf_counter()
+                try:
+                    heard = self.engine.ask(question)
+                except OutageError as error:
+                    self._outage = error
+                    raise
+                taken = (perf_counter() - begun) * 1e3
+                self._keep(key, question, heard, taken if heard.ms is None else heard.ms)
         return self._known[key]
 
     def _keep(self, key: str, question: Question, heard: Heard, ms: float) -> None:
         asked = {"text": question.text, "system": question.system, "switches": dict(question.switches)}
-        line = json.dumps({"key": key, "asked": asked, "ms": ms, "heard": asdict(heard)}, ensure_ascii=False)
+        line = json.dumps({"key": key, "asked": asked, "ms": ms, "heard": asdict(heard)})
         with self._lock:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._file, "a", encoding="utf-8") as file:
+            with open(self._file, "a", encoding="ascii") as file:
                 file.write(line + "\n")
             self._known[key] = heard, ms
 
@@ -112,6 +126,7 @@ class ShownImages:
         self.no_cells = None if engine.traces else UNSEEN
         self.language = SimpleNamespace(device=torch.device("cpu"), dtype=torch.float32)
         self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
+        self.pool = ThreadPoolExecutor(engine.parallel, thread_name_prefix="request")
         self._counts: dict[str, int | None] = {}
 
     def shared_shape(self, pixels: Pixels) -> tuple[int, ...]:
@@ -123,7 +138,7 @@ class ShownImages:
         shown = image.convert("RGB")
         if budget is not None:
             n = self.count(shown)
-            if n is None:
+            if not n:
                 raise SightlineError(f"{self.engine.name} does not count tokens, so no image can be fitted to a budget")
             fit = Fit(self.options, n, n)
             shown = shown.resize(self._smaller(size, budget.resolve(n) / n), Image.Resampling.BICUBIC)
@@ -137,7 +152,7 @@ class ShownImages:
         return width, height
 
     def count(self, image: Image.Image) -> int | None:
-        """N of an image, asked once for each size where the engine has no rule for it."""
+        """N of an image, asked once where the engine has no rule for it."""
         key = request_key(Question("", image))
         if key not in self._counts:
             self._counts[key] = count_image(self.engine, image, self._ask)
@@ -147,7 +162,7 @@ class ShownImages:
         return method
 
     def encode(self, batch: Sequence[Pixels], needs: Iterable[str] = ()) -> list[Encoded]:
-        return [self._encoded(item) for item in batch]
+        return all_of([self.pool.submit(self._encoded, item) for item in batch])
 
     def _encoded(self, pixels: Pixels) -> Encoded:
         image = Image.fromarray(pixels.data.numpy())
@@ -173,6 +188,17 @@ class ShownImages:
         return size
 
 
+def all_of(waiting: Sequence[Future[T]]) -> list[T]:
+    """What each comes to; where one fails, once those under way have ended: they were asked already, and are kept."""
+    try:
+        return [each.result() for each in waiting]
+    except BaseException:
+        for each in waiting:
+            each.cancel()
+        wait(waiting)
+        raise
+
+
 def count_image(engine: Engine, image: Image.Image, ask: Callable[[Question], Heard]) -> int | None:
     """N by the engine's rule, else by what the image adds to a short prompt."""
     grid = engine.grid(image.size)
@@ -187,10 +213,10 @@ class EngineAnswerer(Answerer):
 
     def __init__(self, requests: Requests, scorer: Scorer) -> None:
         self.engine, self._requests, self.scorer = requests.engine, requests, scorer
-        self.backbone = cast(Backbone, ShownImages(self.engine, self._ask))
+        shown = ShownImages(self.engine, self._ask)
+        self.backbone, self._pool = cast(Backbone, shown), shown.pool
         self.step = cast(SelectStep, SimpleNamespace(queues=False))
         self._system = self.engine.system(in_words=scorer.in_words)
-        self._pool = ThreadPoolExecutor(self.engine.parallel, thread_name_prefix="request")
         if hasattr(scorer, "tokenizer"):  # it counts the tokens of a text
             scorer.tokenizer = self.engine.tokenizer
 
@@ -206,16 +232,7 @@ class EngineAnswerer(Answerer):
             self._pool.submit(self._answer, arm, probe, image) for probe, image in zip(probes, encoded, strict=True)
         ]
 
-        def collect() -> list[Answered]:
-            try:
-                return [each.result() for each in waiting]
-            except BaseException:
-                for each in waiting:
-                    each.cancel()
-                wait(waiting)  # what is under way was asked already: its answer is kept
-                raise
-
-        return collect
+        return partial(all_of, waiting)
 
     def _ask(self, question: Question) -> Heard:
         return self._requests.ask(question)[0]
@@ -250,23 +267,32 @@ class EngineAnswerer(Answerer):
     def _result(self, probe: Probe, heard: Heard) -> Any:
         """What the scorer judges."""
         if isinstance(self.scorer, SpokenScorer):
-            return Utterance(heard.text.strip(), heard.tokens, heard.loss, heard.cut_off)
+            # A letter that an engine cut in two has no place in any file.
+            text = heard.text.strip().encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return Utterance(text, heard.tokens, heard.loss, heard.cut_off)
         return yes_and_no(probe, heard, self.engine.name)
 
 
 def kept_tokens(engine: Engine, question: Question, heard: Heard, ask: Callable[[Question], Heard]) -> int | None:
-    """K: what the prompt that was read has beyond its text and the image's markers; None where nobody counts.
+    """K: what the prompt that was read has beyond its text and the image's markers; None where nobody counts them.
 
     The text is counted here where the engine's tokenizer is at hand, else ``ask``ed about without the image.
     """
     text = engine.text_tokens(question)
     if text is None:
         text = ask(Question(question.text, system=question.system, longest=1)).prompt_tokens
-    return None if heard.prompt_tokens is None or text is None else heard.prompt_tokens - text - engine.markers
+    if heard.prompt_tokens is None or text is None or (kept := heard.prompt_tokens - text - engine.markers) < 0:
+        return None
+    return kept
 
 
 def refuse_unpruned(arm: Arm, engine: Engine, encoded: Encoded, k: int | None) -> None:
-    """An arm that was asked to keep fewer tokens and kept all of them is an error, not a row."""
+    """An arm that was asked to keep fewer tokens and kept all of them, or has more, is an error, not a row."""
+    if k is not None and k > encoded.full_n > 0:
+        raise SightlineError(
+            f"arm '{arm.text}' has {k} visual tokens, more than the {encoded.full_n} that the same image has under no "
+            "switch, with which everything is compared; leave the arm out, or start the server with what it sets"
+        )
     asked = arm.budget.keep if arm.selector.resizes else engine.requested_keep(arm.switches)
     if k is None or asked is None or asked >= 1.0 or k < encoded.full_n:
         return
@@ -288,7 +314,8 @@ def yes_and_no(probe: Probe, heard: Heard, engine: str) -> list[Likelihood]:
             raise SightlineError(
                 f"probe '{probe.id}': {engine} does not say how likely '{word}' is; --scorer generation goes by words"
             )
-        result.append(Likelihood(-log(sum(map(exp, likely))), best.strip().lower() == word))
+        top = max(likely)  # exp of -9999, which servers say for "never", would be 0
+        result.append(Likelihood(-top - log(sum(exp(each - top) for each in likely)), best.strip().lower() == word))
     return result
 
 
@@ -340,6 +367,11 @@ class EngineWorker(Worker):
     @property
     def setup_ms(self) -> list[float]:
         return self._setup
+
+    @property
+    def batch_images(self) -> int:
+        """Their tokens are counted side by side."""
+        return self.config.shard_images
 
 
 def refuse_options(config: AuditConfig, engine: Engine) -> None:

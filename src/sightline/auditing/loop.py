@@ -31,10 +31,9 @@ from sightline.core.prefix import Encoded
 from sightline.core.probe import ORIGINAL, Box, Probe
 from sightline.core.selection import NO_BOXES, arm_regime
 from sightline.device.work import FEWER, halved, in_halves, memory_ran_out, one_ahead, prepared_ahead, setting_up
-from sightline.errors import SightlineError
+from sightline.errors import OutageError, SightlineError
 from sightline.geometry.coverage import Geometry, RegionGeometry
 from sightline.geometry.marks import surroundings
-from sightline.places import StoreError
 from sightline.store.shard_files import pack_mask
 
 # What a run keeps of an image for reports: a small preview, and the regions sharp where the preview blurs them.
@@ -130,7 +129,9 @@ class ImageFile(NamedTuple):
 
     def unread(self, error: Exception) -> str:
         """Why the model cannot read it, in one line; anything else that went wrong is raised."""
-        if isinstance(error, StoreError | torch.AcceleratorError) or memory_ran_out(error):
+        if isinstance(error, OutageError):
+            raise type(error)(f"image {self.place}: {error}") from None
+        if isinstance(error, torch.AcceleratorError) or memory_ran_out(error):
             raise error
         said = (str(error).strip().splitlines() or [""])[0]
         known = isinstance(error, SightlineError)

@@ -201,6 +201,10 @@ class Worker:
         return Prepared(boxed, pixels, records, shown.ms, bad, own)
 
     @property
+    def batch_images(self) -> int:
+        return self.config.batch_images
+
+    @property
     def setup_ms(self) -> list[float]:
         """What it took so far to compile or capture, for whoever adds to it."""
         return self._execution.setup_ms

@@ -10,7 +10,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from sightline.cost.load import Continuous, Visit, drive, latencies
 from sightline.cost.spread import Line, is_full
@@ -23,33 +25,53 @@ PLAYED = 256
 """Requests that a plan plays, or eight per client where those are more: enough for the way in to count for nothing."""
 
 
+MOST_PLAYED = 5_000_000
+"""Tokens, all requests together, that a plan plays in seconds."""
+
+
 def line(points: Mapping[int, float], at: float) -> float:
-    """The value there: on the line through the two nearest points, beyond them on that of the last two."""
+    """The time there: on the line through the two nearest points, beyond them on that of the last two.
+
+    Beyond them more work takes no less time, and less work no more, whichever way the last two happen to lie.
+    """
     known = sorted(points)
     if len(known) == 1:
-        return points[known[0]]
+        return max(0.0, points[known[0]])
     right = next((i for i in range(1, len(known)) if known[i] >= at), len(known) - 1)
     low, high = known[right - 1], known[right]
-    return points[low] + (points[high] - points[low]) * (at - low) / (high - low)
+    value = points[low] + (points[high] - points[low]) * (at - low) / (high - low)
+    if at > known[-1]:
+        value = max(value, points[known[-1]])
+    elif at < known[0]:
+        value = min(value, points[known[0]])
+    return max(0.0, value)
+
+
+Count = Annotated[int, Field(ge=1)]
+Milliseconds = Annotated[float, Field(allow_inf_nan=False)]
+"""What is left between two clocks may be less than nothing."""
+StepTime = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class ArmStages:
     """What admitting takes under one arm."""
 
-    visual: int
-    kept: int
-    length: int
+    visual: Count
+    kept: Count
+    length: Count
     """Positions of a prompt."""
-    prompt_bytes: int
+    prompt_bytes: Count
     """Keys and values of a prompt, all layers."""
-    admissions: Mapping[int, Mapping[str, float]]
+    admissions: Annotated[Mapping[int, Mapping[str, Milliseconds]], Field(min_length=1)]
     """Requests admitted together -> stage -> milliseconds of all of them, each with an image of its own."""
 
+    def __post_init__(self) -> None:
+        if missing := [each for each in STAGES if any(each not in stages for stages in self.admissions.values())]:
+            raise ValueError(f"no milliseconds of {', '.join(missing)}")
+
     def ms(self, stage: str, count: int) -> float:
-        if count == 0:
-            return 0.0
-        return max(0.0, line({b: stages[stage] for b, stages in self.admissions.items()}, count))
+        return line({b: stages[stage] for b, stages in self.admissions.items()}, count) if count else 0.0
 
 
 @dataclass(frozen=True)
@@ -57,11 +79,11 @@ class Moves:
     """What was measured of one engine, in one process, one move at a time."""
 
     arms: Mapping[str, ArmStages]
-    steps: Mapping[int, Mapping[int, float]]
+    steps: Annotated[Mapping[int, Annotated[Mapping[int, StepTime], Field(min_length=1)]], Field(min_length=1)]
     """Slots -> tokens behind each -> milliseconds of a step."""
-    token_bytes: int
-    slots: int
-    together: int
+    token_bytes: Count
+    slots: Count
+    together: Count
     powers: bool
     """Whether a step is as large as the next power of two, as captured ones are."""
     facts: str = ""
@@ -76,25 +98,30 @@ class Moves:
     def arm(self, text: str) -> ArmStages:
         """Those of an arm; of a budget that was not measured, the method's own with a prefill of that length.
 
-        The prefill's time is on the line through the measured lengths, all arms taken together.
+        The prefill's time is on the line through the measured lengths, all arms taken together in whose prompts every
+        layer reads the same tokens. A method that prunes between layers, or shows a smaller image, costs something
+        else at another budget than a shorter prompt.
         """
+        from sightline.arms.arm import parse_arm
+
         if text in self.arms:
             return self.arms[text]
-        method, _, budget = text.partition(":")
-        same = [each for name, each in self.arms.items() if name.partition(":")[0] == method]
-        try:
-            keep = float(budget)
-        except ValueError:
-            keep = 0.0
-        if not same or not 0 < keep <= 1:
+        wanted = parse_arm(text)
+        if wanted.text in self.arms:
+            return self.arms[wanted.text]
+        alike = {name: each for name, each in self.arms.items() if each.prompt_bytes == each.length * self.token_bytes}
+        method = text.partition(":")[0]
+        same = [each for name, each in alike.items() if name.partition(":")[0] == method and each.kept < each.visual]
+        if not same or wanted.selector.resizes or wanted.intervention is not None:
             raise SightlineError(
-                f"the card has no stages of {text}; it has {', '.join(self.arms)}, and other shares of the same methods"
+                f"the card has no stages of {text}; it has {', '.join(self.arms)}, and other budgets of those "
+                "that shorten the prompt before it is read"
             )
-        kept = round(keep * same[0].visual)
+        kept = wanted.budget.resolve(same[0].visual)
         near = min(same, key=lambda each: abs(each.kept - kept))
         length = near.length - near.kept + kept
         admissions = {
-            count: {**stages, "prefill": line({a.length: a.ms("prefill", count) for a in self.arms.values()}, length)}
+            count: {**stages, "prefill": line(self._prefills(list(alike.values()), count), length)}
             for count, stages in near.admissions.items()
         }
         return replace(
@@ -105,18 +132,29 @@ class Moves:
             admissions=admissions,
         )
 
+    @staticmethod
+    def _prefills(arms: Sequence[ArmStages], count: int) -> dict[int, float]:
+        """Length -> milliseconds of a prefill, the mean where several arms have that length."""
+        lengths = {each.length for each in arms}
+        return {n: statistics.fmean(each.ms("prefill", count) for each in arms if each.length == n) for n in lengths}
+
+    def reaches(self, arm: ArmStages, tokens: int, clients: int) -> bool:
+        """Whether steps were measured with so many slots, behind so many tokens."""
+        lengths = [length for by_length in self.steps.values() for length in by_length]
+        return arm.length + tokens - 1 <= max(lengths) and self.among(min(clients, self.slots)) <= max(self.steps)
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Moves:
-        """Back from JSON, whose keys are words."""
-        arms = {
-            name: ArmStages(**{**arm, "admissions": {int(b): each for b, each in arm["admissions"].items()}})
-            for name, arm in values["arms"].items()
-        }
-        steps = {int(n): {int(length): ms for length, ms in each.items()} for n, each in values["steps"].items()}
-        return Moves(**{**values, "arms": arms, "steps": steps})
+    def from_dict(values: Any) -> Moves:
+        """Back from JSON, whose keys are words; refused where no engine could have these times."""
+        try:
+            return TypeAdapter(Moves).validate_python(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise SightlineError(f"the card's stages are damaged ({where}: {first['msg']}); measure again") from None
 
 
 def medians(every: Sequence[Moves]) -> Moves:
@@ -224,17 +262,27 @@ def full_arm(stages: Moves) -> str:
 def plan(stages: Moves, arm: str, tokens: int, clients: int, questions: int = 1) -> str:
     """What a budget saves at this load, in words."""
     count, load = clients + max(PLAYED, 8 * clients), {"clients": clients, "questions": questions}
+    if count * tokens > MOST_PLAYED:
+        raise SightlineError(
+            f"{count} answers of {tokens} tokens, enough to tell what {clients} clients do, are more than can be played "
+            f"({MOST_PLAYED} tokens); ask for fewer --clients or --tokens"
+        )
+    there = stages.arm(arm)
     full, whole = predict(stages, full_arm(stages), tokens, count, **load)
     pruned, left = predict(stages, arm, tokens, count, **load)
-    there = stages.arm(arm)
-    itself = "" if arm in stages.arms else ", which was not measured itself,"
+    itself = "" if there in stages.arms.values() else ", which was not measured itself,"
+    beyond = (
+        ""
+        if all(stages.reaches(each, tokens, clients) for each in (there, stages.arm(full_arm(stages))))
+        else " No step was measured with so many slots or tokens: beyond those that were, lines go on."
+    )
     shares = ", ".join(f"{stage} {left.get(stage, 0.0):.0%}" for stage in (*STAGES, "decode"))
     return (
         f"At {clients} clients and answers of {tokens} tokens {arm}{itself} keeps {there.kept} of {there.visual} "
         f"visual tokens and is predicted to answer {pruned:.3g} requests a second, the full prefix {full:.3g}: "
         f"{pruned / full:.2f}x. Of the engine's time that is left, {shares}. Prefill is {whole['prefill']:.0%} of the "
         f"full prefix's time, so that no budget gains more than {1 / (1 - whole['prefill']):.2f}x by it. From stages "
-        f"measured on {stages.facts}; nothing else is known to be like it."
+        f"measured on {stages.facts}; nothing else is known to be like it.{beyond}"
     )
 
 

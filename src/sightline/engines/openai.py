@@ -25,7 +25,7 @@ import httpx
 from PIL import Image
 
 from sightline.engines.base import ENGINES, Engine, Heard, Question
-from sightline.errors import SightlineError, named_line
+from sightline.errors import OutageError, SightlineError, named_line
 
 PARALLEL = "SIGHTLINE_PARALLEL_REQUESTS"
 
@@ -58,15 +58,18 @@ class Endpoint(Engine):
         return re.split(r"[\\/]", self._name)[-1] if re.match(r"[\\/~.]|\w:", self._name) else self._name
 
     def facts(self) -> dict[str, Any]:
-        return {"host": self.wire.host, "served_model": self.model, "server": self._models.headers.get("server")}
+        # A server that was started with another size of images, or pruning, counts other tokens of the same image.
+        told = {"server": self._models.headers.get("server"), "greeting_tokens": self._greeting.prompt_tokens}
+        return {"host": self.wire.host, "served_model": self.model, **told}
 
     def load(self) -> None:
-        """Asks once, so that a wrong name or key is known now, and what the server does not tell."""
+        """Asks once, so that a wrong name or key, or a model that takes no image, is known now, and what the server
+        does not tell."""
         _ = self._greeting
 
     @cached_property
     def _greeting(self) -> Heard:
-        return self.ask(Question("What is this?", longest=1, likely=True))
+        return self.ask(Question("What is this?", Image.new("RGB", (1024, 768)), longest=1, likely=True))
 
     @cached_property
     def _models(self) -> Returned:
@@ -169,7 +172,8 @@ class Endpoint(Engine):
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
         message = choice.get("message")
         if not isinstance(message, dict):
-            raise SightlineError(
+            wrong = SightlineError if isinstance(body, dict) else OutageError  # a page that stands before the server
+            raise wrong(
                 f"{self.wire.host} gave no chat completion but {message_of(reply)}; is {self.wire.base} its URL?"
             )
         text, usage = spoken(message), body.get("usage")
@@ -194,12 +198,14 @@ class Endpoint(Engine):
 
     def _refusal(self, reply: Returned) -> SightlineError:
         line = f"{self.wire.host} refuses: {reply.status} {message_of(reply)}"
+        if reply.status in ABOUT_THE_QUESTION:
+            return SightlineError(line)
         if reply.status in (401, 403):
-            return SightlineError(f"{line}; is {' or '.join(KEYS)} the key for it?")
+            line += f"; is {' or '.join(KEYS)} the key for it?"
         if 300 <= reply.status < 400:
             where = reply.headers.get("location", "elsewhere").partition("?")[0]
-            return SightlineError(f"{line}; it points to {where}, and no redirect is followed: name that URL instead")
-        return SightlineError(line)
+            line += f"; it points to {where}, and no redirect is followed: name that URL instead"
+        return OutageError(line)
 
 
 OWN_FIELDS = frozenset(
@@ -321,6 +327,8 @@ KEYS = ("SIGHTLINE_API_KEY", "OPENAI_API_KEY")
 """Where a key is read from, the first that is set. The second is sent over https or to this machine only: it is often
 set for somebody else than the server that is audited."""
 RETRIED = frozenset({408, 409, 429, *range(500, 600)})
+ABOUT_THE_QUESTION = frozenset({400, 413, 415, 422})
+"""Statuses that would come again; after any other the same question may be answered later."""
 SHOWN = 300
 """Characters of a server's own message that an error quotes."""
 SECRET = 8
@@ -376,10 +384,10 @@ class Wire:
                     return reply
                 wait = max(wait, asked_wait(reply.headers.get("retry-after", "")))
                 if wait > self.longest_wait:
-                    raise SightlineError(f"{self.host} asks to wait {wait:.0f} s ({problem}); go on with the run later")
+                    raise OutageError(f"{self.host} asks to wait {wait:.0f} s ({problem}); go on with the run later")
             if attempt + 1 < self.tries:
                 time.sleep(wait)
-        raise SightlineError(
+        raise OutageError(
             f"{self.host} gave no answer to {method} {path} in {self.tries} tries, the last: {problem}; "
             "is the server up? What was answered before stays"
         )
@@ -411,9 +419,11 @@ class Wire:
     def _read(self, response: httpx.Response) -> Returned:
         status, headers = response.status_code, self._hidden(dict(response.headers))
         try:
-            body = self._hidden(json.loads(response.text, parse_constant=lambda _: None))
+            # JSON is UTF-8, whatever a header says of it.
+            body = json.loads(response.content.decode("utf-8", "replace"), parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             return Returned(status, headers, self._hidden(response.text))
+        body = self._hidden(body)
         # Relays answer 200 and put the status of who is behind them into the body.
         if status == 200 and isinstance(body, dict) and body.get("error") and not body.get("choices"):
             code = body["error"].get("code") if isinstance(body["error"], dict) else None

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from sightline.errors import SightlineError, first_line
+from sightline.errors import OutageError, SightlineError, first_line
 
 # A path or a URL, from whatever names it. Nothing of an object store is imported before a URL is met.
 
@@ -109,8 +109,8 @@ _UNREACHABLE = {
 _UNKNOWN_SELF = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"}
 
 
-class StoreError(SightlineError):
-    """A store, or the way to it, failed: what was asked for may be as it should be."""
+class StoreError(OutageError):
+    """A store, or the way to it, failed."""
 
 
 @contextmanager

@@ -241,6 +241,10 @@ def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> s
         one, other = (files.get(names[0], "none").removeprefix("sha256:")[:8] for files in (before, now))
         both = f"{names[0]}: {one}, this command has {other}"
         return f"that was made with other content of {', '.join(names)} in {CHECKPOINTS[field]} ({both})"
+    if field == "engine_digest":
+        before, now = old.get("engine") or {}, new.get("engine") or {}
+        told = [name for name in sorted({*before, *now} - {"untold"}) if before.get(name) != now.get(name)]
+        return f"of an engine with {', '.join(f'{each} {before.get(each)}, now {now.get(each)}' for each in told)}"
     if field == "probe_digest":
         return "over other probes"
     had = ", ".join(map(_short, settings_had(old, field) or [old.get(field)]))

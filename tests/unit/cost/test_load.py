@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -143,9 +144,41 @@ def test_other_budgets_are_on_the_line_between_those_measured(refused: Refused) 
     assert "not measured itself" in text
     assert "tower 23%" in text
     assert "on paper" in text
-    refused("no stages of scope:0.3", known.arm, "scope:0.3")
+    assert "No step was measured" not in text
+    assert "beyond those that were, lines go on" in plan(known, "target:0.6", tokens=1000, clients=1)
+    assert known.arm("target:0.20") is known.arm("target:0.2")
+    assert known.arm("target:0.555").kept == 56, "as a run rounds it"
+    inside = stages(**PAIR, fastv_2=replace(arm(100, 7.0), prompt_bytes=50 * TOKEN), grid_6=arm(60, 35.0),
+                    random_6=arm(60, 15.0))  # fmt: skip
+    assert inside.arm("target:0.6").ms("prefill", 1) == pytest.approx(25.0), "what cuts inside is on no line of prompts"
+    for text in ("scope:0.3", "full:0.3", "fastv:0.5", "resize:0.5"):
+        refused(f"no stages of {text}", inside.arm, text)
+    refused("are more than can be played", plan, known, "target:0.2", 10**6, 16)
     refused("nothing was measured of the full prefix", plan, stages(target_2=arm(20, 10.0)), "target:0.2", 4, 1)
     refused("no stages to plan from", stages_on, [{"request": {}, "points": [{"extra": {}}]}])
+
+
+def test_more_work_takes_no_less_time_however_two_points_lie() -> None:
+    falling = stages()
+    falling = Moves.from_dict({**falling.as_dict(), "steps": {1: {100: 2.0, 200: 1.9}, 4: {100: 2.2, 200: 2.1}}})
+    assert [falling.step_ms(n, length) for n, length in ((1, 150), (1, 9999), (64, 9999), (1, 0))] == [
+        pytest.approx(1.95), 1.9, pytest.approx(2.1 + 20 * 0.2), 2.0,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "about"),
+    [
+        ({"steps": {}}, "steps: Dictionary should have at least 1"),
+        ({"steps": {1: {100: -2.0}}}, "steps.1.100: Input should be greater than 0"),
+        ({"slots": 0}, "slots: Input should be greater"),
+        ({"arms": {"full": {**arm(9, 1.0).__dict__, "admissions": {1: {"prefill": 1.0}}}}}, "no milliseconds of pre"),
+        ({"arms": {"full": {**arm(9, 1.0).__dict__, "length": "long"}}}, "arms.full.length: Input should be a valid"),
+        ({"token_bytes": None}, "token_bytes: Input should be a valid integer"),
+    ],
+)
+def test_stages_that_no_engine_could_have_are_refused(refused: Refused, change: Any, about: str) -> None:
+    refused(about, Moves.from_dict, {**stages().as_dict(), **change})
 
 
 class Grown(Modelled):
@@ -272,7 +305,7 @@ def test_a_step_of_some_slots_says_what_a_step_of_all_does() -> None:
 
 def test_a_tiny_engine_under_load_makes_a_card_a_page_and_a_plan(tmp_path: Path) -> None:
     request = LoadRequest(
-        kind="load", config="tiny-llava", arms=("full", "target:0.3", "fastv:0.3"), clients=(1, 3), arrivals=(0.5,),
+        kind="load", config="tiny-llava", arms=("full", "target:0.30", "fastv:0.3"), clients=(1, 3), arrivals=(0.5,),
         answer_tokens=3, questions=2, requests=6, slots=4, together=2, repeats=2, warm_up=1,
     )  # fmt: skip
     card = CostCard([measure_here(request)])

@@ -23,7 +23,7 @@ from PIL import Image
 
 from sightline.engines import Question, engine_of
 from sightline.engines.openai import Endpoint, Returned, Wire, asked_wait, base_of, key_for
-from sightline.errors import SightlineError
+from sightline.errors import OutageError, SightlineError
 
 KEY = "sk-never/written-1234567890"
 DROPPED = 0
@@ -135,6 +135,11 @@ HEARD: dict[str, tuple[list[Play], dict[str, Any], int]] = {
     "refusal": ([(200, completion(message={"content": None, "refusal": "I cannot."}))], {"text": "I cannot."}, 1),
     "500": ([(500, "oops"), (200, completion())], {"text": "8.87"}, 2),
     "429": ([(429, {}, {"Retry-After": "0.3"}), (200, completion())], {"text": "8.87"}, 2),
+    "other letters": (
+        [(200, json.dumps(completion("8 €"), ensure_ascii=False), {"Content-Type": "text/html; charset=latin-1"})],
+        {"text": "8 €"},
+        1,
+    ),
     "dropped": ([(DROPPED, ""), (200, completion())], {"text": "8.87"}, 2),
     "relay": ([(200, {"error": {"code": 503, "message": "busy"}}), (200, completion())], {"text": "8.87"}, 2),
     "few alternatives": (
@@ -183,6 +188,7 @@ REFUSED: dict[str, tuple[Play, tuple[str, ...], int]] = {
     "long wait": ((429, {"message": "later"}, {"Retry-After": "99"}), ("asks to wait 99 s", "later"), 1),
     "always": ((503, {"error": "loading"}), ("in 6 tries, the last: 503 loading", "is the server up"), 6),
     "gone": ((DROPPED, ""), ("in 6 tries, the last: RemoteProtocolError",), 6),
+    "gone for good": ((404, "gone"), ("404 no JSON: gone",), 1),
     "no JSON": ((200, '{"choices": [{"mess'), ("no JSON: {", "is http://127.0.0.1"), 1),
     "deep": ((200, "[" * 100_000), ("no JSON",), 1),
     "a web page": ((200, "<!doctype html>"), ("a web page, no JSON",), 1),
@@ -190,6 +196,10 @@ REFUSED: dict[str, tuple[Play, tuple[str, ...], int]] = {
     "no choices": ((200, {"choices": []}), ('{"choices": []}',), 1),
     "no message": ((200, {"choices": [{"text": "8.87"}]}), ("no chat completion",), 1),
 }
+
+
+ABOUT_THE_QUESTION = {"its own words", "no choices", "no message"}
+"""Refusals after which an image is left out; any other ends the run, which goes on when the server is well."""
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -200,6 +210,7 @@ def test_what_is_refused(serve: Any, case: str) -> None:
         engine.ask(Question("How much?"))
     for word in words:
         assert word in str(caught.value)
+    assert isinstance(caught.value, OutageError) == (case not in ABOUT_THE_QUESTION)
     assert str(caught.value).isprintable()
     assert KEY not in str(caught.value)
     assert len(server.asked) == requests
@@ -228,7 +239,8 @@ def test_a_key_goes_into_its_header_and_nowhere_else(serve: Any) -> None:
     written = json.dumps([heard.text, heard.raw, engine.facts(), engine.model, dict(engine.untold)])
     assert KEY not in written
     assert KEY.replace("/", "\\/") not in written
-    assert engine.facts() == {"host": server.url[7:], "served_model": "reader", "server": "toy Bearer [key]"}
+    told = {"host": server.url[7:], "served_model": "reader", "server": "toy Bearer [key]", "greeting_tokens": 803}
+    assert engine.facts() == told
 
 
 def test_a_redirect_is_not_followed(serve: Any) -> None:

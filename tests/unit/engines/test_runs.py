@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,13 +14,13 @@ import pytest
 
 import sightline
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.deployed import REQUESTS, engine_arms, yes_and_no
+from sightline.auditing.deployed import REQUESTS, Requests, engine_arms, yes_and_no
 from sightline.checks.demo import asset
 from sightline.checks.doctor.engines import examine_engine
 from sightline.core.probe import Probe
 from sightline.engines import ENGINES, Engine, Heard, Question, engine_of
 from sightline.engines.base import TokenGrid
-from sightline.errors import SightlineError
+from sightline.errors import OutageError, SightlineError
 from sightline.probes.images import open_image
 from sightline.report.build import build_report
 from sightline_leaderboard.contest import Contest, measure
@@ -36,9 +38,14 @@ class Played:
     """What all engines of a test share: how they behave, and what they were asked."""
 
     asked: list[Question] = field(default_factory=list)
-    counts: bool = True
+    counts: str = "all"
+    setting: int = 1
+    slow: float = 0.0
     traces: bool = False
     fails_at: int | None = None
+    refused: int = 0
+    uncounted: bool = False
+    """Whether it is gone whenever the tokens of an image are to be counted."""
     ms: float | None = None
     most: int = 0
     now: int = 0
@@ -64,7 +71,7 @@ class Player(Engine):
         return PLAYED.traces
 
     def facts(self) -> dict[str, Any]:
-        return {"model_type": "qwen3_vl", "versions": {"player": "1"}}
+        return {"model_type": "qwen3_vl", "versions": {"player": "1"}, "setting": PLAYED.setting}
 
     def requested_keep(self, switches: Any) -> float | None:
         return 1 - int(switches.get("pruning_ratio", 0)) / 100
@@ -80,17 +87,21 @@ class Player(Engine):
             PLAYED.now += 1
             PLAYED.most = max(PLAYED.most, PLAYED.now)
             if PLAYED.fails_at is not None and len(PLAYED.asked) >= PLAYED.fails_at:
-                raise SightlineError("the engine is gone; start it again")
+                PLAYED.refused += 1
+                raise OutageError("the engine is gone; start it again")
             PLAYED.asked.append(question)
+        if PLAYED.uncounted and question.image is not None and question.longest == 1:
+            raise OutageError("the engine is away")
+        time.sleep(PLAYED.slow)
         size = question.image.size if question.image is not None else (0, 0)
         n, ratio = (size[0] // 32) * (size[1] // 32), int(question.switches.get("pruning_ratio", 0))
         kept = n if ratio >= 100 else n - n * ratio // 100
         with self._lock:
             PLAYED.now -= 1
         return Heard(
-            "yes" if ratio < 50 else "no",
-            {"ratio": ratio},
-            len(question.text) + kept if PLAYED.counts else None,
+            "yes" if ratio < 50 else "no\ud83d",
+            {"ratio": ratio, "said": "two \u2028 lines, half a letter \ud83d"},
+            {"all": len(question.text) + kept, "text": len(question.text) - bool(n), "none": None}[PLAYED.counts],
             tokens=1,
             cut_off=False,
             first={"Yes": -0.1, " yes": -3.0, "no": -4.0},
@@ -151,22 +162,48 @@ def test_a_killed_run_asks_nothing_twice(tmp_path: Path) -> None:
     PLAYED.fails_at = 9
     with pytest.raises(SightlineError, match="the engine is gone"):
         run(tmp_path / "run", "full", "engine:pruning_ratio=30")
+    assert PLAYED.refused <= Player.parallel, "those under way: nobody else is asked any more"
     before = list(PLAYED.asked)
-    lines = [line for file in (tmp_path / "run" / REQUESTS).glob("*.jsonl") for line in file.open("rb")]
     torn = next((tmp_path / "run" / REQUESTS).glob("*.jsonl"))
-    torn.write_bytes(b"".join(lines) + b'{"key": "half a li')
+    while len(lines := torn.read_bytes().splitlines(keepends=True)) < 9:  # one may still be under way
+        time.sleep(0.01)
+    torn.write_bytes(b"".join(lines) + '{"key": "half a €'.encode()[:-1])
     PLAYED.fails_at = None
     resumed = run(tmp_path / "run", "full", "engine:pruning_ratio=30")
     assert len(before) == len(lines) == 9
     asked_again = [q for q in PLAYED.asked[9:] if any(q == old for old in before)]
     assert not asked_again
+    files = (tmp_path / "run" / REQUESTS).glob("*.jsonl")
+    kept = [json.loads(line)["key"] for file in files for line in file.open("rb") if line.endswith(b"\n")]
+    assert len(set(kept)) == len(kept) == len(PLAYED.asked)
     whole = run(tmp_path / "other", "full", "engine:pruning_ratio=30")
     times = [name for name in whole.frame() if name.endswith("_ms")]
     assert resumed.frame().drop(columns=times).equals(whole.frame().drop(columns=times))
 
 
-def test_an_engine_that_counts_nothing_leaves_shares_empty(tmp_path: Path) -> None:
-    PLAYED.counts = False
+def test_whoever_asks_the_same_meanwhile_waits_for_its_answer(tmp_path: Path) -> None:
+    PLAYED.slow = 0.05
+    requests = Requests(Player("x"), tmp_path)
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(requests.ask, [Question("What is this?")] * 3))
+    assert len(PLAYED.asked) == 1
+    assert answers[0] is answers[1] is answers[2]
+
+
+def test_an_image_that_could_not_be_counted_during_an_outage_is_not_left_out(tmp_path: Path) -> None:
+    PLAYED.uncounted = True
+    with pytest.raises(SightlineError, match=r"image .*0000.jpg: the engine is away"):
+        run(tmp_path / "run", "full")
+    PLAYED.uncounted = False
+    assert run(tmp_path / "run", "full").frame()["image_id"].nunique() == 4
+    PLAYED.setting = 2
+    with pytest.raises(SightlineError, match="holds a run of an engine with setting 1, now 2; choose another"):
+        run(tmp_path / "run", "full")
+
+
+@pytest.mark.parametrize("counts", ["none", "text"])
+def test_an_engine_that_counts_no_image_leaves_shares_empty(counts: str, tmp_path: Path) -> None:
+    PLAYED.counts = counts
     rows = run(tmp_path / "run", "full", "engine:pruning_ratio=30").frame()
     assert rows[["keep", "n_tokens", "k_tokens", "sequence_full"]].isna().all().all()
     assert len(rows) > 0
@@ -196,6 +233,7 @@ def test_what_an_engine_cannot_do_is_refused_before_it_is_asked(arm: str, tmp_pa
     ("arm", "words"),
     [
         ("engine:pruning_ratio=100", "was to keep 0% of 196 visual tokens and all of them reached the language model"),
+        ("engine:pruning_ratio=-50", "has 294 visual tokens, more than the 196 that the same image"),
         ("resize:0.999", "makes as many tokens of a smaller image"),
     ],
 )
@@ -210,13 +248,15 @@ def test_an_arm_that_did_not_prune_although_asked_is_an_error(
 def test_yes_and_no_are_judged_by_words_or_by_first_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"images": SCENES / "images", "probes": SCENES / "probes.jsonl"}
     by_word = run(tmp_path / "word", "full", "engine:pruning_ratio=60", **asked).frame()
-    assert set(by_word["answer"]) == {"yes", "no"}
+    assert set(by_word["answer"]) == {"yes", "no\ufffd"}
     assert by_word["answer_tokens"].eq(1).all()
     likely = run(tmp_path / "likely", "full", scorer="yes_no", **asked).frame()
     assert likely["margin"].gt(0).all()
     assert likely["loss_yes"].iloc[0] == pytest.approx(0.0464, abs=1e-3)
     with pytest.raises(SightlineError, match="does not say how likely 'no' is; --scorer generation"):
         yes_and_no(Probe("p", "i", "i", "?", "yes", "", "", ()), Heard("yes", {}, first={"yes": -0.1}), "player")
+    never = yes_and_no(Probe("p", "i", "i", "?", "yes", "", "", ()), Heard("", {}, first={"yes": 0, "no": -9999}), "")
+    assert [each.loss for each in never] == [0, 9999]
     monkeypatch.setattr(Player, "untold", {"margin": "it tells no likelihoods"}, raising=False)
     asked_before = len(PLAYED.asked)
     with pytest.raises(SightlineError, match="--scorer yes_no: it tells no likelihoods; --scorer generation"):

@@ -174,7 +174,8 @@ class Load(Benchmark[LoadRequest]):
         use_vision_execution(subject.backbone, execution)
         with planless():
             points = list(Bench(request, subject, arms).measure())
-        return iter(sorted(points, key=lambda point: request.arms.index(point.arm)))
+        order = [arm.text for arm in arms]
+        return iter(sorted(points, key=lambda point: order.index(point.arm)))
 
     def elsewhere(self, request: LoadRequest) -> Result | None:
         return at_endpoint(self, request) if request.endpoint else None
