@@ -5,7 +5,8 @@ is read back while the device should go on working. Here everything is computed 
 
 - a function that is handed tensors of both devices fails, as it would;
 - so does one that wants the values of a tensor on the GPU for NumPy;
-- every wait for the device (``item``, ``tolist``, ``nonzero``, a copy to the host) is noted, with the line that waits;
+- every wait for the device (``item``, ``nonzero``, a mask as an index, a copy to the host, and one from it that is not
+  told to go on) is noted, with the line that waits;
 - a capture records what is called, refuses waits, and replays it on the same tensors, whatever the host has since
   changed its mind about.
 
@@ -27,19 +28,28 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from sightline.device.work import PAGEABLE_BYTES
+
 CUDA = torch.device("cuda:0")
 _waits: list[str] = []
 _captures: list[Graph] = []
+_pinned: dict[int, Tensor] = {}
+"""Memory of the host that the GPU reads by itself, by its address."""
 _tensor: Any = Tensor
+_vmap = torch.vmap
 BETWEEN = {_tensor.copy_, _tensor.to, _tensor.type_as, _tensor.__getitem__, _tensor.__setitem__, _tensor.index_put_,
            torch._has_compatible_shallow_copy_type}  # fmt: skip
 """Functions that may be handed tensors of both devices; of ``index`` the places may be on the host."""
 READS = {
     _tensor.item, _tensor.tolist, _tensor.__bool__, _tensor.__int__, _tensor.__float__, _tensor.__index__,
     _tensor.nonzero, _tensor.cpu, torch.nonzero, torch.equal, _tensor.equal, torch.unique, _tensor.unique,
-    torch.masked_select, _tensor.masked_select, torch.allclose,
+    torch.masked_select, _tensor.masked_select, torch.allclose, torch.bincount, torch.argwhere,
 }  # fmt: skip
 """Functions whose result the host has to wait for."""
+PLACES = {_tensor.__getitem__, _tensor.index_put_, _tensor.__setitem__}
+"""Functions that wait for what they are told of places, unless those are numbers that lie on the GPU."""
+MADE_ON_HOST = {torch.tensor, torch.as_tensor, torch.asarray}
+"""Functions that make a tensor on the host first, wherever it is wanted, and wait until it is there."""
 
 
 class OnGpu(Tensor):
@@ -56,7 +66,7 @@ class OnGpu(Tensor):
             return False
         if func in (_tensor.numpy, _tensor.__array__):
             raise TypeError("can't convert cuda:0 device type tensor to numpy; copy it to the host first")
-        if func in READS:
+        if func in READS or (func in PLACES and _unknown_places(args[1:2])):
             _wait(func)
         strays = [
             t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and not isinstance(t, OnGpu) and t.dim()
@@ -73,6 +83,8 @@ class OnGpu(Tensor):
         if func is _tensor.copy_ and not isinstance(args[0], OnGpu):
             _wait(func)
             return args[0].copy_(on_host(args[1]), *args[2:])
+        if func is _tensor.copy_ and not isinstance(args[1], OnGpu):
+            _sent(func, args[1], kwargs)
         kwargs, host = _made_here(kwargs)
         made = super().__torch_function__(func, types, args, kwargs)
         _record(lambda: super(OnGpu, cls).__torch_function__(func, types, args, kwargs), made)
@@ -122,6 +134,25 @@ def _wait(func: Any) -> None:
     _waits.append(_asked(func))
 
 
+def _sent(func: Any, tensor: Tensor, how: dict[str, Any]) -> None:
+    """A tensor goes from the host to the GPU: behind what is queued there, or the host waits until it has arrived."""
+    pinned = tensor.untyped_storage().data_ptr() in _pinned
+    waits = not how.get("non_blocking") or (tensor.nbytes > PAGEABLE_BYTES and not pinned)
+    if waits and not any(frame.name == "_apply" for frame in traceback.extract_stack()):  # a whole model moves
+        _wait(func)
+
+
+def _unknown_places(index: Any) -> bool:
+    """Whether some of them lie on the host, or are a mask, of which nobody knows how many places it has."""
+    tensors = [each for each in tree_leaves(index) if isinstance(each, Tensor) and each.dim()]
+    return any(each.dtype is torch.bool or not isinstance(each, OnGpu) for each in tensors)
+
+
+def _pin(tensor: Tensor) -> Tensor:
+    _pinned[tensor.untyped_storage().data_ptr()] = tensor
+    return tensor
+
+
 def _name(func: Any) -> str:
     return str(getattr(func, "__name__", func))
 
@@ -154,6 +185,8 @@ def _moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     cuda = isinstance(other, OnGpu) if other is not None else was if named is None else _is_cuda(named)
     if was and not cuda:
         _wait(_tensor.to)
+    if cuda and not was:
+        _sent(_tensor.to, tensor, kwargs)
     plain = on_host(tensor)
     plain = plain.clone() if was != cuda or kwargs.get("copy") else plain
     changed: Tensor = plain.to(dtype)
@@ -170,14 +203,17 @@ class Moves(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func is _tensor.pin_memory and not isinstance(args[0], OnGpu):
-            return args[0]
+            return _pin(args[0].clone())
         if func is _tensor.cuda:
             return _moved(args[0], CUDA)
         if func is _tensor.to:
             return _moved(*args, **kwargs)
-        kwargs.pop("pin_memory", None)
+        pinned = kwargs.pop("pin_memory", False)
         if kwargs.get("device") is None or not _is_cuda(kwargs["device"]):
-            return func(*args, **kwargs)
+            made = func(*args, **kwargs)
+            return _pin(made) if pinned else made
+        if func in MADE_ON_HOST:
+            _wait(func)
         kwargs["device"] = "cpu"
         made = tree_map(on_gpu, func(*args, **kwargs))
         if not any(isinstance(value, OnGpu) for value in tree_leaves((args, kwargs))):
@@ -234,6 +270,17 @@ def pretended() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def mapping(function: Any, *how: Any, **named: Any) -> Callable[..., Any]:
+    """``torch.vmap``, within which nobody knows where a tensor is."""
+    mapped = _vmap(function, *how, **named)
+
+    def call(*given: Any) -> Any:
+        there = any(isinstance(value, OnGpu) for value in tree_leaves(given))
+        return tree_map(on_gpu, mapped(*given)) if there else mapped(*given)
+
+    return call
+
+
 @contextmanager
 def pretend_gpu() -> Iterator[list[str]]:
     """While open, there is a GPU. Yields the waits for it so far."""
@@ -246,11 +293,13 @@ def pretend_gpu() -> Iterator[list[str]]:
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     _waits.clear()
+    _pinned.clear()
     try:
         with (
             mock.patch.multiple(torch.cuda, **pretended()),
             mock.patch.object(torch.version, "cuda", None),  # nor is there a compiler for kernels
             mock.patch.object(torch, "compile", lambda function, **_: function),
+            mock.patch.object(torch, "vmap", mapping),
             mock.patch.object(threading.Thread, "run", pretending),
             Moves(),
         ):

@@ -12,6 +12,7 @@ import torch
 
 from sightline.auditing.audit import audit
 from sightline.backbones import images, load_backbone
+from sightline.backbones.general import General
 from sightline.backbones.qwen2_vl import NativeResolution
 from sightline.backbones.towered import Towered
 from sightline.cost import machine
@@ -64,6 +65,17 @@ def test_rows_are_those_of_a_cpu(
         assert {line.split(" at ")[1].split(":")[0] for line in asked} <= {
             "core/selection_rules.py", "backbones/cuts.py", "backbones/trials.py",
         }  # fmt: skip
+
+
+def test_images_that_the_model_fails_on_are_found_by_the_rehearsal_and_end_nothing(
+    config: Any, zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(General, "features", lambda *_: [][0])
+    made = config("llava", limit=2).model_copy(update={"model": str(zoo("qwen2_5_vl")), "device": "cuda"})
+    with pretend_gpu():
+        run = audit(made)
+    assert len(run.bad_images) == 2
+    assert all("IndexError: list index out of range" in why for why in run.bad_images.values())
 
 
 def test_patches_are_cut_where_the_model_lives_and_the_tower_waits_for_nothing(zoo: Callable[[str], Path]) -> None:

@@ -250,8 +250,8 @@ class ShardWork:
 
     def _rehearse(self, arm: Arm) -> None:
         """Over two probes whose answers nobody reads: kernels are loaded before any time of this arm is recorded."""
-        first = self._first
-        self.answerer.answer(arm, self.shard.probes[: len(first)], first, self.options.batch_tokens)
+        if first := self._first:
+            self.answerer.answer(arm, self.shard.probes[: len(first)], first, self.options.batch_tokens)
 
     @cached_property
     def _first(self) -> list[Encoded]:

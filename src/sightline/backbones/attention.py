@@ -26,6 +26,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from sightline.device import kernels
 from sightline.device.kernels import MOST_ROWS, WIDTHS, causal_attention, masked_attention
+from sightline.device.work import on_device
 
 NAME = "sightline_branches"
 DENSE = "sightline_dense"
@@ -277,6 +278,7 @@ class Bounds:
         self.lengths = lengths
         self.sequences = len(lengths)
         self.alike = len(set(lengths)) == 1
+        self._order: Tensor | None = None
 
     def __getitem__(self, _: slice) -> Bounds:
         return self
@@ -292,12 +294,13 @@ class Bounds:
         """How many sequences there are of each length, shortest first."""
         return {length: self.lengths.count(length) for length in sorted(set(self.lengths))}
 
-    @cached_property
-    def order(self) -> Tensor:
-        """(sum of P,) rows, those of short sequences first."""
-        ends = torch.tensor(self.lengths).cumsum(0).tolist()
-        sequences = sorted(zip(self.lengths, ends, strict=True))
-        return torch.cat([torch.arange(end - length, end) for length, end in sequences])
+    def order(self, device: torch.device) -> Tensor:
+        """(sum of P,) rows, those of short sequences first; brought there once for all blocks of a tower."""
+        if self._order is None:
+            sequences = sorted(zip(self.lengths, accumulate(self.lengths), strict=True))
+            rows = torch.cat([torch.arange(end - length, end) for length, end in sequences])
+            self._order = on_device(rows, device)
+        return self._order
 
 
 _known_bounds: Any = WeakIdKeyDictionary()
@@ -362,7 +365,7 @@ def packed_attention(
     if len(bounds.by_length) == bounds.sequences:
         parts = zip(*(torch.split(states, bounds.lengths, dim=2) for states in handed), strict=True)
         return torch.cat([_attend_alike(part, 1, scaling) for part in parts], dim=1), None
-    order = bounds.order.to(query.device)
+    order = bounds.order(query.device)
     rows = [length * count for length, count in bounds.by_length.items()]
     parts = zip(*(torch.split(states[:, :, order], rows, dim=2) for states in handed), strict=True)
     counts = bounds.by_length.values()

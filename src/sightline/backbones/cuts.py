@@ -26,6 +26,7 @@ from sightline.core.selection_rules import (
     tiles_of,
     together,
 )
+from sightline.device.work import on_device
 from sightline.errors import SightlineError
 
 
@@ -116,13 +117,15 @@ class LayerCuts:
             self.prefixes = ()
         if not chosen:
             return None
-        tokens = []
+        tokens, device = [], batch.hidden.device
         for hidden, made in zip(batch.hidden, chosen, strict=True):
-            before = hidden[batch.start + made.before.to(hidden.device)]
+            before = hidden[on_device(batch.start + made.before, device)]
             mix = made.mix
-            tokens.append(before[made.anchors.to(hidden.device)] if mix is None else mix.to(before) @ before)
-        left = torch.stack([made.left for made in chosen]).to(batch.hidden.device)
-        places = torch.stack([made.places for made in chosen]).to(batch.hidden.device)
+            tokens.append(before[on_device(made.anchors, device)] if mix is None else mix.to(before) @ before)
+        left, places = (
+            on_device(torch.stack(slots), device)
+            for slots in ([made.left for made in chosen], [made.places for made in chosen])
+        )
         return Choice(torch.stack(tokens), left, places)
 
     def _choose(self, batch: Batch, layer: int, seen: SeenLayer) -> list[_Made]:

@@ -50,6 +50,7 @@ from sightline.backbones.trials import output_head, unlike_the_loop
 from sightline.core.prefix import Encoded
 from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, hidden_indices, split_name
 from sightline.core.selection import PIXELS as IMAGE_PIXELS
+from sightline.device.work import on_device
 from sightline.errors import SightlineError, named_line
 from sightline.geometry.cells import Cells, grid_cells, merged_patches
 from sightline.geometry.coverage import Sampling
@@ -376,7 +377,7 @@ class General(TowerSignals):
     def feature_inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What the model's own code makes features of, by the names that it takes, where it wants it."""
         device = self.language.device
-        return {name: value.to(device) for name, value in inputs.items() if name in self._feature_arguments}
+        return {name: on_device(value, device) for name, value in inputs.items() if name in self._feature_arguments}
 
     @cached_property
     def _feature_arguments(self) -> frozenset[str]:
@@ -430,7 +431,7 @@ class General(TowerSignals):
         """(N, P) values of the prepared image that each token is made from."""
         places = self.under(item.options).found_pixels(item.size).values[plan.sourced.numpy()]
         device = self.language.device
-        return item.data.flatten().to(device)[torch.from_numpy(places).to(device)]
+        return on_device(item.data, device).flatten()[on_device(torch.from_numpy(places), device)]
 
     def _inputs(self, item: Pixels) -> dict[str, Tensor]:
         return {**item.inputs, self.pixels: item.data}
@@ -441,7 +442,7 @@ class General(TowerSignals):
         if captured:
             device = outputs[0].device
             known = shown.tower_rows(item.size).items()
-            captured |= {name: value if name == CLASS else value.to(device) for name, value in known}
+            captured |= {name: value if name == CLASS else on_device(value, device) for name, value in known}
         tokens, deepstack, separators = plan.split(outputs[0], tuple(outputs[1:]), self.span_embeds(plan.ids))
         return Encoded(
             tokens=tokens,

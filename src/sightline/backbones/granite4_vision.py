@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, as_dtype
 from sightline.backbones.general import General, rows
+from sightline.device.work import on_device
 from sightline.errors import SightlineError
 
 
@@ -20,7 +21,7 @@ class Granite4Vision(General):
     """
 
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        given = {name: value.to(self.language.device) for name, value in inputs.items()}
+        given = {name: on_device(value, self.language.device) for name, value in inputs.items()}
         output = self.seeing.get_image_features(**as_dtype(given, self.language.dtype))
         added = {layer: rows(features) for layer, features in output.deepstack_features}
         if 0 not in added:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from sightline.device.work import on_device
 from sightline.errors import SightlineError
 
 Options = TypeVar("Options", bound="ImageOptions")
@@ -157,7 +158,7 @@ class Normaliser:
     """(..., 3, h, w) uint8 -> (..., 3, h, w) float32 by table."""
 
     def __init__(self, table: Tensor, device: torch.device) -> None:
-        self._values = table.flatten().to(device)
+        self._values = on_device(table.flatten(), device)
         self._rows = torch.arange(0, CHANNELS * BYTES, BYTES, dtype=torch.int32, device=device)[:, None, None]
 
     def __call__(self, planes: Tensor) -> Tensor:
@@ -308,8 +309,8 @@ def taps(inputs: int, outputs: int, kind: int, arithmetic: Arithmetic, device: t
     bits = PILLOW_BITS if arithmetic == "pillow" else _bits_for_short_weights(float(weight.max()))
     fixed = np.trunc(weight * (1 << bits) + np.copysign(0.5, weight))
     return Taps(
-        torch.from_numpy(np.minimum(index, inputs - 1).astype(np.int32)).to(device),
-        torch.from_numpy(fixed.astype(np.int32)).to(device),
+        on_device(torch.from_numpy(np.minimum(index, inputs - 1).astype(np.int32)), device),
+        on_device(torch.from_numpy(fixed.astype(np.int32)), device),
         bits,
     )
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from sightline.backbones.base import BACKBONES, as_dtype
 from sightline.backbones.general import PIXELS, General, rows
 from sightline.backbones.processors import WrittenImage
+from sightline.device.work import on_device
 
 
 @BACKBONES.register("kosmos-2")
@@ -28,7 +29,7 @@ class Kosmos2(General):
         """By the model without an output head, whose parts the one with it has."""
         from transformers import Kosmos2Model
 
-        given = as_dtype({PIXELS: inputs[PIXELS].to(self.language.device)}, self.language.dtype)
+        given = as_dtype({PIXELS: on_device(inputs[PIXELS], self.language.device)}, self.language.dtype)
         return rows(Kosmos2Model.get_image_features(self.model, **given, return_dict=True).pooler_output), ()
 
     @property

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, as_dtype
 from sightline.backbones.general import PIXELS, General, rows
+from sightline.device.work import on_device
 
 
 @BACKBONES.register("llama4")
@@ -18,6 +19,6 @@ class Llama4(General):
     """
 
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        given = as_dtype({PIXELS: inputs[PIXELS].to(self.language.device)}, self.language.dtype)
+        given = as_dtype({PIXELS: on_device(inputs[PIXELS], self.language.device)}, self.language.dtype)
         seen = self.seeing.get_image_features(**given, vision_feature_select_strategy="default", return_dict=True)
         return self.model.multi_modal_projector(rows(seen.last_hidden_state)), ()

@@ -168,7 +168,7 @@ class Mllama(General):
 
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Rows of all tiles; those that are not there come from no pixel."""
-        given = {name: inputs[name].to(self.language.device) for name in self._feature_arguments}
+        given = self.feature_inputs(inputs)
         states = self.vision_tower(**as_dtype(given, self.language.dtype)).last_hidden_state
         rows = self.body.multi_modal_projector(states)
         there = given[THERE].bool()[..., None, None]

@@ -89,7 +89,7 @@ class Phi4Multimodal(General):
 
     def features(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """What the model writes over the embeddings of as many placeholders."""
-        given = {name: inputs[name].to(self.language.device) for name in self._feature_arguments}
+        given = self.feature_inputs(inputs)
         count = sum(down * (across + 1) + 1 + self.side * (self.side + 1) for down, across in self.grids(inputs))
         ids = torch.full((1, count), self.image_token_id, device=self.language.device)
         embeds = self.language.embed([self.image_token_id])[None].expand(1, count, -1)

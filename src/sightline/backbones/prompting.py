@@ -16,6 +16,7 @@ from sightline.backbones.language import LanguageModel
 from sightline.core.prefix import Prompt
 from sightline.core.selection import QuerySpan
 from sightline.core.span import Separators, SlotPositions
+from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells
 from sightline.selectors.scores import focus_terms
@@ -113,12 +114,12 @@ class SpanPlan:
 
         ``embed`` (M, D) are the embeddings of ``ids``, which text between the features is read by.
         """
-        sourced = self.sourced.to(features.device)
+        sourced = on_device(self.sourced.nonzero()[:, 0], features.device)
         tokens, deepstack = features[sourced], tuple(level[sourced] for level in levels)
         between = self.between
         if not len(between):
             return tokens, deepstack, None
-        at, places = self.features.to(features.device), between.to(features.device)
+        at, places = (on_device(slots, features.device) for slots in (self.features, between))
         span = embed.to(features.dtype).index_copy(0, at, features)
         spread = [level.new_zeros(len(span), level.shape[1]).index_copy_(0, at, level)[places] for level in levels]
         written = torch.tensor(self.ids)[between]

@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from sightline.core.selection import LayerSelector, LayerState, Parity, Ranges, Selection
+from sightline.device.work import on_device
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import top
 
@@ -19,7 +20,7 @@ def attention_score(attention_last: Tensor, image: Tensor) -> Tensor:
     attention_last (..., H, L), image (n,) -> (..., n), at least float32: score_i = (1 / H) * sum_h attention[h,
     image_i].
     """
-    seen = attention_last.index_select(-1, image.to(attention_last.device))
+    seen = attention_last.index_select(-1, on_device(image, attention_last.device))
     return (seen if seen.dtype.itemsize >= 4 else seen.float()).mean(dim=-2)
 
 
