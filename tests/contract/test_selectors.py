@@ -213,7 +213,7 @@ class Wants(Selector):
 @pytest.mark.parametrize(
     ("need", "sentence"),
     [
-        ("vision.recieved@-1", "did you mean vision.received?"),
+        ("vision.recieved@-1", "did you mean 'vision.received'?"),
         ("vision.received", "needs a layer"),
         ("vision.hidden_mean@4:2", "needs a range"),
         ("clip.text@3", "takes no layer"),

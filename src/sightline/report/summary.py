@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.core.table import Table, format_range, format_value
-from sightline.errors import SightlineError
+from sightline.errors import refuse_unknown
 from sightline.report.columns import (
     about_given_answers,
     answers_given,
@@ -74,10 +73,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
     """
     known = [str(arm) for arm in source.frame["arm_name"].unique()]
     for reference in references:
-        if reference not in known:
-            close = difflib.get_close_matches(reference, known, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(known)}"
-            raise SightlineError(f"no run has an arm '{reference}' to compare with; {hint}")
+        refuse_unknown(reference, known, f"no run has an arm '{reference}' to compare with", "arms:")
     facts = arm_facts(source)
     arms, differences, notes, says_nothing = [], [], [], {}
     for audited in source.runs:

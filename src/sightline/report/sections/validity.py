@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ import pandas as pd
 from sightline.analysis.comparison import Record, by_model, clustered_means, interval_columns
 from sightline.analysis.outcomes import COVERAGE, OUTCOMES, STRATA, samples, tertiles
 from sightline.core.table import Table, TableColumn, format_value
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, refuse_unknown
 from sightline.report.columns import build_table, collect, excludes_zero, has, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.images import SCALES
@@ -317,7 +316,9 @@ def association_frame(
     if coverage not in COVERAGE_COLUMNS:
         raise SightlineError(f"coverage is counted by {' or '.join(COVERAGE_COLUMNS)}, not by '{coverage}'")
     plain = plain_rows(frame[[name for name in CONDITIONED if name in frame]])
-    _refuse_unknown(arms or (), plain)
+    known = [str(arm) for arm in plain["plain_arm"].unique()]
+    for arm in arms or ():
+        refuse_unknown(arm, known, f"the run has no arm '{arm}' to pool", "arms:")
     columns = COVERAGE_COLUMNS[coverage]
     records: list[Record] = []
     for model, rows in by_model(plain):
@@ -353,15 +354,6 @@ def _merging_arms(rows: pd.DataFrame) -> set[str]:
     else:
         return set()
     return {str(arm) for arm in rows.loc[merged, "plain_arm"].unique()}
-
-
-def _refuse_unknown(arms: Sequence[str], rows: pd.DataFrame) -> None:
-    known = [str(arm) for arm in rows["plain_arm"].unique()]
-    for arm in arms:
-        if arm not in known:
-            close = difflib.get_close_matches(arm, known, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(known)}"
-            raise SightlineError(f"the run has no arm '{arm}' to pool; {hint}")
 
 
 def _conditional(rows: pd.DataFrame, predictors: Mapping[str, str], draws: int) -> list[Record]:
