@@ -49,6 +49,7 @@ from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 from sightline.geometry.coverage import Sampling
 from sightline.places import is_remote
+from sightline.probes.images import stored_as
 from sightline.progress import waiting_for
 from sightline.version import __version__
 
@@ -294,9 +295,7 @@ def yes_and_no(probe: Probe, heard: Heard, engine: str) -> list[Likelihood]:
 
 def through_jpeg(image: Image.Image, quality: str) -> Image.Image:
     """The image as it comes out of JPEG."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=int(quality))
-    return Image.open(buffer).convert("RGB")
+    return Image.open(io.BytesIO(stored_as(image, "JPEG", quality=int(quality)))).convert("RGB")
 
 
 def engine_arms(engine: Engine, image: Image.Image, keep: Sequence[float]) -> list[str]:

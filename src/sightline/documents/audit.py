@@ -29,7 +29,7 @@ from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
 from sightline.probes.annotations import read_annotations
 from sightline.probes.hub_data import hub_files, is_hub_data
-from sightline.probes.images import open_image
+from sightline.probes.images import open_image, stored_as
 from sightline.probes.probe_file import write_probes
 
 if TYPE_CHECKING:
@@ -250,16 +250,9 @@ def paint_twins(probes: Sequence[Probe], root: Path) -> list[Probe]:
         if not (root / images[image_id]).is_file():
             page = open_image(root, own[0].image)
             changes = [(old, other, box) for (old, box), other in zip(texts, new, strict=True)]
-            _save(repaint(page, changes), root / images[image_id])
+            painted = stored_as(repaint(page, changes), "PNG", compress_level=3)
+            write_whole(root / images[image_id], painted, make_parent=True)
     return twin_probes(probes, images, renamings)
-
-
-def _save(image: Any, path: Path) -> None:
-    import io
-
-    stored = io.BytesIO()
-    image.save(stored, format="PNG", compress_level=3)
-    write_whole(path, stored.getvalue(), make_parent=True)
 
 
 def transcript_probes(probes: Sequence[Probe]) -> list[Probe]:

@@ -85,10 +85,10 @@ class PackedImages:
     def _as_jpeg(self, data: bytes) -> bytes:
         from PIL import Image
 
-        target = io.BytesIO()
+        from sightline.probes.images import stored_as
+
         with Image.open(io.BytesIO(data)) as image:
-            image.convert("RGB").save(target, format="JPEG", quality=self._jpeg)
-        return target.getvalue()
+            return stored_as(image.convert("RGB"), "JPEG", quality=self._jpeg)
 
 
 # The image of an annotated page: under the name that the page states, or under the name of the page's own file.

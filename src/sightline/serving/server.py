@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import hmac
-import io
 import secrets
 import socket
 import webbrowser
@@ -30,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sightline.errors import SightlineError
-from sightline.probes.images import open_image
+from sightline.probes.images import open_image, stored_as
 
 # Who may come in: requests for this address, from its own pages, of whoever knows the token.
 #
@@ -323,6 +322,4 @@ def picture_bytes(images: Path, name: str) -> tuple[bytes, str]:
         raise SightlineError(f"{name} is no picture that can be shown") from None
     if media and not turned:
         return file.read_bytes(), media
-    sink = io.BytesIO()
-    open_image(images, name).save(sink, "PNG", compress_level=1)
-    return sink.getvalue(), "image/png"
+    return stored_as(open_image(images, name), "PNG", compress_level=1), "image/png"

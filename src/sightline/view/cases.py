@@ -18,7 +18,7 @@ from PIL import Image
 from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.geometry.marks import BLACK, marks_of, veil_of
-from sightline.probes.images import image_digest
+from sightline.probes.images import image_digest, stored_as
 from sightline.serving.server import file_inside, picture_bytes
 from sightline.store.folder import RunFolder
 from sightline.store.shard_files import ShardFile, ShardPiece
@@ -216,9 +216,7 @@ def small_picture(preview: bytes) -> bytes:
         image.draft("RGB", THUMBNAIL)
         small = image.convert("RGB")
     small.thumbnail(THUMBNAIL)
-    sink = io.BytesIO()
-    small.save(sink, "JPEG", quality=70)
-    return sink.getvalue()
+    return stored_as(small, "JPEG", quality=70)
 
 
 @lru_cache(maxsize=4096)

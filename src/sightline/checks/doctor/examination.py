@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from sightline.core.prefix import NO_CELLS, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy
 from sightline.geometry.cells import Cells
+from sightline.probes.images import stored_as
 from sightline.progress import SafeConsole
 from sightline.report import page as report_page
 from sightline.report.svg import tag
@@ -388,6 +388,4 @@ def _picture(image: Image.Image, drawing: list[Markup], label: str) -> Markup:
 def _embedded(image: Image.Image) -> str:
     small = image.convert("RGB")
     small.thumbnail((SIDE, SIDE))
-    packed = io.BytesIO()
-    small.save(packed, "JPEG", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(packed.getvalue()).decode()}"
+    return f"data:image/jpeg;base64,{base64.b64encode(stored_as(small, 'JPEG', quality=85)).decode()}"
