@@ -336,12 +336,12 @@ def prove_model(
     return found
 
 
-def choose_arms(served: Mapping[str, Any], methods: Sequence[str], keep: Sequence[float], most: int = 2) -> list[str]:
+def choose_arms(served: Mapping[str, Any], methods: Sequence[str], keep: Sequence[float]) -> list[str]:
     """Full, the methods at each budget, and the controls at the same ones.
 
-    ``served`` says of each selector whether the model serves it; without ``methods`` the first of ``METHODS`` it does.
+    ``served`` says of each selector whether the model serves it; without ``methods`` the first two that it does.
     """
-    chosen = list(methods) or [name for name in METHODS if serves(served, name)][:most]
+    chosen = list(methods) or [name for name in METHODS if serves(served, name)][:2]
     budgets = [f"{share:g}" for share in keep_of(keep)]
     return ["full", *(f"{name}:{budget}" for budget in budgets for name in [*chosen, *CONTROLS])]
 

@@ -214,9 +214,9 @@ def every_metric(frame: pd.DataFrame) -> list[Metric]:
     return [metric for metric in METRICS.values() if in_words or metric.answers != "words"]
 
 
-def arm_points(frame: pd.DataFrame, metrics: Sequence[str], threshold: float | None = None) -> dict[str, float]:
+def arm_points(frame: pd.DataFrame, metrics: Sequence[str]) -> dict[str, float]:
     """The metrics of one arm without intervals; NaN where one has no value."""
-    rows = arm_rows(frame, threshold)
+    rows = arm_rows(frame)
     return {name: point(METRICS.get(name), rows) for name in metrics}
 
 
