@@ -117,24 +117,20 @@ def _correlated(own: pd.DataFrame, draws: int) -> list[Record]:
     ]
 
 
-def coverage_table(source: Source, draws: int) -> Table | None:
+def coverage_table(source: Source, draws: int) -> Table:
     """Does coverage, of the worst region or of the union, order questions by what pruning does to their score?"""
 
     def make(run: Audited) -> pd.DataFrame:
         found = coverage_and_score_frame(run.frame, draws=draws)
         return found.assign(selector=[_family(line) for line in found.to_dict("records")], run=run.name)
 
-    found = collect(Source(source.in_words, []), lambda rows: True, make)
-    if found is None:
-        return None
-    frame, left_out = found
+    frame = collect(Source(source.in_words, []), lambda rows: True, make)
     run = ["run"] if len(source.in_words) > 1 else []
     return build_table(
         "coverage_and_score",
         frame,
         columns={"run": run},
         sentence=_sentence(frame),
-        left_out=left_out,
         draws=f"{draws:,}",
     )
 
