@@ -52,11 +52,11 @@ def nearest(name: str, known: Collection[str], otherwise: str, *, most: int = 1)
 
 @contextmanager
 def located(where: object) -> Iterator[None]:
-    """What goes wrong within it is said with its place: ``words.csv line 3: ...``."""
+    """What goes wrong within it is said with its place, if that has a name: ``words.csv line 3: ...``."""
     try:
         yield
     except SightlineError as problem:
-        raise SightlineError(f"{where}: {problem}") from None
+        raise SightlineError(f"{where}: {problem}" if where else problem) from None
 
 
 class SightlineError(Exception):

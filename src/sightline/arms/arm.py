@@ -28,7 +28,7 @@ from sightline.core.selection import (
     TokenView,
     argument_refusal,
 )
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.interventions import Intervention, families, split_arm
 from sightline.policies import POLICIES, Policy
 from sightline.policies.base import CONFIDENCE_COLUMNS
@@ -356,11 +356,9 @@ def _policy_arm(text: str, preset: _Preset) -> Arm:
     selector = made(kind, selector_name, its, preset.of(kind), text, f"{text}{',' if rest else ':'}{selector_name}.")
     policy: Policy = made(of_policy, name, own, {}, text, f"{text}{',' if rest else ':'}")
     levels = parse_levels(level_text, text)
-    try:
+    with located(f"arm '{text}'"):
         policy.check_levels(levels)
         _refuse_selector(policy, selector)
-    except SightlineError as error:
-        raise SightlineError(f"arm '{text}': {error}") from None
     return under_policy(policy, selector, levels)
 
 

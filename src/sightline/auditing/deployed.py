@@ -45,7 +45,7 @@ from sightline.core.probe import Probe
 from sightline.core.selection import Budget, Method
 from sightline.device.work import Limit
 from sightline.engines.base import JPEG, Engine, Heard, Question
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.geometry.cells import grid_cells
 from sightline.geometry.coverage import Sampling
 from sightline.places import is_remote
@@ -375,10 +375,8 @@ def refuse_arms(arms: Iterable[Arm], engine: Engine) -> None:
         quality = switches.pop(JPEG, None)
         if quality is not None and not (quality.isdecimal() and 1 <= int(quality) <= 100):
             raise SightlineError(f"arm '{arm.text}': {JPEG}={quality} is no quality from 1 to 100")
-        try:
+        with located(f"arm '{arm.text}'"):
             engine.check(switches)
-        except SightlineError as error:
-            raise SightlineError(f"arm '{arm.text}': {error}") from None
 
 
 def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:

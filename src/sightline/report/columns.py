@@ -86,7 +86,7 @@ def collect(
         try:
             made = make(audited)
         except SightlineError as error:
-            problems.append(f"{audited.name}: {error}" if audited.name else str(error))
+            problems.append(audited.said(error))
             continue
         for column in made.columns.intersection(list(arms)):
             made[column] = in_report(audited, made[column])

@@ -122,10 +122,9 @@ def compared() -> list[str]:
 
 
 def _no_difference(audited: Audited) -> str:
-    prefix = f"{audited.name}: " if audited.name else ""
     if audited.full is None:
-        return f"{prefix}no full arm, so nothing can be compared with it; amend the run with --arm full"
-    return f"{prefix}Full is the only arm; amend the run with the arms to compare, for example --arm target:0.3"
+        return audited.said("no full arm, so nothing can be compared with it; amend the run with --arm full")
+    return audited.said("Full is the only arm; amend the run with the arms to compare, for example --arm target:0.3")
 
 
 # What a reader should take away first: one or two sentences per run, made from the numbers alone.
@@ -142,9 +141,8 @@ def headlines(source: Source, summary: ReportSummary) -> list[str]:
     """
     found = []
     for audited in source.runs:
-        prefix = f"{audited.name}: " if audited.name else ""
         nothing = summary.says_nothing.get(audited.name)
-        found.append(nothing or prefix + " ".join(_sentences(audited, summary)))
+        found.append(nothing or audited.said(" ".join(_sentences(audited, summary))))
     return found
 
 
