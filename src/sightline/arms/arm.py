@@ -273,7 +273,8 @@ def parse_arm(text: str, *, seed: int | None = None, profile: str = "paper", mod
     """Reads ``NAME[:BUDGET][:key=value,...][+INTERVENTION]`` or ``policy:NAME:SELECTOR:LEVELS[:key=value,...]``.
 
     Under the profile ``artifact`` a selector gets the arguments that it was run with on models of ``model_type``, and
-    the artifact's seed. ``seed`` wins over that, and what the arm names over both.
+    the artifact's seed. ``seed`` wins over that, and what the arm names over both. The canonical form, which runs
+    record, says all that differs from the defaults: no other setting matters.
     """
     text, intervention = split_arm(text) if "+" in text else (text, None)
     name, _, rest = text.strip().partition(":")
@@ -396,11 +397,6 @@ def _refuse_selector(policy: Policy, selector: Selector | LayerSelector) -> None
 
     if "scores" in policy.reads and not isinstance(selector, Scored):
         raise SightlineError(f"{policy.name} looks at token scores, which {selector.name} does not give; try target")
-
-
-def recorded_arm(text: str) -> Arm:
-    """An arm from its canonical form, which says all that differs from the defaults: no other setting matters."""
-    return parse_arm(text)
 
 
 def parse_arms(
