@@ -16,7 +16,7 @@ import pandas as pd
 
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval
-from sightline.statistics.correlation import spearman_interval, spearman_intervals
+from sightline.statistics.correlation import spearman_intervals
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary, paired_differences
 from sightline.statistics.thresholds import accuracy_optimal
@@ -89,7 +89,11 @@ def main() -> None:
             "1.8",
         ),
         ("AUROC difference, 10,000 draws", lambda: difference_interval(left, right, METRICS["auroc"]), "-"),
-        ("partial Spearman, 3 controls, refitted in 10,000 draws", lambda: spearman_interval(x, y, controls), "14.7"),
+        (
+            "partial Spearman, 3 controls, refitted in 10,000 draws",
+            lambda: spearman_intervals({"x": x}, {"y": y}, controls),
+            "14.7",
+        ),
         (
             "15 partial Spearmans of 8 columns, 10,000 draws",
             lambda: spearman_intervals(predictors, outcomes, controls),

@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from sightline.answering.scorers import SCORERS
-from sightline.arms.arm import recorded_arm
+from sightline.arms.arm import parse_arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.shards import SharedTasks, Task, check_images, make_shards, tasks_left
@@ -142,7 +142,7 @@ def planning(place: Path, probes: int = 20_000) -> tuple[float, float]:
 def pulling(place: Path) -> tuple[float, float, float]:
     """Seconds of a claim; what each task that is left adds; of a look at the folder, for each of its files."""
     shipped = read_probes(asset("scenes", "confirmation") / "probes.jsonl").probes
-    arms = tuple(recorded_arm(f"target:0.{share}") for share in range(1, 10))
+    arms = tuple(parse_arm(f"target:0.{share}") for share in range(1, 10))
     shard = make_shards(shipped, 1)[0]
     taken, looked = {}, 0.0
     for tasks in (10, 4000):
@@ -184,7 +184,7 @@ def measured(place: Path) -> HostParts:
     claim, claim_left, look_file = pulling(place)
     scenes = asset("scenes", "confirmation")
     shards = make_shards(read_probes(scenes / "probes.jsonl").probes, 1)
-    arms = [recorded_arm(f"target:0.{share}") for share in range(1, 10)]
+    arms = [parse_arm(f"target:0.{share}") for share in range(1, 10)]
     folder.write_rows("large", 0, varied(rows, 16_384), columns)
     table = pq.read_table(folder.rows_file("large", 0), partitioning=None)
     folder.write_rows("small", 0, few, columns)

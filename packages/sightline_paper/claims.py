@@ -90,13 +90,13 @@ def silence(study: Study, need: Need) -> str:
     return study.remembered(("silence", need.run), make)
 
 
-def corrected(found: Sequence[Judgement], alpha: float = ALPHA) -> list[Judgement]:
+def corrected(found: Sequence[Judgement]) -> list[Judgement]:
     """Holm's correction for the number of tests of one table: what does not survive it is open."""
     tested = [index for index, each in enumerate(found) if not math.isnan(each.p)]
     adjusted = dict(zip(tested, holm([found[index].p for index in tested]), strict=True))
     return [
         replace(each, outcome="open", words=f"{each.words} (p = {each.p:.2g}, with Holm {adjusted[index]:.2g})")
-        if each.outcome in ("holds", "fails") and adjusted.get(index, 0.0) > alpha
+        if each.outcome in ("holds", "fails") and adjusted.get(index, 0.0) > ALPHA
         else each
         for index, each in enumerate(found)
     ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 LONGEST_MESSAGE = 2000
@@ -43,13 +44,19 @@ def named_line(error: BaseException) -> str:
     return name if line == name else f"{name}: {line}"
 
 
+def nearest(name: str, known: Collection[str], otherwise: str, *, most: int = 1) -> str:
+    """``did you mean 'target'?``, where names that are known are spelled nearly so; else what ``otherwise`` says."""
+    close = difflib.get_close_matches(name, known, n=most)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise
+
+
 @contextmanager
 def located(where: object) -> Iterator[None]:
-    """What goes wrong within it is said with its place: ``words.csv line 3: ...``."""
+    """What goes wrong within it is said with its place, if that has a name: ``words.csv line 3: ...``."""
     try:
         yield
     except SightlineError as problem:
-        raise SightlineError(f"{where}: {problem}") from None
+        raise SightlineError(f"{where}: {problem}" if where else problem) from None
 
 
 class SightlineError(Exception):
@@ -69,3 +76,10 @@ class SightlineError(Exception):
 
 class OutageError(SightlineError):
     """Whoever was asked is not there, or not now: what was asked may be as it should be, and can be asked again."""
+
+
+def refuse_unknown(name: str, known: Collection[str], said: str, listed: str = "known:") -> None:
+    """Refuses a name that is not among those known, with the one that may have been meant, or all of them."""
+    if name not in known:
+        every = f"{listed} {', '.join(known)}"
+        raise SightlineError(f"{said}; {nearest(name, known, every)}")

@@ -309,7 +309,7 @@ def test_queries_are_answered_mended_saved_and_found_again(page: WebDriver, view
     at(page, "body").send_keys("/")
     box = at(page, "#query")
     box.send_keys("corect and ecr < 0.1", Keys.ENTER)
-    wait(page, lambda b: "did you mean correct?" in at(b, "#told").text)
+    wait(page, lambda b: "did you mean 'correct'?" in at(b, "#told").text)
     box = at(page, "#query")
     box.clear()
     box.send_keys("correct and ecr < 0.1", Keys.ENTER)

@@ -213,7 +213,7 @@ class Wants(Selector):
 @pytest.mark.parametrize(
     ("need", "sentence"),
     [
-        ("vision.recieved@-1", "did you mean vision.received?"),
+        ("vision.recieved@-1", "did you mean 'vision.received'?"),
         ("vision.received", "needs a layer"),
         ("vision.hidden_mean@3:2", "needs a range"),
         ("vision.hidden_mean@-1:2", "needs a range"),

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sightline.arms.arm import Arm, parse_arm, recorded_arm
+from sightline.arms.arm import Arm, parse_arm
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight, TuningSample
@@ -237,7 +237,7 @@ def _recorded(run: Run, policy: Policy, arms: Sequence[Arm]) -> dict[str, Notice
     levels = tuple(arm.budget for arm in arms)
     for text in run.arms:
         try:
-            arm = recorded_arm(text)
+            arm = parse_arm(text)
         except SightlineError:  # of a package or a file that is not here
             continue
         if arm.levels == levels and arm.selector == arms[0].selector and _looks_alike(arm.policy, policy):

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.analysis.policy_replay import FixedAnswers, Played, fixed_answers
-from sightline.arms.arm import recorded_arm
+from sightline.arms.arm import parse_arm
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies import POLICIES, Policy
@@ -339,7 +339,7 @@ def judge_run(
     for text in named:
         if text not in present:
             raise SightlineError(f"{run.path} has no rows of an arm '{text}'; it has {', '.join(present)}")
-        arm = recorded_arm(text)
+        arm = parse_arm(text)
         if arm.policy is None:
             raise SightlineError(f"'{text}' has no policy to judge")
         fixed = {level: arm.at(level).text for level in arm.levels}

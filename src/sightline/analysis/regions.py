@@ -18,7 +18,6 @@ import pandas as pd
 from sightline.analysis.comparison import (
     ArmPair,
     Record,
-    Unit,
     by_model,
     full_arm,
     rows_in_words,
@@ -30,7 +29,7 @@ from sightline.places import open_file
 from sightline.probes.regions import ROLES, four_numbers
 from sightline.probes.typed_rows import ANNOTATED, TypedRow
 from sightline.statistics.agreement import BoxAgreement, agreement_rate, box_agreement, kappa_interval
-from sightline.statistics.bootstrap import DRAWS, SEED
+from sightline.statistics.bootstrap import DRAWS
 from sightline.statistics.paired import EXAMPLE_DRAWS
 
 # How far two annotators agree, field by field: labels by rate and kappa, boxes by matched and joint overlap.
@@ -228,12 +227,7 @@ def stress_tags(question: str, answers: Sequence[str]) -> tuple[str, ...]:
 
 
 def stress_slices(
-    frame: pd.DataFrame,
-    probes: Iterable[Mapping[str, Any]],
-    *,
-    unit: Unit = "example",
-    draws: int = EXAMPLE_DRAWS,
-    seed: int = SEED,
+    frame: pd.DataFrame, probes: Iterable[Mapping[str, Any]], *, draws: int = EXAMPLE_DRAWS
 ) -> pd.DataFrame:
     """Score changes against Full by tag of the question, benchmark by benchmark; ``probes`` are ``run.probes``.
 
@@ -250,7 +244,7 @@ def stress_slices(
             part = rows[tags.map(lambda own, tag=tag: tag in own if own else tag == UNTAGGED)]
             if part.empty or not pairs:
                 continue
-            for record in score_changes(part, pairs, unit=unit, draws=draws, seed=seed):
+            for record in score_changes(part, pairs, draws=draws):
                 record["full_score"] = record.pop("reference_score")
                 del record["reference"]
                 records.append({"model": model, "slice": tag, **record})

@@ -28,7 +28,7 @@ from sightline.core.selection import (
     TokenView,
     argument_refusal,
 )
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.interventions import Intervention, families, split_arm
 from sightline.policies import POLICIES, Policy
 from sightline.policies.base import CONFIDENCE_COLUMNS
@@ -275,7 +275,8 @@ def parse_arm(text: str, *, seed: int | None = None, profile: str = "paper", mod
     """Reads ``NAME[:BUDGET][:key=value,...][+INTERVENTION]`` or ``policy:NAME:SELECTOR:LEVELS[:key=value,...]``.
 
     Under the profile ``artifact`` a selector gets the arguments that it was run with on models of ``model_type``, and
-    the artifact's seed. ``seed`` wins over that, and what the arm names over both.
+    the artifact's seed. ``seed`` wins over that, and what the arm names over both. The canonical form, which runs
+    record, says all that differs from the defaults: no other setting matters.
     """
     text, intervention = split_arm(text) if "+" in text else (text, None)
     name, _, rest = text.strip().partition(":")
@@ -359,11 +360,9 @@ def _policy_arm(text: str, preset: _Preset) -> Arm:
     selector = made(kind, selector_name, its, preset.of(kind), text, f"{text}{',' if rest else ':'}{selector_name}.")
     policy: Policy = made(of_policy, name, own, {}, text, f"{text}{',' if rest else ':'}")
     levels = parse_levels(level_text, text)
-    try:
+    with located(f"arm '{text}'"):
         policy.check_levels(levels)
         _refuse_selector(policy, selector)
-    except SightlineError as error:
-        raise SightlineError(f"arm '{text}': {error}") from None
     return under_policy(policy, selector, levels)
 
 
@@ -402,11 +401,6 @@ def _refuse_selector(policy: Policy, selector: Selector | LayerSelector) -> None
 
     if "scores" in policy.reads and not isinstance(selector, Scored):
         raise SightlineError(f"{policy.name} looks at token scores, which {selector.name} does not give; try target")
-
-
-def recorded_arm(text: str) -> Arm:
-    """An arm from its canonical form, which says all that differs from the defaults: no other setting matters."""
-    return parse_arm(text)
 
 
 def parse_arms(

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from sightline.answering.scorers import SCORERS, Scorer
-from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, ArmPlan, plan_arms, recorded_arm, refuse_unusable
+from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, ArmPlan, parse_arm, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
 from sightline.auditing.deployed import EngineWorker, engine_settings, refuse_arms, refuse_options
 from sightline.auditing.loop import LoopOptions, answer_shards, image_records, row_records
@@ -529,7 +529,7 @@ def resumable_arms(job: Job, recorded: Mapping[str, Any], names: Sequence[str]) 
             continue
         complete = job.folder.finished_shards(name).issuperset(shard.index for shard in job.own_shards)
         try:
-            arm = recorded_arm(name)
+            arm = parse_arm(name)
             if not complete or lacks_images(job.folder, job.own_shards, arm):
                 yield arm
         except SightlineError as error:

@@ -46,10 +46,11 @@ from sightline.core.probe import Probe
 from sightline.core.selection import Budget, Method
 from sightline.device.work import Limit
 from sightline.engines.base import JPEG, Engine, Heard, Question
-from sightline.errors import OutageError, SightlineError
+from sightline.errors import OutageError, SightlineError, located
 from sightline.geometry.cells import grid_cells
 from sightline.geometry.coverage import Sampling
 from sightline.places import is_remote
+from sightline.probes.images import stored_as
 from sightline.progress import waiting_for
 from sightline.version import __version__
 
@@ -321,9 +322,7 @@ def yes_and_no(probe: Probe, heard: Heard, engine: str) -> list[Likelihood]:
 
 def through_jpeg(image: Image.Image, quality: str) -> Image.Image:
     """The image as it comes out of JPEG."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=int(quality))
-    return Image.open(buffer).convert("RGB")
+    return Image.open(io.BytesIO(stored_as(image, "JPEG", quality=int(quality)))).convert("RGB")
 
 
 def engine_arms(engine: Engine, image: Image.Image, keep: Sequence[float]) -> list[str]:
@@ -408,10 +407,8 @@ def refuse_arms(arms: Iterable[Arm], engine: Engine) -> None:
         quality = switches.pop(JPEG, None)
         if quality is not None and not (quality.isdecimal() and 1 <= int(quality) <= 100):
             raise SightlineError(f"arm '{arm.text}': {JPEG}={quality} is no quality from 1 to 100")
-        try:
+        with located(f"arm '{arm.text}'"):
             engine.check(switches)
-        except SightlineError as error:
-            raise SightlineError(f"arm '{arm.text}': {error}") from None
 
 
 def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:

@@ -8,7 +8,6 @@ it, and the host prepares the next shard.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from sightline.device.work import FEWER, halved, in_halves, memory_ran_out, one_
 from sightline.errors import OutageError, SightlineError
 from sightline.geometry.coverage import Geometry, RegionGeometry
 from sightline.geometry.marks import surroundings
+from sightline.probes.images import stored_as
 from sightline.store.shard_files import pack_mask
 
 # What a run keeps of an image for reports: a small preview, and the regions sharp where the preview blurs them.
@@ -60,7 +60,7 @@ def preview(image: Image.Image, shown: tuple[int, int] | None = None) -> bytes:
     """
     longest = PREVIEW_SIDE if shown is None else min(PREVIEW_SIDE, max(shown))
     image.thumbnail((longest, longest))
-    return _jpeg(image, PREVIEW_QUALITY)
+    return stored_as(image, "JPEG", quality=PREVIEW_QUALITY, optimize=True)
 
 
 def details(image: Image.Image, regions: Iterable[Box]) -> list[Detail]:
@@ -75,14 +75,8 @@ def details(image: Image.Image, regions: Iterable[Box]) -> list[Detail]:
         crop.thumbnail((DETAIL_SIDE, DETAIL_SIDE), Image.Resampling.LANCZOS)
         left, top, right, bottom = pixels
         box = (left / image.width, top / image.height, right / image.width, bottom / image.height)
-        found.append(Detail(_jpeg(crop, DETAIL_QUALITY), box))
+        found.append(Detail(stored_as(crop, "JPEG", quality=DETAIL_QUALITY, optimize=True), box))
     return found
-
-
-def _jpeg(image: Image.Image, quality: int) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=quality, optimize=True)
-    return buffer.getvalue()
 
 
 REHEARSAL = 2

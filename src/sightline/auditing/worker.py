@@ -38,7 +38,7 @@ from sightline.boxes.sources import BoxesBeside
 from sightline.core.selection import Budget
 from sightline.device import moved
 from sightline.device.work import setting_up
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.places import StoreError
 from sightline.probes.images import image_digest, image_files, image_place, open_image_file, pixel_digest
 from sightline.progress import waiting_for
@@ -125,10 +125,8 @@ class Worker:
 
     def _refuse_misfits(self, arm: Arm, budget: Budget, sizes: Mapping[str, tuple[int, int]]) -> None:
         for size, name in {size: name for name, size in sizes.items()}.items():
-            try:
+            with located(f"arm '{arm.text}', image {name}"):
                 self.answerer.backbone.fit(size, budget)
-            except SightlineError as error:
-                raise SightlineError(f"arm '{arm.text}', image {name}: {error}") from None
 
     def rehearse(self, shard: Shard) -> None:
         """Compiles what an execution compiles, on a blank page of the shard's first size, while the host prepares the

@@ -23,7 +23,7 @@ from typing import Any
 from sightline.boxes.detectors import Detector, FoundText, detector_named
 from sightline.core.cache import cache_folder, remember
 from sightline.core.probe import Box
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 from sightline.places import Place, place
 from sightline.probes.images import image_digest, image_files, open_image
 
@@ -307,7 +307,7 @@ def main(detector: str, root: Place, task: str = "") -> None:
             name = json.loads(line)
             answer = asdict((read_one if task == READING else detect_one)(engine, root, name))
         except Exception as problem:  # the parent turns it into one line for the user
-            answer = {"error": str(problem).splitlines()[0] if str(problem) else type(problem).__name__}
+            answer = {"error": first_line(problem)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

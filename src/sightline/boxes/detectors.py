@@ -199,16 +199,14 @@ class Tesseract(FindsByReading):
         return (shown.stdout or shown.stderr).split("\n")[0].removeprefix("tesseract ").strip()
 
     def read(self, image: np.ndarray) -> list[FoundText]:
-        import io
-
         from PIL import Image
 
-        stored = io.BytesIO()
-        Image.fromarray(image).save(stored, format="PNG")
+        from sightline.probes.images import stored_as
+
         command = ["tesseract", "stdin", "stdout", "--psm", "11", "tsv"]
         done = subprocess.run(
             command,
-            input=stored.getvalue(),
+            input=stored_as(Image.fromarray(image), "PNG"),
             capture_output=True,
             check=False,
             env={**os.environ, "OMP_THREAD_LIMIT": "1"},

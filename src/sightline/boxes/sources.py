@@ -75,10 +75,10 @@ def twister(*parts: object) -> random.Random:
     return random.Random(int(sha256(":".join(map(str, parts)).encode()).hexdigest()[:16], 16))
 
 
-def simulate(oracle: tuple[Box, ...], probe_id: str, variant: str, seed: int = SEED) -> Simulated:
-    """What a detector with this noise would show for one probe; drawn from (seed, probe, variant) alone."""
+def simulate(oracle: tuple[Box, ...], probe_id: str, variant: str) -> Simulated:
+    """What a detector with this noise would show for one probe; drawn from probe and variant alone."""
     noise = VARIANTS[variant]
-    rng = twister(seed, probe_id, variant)
+    rng = twister(SEED, probe_id, variant)
     boxes = [_jittered(box, noise.jitter, rng) for box in oracle if rng.random() <= noise.recall]
     found = len(boxes)
     boxes += [_spurious(oracle, rng) for _ in range(noise.spurious)]

@@ -6,7 +6,6 @@ are left as its budget says, masks and lineage fit each other, all numbers are f
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from sightline.core.selection import PARITY_WORDS
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
 from sightline.geometry.cells import Cells
+from sightline.probes.images import stored_as
 from sightline.selectors import SELECTORS
 
 SIDE = 224
@@ -254,9 +254,7 @@ def sheet(matrix: Matrix) -> bytes:
             _draw(draw, (left, head + row * down), (wide, high), column.cells, column.methods[name])
     for row, name in enumerate(matrix.methods):
         draw.text((MARGIN, head + row * down + high / 2), name, fill=INK, font=font, anchor="lm")
-    packed = io.BytesIO()
-    drawn.quantize(32).save(packed, "PNG", optimize=True)
-    return packed.getvalue()
+    return stored_as(drawn.quantize(32), "PNG", optimize=True)
 
 
 def _lines(name: str) -> list[str]:

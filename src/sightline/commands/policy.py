@@ -145,6 +145,7 @@ def _write(out: Path, run: Place, tuned: TunedPolicy, selector: str, levels: str
     from dataclasses import asdict
 
     from sightline.arms.arm import changed
+    from sightline.core.text import finite
     from sightline.places.writing import is_replaced, write_whole
 
     policy, contents, verdict = tuned.policy, tuned.policy.contents(), tuned.verdict
@@ -176,17 +177,8 @@ def _write(out: Path, run: Place, tuned: TunedPolicy, selector: str, levels: str
         "gate": verdict.words,
         "go": verdict.go,
     }
-    write_whole(out, (json.dumps(_finite(found), indent=2) + "\n").encode())
+    write_whole(out, (json.dumps(finite(found), indent=2) + "\n").encode())
     return arm
-
-
-def _finite(value: Any) -> Any:
-    """What is not a number is null: JSON has no other word for it."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
 def _print(verdict: PolicyVerdict, probes: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from sightline.commands.probe_evidence import (
     add_commands,
 )
 from sightline.core.flags import Flag
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, printable
 from sightline.progress import say
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ def build(
         records = [record for record in ingest.records if record.image_id in used]
         check_image_sizes(images, records, progress=_progress("checking images"))
     if excluded:
-        construction["excluded_images"] = {"count": len(excluded), "digest": _digest_of("\n".join(sorted(excluded)))}
+        digest = sha256("\n".join(sorted(excluded)).encode()).hexdigest()
+        construction["excluded_images"] = {"count": len(excluded), "digest": f"sha256:{digest}"}
     written = write_probes(
         out,
         probes,
@@ -311,7 +313,7 @@ def audit(
     result = audit_negatives(found.probes, ingest.records)
     print_rows(SafeConsole(), ("negatives", str(len(result.findings))), headline(result), title="Lexical audit")
     for finding in result.suspicious[:10]:
-        words = f"{_printable(finding.probe.source_text)} -> {_printable(finding.probe.target_text)}"
+        words = f"{printable(finding.probe.source_text)} -> {printable(finding.probe.target_text)}"
         _say("look at", f"{finding.probe.id}  {words}  ({', '.join(finding.reasons)})")
     for path in write_audit(out, result) if out else []:
         _say("wrote", str(path))
@@ -400,15 +402,15 @@ def show(
     _say("probes", f"{len(found)} ({_label_counts(found)})")
     _say("images", str(len(found.image_ids)))
     for name, values in (("kinds", (p.kind for p in found.probes)), ("views", (p.view for p in found.probes))):
-        _say(name, ", ".join(f"{count} {_printable(value)}" for value, count in Counter(values).items()))
+        _say(name, ", ".join(f"{count} {printable(value)}" for value, count in Counter(values).items()))
     _say("layout", found.layout)
     _say("digest", found.digest)
     for name in ("construction", "source"):
         for key, value in getattr(found, name).items():
-            _say(name, _printable(f"{key} = {value}"))
+            _say(name, printable(f"{key} = {value}"))
     for probe in found.probes[:examples]:
         answer = f"  {probe.answers[0]}" if probe.is_open else ""
-        _say(probe.label, _printable(f"{probe.question}{answer}  [{probe.id}]"))
+        _say(probe.label, printable(f"{probe.question}{answer}  [{probe.id}]"))
 
 
 add_commands(app)
@@ -440,23 +442,12 @@ def _image_digests(found: ProbeSet, images: Path | None) -> dict[str, str]:
     return image_digests(images, found.images, progress=_progress("reading images"))
 
 
-def _digest_of(text: str) -> str:
-    import hashlib
-
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
 def _say(label: str, text: str) -> None:
     from rich.text import Text
 
     from sightline.progress import SafeConsole
 
     SafeConsole().print(Text.assemble((f"{label:<13}", "bold"), text), soft_wrap=True)
-
-
-def _printable(text: str) -> str:
-    """Words come from images and files: no terminal control sequence among them may reach the terminal."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def _progress(what: str) -> Callable[[Iterable[T]], Iterable[T]]:

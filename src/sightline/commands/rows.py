@@ -321,17 +321,14 @@ def _print_arms(rows: pd.DataFrame) -> None:
 
 
 def _write_picture(run: Run, probe: str, arms: list[str], images: Place | None, view: str | None, out: Path) -> None:
-    import io
-
     from PIL import Image
 
     from sightline.places.writing import write_whole
+    from sightline.probes.images import stored_as
 
     picture = run.picture(probe, *arms, images=images, view=view)
     sources = picture.info["sources"]
-    buffer = io.BytesIO()
-    picture.save(buffer, format=Image.registered_extensions()[_ending(out)])
-    write_whole(out, buffer.getvalue())
+    write_whole(out, stored_as(picture, Image.registered_extensions()[_ending(out)]))
     blurred = sources.count("preview")
     origin = (
         "the image file"

@@ -77,11 +77,9 @@ def _folded(text: str) -> str:
 # Painting: the ground as it would be without ink, then the new text as large as the ink was.
 
 
-def repaint(
-    image: Image.Image, texts: Iterable[tuple[str, str, Box]], fonts: Sequence[Path] | None = None
-) -> Image.Image:
+def repaint(image: Image.Image, texts: Iterable[tuple[str, str, Box]]) -> Image.Image:
     """The page with ``(old, new, box)`` repainted where they differ: size, colour and ground as they were."""
-    files = list(fonts or font_files())
+    files = font_files()
     drawn = image.convert("RGB")
     changed = [(old, new, outer_pixels(box, *image.size)) for old, new, box in texts if old != new]
     sized = [(old, new, box) for old, new, box in changed if box[2] - box[0] >= 4 and box[3] - box[1] >= 4]

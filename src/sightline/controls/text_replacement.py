@@ -29,7 +29,7 @@ from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.data_rows import read_table
 from sightline.probes.fetched_images import resolve_image
-from sightline.probes.images import open_image
+from sightline.probes.images import open_image, stored_as
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
 
 # Painting another word where a word stood: erase the box, choose a font that fits both words, draw, find a glyph.
@@ -376,9 +376,8 @@ def save_versions(made: Iterable[Replaced], root: Path, folder: Path) -> None:
         original = resolve_image(root, one.positive.image)
         write_whole(folder / version_file(one.image_id, ORIGINAL, original.suffix), original.read_bytes())
         for version, image in one.versions.items():
-            content = io.BytesIO()
-            image.save(content, "PNG", compress_level=3)
-            write_whole(folder / version_file(one.image_id, version), content.getvalue())
+            content = stored_as(image, "PNG", compress_level=3)
+            write_whole(folder / version_file(one.image_id, version), content)
 
 
 # Does an OCR engine read each version of a replaced image as intended? What it cannot read proves nothing.
@@ -437,9 +436,8 @@ class Screen:
         return result.passed
 
     def read(self, image: Image.Image, box: Pixels) -> str:
-        crop = io.BytesIO()
-        image.crop(padded(box, image.size)).save(crop, format="JPEG", quality=QUALITY)
-        findings = self._engine.read(np.asarray(Image.open(crop).convert("RGB")))
+        crop = stored_as(image.crop(padded(box, image.size)), "JPEG", quality=QUALITY)
+        findings = self._engine.read(np.asarray(Image.open(io.BytesIO(crop)).convert("RGB")))
         return " ".join(finding.text for finding in findings)
 
 

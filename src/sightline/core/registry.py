@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -15,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from sightline.errors import SightlineError, named_line
+from sightline.errors import SightlineError, named_line, nearest
 from sightline.places import read_whole
 from sightline.progress import say
 
@@ -85,7 +84,8 @@ class Registry(Generic[T]):
         if name in self._refused:
             raise SightlineError(self._refused[name])
         if name not in self._entries:
-            raise SightlineError(f"unknown {self.kind} '{name}'{self._suggestion(name)}")
+            known = f"known: {', '.join(sorted(self._entries))}"
+            raise SightlineError(f"unknown {self.kind} '{name}'; {nearest(name, self._entries, known, most=2)}")
         if name in self._shadowing:
             say(f"note: {self._shadowing.pop(name)}", err=True)
         entry = self._entries[name]
@@ -122,12 +122,6 @@ class Registry(Generic[T]):
     def __contains__(self, name: str) -> bool:
         self._load()
         return name in self._entries
-
-    def _suggestion(self, name: str) -> str:
-        close = difflib.get_close_matches(name, self._entries, n=2)
-        if close:
-            return f"; did you mean {' or '.join(repr(c) for c in close)}?"
-        return f"; known: {', '.join(sorted(self._entries))}"
 
     def _checked(self, entry: Any) -> T:
         if self._base and not (isinstance(entry, type) and issubclass(entry, self._base)):

@@ -5,7 +5,6 @@ Torch is imported where a selection is at hand: whoever lists methods need not w
 
 from __future__ import annotations
 
-import difflib
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -15,7 +14,7 @@ from functools import lru_cache
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -517,9 +516,8 @@ PROMPT_AXES = {
 def misnamed(name: str, inside: bool) -> str | None:
     """None for a signal that a method before (or ``inside``) the language model may name, else what is wrong."""
     kind, layer = split_name(name)
-    if kind not in (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS):
-        close = difflib.get_close_matches(kind, (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS), n=1)
-        return f"there is no signal {kind}" + (f"; did you mean {close[0]}?" if close else "; see docs/signals.md")
+    if kind not in (known := (*HIDDEN_KINDS, *BLOCK_KINDS, *LAYERLESS_KINDS, *LANGUAGE_KINDS)):
+        return f"there is no signal {kind}; {nearest(kind, known, 'see docs/signals.md')}"
     if inside != (kind in LANGUAGE_KINDS) and not (inside and kind.startswith("vision.")):
         return f"{name} is for methods that prune {'before' if inside else 'inside'} the language model"
     if kind in (*LAYERLESS_KINDS, *LANGUAGE_KINDS):

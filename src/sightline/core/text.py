@@ -1,7 +1,8 @@
-"""Texts: how far apart two of them are, and cells that a spreadsheet does not take for formulas."""
+"""Texts: how far apart two are, cells that no spreadsheet takes for formulas, and numbers that JSON has words for."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,15 @@ def edit_distance(one: str, other: str) -> int:
         right_up, right_down = (right_up << 1 | 1) & every, right_down << 1 & every
         up, down = right_down | (~(level | right_up) & every), right_up & level
     return distance
+
+
+def finite(value: Any) -> Any:
+    """The value with null for every number that JSON has no word for, however deep it lies."""
+    if isinstance(value, dict):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # Texts in tables that people open with a spreadsheet: none of them is taken for a formula.

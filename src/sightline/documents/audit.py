@@ -32,7 +32,7 @@ from sightline.errors import SightlineError
 from sightline.places.writing import refuse_unusable_place, write_whole
 from sightline.probes.annotations import read_annotations
 from sightline.probes.hub_data import hub_files, is_hub_data
-from sightline.probes.images import image_digest, open_image
+from sightline.probes.images import image_digest, open_image, stored_as
 from sightline.probes.probe_file import ProbeSet, write_probes
 from sightline.store.folder import RunFolder
 
@@ -271,16 +271,9 @@ def paint_twins(probes: Sequence[Probe], root: Path) -> list[Probe]:
         tag = sha256(drawn.encode()).hexdigest()[:10]
         images[image_id] = made_name(own[0].image, f"-{tag}{TWIN_ENDING}")
         if not (root / images[image_id]).is_file():
-            _save(repaint(open_image(root, own[0].image), changes), root / images[image_id])
+            painted = stored_as(repaint(open_image(root, own[0].image), changes), "PNG", compress_level=3)
+            write_whole(root / images[image_id], painted, make_parent=True)
     return twin_probes(probes, images, renamings)
-
-
-def _save(image: Any, path: Path) -> None:
-    import io
-
-    stored = io.BytesIO()
-    image.save(stored, format="PNG", compress_level=3)
-    write_whole(path, stored.getvalue(), make_parent=True)
 
 
 def transcript_probes(probes: Sequence[Probe]) -> list[Probe]:
@@ -384,12 +377,12 @@ def prove_model(
     return found
 
 
-def choose_arms(served: Mapping[str, Any], methods: Sequence[str], keep: Sequence[float], most: int = 2) -> list[str]:
+def choose_arms(served: Mapping[str, Any], methods: Sequence[str], keep: Sequence[float]) -> list[str]:
     """Full, the methods at each budget, and the controls at the same ones.
 
-    ``served`` says of each selector whether the model serves it; without ``methods`` the first of ``METHODS`` it does.
+    ``served`` says of each selector whether the model serves it; without ``methods`` the first two that it does.
     """
-    chosen = list(methods) or [name for name in METHODS if serves(served, name)][:most]
+    chosen = list(methods) or [name for name in METHODS if serves(served, name)][:2]
     budgets = [f"{share:g}" for share in keep_of(keep)]
     named = dict.fromkeys([*chosen, *CONTROLS])
     return ["full", *(f"{name}:{budget}" for budget in budgets for name in named)]

@@ -6,7 +6,6 @@ converted ones as PNG, named after the digest of their source, so that they are 
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from sightline.errors import SightlineError, first_line
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.data_rows import file_digest
 from sightline.probes.fetched_images import RASTER_FORMATS, check_image_name
-from sightline.probes.images import MAX_PIXELS, MAX_RATIO, has_known_white, image_size, page_frames, to_rgb
+from sightline.probes.images import MAX_PIXELS, MAX_RATIO, has_known_white, image_size, page_frames, stored_as, to_rgb
 from sightline.probes.regions import is_storable
 from sightline.progress import Progress
 
@@ -220,9 +219,7 @@ class _Source:
             name = made_name(self.name, f"-{tag}-p{number:03d}.png")
             try:
                 if not (target / name).is_file():
-                    stored = io.BytesIO()
-                    make().save(stored, format="PNG", compress_level=3)
-                    write_whole(target / name, stored.getvalue(), make_parent=True)
+                    write_whole(target / name, stored_as(make(), "PNG", compress_level=3), make_parent=True)
                 yield DocumentPage(name, self.name, number, *image_size(target / name))
             except Exception as problem:  # decoders raise whatever they like on damaged pages
                 called = f"{self.name}#{number}" if len(self.makes) > 1 else self.name

@@ -6,7 +6,6 @@ A place is ``URL#NAME``. What a server does not tell is found out once, with the
 from __future__ import annotations
 
 import base64
-import io
 import json
 import math
 import os
@@ -26,6 +25,7 @@ from PIL import Image
 
 from sightline.engines.base import ENGINES, Engine, Heard, Question
 from sightline.errors import OutageError, SightlineError, named_line
+from sightline.probes.images import stored_as
 
 PARALLEL = "SIGHTLINE_PARALLEL_REQUESTS"
 
@@ -249,9 +249,7 @@ def data_url(image: Image.Image, longest: int | None) -> str:
     if longest is not None and max(image.size) > longest:
         width, height = (max(1, round(side * longest / max(image.size))) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
-    buffer = io.BytesIO()
-    image.convert("RGB").save(buffer, format="png")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+    return f"data:image/png;base64,{base64.b64encode(stored_as(image.convert('RGB'), 'PNG')).decode('ascii')}"
 
 
 def extra_fields(switches: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ a rule is refused.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from sightline.core.table import format_range, format_value
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, refuse_unknown
 from sightline.gate.rules import EVERY_METHOD, EXAMPLE, REFERENCE, Rule, Verdict, decide_interval, parse_rule
 from sightline.places import Place
 from sightline.rows.reader import oracle_words
@@ -252,16 +251,12 @@ def _of_unfinished(outcome: Outcome, unfinished: str, allowed: bool) -> Outcome:
 
 def _check_arm(arm: str, frame: pd.DataFrame, written: list[str]) -> None:
     arms = [str(name) for name in frame["arm"].unique()]
-    if arm in arms:
-        return
-    if arm in written:
+    if arm in written and arm not in arms:
         raise SightlineError(
             f"arm '{arm}' has no row to decide on: a gate leaves out arms with an intervention, and rows that are "
             "still to come or whose margin is not finite"
         )
-    close = difflib.get_close_matches(arm, arms, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(arms)}"
-    raise SightlineError(f"the run has no arm '{arm}'; {hint}")
+    refuse_unknown(arm, arms, f"the run has no arm '{arm}'", "arms:")
 
 
 def _check_kind(kind: str, frame: pd.DataFrame) -> None:

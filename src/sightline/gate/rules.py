@@ -11,14 +11,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, nearest
 from sightline.places import read_text
 from sightline.statistics.metrics import METRICS, spelling
 from sightline.statistics.paired import equivalence
@@ -174,12 +173,11 @@ def _term(text: str, rule: str) -> tuple[Term, str]:
 
 def find_metric(name: str) -> str:
     """The metric that a rule means, whatever the spelling of case and underscores, or an error with a guess."""
-    known = METRICS.spellings()
-    if spelling(name) in known:
-        return known[spelling(name)].name
-    close = difflib.get_close_matches(spelling(name), known, n=1)
-    hint = f"did you mean '{known[close[0]].name}'?" if close else f"known: {', '.join(sorted(METRICS))}"
-    raise SightlineError(f"unknown metric '{name}'; {hint}")
+    found = METRICS.spellings().get(spelling(name))
+    if found is None:
+        known = f"known: {', '.join(sorted(METRICS))}"
+        raise SightlineError(f"unknown metric '{name}'; {nearest(name.lower(), METRICS, known)}")
+    return found.name
 
 
 def read_rules(path: Path) -> list[str]:

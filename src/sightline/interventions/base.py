@@ -6,7 +6,6 @@ the arm stays, so that its rows pair with those of the plain arm probe by probe.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.registry import Registry
 from sightline.core.selection import PositionPolicy
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, refuse_unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,10 +66,7 @@ class Intervention:
 def parse_intervention(text: str) -> Intervention:
     """``NAME`` or ``NAME=VALUE``."""
     name, equals, value = text.strip().partition("=")
-    if name not in INTERVENTIONS:
-        close = difflib.get_close_matches(name, INTERVENTIONS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(INTERVENTIONS)}"
-        raise SightlineError(f"'{text}' is not an intervention on an arm; {hint}")
+    refuse_unknown(name, INTERVENTIONS.names(), f"'{text}' is not an intervention on an arm", "choose one of")
     kind: Any = INTERVENTIONS.get(name)
     if bool(equals) != bool(fields(kind)):
         example = kind.usual()[-1]

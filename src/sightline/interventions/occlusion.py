@@ -18,10 +18,10 @@ MAX_IOU = 0.05
 EVIDENCE, RANDOM = "evidence_masked", "random_masked"
 
 
-def random_region(evidence: Box, probe_id: str, seed: int = SEED) -> Box:
+def random_region(evidence: Box, probe_id: str) -> Box:
     """A box of the same width and height elsewhere: the first of 200 draws with IoU <= 0.05, else the least overlap."""
     width, height = evidence[2] - evidence[0], evidence[3] - evidence[1]
-    rng = twister(seed, probe_id)
+    rng = twister(SEED, probe_id)
     best, least = evidence, float("inf")
     for _ in range(DRAWS):
         x = rng.uniform(0.0, max(0.0, 1.0 - width))
@@ -35,13 +35,13 @@ def random_region(evidence: Box, probe_id: str, seed: int = SEED) -> Box:
     return best
 
 
-def occlusion_views(probe: Probe, seed: int = SEED) -> tuple[Probe, Probe]:
+def occlusion_views(probe: Probe) -> tuple[Probe, Probe]:
     """The probe about its image with all regions grayed, and with a box like the first region grayed elsewhere."""
     if not probe.regions:
         raise SightlineError(
             f"probe '{probe.id}' has no regions to occlude; leave it out or run without --interventions occlusion"
         )
-    elsewhere = (random_region(probe.regions[0], probe.id, seed),)
+    elsewhere = (random_region(probe.regions[0], probe.id),)
     facts = dict(probe.extra)
     hidden = {"rice_view": "evidence_masked", "occlusion_kind": "evidence", "mask_regions": _lists(probe.regions)}
     other = {
@@ -56,23 +56,23 @@ def occlusion_views(probe: Probe, seed: int = SEED) -> tuple[Probe, Probe]:
     )
 
 
-def with_occlusion(probes: Iterable[Probe], seed: int = SEED) -> list[Probe]:
+def with_occlusion(probes: Iterable[Probe]) -> list[Probe]:
     """Every probe followed by its two occluded views; a probe that is itself a view is left alone."""
     found: list[Probe] = []
     for probe in probes:
         found.append(probe)
         if probe.view == ORIGINAL:
-            found += occlusion_views(probe, seed)
+            found += occlusion_views(probe)
     return found
 
 
-def occlusion_probes(probes: Iterable[Probe], limit: int | None = None, seed: int = SEED) -> list[Probe]:
-    """A control set: the first ``limit`` probes with regions, three views each."""
-    usable = [probe for probe in probes if probe.regions and probe.view == ORIGINAL][:limit]
+def occlusion_probes(probes: Iterable[Probe]) -> list[Probe]:
+    """A control set: probes with regions, three views each."""
+    usable = [probe for probe in probes if probe.regions and probe.view == ORIGINAL]
     if not usable:
         raise SightlineError("no probe has regions to occlude")
     marked = [replace(p, extra={**p.extra, "probe_count": 3, "occlusion_kind": "original"}) for p in usable]
-    return with_occlusion(marked, seed)
+    return with_occlusion(marked)
 
 
 def _lists(boxes: Iterable[Box]) -> list[list[float]]:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 from sightline.places import Place, is_remote, open_file, place, read_whole
 from sightline.places.writing import write_whole
 
@@ -195,7 +195,7 @@ def parquet_columns(file: Path) -> list[str]:
     try:
         return list(read_schema(file).names)
     except (ArrowException, OSError) as problem:
-        raise SightlineError(f"{file}: damaged parquet file: {_first_line(problem)}") from None
+        raise SightlineError(f"{file}: damaged parquet file: {first_line(problem)}") from None
 
 
 def table_delimiter(start: str, *columns: str) -> str | None:
@@ -269,7 +269,7 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                         number += 1
                         yield f"row {number}", cells
     except (ArrowException, OSError) as problem:
-        raise SightlineError(f"{file}: damaged parquet file: {_first_line(problem)}") from None
+        raise SightlineError(f"{file}: damaged parquet file: {first_line(problem)}") from None
 
 
 def _document_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -300,7 +300,3 @@ def _begins_with_a_line(file: Path) -> bool:
         except (ValueError, RecursionError):
             return False
     return isinstance(found, dict) and "data" not in found
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]

@@ -81,11 +81,11 @@ def span_at(words: Sequence[str], first: int, answer: str) -> Span | None:
     return best
 
 
-def line_context(boxes: Sequence[Box], span: Sequence[int], neighbours: int = NEIGHBOURS) -> list[int]:
+def line_context(boxes: Sequence[Box], span: Sequence[int]) -> list[int]:
     """Words beside those of the span, from top to bottom and left to right.
 
     On the line of a word are those whose vertical centre is at most max(8, 3/4 of its height) away from its own; of
-    these, ``neighbours`` on either side are its context. Boxes are in pixels.
+    these, ``NEIGHBOURS`` on either side are its context. Boxes are in pixels.
     """
     context: set[int] = set()
     for word in span:
@@ -93,7 +93,7 @@ def line_context(boxes: Sequence[Box], span: Sequence[int], neighbours: int = NE
         line = [other for other in range(len(boxes)) if abs(_middle(boxes[other]) - _middle(boxes[word])) <= reach]
         line.sort(key=lambda other: boxes[other][0])
         place = line.index(word)
-        context.update(line[max(0, place - neighbours) : place + neighbours + 1])
+        context.update(line[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1])
     return sorted(context - set(span), key=lambda word: (_middle(boxes[word]), boxes[word][0]))
 
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -40,6 +41,7 @@ __all__ = [
     "pixel_digest",
     "resolve_image",
     "size_from_header",
+    "stored_as",
 ]
 
 # What Pillow would lose on the way to RGB: values above 255, so that a page of 16 bits comes out white, alpha, and all
@@ -292,6 +294,13 @@ def image_digests(
                 pass
             digests[name] = image_digest(path)
     return digests
+
+
+def stored_as(image: Image.Image, kind: str, **how: Any) -> bytes:
+    """What a file of that kind holds of an image; ``how`` is what Pillow may be told of it."""
+    stored = io.BytesIO()
+    image.save(stored, kind, **how)
+    return stored.getvalue()
 
 
 def pixel_box(box: Box, width: int, height: int) -> tuple[int, int, int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -217,21 +218,13 @@ def _finding(
 
 
 def rank_bucket(rank: int | None) -> str:
-    if rank is None:
-        return "rank_unknown"
-    if rank <= 1:
-        return "rank_1"
-    if rank <= 5:
-        return "rank_2_to_5"
-    return "rank_6_to_10" if rank <= 10 else "rank_gt_10"
+    buckets = ("rank_1", "rank_2_to_5", "rank_6_to_10", "rank_gt_10")
+    return "rank_unknown" if rank is None else buckets[bisect_left((1, 5, 10), rank)]
 
 
 def difficulty_bucket(relative_distance: float) -> str:
-    if relative_distance <= 0.10:
-        return "norm_edit_le_0p10"
-    if relative_distance <= 0.20:
-        return "norm_edit_0p10_to_0p20"
-    return "norm_edit_0p20_to_0p35" if relative_distance <= 0.35 else "norm_edit_gt_0p35"
+    buckets = ("norm_edit_le_0p10", "norm_edit_0p10_to_0p20", "norm_edit_0p20_to_0p35", "norm_edit_gt_0p35")
+    return buckets[bisect_left((0.10, 0.20, 0.35), relative_distance)]
 
 
 def detail_rows(audit: LexicalAudit) -> list[Row]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 from sightline.places.writing import write_whole
 from sightline.probes.fetched_images import RASTER_FORMATS, check_image_name, resolve_image
 
@@ -32,7 +32,7 @@ def image_header(data: bytes, where: str) -> tuple[str, tuple[int, int]]:
         with Image.open(io.BytesIO(data), formats=RASTER_FORMATS) as image:
             return _ENDINGS[str(image.format)], image.size
     except Exception as problem:  # decoders raise whatever they like on damaged files
-        raise SightlineError(f"{where}: its image cannot be read: {str(problem).splitlines()[0]}") from None
+        raise SightlineError(f"{where}: its image cannot be read: {first_line(problem)}") from None
 
 
 class PackedImages:
@@ -85,10 +85,10 @@ class PackedImages:
     def _as_jpeg(self, data: bytes) -> bytes:
         from PIL import Image
 
-        target = io.BytesIO()
+        from sightline.probes.images import stored_as
+
         with Image.open(io.BytesIO(data)) as image:
-            image.convert("RGB").save(target, format="JPEG", quality=self._jpeg)
-        return target.getvalue()
+            return stored_as(image.convert("RGB"), "JPEG", quality=self._jpeg)
 
 
 # The image of an annotated page: under the name that the page states, or under the name of the page's own file.

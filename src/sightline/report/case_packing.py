@@ -143,21 +143,14 @@ class _Packer:
             "cells": cell_set,
             "kept": base64.b64encode(kept).decode(),
             "lineage": None if lineage is None else base64.b64encode(lineage).decode(),
-            "margin": _number(row.get("margin")),
+            **{name: _number(row.get(name)) for name in ("margin", "reference_margin", "ecr", "anchor_ecr", "keep")},
             "threshold": _number(row.get("threshold")) or 0.0,
-            "reference_margin": _number(row["reference_margin"]),
             "predicted": str(row["predicted"]),
-            "correct": bool(row["correct"]),
-            "ecr": _number(row["ecr"]),
-            "anchor_ecr": _number(row["anchor_ecr"]),
+            **{name: bool(row[name]) for name in ("correct", "unsupported", "low", "flip")},
             "no_cells": not len(cells),
             "evidence_cells": int(touched.sum()),
             "evidence_kept": int((touched & lit).sum()),
             "by_region": [(int((own & lit).sum()), int(own.sum())) for own in each],
-            "keep": _number(row["keep"]),
-            "unsupported": bool(row["unsupported"]),
-            "low": bool(row["low"]),
-            "flip": bool(row["flip"]),
             **(_of_words(row, probe) if audited.in_words else {}),
         }
 
@@ -211,12 +204,10 @@ def _of_words(row: pd.Series[Any], probe: Mapping[str, Any]) -> dict[str, Any]:
     """What a panel says of an answer in words and of the answer it is compared with."""
     before = row["reference_predicted"]
     return {
-        "score": _number(row["score"]),
+        **{name: _number(row[name]) for name in ("score", "reference_score")},
         "loss": _number(row["answer_loss"]),
         "reference_predicted": None if pd.isna(before) else str(before),
-        "reference_score": _number(row["reference_score"]),
-        "change": str(row["change"]),
-        "evidence": str(row["evidence"]),
+        **{name: str(row[name]) for name in ("change", "evidence")},
         "confident": bool(row["confident"]),
         "swapped_box": None if (box := _told(row, "swapped_box")) is None else [round(float(v), 6) for v in box],
         "lost": lost_texts(hits := _told(row, "text_hits"), probe),

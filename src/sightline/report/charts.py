@@ -68,6 +68,8 @@ BESIDE = 5.0
 """Pixels between the intervals of curves at the same place."""
 PILE = 15.0
 """Points nearer than this share one label."""
+BINS = 10
+"""Of probability, in a diagram of reliability."""
 
 
 def frontier(
@@ -270,7 +272,7 @@ def _marker(kind: int, x: float, y: float, colour: str) -> Markup:
     return tag("polygon", points=" ".join(f"{x + a:.1f},{y + b:.1f}" for a, b in outline), fill=colour)
 
 
-def reliability(name: str, probability: np.ndarray, positive: np.ndarray, bins: int = 10) -> Markup:
+def reliability(name: str, probability: np.ndarray, positive: np.ndarray) -> Markup:
     """Observed share of yes-labels against the model's probability of yes, sigmoid(margin); area is the bin's count."""
     size, left = 176.0, 34.0
     titles = _title_lines(name, int((size - 4) / CHARACTER))
@@ -283,7 +285,7 @@ def reliability(name: str, probability: np.ndarray, positive: np.ndarray, bins: 
         parts.append(tag("line", x1=x(value), x2=x(value), y1=y.start, y2=y.end, class_="grid"))
         parts.append(tag("text", tick(value), x=left - 6, y=y(value) + 4, text_anchor="end", class_="tick"))
     parts.append(tag("line", x1=x(0), y1=y(0), x2=x(1), y2=y(1), class_="reference"))
-    rows = reliability_bins(probability, positive, bins)
+    rows = reliability_bins(probability, positive)
     for mean, observed, count in rows:
         radius = 2.0 + 9.0 * math.sqrt(count / max(1, len(probability)))
         words = f"probability {mean:.2f}: {observed:.2f} of {count} are yes"
@@ -299,18 +301,16 @@ def _title_lines(name: str, most: int) -> list[str]:
     return [part[i : i + most] for part in name.split(" · ", 1) for i in range(0, len(part), most)]
 
 
-def reliability_bins(probability: np.ndarray, positive: np.ndarray, bins: int = 10) -> list[tuple[float, float, int]]:
+def reliability_bins(probability: np.ndarray, positive: np.ndarray) -> list[tuple[float, float, int]]:
     """(mean probability, share of yes, count) of each equal-width bin that holds anything."""
-    index = np.minimum((probability * bins).astype(int), bins - 1)
-    counts = np.bincount(index, minlength=bins)
-    means = np.bincount(index, probability, bins)
-    yes = np.bincount(index, positive.astype(float), bins)
-    return [(float(means[b] / counts[b]), float(yes[b] / counts[b]), int(counts[b])) for b in range(bins) if counts[b]]
+    index = np.minimum((probability * BINS).astype(int), BINS - 1)
+    counts = np.bincount(index, minlength=BINS)
+    means = np.bincount(index, probability, BINS)
+    yes = np.bincount(index, positive.astype(float), BINS)
+    return [(float(means[b] / counts[b]), float(yes[b] / counts[b]), int(counts[b])) for b in range(BINS) if counts[b]]
 
 
-def curves_by_selector(
-    rows: Sequence[Mapping[str, object]], metric: str, name: str = "selector", *, intervals: bool = False
-) -> list[Curve]:
+def curves_by_selector(rows: Sequence[Mapping[str, object]], metric: str, *, intervals: bool = False) -> list[Curve]:
     """Arms of the same selector joined over their budgets; selectors with a single budget have no curve.
 
     With ``intervals`` every point has its own, and a selector with a single budget is a point.
@@ -320,7 +320,7 @@ def curves_by_selector(
         value, keep = float(str(row[metric])), float(str(row["keep"]))
         ends = (float(str(row[f"{metric}_low"])), float(str(row[f"{metric}_high"]))) if intervals else (value, value)
         if math.isfinite(value) and math.isfinite(keep):
-            grouped.setdefault(str(row[name]), []).append((keep, value, ends))
+            grouped.setdefault(str(row["selector"]), []).append((keep, value, ends))
     curves = []
     for label, points in grouped.items():
         keeps, values, ranges = zip(*sorted(points), strict=True)

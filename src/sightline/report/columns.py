@@ -56,19 +56,25 @@ def share(value: float) -> str:
 
 # What all intervention tables share: made run by run, one run's problem left out in words, and intervals as sentences.
 #
-# A table whose rows no run has is None; one that no run can make raises the reasons; anything between says what it
-# lacks.
+# A table whose rows no run has is passed over; one that no run can make raises the reasons; anything between says what
+# it lacks.
 
 FEWER_DRAWS = 1_000
 """For tables of hundreds of intervals, most of which rank and regress anew in every draw; captions say so."""
 
 Make = Callable[[Audited], pd.DataFrame]
+LEFT_OUT = "left_out"
+"""What a frame of several runs has among its attributes: how a caption ends."""
+
+
+class NoRowsError(Exception):
+    """No run has the rows that a table is made of: there is nothing to say about it."""
 
 
 def collect(
     source: Source, wanted: Callable[[pd.DataFrame], bool], make: Make, arms: Sequence[str] = ("arm",)
-) -> tuple[pd.DataFrame, str] | None:
-    """The tables of all runs that have the wanted rows under one another, and a sentence about those that failed.
+) -> pd.DataFrame:
+    """The tables of all runs that have the wanted rows, under one another; its caption will say which runs failed.
 
     ``arms`` are the columns that hold arm names; they get the run's name in front, as everywhere in the report.
     """
@@ -80,17 +86,16 @@ def collect(
         try:
             made = make(audited)
         except SightlineError as error:
-            problems.append(f"{audited.name}: {error}" if audited.name else str(error))
+            problems.append(audited.said(error))
             continue
         for column in made.columns.intersection(list(arms)):
             made[column] = in_report(audited, made[column])
         frames.append(made)
-    if frames:
-        left_out = f" Left out: {'; '.join(problems)}." if problems else ""
-        return pd.concat(frames, ignore_index=True), left_out
-    if problems:
-        raise SightlineError("; ".join(problems))
-    return None
+    if not frames:
+        raise SightlineError("; ".join(problems)) if problems else NoRowsError
+    found = pd.concat(frames, ignore_index=True)
+    found.attrs[LEFT_OUT] = f" Left out: {'; '.join(problems)}." if problems else ""
+    return found
 
 
 def in_report(audited: Audited, names: pd.Series[str]) -> pd.Series[str]:
@@ -302,7 +307,7 @@ def build_table(
     return Table(
         name,
         told["title"],
-        caption + left_out,
+        caption + frame.attrs.get(LEFT_OUT, left_out),
         shown,
         frame,
         filter=told.get("filter", filter),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sightline.core.table import Table, format_range, format_value
-from sightline.errors import SightlineError
+from sightline.errors import refuse_unknown
 from sightline.report.columns import (
     about_given_answers,
     answers_given,
@@ -74,10 +73,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
     """
     known = [str(arm) for arm in source.frame["arm_name"].unique()]
     for reference in references:
-        if reference not in known:
-            close = difflib.get_close_matches(reference, known, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(known)}"
-            raise SightlineError(f"no run has an arm '{reference}' to compare with; {hint}")
+        refuse_unknown(reference, known, f"no run has an arm '{reference}' to compare with", "arms:")
     facts = arm_facts(source)
     arms, differences, notes, says_nothing = [], [], [], {}
     for audited in source.runs:
@@ -126,10 +122,9 @@ def compared() -> list[str]:
 
 
 def _no_difference(audited: Audited) -> str:
-    prefix = f"{audited.name}: " if audited.name else ""
     if audited.full is None:
-        return f"{prefix}no full arm, so nothing can be compared with it; amend the run with --arm full"
-    return f"{prefix}Full is the only arm; amend the run with the arms to compare, for example --arm target:0.3"
+        return audited.said("no full arm, so nothing can be compared with it; amend the run with --arm full")
+    return audited.said("Full is the only arm; amend the run with the arms to compare, for example --arm target:0.3")
 
 
 # What a reader should take away first: one or two sentences per run, made from the numbers alone.
@@ -146,9 +141,8 @@ def headlines(source: Source, summary: ReportSummary) -> list[str]:
     """
     found = []
     for audited in source.runs:
-        prefix = f"{audited.name}: " if audited.name else ""
         nothing = summary.says_nothing.get(audited.name)
-        found.append(nothing or prefix + " ".join(_sentences(audited, summary)))
+        found.append(nothing or audited.said(" ".join(_sentences(audited, summary))))
     return found
 
 

@@ -13,6 +13,8 @@ QUALITATIVE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#3b9ede",
 """Colours that stay apart for colour-blind readers, dark and light enough for white and for near-black paper."""
 _SEQUENTIAL = ((0.0, (0, 52, 110)), (0.35, (95, 102, 117)), (0.7, (176, 162, 103)), (1.0, (255, 225, 60)))
 """Blue to yellow, rising evenly in lightness, so that it reads the same in grey and with any colour vision."""
+RADIUS = 8.0
+"""Of the room around a point that no label takes."""
 CHARACTER = 6.4
 """Width that an 11 px label needs per character, a little generous."""
 
@@ -146,24 +148,21 @@ class Placed:
 
 
 def place_labels(
-    anchors: Sequence[tuple[float, float, Sequence[str]]],
-    frame: Rectangle,
-    radius: float = 8.0,
-    obstacles: Sequence[Rectangle] = (),
+    anchors: Sequence[tuple[float, float, Sequence[str]]], frame: Rectangle, obstacles: Sequence[Rectangle] = ()
 ) -> list[Placed]:
     """A place for each label, given by its point and its lines: near the point, within the frame, off all others.
 
     ``obstacles`` are drawn things that no label may cover. Greedy: every label takes the first free place around its
     point, then farther away; the last resort is the place where it covers least.
     """
-    taken: list[Rectangle] = [(x - radius, y - radius, x + radius, y + radius) for x, y, _ in anchors]
+    taken: list[Rectangle] = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y, _ in anchors]
     taken += obstacles
     placed = []
     for x, y, lines in anchors:
         width, rest = CHARACTER * max(map(len, lines)), LINE * (len(lines) - 1)
         best: tuple[float, Placed, Rectangle] | None = None
         for distance in (0.0, 14.0, 28.0, 44.0, 62.0, 84.0, 110.0):
-            reach = radius + 3 + distance
+            reach = RADIUS + 3 + distance
             for dx, dy, anchor in (
                 (reach, 4.0 - rest / 2, "start"),
                 (-reach, 4.0 - rest / 2, "end"),

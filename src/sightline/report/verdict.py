@@ -208,7 +208,6 @@ def audit_verdict(
     methods: list[MethodVerdict] = []
     plans: list[tuple[str, str]] = []
     for audited in source.runs:
-        prefix = f"{audited.name}: " if audited.name else ""
         nothing = summary.says_nothing.get(audited.name)
         if nothing:
             reference.append(f"Nothing can be said about pruning: {nothing}")
@@ -218,14 +217,14 @@ def audit_verdict(
             ]
             continue
         if audited.full is None:
-            reference.append(f"{prefix}there is no Full to compare with; amend the run with --arm full")
+            reference.append(audited.said("there is no Full to compare with; amend the run with --arm full"))
             continue
-        reference.append(prefix + _full_words(audited, margin))
+        reference.append(audited.said(_full_words(audited, margin)))
         if not (own := _methods(audited)):
-            reference.append(f"{prefix}no pruning method was run: there is nothing to decide.")
+            reference.append(audited.said("no pruning method was run: there is nothing to decide."))
         methods += [_method(audited, name, arms, margin, draws, seed) for name, arms in own.items()]
         if (plan := plan_words(audited, margin)) is not None:
-            plans.append((audited.name, prefix + plan))
+            plans.append((audited.name, audited.said(plan)))
     return AuditVerdict(margin, tuple(reference), tuple(methods), tuple(plans))
 
 

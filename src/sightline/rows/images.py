@@ -48,7 +48,12 @@ def image_cells(run: RunFiles) -> tuple[dict[str, int], list[NDArray[np.float32]
 
 # How large a probe's evidence is beside the cells of its image.
 
-SCALES = ("evidence_area", "median_cell_area", "box_cell_ratio")
+SCALES = {
+    "evidence_area": "evidence area",
+    "median_cell_area": "median cell area",
+    "box_cell_ratio": "evidence area / cell area",
+}
+"""How large the evidence of a probe is, its cells are, and the one beside the other: column -> in words."""
 KEYS = ("probe_id", "view", "image_key", "n_tokens")
 """Columns that tell which image a probe was asked about, and whether it was shown whole."""
 PROBES_AT_ONCE = 100_000

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from PIL import Image
 from sightline.core.table import format_value
 from sightline.errors import SightlineError
 from sightline.places import Place
+from sightline.probes.images import stored_as
 from sightline.rows.picture import ArmPicture
 from sightline.statistics.arm_rows import are_in_words, is_plain
 from sightline.statistics.correct_positives import unsupported_rows
@@ -118,9 +118,7 @@ def _case(run: ShownRun, probe: str, frame: pd.DataFrame) -> str:
 def _jpeg(picture: ArmPicture, images: Place | None = None) -> str:
     image = picture.drawn(picture.pixels(images)[0])
     image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    sink = io.BytesIO()
-    image.save(sink, "JPEG", quality=70)
-    return base64.b64encode(sink.getvalue()).decode()
+    return base64.b64encode(stored_as(image, "JPEG", quality=70)).decode()
 
 
 def _escaped(text: object) -> str:

@@ -7,7 +7,6 @@ asked for, never with the run. Which of the rows count is said behind that.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from sightline.core.prefix import NO_CELLS
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import ROW_COLUMNS, row_schema
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, refuse_unknown
 from sightline.places import Place, open_lines, told_of
 from sightline.probes.dialects import probe_from_own
 from sightline.rows.valid import ALWAYS, WAY_OUT, check_rows, under_one_another
@@ -54,10 +53,14 @@ def scan_rows(
     rows: int = ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """See ``Run.scan``."""
-    chosen = run.arms if arms is None else [_known(arm, run.arms, f"{run.path} has no arm") for arm in arms]
+    chosen = run.arms if arms is None else arms
+    for arm in chosen:
+        refuse_unknown(arm, run.arms, f"{run.path} has no arm '{arm}'", "there are")
     schema = stored_schema(run)
     names = schema.names
-    wanted = names if columns is None else [_known(name, names, "rows have no column") for name in columns]
+    wanted = names if columns is None else columns
+    for name in wanted:
+        refuse_unknown(name, names, f"rows have no column '{name}'", "there are")
     # An expression does not tell which columns it reads: those that it may name are read too.
     asked = "" if where is None else str(where)
     read = [field for field in schema if field.name in wanted or field.name in asked]
@@ -117,14 +120,6 @@ def _completed(schema: pa.Schema) -> pa.Schema:
         if column.name not in schema.names and before.name in schema.names:
             schema = schema.insert(schema.get_field_index(before.name) + 1, kinds.field(column.name))
     return schema
-
-
-def _known(name: str, names: Sequence[str], otherwise: str) -> str:
-    if name in names:
-        return name
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
-    raise SightlineError(f"{otherwise} '{name}'; {hint}")
 
 
 def read_table(run: RunFiles) -> pa.Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import image_schema
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, nearest, refuse_unknown
 from sightline.places import Place, place
 from sightline.rows.picture import ArmPicture, draw_arms, with_texts
 from sightline.rows.reader import ROWS, compact_frame, read_probe_records, read_table, scan_rows, stored_schema
@@ -39,10 +38,7 @@ def rows_of(run: Run, arm: str, *, probe: str | None = None, view: str | None = 
 
     ``view`` names another.
     """
-    if arm not in run.arms:
-        close = difflib.get_close_matches(arm, run.arms, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(run.arms)}"
-        raise SightlineError(f"{run.path} has no arm '{arm}'; {hint}")
+    refuse_unknown(arm, run.arms, f"{run.path} has no arm '{arm}'", "it has")
     rows = run.rows.filter(pc.equal(run.rows.column("arm"), arm))
     if probe is not None:
         rows = rows.filter(pc.equal(rows.column("probe_id"), probe))
@@ -64,9 +60,8 @@ def row_of(run: Run, probe: str, arm: str, view: str | None = None) -> dict[str,
     known = [str(record["id"]) for record in run.probes]
     if probe in known:
         raise SightlineError(f"{run.path} has no row of {probe} under {arm}")
-    close = difflib.get_close_matches(probe, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"its first is {known[0]}" if known else "it has none"
-    raise SightlineError(f"{run.path} has no probe '{probe}'; {hint}")
+    first = f"its first is {known[0]}" if known else "it has none"
+    raise SightlineError(f"{run.path} has no probe '{probe}'; {nearest(probe, known, first)}")
 
 
 def plain_arms(run: Run, probe: str) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.core.probe import ORIGINAL, TWIN
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.places import Place, read_text
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
 from sightline.rows.images import probe_scales
@@ -134,6 +134,10 @@ class Audited:
     """Like ``rows``: those of the images on which a rule was chosen. They are in no table."""
     unlimited: pd.DataFrame | None = None
     """Where the report is limited to some probes: ``frame`` without that limit."""
+
+    def said(self, words: object) -> str:
+        """Words about the run, behind its name where a report has several."""
+        return f"{self.name}: {words}" if self.name else str(words)
 
     @property
     def model(self) -> str:
@@ -300,7 +304,7 @@ def read_source(
     source = _at_thresholds(source, rules)
     source = replace(source, runs=[_with_reference(one) for one in source.runs])
     for one in (*source.runs, *source.controls):
-        source.notes.extend(f"{one.name}: {note}" if one.name else note for note in one.notes)
+        source.notes.extend(map(one.said, one.notes))
     for control in source.controls:
         if control.setting not in {one.setting for one in source.runs}:
             source.notes.append(
@@ -416,7 +420,7 @@ def _set_apart(audited: Audited, source: Source, rules: Thresholds) -> Audited:
     frame, others = audited.frame, audited.others
     plain, other = on_development_side(frame), on_development_side(others)
     if len(frame) and plain.all():
-        raise SightlineError(f"{audited.name}: {NONE_LEFT}" if audited.name else NONE_LEFT)
+        raise SightlineError(audited.said(NONE_LEFT))
     return replace(
         audited,
         rule=rule,
@@ -431,10 +435,8 @@ def _answered(audited: Audited, source: Source) -> Audited:
     if audited.rule is None:
         return audited
     development = _to_choose_on(audited, source)
-    try:
+    with located(audited.name):
         chosen = choose(audited.rows, development, audited.rule)
-    except SightlineError as error:
-        raise SightlineError(f"{audited.name}: {error}" if audited.name else str(error)) from None
     named = ", ".join(dict.fromkeys(one.run.path.resolve().name for one in source.developments_of(audited)))
     where = f"all of the development run {named}" if named else HASH_SPLIT
     return replace(

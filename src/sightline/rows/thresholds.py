@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.probes.probe_file import hash_side
 from sightline.statistics.arm_rows import is_plain, looked_up
 from sightline.statistics.thresholds import (
@@ -71,10 +71,8 @@ def apply_thresholds(
             aside = on_development_side(own)
             development, own, where = own[aside], own[~aside], HASH_SPLIT
         name = model if len(models) > 1 else ""
-        try:
+        with located(name):
             table = choose(own, development, chosen_by)
-        except SightlineError as error:
-            raise SightlineError(f"{name}: {error}" if name else str(error)) from None
         parts.append(at_thresholds(own, table))
         tables.append(table)
         sentences.append(words_of(chosen_by, table, own, development, where, name))
@@ -103,10 +101,8 @@ def choose(rows: pd.DataFrame, development: pd.DataFrame, rule: ThresholdRule) -
     seen = development_of(development) if rule.needs_development else Development({}, None)
     lines: list[dict[str, object]] = []
     for arm in rows["plain_arm"].astype(str).unique():
-        try:
+        with located(f"arm '{arm}'"):
             threshold = rule.threshold(arm, seen)
-        except SightlineError as error:
-            raise SightlineError(f"arm '{arm}': {error}") from None
         line = {"model": str(rows["model"].iloc[0]), "arm": arm, "rule": str(rule), "threshold": threshold}
         if arm in seen.arms:
             labels, margins = seen.arms[arm]

@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import hmac
-import io
 import secrets
 import socket
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import uvicorn
 from PIL import Image
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -30,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sightline.errors import SightlineError
-from sightline.probes.images import open_image
+from sightline.probes.images import open_image, stored_as
 
 # Who may come in: requests for this address, from its own pages, of whoever knows the token.
 #
@@ -83,36 +81,26 @@ class Address:
         # Every browser names the origin of a request that may change something.
         if scope["method"] not in SAFE and origin is None:
             return "a request that changes something must say which page it comes from"
-        if not self.knows(self._shown(headers)) and not self.knows(self.given_token(scope)):
+        shown = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
+        if not self.knows(shown) and not self.knows(self.given_token(scope)):
             return "open the address that the command printed: it holds a token that this request lacks"
         return ""
 
     def knows(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self.token.encode())
 
-    def _shown(self, headers: Headers) -> str:
-        """The token in the cookie."""
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            return ""
-        return "" if cookie is None else cookie.value
-
     @staticmethod
     def given_token(scope: Scope) -> str:
         """The token in the address."""
-        return dict(_parameters(scope)).get(TOKEN, "")
+        return QueryParams(scope.get("query_string", b"")).get(TOKEN, "")
 
     @staticmethod
     def without_token(scope: Scope) -> str:
         """The same address once the cookie is set: nothing to be seen over a shoulder or copied with a link."""
-        rest = urlencode([(name, value) for name, value in _parameters(scope) if name != TOKEN])
+        given = QueryParams(scope.get("query_string", b"")).multi_items()
+        rest = urlencode([(name, value) for name, value in given if name != TOKEN])
         # One slash: two would name another host.
         return f"/{scope['path'].lstrip('/')}" + (f"?{rest}" if rest else "")
-
-
-def _parameters(scope: Scope) -> list[tuple[str, str]]:
-    return parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 
 # Around every application: a request is refused or let in, and what goes out says what a browser may do with it.
@@ -323,6 +311,4 @@ def picture_bytes(images: Path, name: str) -> tuple[bytes, str]:
         raise SightlineError(f"{name} is no picture that can be shown") from None
     if media and not turned:
         return file.read_bytes(), media
-    sink = io.BytesIO()
-    open_image(images, name).save(sink, "PNG", compress_level=1)
-    return sink.getvalue(), "image/png"
+    return stored_as(open_image(images, name), "PNG", compress_level=1), "image/png"

@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import FloatArray
-from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
+from sightline.statistics.bootstrap import DRAWS, count_blocks
 from sightline.statistics.intervals import (
-    LEVEL,
     Estimate,
     ImageShares,
     dirichlet,
@@ -52,15 +51,13 @@ def kappa_draws(first: ArrayLike, second: ArrayLike, counts: FloatArray) -> Floa
     return _kappa((counts @ cells).reshape(-1, size, size))
 
 
-def kappa_interval(
-    first: ArrayLike, second: ArrayLike, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
-) -> Estimate:
+def kappa_interval(first: ArrayLike, second: ArrayLike, *, draws: int = DRAWS) -> Estimate:
     """Cohen's kappa with a bootstrap over annotated rows.
 
     Where the annotators disagree, or agree, on too few rows for that, the bounds allow for one more row, labelled in
     the worst and the best way for them.
     """
-    blocks = count_blocks(len(np.asarray(first)), draws, seed, purpose="annotated rows")
+    blocks = count_blocks(len(np.asarray(first)), draws, purpose="annotated rows")
     drawn = np.concatenate([kappa_draws(first, second, counts) for counts in blocks])
     cells, size = _codes(first, second)
     table = cells.sum(axis=0)
@@ -68,7 +65,7 @@ def kappa_interval(
     with np.errstate(invalid="ignore", divide="ignore"):
         without = cells @ _kappa((table - np.eye(size * size)).reshape(-1, size, size))
     shares = ImageShares(value, value - without, np.ones(len(cells), dtype=bool), limits=(-1.0, 1.0))
-    found = interval(drawn, shares, level)
+    found = interval(drawn, shares)
     if found.kind == "percentile":
         return found
     padded = np.zeros((max(size, 2),) * 2)  # there is another label, even where nobody has used it
@@ -81,15 +78,15 @@ def kappa_interval(
         tables = np.zeros((len(weights), padded.size))
         tables[:, used] = (1.0 - unseen)[:, None] * weights
         tables[:, cell] += unseen
-        bounds.append(percentile_interval(_kappa(tables.reshape(-1, *padded.shape)), level))
+        bounds.append(percentile_interval(_kappa(tables.reshape(-1, *padded.shape))))
     return Estimate(value, min(low for low, _ in bounds), max(high for _, high in bounds), draws, kind="unseen")
 
 
-def agreement_rate(first: ArrayLike, second: ArrayLike, level: float = LEVEL) -> Estimate:
+def agreement_rate(first: ArrayLike, second: ArrayLike) -> Estimate:
     """Share of rows with equal labels, with Wilson's interval."""
     cells, size = _codes(first, second)
     same = int(cells.sum(axis=0).reshape(size, size).trace())
-    return Estimate(same / len(cells), *wilson(same, len(cells), level))
+    return Estimate(same / len(cells), *wilson(same, len(cells)))
 
 
 def _union_area(boxes: FloatArray) -> float:

@@ -260,20 +260,18 @@ def replicate_all(arms: Sequence[ImageSums], *, draws: int = DRAWS, seed: int = 
     return found
 
 
-def metric_interval(
-    rows: ArmRows, metric: Metric, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
-) -> Estimate:
+def metric_interval(rows: ArmRows, metric: Metric, *, draws: int = DRAWS, seed: int = SEED) -> Estimate:
     """One metric of one arm with its image-cluster interval."""
     sums = _sums(rows, metric)
-    return sums.estimate(metric, replicate_all([sums], draws=draws, seed=seed)[0][:, 0], level)
+    return sums.estimate(metric, replicate_all([sums], draws=draws, seed=seed)[0][:, 0])
 
 
 def difference_interval(
-    arm: ArmRows, reference: ArmRows, metric: Metric, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
+    arm: ArmRows, reference: ArmRows, metric: Metric, *, draws: int = DRAWS, seed: int = SEED
 ) -> Estimate:
     """metric(arm) - metric(reference) with its paired image-cluster interval."""
     left, right, drawn = paired_draws(arm, reference, metric, draws=draws, seed=seed)
-    return left.difference(right, metric, drawn, level)
+    return left.difference(right, metric, drawn)
 
 
 def paired_draws(

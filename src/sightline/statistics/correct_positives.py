@@ -11,7 +11,7 @@ import pandas as pd
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import ArmRows, are_positives
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, replicate_all
-from sightline.statistics.intervals import LEVEL, IntervalKind, wilson
+from sightline.statistics.intervals import IntervalKind, wilson
 from sightline.statistics.metrics import LOW_COVERAGE, METRICS, POPULATIONS, ZERO_COVERAGE, why_not
 
 
@@ -45,9 +45,7 @@ class CorrectPositives:
     """Correct although no evidence cell is left (coverage <= 1e-12)."""
 
 
-def correct_positive_provenance(
-    rows: ArmRows, *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
-) -> CorrectPositives:
+def correct_positive_provenance(rows: ArmRows, *, draws: int = DRAWS, seed: int = SEED) -> CorrectPositives:
     """Conditions on correctly answered positives; the cluster intervals need at least two images.
 
     The cluster interval resamples images and takes the share of the correct within each draw, so the number of correct
@@ -67,11 +65,11 @@ def correct_positive_provenance(
     shares = []
     for index, metric in enumerate((weakly, not_at_all)):
         count = int(metric.value(rows)[correct].sum())
-        bounds = wilson(count, total, level)
+        bounds = wilson(count, total)
         if values is None:
             shares.append(Share(count, count / total if total else np.nan, bounds, (np.nan, np.nan)))
             continue
-        found = sums.estimate(metric, values[:, index], level)
+        found = sums.estimate(metric, values[:, index])
         shares.append(Share(count, found.value, bounds, (found.low, found.high), found.kind))
 
     def mean(name: str) -> float:

@@ -16,11 +16,12 @@ from scipy.stats import rankdata
 
 from sightline.errors import SightlineError
 from sightline.statistics.arm_rows import FloatArray, IntArray
-from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
-from sightline.statistics.intervals import LEVEL, Estimate, ImageShares, interval
+from sightline.statistics.bootstrap import DRAWS, count_blocks
+from sightline.statistics.intervals import Estimate, ImageShares, interval
 from sightline.statistics.ranks import RankedValues
 
 _RANK_TOLERANCE = 1e-12  # relative; below it a direction of the controls, or a residual, counts as absent
+_SWEEPS = 1000
 _CANCELLED = 1e-3  # share of a sum of squares below which a difference of such sums has lost digits that matter
 
 
@@ -74,7 +75,7 @@ def residuals(values: FloatArray, design: FloatArray) -> FloatArray:
     return np.asarray(values - columns @ np.linalg.lstsq(columns, values, rcond=None)[0])
 
 
-def two_way_residuals(values: FloatArray, first: IntArray, second: IntArray, sweeps: int = 1000) -> FloatArray:
+def two_way_residuals(values: FloatArray, first: IntArray, second: IntArray) -> FloatArray:
     """(n,) what is left after removing the effects of two groupings, each given as group numbers (n,).
 
     Alternately subtracts group means until nothing moves. When every pair of groups has equally many rows, one pass is
@@ -82,7 +83,7 @@ def two_way_residuals(values: FloatArray, first: IntArray, second: IntArray, swe
     """
     left: FloatArray = values - values.mean()
     scale = max(float(np.abs(left).max()), 1.0)
-    for _ in range(sweeps):
+    for _ in range(_SWEEPS):
         before = left
         for group in (first, second):
             means: FloatArray = np.bincount(group, left) / np.maximum(np.bincount(group), 1)
@@ -163,12 +164,12 @@ def correlation_shares(left: FloatArray, right: FloatArray, image: IntArray) -> 
     return ImageShares(r, changes, np.ones(images, dtype=bool), math.nan, (-1.0, 1.0), min(carried))
 
 
-def _estimate(value: float, values: FloatArray, level: float, shares: ImageShares) -> Estimate:
+def _estimate(value: float, values: FloatArray, shares: ImageShares) -> Estimate:
     """A correlation and its interval from (draws,) draws."""
     if not math.isfinite(value):
         words = "a column does not vary once the controls are removed"
         return Estimate(value, math.nan, math.nan, int(np.isfinite(values).sum()), words, "none")
-    return interval(values, replace(shares, value=value), level)
+    return interval(values, replace(shares, value=value))
 
 
 def partial_spearman_draws(
@@ -187,12 +188,11 @@ def spearman_intervals(
     images: ArrayLike | None = None,
     *,
     draws: int = DRAWS,
-    seed: int = SEED,
-    level: float = LEVEL,
 ) -> dict[tuple[str, str], Estimate]:
-    """(predictor, outcome) -> their (partial) Spearman, with the intervals of ``spearman_interval``.
+    """(predictor, outcome) -> their (partial) Spearman with a refitting bootstrap over images.
 
-    In every draw each column is ranked and regressed once, however many pairs it stands in.
+    Without ``images`` every row is its own. In every draw each column is ranked and regressed once, however many pairs
+    it stands in.
     """
     columns = {**predictors, **outcomes}
     if not predictors or not outcomes or len(columns) < len(predictors) + len(outcomes):
@@ -215,29 +215,14 @@ def spearman_intervals(
 
     units = int(index.max()) + 1
     points = correlations(np.ones((1, units)))[:, 0]
-    blocks = count_blocks(units, draws, seed)
+    blocks = count_blocks(units, draws)
     values = np.concatenate([correlations(counts) for counts in blocks], axis=1)
     whole = np.stack([column.midranks(np.ones((length, 1))) for column in ranked])
     left = _residuals(whole[: len(checked)], whole[len(checked) :], np.ones((length, 1)))[:, :, 0]
     return {
-        (x, y): _estimate(float(points[i]), values[i], level, correlation_shares(left[place[x]], left[place[y]], index))
+        (x, y): _estimate(float(points[i]), values[i], correlation_shares(left[place[x]], left[place[y]], index))
         for i, (x, y) in enumerate(pairs)
     }
-
-
-def spearman_interval(
-    x: ArrayLike,
-    y: ArrayLike,
-    controls: Sequence[ArrayLike] = (),
-    images: ArrayLike | None = None,
-    *,
-    draws: int = DRAWS,
-    seed: int = SEED,
-    level: float = LEVEL,
-) -> Estimate:
-    """(Partial) Spearman with a refitting bootstrap over images; without ``images`` every row is its own."""
-    found = spearman_intervals({"x": x}, {"y": y}, controls, images, draws=draws, seed=seed, level=level)
-    return found["x", "y"]
 
 
 def conditional_residuals(
@@ -294,16 +279,13 @@ class FixedResiduals:
         return np.asarray(np.clip(found, -1.0, 1.0))
 
 
-def fixed_residual_intervals(
-    pairs: Sequence[FixedResiduals], *, draws: int = DRAWS, seed: int = SEED, level: float = LEVEL
-) -> list[Estimate]:
+def fixed_residual_intervals(pairs: Sequence[FixedResiduals], *, draws: int = DRAWS) -> list[Estimate]:
     """The correlation of each pair over the same images, with intervals from the same draws of them."""
-    blocks = [[pair.at(counts) for pair in pairs] for counts in count_blocks(len(pairs[0].moments), draws, seed)]
+    blocks = [[pair.at(counts) for pair in pairs] for counts in count_blocks(len(pairs[0].moments), draws)]
     return [
         _estimate(
             pearson(pair.left, pair.right),
             np.concatenate([block[place] for block in blocks]),
-            level,
             correlation_shares(pair.left, pair.right, pair.image),
         )
         for place, pair in enumerate(pairs)

@@ -82,11 +82,11 @@ class WinLossTie:
     tie: int
 
 
-def win_loss_tie(differences: ArrayLike, *, higher_is_better: bool = True, tolerance: float = TIE) -> WinLossTie:
-    """How many units got better, worse, or stayed within ``tolerance``; units without a value (NaN) are left out."""
+def win_loss_tie(differences: ArrayLike, *, higher_is_better: bool = True) -> WinLossTie:
+    """How many units got better, worse, or stayed within ``TIE``; units without a value (NaN) are left out."""
     change = np.asarray(differences, dtype=np.float64)
     change = change[np.isfinite(change)] * (1.0 if higher_is_better else -1.0)
-    win, loss = int(np.count_nonzero(change > tolerance)), int(np.count_nonzero(change < -tolerance))
+    win, loss = int(np.count_nonzero(change > TIE)), int(np.count_nonzero(change < -TIE))
     return WinLossTie(win, loss, len(change) - win - loss)
 
 
@@ -98,7 +98,7 @@ def _signed(value: float, digits: int) -> str:
     return text.lstrip("+-") if float(text) == 0.0 else text
 
 
-def describe_difference(diff: float, low: float, high: float, reference: str = "Full", digits: int = 3) -> str:
+def describe_difference(diff: float, low: float, high: float, reference: str = "Full") -> str:
     """What a paired difference and its 95% interval allow to be said about an arm and its reference.
 
     An interval that holds 0, a bound included, is "not distinguishable"; that is not "equal": the interval bounds what
@@ -106,7 +106,7 @@ def describe_difference(diff: float, low: float, high: float, reference: str = "
     """
     if not all(math.isfinite(value) for value in (diff, low, high)):
         return "not computed"
-    digits = digits_apart(low, high, digits)
+    digits = digits_apart(low, high)
     if low <= 0.0 <= high:
         return f"not distinguishable from {reference}: {_signed(low, digits)} to {_signed(high, digits)}"
     near, far = sorted((abs(low), abs(high)))
@@ -137,12 +137,7 @@ def is_noninferior(low: float, high: float, margin: float, better: Literal["high
 
 
 def describe_noninferiority(
-    low: float,
-    high: float,
-    margin: float,
-    better: Literal["higher", "lower"] = "higher",
-    reference: str = "Full",
-    digits: int = 3,
+    low: float, high: float, margin: float, better: Literal["higher", "lower"] = "higher", reference: str = "Full"
 ) -> str:
     """The non-inferiority statement for a margin that the user named before looking at the result."""
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -150,10 +145,10 @@ def describe_noninferiority(
     worst = max(0.0, -low if better == "higher" else high)
     best = max(0.0, -high if better == "higher" else low)
     if is_noninferior(low, high, margin, better):
-        return f"not inferior to {reference} by more than {margin:.{digits}f}: at worst {worst:.{digits}f}"
+        return f"not inferior to {reference} by more than {margin:.3f}: at worst {worst:.3f}"
     if best >= margin:
-        return f"inferior to {reference} by more than {margin:.{digits}f}: at best {best:.{digits}f}"
-    return f"non-inferiority to {reference} within {margin:.{digits}f} not shown: may be worse by {worst:.{digits}f}"
+        return f"inferior to {reference} by more than {margin:.3f}: at best {best:.3f}"
+    return f"non-inferiority to {reference} within {margin:.3f} not shown: may be worse by {worst:.3f}"
 
 
 # How many images a comparison needs, judged from the images seen so far.
@@ -182,8 +177,8 @@ def image_differences(arm: ArmRows, reference: ArmRows, metric: Metric) -> Float
     return shares[0] - shares[1]
 
 
-def images_needed(shares: ArrayLike, difference: float, *, power: float = POWER, level: float = LEVEL) -> int:
-    """Smallest number of images whose interval tells a true ``difference`` from 0 with probability ``power``.
+def images_needed(shares: ArrayLike, difference: float, *, level: float = LEVEL) -> int:
+    """Smallest number of images whose interval tells a true ``difference`` from 0 with probability ``POWER``.
 
     ((z_level + z_power) s / difference)^2, at least two.
     """
@@ -192,7 +187,7 @@ def images_needed(shares: ArrayLike, difference: float, *, power: float = POWER,
         raise SightlineError(f"power needs finite shares of at least two images, got {observed.size}")
     if difference == 0.0:
         raise SightlineError("no number of images detects a difference of 0; name the smallest difference that matters")
-    reach = float(norm.ppf((1.0 + level) / 2.0) + norm.ppf(power))
+    reach = float(norm.ppf((1.0 + level) / 2.0) + norm.ppf(POWER))
     return max(2, math.ceil((reach * float(observed.std(ddof=1)) / difference) ** 2))
 
 
@@ -277,12 +272,12 @@ class ScoreDifferences:
             tuple(mean_shares(column, index, SCORE_DIFFERENCES) for column in values.T),
         )
 
-    def estimate(self, column: int, level: float = LEVEL) -> Estimate:
+    def estimate(self, column: int) -> Estimate:
         """One mean difference with its interval."""
         value = float(self.points[column])
         if self.draws is None:
             return Estimate(value, math.nan, math.nan, 0, "an interval needs at least two examples")
-        return interval(self.draws[:, column], self.shares[column], level)
+        return interval(self.draws[:, column], self.shares[column])
 
 
 def equally_weighted(parts: Sequence[ScoreDifferences]) -> ScoreDifferences:
@@ -342,22 +337,14 @@ def seed_summary(values: ArrayLike) -> SeedSummary:
     return SeedSummary(len(found), float(found.mean()), float(found.std()), float(found.min()), float(found.max()))
 
 
-def two_stage_difference(
-    arm: ArmRows,
-    seeded: Sequence[ArmRows],
-    metric: Metric,
-    *,
-    draws: int = DRAWS,
-    seed: int = SEED,
-    level: float = LEVEL,
-) -> Estimate:
+def two_stage_difference(arm: ArmRows, seeded: Sequence[ArmRows], metric: Metric, *, draws: int = DRAWS) -> Estimate:
     """metric(arm) minus the mean of metric over seeds, resampling seeds and, crossed with them, images.
 
     Per draw: theta_arm(images) - sum_s c_s theta_s(images) / S, with c the counts of S seeds drawn with replacement.
     The interval therefore covers another choice of masks as well as another choice of images. Its ends are
     linear-interpolated percentiles, like those of every other interval.
     """
-    (found,) = two_stage_differences({"arm": arm}, seeded, [metric], draws=draws, seed=seed, level=level).values()
+    (found,) = two_stage_differences({"arm": arm}, seeded, [metric], draws=draws).values()
     if found.reason:
         raise SightlineError(found.reason)
     return found
@@ -370,7 +357,6 @@ def two_stage_differences(
     *,
     draws: int = DRAWS,
     seed: int = SEED,
-    level: float = LEVEL,
 ) -> dict[tuple[str, str], Estimate]:
     """(arm, metric name) -> ``two_stage_difference``, each arm and seed resampled once for all of them.
 
@@ -387,7 +373,7 @@ def two_stage_differences(
                 found[name, metric.name] = Estimate(math.nan, math.nan, math.nan, 0, words)
                 continue
             mean = ImageShares.mean([one.shares(metric) for one in sums])
-            found[name, metric.name] = interval(drawn[:, index], own.shares(metric).minus(mean), level)
+            found[name, metric.name] = interval(drawn[:, index], own.shares(metric).minus(mean))
     return found
 
 

@@ -6,7 +6,6 @@ one broken arm or metric never takes the others with it.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, refuse_unknown
 from sightline.statistics.arm_rows import (
     AnyArray,
     ArmRows,
@@ -215,9 +214,9 @@ def every_metric(frame: pd.DataFrame) -> list[Metric]:
     return [metric for metric in METRICS.values() if in_words or metric.answers != "words"]
 
 
-def arm_points(frame: pd.DataFrame, metrics: Sequence[str], threshold: float | None = None) -> dict[str, float]:
+def arm_points(frame: pd.DataFrame, metrics: Sequence[str]) -> dict[str, float]:
     """The metrics of one arm without intervals; NaN where one has no value."""
-    rows = arm_rows(frame, threshold)
+    rows = arm_rows(frame)
     return {name: point(METRICS.get(name), rows) for name in metrics}
 
 
@@ -299,10 +298,8 @@ def paired_differences(
     interval was made (``intervals.IntervalKind``).
     """
     names = [str(name) for name in frame["arm"].unique()] if "arm" in frame else []
-    if names and reference not in names:
-        close = difflib.get_close_matches(reference, names, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(names)}"
-        raise SightlineError(f"the run has no arm '{reference}' to compare with; {hint}")
+    if names:
+        refuse_unknown(reference, names, f"the run has no arm '{reference}' to compare with", "arms:")
     analysis = ArmAnalysis.of(frame, metrics, threshold, draws, seed)
     return difference_table(analysis, reference, noninferiority=noninferiority, level=level)
 

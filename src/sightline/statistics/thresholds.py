@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, nearest, refuse_unknown
 from sightline.statistics.arm_rows import ArmRows, BoolArray, FloatArray, IntArray, flags
 from sightline.statistics.metrics import METRICS, point
 
@@ -263,9 +262,8 @@ def parse_threshold(text: str) -> ThresholdRule:
                 f"threshold '{text}': '{bound['bound']}' is not a number; write for example hfpr<=0.05"
             )
         return within_risk(limit)
-    close = difflib.get_close_matches(text.lower(), EXAMPLES, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"write a number, {', '.join(EXAMPLES[:-1])} or {EXAMPLES[-1]}"
-    raise SightlineError(f"'{text}' is not a threshold; {hint}")
+    forms = f"write a number, {', '.join(EXAMPLES[:-1])} or {EXAMPLES[-1]}"
+    raise SightlineError(f"'{text}' is not a threshold; {nearest(text.lower(), EXAMPLES, forms)}")
 
 
 def _number(text: str) -> float | None:
@@ -308,10 +306,8 @@ def check_models(rules: Thresholds, known: Iterable[str]) -> None:
     """Refuses a rule for a model that nobody has."""
     models = list(dict.fromkeys(known))
     for model in rules:
-        if model is not None and model not in models:
-            close = difflib.get_close_matches(model, models, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"models: {', '.join(models)}"
-            raise SightlineError(f"a threshold is given for model '{model}', which no run has; {hint}")
+        if model is not None:
+            refuse_unknown(model, models, f"a threshold is given for model '{model}', which no run has", "models:")
 
 
 def threshold_for(rules: Thresholds, model: str) -> ThresholdRule | None:

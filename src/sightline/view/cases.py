@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from sightline.core.probe import ORIGINAL
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, first_line
 from sightline.geometry.marks import BLACK, marks_of, veil_of
-from sightline.probes.images import image_digest
+from sightline.probes.images import image_digest, stored_as
 from sightline.serving.server import file_inside, picture_bytes
 from sightline.store.folder import RunFolder
 from sightline.store.shard_files import ShardFile, ShardPiece
@@ -177,8 +177,7 @@ def _heavy_columns(file: Path, group: int) -> pa.Table:
         names = [name for name in HEAVY if name in source.schema_arrow.names]
         return source.read_row_group(group, columns=names, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SightlineError(f"{file} cannot be read ({line}); `sightline verify` says more") from None
+        raise SightlineError(f"{file} cannot be read ({first_line(error)}); `sightline verify` says more") from None
 
 
 @lru_cache(maxsize=KEPT_TABLES)
@@ -216,9 +215,7 @@ def small_picture(preview: bytes) -> bytes:
         image.draft("RGB", THUMBNAIL)
         small = image.convert("RGB")
     small.thumbnail(THUMBNAIL)
-    sink = io.BytesIO()
-    small.save(sink, "JPEG", quality=70)
-    return sink.getvalue()
+    return stored_as(small, "JPEG", quality=70)
 
 
 @lru_cache(maxsize=4096)

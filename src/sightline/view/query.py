@@ -13,7 +13,6 @@ nothing is neither true nor false, and a row is shown where the whole is true.
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, nearest
 from sightline.view.rows import ProbeBook, Rows
 
 LARGEST = 10**300
@@ -163,8 +162,7 @@ class _Reader:
 
     def _named(self, name: str) -> Value:
         if name not in self.names:
-            close = difflib.get_close_matches(name, self.names, n=1)
-            hint = f"did you mean {close[0]}?" if close else "the list beside the box has all"
+            hint = nearest(name, self.names, "the list beside the box has all")
             raise SightlineError(f"rows have no column {name!r}; {hint}")
         return self.column(name)
 

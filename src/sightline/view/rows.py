@@ -166,7 +166,7 @@ class RowIndex:
                 for start, file in zip(old.starts[:-1], old.files, strict=True)
             }
             parts = [tables[place] if place in tables else kept[place] for place in places]
-            self.rows = Rows(old.version + 1, manifest, files, _together(parts))
+            self.rows = Rows(old.version + 1, manifest, files, _together(parts) if parts else pa.table({}))
             return True
 
 
@@ -177,28 +177,11 @@ def _light(folder: RunFolder, arm: str, piece: ShardPiece) -> tuple[RowFile, pa.
 
 
 def _together(parts: Sequence[pa.Table]) -> pa.Table:
-    """Tables of one run as one, every column in one piece with one dictionary."""
-    if not parts:
-        return pa.table({})
-    schema = parts[0].schema
-    for part in parts:
-        for each in part.schema:
-            if each.name not in schema.names:
-                schema = schema.append(each)
-    whole = pa.concat_tables([part if part.schema.equals(schema) else _filled(part, schema) for part in parts])
-    return whole.unify_dictionaries().combine_chunks()
+    """Tables of one run as one, every column in one piece with one dictionary.
 
-
-def _filled(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of others too, null where it has none: an arm of an amended run may say more."""
-    columns = []
-    for each in schema:
-        if each.name in part.column_names:
-            column = part.column(each.name)
-            columns.append(column if column.type == each.type else column.cast(each.type))
-        else:
-            columns.append(pa.nulls(part.num_rows, each.type))
-    return pa.table(columns, schema=schema)
+    It has the columns of all, null where a part has none: an arm of an amended run may say more.
+    """
+    return pa.concat_tables(parts, promote_options="default").unify_dictionaries().combine_chunks()
 
 
 def layout_of(record: dict[str, Any]) -> list[list[int]]:

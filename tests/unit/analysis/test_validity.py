@@ -16,7 +16,7 @@ from sightline.report.sections.geometry import answer_changes, ordering_frame
 from sightline.report.sections.validity import PREDICTORS, association_frame, correlations, pooled_arms, strata
 from sightline.rows.images import probe_scales
 from sightline.rows.run import load_run
-from sightline.statistics.correlation import spearman_interval
+from sightline.statistics.correlation import spearman_intervals
 from tests.refusals import Refused
 from tests.unit.report.fake_run import make_run
 
@@ -143,7 +143,8 @@ def test_correlations_made_together_are_those_made_one_by_one(joined: pd.DataFra
         rows = joined.dropna(subset=[line["outcome"]])
         partial = line["correlation"] == "partial_spearman"
         held = [np.log(rows["evidence_area"]), np.log(rows["median_cell_area"]), rows["full_margin"]] if partial else []
-        alone = spearman_interval(rows[line["predictor"]], rows[line["outcome"]], held, rows["image_id"], draws=DRAWS)
+        x, y = ({name: rows[name]} for name in (line["predictor"], line["outcome"]))
+        (alone,) = spearman_intervals(x, y, held, rows["image_id"], draws=DRAWS).values()
         assert line["n"] == len(rows)
         assert (line["estimate"], line["estimate_low"], line["estimate_high"]) == pytest.approx(
             (alone.value, alone.low, alone.high), abs=1e-12

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from sightline import SELECTORS, Budget, Role, Selection, Selector, SightlineError, TokenView
-from sightline.arms.arm import parameters, parse_arm, parse_arms, plan_arms, recorded_arm
+from sightline.arms.arm import parameters, parse_arm, parse_arms, plan_arms
 from tests.refusals import Refused
 
 
@@ -120,7 +120,7 @@ def test_a_profile_sets_arguments_a_seed_wins_over_it_and_the_arm_over_both(
 ) -> None:
     arm = parse_arm(text, **settings)
     assert arm.text == canonical
-    assert recorded_arm(canonical).arguments == arm.arguments, "its text alone says all that matters"
+    assert parse_arm(canonical).arguments == arm.arguments, "its text alone says all that matters"
 
 
 def test_the_same_arm_twice_is_refused(refused: Refused) -> None:
@@ -175,7 +175,7 @@ def test_a_policy_has_selector_levels_and_arguments_of_both_and_leaves_out_defau
     assert json.loads(arm.arguments)["policy"] == "confidence_fallback(threshold=1.2)"
     arm = parse_arm("policy:evidence_saturation:target_grid:0.30/0.5/0.7:mass=0.72,cells=0.5")
     assert arm.text == "policy:evidence_saturation:target_grid:0.3/0.5/0.7:cells=0.5"
-    assert recorded_arm(arm.text) == arm
+    assert parse_arm(arm.text) == arm
     arm = parse_arm("policy:answer_stability:target_grid:10t/20t/30t", profile="artifact")
     assert arm.text == "policy:answer_stability:target_grid:10t/20t/30t:target_grid.cells=truncated"
     assert arm.at(Budget.tokens(20)) == parse_arm("target_grid:20t", profile="artifact")

@@ -55,7 +55,7 @@ def test_columns_and_arms_are_chosen_and_a_formula_is_neutral_in_csv_alone(run: 
     frame = pd.read_csv(io.StringIO(printed(str(run), "--columns", "ecr, probe_id", "--arm", "target:0.3")))
     assert list(frame.columns) == ["ecr", "probe_id"]
     assert len(frame) == 8
-    refused("rows have no column 'probe'; did you mean probe_id", printed, str(run), "--columns", "probe")
+    refused("rows have no column 'probe'; did you mean 'probe_id'", printed, str(run), "--columns", "probe")
     assert '"\'=HYPERLINK(""x"")"' in printed(str(run), "--columns", "kind")
     assert json.loads(printed(str(run), "--columns", "kind", "--format", "jsonl").split("\n")[0]) == {
         "kind": '=HYPERLINK("x")'
@@ -130,7 +130,7 @@ def test_it_writes_the_named_arms_as_sharp_as_the_file_or_says_that_it_is_the_pr
 def test_what_cannot_be_shown_is_one_line(show, tmp_path: Path) -> None:
     for arguments, sentence in (
         (("nobody",), "has no probe 'nobody'"),
-        ((PROBE, "--arm", "taget:0.3"), "did you mean target:0.3?"),
+        ((PROBE, "--arm", "taget:0.3"), "did you mean 'target:0.3'?"),
         ((PROBE, "--out", tmp_path / "p.xyz"), "no kind of picture ends in '.xyz'; write .png or .jpg"),
     ):
         code, _, said = show(*arguments)

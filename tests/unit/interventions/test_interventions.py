@@ -130,7 +130,10 @@ def test_the_reference_probe_file(data: Path, tmp_path: Path) -> None:
     inputs = data / "golden_e2e" / "inputs"
     probes = read_probes(inputs / "probes_dev.jsonl", image_prefix="mini_textocr").probes
     write_probes(
-        tmp_path / "occlusion.jsonl", occlusion_probes(probes, 60), layout="artifact", image_prefix="mini_textocr"
+        tmp_path / "occlusion.jsonl",
+        occlusion_probes([probe for probe in probes if probe.regions][:60]),
+        layout="artifact",
+        image_prefix="mini_textocr",
     )
     with gzip.open(inputs / "occlusion_probes.jsonl.gz", "rt", encoding="utf-8") as lines:
         expected = [json.loads(line) for line in lines]

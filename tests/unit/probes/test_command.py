@@ -158,5 +158,5 @@ def test_show_never_lets_control_sequences_through(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "p.jsonl").write_text('{"sightline_probes": 1}\n' + json.dumps(row))
     text = output("show", tmp_path / "p.jsonl")
-    assert "\\u001b[31m[red]x[/red]" in text
+    assert "\\x1b[31m[red]x[/red]" in text
     assert "\x1b[31m" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 from sightline.core.table import format_value
-from sightline.report.columns import signed
+from sightline.report.columns import NoRowsError, signed
 from sightline.report.sections.replaced_text import models_table, text_replacement_table
 from sightline.rows import load_run
 from sightline.rows.source import Audited, Source, read_source
@@ -211,19 +212,19 @@ def test_text_replacement_follows_the_word(tmp_path: Path, refused: Refused) -> 
                 line = {"arm": "full", "image_id": f"i{image}", "kind": f"{version}_{asked}", "label": label}
                 lines.append({**line, "probe_id": f"{image}{version}{asked}", "margin": margin})
     table = text_replacement_table(written(lines))
-    assert table is not None
     (row,) = table.frame.to_dict("records")
     assert [row[key] for key in ("original", "replacement", "sham", "erase")] == [1.0, 0.75, 1.0, 1.0]
     assert "full follows the painted word through all four versions on 75.0%" in table.sentence
     table.write(tmp_path)
     assert table.sentence in (tmp_path / "text_replacement.md").read_text()
     assert "follows the painted word" in (tmp_path / "text_replacement.tex").read_text()
-    assert text_replacement_table(written([{**lines[0], "kind": "small_positive"}])) is None
-    refused(
-        "no arm has all versions",
-        text_replacement_table,
-        written([line for line in lines if not line["kind"].startswith("sham")]),
-    )
+    with pytest.raises(NoRowsError):
+        text_replacement_table(written([{**lines[0], "kind": "small_positive"}]))
+    lacking = written([line for line in lines if not line["kind"].startswith("sham")])
+    refused("no arm has all versions", text_replacement_table, lacking)
+    both = [replace(of.runs[0], name=name) for name, of in (("good", written(lines)), ("poor", lacking))]
+    caption = text_replacement_table(Source(both, [])).caption
+    assert re.search(r" Left out: poor: no arm has all versions.*\.$", caption)
 
 
 def test_two_models_over_the_same_replaced_words_are_told_apart_exactly(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_without_an_arm_those_without_an_intervention_are_shown_in_lines(run: Ru
 
 
 def test_what_is_misspelt_is_answered_with_what_was_meant(run: Run, refused: Refused) -> None:
-    refused("has no arm 'taget:0.3'; did you mean target:0.3?", run.masks, "taget:0.3")
+    refused("has no arm 'taget:0.3'; did you mean 'target:0.3'?", run.masks, "taget:0.3")
     refused("small-po'; did you mean ", run.picture, PROBE[:-1], "full")
     refused("has no view 'gray' under full; choose one of orig", run.row, PROBE, "full", view="gray")
 

@@ -61,8 +61,8 @@ def test_batches_are_the_rows_in_order_compacted_or_not(finished: Path, run_copy
 
 
 def test_what_is_not_there_is_answered_with_what_may_be_meant(finished: Path, refused: Refused) -> None:
-    refused("rows have no column 'legibilty'; did you mean legibility", scanned, finished, ["legibilty"])
-    refused("no arm 'target:0.4'; did you mean target:0.3", scanned, finished, arms=["target:0.4"])
+    refused("rows have no column 'legibilty'; did you mean 'legibility'", scanned, finished, ["legibilty"])
+    refused("no arm 'target:0.4'; did you mean 'target:0.3'", scanned, finished, arms=["target:0.4"])
 
 
 @pytest.mark.parametrize("arms", [("full", "target:0.3", "random:0.3"), ("target:0.3",), ("full",)])

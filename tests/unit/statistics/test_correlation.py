@@ -17,7 +17,6 @@ from sightline.statistics.correlation import (
     partial_spearman_draws,
     residuals,
     spearman,
-    spearman_interval,
     spearman_intervals,
     two_way_residuals,
 )
@@ -124,8 +123,8 @@ def test_fixed_effects_remove_what_images_and_methods_share() -> None:
 def test_clusters_widen_the_interval() -> None:
     rng = np.random.default_rng(9)
     x, y = (np.repeat(rng.normal(size=40), 10) for _ in range(2))
-    rows = spearman_interval(x, y, draws=1000)
-    images = spearman_interval(x, y, images=np.repeat(np.arange(40), 10), draws=1000)
+    rows = spearman_intervals({"x": x}, {"y": y}, draws=1000)["x", "y"]
+    images = spearman_intervals({"x": x}, {"y": y}, images=np.repeat(np.arange(40), 10), draws=1000)["x", "y"]
     assert images.high - images.low > 2 * (rows.high - rows.low)
     assert rows.value == images.value
 
@@ -156,7 +155,7 @@ def test_many_pairs_at_once_are_the_pairs_one_by_one() -> None:
         together = spearman_intervals(predictors, outcomes, controls, images, draws=300)
         assert list(together) == [("a", "u"), ("a", "v"), ("b", "u"), ("b", "v")]
         for (x, y), found in together.items():
-            alone = spearman_interval(predictors[x], outcomes[y], controls, images, draws=300)
+            alone = spearman_intervals({x: predictors[x]}, {y: outcomes[y]}, controls, images, draws=300)[x, y]
             assert (found.value, found.low, found.high) == pytest.approx(
                 (alone.value, alone.low, alone.high), abs=1e-12
             )

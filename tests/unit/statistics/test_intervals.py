@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 from sightline.statistics.agreement import kappa_interval
 from sightline.statistics.bootstrap import difference_interval, paired_draws
-from sightline.statistics.correlation import spearman_interval
+from sightline.statistics.correlation import spearman_intervals
 from sightline.statistics.intervals import interval, p_above, p_below, ratio_shares
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.paired import ScoreDifferences, equally_weighted
@@ -71,14 +71,12 @@ def test_a_family_of_claims_about_nothing_is_right_as_often_as_it_says() -> None
 
 def test_a_perfect_correlation_of_few_values_has_no_interval_of_no_width() -> None:
     x = np.arange(30.0)
-    found = spearman_interval(x, 2 * x, draws=200)
+    outcomes = {"twice": 2 * x, "rare": np.r_[np.ones(3), np.zeros(27)], "constant": np.ones(30)}
+    found, rare, constant = spearman_intervals({"x": x}, outcomes, draws=200).values()
     assert found.value == pytest.approx(1.0)
     assert (found.kind, np.isnan(found.low)) == ("none", True)
-    rare = np.r_[np.ones(3), np.zeros(27)]
-    found = spearman_interval(x, rare, draws=200)
-    assert found.kind == "student"
-    assert found.low < -0.6, "three images bound next to nothing"
-    constant = spearman_interval(x, np.ones(30), draws=200)
+    assert rare.kind == "student"
+    assert rare.low < -0.6, "three images bound next to nothing"
     assert (constant.kind, "does not vary" in constant.reason) == ("none", True)
 
 

@@ -13,7 +13,7 @@ from sightline.statistics.agreement import kappa_interval
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval, metric_interval
 from sightline.statistics.correct_positives import correct_positive_provenance
-from sightline.statistics.correlation import spearman, spearman_interval, spearman_intervals
+from sightline.statistics.correlation import spearman, spearman_intervals
 from sightline.statistics.intervals import wilson
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.paired import (
@@ -90,7 +90,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     # Correlations and annotators.
     (lambda: spearman([1.0, 2.0], [1.0, 2.0]), "at least three rows"),
     (lambda: spearman([1.0, 2.0, 3.0], [1.0, 2.0]), "y has shape"),
-    (lambda: spearman_interval([1.0, 2.0, np.nan], [1.0, 2.0, 3.0]), "not finite"),
+    (lambda: spearman_intervals({"x": [1.0, 2.0, np.nan]}, {"y": [1.0, 2.0, 3.0]}), "not finite"),
     (lambda: spearman_intervals({"a": np.arange(9.0)}, {"a": np.arange(9.0)}), "different names"),
     (lambda: kappa_interval(["y", "n"], ["y", "n", "n"]), "same rows"),
     # Thresholds.

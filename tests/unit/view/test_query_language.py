@@ -67,7 +67,7 @@ def test_a_query_means_what_it_says(rows: AskedRows, frame: pd.DataFrame, query:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("amr == 'full'", "did you mean arm"),
+        ("amr == 'full'", "did you mean 'arm'"),
         ("__import__('os').system('true')", "not part of the query language"),
         ("arm.upper() == 'X'", "not part of the query language"),
         ("[x for x in (1,)] == 1", "not part of the query language"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +31,9 @@ from sightline.backbones.general import General, rows
 from sightline.core.prefix import NO_CELLS, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy
+from sightline.core.text import finite
 from sightline.geometry.cells import Cells
+from sightline.probes.images import stored_as
 from sightline.progress import SafeConsole
 from sightline.report import page as report_page
 from sightline.report.svg import tag
@@ -119,21 +119,12 @@ class Examination(Sequence[Check]):
                 check.name: {
                     "passed": check.passed if check.applies else None,
                     "words": check.words,
-                    "measured": _finite(dict(check.measured)),
+                    "measured": finite(dict(check.measured)),
                 }
                 for check in self.checks
             },
             **self.facts,
         }
-
-
-def _finite(value: Any) -> Any:
-    """None for a number that JSON has no word for, however deep it lies."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def declares_cells(backbone: Backbone) -> bool:
@@ -388,6 +379,4 @@ def _picture(image: Image.Image, drawing: list[Markup], label: str) -> Markup:
 def _embedded(image: Image.Image) -> str:
     small = image.convert("RGB")
     small.thumbnail((SIDE, SIDE))
-    packed = io.BytesIO()
-    small.save(packed, "JPEG", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(packed.getvalue()).decode()}"
+    return f"data:image/jpeg;base64,{base64.b64encode(stored_as(small, 'JPEG', quality=85)).decode()}"

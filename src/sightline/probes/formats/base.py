@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_type_hints
 
 from sightline.core.registry import Registry
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, nearest
 from sightline.probes.data_rows import start_of
 from sightline.probes.regions import Ingest
 
@@ -128,6 +127,5 @@ def _no_option(kind: type[Format], name: str) -> str:
         flag = next(iter(owners.values()))[name].flag
         return f"format {kind.name} has no option {flag}; formats that have it: {', '.join(owners)}"
     own = options_of(kind)
-    close = difflib.get_close_matches(name, own, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(own) or 'none'}"
-    return f"format {kind.name} has no option '{name}'; {hint}"
+    known = f"known: {', '.join(own) or 'none'}"
+    return f"format {kind.name} has no option '{name}'; {nearest(name, own, known)}"

@@ -27,6 +27,7 @@ from sightline.core.table import Table
 from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.geometry.marks import RegionMark
+from sightline.report.columns import NoRowsError
 from sightline.report.summary import ReportSummary
 from sightline.report.verdict import MARGIN
 from sightline.rows.source import Source
@@ -144,6 +145,8 @@ class Section:
         """Appends a table, or the one line that says why there is none."""
         try:
             table = make()
+        except NoRowsError:
+            return
         except SightlineError as error:
             if str(error) not in self.notes:
                 self.notes.append(str(error))

@@ -97,7 +97,7 @@ def thresholds_table(source: Source) -> Table:
         try:
             records += _thresholds(audited, source.development_rows(audited))
         except SightlineError as error:
-            problems.append(f"{audited.name}: {error}" if audited.name else str(error))
+            problems.append(audited.said(error))
     if not records:
         raise SightlineError("; ".join(problems))
     risk = "No threshold within a risk: how much risk is yours to say, for example --threshold 'hfpr<=0.05'."

@@ -87,15 +87,12 @@ def deletion_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     return table_of(records, "no arm has its evidence removed; run again with --interventions deletion")
 
 
-def deletion_table(source: Source, draws: int) -> Table | None:
+def deletion_table(source: Source, draws: int) -> Table:
     """What removing the evidence from a mask costs, and how much of that each restoration brings back."""
-    found = collect(source, has("intervention", "remove_evidence"), lambda run: deletion_frame(run.rows, draws=draws))
-    if found is None:
-        return None
-    frame, left_out = found
+    frame = collect(source, has("intervention", "remove_evidence"), lambda run: deletion_frame(run.rows, draws=draws))
     sentence = _deletion_sentence(frame)
     frame["variant"] = frame["variant"].map(_variant)
-    return build_table("deletion", frame, source, sentence=sentence, left_out=left_out)
+    return build_table("deletion", frame, source, sentence=sentence)
 
 
 def _variant(name: str) -> str:
@@ -160,24 +157,21 @@ def logit_drop_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame
     return table_of(records, "no budget has the arms evidence_only and anti_evidence; add both, for example at 0.3")
 
 
-def logit_drop_table(source: Source, draws: int) -> Table | None:
+def logit_drop_table(source: Source, draws: int) -> Table:
     """Target support with the evidence kept, removed and pruned, by label."""
-    found = collect(
+    frame = collect(
         source,
         has_selectors("evidence_only", "anti_evidence"),
         lambda run: logit_drop_frame(run.rows, draws=draws),
         arms=("left", "right"),
     )
-    if found is None:
-        return None
-    frame, left_out = found
     oracle = frame["left"].str.contains("evidence_only") & frame["right"].str.contains("anti_evidence")
     line = frame[oracle].iloc[0]
     sentence = (
         f"At budget {line['budget']}, keeping the evidence instead of removing it changes target support by "
         f"{signed(line, 'pos_support_diff')} on positives and {signed(line, 'neg_support_diff')} on negatives."
     )
-    return build_table("logit_drop", frame, sentence=sentence, left_out=left_out)
+    return build_table("logit_drop", frame, sentence=sentence)
 
 
 GRAYED = ("evidence_masked", "random_masked")
@@ -217,13 +211,10 @@ def occlusion_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     return table_of(records, "no arm was run on occluded images; run again with --interventions occlusion")
 
 
-def occlusion_table(source: Source, draws: int) -> Table | None:
+def occlusion_table(source: Source, draws: int) -> Table:
     """Target support on the original image, with the evidence grayed, and with as large a box grayed elsewhere."""
 
-    found = collect(source, has("view", *GRAYED), lambda run: occlusion_frame(run.rows, draws=draws))
-    if found is None:
-        return None
-    frame, left_out = found
+    frame = collect(source, has("view", *GRAYED), lambda run: occlusion_frame(run.rows, draws=draws))
     arm = first_choice(source, frame)
     own = frame[(frame["arm"] == arm) & (frame["right"] == "evidence grayed")].set_index("left")
     taken, beyond = (own.loc[left] for left in ("original", "other box grayed"))
@@ -235,4 +226,4 @@ def occlusion_table(source: Source, draws: int) -> Table | None:
         "graying another box does."
     )
     frame["compared"] = frame["left"] + " − " + frame["right"]
-    return build_table("occlusion", frame, sentence=sentence, left_out=left_out)
+    return build_table("occlusion", frame, sentence=sentence)

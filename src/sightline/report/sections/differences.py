@@ -107,14 +107,11 @@ def _is_shuffled_by(part: pd.DataFrame, control: pd.DataFrame) -> bool:
     return bool(first["selector"] not in ("full", other["selector"]) and first["budget"] == other["budget"])
 
 
-def shuffled_table(source: Source, draws: int) -> Table | None:
+def shuffled_table(source: Source, draws: int) -> Table:
     """Every method beside the shuffled control of its budget."""
-    found = collect(
+    frame = collect(
         source, has_selectors(CONTROL), lambda run: shuffled_frame(run.rows, draws=draws), arms=("arm", "control")
     )
-    if found is None:
-        return None
-    frame, left_out = found
     if frame["delta_pn_average"].isna().all():
         sentence = "Without regions on positives and negatives there is no P/N average to compare."
     else:
@@ -127,7 +124,7 @@ def shuffled_table(source: Source, draws: int) -> Table | None:
         *(TableColumn(f"control_{name}", f"{METRICS[name].label}, shuffled", "score") for name in DELTAS),
         *(TableColumn(f"delta_{name}", f"Δ {METRICS[name].label}", "signed", interval=True) for name in DELTAS),
     ]
-    return build_table("shuffled", frame, columns={"deltas": deltas}, sentence=sentence, left_out=left_out)
+    return build_table("shuffled", frame, columns={"deltas": deltas}, sentence=sentence)
 
 
 RANGED = ("accuracy", "hfpr", "auroc", "pn_average")

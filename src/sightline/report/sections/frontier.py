@@ -61,11 +61,11 @@ class Frontier(SectionMaker):
         for audited in source.runs:
             lines = summary.arms[summary.arms["run"] == audited.name].to_dict("records")
             names = {shown: own for own, shown in audited.shown_arms.items()}
-            prefix = f"{audited.name}: " if audited.name else ""
             measures = measures_of(audited.in_words, audited.yes_or_no)
             points = [_point(line, names[line["arm"]], line["arm"] in full, measures) for line in lines]
             if not any(np.isfinite(p.x) and np.isfinite(p.y) for p in points):
-                section.notes.append(f"{prefix}no arm has both an accuracy and a coverage: the frontier has no points")
+                nothing = "no arm has both an accuracy and a coverage: the frontier has no points"
+                section.notes.append(audited.said(nothing))
             else:
                 arms = summary.arms[summary.arms["run"] == audited.name]
                 x, y, colour = (heading(METRICS[name], arms) for name in measures)
@@ -74,7 +74,7 @@ class Frontier(SectionMaker):
                 continue  # Scores have a section of their own over budgets.
             curves = _curves([{**line, "selector": curve_name(line)} for line in lines], audited.full)
             if curves:
-                section.charts.append(ChartGroup(f"{prefix}Over budgets", curves))
+                section.charts.append(ChartGroup(audited.said("Over budgets"), curves))
 
 
 def measures_of(in_words: bool, yes_or_no: bool) -> tuple[str, str, str]:
@@ -147,7 +147,7 @@ class ScoreOverBudgets(SectionMaker):
     def fill(self, section: Section, context: Context) -> None:
         parts = []
         for audited in context.source.in_words:
-            section.notes.extend(f"{audited.name}: {line}" if audited.name else line for line in cut_off(audited.frame))
+            section.notes.extend(map(audited.said, cut_off(audited.frame)))
             lines = pd.concat(_by_task(audited, context), ignore_index=True)
             several = lines["task"].nunique() > 1
             drawn = [

@@ -25,6 +25,7 @@ from sightline.report.columns import (
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.report.summary import ReportSummary
 from sightline.report.verdict import plan_lines, plan_of
+from sightline.rows.images import SCALES
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import FloatArray, IntArray, are_positives, looked_up, numbered
 from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
@@ -33,11 +34,6 @@ from sightline.statistics.intervals import ImageShares, interval, percentile_int
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_points, metric_inputs
 
-STRATA = {
-    "evidence_area": "evidence area",
-    "median_cell_area": "median cell area",
-    "box_cell_ratio": "evidence area / cell area",
-}
 _TERTILES = ("smallest third", "middle third", "largest third")
 
 
@@ -78,7 +74,7 @@ def strata_table(source: Source) -> Table:
         concerned = (are_positives(audited.frame) & audited.frame["probe_id"].isin(sizes.index)).to_numpy()
         # One index for all three: looking names up in one costs more memory than what is looked up.
         chosen = sizes.loc[sizes.index.isin(audited.frame["probe_id"].array[concerned].unique())]
-        thirds = {title: _thirds(chosen[key]) for key, title in STRATA.items()}
+        thirds = {title: _thirds(chosen[key]) for key, title in SCALES.items()}
         inputs, arms = audited.frame[metric_inputs(audited.frame)], audited.frame["arm"].to_numpy()
         quality = ("score", "accuracy") if audited.in_words else ("accuracy",)
         for arm in audited.arms:  # one after the other: all of them at once would be most of the rows once more
@@ -279,7 +275,7 @@ def _explained(name: str) -> TableColumn:
     return TableColumn(name, metric.label, kind, interval=metric.with_interval, help=metric.help)
 
 
-def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | None:
+def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table:
     """Does coverage or legibility order arms, and single answers, by how much changes?"""
 
     def wanted(rows: pd.DataFrame) -> bool:
@@ -289,14 +285,11 @@ def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table | 
         found = ordering_frame(run.frame.assign(arm=run.frame["arm_name"]), draws=draws, seed=seed)
         return found.assign(run=run.name)
 
-    found = collect(source, wanted, make)
-    if found is None:
-        return None
-    frame, left_out = found
+    frame = collect(source, wanted, make)
     sentence = " ".join(_sentence(part) for _, part in frame.groupby("run", sort=False))
     frame["change"] = frame["change"].map(CHANGE_WORDS)
     run = ["run"] if len(source.runs) > 1 else []
-    return build_table("legibility_ordering", frame, columns={"run": run}, sentence=sentence, left_out=left_out)
+    return build_table("legibility_ordering", frame, columns={"run": run}, sentence=sentence)
 
 
 def legibility_law_table(source: Source, margin: float) -> Table | None:

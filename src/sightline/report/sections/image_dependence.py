@@ -119,7 +119,7 @@ def _margin_gaps(rows: pd.DataFrame) -> pd.Series[float]:
     return (pairs["yes"] - pairs["no"]).dropna()
 
 
-def image_dependence_table(source: Source, draws: int) -> Table | None:
+def image_dependence_table(source: Source, draws: int) -> Table:
     """The same questions about the matching image, a gray one and wrong ones, over all images and by stratum.
 
     Controls come from the run itself, or from runs of control sets over the same weights given beside it.
@@ -144,10 +144,7 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         return pd.concat([made, part], ignore_index=True)
 
     controlled = [run for run in source.runs if _views(pooled(run))]
-    found = collect(Source(controlled, []), lambda rows: True, make)
-    if found is None:
-        return None
-    frame, left_out = found
+    frame = collect(Source(controlled, []), lambda rows: True, make)
     sentence = _image_sentence(source, frame)
     frame["condition"] = frame["condition"].map(_condition)
     narrow = "stratum" if frame["stratum"].nunique() > 1 else ""
@@ -158,7 +155,6 @@ def image_dependence_table(source: Source, draws: int) -> Table | None:
         source,
         filter=narrow,
         sentence=sentence,
-        left_out=left_out,
         unprinted=ranges,
         at=source.at,
     )

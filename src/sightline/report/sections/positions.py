@@ -102,16 +102,13 @@ def _compare_policies(pair: Pair, elsewhere: Pair | None) -> list[Record]:
     return records
 
 
-def positions_table(source: Source) -> Table | None:
+def positions_table(source: Source) -> Table:
     """The same masks under both position policies."""
-    found = collect(
+    frame = collect(
         source,
         has("intervention", "swap_positions"),
         lambda run: positions_frame(with_masks(run, run.rows), development=source.development_rows(run)),
     )
-    if found is None:
-        return None
-    frame, left_out = found
     raw = frame[frame["comparison"] == "raw"]
     line = top(raw, raw["flips"] / raw["n"])
     sentence = (
@@ -124,4 +121,4 @@ def positions_table(source: Source) -> Table | None:
     different = int(raw["mask_mismatches"].sum())
     if different:
         sentence += f" {different} of the masks differ between the policies: their rows compare more than positions."
-    return build_table("positions", frame, sentence=sentence, left_out=left_out)
+    return build_table("positions", frame, sentence=sentence)

@@ -17,7 +17,7 @@ from sightline.report.sections.base import SECTIONS, Context, Section, SectionMa
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import looked_up, numbered
-from sightline.statistics.bootstrap import DRAWS, SEED, count_blocks
+from sightline.statistics.bootstrap import DRAWS, count_blocks
 from sightline.statistics.correlation import correlation_shares, partial_spearman_draws, ranks
 from sightline.statistics.intervals import interval
 from sightline.statistics.metrics import METRICS
@@ -70,7 +70,7 @@ COVERAGES = {"worst_region": "worst region", "ecr": "union"}
 FEWEST = 5
 
 
-def coverage_and_score_frame(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED) -> pd.DataFrame:
+def coverage_and_score_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     """Spearman of coverage with the change of score against Full, over all budgets of a selector together.
 
     An observation is a question at a budget: ``n`` of them on ``samples`` questions. A draw resamples questions with
@@ -86,18 +86,18 @@ def coverage_and_score_frame(frame: pd.DataFrame, *, draws: int = DRAWS, seed: i
             if own["probe_id"].nunique() >= FEWEST:
                 arms = ", ".join(dict.fromkeys(own["arm"].astype(str)))
                 family = {"model": model, "selector": selector, "arguments": arguments, "arms": arms}
-                records += [{**family, **record} for record in _correlated(own, draws, seed)]
+                records += [{**family, **record} for record in _correlated(own, draws)]
     return table_of(records, f"no pruning arm has scores on at least {FEWEST} questions with regions")
 
 
-def _correlated(own: pd.DataFrame, draws: int, seed: int) -> list[Record]:
+def _correlated(own: pd.DataFrame, draws: int) -> list[Record]:
     """One record per coverage, over the rows of one selector."""
     sample, _ = numbered(own["probe_id"])
     samples = int(sample.max()) + 1
     change = own["change"].to_numpy(dtype=np.float64)
     columns = {name: own[name].to_numpy(dtype=np.float64) for name in COVERAGES}
     drawn: dict[str, list[np.ndarray]] = {name: [] for name in COVERAGES}
-    for counts in count_blocks(samples, draws, seed, "samples"):
+    for counts in count_blocks(samples, draws, purpose="samples"):
         weights = np.ascontiguousarray(counts.T[sample])
         for name, column in columns.items():
             drawn[name].append(partial_spearman_draws(column, change, (), weights))
@@ -117,24 +117,20 @@ def _correlated(own: pd.DataFrame, draws: int, seed: int) -> list[Record]:
     ]
 
 
-def coverage_table(source: Source, draws: int) -> Table | None:
+def coverage_table(source: Source, draws: int) -> Table:
     """Does coverage, of the worst region or of the union, order questions by what pruning does to their score?"""
 
     def make(run: Audited) -> pd.DataFrame:
         found = coverage_and_score_frame(run.frame, draws=draws)
         return found.assign(selector=[_family(line) for line in found.to_dict("records")], run=run.name)
 
-    found = collect(Source(source.in_words, []), lambda rows: True, make)
-    if found is None:
-        return None
-    frame, left_out = found
+    frame = collect(Source(source.in_words, []), lambda rows: True, make)
     run = ["run"] if len(source.in_words) > 1 else []
     return build_table(
         "coverage_and_score",
         frame,
         columns={"run": run},
         sentence=_sentence(frame),
-        left_out=left_out,
         draws=f"{draws:,}",
     )
 

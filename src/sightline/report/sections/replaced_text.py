@@ -119,12 +119,9 @@ def _passed(frame: pd.DataFrame, threshold: Thresholds) -> Iterator[tuple[str, s
                 yield model, str(arm), pd.DataFrame(pairs)
 
 
-def text_replacement_table(source: Source) -> Table | None:
+def text_replacement_table(source: Source) -> Table:
     """Both questions answered right on the original, the replacement, the sham and the erasure."""
-    found = collect(source, has("kind", *PAINTED), lambda run: text_replacement_frame(run.rows))
-    if found is None:
-        return None
-    frame, left_out = found
+    frame = collect(source, has("kind", *PAINTED), lambda run: text_replacement_frame(run.rows))
     line = top(frame, frame["all_controls"])
     interval = format_range(line["all_controls_low"], line["all_controls_high"], "percent")
     sentence = (
@@ -132,7 +129,7 @@ def text_replacement_table(source: Source) -> Table | None:
         f"{format_value(line['all_controls'], 'percent')} ({interval}) of {line['images']} images, and "
         f"switches with it on {format_value(line['semantic_switch'], 'percent')}."
     )
-    return build_table("text_replacement", frame, sentence=sentence, left_out=left_out, at=source.at)
+    return build_table("text_replacement", frame, sentence=sentence, at=source.at)
 
 
 def models_table(source: Source) -> Table | None:
@@ -233,17 +230,14 @@ def _gains(part: pd.DataFrame, other: pd.DataFrame, draws: int) -> Record:
     return record
 
 
-def edit_region_table(source: Source, draws: int) -> Table | None:
+def edit_region_table(source: Source, draws: int) -> Table:
     """Coverage of the one substituted character and of its word, and the gain over Random and Grid."""
-    found = collect(
+    frame = collect(
         source,
         has("kind", EDIT_REGION),
         lambda run: edit_region_frame(run.rows, word_coverage(run.run), draws=draws),
         ("arm", "against"),
     )
-    if found is None:
-        return None
-    frame, left_out = found
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, "against", "accuracy_gain", "ecr_gain"])))
     compared = frame.dropna(subset=["ecr_gain"])
     pruned = compared[(compared["keep"] < 1.0) & ~compared["arm"].isin(compared["against"])]
@@ -255,4 +249,4 @@ def edit_region_table(source: Source, draws: int) -> Table | None:
             f"{line['arm']} keeps {format_value(line['ecr'], 'percent')} of the substituted character: "
             f"{signed(line, 'ecr_gain')} against {line['against']}."
         )
-    return build_table("edit_region", frame, source, sentence=sentence, left_out=left_out, draws=f"{draws:,}")
+    return build_table("edit_region", frame, source, sentence=sentence, draws=f"{draws:,}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ import pandas as pd
 from sightline.analysis.comparison import Record, by_model, clustered_means, interval_columns
 from sightline.analysis.outcomes import COVERAGE, OUTCOMES, STRATA, samples, tertiles
 from sightline.core.table import Table, TableColumn, format_value
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, refuse_unknown
 from sightline.report.columns import build_table, collect, excludes_zero, has, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.rows.images import SCALES
@@ -39,11 +38,6 @@ OUTCOME_WORDS = {
     "restoration_specific_gain": "evidence restored, less random",
 }
 COVERAGE_WORDS = {"ecr": "ECR", "lpp": "LPP", "geo_f1": "Geo-F1"}
-SCALE_WORDS = {
-    "evidence_area": "evidence area",
-    "median_cell_area": "median cell area",
-    "box_cell_ratio": "evidence area / cell area",
-}
 EDITS = ("remove_evidence", "occlude_evidence", "evidence_masked")
 
 
@@ -153,20 +147,17 @@ def _correlated(rows: pd.DataFrame, outcomes: Sequence[str], draws: int) -> list
     return records
 
 
-def construct_table(source: Source, draws: int) -> Table | None:
+def construct_table(source: Source, draws: int) -> Table:
     """Marginal and partial Spearman of coverage with every measured drop, on the positives of every arm concerned."""
     keys = ["arm", "outcome", "predictor"]
-    found = collect(
+    frame = collect(
         source,
         _under_intervention,
         lambda run: _side_by_side(correlations(_samples(run), draws=draws), keys, "correlation", "estimate"),
     )
-    if found is None:
-        return None
-    frame, left_out = found
     sentence = _construct_sentence(frame)
     frame["outcome"], frame["predictor"] = frame["outcome"].map(OUTCOME_WORDS), frame["predictor"].map(COVERAGE_WORDS)
-    return build_table("construct_validity", frame, sentence=sentence, left_out=left_out, draws=f"{draws:,}")
+    return build_table("construct_validity", frame, sentence=sentence, draws=f"{draws:,}")
 
 
 def _side_by_side(found: pd.DataFrame, keys: list[str], by: str, value: str) -> pd.DataFrame:
@@ -226,7 +217,7 @@ def strata(joined: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def drop_strata_table(source: Source, draws: int) -> Table | None:
+def drop_strata_table(source: Source, draws: int) -> Table:
     """Coverage and drops by thirds of evidence area, cell area and their ratio."""
 
     def make(run: Audited) -> pd.DataFrame:
@@ -234,27 +225,20 @@ def drop_strata_table(source: Source, draws: int) -> Table | None:
         varied = thirds[thirds["stratum"] != "constant"]
         return _side_by_side(varied if len(varied) else thirds, ["arm", "scale", "stratum"], "metric", "mean")
 
-    found = collect(source, _under_intervention, make)
-    if found is None:
-        return None
-    frame, left_out = found
+    frame = collect(source, _under_intervention, make)
     sentence = _strata_sentence(frame)
-    frame["scale"] = frame["scale"].map(SCALE_WORDS)
+    frame["scale"] = frame["scale"].map(SCALES)
     measured = [outcome for outcome in OUTCOMES if outcome in frame]
     columns = [
         *(TableColumn(key, COVERAGE_WORDS[key], "score", interval=True) for key in ("ecr", "lpp")),
         *(TableColumn(key, OUTCOME_WORDS[key].capitalize(), "signed", interval=True) for key in measured),
     ]
     drawn = f"{draws:,}"
-    return build_table(
-        "drop_strata", frame, columns={"measured": columns}, sentence=sentence, left_out=left_out, draws=drawn
-    )
+    return build_table("drop_strata", frame, columns={"measured": columns}, sentence=sentence, draws=drawn)
 
 
 def _strata_sentence(frame: pd.DataFrame) -> str:
-    scale = next(
-        (s for s in reversed(SCALE_WORDS) if ((frame["scale"] == s) & (frame["stratum"] == "large")).any()), ""
-    )
+    scale = next((s for s in reversed(SCALES) if ((frame["scale"] == s) & (frame["stratum"] == "large")).any()), "")
     own = frame[(frame["scale"] == scale) & (frame["arm"] == frame["arm"].iloc[0])].set_index("stratum")
     if not {"small", "large"} <= set(own.index):
         return "Evidence and cells are all of one size here, so there is nothing to split by."
@@ -263,7 +247,7 @@ def _strata_sentence(frame: pd.DataFrame) -> str:
         return " and ".join(format_value(own.loc[third, key], "score") for third in ("small", "large"))
 
     return (
-        f"From the smallest to the largest third by {SCALE_WORDS[scale]}, ECR of {frame['arm'].iloc[0]} is "
+        f"From the smallest to the largest third by {SCALES[scale]}, ECR of {frame['arm'].iloc[0]} is "
         f"{ends('ecr')}, LPP {ends('lpp')}."
     )
 
@@ -317,7 +301,9 @@ def association_frame(
     if coverage not in COVERAGE_COLUMNS:
         raise SightlineError(f"coverage is counted by {' or '.join(COVERAGE_COLUMNS)}, not by '{coverage}'")
     plain = plain_rows(frame[[name for name in CONDITIONED if name in frame]])
-    _refuse_unknown(arms or (), plain)
+    known = [str(arm) for arm in plain["plain_arm"].unique()]
+    for arm in arms or ():
+        refuse_unknown(arm, known, f"the run has no arm '{arm}' to pool", "arms:")
     columns = COVERAGE_COLUMNS[coverage]
     records: list[Record] = []
     for model, rows in by_model(plain):
@@ -355,15 +341,6 @@ def _merging_arms(rows: pd.DataFrame) -> set[str]:
     return {str(arm) for arm in rows.loc[merged, "plain_arm"].unique()}
 
 
-def _refuse_unknown(arms: Sequence[str], rows: pd.DataFrame) -> None:
-    known = [str(arm) for arm in rows["plain_arm"].unique()]
-    for arm in arms:
-        if arm not in known:
-            close = difflib.get_close_matches(arm, known, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"arms: {', '.join(known)}"
-            raise SightlineError(f"the run has no arm '{arm}' to pool; {hint}")
-
-
 def _conditional(rows: pd.DataFrame, predictors: Mapping[str, str], draws: int) -> list[Record]:
     """``predictors`` map a name to the column that holds it."""
     counts = rows.groupby("image_id")["arm"].nunique()
@@ -387,7 +364,7 @@ def _conditional(rows: pd.DataFrame, predictors: Mapping[str, str], draws: int) 
     ]
 
 
-def association_table(source: Source, draws: int) -> Table | None:
+def association_table(source: Source, draws: int) -> Table:
     """At each budget that several arms share: does the arm that covers more of an image keep more of its margin?"""
 
     def wanted(rows: pd.DataFrame) -> bool:
@@ -407,10 +384,7 @@ def association_table(source: Source, draws: int) -> Table | None:
             found = pd.concat([found, by_lineage[by_lineage["scope"] == "all"]], ignore_index=True)
         return found.assign(arm=found["budget"])
 
-    found = collect(source, wanted, make)
-    if found is None:
-        return None
-    frame, left_out = found
+    frame = collect(source, wanted, make)
     frame["predictor"] = frame["predictor"].map(COVERAGE_WORDS)
     frame["scope"] = frame["scope"].map({"all": "all", "deletion_only": "without merging"})
     frame = frame.drop(columns="budget").rename(columns={"arm": "budget", "estimate": "r"})
@@ -422,4 +396,4 @@ def association_table(source: Source, draws: int) -> Table | None:
         if math.isfinite(line["r"])
         else f"At budget {line['budget']} coverage does not vary once image and arm are held fixed."
     )
-    return build_table("association", frame, sentence=sentence, left_out=left_out)
+    return build_table("association", frame, sentence=sentence)
