@@ -1,7 +1,5 @@
 """Answers of one arm over some probes, straight from the heart of the audit, flat for assertions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any

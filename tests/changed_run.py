@@ -1,7 +1,5 @@
 """Run folders that were changed behind Sightline's back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Heads with drawn weights, for methods that cannot do without one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache

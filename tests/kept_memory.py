@@ -3,8 +3,6 @@
 Between tests it goes back, where it has become much.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import linecache

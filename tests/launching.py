@@ -1,7 +1,5 @@
 """Runs of ``sightline run`` as processes of their own, for tests of launchers: started, watched, killed, compared."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@
 it writes and would otherwise let two of them create the same object.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@ sentence these words stand, and the whole sentence must be the one of the snapsh
 purpose ``pytest --write-refusals FILES`` writes those of the files that ran anew, and the change shows as a diff.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache

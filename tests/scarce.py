@@ -1,7 +1,5 @@
 """A CPU with as much memory as a test says: allocations beyond it fail as a GPU's do."""
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Backbones whose tower runs from a file of its own, for tests of what only those can do."""
 
-from __future__ import annotations
-
 from sightline.backbones import Backbone
 from sightline.backbones.towered import Towered
 

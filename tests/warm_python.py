@@ -9,8 +9,6 @@ waiting. Each fork has a nursery of its own, from before it became anything, for
 Where the start is itself the point (what ``--help`` imports, how a measurement begins), tests start one as users do.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """A headless Chromium with the report of a synthetic run. Without one the tests skip; where CI is set they fail."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Annotating in a browser: every kind of task by keyboard, undo, kill and restart, adjudication, attacks."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 from collections.abc import Iterator

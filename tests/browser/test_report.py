@@ -1,7 +1,5 @@
 """The report in a real browser: panels, thresholds and hostile names work as they are meant to."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

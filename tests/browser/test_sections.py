@@ -1,7 +1,5 @@
 """Sections of reports that not every run has, and the leaderboard, in a real browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import parse_qs
 

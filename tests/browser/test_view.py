@@ -1,7 +1,5 @@
 """The viewer in a real browser, served by the real command: every flow, and attacks on host, origin and paths."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import shutil

@@ -1,7 +1,5 @@
 """``python -m tests.docs.list_blocks`` prints every block of the pages that tests execute, and what they leave out."""
 
-from __future__ import annotations
-
 from tests.docs.pages import Block, documented_pages
 from tests.docs.stand_ins import executed_blocks, executed_commands, left_out, models_of
 

@@ -6,8 +6,6 @@ modules imported; see ``tests.warm_python``.
 ``python -m tests.docs.page_runner docs/cost.md FOLDER`` does so by hand and leaves in FOLDER what the page made.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

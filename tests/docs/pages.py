@@ -1,7 +1,5 @@
 """Blocks of a Markdown page: commands with what they print, Python, and files that the page spells out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ use, replaces words that ask for a large model, adds options that keep a command
 granted, and lists what no test can run, with the reason.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

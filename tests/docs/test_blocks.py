@@ -1,7 +1,5 @@
 """The blocks of a page are found, nothing is left out in silence, and a block that is wrong is noticed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every block of README, CONTRIBUTING and docs is executed as it stands there; pages about any model on all three."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

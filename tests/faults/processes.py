@@ -3,8 +3,6 @@
 All processes are forks of one that has torch imported (``tests/warm_python.py``).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

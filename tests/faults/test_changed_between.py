@@ -1,7 +1,5 @@
 """Something changed or was damaged between two commands: refused by name, computed again, never reported."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

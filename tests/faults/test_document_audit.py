@@ -1,7 +1,5 @@
 """``sightline audit`` killed while it reads and while it runs: the same command goes on, and comes to the same."""
 
-from __future__ import annotations
-
 import re
 import signal
 from pathlib import Path

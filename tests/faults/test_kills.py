@@ -1,7 +1,5 @@
 """Kills at random moments, a few of them, and stops; ``python -m benchmarks.kills --kills 200`` does many."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

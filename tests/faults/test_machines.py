@@ -1,7 +1,5 @@
 """Machines that fail: clocks that jump, disks that are full, memory that runs out, two drivers at once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

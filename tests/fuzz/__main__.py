@@ -1,7 +1,5 @@
 """A long run by hand: ``python -m tests.fuzz --inputs 200000 --seed 1`` prints what became of every kind of input."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Spoiling things: bytes, texts, JSON values and tables, always by the random numbers that are handed in."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """What holds for any text and any JSON whatever: looked for by hypothesis, which shrinks what it finds."""
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Callable

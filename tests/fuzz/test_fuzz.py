@@ -1,7 +1,5 @@
 """Ten thousand inputs that nobody meant well: none is a traceback, a hang, a flood of memory or half an output."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """These tests need a GPU and are skipped where there is none. They print their tables: run them with ``-s``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Our attention kernels on a GPU: what they compute, and answers decoded by them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

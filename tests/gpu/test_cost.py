@@ -1,7 +1,5 @@
 """Cost at the published shapes, in bfloat16 with random weights. Thresholds are the project's targets on one H200."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Audits on a GPU: one and several in a process, by the general route too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Compiled and captured execution on a GPU, pixels prepared there, and memory that runs out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

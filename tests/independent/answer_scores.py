@@ -5,8 +5,6 @@
 left, contractions by their grammar, punctuation character by character.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import sys

@@ -1,7 +1,5 @@
 """What tests of whole audits share: quick configurations, rows to compare, refusals, kills."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Audits as users run them: images encoded and decoded once, rows of the probe and arm alone, and what is recorded."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Bad input: one clear line that says what, where and what to do; nothing already computed is lost."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

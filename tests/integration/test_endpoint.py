@@ -1,7 +1,5 @@
 """A real server over the shipped LLaVA-form reader answers through the endpoint what the library answers by itself."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """How an audit runs is recorded, may not change under one folder, and changes no decision; memory that runs out."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Methods with a trained head: what a wrong file is refused with, and audits with heads of drawn weights."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line where names, terminals and packages mean no good: real processes, and what they print."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

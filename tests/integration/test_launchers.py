@@ -1,7 +1,5 @@
 """Where the work runs, how many do it and who dies meanwhile: the rows are the same."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Architectures of the general route and of others' packages, and methods of other papers, audited end to end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

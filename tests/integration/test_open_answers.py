@@ -1,7 +1,5 @@
 """Open questions through a whole audit: what is asked, what rows say, who sees what."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

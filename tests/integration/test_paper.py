@@ -1,7 +1,5 @@
 """Every table of the paper, end to end: the demonstration with tiny checkpoints."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

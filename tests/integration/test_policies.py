@@ -1,7 +1,5 @@
 """Arms with a policy, run for real, and budgets of every tile: what a replay of rows says is what the model does."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Audits on a GPU that is none: rows are those of a CPU, everything is where it belongs, and nothing is waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run folder of an earlier day (tests/data/recorded_run): read, reported, gated, and gone on with."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

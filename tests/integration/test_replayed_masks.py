@@ -1,7 +1,5 @@
 """Rows of replayed masks belong to the file they were made from."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace

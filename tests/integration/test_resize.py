@@ -1,7 +1,5 @@
 """``resize``: the image shown smaller instead of pruned, audited like every other arm."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

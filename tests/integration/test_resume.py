@@ -1,7 +1,5 @@
 """Runs that are killed, stopped or amended go on as if nothing had been; inputs that changed meanwhile are named."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

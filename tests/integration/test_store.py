@@ -1,7 +1,5 @@
 """What is on disk, under an audit that goes on: many probes on few images, damage, packs, kept scores, any answers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

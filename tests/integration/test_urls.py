@@ -1,7 +1,5 @@
 """Probes, images and run folder in an object store: the rows of a local run, whatever happens on the way."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

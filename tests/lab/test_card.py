@@ -1,7 +1,5 @@
 """Aims are judged on the measured table, curves are drawn from the log."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """``python -m lab``: pages of help, options of the training script, errors in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The training forward and the stock model are one function, in every form."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Training samples: images equal Pillow's, supervision points at the right pixels, labels are true."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Held-out scenes: drawn the same every time, disjoint from training, shipped as locked."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

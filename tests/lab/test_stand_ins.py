@@ -1,7 +1,5 @@
 """Stand-ins are drawn from seeds, and hard enough that no slice of a table is empty."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

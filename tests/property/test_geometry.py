@@ -1,7 +1,5 @@
 """Coverage against an independent polygon library, and the laws it must obey."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 

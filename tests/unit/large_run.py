@@ -1,7 +1,5 @@
 """A run of some shards, for tests of folders and of reading them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is printed on a terminal: one line, printable, short; names and answers are shown, never obeyed."""
 
-from __future__ import annotations
-
 import io
 import pickle
 

@@ -1,7 +1,5 @@
 """The floor plan in docs/architecture.md: every import points downwards; and no two public classes have one name."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

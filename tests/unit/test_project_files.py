@@ -1,7 +1,5 @@
 """Files at the root of the repository agree with one another and with the package and its public names."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

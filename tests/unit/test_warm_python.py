@@ -1,7 +1,5 @@
 """Forks that stand in for new Python processes differ from them in what is imported, and in nothing else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

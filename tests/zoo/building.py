@@ -1,7 +1,5 @@
 """From a species to a checkpoint folder that looks like a published one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What has to be said of an architecture so that a tiny checkpoint of it can be written, its vocabulary included."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

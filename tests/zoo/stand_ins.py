@@ -5,8 +5,6 @@ Resizing is torch's own interpolation with antialiasing, which torchvision calls
 architecture but one that looks at patches and their neighbours.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Architectures that nobody wrote down: the default configuration of a type with every size reduced by rules."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -1,7 +1,5 @@
 """Everything that is fuzzed."""
 
-from __future__ import annotations
-
 from tests.fuzz.subjects.annotations import Annotations, Decisions, Instances, Lists, Locks, ProbeFiles
 from tests.fuzz.subjects.base import Subject
 from tests.fuzz.subjects.documents import Documents

@@ -1,7 +1,5 @@
 """Annotations of every registered format, what is built from them, and probe files with their locks and lists."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """What is fuzzed: how an input is made, and who reads it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from pathlib import Path
 from random import Random

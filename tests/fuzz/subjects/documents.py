@@ -1,7 +1,5 @@
 """What people have in the place of documents: damaged pages and PDFs, questions and texts that somebody typed."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Run folders of which one file is not as it was written: opened, reported, judged by a gate."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

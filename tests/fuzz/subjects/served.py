@@ -1,7 +1,5 @@
 """What reaches the pages of people: files from Label Studio, addresses of the viewer, answers of annotators."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings

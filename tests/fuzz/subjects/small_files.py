@@ -1,7 +1,5 @@
 """Files of one kind each: masks, configurations, cost cards, policies, detections, images, what a checkpoint has."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """What stands where a file is expected: devices, pipes, sockets, links, names that no file has; read and written."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """What is typed: arms, rules of a gate, thresholds, image options."""
 
-from __future__ import annotations
-
 from random import Random
 
 import torch

@@ -1,7 +1,5 @@
 """What one setting, a limit to some probes, and shuffled scores change."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every table against the analysis files of the reference, from its recorded rows. Intervals are our own convention."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

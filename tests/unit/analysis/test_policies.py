@@ -1,7 +1,5 @@
 """Policies replayed from a run: tuned on one half, judged on the other, and the verdict in words."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

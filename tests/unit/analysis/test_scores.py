@@ -1,7 +1,5 @@
 """Scores of answers in words: arms against Full and each other, by slices of questions, and beside coverage."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

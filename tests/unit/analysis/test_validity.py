@@ -1,7 +1,5 @@
 """Does coverage measure what it should: correlations, strata, arms at one budget, and what orders answer changes."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, cast

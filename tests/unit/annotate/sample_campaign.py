@@ -1,7 +1,5 @@
 """Small tasks for tests: one picture, as many items as wanted, answers in a word."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Who is offered what: blind, never twice, a third person for what two differ about."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from dataclasses import replace

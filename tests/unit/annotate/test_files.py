@@ -1,7 +1,5 @@
 """Tasks from probes, answers to files and back, sign-off: what a person does at the command line, through it."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

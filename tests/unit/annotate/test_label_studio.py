@@ -3,8 +3,6 @@
 Without label-studio-sdk the tests that use it skip; where CI is set they fail.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The pages' server: what goes out, what comes in, who is refused, and what survives a kill."""
 
-from __future__ import annotations
-
 import io
 import random
 import signal

@@ -1,7 +1,5 @@
 """The paper's whole quality control replayed with its published counts: the same agreement, kappa and decisions."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A few images and a question about each."""
 
-from __future__ import annotations
-
 import pytest
 
 from sightline.core.prefix import Encoded

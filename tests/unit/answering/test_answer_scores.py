@@ -4,8 +4,6 @@ The processing of words has the examples of the VQA challenge's own page. The an
 those of a published metric card; its printed mean of 1.0 does not follow from them, the values here do by the equation.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Prefixes are laid out as they are read; batches of them halve when memory runs out, and results keep their order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

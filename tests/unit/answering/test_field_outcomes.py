@@ -1,7 +1,5 @@
 """What becomes of a field in an answer: values compared as what they are, wrong ones looked for on the page."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -1,7 +1,5 @@
 """Launching an arm reads nothing back; what was deferred is checked when it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Budgets that are a mean over the language layers: rows, masks and costs of methods that leave few tokens, or none."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """A policy's passes are really run, one call per level, and all of them are billed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Budgets of every tile's own, with real selectors on models with one grid and with several tiles."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import cast

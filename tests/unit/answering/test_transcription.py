@@ -1,7 +1,5 @@
 """A page written down: character and word errors, and which of its texts were found."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How arms are written and read, those included whose budget differs from probe to probe; which arms a run gets."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast

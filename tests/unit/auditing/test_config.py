@@ -1,7 +1,5 @@
 """What a run is asked for: fields, flags and config files, places by URL, boxes under each profile."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A crew without processes: who gets which device, who is replaced, and when a driver gives up."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

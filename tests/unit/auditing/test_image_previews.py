@@ -1,7 +1,5 @@
 """What is stored of an image beside its answers, and of a probe in its row."""
 
-from __future__ import annotations
-
 import io
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Who may work in a run folder, who gets which task, and what becomes of those that go wrong; without a model."""
 
-from __future__ import annotations
-
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor

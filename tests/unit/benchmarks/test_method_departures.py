@@ -1,7 +1,5 @@
 """The page's table of departures is what its command prints, as far as another processor rounds alike."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The faults that the quick tests are tried with are still faults of this source."""
 
-from __future__ import annotations
-
 from benchmarks.mutants import read_mutants, read_sources
 
 from tests.conftest import REPOSITORY, SLOW

@@ -1,7 +1,5 @@
 """The model of what an audit costs, and the simulation of its workers: known answers, and what holds for any seed."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

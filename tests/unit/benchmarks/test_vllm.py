@@ -1,7 +1,5 @@
 """What can be known of the vLLM example without vLLM: kept cells, where they stand, how answers are compared."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from importlib import import_module

@@ -1,7 +1,5 @@
 """How far a probe walks, held: files that a command enters, modules that serve one other alone."""
 
-from __future__ import annotations
-
 import json
 
 from benchmarks.walk import imported_once, imports, listed

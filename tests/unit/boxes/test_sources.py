@@ -1,7 +1,5 @@
 """Where boxes come from: one registry of annotation, noise variants, detectors and other people's sources."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

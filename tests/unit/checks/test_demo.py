@@ -1,7 +1,5 @@
 """The demonstration, of yes-no and of open questions."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Doctor on small checkpoints of several architectures, and on models that are broken in one place each."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every method on every model: what counts as served, and how it is shown."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

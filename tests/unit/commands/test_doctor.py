@@ -1,7 +1,5 @@
 """``sightline doctor`` on the command line: what it prints and writes, and how it ends."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """sightline selectors and list: everything that can be named, with its idea, where it runs, and whose mistake it is."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

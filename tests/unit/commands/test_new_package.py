@@ -1,7 +1,5 @@
 """``sightline new-selector`` and ``new-backbone``: what they write runs, and they never overwrite or hide anything."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

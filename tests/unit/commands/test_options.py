@@ -1,7 +1,5 @@
 """Options: flags from the fields of models, one page of help for every command, a sentence for every option."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any

@@ -1,8 +1,6 @@
 """Files that commands write and read: devices, pipes, sockets and links stay what they are, ``-`` is standard output,
 and what need not end is not read."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """sightline rows, show, verify and compact: what a run folder holds, and whether it is whole."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """sightline run: options come from the configuration, and the table it prints is whole in any width."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``check_backbone`` passes an architecture that keeps its promises and names what another breaks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The checks for selectors, metrics and formats of other packages find what breaks a promise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Twins of pages: other words at the same places, in the same size and colour; labels that questions name stay."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw

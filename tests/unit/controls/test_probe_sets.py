@@ -1,7 +1,5 @@
 """Control sets: wrong and gray images, boxes, occlusion, text replacement, through the command too."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

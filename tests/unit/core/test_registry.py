@@ -1,7 +1,5 @@
 """The registry: three ways in, one name each, and other people's mistakes stay their own."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Budgets, selections and their checks, regimes of arms, and the cut of probes into shards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

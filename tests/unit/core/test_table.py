@@ -1,7 +1,5 @@
 """Tables on a terminal and in files, their cells as text, and files that are kept from run to run."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

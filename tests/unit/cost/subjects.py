@@ -1,7 +1,5 @@
 """What measurements are of: a few probes with images of different sizes, and what a GPU machine would hand back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

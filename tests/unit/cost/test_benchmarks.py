@@ -1,7 +1,5 @@
 """A benchmark says everything about itself: nothing else lists it, and reading it needs no torch."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

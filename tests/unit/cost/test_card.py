@@ -1,7 +1,5 @@
 """The cost card: ratios under equal conditions only, every sample on disk; totals; what is published beside it."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

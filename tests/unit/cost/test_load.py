@@ -1,7 +1,5 @@
 """Load: the loop with a played clock, where every figure is arithmetic; the model of cost; endpoints that stream."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

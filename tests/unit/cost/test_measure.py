@@ -1,7 +1,5 @@
 """Measurements keep every sample, run in processes of their own that end with whoever asked, and say what they are."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

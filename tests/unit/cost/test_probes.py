@@ -1,7 +1,5 @@
 """Real probes of a file: prefill and first token over their images and questions, and the paper's repeated timing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import fmean

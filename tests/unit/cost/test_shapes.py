@@ -1,7 +1,5 @@
 """Models of published shapes with random weights, what does not fit, and one continuation per forward over them."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Joined projections: one product where compiled, the same numbers everywhere, no second copy of a weight."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

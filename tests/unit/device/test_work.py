@@ -1,7 +1,5 @@
 """Work handed to the device: one piece ahead, clocks without set-up, memory that runs out, and its growth."""
 
-from __future__ import annotations
-
 import mmap
 import subprocess
 import sys

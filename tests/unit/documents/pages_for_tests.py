@@ -1,7 +1,5 @@
 """Pages that tests of documents share: drawn ones, and readings that no engine has made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont

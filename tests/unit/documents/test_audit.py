@@ -1,7 +1,5 @@
 """From documents to the files of a run: twins beside the pages, transcripts, arms that suit a model."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -1,7 +1,5 @@
 """From documents to probes: what is asked, with which evidence and decoys, and what is said about the rest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

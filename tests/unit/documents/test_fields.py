@@ -1,7 +1,5 @@
 """Labels and values of a page, and everything that is refused because it could be meant otherwise."""
 
-from __future__ import annotations
-
 import pytest
 
 from sightline.documents.fields import find_fields

@@ -1,7 +1,5 @@
 """Folders of images and PDFs become pages; what cannot be used is named, and the rest goes on."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

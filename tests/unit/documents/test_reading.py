@@ -1,7 +1,5 @@
 """A text counts when its engine is sure or two agree; what does not count is kept with its reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Endpoints: a real server on this machine plays what servers do: what is heard, refused and written."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """The real engine over a tiny exported model, and a traced copy of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Commands that make a model ready for OpenVINO, and the engine's pruner made anew from what it prunes."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs of an engine: rows, refusals, what is not told, and that nothing is asked twice."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

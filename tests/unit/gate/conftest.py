@@ -1,3 +1,1 @@
-from __future__ import annotations
-
 from tests.unit.report.conftest import run as run

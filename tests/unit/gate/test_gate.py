@@ -1,7 +1,5 @@
 """Rules decided on the bounds of intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

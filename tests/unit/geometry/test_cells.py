@@ -1,7 +1,5 @@
 """Cells of tokens: grids, tiles, stitched tiles, blocks read from cells, patches of a token."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

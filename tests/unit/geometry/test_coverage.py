@@ -1,7 +1,5 @@
 """Coverage of evidence, its areas and marks, and how legible it reaches the model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

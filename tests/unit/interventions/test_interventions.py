@@ -1,7 +1,5 @@
 """Deletion and occlusion against the masks, boxes, probes and rows that the reference recorded."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One small leaderboard of two tiny models, made once for all tests of a session."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Everybody takes part or is refused by name; what is measured once is not measured again."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

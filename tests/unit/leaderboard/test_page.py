@@ -1,7 +1,5 @@
 """What people read says what the record says, and the record is the same whenever it is made."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

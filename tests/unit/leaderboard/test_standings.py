@@ -1,7 +1,5 @@
 """Ranks, gains and ties of arms whose answers are known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

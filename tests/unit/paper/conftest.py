@@ -1,7 +1,5 @@
 """What tests of the paper's tables share: a study of tiny models, and data as their publishers ship them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Cases of the open-answer tables: two choices, regions from several sources, masks measured as they were stored."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

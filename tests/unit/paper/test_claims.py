@@ -1,7 +1,5 @@
 """What becomes of a sentence of the paper: held, refuted or open, at a margin where it says "as well"."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data as their publishers ship them: found as archives unpack, asked as tables want it, and checked beforehand."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """A study's folder: what is asked for twice is computed once, and what does not belong together is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

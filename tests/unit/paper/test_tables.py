@@ -1,7 +1,5 @@
 """Tables as their files say them and as cells are made: complete, with the paper's numbers, and what rows say."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

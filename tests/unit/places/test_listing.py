@@ -1,7 +1,5 @@
 """Paths and URLs: how they are written, listed and joined."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from pathlib import Path

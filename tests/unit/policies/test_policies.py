@@ -1,7 +1,5 @@
 """What each policy decides, computed by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

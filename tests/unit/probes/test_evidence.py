@@ -1,7 +1,5 @@
 """Where an answer stands among the words of a page, and what is on its line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

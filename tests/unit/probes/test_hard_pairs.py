@@ -1,7 +1,5 @@
 """Hard pairs: which words are asked for, their near misses, and byte parity with the files of the paper's artifact."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Data sets of the hub by their id: which files are meant, fetched through a stub; one line where there is no way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

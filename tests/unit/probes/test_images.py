@@ -1,7 +1,5 @@
 """Images as they are stored, opened as RGB within limits; where the image of an annotated page is looked for."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct

@@ -1,7 +1,5 @@
 """The lexical audit of negatives, and what people decided about them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The pages about formats and box sources: their Python runs, and what they print is what they say."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

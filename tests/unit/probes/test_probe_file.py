@@ -1,7 +1,5 @@
 """Probe sets on disk: rows of both dialects, digests, locks and splits."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Which of the questions that annotations bring along a probe set takes."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Runs, reports and cost cards that are made once and looked at by many tests; a page as tests look at it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Cost cards of all three kinds, measured here and now on tiny shapes: times are real, and mean nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

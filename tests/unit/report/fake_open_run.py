@@ -4,8 +4,6 @@ Nothing here runs a model. Whether an arm reads a value depends on how much of i
 question for all arms, so that answers are lost with their evidence, survive without it, change and come back.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict

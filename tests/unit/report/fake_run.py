@@ -4,8 +4,6 @@ Nothing here runs a model: answers depend on how much evidence an arm kept, plus
 that paired differences, flips and unsupported answers all occur, as they do in an audit.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The page and its tables: whole, escaped, complete; what a poor run says in place; sections that others add."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Charts: named, escaped, complete, nothing on top of anything; colours that can be read in every theme."""
 
-from __future__ import annotations
-
 import math
 import re
 from itertools import pairwise, product

@@ -1,7 +1,5 @@
 """One vocabulary: a key has one title, kind and explanation; what an arm, an oracle and a panel are called."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two runs compared; the commands around reports, comparisons and gates."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from html import unescape

@@ -1,7 +1,5 @@
 """One section for each intervention, and plain tables that no intervention disturbs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

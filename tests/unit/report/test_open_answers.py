@@ -1,7 +1,5 @@
 """Reports about answers in words: they say nothing of yes and no, and show what open questions need instead."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

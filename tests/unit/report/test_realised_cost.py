@@ -1,7 +1,5 @@
 """Cost cards in the report: conditions and warnings are visible, ratios are the card's own, bad cards stop it early."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The top of the page: the first sentence, one interval for one share, a model that only guesses, arms under panels."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Thresholds come from development runs or the run's own images; a report may be limited to a list of probes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

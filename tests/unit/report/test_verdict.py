@@ -1,7 +1,5 @@
 """What a run comes to per method, the risks of its fields, what was guessed, and where the page says so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.unit.large_run import finished, run_copy
 
 __all__ = ["finished", "run_copy"]

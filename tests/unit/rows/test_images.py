@@ -1,7 +1,5 @@
 """An image is its pixels: ids of one picture are one cluster wherever rows become statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 ``python -m tests.unit.rows.test_notebook`` executes them and writes what they show into the file.
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import io

@@ -1,7 +1,5 @@
 """One probe of a run: its texts, masks, cells and picture."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows read from their files: in batches, as a frame of few bytes a value, by number, as lines of text."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

@@ -1,7 +1,5 @@
 """Who is let in, and who is not: other hosts, other origins, no token, paths that lead outside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A real server: it answers under the address that it says, stops in one line, and says so where a port is taken."""
 
-from __future__ import annotations
-
 import re
 import signal
 import socket

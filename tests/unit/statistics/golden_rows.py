@@ -3,8 +3,6 @@
 The conventions are written here, not in the package: Sightline has one (PCG64, np.quantile), the reference had several.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """How far two people agree: labels, boxes, and the regions and roles that each drew."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

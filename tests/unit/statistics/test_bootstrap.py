@@ -1,7 +1,5 @@
 """Resampled images, and arms drawn at random."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

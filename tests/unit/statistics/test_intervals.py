@@ -1,7 +1,5 @@
 """The one rule of intervals: coverage by simulation, p-values that agree with it, correlations and kappa by it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from benchmarks.interval_coverage import DRAWS, Population, intervals, measure, paired, populations

@@ -1,7 +1,5 @@
 """The curve of right answers over character heights, and what is planned with it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metrics: of answers, of answers in words, of evidence that is seen."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path

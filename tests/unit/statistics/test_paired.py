@@ -1,7 +1,5 @@
 """Two arms on the same probes: tests, intervals in words, scores, how many images are needed."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Published reference numbers, reproduced."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What statistics refuse, in one line that names it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables from rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

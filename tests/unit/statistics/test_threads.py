@@ -1,7 +1,5 @@
 """Products on one thread: for as long as a report is made, and as before afterwards."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from threading import Barrier

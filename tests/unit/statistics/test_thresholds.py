@@ -1,7 +1,5 @@
 """Where to cut the margin, and rules that say so."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run folders that no writer leaves: refused in one line by file, line or column. Each case was once a traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The run folder: opened, resumed, amended, in parts, and what is noted beside its manifest."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Leases: one holder at a time, taken over from the dead at once and from the silent after a while."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What every shard file says of itself."""
 
-from __future__ import annotations
-
 import os
 import random
 from dataclasses import replace

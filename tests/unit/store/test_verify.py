@@ -1,7 +1,5 @@
 """Run folders looked through for damage, and put together into fewer files."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A bundle: one script of all modules, the data of the chosen cases, images as files; bad wishes in one line."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

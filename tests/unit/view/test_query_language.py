@@ -1,7 +1,5 @@
 """The query box: what can be said, what it means, and that nothing else is ever executed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

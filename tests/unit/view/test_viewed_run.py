@@ -1,7 +1,5 @@
 """A run as the pages see it: what the files hold, also while they are being written, and nothing beside them."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

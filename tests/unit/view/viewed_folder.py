@@ -1,7 +1,5 @@
 """Synthetic runs for the viewer: image files beside them, and scores whose top K are the masks."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiny checkpoints, written down or made by rules: each loads, its processor is put together, image and text fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What stands in for torchvision resizes as PIL does, to a grey level, and leaves nothing behind."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The table of all image-text types: what a line says, and that it counts what it shows."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What the tests of page formats share: an image beside a file, and words compared in pixels."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from pathlib import Path

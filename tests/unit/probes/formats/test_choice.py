@@ -1,7 +1,5 @@
 """Which format reads a file, and with which options."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """GSR-Bench: the two-object files of What'sUp with COCO's boxes, as hand-made copies of their layout."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Open questions as their publishers ship them: parquet or JSON, images inside or beside, and what can be wrong."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Formats of scanned pages, one page of each, and all that can be wrong with them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TextOCR, COCO-Text and tables of boxes: words that stand in one file for all images."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
