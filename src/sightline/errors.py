@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 LONGEST_MESSAGE = 2000
@@ -44,7 +44,7 @@ def named_line(error: BaseException) -> str:
     return name if line == name else f"{name}: {line}"
 
 
-def nearest(name: str, known: Collection[str], otherwise: str, *, most: int = 1) -> str:
+def nearest(name: str, known: Iterable[str], otherwise: str, *, most: int = 1) -> str:
     """``did you mean 'target'?``, where names that are known are spelled nearly so; else what ``otherwise`` says."""
     close = difflib.get_close_matches(name, known, n=most)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise

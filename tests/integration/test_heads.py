@@ -124,7 +124,8 @@ def test_a_head_with_a_weight_that_is_no_number_chooses_nothing(
     arm = heads_for(tmp_path, data / "tiny" / "llava")[name]
     file = Path(arm.partition("head=")[2])
     first, weights = sorted(load_file(file).items())[0]
-    changed(file, **{first: weights.fill_(float("nan"))})
+    spoilt: Any = {first: weights.fill_(float("nan"))}
+    changed(file, **spoilt)
     with pytest.raises(SightlineError, match=f"{first} of .* has weights that are not finite"):
         audit(config("llava", arms=[arm], limit=1))
 
