@@ -61,12 +61,22 @@ class Lineup:
     refusals: tuple[Refusal, ...]
 
 
+ANY_BUDGET = "0.5"
+"""At which a method is tried before budgets are known."""
+
+
 def chosen_methods(given: Sequence[str]) -> list[str]:
-    """Those named, which must exist; without any, every registered method and control that needs no file of a user's,
-    other packages' included."""
+    """Those named, of which each must be one that can be ranked, once; without any, every registered method and control
+    that needs no file of a user's, other packages' included."""
+    named: dict[str, str] = {}
     for method in given:
-        if method != ENGINE:
-            SELECTORS.get(method.partition(":")[0])
+        try:
+            arm = method if method == ENGINE else _arm(method, ANY_BUDGET).text
+        except SightlineError as error:
+            raise SightlineError(f"--method {method}: {error}") from None
+        if arm in named:
+            raise SightlineError(f"--method {method} is {named[arm]} again; leave one of them out")
+        named[arm] = method
     return list(given) or [name for name, kind in SELECTORS.items() if kind.role in COMPARED and not kind.needs_file]
 
 

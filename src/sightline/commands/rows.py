@@ -53,7 +53,7 @@ def rows(
     if written == "parquet":
         refuse_binary_on_terminal(out, "parquet")
     run = load_run(as_one_run(folders, as_one=as_one))
-    wanted = None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
+    wanted = list(dict.fromkeys(name.strip() for name in (columns or "").split(",") if name.strip())) or None
     if run.unfinished:
         typer.echo(f"note: {run.path}: {run.unfinished}", err=True)
     names = wanted if wanted is not None else run.columns

@@ -52,7 +52,7 @@ def scan_rows(
     where: pc.Expression | None = None,
     rows: int = ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """See ``Run.scan``."""
+    """See ``Run.scan``. What is not there is refused here, before the first batch is asked for."""
     chosen = run.arms if arms is None else arms
     for arm in chosen:
         refuse_unknown(arm, run.arms, f"{run.path} has no arm '{arm}'", "there are")
@@ -66,8 +66,7 @@ def scan_rows(
     read = [field for field in schema if field.name in wanted or field.name in asked]
     tables = (table for piece, owner in run.pieces_of_arms(chosen) for table in read_piece(piece, owner, read, rows))
     found = (table.select(wanted) if where is None else table.filter(where).select(wanted) for table in tables)
-    for table in in_batches(found, rows):
-        yield from table.combine_chunks().to_batches()
+    return (batch for table in in_batches(found, rows) for batch in table.combine_chunks().to_batches())
 
 
 def read_piece(

@@ -54,6 +54,10 @@ def test_columns_and_arms_are_chosen_and_a_formula_is_neutral_in_csv_alone(run: 
     assert list(frame.columns) == ["ecr", "probe_id"]
     assert len(frame) == 8
     refused("rows have no column 'probe'; did you mean 'probe_id'", printed, str(run), "--columns", "probe")
+    for wrong in ("--columns=probe", "--arm=nope"):
+        assert CliRunner().invoke(app, ["rows", str(run), wrong]).stdout == "", "refused before anything is written"
+    assert printed(str(run), "--columns", "kind,,kind") == printed(str(run), "--columns", "kind")
+    assert printed(str(run), "--columns", "") == printed(str(run))
     assert '"\'=HYPERLINK(""x"")"' in printed(str(run), "--columns", "kind")
     assert json.loads(printed(str(run), "--columns", "kind", "--format", "jsonl").split("\n")[0]) == {
         "kind": '=HYPERLINK("x")'

@@ -50,6 +50,9 @@ def test_who_takes_part_beside_whom_and_who_is_refused_by_name(data: Path, refus
     assert [entry.arm for entry in entries] == ["full", "random:0.3", "grid:0.3", "scope:0.3:alpha=0.0"]
     assert entries[-1].method == "scope:alpha=0"
     refused("did you mean", chosen_methods, ["targt"])
+    refused("'0.3' is not an argument of target", chosen_methods, ["target:0.3"])
+    refused("which is not ranked", chosen_methods, ["full"])
+    refused("is target again", chosen_methods, ["target", "target:weight=0.85"])
 
 
 def test_budgets_are_read_once_each_in_order_and_a_reason_that_holds_at_all_is_said_once(refused: Refused) -> None:
