@@ -143,12 +143,14 @@ def audit_documents(
     served: Mapping[str, Any] = {}
     small: Mapping[str, str] = {}
     engine = engine_of(model)
+    questioned = {probe.image for probe in built.probes}  # others were left out, perhaps because nobody can open them
+    pages = [page for page in built.pages if page.image in questioned]
     if engine is not None:
         engine.load()
-        arms = engine_arms(engine, open_image(built.root, built.pages[0].image), keep_of(asked.keep))
+        arms = engine_arms(engine, open_image(built.root, pages[0].image), keep_of(asked.keep))
     elif asked.prove or not asked.methods:
-        page = built.pages[0]
-        sizes = [(each.width, each.height) for each in built.pages]
+        page = pages[0]
+        sizes = [(each.width, each.height) for each in pages]
         found = prove_model(
             model, built.root / page.image, sizes, keep_of(asked.keep), out, device=asked.device, dtype=asked.dtype
         )
@@ -348,13 +350,18 @@ def prove_model(
     A failed check is an error: rows of a model that is not read as it reads itself say nothing. ``resize`` says of each
     budget why pages of these sizes cannot be shown so small; empty where they can.
     """
+    from sightline.backbones.base import weight_files
+    from sightline.backbones.loading import checkpoint_folder
+
     wanted = sorted(set(sizes))
-    kept, asked = out / DOCTOR, json.dumps([model, dtype, wanted, list(keep)])
+    files = weight_files(checkpoint_folder(model))
+    weights = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    kept, asked = out / DOCTOR, json.dumps([model, weights, dtype, device, page.name, wanted, list(keep)])
     try:
-        found: dict[str, Any] = json.loads(kept.read_text("utf-8"))
+        found = json.loads(kept.read_text("utf-8"))
     except (OSError, ValueError):
         found = {}
-    if found.get("asked") != asked:
+    if not isinstance(found, dict) or found.get("asked") != asked:
         from sightline.backbones import load_backbone
         from sightline.checks.doctor import examined
 

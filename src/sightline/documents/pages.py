@@ -22,7 +22,7 @@ from sightline.probes.data_rows import file_digest
 from sightline.probes.fetched_images import RASTER_FORMATS, check_image_name
 from sightline.probes.images import MAX_PIXELS, MAX_RATIO, has_known_white, image_size, page_frames, stored_as, to_rgb
 from sightline.probes.regions import is_storable
-from sightline.progress import Progress
+from sightline.progress import Progress, printable
 
 DPI = 150
 """Of PDF pages: small print of 6 points is 12 pixels high."""
@@ -111,7 +111,7 @@ def find_pages(
         try:
             opened.append(_source(file, check_image_name(name)))
         except SightlineError as problem:
-            problems.append((name, str(problem)))
+            problems.append((printable(name), str(problem)))
     in_place = not gather and not any(source.makes for source in opened)
     pages: list[DocumentPage] = []
     with Progress("rendering pages", sum(max(1, len(source.makes)) for source in opened), "pages") as bar:
@@ -227,8 +227,8 @@ class _Source:
 
 
 def _source(file: Path, name: str) -> _Source:
-    if not is_storable(name):
-        raise SightlineError("has a name that is not UTF-8; rename it")
+    if not is_storable(name) or any(sign < " " for sign in name):
+        raise SightlineError("has a name that is not UTF-8, or with a line break; rename it")
     try:
         if file.is_symlink() and file.is_dir():
             raise SightlineError("is a link to a folder, which is not followed; name that folder too")

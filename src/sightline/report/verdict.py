@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,8 +38,6 @@ LEAST_OF_KIND = 5
 """Questions of a kind before it is named as what breaks first."""
 SHARE_OF_BEST = 0.95
 """Legible enough: this share of what the model answers right however large the text is."""
-TRUSTED = 0.1
-"""A law that is off by more on some arm it was not fitted to is a hint and no plan."""
 Decision = Literal["prune", "more pages", "no", "nothing"]
 OUTCOMES = {
     "swapped": "another text of the page is given",
@@ -120,6 +119,7 @@ class Plan:
     keep: float
     """The smallest share of tokens for pages shown smaller, within the margin; NaN where there is none below 1."""
     held: tuple[HeldOut, ...]
+    margin: float
     tried: bool
     """Whether the law of the plan, and not only that of the other way of losing pixels, is among those tried."""
 
@@ -133,8 +133,8 @@ class Plan:
         if math.isfinite(self.keep):
             side = math.sqrt(self.keep)
             found += (
-                f"Within the margin, pages may be shown with {share(self.keep)} of their tokens "
-                f"(resize:{self.keep:g}), that is at {share(side)} of their width and height"
+                f"By this law pages could be shown with {share(self.keep)} of their tokens (resize:{self.keep:g}), at "
+                f"{share(side)} of their width and height, within the margin: an estimate until that arm is run"
             )
         else:
             found += "By this law pages cannot be shown any smaller within the margin"
@@ -144,9 +144,7 @@ class Plan:
             found += ". With so few budgets of resize its law could not be tried; that of pruned pages could"
         errors = [abs(each.error) for each in self.held]
         worst = max(self.held, key=lambda each: abs(each.error))
-        trust = (
-            "" if max(errors) <= TRUSTED else " The law does not hold well here: try the budget before relying on it."
-        )
+        trust = "" if max(errors) <= self.margin else " That is more than the margin, which it therefore cannot tell."
         return (
             f"{found}. On arms that it was not fitted to, the law of their kind is off by "
             f"{share(float(np.mean(errors)))} of answers on average and by {share(max(errors))} at most ({worst.name}: "
@@ -210,7 +208,7 @@ def audit_verdict(
     for audited in source.runs:
         nothing = summary.says_nothing.get(audited.name)
         if nothing:
-            reference.append(f"Nothing can be said about pruning: {nothing}")
+            reference.append(nothing)
             methods += [
                 MethodVerdict(audited.name, name, "nothing", arms[0], math.nan, "nothing can be said of it here.")
                 for name, arms in _methods(audited).items()
@@ -263,7 +261,7 @@ def _full_words(audited: Audited, margin: float) -> str:
     right = int(own["correct"].sum())
     return (
         f"Unpruned, the model answers {right} of {len(own)} questions on {own['image_id'].nunique()} pages right "
-        f"({share(right / len(own))}). Asked is which budget loses at most {share(margin)} of all answers, by the "
+        f"({share(right / len(own))}). Asked is which budget loses at most {100 * margin:g}% of all answers, by the "
         "bound of a 95% interval."
     )
 
@@ -282,7 +280,8 @@ def _method(audited: Audited, name: str, arms: Sequence[str], margin: float, dra
         arm: decide_rule(loss_rule(arm, full, margin), frame, least_n=LEAST_PROBES, draws=draws, seed=seed)
         for arm in arms
     }
-    safe = [arm for arm in arms if found[arm].passed]
+    # From the largest budget down: a smaller one that passes by chance is no answer where a larger one does not.
+    safe = list(takewhile(lambda arm: found[arm].passed, arms))
     # What breaks first is seen at the largest budget below the safe ones at which anything rises at all.
     breaks = (what_breaks(frame, arm, full) for arm in arms if arm not in safe or len(safe) == len(arms))
     arm = safe[-1] if safe else arms[0]
@@ -320,6 +319,8 @@ def _says(arm: str, outcome: Outcome, decision: str, keep: float, more: int, bud
     leaning = "; so far it loses more than the margin" if outcome.value < outcome.rule.bound else ""
     if more:
         return f"not enough pages: about {more} more would decide on {arm}, {tried} ({measured}{leaning})."
+    if outcome.verdict == "undecided":
+        return f"no number of such pages would decide on {arm}, {tried}, within this margin: {measured}{leaning}."
     return f"not enough pages to decide on {arm}, {tried}: {measured}{leaning}."
 
 
@@ -444,7 +445,7 @@ def plan_of(audited: Audited, margin: float) -> Plan:
             held += leave_one_out([str(arm) for arm in part["arm"]], *_answers(part), always=full)
     tried = not {each.name for each in held}.isdisjoint(set(planned["arm"]) - full)
     keep = smallest_keep(law, at_full, margin)
-    return Plan(law, float(at_full.min()), law.pixels_for(SHARE_OF_BEST), keep, tuple(held), tried)
+    return Plan(law, float(at_full.min()), law.pixels_for(SHARE_OF_BEST), keep, tuple(held), margin, tried)
 
 
 def _answers(rows: pd.DataFrame) -> tuple[FloatArray, FloatArray]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from sightline.documents.audit import (
     choose_arms,
     documents_and_questions,
     paint_twins,
+    prove_model,
     transcript_probes,
     write_questions,
 )
@@ -138,6 +140,35 @@ def test_what_needs_no_page_to_be_seen_is_refused_before_any_is_read(
     documents = [options.pop("documents", str(tmp_path))]
     chosen = DocumentOptions(**{"out": tmp_path / "out", **options})
     refused(about, audit_documents, model, documents, chosen)
+
+
+def test_a_model_is_proved_once_and_again_when_anything_of_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined: list[str] = []
+
+    def examine(backbone: Any, page: Image.Image, name: str, **_: Any) -> SimpleNamespace:
+        examined.append(name)
+        return SimpleNamespace(failed=False, checks=(), as_dict=lambda: {"selectors": {}, "checks": []})
+
+    monkeypatch.setattr("sightline.checks.doctor.examined", examine)
+    monkeypatch.setattr("sightline.backbones.load_backbone", lambda *_, **__: SimpleNamespace(fit=lambda *_: None))
+    model, page, proof = tmp_path / "model", tmp_path / "page.png", tmp_path / "doctor.json"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"first")
+    Image.new("RGB", (20, 20)).save(page)
+
+    def prove(device: str = "cpu") -> int:
+        found = prove_model(str(model), page, [(20, 20)], [0.3], tmp_path, device=device, dtype="auto")
+        assert found["resize"] == {"0.3": ""}
+        return len(examined)
+
+    assert [prove(), prove(), prove("cuda"), prove("cuda")] == [1, 1, 2, 2]
+    (model / "model.safetensors").write_bytes(b"other weights")
+    assert [prove("cuda"), prove("cuda")] == [3, 3]
+    proof.write_text("[]")
+    assert [prove("cuda"), prove("cuda")] == [4, 4]
 
 
 def test_a_file_of_questions_stands_for_the_images_that_it_names(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from sightline.answering.scorers import SCORERS
 from sightline.auditing.audit import ask_questions
 from sightline.boxes.detection import TextsRead
+from sightline.checks.demo import asset
 from sightline.cli import app
 from sightline.core.probe import ORIGINAL, TWIN, Probe
 from sightline.documents import reading
+from sightline.documents.audit import DocumentOptions, audit_documents
 from sightline.documents.build import DocumentProbes, build_document_probes, read_dropped, write_pages
 from sightline.documents.pages import DocumentPage
 from sightline.documents.questions import QuestionRules, asked_probes
@@ -153,6 +155,19 @@ def test_a_text_counts_because_a_person_read_it(documents: Path, tmp_path: Path)
     assert any(line.startswith("not found    1 texts of") for line in other.lines)
     with pytest.raises(SightlineError, match="holds decisions of another kind"):
         built(kind="hard-negatives")
+
+
+def test_a_model_is_proved_on_a_page_that_is_asked_about(
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prove(model: str, page: Path, sizes: Iterable[tuple[int, int]], *_: Any, **__: Any) -> None:
+        raise SightlineError(f"{page.name} {list(sizes)}")
+
+    monkeypatch.setattr("sightline.documents.audit.prove_model", prove)
+    options = DocumentOptions(out=tmp_path / "out", second="none")
+    with pytest.raises(SightlineError) as met:
+        audit_documents(str(asset("reader")), [str(documents)], options)
+    assert str(met.value) == f"invoice.png {[(WIDTH, HEIGHT)] * 2}", "blank.png is the first, and left out"
 
 
 def test_pages_are_a_regions_file_and_probes_a_probe_file(documents: Path, tmp_path: Path) -> None:

@@ -132,8 +132,8 @@ def test_links_lead_to_files_alone_and_what_is_no_file_is_named(folder: Path, tm
     (folder / "may" / "round").symlink_to(folder)
     (folder / "self.png").symlink_to("self.png")
     os.mkfifo(folder / "pipe.png")
-    name = os.fsdecode(b"\xff.png")
-    page().save(folder / name)
+    for name in (os.fsdecode(b"\xff.png"), "two\nlines.png"):
+        page().save(folder / name)
     found = find_pages(folder, tmp_path / "out", gather=True)
     assert [each.image for each in found.pages] == ["linked.png"]
     assert open_image(found.root, "linked.png").size == (60, 40)
@@ -141,7 +141,8 @@ def test_links_lead_to_files_alone_and_what_is_no_file_is_named(folder: Path, tm
         "may/round": "is a link to a folder, which is not followed",
         "self.png": "cannot be read: Too many levels of symbolic links",
         "pipe.png": "is no file, whatever its ending says",
-        name: "has a name that is not UTF-8",
+        "\\udcff.png": "has a name that is not UTF-8, or with a line break",
+        "two\\nlines.png": "has a name that is not UTF-8, or with a line break",
     }
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -43,6 +44,10 @@ def answers(wrong: Callable[[str, str, str], bool]) -> Edit:
 VALUES_LOST = answers(lambda arm, probe, view: arm == "target:0.3" and probe.endswith("value"))
 
 
+SOME_LOST_AT_HALF = answers(lambda arm, probe, view: arm == "target:0.5" and probe[-1] == "e" and "1" in probe)
+"""The smaller budget, at which nothing is lost, is within the margin by luck alone."""
+
+
 def verdict_of(path: Path, edit: Edit, *, arms: tuple[str, ...] = ARMS, margin: float = 0.02) -> AuditVerdict:
     return audit_verdict(make_open_run(path, images=40, arms=arms, edit_row=edit), margin=margin, draws=DRAWS)
 
@@ -53,6 +58,7 @@ def verdict_of(path: Path, edit: Edit, *, arms: tuple[str, ...] = ARMS, margin: 
         (VALUES_LOST, ARMS, 0.12, "prune", "target:0.5", "may keep 50% of the visual tokens"),
         (VALUES_LOST, ARMS, 0.02, "more pages", "target:0.5", "more would decide on target:0.5"),
         (VALUES_LOST, ("full", "target:0.3"), 0.02, "no", "target:0.3", "do not prune: even target:0.3"),
+        (SOME_LOST_AT_HALF, ARMS, 0.12, "more pages", "target:0.5", "more would decide on target:0.5"),
         (answers(lambda arm, *_: True), ARMS, 0.02, "nothing", "target:0.5", "nothing can be said"),
     ],
 )
@@ -159,7 +165,9 @@ def test_pruning_and_shrinking_have_a_law_each_tried_on_arms_of_their_own_kind(t
     assert max(abs(each.error) for each in plan.held) < 0.08
     assert plan.law.half == pytest.approx(LAWS["resize"].half, rel=0.1)
     assert "law could not be tried" not in plan.words
-    assert "Within the margin, pages may be shown with" in plan.words
+    assert "within the margin: an estimate until that arm is run" in plan.words
+    assert "more than the margin, which it therefore cannot tell" in plan.words
+    assert "more than the margin" not in replace(plan, margin=0.08).words
     assert f"shown {plan.needed / plan.smallest:.1f} times as wide" in plan.words
     alone = planned("one", *(arm for arm in SHARES if arm != "resize:0.3"))
     assert not any(each.name.startswith("resize") for each in alone.held)
