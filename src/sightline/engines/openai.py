@@ -257,7 +257,7 @@ def data_url(image: Image.Image, longest: int | None) -> str:
         width, height = (max(1, round(side * longest / max(image.size))) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     buffer = io.BytesIO()
-    image.convert("RGB").save(buffer, format="png")
+    (image if image.mode == "RGB" else image.convert("RGB")).save(buffer, format="png")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
