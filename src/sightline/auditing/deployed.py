@@ -58,6 +58,8 @@ T = TypeVar("T")
 REQUESTS = "requests"
 """Folder of a run, a file of JSON lines for every process: what was asked, and all that was given back."""
 UNSEEN = "an engine does not show it"
+STRIP = 256
+"""Rows of pixels that are digested at a time."""
 
 
 class Requests:
@@ -112,7 +114,10 @@ def request_key(question: Question) -> str:
     """SHA-256 of all that is asked, pixels included."""
     digest = sha256()
     if question.image is not None:
-        digest.update(repr(question.image.size).encode() + question.image.tobytes())
+        width, height = question.image.size
+        digest.update(repr(question.image.size).encode())
+        for top in range(0, height, STRIP):  # a large page has no second copy for it
+            digest.update(question.image.crop((0, top, width, min(top + STRIP, height))).tobytes())
     said = {**asdict(replace(question, image=None)), "switches": sorted(question.switches.items())}
     digest.update(json.dumps(said, sort_keys=True).encode())
     return digest.hexdigest()
@@ -216,6 +221,7 @@ class EngineAnswerer(Answerer):
         self.engine, self._requests, self.scorer = requests.engine, requests, scorer
         shown = ShownImages(self.engine, self._ask)
         self.backbone, self._pool = cast(Backbone, shown), shown.pool
+        self._lock, self._newest = threading.Lock(), cast("tuple[Encoded, Image.Image] | None", None)
         self.step = cast(SelectStep, SimpleNamespace(queues=False))
         self._system = self.engine.system(in_words=scorer.in_words)
         if hasattr(scorer, "tokenizer"):  # it counts the tokens of a text
@@ -247,9 +253,15 @@ class EngineAnswerer(Answerer):
         longest = getattr(self.scorer, "max_new_tokens", 1)
         return Question(text, image, self._system, switches, longest, likely=isinstance(self.scorer, YesNo))
 
+    def _image(self, encoded: Encoded) -> Image.Image:
+        """One for all questions about it that are asked side by side: a large page has half a gigabyte."""
+        with self._lock:
+            if self._newest is None or self._newest[0] is not encoded:
+                self._newest = encoded, Image.fromarray(encoded.captured["image"].numpy())
+            return self._newest[1]
+
     def _answer(self, arm: Arm, probe: Probe, encoded: Encoded) -> Answered:
-        image = Image.fromarray(encoded.captured["image"].numpy())
-        question = self.question(probe, arm, image)
+        question = self.question(probe, arm, self._image(encoded))
         heard, ms = self._requests.ask(question)
         k = kept_tokens(self.engine, question, heard, self._ask)
         refuse_unpruned(arm, self.engine, encoded, k)

@@ -313,7 +313,7 @@ class CostCard:
         if profiles:
             lines += ["Where the time goes, from one profiled pass over everything inside the timer", ""]
             lines += [*_table(profiles, _all_columns(profiles)), ""]
-        lines.append("Operations are estimated from shapes; times are measured. Every sample is in the JSON file.")
+        lines.append(f"Operations are estimated from shapes; times are measured. {benchmark.kept}")
         return "\n".join(lines) + "\n"
 
     def facts(self) -> list[tuple[str, str]]:

@@ -36,18 +36,32 @@ class Visit:
     """When each of its tokens came; of an endpoint, each piece of its stream."""
     tokens: int = 0
     """How many there are; an endpoint may put several into a piece, or tell none."""
+    problem: Exception | None = None
+    """Why it was not answered, or not to its end, where a server elsewhere failed."""
+    failed: float = 0.0
+    """When that was known."""
 
     @property
     def ended(self) -> float:
-        return self.told[-1]
+        return self.failed if self.problem is not None else self.told[-1]
 
     @property
     def first_ms(self) -> float:
         return (self.told[0] - self.sent) * 1e3
 
     @property
+    def token_ms(self) -> float:
+        """Between tokens, in the mean, also of those that came in one piece."""
+        further = max(self.tokens, len(self.told)) - 1
+        return (self.told[-1] - self.told[0]) * 1e3 / further if further else 0.0
+
+    @property
     def gaps_ms(self) -> list[float]:
         return [(after - before) * 1e3 for before, after in zip(self.told, self.told[1:], strict=False)]
+
+
+AGAIN = 0.1
+"""Seconds after which a client asks again when the server failed."""
 
 
 class Server(ABC):
@@ -67,8 +81,8 @@ class Server(ABC):
 def drive(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, seed: int = 17) -> list[Visit]:
     """The first ``count`` requests that ended, in that order, while the load was kept up.
 
-    Closed loop: so many ``clients``, each asks again as soon as it was answered. Open loop: arrivals at ``rate`` per
-    second with exponential gaps, whatever has become of those before.
+    Closed loop: so many ``clients``, each asks again as soon as it was answered, a while later where the server failed.
+    Open loop: arrivals at ``rate`` per second with exponential gaps, whatever has become of those before.
     """
     start, draw = server.now(), random.Random(seed)
     due: deque[float] = deque([start] * clients)
@@ -86,7 +100,8 @@ def drive(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, se
         done = server.turn(due[0] if due else math.inf)
         ended += done
         if clients:
-            due.extend(request.ended for request in done)
+            due.extend(request.ended + (AGAIN if request.problem is not None else 0.0) for request in done)
+            due = deque(sorted(due))
     return ended
 
 
@@ -102,14 +117,17 @@ def latencies(
     """Figures of a run. Of a closed loop the first answer of every client is the way in, and counts for nothing.
 
     Good is a request whose first token came within ``first_ms``, the others within ``token_ms`` of one another in the
-    mean.
+    mean. Requests that failed were not answered, and how many they are is said.
     """
-    counted = ended[clients:]
+    counted = [each for each in ended[clients:] if each.problem is None]
+    failed = sum(each.problem is not None for each in ended)
+    if not counted:
+        raise next(each.problem for each in reversed(ended) if each.problem is not None)
     began = ended[clients - 1].ended if clients else min(request.sent for request in ended)
     seconds = ended[-1].ended - began
     gaps = [gap for request in counted for gap in request.gaps_ms]
     waits = [request.first_ms for request in counted]
-    good = sum(each.first_ms <= first_ms and statistics.fmean(each.gaps_ms or [0.0]) <= token_ms for each in counted)
+    good = sum(each.first_ms <= first_ms and each.token_ms <= token_ms for each in counted)
     return {
         "requests": len(counted),
         "seconds": seconds,
@@ -120,6 +138,7 @@ def latencies(
         "gap_p50_ms": percentile(gaps, 0.5),
         "gap_p99_ms": percentile(gaps, 0.99),
         "said_tokens": statistics.fmean(request.tokens for request in counted),
+        **({"failed": failed} if failed else {}),
     }
 
 
@@ -215,36 +234,38 @@ def yield_into(stream: Generator[None, None, int], at_each: Callable[[], None]) 
 
 
 class Streaming(Server):
-    """A server behind streams, each read by a thread of its own."""
+    """A server behind streams, each read by a thread of its own. It is given up where all who ask first fail."""
 
     def __init__(self, ask: Stream) -> None:
         self._ask = ask
-        self._ended: queue.SimpleQueue[tuple[Visit, Exception | None]] = queue.SimpleQueue()
-        self._under_way = 0
+        self._ended: queue.SimpleQueue[Visit] = queue.SimpleQueue()
+        self._under_way, self._answered = 0, False
 
     def submit(self, request: Visit) -> None:
         self._under_way += 1
         threading.Thread(target=self._read, args=(request,), daemon=True).start()
 
     def _read(self, request: Visit) -> None:
-        problem: Exception | None = None
         try:
             request.tokens = yield_into(self._ask(request.number), lambda: request.told.append(self.now()))
             if not request.told:
-                problem = SightlineError("the server ended a stream without a token; was the model given room for one?")
+                raise SightlineError("the server ended a stream without a token; was the model given room for one?")
         except Exception as error:  # told to whoever waits for the answer
-            problem = error
-        self._ended.put((request, problem))
+            request.problem, request.failed = error, self.now()
+        self._ended.put(request)
 
     def turn(self, until: float) -> list[Visit]:
         try:
             wait = None if until == math.inf else max(0.0, until - self.now())
-            request, problem = self._ended.get(timeout=wait)
+            request = self._ended.get(timeout=wait)
         except queue.Empty:
             return []
         self._under_way -= 1
-        if problem is not None:
-            raise problem
+        self._answered |= request.problem is None
+        if request.problem is not None and (
+            not isinstance(request.problem, SightlineError) or not (self._answered or self._under_way)
+        ):
+            raise request.problem
         return [request]
 
     def drain(self) -> None:

@@ -264,8 +264,8 @@ def plan(stages: Moves, arm: str, tokens: int, clients: int, questions: int = 1)
     count, load = clients + max(PLAYED, 8 * clients), {"clients": clients, "questions": questions}
     if count * tokens > MOST_PLAYED:
         raise SightlineError(
-            f"{count} answers of {tokens} tokens, enough to tell what {clients} clients do, are more than can be played "
-            f"({MOST_PLAYED} tokens); ask for fewer --clients or --tokens"
+            f"{count} answers of {tokens} tokens, enough to tell what {clients} clients do, are more than can be "
+            f"played ({MOST_PLAYED} tokens); ask for fewer --clients or --tokens"
         )
     there = stages.arm(arm)
     full, whole = predict(stages, full_arm(stages), tokens, count, **load)

@@ -34,6 +34,8 @@ def size_of_image(text: str) -> list[dict[str, Any]]:
         return [{"image_size": None}]
     try:
         width, height = (int(part) for part in text.lower().split("x"))
+        if min(width, height) < 1:
+            raise ValueError
     except ValueError:
         raise SightlineError(f"--image-size {text}: write WIDTHxHEIGHT, for example 896x896") from None
     return [{"image_size": (width, height)}]

@@ -12,7 +12,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -136,16 +136,24 @@ class Endpoint(Engine):
 
     def _pieces(self, asked: dict[str, Any]) -> Generator[None, None, int]:
         """Where the server counts no tokens, a piece is one. Nothing is tried again: nobody would see that time."""
-        pieces, told = 0, None
+        pieces, told, whole = 0, None, False
         for event in self.wire.stream("/chat/completions", asked):
+            if event is None:
+                whole = True
+                continue
             if event.status >= 300:
                 raise self._refusal(event)
             told = count(event.body.get("usage"), "completion_tokens") or told
-            choices = event.body.get("choices")
-            delta = choices[0].get("delta") if choices else None
-            if delta and any(delta.get(part) for part in ("content", "reasoning_content", "reasoning", "refusal")):
+            choice = first_choice(event.body)
+            delta, whole = choice.get("delta"), whole or bool(choice.get("finish_reason"))
+            if isinstance(delta, dict) and any(delta.get(part) for part in SPOKEN):
                 pieces += 1
                 yield
+        if not whole:
+            raise OutageError(
+                f"{self.wire.host} ended a stream after {pieces} pieces without saying that it is whole; "
+                "was it stopped, or does it not stream?"
+            )
         return pieces if told is None else told
 
     def _request(self, question: Question, shape: Shape) -> dict[str, Any]:
@@ -168,8 +176,7 @@ class Endpoint(Engine):
 
     def _heard(self, reply: Returned) -> Heard:
         body = reply.body
-        choices = body.get("choices") if isinstance(body, dict) else None
-        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        choice = first_choice(body)
         message = choice.get("message")
         if not isinstance(message, dict):
             wrong = SightlineError if isinstance(body, dict) else OutageError  # a page that stands before the server
@@ -249,7 +256,8 @@ def data_url(image: Image.Image, longest: int | None) -> str:
     if longest is not None and max(image.size) > longest:
         width, height = (max(1, round(side * longest / max(image.size))) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
-    return f"data:image/png;base64,{base64.b64encode(stored_as(image.convert('RGB'), 'PNG')).decode('ascii')}"
+    plain = image if image.mode == "RGB" else image.convert("RGB")
+    return f"data:image/png;base64,{base64.b64encode(stored_as(plain, 'PNG')).decode('ascii')}"
 
 
 def extra_fields(switches: Mapping[str, str]) -> dict[str, Any]:
@@ -270,6 +278,16 @@ def json_or_word(value: str) -> Any:
         return json.loads(value, parse_constant=str)
     except ValueError:
         return value
+
+
+SPOKEN = ("content", "reasoning_content", "reasoning", "refusal")
+"""Fields of a stream's pieces in which tokens come."""
+
+
+def first_choice(body: Any) -> Mapping[str, Any]:
+    """Empty where there is none."""
+    choices = body.get("choices") if isinstance(body, dict) else None
+    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
 
 
 def spoken(message: Mapping[str, Any]) -> str:
@@ -360,7 +378,9 @@ class Wire:
         timeout = httpx.Timeout(self.patience, connect=min(self.patience, 10))
         try:
             # A redirect is never followed: neither key nor image goes where nobody meant to send it.
-            self._client = httpx.Client(headers=headers, timeout=timeout, follow_redirects=False)
+            # As many connections as there are requests: waiting for one would be billed to the server.
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+            self._client = httpx.Client(headers=headers, timeout=timeout, limits=limits, follow_redirects=False)
         except (ImportError, ValueError, OSError) as error:  # proxies and certificates that the environment names
             raise SightlineError(f"{self.host} cannot be asked: {self._hidden(named_line(error))}") from None
 
@@ -390,18 +410,19 @@ class Wire:
             "is the server up? What was answered before stays"
         )
 
-    def stream(self, path: str, body: Any) -> Iterator[Returned]:
-        """Every event of a stream as it comes, or the one reply that says why there is none."""
+    def stream(self, path: str, body: Any) -> Iterator[Returned | None]:
+        """Every event of a stream as it comes, None where it says that it is over, or the one reply that says why
+        there is none."""
         try:
             with self._client.stream("POST", self.base + path, json=body) as response:
                 if response.status_code >= 300:
                     response.read()
                     yield self._read(response)
                     return
-                for line in response.iter_lines():
-                    data = line.removeprefix("data:").strip()
-                    if line.startswith("data:") and data != "[DONE]":
-                        yield self._event(data)
+                for line in lines_of(response.iter_bytes()):
+                    if line.startswith(b"data:"):
+                        data = line.removeprefix(b"data:").strip()
+                        yield None if data == b"[DONE]" else self._event(data.decode("utf-8", "replace"))
         except httpx.HTTPError as error:
             raise SightlineError(f"{self.host} broke off a stream: {self._hidden(named_line(error))}") from None
 
@@ -439,6 +460,15 @@ class Wire:
         if isinstance(value, dict):
             return {self._hidden(name): self._hidden(each) for name, each in value.items()}
         return value
+
+
+def lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines as a stream of events has them; JSON may hold separators that end a line elsewhere."""
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from whole
+    yield rest
 
 
 def base_of(url: str) -> str:

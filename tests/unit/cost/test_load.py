@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from sightline.backbones.decoding import Slots
 from sightline.commands.bench import app
+from sightline.core.table import format_value
 from sightline.cost.benchmarks.load import Load, LoadRequest, shares_of_load
 from sightline.cost.card import CostCard
 from sightline.cost.load import Visit, drive, latencies, law_rate, percentile, two_part_law, yield_into
@@ -34,6 +36,7 @@ from sightline.cost.plan import (
     shared_vision,
     stages_on,
 )
+from sightline.cost.request import size_of_image
 from sightline.cost.subject import Subject
 from sightline.engines.base import Question
 from sightline.engines.openai import Endpoint
@@ -85,6 +88,7 @@ def test_a_closed_loop_is_arithmetic(
 def test_goodput_counts_requests_that_keep_both_bounds() -> None:
     slow, fast = Visit(0, 0.0, [0.5, 0.6, 0.7], 3), Visit(1, 0.0, [0.1, 0.2, 0.3], 3)
     stuck = Visit(2, 0.0, [0.1, 0.5, 1.0], 3)
+    assert Visit(3, 0.0, [0.1, 0.5], 5).token_ms == pytest.approx(100.0), "four of them came in one piece"
     found = latencies([fast, slow, stuck], 0, 200, 150)
     assert found["goodput_per_s"] == pytest.approx(1.0)
     assert found["requests_per_s"] == pytest.approx(3.0)
@@ -198,7 +202,7 @@ def test_the_model_predicts_a_server_that_it_saw_one_move_at_a_time() -> None:
             return b**0.8 * (10 + 0.05 * length + 2e-5 * length**2)
 
         rest = dict.fromkeys(("preprocess", "tower", "select", "other"), 0.0)
-        return ArmStages(1000, kept, kept + 10, 1, {b: {**rest, "prefill": ms(b)} for b in (1, 2, 4)})
+        return ArmStages(1000, kept, kept + 10, kept + 10, {b: {**rest, "prefill": ms(b)} for b in (1, 2, 4)})
 
     steps = {n: {length: 6 + 0.02 * n + 2e-5 * n * length for length in (200, 1200)} for n in (1, 8, 64)}
     known = Moves({"full": seen(1000), "grid:0.2": seen(200)}, steps, 1, 64, 4, False)
@@ -342,13 +346,19 @@ def test_a_tiny_engine_under_load_makes_a_card_a_page_and_a_plan(tmp_path: Path)
 # A server that streams, played on this machine.
 
 
+ALL = 104
+"""Clients of one load, more than a library's usual number of connections."""
+
+
 class Played(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = ALL
 
     def __init__(self, own: float, gap: float, ends: str) -> None:
         super().__init__(("127.0.0.1", 0), Plays)
         self.own, self.gap, self.ends, self.turn = own, gap, ends, threading.Lock()
         self.asked: list[dict[str, Any]] = []
+        self.all_here = threading.Barrier(ALL)
 
     @property
     def name(self) -> str:
@@ -371,23 +381,30 @@ class Plays(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(answer)
             return
-        if server.ends == "refused":
+        streams = sum(bool(each.get("stream")) for each in server.asked)
+        now_and_then = server.ends == "now and then" and streams % 6 == 3
+        if server.ends == "refused" or now_and_then or (server.ends == "gone" and streams > 9):
             self.send_error(400)
             return
+        if server.ends == "together":
+            server.all_here.wait(30)
         self.send_response(200)
         self.end_headers()
         with server.turn:  # one request at a time
             time.sleep(server.own)
         events: list[Any] = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
         pieces = 0 if server.ends == "silent" else body["max_tokens"]
-        events += [{"choices": [{"delta": {"content": "a "}}]}] * pieces
+        events += [{"choices": [None]}, {"choices": "none"}, {"choices": [{"delta": "a"}]}] * bool(pieces)
+        word = {"choices": [{"delta": {"content": "a\u2028\x85 "}}]}
+        events += [word] * pieces
         events += [{"choices": [], "usage": {"completion_tokens": 2 * pieces}}] if server.ends == "counted" else []
         events = [{"error": {"message": "out of luck"}}] if server.ends == "broken" else events
         for event in events:
-            self.wfile.write(f": beat\ndata: {json.dumps(event)}\n\n".encode())
+            self.wfile.write(f": beat\ndata: {json.dumps(event, ensure_ascii=False)}\n\n".encode())
             self.wfile.flush()
-            time.sleep(server.gap if event.get("choices") and event["choices"][0]["delta"].get("content") else 0)
-        self.wfile.write(b"data: [DONE]\n\n")
+            time.sleep(server.gap if event is word else 0)
+        if server.ends != "cut":
+            self.wfile.write(b"data: [DONE]\n\n")
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -441,13 +458,50 @@ def test_two_endpoints_at_both_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "about"), [("refused", "refuses: 400"), ("broken", "out of luck"), ("silent", "without a token")]
+    ("ends", "about"),
+    [
+        ("refused", "refuses: 400"),
+        ("broken", "out of luck"),
+        ("silent", "without a token"),
+        ("cut", "after 8 pieces without saying that it is whole"),
+    ],
 )
 def test_a_stream_that_fails_ends_the_measurement_in_a_sentence(ends: str, about: str) -> None:
     with played(ends=ends) as server, pytest.raises(SightlineError, match=about):
         measure_here(
             LoadRequest(kind="load", checkpoint=server.name, arms=("full",), clients=(1,), image_size=(64, 48))
         )
+
+
+def measured(server: Played, *clients: int) -> tuple[list[dict[str, Any]], str]:
+    """Lines of a card, and its sentence with its notes."""
+    request = LoadRequest(
+        kind="load", checkpoint=server.name, arms=("full",), clients=clients, image_size=(64, 48), requests=8
+    )
+    card = CostCard([measure_here(request)])
+    return card.lines(), f"{card.benchmark.sentence(card.lines(), format_value)} {dict(card.facts())['note']}"
+
+
+def test_requests_that_fail_now_and_then_are_counted_and_not_answered() -> None:
+    with played(ends="now and then") as server:
+        (line,), words = measured(server, 1)
+    assert (line["requests"], line["failed"]) == (6, 2), "the first request is the way in"
+    assert line["requests_per_s"] == pytest.approx(6 / line["seconds"])
+    assert "up to 25% of a load's requests failed" in words
+
+
+def test_loads_that_were_measured_stay_when_the_server_goes() -> None:
+    with played(ends="gone") as server:
+        (line,), words = measured(server, 1, 2)
+    assert line["clients"] == 1
+    assert "full with 2 clients was not measured: 127.0.0.1" in words
+
+
+def test_every_client_has_a_connection() -> None:
+    with played(ends="together") as server, ThreadPoolExecutor(ALL) as pool:
+        endpoint = Endpoint(server.name.removeprefix("openai:"))
+        streams = [endpoint.stream(Question("What?", longest=2)) for _ in range(ALL)]
+        assert list(pool.map(lambda stream: yield_into(stream, lambda: None), streams)) == [2] * ALL
 
 
 def test_a_stream_is_read_piece_by_piece() -> None:
@@ -468,5 +522,11 @@ def test_requests_that_make_no_sense_are_refused(refused: Refused) -> None:
     refused("would be full again", LoadRequest, "load", **endpoint, arms=("full", "engine:default"))
     refused("write openai:URL#NAME", LoadRequest, "load", **endpoint, pruned="http://x")
     refused("--arrivals 1,x", shares_of_load, "1,x")
+    refused("--arrivals 1e-300", shares_of_load, "1e-300")
+    refused("--image-size 0x9", size_of_image, "0x9")
+    refused("--extra ignore_eos sets nothing", LoadRequest, "load", **endpoint, extra="a=1,ignore_eos")
+    with played() as server:
+        clash = LoadRequest(kind="load", checkpoint=server.name, arms=("full", "engine:extra.a.b=2"), extra="a=1")
+        refused("extra.a is a value and holds fields", measure_here, clash)
     for text in ("target:0.2", "resize:0.5", "engine:jpeg=50"):
         refused(f"arm '{text}' under load", measure_here, LoadRequest(kind="load", **endpoint, arms=(text,)))

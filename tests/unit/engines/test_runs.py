@@ -139,6 +139,8 @@ def test_rows_have_the_columns_of_every_run_and_realised_budgets(tmp_path: Path)
     assert {"dtype", "positions", "attention"} <= set(found.manifest["engine"]["untold"])
     assert PLAYED.most <= Player.parallel
     asked = {question.system for question in PLAYED.asked if question.image is not None and question.longest > 1}
+    pages = [id(question.image) for question in PLAYED.asked if question.longest > 1 and not question.switches]
+    assert len(set(pages)) < len(pages), "an image is made once for its questions"
     assert asked == {"You are a helpful OCR assistant. Answer with the shortest correct text only."}
     assert build_report([tmp_path / "run"], tmp_path / "report").is_file()
 

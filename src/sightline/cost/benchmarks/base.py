@@ -102,6 +102,8 @@ class Benchmark(Generic[R]):
     """Stage -> what its time covers, in the order of the work."""
     main: ClassVar[str]
     """The stage that ratios are taken of."""
+    kept: ClassVar[str] = "Every sample is in the JSON file."
+    """What of the measurement a card keeps."""
     counted: ClassVar[frozenset[str]] = frozenset()
     """Stages whose operations are estimated; without all of them there is no estimate. Empty: the main stage alone."""
     before_selection: ClassVar[tuple[str, ...]] = ()

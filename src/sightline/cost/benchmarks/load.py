@@ -7,7 +7,6 @@ driven by the same client.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 import tomllib
@@ -71,8 +70,8 @@ def shares_of_load(text: str) -> list[dict[str, Any]]:
         shares = tuple(float(part) for part in words_of(text))
     except ValueError:
         shares = (0.0,)
-    if not all(0 < share < math.inf for share in shares):
-        raise SightlineError(f"--arrivals {text}: give positive numbers, separated by commas, or nothing")
+    if not all(0.001 <= share <= 1000 for share in shares):
+        raise SightlineError(f"--arrivals {text}: give numbers from 0.001 to 1000, separated by commas, or nothing")
     return [{"arrivals": shares}]
 
 
@@ -115,6 +114,8 @@ class LoadRequest(Request):
             raise SightlineError("--pruned and --extra are for endpoints: --model openai:URL#NAME")
         if self.pruned and not self.pruned.startswith(ENDPOINT):
             raise SightlineError(f"--pruned {self.pruned}: write openai:URL#NAME")
+        if wrong := [each for each in words_of(self.extra) if "=" not in each]:
+            raise SightlineError(f"--extra {wrong[0]} sets nothing: write NAME=VALUE, several separated by commas")
         if self.endpoint and not self.pruned and "engine:default" in self.arms:
             raise SightlineError("engine:default sets no switch and would be full again: name a server with --pruned")
         if self.arrivals and not any(map(is_full, self.arms)):
@@ -150,6 +151,7 @@ class Load(Benchmark[LoadRequest]):
     together = True
     planless = True
     main = "request"
+    kept = "The JSON file has the figures of every load and its stages, not each request by itself."
     chart = (
         BatchCurves(
             (
@@ -205,13 +207,16 @@ class Load(Benchmark[LoadRequest]):
     def sentence(self, lines: Sequence[Line], say: Say) -> str:
         parts = [
             f"{row['arm']} ({row['batching']}) has {say(row['best'], 'ratio')} the full prefix's requests at best, "
-            f"with {row['best_at']} clients, and "
+            f"with {row['best_at']} client{'s' * (row['best_at'] != 1)}, and "
             + ("pays nowhere" if row["from_clients"] is None else f"pays from {row['from_clients']} on")
             for row in crossovers(lines)
         ]
         errors = [abs(line["prediction_error"]) for line in lines if known(line.get("prediction_error"))]
         if errors:
             parts.append(f"the cost model's median error over {len(errors)} points is {statistics.median(errors):.1%}")
+        shares = [line["failed"] / (line["failed"] + line["requests"]) for line in lines if known(line.get("failed"))]
+        if shares:
+            parts.append(f"up to {max(shares):.0%} of a load's requests failed, and ratios are of what was answered")
         text = "; ".join(parts)
         had = sorted(line["host_share"] for line in lines if known(line.get("host_share")))
         busy = (
@@ -220,7 +225,7 @@ class Load(Benchmark[LoadRequest]):
             if had and had[0] < UNDISTURBED
             else ""
         )
-        return f"{busy}{text[:1].upper()}{text[1:]}." if text else ""
+        return f"{busy}Under load {text}." if text else ""
 
 
 class OwnEngine(Continuous):
@@ -494,15 +499,19 @@ def at_endpoint(benchmark: Load, request: LoadRequest) -> Result:
         refuse_arms(arms, place)
         place.load()
     bench = EndpointBench(request)
-    ordered = sorted(arms, key=lambda arm: not is_full(arm.text))
-    points = [point for arm in ordered for point in bench.measure(arm, pruning if arm.deployed else plain)]
+    ordered = [(arm, pruning if arm.deployed else plain) for arm in sorted(arms, key=lambda arm: not is_full(arm.text))]
+    for arm, place in ordered:
+        place.check({**bench.further, **arm.switches})
+    points = [point for arm, place in ordered for point in bench.measure(arm, place)]
     software = {"python": python_version(), **{name: version(name) for name in ("torch", "transformers")}}
     return {
         "request": request.record(),
         "machine": {"device": "endpoint", "name": plain.facts()["host"], "threads": 0, **software},
         "dtype": "not told",
         "kernels": {"attention": "not told", "execution": "endpoint", "scaled_dot_product": {}},
-        "note": "every image is drawn and sent for its own questions alone, so that no cache has seen it",
+        "note": "; ".join(
+            ["every image is drawn and sent for its own questions alone, so that no cache has seen it", *bench.lost]
+        ),
         "positions": "not told",
         "box_source": "none",
         "weights": "served",
@@ -520,25 +529,29 @@ class EndpointBench:
 
     def __init__(self, request: LoadRequest) -> None:
         self.request, self.best, self.drawn = request, 0.0, 0
+        self.lost: list[str] = []
+        """Loads that no request survived, behind others that did."""
+        self._measured = False
         self.size = request.image_size or (896, 896)
         pairs = (each.partition("=") for each in words_of(request.extra))
         self.further = {f"extra.{name}": value for name, _, value in pairs}
 
     def measure(self, arm: Arm, place: Engine) -> list[Measurement]:
-        place.check(self.further)
-        points = [self._run(arm, place, clients) for clients in self.request.clients]
+        points = [point for clients in self.request.clients for point in self._run(arm, place, clients)]
         rates = {point.batch: float(point.extra["requests_per_s"]) for point in points}
         if is_full(arm.text):
-            self.best = max(rates.values())
+            self.best = max(rates.values(), default=0.0)
         for point in points:
             others = {clients: rate for clients, rate in rates.items() if clients != point.batch}
             if len(others) > 1:
                 predicted = law_rate(two_part_law(others), point.batch)
                 error = predicted / rates[point.batch] - 1
                 point.extra |= {"predicted_per_s": predicted, "prediction_error": error}
-        return points + [self._run(arm, place, 0, share * self.best) for share in self.request.arrivals]
+        shares = self.request.arrivals if self.best else ()
+        return points + [point for share in shares for point in self._run(arm, place, 0, share * self.best)]
 
-    def _run(self, arm: Arm, place: Engine, clients: int, rate: float = 0.0) -> Measurement:
+    def _run(self, arm: Arm, place: Engine, clients: int, rate: float = 0.0) -> list[Measurement]:
+        """One load; none where all of its requests fail, unless nothing was measured before it."""
         from sightline.engines.base import Question
 
         request, switches = self.request, {**self.further, **arm.switches}
@@ -550,9 +563,17 @@ class EndpointBench:
             asked = Question(text, self._image(self.drawn), None, switches, request.answer_tokens)
             streams.append(place.stream(asked))
         server = Streaming(streams.__getitem__)
-        _, found = request.driven(server, clients, rate)
-        server.drain()
-        return Measurement(arm.text, clients, 0, 0, 0, {"request": [1e3 / found["requests_per_s"]]}, extra=found)
+        try:
+            _, found = request.driven(server, clients, rate)
+            server.drain()
+        except SightlineError as error:
+            if not self._measured:
+                raise
+            load = f"{clients} clients" if clients else f"{rate:.3g} arrivals a second"
+            self.lost.append(f"{arm.text} with {load} was not measured: {error}")
+            return []
+        self._measured = True
+        return [Measurement(arm.text, clients, 0, 0, 0, {"request": [1e3 / found["requests_per_s"]]}, extra=found)]
 
     def _image(self, number: int) -> Image.Image:
         """One that nobody has seen: squares of 8 pixels in colours of its own seed, small as a PNG."""
