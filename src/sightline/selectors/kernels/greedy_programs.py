@@ -31,6 +31,17 @@ def _first_best(value):
     return tl.argmax(tl.where(value != value, float("inf"), value), 0, tie_break_left=True).to(tl.int32)
 
 
+@triton.jit
+def _least(one, other):
+    """As PyTorch's: what is compared with NaN is NaN, so that broken numbers are refused wherever they are met."""
+    return tl.minimum(one, other, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _most(one, other):
+    return tl.maximum(one, other, propagate_nan=tl.PropagateNan.ALL)
+
+
 @triton.jit(do_not_specialize=["k", "seed_width"])
 def farthest(similarity, weight, seeds, seed_count, picks, n, k, seed_width, twice: tl.constexpr, width: tl.constexpr):
     """One program per image. See ``greedy.farthest_greedy``; the ceiling is 2 if ``twice``, else 1."""
@@ -42,13 +53,14 @@ def farthest(similarity, weight, seeds, seed_count, picks, n, k, seed_width, twi
     free = real
     forced = tl.minimum(tl.load(seed_count + image), seed_width)
     for step in range(k):
-        pick = _first_best(tl.where(free, nearest * importance, float("-inf")))
+        value = nearest * importance
+        pick = _first_best(tl.where(free | (value != value), value, float("-inf")))
         seed = tl.load(seeds + image * seed_width + step, mask=step < forced, other=0).to(tl.int32)
         pick = tl.where(step < forced, seed, pick)
         tl.store(picks + image * k + step, pick.to(tl.int64))
         free = free & (lane != pick)
         row = tl.load(similarity + (image * n + pick) * n + lane, mask=real, other=0.0)
-        nearest = tl.minimum(nearest, tl.maximum(1.0 - row, 0.0))
+        nearest = _least(nearest, _most(1.0 - row, 0.0))
 
 
 @triton.jit(do_not_specialize=["k", "programs"])
@@ -85,7 +97,7 @@ def residual(
     factor_of_gain = tl.load(scale)
     for step in range(k):
         turn = (image * 2 + step % 2) * n
-        gain = factor_of_gain * (tl.sqrt(tl.maximum(left, 0.0)) if rooted else left)
+        gain = factor_of_gain * (tl.sqrt(_most(left, 0.0)) if rooted else left)
         tl.store(values + turn + own, gain + handicap, mask=real)
         tl.store(residuals + turn + own, left, mask=real)
         _meet(counters + image, programs * (step + 1), several)
@@ -155,10 +167,10 @@ def cover(
             now = tl.load(state + item, mask=here, other=0.0)
             # Coverage starts at 0 and never falls, so the 0 that stands in before the first pick changes nothing.
             added = tl.load(covers + (image * n + pick) * items + item, mask=here & (step > 0), other=0.0)
-            now = tl.maximum(now, added)
+            now = _most(now, added)
             tl.store(state + item, now, mask=here)
             tile = tl.load(rows[:, None] + item[None, :], mask=real[:, None] & here[None, :], other=0.0)
-            excess += tl.maximum(tile - now[None, :], 0.0).to(tl.float64)
+            excess += _most(tile - now[None, :], 0.0).to(tl.float64)
         turn = (image * 2 + step % 2) * n
         tl.store(values + turn + own, handicap + tl.sum(excess, 1) * factor, mask=real)
         _meet(counters + image, programs * (step + 1), several)
@@ -216,5 +228,6 @@ def alignment(
     if pair == 2:
         at = tl.argmax(cosines, 1)
         best = 0.5 * (best + tl.max(tl.where(word[None, :] == at[:, None], float("-inf"), cosines), 1))
-    tl.store(both + own, best, mask=real)
+    broken = tl.max((cosines != cosines).to(tl.int32), 1) == 1
+    tl.store(both + own, tl.where(broken, float("nan"), best), mask=real)
     tl.store(both + n + own, length, mask=real)
