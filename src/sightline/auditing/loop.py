@@ -33,7 +33,7 @@ from sightline.device.work import FEWER, halved, in_halves, memory_ran_out, one_
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import Geometry, RegionGeometry
 from sightline.geometry.marks import surroundings
-from sightline.places import StoreError
+from sightline.places.listing import StoreError
 from sightline.probes.images import stored_as
 from sightline.store.shard_files import pack_mask
 

@@ -21,7 +21,7 @@ from sightline.core.registry import Registry
 from sightline.core.selection import Method
 from sightline.device import moved
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.progress import Progress
 
 __all__ = [

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from sightline.errors import SightlineError, nearest
-from sightline.places import read_text
+from sightline.places.listing import read_text
 from sightline.statistics.metrics import METRICS, spelling
 from sightline.statistics.paired import equivalence
 

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from sightline.core.cache import cache_folder
 from sightline.errors import SightlineError
-from sightline.places import Place, StoreError, is_remote, open_ranges, place, told_of
+from sightline.places.listing import Place, StoreError, is_remote, open_ranges, place, told_of
 from sightline.places.writing import write_whole
 
 if TYPE_CHECKING:

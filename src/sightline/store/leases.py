@@ -28,8 +28,7 @@ from types import TracebackType
 
 from sightline.device import last_move, moved
 from sightline.errors import SightlineError
-from sightline.places import Listing, Place, is_remote, read_whole
-from sightline.places.listing import remove
+from sightline.places.listing import Listing, Place, is_remote, read_whole, remove
 from sightline.places.writing import Holder, create_new, gone, here, holder_of, make_folder, make_within, write_whole
 
 LEASES = "leases"

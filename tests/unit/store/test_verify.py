@@ -15,7 +15,7 @@ import pytest
 from benchmarks.large_runs import write_large_run
 
 from sightline import load_run
-from sightline.store import RunFolder, verify
+from sightline.store.folder import RunFolder, verify
 from sightline.store.verify import compact_run, verify_folder
 from tests.changed_run import edited
 from tests.refusals import Refused

@@ -8,7 +8,7 @@ from typing import ClassVar
 from sightline.auditing.launchers.here import Inline
 from sightline.auditing.shards import Task
 from sightline.boxes.sources import BoxesBeside
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 
 
 class Backwards(Inline):
