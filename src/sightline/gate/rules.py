@@ -162,8 +162,9 @@ def find_metric(name: str) -> str:
     """The metric that a rule means, whatever the spelling of case and underscores, or an error with a guess."""
     found = METRICS.spellings().get(spelling(name))
     if found is None:
-        known = f"known: {', '.join(sorted(METRICS))}"
-        raise SightlineError(f"unknown metric '{name}'; {nearest(name.lower(), METRICS, known)}")
+        known = sorted(METRICS)
+        hint = nearest(name.lower(), known, f"known: {', '.join(known)}")
+        raise SightlineError(f"unknown metric '{name}'; {hint}")
     return found.name
 
 
