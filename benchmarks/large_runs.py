@@ -28,8 +28,7 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.core.row import image_schema, row_schema
 from sightline.core.selection import NO_BOXES, arm_regime
 from sightline.selectors import SELECTORS
-from sightline.store import RunFolder
-from sightline.store.folder import MANIFEST, PROBES
+from sightline.store.folder import MANIFEST, PROBES, RunFolder
 from sightline.store.manifest import OF_PROBES, manifest_bytes
 from sightline.store.verify import file_checksum
 

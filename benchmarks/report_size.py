@@ -18,12 +18,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sightline.rows import load_run
 from sightline.rows.reader import count_rows
+from sightline.rows.run import load_run
 
 RULES = ("accuracy(target:0.3) >= 0.5", "posecr(target:0.3) - posecr(full) >= -1", "auroc(target:0.3) >= 0.5")
 SUMMARY = (
-    "import sys; from sightline.store import load_run; "
+    "import sys; from sightline.rows.run import load_run; "
     "from sightline.commands.run import print_summary; print_summary(load_run(sys.argv[1]))"
 )
 

@@ -21,7 +21,7 @@ from benchmarks.scale_model import markdown
 from benchmarks.simulated_workers import Cluster, Work, simulated
 
 from sightline.checks.demo import asset
-from sightline.rows import load_run
+from sightline.rows.run import load_run
 
 TINY = Path(__file__).parents[1] / "tests" / "data" / "tiny" / "qwen3vl"
 ARMS = ("full", "target:0.3", "random:0.3", "grid:0.3")

@@ -31,7 +31,7 @@ from sightline.auditing.config import AuditConfig
 from sightline.auditing.shards import SharedTasks, Task, check_images, make_shards, tasks_left
 from sightline.checks.demo import asset
 from sightline.probes import ProbeSet, read_probes, write_probes
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from sightline.store.leases import FolderAccess
 
 CARD = Path(__file__).parent / "cards" / "host" / "scale-parts.json"

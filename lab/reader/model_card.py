@@ -181,7 +181,7 @@ def legs(training: dict[str, Any]) -> str:
 
 def _frame(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The rows, those of an intervention or of a control view under a name of their own, and the manifest."""
-    from sightline.rows import load_run
+    from sightline.rows.run import load_run
 
     run = load_run(folder)
     frame = run.frame()

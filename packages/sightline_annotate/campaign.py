@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
-from sightline.places import read_text
+from sightline.places.listing import read_text
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_digest
 from sightline.statistics.agreement import BoxAgreement, box_agreement

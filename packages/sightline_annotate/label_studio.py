@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from sightline.errors import SightlineError, located
-from sightline.places import read_text
+from sightline.places.listing import read_text
 from sightline.probes.regions import ROLES
 from sightline_annotate.campaign import Campaign, Judgements
 from sightline_annotate.items import BOXES, REGION, ROLE, TEXT, Answer, CampaignKind, WorkItem

@@ -19,9 +19,9 @@ from sightline.checks.demo import SHARD_IMAGES, asset
 from sightline.core.selection import Budget, Role
 from sightline.engines import Engine, engine_of
 from sightline.errors import SightlineError
-from sightline.rows import Run, load_run
+from sightline.rows.run import Run, load_run
 from sightline.selectors import SELECTORS
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 
 # Who takes part: every registered method and control at every budget, and why some cannot on a model.
 

@@ -26,7 +26,7 @@ from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
 from sightline.probes import lock_probes, read_probes, verify_lock, write_probes
 from sightline.probes.probe_file import ProbeSet, lock_path
-from sightline.rows import Run, load_run
+from sightline.rows.run import Run, load_run
 from sightline.statistics.summaries import arm_summary
 from sightline_paper.data import OpenData, SourceImages, drawn_scenes, textocr
 from sightline_paper.models import MODELS, stand_in

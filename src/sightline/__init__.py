@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sightline.documents.audit import DocumentOptions, audit_documents
     from sightline.errors import SightlineError
     from sightline.probes import read_probes
-    from sightline.rows import Run, load_run
+    from sightline.rows.run import Run, load_run
     from sightline.selectors import SELECTORS
 
 _HOMES = {
@@ -42,7 +42,7 @@ _HOMES = {
     "documents.audit": "DocumentOptions audit_documents",
     "errors": "SightlineError",
     "probes": "read_probes",
-    "rows": "Run load_run",
+    "rows.run": "Run load_run",
     "selectors": "SELECTORS",
 }
 """Where public names live. Imported on first use, so that the command line starts without torch."""

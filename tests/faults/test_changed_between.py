@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 
 from sightline import AuditConfig, SightlineError, audit, load_run, read_probes
 from sightline.probes import write_probes
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from tests.faults.conftest import Equal
 from tests.faults.killing import each_launcher, killed_in_the_middle, started
 from tests.faults.processes import row_files

@@ -27,8 +27,8 @@ from sightline.commands.run import print_summary
 from sightline.core.row import row_schema
 from sightline.probes import images, write_probes
 from sightline.report.sections.contract import contract_table
-from sightline.rows import read_source
 from sightline.rows.picture import TEXTS
+from sightline.rows.source import read_source
 from sightline.statistics.summaries import arm_points, arm_summary
 from sightline.store.shard_files import unpack_cells, unpack_mask
 from tests.conftest import REPOSITORY

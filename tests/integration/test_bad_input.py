@@ -21,8 +21,8 @@ from sightline import SELECTORS, Selection, Selector, SightlineError, TokenView,
 from sightline.backbones.general import General
 from sightline.backbones.language import LanguageModel
 from sightline.boxes.sources import BOX_SOURCES
-from sightline.rows import read_source
-from sightline.store import RunFolder
+from sightline.rows.source import read_source
+from sightline.store.folder import RunFolder
 from tests.changed_run import edited
 from tests.integration.conftest import command, facts
 from tests.integration.conftest import refused as refused_with

@@ -21,7 +21,7 @@ from sightline.auditing.launchers.here import Inline
 from sightline.backbones import Backbone
 from sightline.core.row import TIME_COLUMNS
 from sightline.selectors.grid import Grid
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from tests.conftest import DATA, Clock
 from tests.integration.conftest import TEN_ARMS
 from tests.scarce import Scarce

@@ -17,7 +17,7 @@ from sightline.backbones import load_backbone
 from sightline.backbones.loading import Served, methods_that_run
 from sightline.report.build import build_report
 from sightline.selectors import SELECTORS
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from tests.heads import HEADED, drawn_head
 from tests.refusals import Refused
 

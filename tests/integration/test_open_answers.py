@@ -13,7 +13,7 @@ from sightline.backbones.prompting import OPEN_INSTRUCTION
 from sightline.commands.run import print_summary
 from sightline.gate.decisions import run_gate
 from sightline.probes import ProbeSet, write_probes
-from sightline.rows import read_source
+from sightline.rows.source import read_source
 from tests.integration.conftest import facts, make_config, refused
 
 Audited = Callable[..., Run]

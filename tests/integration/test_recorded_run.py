@@ -12,7 +12,7 @@ from sightline.core.row import TIME_COLUMNS, row_schema
 from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
 from sightline.rows.picture import TEXTS
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from sightline.store.verify import verify_folder
 
 ARMS = ["full", "target:0.3", "random:0.3", "visionzip_qwen:0.4", "grid:0.3", "fastv:0.5"]

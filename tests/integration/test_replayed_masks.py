@@ -15,7 +15,7 @@ from sightline import Selection, audit, read_probes
 from sightline.auditing import mask_export
 from sightline.cli import app
 from sightline.selectors.masks import Masks
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from sightline.store.shard_files import unpack_cells
 from tests.integration.conftest import MODELS, refused
 

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from sightline import AuditConfig, audit
 from sightline.core.row import TIME_COLUMNS
-from sightline.rows import read_source
-from sightline.store import RunFolder
+from sightline.rows.source import read_source
+from sightline.store.folder import RunFolder
 from sightline.store.verify import verify_folder
 from tests.changed_run import edited
 from tests.integration import conftest

@@ -23,8 +23,7 @@ from sightline.gate.decisions import run_gate
 from sightline.probes import write_probes
 from sightline.report.build import build_report
 from sightline.rows.picture import TEXTS
-from sightline.store import RunFolder
-from sightline.store.folder import RunPlace
+from sightline.store.folder import RunFolder, RunPlace
 from sightline.store.shard_files import unpack_mask
 from sightline.store.verify import compact_run, verify_folder
 from tests.integration.conftest import facts

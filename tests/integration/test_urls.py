@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sightline import AuditConfig, SightlineError, audit, load_run, read_probes
-from sightline.places import place
+from sightline.places.listing import place
 from sightline.report.build import build_report
 from sightline.store.leases import FolderAccess
 from tests.integration.conftest import command, facts, make_config

@@ -17,7 +17,7 @@ from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight, TuningSample
 from sightline.probes.probe_file import even_side, hash_side
-from sightline.rows import Run
+from sightline.rows.run import Run
 from sightline.statistics.arm_rows import plain_rows
 
 ONE_TASK = "all"

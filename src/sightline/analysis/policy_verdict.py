@@ -17,7 +17,7 @@ from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies import POLICIES, Policy
 from sightline.policies.base import Objective
-from sightline.rows import Run
+from sightline.rows.run import Run
 from sightline.statistics.arm_rows import ArmRows, plain_rows
 from sightline.statistics.bootstrap import DRAWS, SEED, difference_interval, metric_interval
 from sightline.statistics.intervals import Estimate

@@ -25,7 +25,7 @@ from sightline.analysis.comparison import (
     table_of,
 )
 from sightline.errors import SightlineError
-from sightline.places import open_file
+from sightline.places.listing import open_file
 from sightline.probes.regions import ROLES, four_numbers
 from sightline.probes.typed_rows import ANNOTATED, TypedRow
 from sightline.statistics.agreement import BoxAgreement, agreement_rate, box_agreement, kappa_interval

@@ -46,17 +46,15 @@ from sightline.device import moved
 from sightline.device.work import free_memory
 from sightline.engines import Engine, engine_of
 from sightline.errors import OutageError, SightlineError
-from sightline.places import is_remote
-from sightline.places.listing import refuse_without_creation
+from sightline.places.listing import is_remote, refuse_without_creation
 from sightline.places.writing import remove_leftovers
 from sightline.probes import ProbeSet, read_probes
 from sightline.probes.images import image_digests
 from sightline.probes.probe_file import probes_text
 from sightline.progress import Progress, in_json, say, waiting_for
-from sightline.rows import Run, load_run
+from sightline.rows.run import Run, load_run
 from sightline.statistics.metrics import METRICS
-from sightline.store import RunFolder
-from sightline.store.folder import MANIFEST
+from sightline.store.folder import MANIFEST, RunFolder
 from sightline.store.leases import MEMBER, FolderAccess
 from sightline.store.manifest import ACCEPTABLE
 

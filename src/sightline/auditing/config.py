@@ -28,7 +28,7 @@ from pydantic import (
 from sightline.core import flags
 from sightline.core.flags import OUTPUT, SPEED, TAKES_URL, WHAT, Flag, described
 from sightline.errors import SightlineError, first_line
-from sightline.places import Place, place, read_text
+from sightline.places.listing import Place, place, read_text
 
 
 def _path_or_url(given: Any, as_path: ValidatorFunctionWrapHandler) -> Any:

@@ -17,8 +17,7 @@ from sightline.device import moved
 from sightline.device.work import in_words
 from sightline.errors import SightlineError
 from sightline.progress import Progress, say, waiting_for
-from sightline.store import RunFolder
-from sightline.store.folder import MANIFEST
+from sightline.store.folder import MANIFEST, RunFolder
 from sightline.store.leases import FolderAccess
 
 DEATHS = 3

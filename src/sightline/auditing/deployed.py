@@ -49,7 +49,7 @@ from sightline.engines.base import JPEG, Engine, Heard, Question
 from sightline.errors import OutageError, SightlineError, located
 from sightline.geometry.cells import grid_cells
 from sightline.geometry.coverage import Sampling
-from sightline.places import is_remote
+from sightline.places.listing import is_remote
 from sightline.probes.images import stored_as
 from sightline.progress import waiting_for
 from sightline.version import __version__

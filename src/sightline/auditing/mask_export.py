@@ -19,10 +19,10 @@ from sightline.core.probe import Probe
 from sightline.core.selection import Selection
 from sightline.core.selection_rules import index_mask, lineage_mask
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
-from sightline.rows import Run
+from sightline.rows.run import Run
 from sightline.store.manifest import SEVERAL_MACHINES
 from sightline.store.shard_files import pack_mask, unpack_mask
 

@@ -20,11 +20,11 @@ from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention
-from sightline.places import Place, StoreError, is_remote
+from sightline.places.listing import Place, StoreError, is_remote
 from sightline.probes.fetched_images import check_image_name, resolve_image
 from sightline.probes.images import open_image, size_from_header
 from sightline.progress import Progress
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from sightline.store.leases import BEATS, FolderAccess, Held, Lease
 from sightline.store.manifest import Failure
 

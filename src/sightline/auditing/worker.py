@@ -39,10 +39,10 @@ from sightline.core.selection import Budget
 from sightline.device import moved
 from sightline.device.work import setting_up
 from sightline.errors import SightlineError, located
-from sightline.places import StoreError
+from sightline.places.listing import StoreError
 from sightline.probes.images import image_digest, image_files, image_place, open_image_file, pixel_digest
 from sightline.progress import waiting_for
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from sightline.version import __version__
 
 

@@ -24,7 +24,7 @@ from sightline.boxes.detectors import Detector, FoundText, detector_named
 from sightline.core.cache import cache_folder, remember
 from sightline.core.probe import Box
 from sightline.errors import SightlineError, first_line
-from sightline.places import Place, place
+from sightline.places.listing import Place, place
 from sightline.probes.images import image_digest, image_files, open_image
 
 SAME = 1e-6

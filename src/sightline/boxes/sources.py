@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from threading import Thread
-from types import TracebackType
 from typing import Any, ClassVar
 
 from sightline.boxes.detection import Detected, detect
@@ -21,7 +20,7 @@ from sightline.core.registry import Registry
 from sightline.core.selection import Method
 from sightline.device import moved
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.progress import Progress
 
 __all__ = [
@@ -318,9 +317,7 @@ class BoxesBeside:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped = True
         self._thread.join()
 

@@ -16,7 +16,7 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sightline.rows import Run
+    from sightline.rows.run import Run
 
 
 # The demo: the shipped reader audited on the shipped confirmation scenes, on a laptop's CPU, without a network.

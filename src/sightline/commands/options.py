@@ -18,7 +18,7 @@ from typer.models import ParameterInfo
 
 from sightline.core.flags import SPEED, TAKES_URL, describe, flag_of, least_of, mark_of, most_of, options_of
 from sightline.errors import SightlineError
-from sightline.places import Place, place
+from sightline.places.listing import Place, place
 from sightline.places.writing import STANDARD_OUTPUT, output_set_aside, refuse_other_ending, refuse_unusable_file
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import typer
 from pydantic import BaseModel, Field
 
 from sightline.commands.options import file_option, in_words, place_argument, with_options
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.progress import say
 
 if TYPE_CHECKING:
     from sightline.analysis.policy_verdict import PolicyFigures, PolicyVerdict, TunedPolicy
-    from sightline.rows import Run
+    from sightline.rows.run import Run
 
 app = typer.Typer(help="Choose and judge policies: budgets that differ from sample to sample.", no_args_is_help=True)
 
@@ -70,7 +70,7 @@ def fit(
     from sightline.analysis.policy_verdict import tune
     from sightline.arms.arm import parse_levels
     from sightline.commands.report import errors_are_two
-    from sightline.rows import load_run
+    from sightline.rows.run import load_run
 
     with errors_are_two("the policy could not be judged"):
         shown = f"policy:{policy}:{selector}:{levels}"
@@ -109,7 +109,7 @@ def judge(
     """Judge the policy arms of a run on its held-out half. Exit code 0: go for each; 1: not; 2: error."""
     from sightline.analysis.policy_verdict import judge_run
     from sightline.commands.report import errors_are_two
-    from sightline.rows import load_run
+    from sightline.rows.run import load_run
 
     with errors_are_two("the policies could not be judged"):
         opened = load_run(run)

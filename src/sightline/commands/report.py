@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from sightline.commands.options import AsOneOption, file_option, in_words, place_argument, runs_or_one, with_options
 from sightline.core.flags import TAKES_URL, Flag
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.progress import say, waiting_for
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
 def _note_unfinished(runs: Sequence[RunPlace]) -> None:
     """One line on stderr for every run that is not finished, before anything is computed from it."""
-    from sightline.rows import load_run
+    from sightline.rows.run import load_run
 
     for run in map(load_run, runs):
         if run.unfinished:

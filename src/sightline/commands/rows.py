@@ -20,7 +20,7 @@ from sightline.commands.options import (
     place_option,
 )
 from sightline.errors import SightlineError
-from sightline.places import Place, place
+from sightline.places.listing import Place, place
 from sightline.places.writing import STANDARD_OUTPUT, is_replaced, refuse_binary_on_terminal, whole_file
 from sightline.progress import say
 
@@ -47,7 +47,7 @@ def rows(
     In csv a text that a spreadsheet would take for a formula (it begins with =, +, -, @, a tab or a carriage return)
     gets an apostrophe in front; jsonl and parquet have it as it is.
     """
-    from sightline.rows import load_run
+    from sightline.rows.run import load_run
 
     written = _format(out, format)
     if written == "parquet":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from sightline.errors import SightlineError, named_line, nearest
-from sightline.places import read_whole
+from sightline.places.listing import read_whole
 from sightline.progress import say
 
 T = TypeVar("T")

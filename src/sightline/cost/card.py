@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
 from sightline.cost.spread import FurtherTable, Line, Quantity, Summary, is_full
 from sightline.errors import SightlineError
-from sightline.places import read_text
+from sightline.places.listing import read_text
 from sightline.places.writing import is_replaced, write_whole
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from sightline.boxes.detectors import FoundText, detector_named
 from sightline.core.probe import Box
 from sightline.documents.rules import READING
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.probes.regions import clip_to_image, to_fractions
 from sightline.progress import Progress
 

@@ -20,7 +20,7 @@ import pandas as pd
 from sightline.core.table import format_range, format_value
 from sightline.errors import SightlineError, refuse_unknown
 from sightline.gate.rules import EVERY_METHOD, EXAMPLE, REFERENCE, Rule, Verdict, decide_interval, parse_rule
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.rows.reader import oracle_words
 from sightline.rows.run import Run, load_run
 from sightline.rows.source import read_source

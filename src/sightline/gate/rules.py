@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from sightline.errors import SightlineError, nearest
-from sightline.places import read_text
+from sightline.places.listing import read_text
 from sightline.statistics.metrics import METRICS, spelling
 from sightline.statistics.paired import equivalence
 
@@ -175,8 +175,9 @@ def find_metric(name: str) -> str:
     """The metric that a rule means, whatever the spelling of case and underscores, or an error with a guess."""
     found = METRICS.spellings().get(spelling(name))
     if found is None:
-        known = f"known: {', '.join(sorted(METRICS))}"
-        raise SightlineError(f"unknown metric '{name}'; {nearest(name.lower(), METRICS, known)}")
+        known = sorted(METRICS)
+        hint = nearest(name.lower(), known, f"known: {', '.join(known)}")
+        raise SightlineError(f"unknown metric '{name}'; {hint}")
     return found.name
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sightline.core.registry import Registry
 from sightline.core.selection import Budget, Ranges
 from sightline.errors import SightlineError
-from sightline.places import read_whole
+from sightline.places.listing import read_whole
 
 POLICIES: Registry[type[Policy]] = Registry("policy", group="sightline.policies", package="sightline.policies")
 """Every known policy. ``@POLICIES.register("name")`` above a class is all that a new one needs."""

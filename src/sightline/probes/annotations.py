@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.probes.data_rows import file_digest, named_columns, start_of
 from sightline.probes.formats.base import FORMATS, START, Profile, configured, options_of
 from sightline.probes.regions import ImageRegions, Ingest

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from sightline.errors import SightlineError, first_line
-from sightline.places import Place, is_remote, open_file, place, read_whole
+from sightline.places.listing import Place, is_remote, open_file, place, read_whole
 from sightline.places.writing import write_whole
 
 # Files that come from anywhere: read whole within a bound, unpacked if gzip, decoded by their byte-order mark.

@@ -14,13 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sightline.core.cache import cache_folder
 from sightline.errors import SightlineError
-from sightline.places import Place, StoreError, is_remote, open_ranges, place, told_of
+from sightline.places.listing import Place, StoreError, is_remote, open_ranges, place, told_of
 from sightline.places.writing import write_whole
 
 if TYPE_CHECKING:
@@ -56,9 +55,7 @@ class HeldImage:
     def __enter__(self) -> Path:
         return self.path
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self.lock)
 
 

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
-from sightline.places import Place, is_remote, place
+from sightline.places.listing import Place, is_remote, place
 from sightline.probes.data_rows import file_digest
 from sightline.probes.fetched_images import (
     RASTER_FORMATS,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from sightline.core.probe import ORIGINAL, Probe
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.probes.data_rows import open_text, read_objects, write_text
 from sightline.probes.dialects import (
     Dialect,

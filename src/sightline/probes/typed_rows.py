@@ -16,7 +16,7 @@ from typing import Any
 
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError, located
-from sightline.places import open_file
+from sightline.places.listing import open_file
 from sightline.probes.data_rows import read_objects, write_text
 from sightline.probes.evidence import Evidence, SizeOf
 from sightline.probes.probe_file import lines_digest

@@ -8,7 +8,7 @@ from typing import Any
 
 from sightline.errors import SightlineError
 from sightline.geometry.marks import UNTYPED, RegionMark
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.report.case_packing import pack_cases
 from sightline.report.cases import Case, choose_cases
 from sightline.report.hero import Hero, make_hero

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.report.build import CASES, Progress, pack_pictures
 from sightline.report.columns import about_given_answers, arm_facts, build_table, listed, panel_of, share, typographic
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page

@@ -20,7 +20,7 @@ import pandas as pd
 from sightline.errors import SightlineError
 from sightline.gate.decisions import Outcome, decide_rule
 from sightline.gate.rules import Rule, Term
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.report.cases import Case
 from sightline.report.columns import family, listed, share
 from sightline.report.summary import ReportSummary, summarise

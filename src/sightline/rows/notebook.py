@@ -16,7 +16,7 @@ from PIL import Image
 
 from sightline.core.table import format_value
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.probes.images import stored_as
 from sightline.rows.picture import ArmPicture
 from sightline.statistics.arm_rows import are_in_words, is_plain

@@ -17,7 +17,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import Geometry, RegionGeometry
 from sightline.geometry.marks import SWAPPED, SWAPPED_FOR, marks_of, overlay
-from sightline.places import Place
+from sightline.places.listing import Place
 from sightline.probes.images import image_digest, image_file, open_image
 from sightline.store.shard_files import unpack_cells, unpack_mask
 

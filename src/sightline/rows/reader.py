@@ -23,7 +23,7 @@ from sightline.core.prefix import NO_CELLS
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import ROW_COLUMNS, row_schema
 from sightline.errors import SightlineError, refuse_unknown
-from sightline.places import Place, open_lines, told_of
+from sightline.places.listing import Place, open_lines, told_of
 from sightline.probes.dialects import probe_from_own
 from sightline.rows.valid import ALWAYS, WAY_OUT, check_rows, under_one_another
 from sightline.statistics.arm_rows import (

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import image_schema
 from sightline.errors import SightlineError, nearest, refuse_unknown
-from sightline.places import Place, place
+from sightline.places.listing import Place, place
 from sightline.rows.picture import ArmPicture, draw_arms, with_texts
 from sightline.rows.reader import ROWS, compact_frame, read_probe_records, read_table, scan_rows, stored_schema
 from sightline.rows.valid import check_images, under_one_another

@@ -14,7 +14,7 @@ import pandas as pd
 
 from sightline.core.probe import ORIGINAL, TWIN
 from sightline.errors import SightlineError, located
-from sightline.places import Place, read_text
+from sightline.places.listing import Place, read_text
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
 from sightline.rows.images import probe_scales
 from sightline.rows.reader import (

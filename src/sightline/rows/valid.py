@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from sightline.core.row import image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.places import Place
+from sightline.places.listing import Place
 
 ALWAYS = (
     "arm", "plain_arm", "selector", "arguments", "budget", "keep", "n_tokens", "k_tokens", "positions", "intervention",

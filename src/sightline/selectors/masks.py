@@ -18,7 +18,7 @@ import torch
 
 from sightline.core.selection import Budget, Parity, Role, Selection, Selector, TokenView
 from sightline.errors import SightlineError
-from sightline.places import open_file, read_whole
+from sightline.places.listing import open_file, read_whole
 from sightline.selectors import SELECTORS
 
 # Files of masks to be replayed: one probe per line, kept tokens or groups of tokens that are merged.

@@ -15,8 +15,7 @@ import pyarrow as pa
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import SCHEMA_VERSION, Column, image_schema, row_schema
 from sightline.errors import SightlineError
-from sightline.places import Listing, Place, is_remote, place
-from sightline.places.listing import TRIAL, remove
+from sightline.places.listing import TRIAL, Listing, Place, is_remote, place, remove
 from sightline.places.writing import make_folder, make_within, refuse_unusable_place, remove_leftovers, write_whole
 from sightline.store.leases import LEASES
 from sightline.store.manifest import (

@@ -24,12 +24,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
-from types import TracebackType
 
 from sightline.device import last_move, moved
 from sightline.errors import SightlineError
-from sightline.places import Listing, Place, is_remote, read_whole
-from sightline.places.listing import remove
+from sightline.places.listing import Listing, Place, is_remote, read_whole, remove
 from sightline.places.writing import Holder, create_new, gone, here, holder_of, make_folder, make_within, write_whole
 
 LEASES = "leases"
@@ -290,9 +288,7 @@ class FolderAccess:
     def __enter__(self) -> FolderAccess:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.leases.close()
 
     def _moved_at(self) -> float:

@@ -19,8 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from sightline.core.row import SCHEMA_VERSION
 from sightline.errors import SightlineError
-from sightline.places import Listing, Place, read_whole
-from sightline.places.listing import remove
+from sightline.places.listing import Listing, Place, read_whole, remove
 from sightline.places.writing import create_new, here, make_within, write_whole
 from sightline.store.shard_files import Owner, ShardPiece, bounds, texts_digest
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError, first_line
-from sightline.places import Place, is_remote, open_ranges, read_whole, told_of
+from sightline.places.listing import Place, is_remote, open_ranges, read_whole, told_of
 from sightline.places.writing import whole_file
 
 _NAME = re.compile(r"(\d+)(?:-(\d+))?(?:\.(.+))?\.parquet")

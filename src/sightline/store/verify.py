@@ -20,7 +20,7 @@ import numpy as np
 
 from sightline.core.row import cut_shards
 from sightline.errors import SightlineError, first_line
-from sightline.places import Place, StoreError, is_remote, open_lines, read_whole, told_of
+from sightline.places.listing import Place, StoreError, is_remote, open_lines, read_whole, told_of
 from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, write_whole
 from sightline.probes.dialects import own_row, probe_from_own
 from sightline.probes.probe_file import HEADER, canonical

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
-from sightline.rows import load_run
+from sightline.rows.run import load_run
 from sightline.view.cases import CaseReader
 from sightline.view.overview import IN_WORDS, YES_OR_NO, BackgroundIntervals, first_numbers
 from sightline.view.query import AskedRows

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from sightline import load_run
 from sightline.gate.decisions import run_gate
 from sightline.report.build import build_report
-from sightline.rows import read_source
+from sightline.rows.source import read_source
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import Subject
 from tests.unit.report.fake_run import make_run

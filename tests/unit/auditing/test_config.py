@@ -11,7 +11,7 @@ from sightline import AuditConfig, SightlineError
 from sightline.auditing.audit import choose_seed, plan_audit
 from sightline.auditing.config import read_config
 from sightline.boxes.detectors import EasyOcr
-from sightline.places import is_remote, place
+from sightline.places.listing import is_remote, place
 from tests.refusals import Refused
 from tests.warm_python import run_python
 

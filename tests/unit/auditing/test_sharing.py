@@ -14,7 +14,7 @@ from sightline.arms.arm import parse_arm
 from sightline.auditing.audit import OwnTasks
 from sightline.auditing.shards import Shard, SharedTasks, Task, longest_first, tasks_left
 from sightline.core.probe import ORIGINAL
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from sightline.store.leases import LEASES, FolderAccess
 from tests.unit.store.test_folder import MANIFEST
 from tests.unit.store.test_leases import ELSEWHERE, dead, held_by
@@ -24,7 +24,7 @@ MANY = 12
 OPENS = """
 import json, sys, time
 from pathlib import Path
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from sightline.store.leases import FolderAccess
 
 path, arm, manifest, met = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), Path(sys.argv[4])

@@ -26,7 +26,7 @@ from sightline.core.prefix import NO_CELLS
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
-from sightline.rows import Run
+from sightline.rows.run import Run
 from tests.unit.backbones.named import QUESTION, TARGET, photograph, prefix_of
 
 SIZE = (240, 200)

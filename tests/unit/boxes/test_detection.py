@@ -22,7 +22,7 @@ from sightline.boxes.quality import iou
 from sightline.boxes.sources import BoxesBeside, check_source, show_boxes, source_under
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
-from sightline.places import place
+from sightline.places.listing import place
 from sightline.places.writing import write_whole
 from tests.refusals import Refused
 

@@ -22,7 +22,7 @@ from sightline.checks.demo import (
 )
 from sightline.cli import app
 from sightline.commands.audit import print_table
-from sightline.rows import load_run
+from sightline.rows.run import load_run
 from sightline.statistics.metrics import metrics_shown_in
 from tests.unit.report.fake_open_run import make_open_run
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from sightline import SightlineError, load_run
 from sightline.cli import app, main
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from sightline.store.leases import locked
 from tests.refusals import Refused
 from tests.unit.report.fake_run import make_run

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.places import Listing, Place, is_remote, place
-from sightline.store import RunFolder
+from sightline.places.listing import Listing, Place, is_remote, place
+from sightline.store.folder import RunFolder
 from tests.object_store import Store
 from tests.refusals import Refused
 

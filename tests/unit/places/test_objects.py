@@ -13,8 +13,18 @@ import pyarrow as pa
 import pytest
 
 from sightline.errors import SightlineError
-from sightline.places import StoreError, open_file, open_lines, open_ranges, place, read_text, read_whole
-from sightline.places.listing import refuse_without_creation, store_reason, told_of
+from sightline.places.listing import (
+    StoreError,
+    open_file,
+    open_lines,
+    open_ranges,
+    place,
+    read_text,
+    read_whole,
+    refuse_without_creation,
+    store_reason,
+    told_of,
+)
 from sightline.places.writing import create_new, make_folder, refuse_unusable_place, write_whole
 from sightline.store.shard_files import Mark, read_shard, write_marked
 from tests.object_store import Store
@@ -23,7 +33,7 @@ from tests.warm_python import run_python
 
 RACE = """
 import json, sys
-from sightline.places import place
+from sightline.places.listing import place
 from sightline.places.writing import create_new
 
 folder, who = place(sys.argv[1]), sys.argv[2]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sightline.errors import SightlineError
-from sightline.places import StoreError, place
+from sightline.places.listing import StoreError, place
 from sightline.places.writing import write_whole
 from sightline.probes.fetched_images import HEADER_BYTES, hold_image, images_folder, make_room, resolve_image
 from sightline.probes.images import AT_ONCE, image_digests, image_file, image_files, open_image, size_from_header
@@ -19,7 +19,7 @@ from tests.warm_python import run_python
 
 HOLDS = """
 import json, sys
-from sightline.places import place
+from sightline.places.listing import place
 from sightline.probes.fetched_images import hold_image, make_room
 
 with hold_image(place(sys.argv[1])) as path:

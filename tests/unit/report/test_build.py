@@ -22,7 +22,7 @@ from sightline.report.sections import SECTIONS, Context, Section, SectionMaker
 from sightline.report.sections.contract import runs_table
 from sightline.report.sections.geometry import geometry_table, strata_table
 from sightline.report.summary import main_table, summarise
-from sightline.rows import load_run
+from sightline.rows.run import load_run
 from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from tests.refusals import Refused

@@ -11,7 +11,7 @@ import pytest
 from sightline.core.table import format_value
 from sightline.report.columns import NoRowsError, signed
 from sightline.report.sections.replaced_text import models_table, text_replacement_table
-from sightline.rows import load_run
+from sightline.rows.run import load_run
 from sightline.rows.source import Audited, Source, read_source
 from tests.refusals import Refused
 from tests.unit.report.conftest import DRAWS, Page, page_of, report_on

@@ -26,7 +26,7 @@ from sightline.report.sections.interventions import interventions_table
 from sightline.report.sections.positions import positions_table
 from sightline.report.sections.validity import association_table, construct_table, drop_strata_table
 from sightline.report.summary import summarise
-from sightline.rows import load_run
+from sightline.rows.run import load_run
 from sightline.rows.source import read_probe_list, read_source
 from sightline.rows.thresholds import on_development_side
 from sightline.statistics.thresholds import accuracy_optimal, evaluate, risk_constrained

@@ -11,9 +11,8 @@ import pytest
 
 from sightline.analysis.policy_replay import AskedProbes
 from sightline.gate.decisions import run_gate
-from sightline.rows import load_run
 from sightline.rows.images import image_cells, image_records
-from sightline.rows.run import same_images
+from sightline.rows.run import load_run, same_images
 from sightline.rows.source import read_source
 from sightline.rows.thresholds import on_development_side
 from sightline.statistics.summaries import arm_summary

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sightline.rows import load_run
 from sightline.rows.notebook import CASES, SIDE, telling_probes
+from sightline.rows.run import load_run
 from tests.unit.report.fake_run import HOSTILE, make_run
 
 NOTEBOOK = Path(__file__).parents[3] / "examples" / "run-in-a-notebook.ipynb"

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from sightline.cli import app
 from sightline.core.row import row_schema
 from sightline.geometry.marks import SWAPPED_FOR, overlay
-from sightline.rows import Run, load_run
 from sightline.rows.picture import GAP, PER_LINE, TEXTS, ArmPicture, quoted, stored_geometry, with_texts
-from sightline.store import RunFolder
+from sightline.rows.run import Run, load_run
+from sightline.store.folder import RunFolder
 from sightline.store.shard_files import pack_mask
 from tests.refusals import Refused
 from tests.unit.report.fake_open_run import make_open_run

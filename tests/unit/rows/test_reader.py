@@ -16,11 +16,11 @@ import pytest
 
 from sightline.core.row import row_schema
 from sightline.core.text import BEGINNINGS
-from sightline.rows import load_run
 from sightline.rows.reader import MERGED, count_rows, rows_at
+from sightline.rows.run import load_run
 from sightline.rows.text import csv_header, csv_lines, json_lines
 from sightline.statistics import arm_rows
-from sightline.store import RunFolder
+from sightline.store.folder import RunFolder
 from sightline.store.shard_files import pieces
 from sightline.store.verify import compact_run
 from tests.changed_run import rewritten

@@ -99,7 +99,7 @@ def test_attention_by_our_kernels_is_attention(length: int, heads: int, shared: 
         "slots": (
             lambda q, k, v: attention.own_slotted(q, k, v, attention.LayerSlots(*held, few), None),
             lambda q, k, v: attention.library_slotted(
-                q, k, v, attention.LayerSlots(*(each.to(q.dtype) for each in held), few), None
+                q, k, v, attention.LayerSlots(held[0].to(q.dtype), held[1].to(q.dtype), few), None
             ),
             new,
         ),

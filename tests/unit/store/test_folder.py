@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from sightline import SightlineError, load_run
-from sightline.store import RunFolder
-from sightline.store.folder import arm_folder_name
+from sightline.store.folder import RunFolder, arm_folder_name
 from sightline.store.manifest import Failure
 from sightline.store.shard_files import pack_mask, unpack_mask
 from sightline.store.verify import compact_run, verify_folder

@@ -6,16 +6,17 @@ from uuid import uuid4
 import pytest
 
 from sightline import SightlineError, load_run
-from sightline.places import StoreError, place, read_whole
-from sightline.store import RunFolder
-from sightline.store.folder import part_folders
+from sightline.places.listing import StoreError, place, read_whole
+from sightline.store.folder import RunFolder, part_folders
 from sightline.store.manifest import Failure
 from sightline.store.verify import compact_run, verify_folder
 from tests.object_store import Store
 from tests.unit.store.test_folder import MANIFEST
 from tests.warm_python import run_python
 
-READS = "import sys; from sightline.places import place, read_whole; print(read_whole(place(sys.argv[1])).decode())"
+READS = (
+    "import sys; from sightline.places.listing import place, read_whole; print(read_whole(place(sys.argv[1])).decode())"
+)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import pytest
 from benchmarks.large_runs import write_large_run
 
 from sightline import load_run
-from sightline.store import RunFolder, verify
+from sightline.store import verify
+from sightline.store.folder import RunFolder
 from sightline.store.verify import compact_run, verify_folder
 from tests.changed_run import edited
 from tests.refusals import Refused

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
-from sightline.rows import load_run
+from sightline.rows.run import load_run
 from sightline.view.query import AskedRows
 from sightline.view.rows import ProbeBook, RowIndex
 from tests.refusals import Refused

@@ -18,7 +18,7 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.errors import SightlineError
 from sightline.geometry.marks import BLACK, PALE
 from sightline.report.build import build_report
-from sightline.rows import load_run
+from sightline.rows.run import load_run
 from sightline.view import runs
 from sightline.view.overview import measured
 from sightline.view.runs import viewed_runs
