@@ -21,18 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 
+from tests.docs import stand_ins
 from tests.docs.pages import REPOSITORY, Block, Command, blocks_of
-from tests.docs.stand_ins import (
-    LAID_OUT,
-    OURS,
-    PREPARED,
-    TINY,
-    Prepared,
-    as_executed,
-    exit_codes,
-    reason_not_executed,
-    uses_stand_in,
-)
 from tests.warm_python import SOURCES, run_python
 
 RECORD = "outcomes.json"
@@ -69,12 +59,16 @@ class PageRunner:
     def __init__(self, page: str, folder: Path, model: str | None = None) -> None:
         self.blocks = blocks_of(page)
         self.folder, self.site = folder, folder / SITE
-        self.prepared = PREPARED.get(page, Prepared())
+        self.prepared = stand_ins.PREPARED.get(page, stand_ins.Prepared())
         self.names = ModuleType("page")
         self.names.__file__ = str(folder / "page.py")  # files that the page spells out stand beside it
         self.installed = False
         """Whether the page has installed a package, which only a new process sees."""
-        for name, source in {**LAID_OUT, **OURS, **({"MODEL": f"{TINY}/{model}"} if model else {})}.items():
+        for name, source in {
+            **stand_ins.LAID_OUT,
+            **stand_ins.OURS,
+            **({"MODEL": f"{stand_ins.TINY}/{model}"} if model else {}),
+        }.items():
             link = folder / name
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(REPOSITORY / source)
@@ -119,7 +113,7 @@ class PageRunner:
         elif block.kind == "entry points":
             self._install_python(block)
         for command in block.commands:
-            if reason_not_executed(block.page, command.text) is None:
+            if stand_ins.reason_not_executed(block.page, command.text) is None:
                 self._command(command)
 
     def _python(self, block: Block) -> None:
@@ -144,19 +138,19 @@ class PageRunner:
         elif words[:2] == ["pip", "install"]:
             self._install(words[-1])
         elif words[0] in ("pytest", "python"):
-            words = shlex.split(as_executed(command.text), comments=True)
+            words = shlex.split(stand_ins.as_executed(command.text), comments=True)
             program = ["-m", *words] if words[0] == "pytest" else words[1:]
             _checked(command, _in_new_process(program), (0,))
         else:
             raise BlockFailedError(f"line {command.line}: nothing here executes {words[0]}: {command.text}")
 
     def _sightline(self, command: Command) -> None:
-        executed = as_executed(command.text)
+        executed = stand_ins.as_executed(command.text)
         words = shlex.split(executed, comments=True)[1:]
         ended = _in_new_process(["-m", "sightline", *words]) if self.installed else _here(words)
         refused = command.shown.startswith("error: ")
-        _checked(command, ended, (2,) if refused else exit_codes(executed))
-        if not command.shown or executed != command.text or uses_stand_in(executed):
+        _checked(command, ended, (2,) if refused else stand_ins.exit_codes(executed))
+        if not command.shown or executed != command.text or stand_ins.uses_stand_in(executed):
             return
         said = ended.stderr if refused else ended.stdout
         if _lines(said) != _lines(command.shown):

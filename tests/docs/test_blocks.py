@@ -5,23 +5,9 @@ from pathlib import Path
 
 import yaml
 
-from tests.docs import list_blocks
+from tests.docs import list_blocks, stand_ins
 from tests.docs.page_runner import execute
 from tests.docs.pages import REPOSITORY, blocks_in, blocks_of, documented_pages
-from tests.docs.stand_ins import (
-    EXIT_CODES,
-    LAID_OUT,
-    LIMITS,
-    NOT_EXECUTED,
-    OURS,
-    PREPARED,
-    SUBSTITUTIONS,
-    as_executed,
-    executed_blocks,
-    executed_commands,
-    models_of,
-    reason_not_executed,
-)
 
 TRIAL = yaml.safe_load((REPOSITORY / "tests/docs/trial_pages.yaml").read_text(encoding="utf-8"))
 
@@ -56,37 +42,40 @@ def commands_of(page: str) -> list[str]:
 
 
 def test_pages_of_ours_are_executed_with_the_models_they_speak_of_and_limits_of_their_own() -> None:
-    executed = {page for page in documented_pages() if executed_blocks(page)}
+    executed = {page for page in documented_pages() if stand_ins.executed_blocks(page)}
     assert {"README.md", "docs/paper.md", "docs/cost.md", "docs/write-a-selector.md", "docs/reader.md"} <= executed
     assert "docs/add-a-backbone.md" in executed
-    assert sum(len(executed_commands(block)) for page in executed for block in executed_blocks(page)) >= 60
-    assert set(PREPARED) <= executed
-    assert models_of("docs/write-a-selector.md") == ("qwen3vl", "llava", "internvl")
-    assert models_of("README.md") == ()
-    assert as_executed("sightline demo") == "sightline demo --limit 4"
-    assert as_executed("sightline demo --limit 20") == "sightline demo --limit 20"
-    assert as_executed("sightline rows run") == "sightline rows run"
-    assert reason_not_executed("README.md", "pip install .")
-    assert reason_not_executed("docs/runs.md", "pip install .") is None
+    assert (
+        sum(len(stand_ins.executed_commands(block)) for page in executed for block in stand_ins.executed_blocks(page))
+        >= 60
+    )
+    assert set(stand_ins.PREPARED) <= executed
+    assert stand_ins.models_of("docs/write-a-selector.md") == ("qwen3vl", "llava", "internvl")
+    assert stand_ins.models_of("README.md") == ()
+    assert stand_ins.as_executed("sightline demo") == "sightline demo --limit 4"
+    assert stand_ins.as_executed("sightline demo --limit 20") == "sightline demo --limit 20"
+    assert stand_ins.as_executed("sightline rows run") == "sightline rows run"
+    assert stand_ins.reason_not_executed("README.md", "pip install .")
+    assert stand_ins.reason_not_executed("docs/runs.md", "pip install .") is None
 
 
 def test_what_is_left_out_replaced_or_prepared_still_stands_on_a_page() -> None:
-    for (page, begins), why in NOT_EXECUTED.items():
+    for (page, begins), why in stand_ins.NOT_EXECUTED.items():
         assert any(command.startswith(begins) for command in commands_of(page)), (page, begins)
         assert why
     commands = [command for page in documented_pages() for command in commands_of(page)]
-    for pattern, _ in (*SUBSTITUTIONS, *LIMITS, *EXIT_CODES):
+    for pattern, _ in (*stand_ins.SUBSTITUTIONS, *stand_ins.LIMITS, *stand_ins.EXIT_CODES):
         assert any(re.search(pattern, command) for command in commands), pattern
-    for page, prepared in PREPARED.items():
+    for page, prepared in stand_ins.PREPARED.items():
         assert set(prepared.between) <= set(commands_of(page)), page
     pages = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in documented_pages())
-    pages += " ".join(command for page in PREPARED.values() for command in page.commands)
-    for name in LAID_OUT:
+    pages += " ".join(command for page in stand_ins.PREPARED.values() for command in page.commands)
+    for name in stand_ins.LAID_OUT:
         assert re.search(rf"(?<![\w/]){re.escape(name)}(?!\w)", pages), f"no page speaks of {name}"
-    for source in {*LAID_OUT.values(), *OURS.values()}:
+    for source in {*stand_ins.LAID_OUT.values(), *stand_ins.OURS.values()}:
         assert (REPOSITORY / source).exists(), source
     targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    assert {begins.split()[1] for _, begins in NOT_EXECUTED if begins.startswith("make ")} <= targets
+    assert {begins.split()[1] for _, begins in stand_ins.NOT_EXECUTED if begins.startswith("make ")} <= targets
 
 
 def test_whatever_is_wrong_on_a_page_is_noticed_and_the_rest_still_runs(tmp_path: Path) -> None:
@@ -102,6 +91,6 @@ def test_whatever_is_wrong_on_a_page_is_noticed_and_the_rest_still_runs(tmp_path
 
 def test_the_list_of_blocks_has_them_all() -> None:
     lines = list_blocks.lines()
-    blocks = [block.place for page in documented_pages() for block in executed_blocks(page)]
+    blocks = [block.place for page in documented_pages() for block in stand_ins.executed_blocks(page)]
     assert [line.split()[0] for line in lines[: len(blocks)]] == blocks
     assert lines[-1].startswith(f"{len(blocks)} blocks executed: ")

@@ -6,14 +6,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from sightline.arms import parse_arm
-from sightline.backbones.attention import (
-    LayerSlots,
-    branch_attention,
-    branch_attention_by_own_kernels,
-    library_slotted,
-    planless,
-    usable,
-)
+from sightline.backbones import attention
 from sightline.backbones.decoding import Decoder
 from sightline.backbones.execution import use_execution
 from sightline.core.prefix import Prefix
@@ -75,9 +68,9 @@ def test_branches_see_the_same_prefix_by_either_kernel() -> None:
     mask[:, :, :4, 206:] = lowest
     mask[:, :, 4:, 202:206] = lowest
     mask[1, :, :, :70] = lowest  # a whole block and more that no row sees
-    plain, _ = branch_attention(None, query, key, value, mask, 0.1)
-    ours, _ = branch_attention_by_own_kernels(None, query, key, value, mask, scaling=0.1)
-    again = torch.compile(branch_attention_by_own_kernels, dynamic=True)
+    plain, _ = attention.branch_attention(None, query, key, value, mask, 0.1)
+    ours, _ = attention.branch_attention_by_own_kernels(None, query, key, value, mask, scaling=0.1)
+    again = torch.compile(attention.branch_attention_by_own_kernels, dynamic=True)
     compiled, _ = again(None, query, key, value, mask, scaling=0.1)
     assert (ours - plain).abs().max() < 0.02
     assert (compiled - ours).abs().max() < 0.02
@@ -85,11 +78,11 @@ def test_branches_see_the_same_prefix_by_either_kernel() -> None:
 
 @needs_hopper
 def test_it_takes_the_place_of_kernels_that_are_planned() -> None:
-    assert not usable(CUDA, torch.bfloat16, 128)
-    with planless():
-        assert usable(CUDA, torch.bfloat16, 128)
-        assert not usable(CUDA, torch.float32, 128)
-        assert not usable(CUDA, torch.bfloat16, 72)
+    assert not attention.usable(CUDA, torch.bfloat16, 128)
+    with attention.planless():
+        assert attention.usable(CUDA, torch.bfloat16, 128)
+        assert not attention.usable(CUDA, torch.float32, 128)
+        assert not attention.usable(CUDA, torch.bfloat16, 72)
 
 
 def test_an_answer_does_not_depend_on_who_attends() -> None:
@@ -97,7 +90,7 @@ def test_an_answer_does_not_depend_on_who_attends() -> None:
     (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     prefix = subject.over(subject.arm("full", "eager"), [encoded]).prefix(0)
     language = subject.backbone.language
-    with planless():
+    with attention.planless():
         without = language.generate(prefix, 8, frozenset())
     assert language.generate(prefix, 8, frozenset()) == without
 
@@ -167,9 +160,9 @@ def test_the_kernel_attends_as_the_library_does(heads: int, shared: int, width: 
     batch, room = 5, 300
     query, key, value = drawn(batch, heads, 1, width), drawn(batch, shared, 1, width), drawn(batch, shared, 1, width)
     lengths = torch.tensor([0, 1, 64, 299, 130], dtype=torch.int32, device="cuda")
-    held = LayerSlots(drawn(batch, shared, room, width), drawn(batch, shared, room, width), lengths)
+    held = attention.LayerSlots(drawn(batch, shared, room, width), drawn(batch, shared, room, width), lengths)
     ours = slot_attention(query, key, value, *held, width**-0.5)
-    exact = LayerSlots(held.keys.double(), held.values.double(), lengths)
-    wanted = library_slotted(query.double(), key.double(), value.double(), exact, width**-0.5)
-    library = library_slotted(query, key, value, held, width**-0.5)
+    exact = attention.LayerSlots(held.keys.double(), held.values.double(), lengths)
+    wanted = attention.library_slotted(query.double(), key.double(), value.double(), exact, width**-0.5)
+    library = attention.library_slotted(query, key, value, held, width**-0.5)
     assert (ours.double() - wanted).abs().max() <= 1.1 * (library.double() - wanted).abs().max() + 2e-3

@@ -14,15 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import sightline
-from sightline import SightlineError, audit, load_run, read_probes
+from sightline import audit, load_run, read_probes
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.auditing import worker
 from sightline.auditing.loop import PREVIEW_SIDE
 from sightline.backbones.qwen3_vl import Qwen3VL
-from sightline.cli import app
 from sightline.commands.run import print_summary
 from sightline.core.row import row_schema
 from sightline.probes import images, write_probes
@@ -31,6 +29,7 @@ from sightline.rows.picture import TEXTS
 from sightline.rows.source import read_source
 from sightline.statistics.summaries import arm_points, arm_summary
 from sightline.store.shard_files import unpack_cells, unpack_mask
+from tests import command_line
 from tests.conftest import REPOSITORY
 from tests.integration.conftest import MODELS, TEN_ARMS, facts
 
@@ -230,17 +229,6 @@ def test_copies_under_three_names_give_the_intervals_of_the_images(
     assert not once.joined
 
 
-def test_a_development_run_of_the_same_files_under_other_ids_is_refused_by_name(
-    config: Any, mini_probes: Path, data: Path, tmp_path: Path
-) -> None:
-    runs = [
-        audit(config("qwen3vl", arms=["full"], **copied(mini_probes, data, tmp_path / name.strip("-"), (name,)))).path
-        for name in ("-here", "-there")
-    ]
-    with pytest.raises(SightlineError, match=rf"share {IMAGES} images \(first: .*-there, which is .*-here there\)"):
-        read_source(runs[:1], developments=runs[1:], threshold="own-dev")
-
-
 TOKEN_PIXELS = {"qwen3vl": 32 * 32, "llava": 14 * 14, "internvl": 56 * 56}
 """Patches of 16, 14 and 28 pixels, four of them in a token but for LLaVA."""
 MERGES = {"qwen3vl": "tome:0.3", "llava": "visionzip:0.3", "internvl": "tome:0.3:metric=tokens"}
@@ -305,8 +293,7 @@ def test_the_documented_config_file_runs_as_printed(
         (tmp_path / name).symlink_to(target)
     (tmp_path / "run.yaml").write_text(block, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, shlex.split(line))
-    assert done.exit_code == 0, done.exception
+    command_line.sightline(*shlex.split(line))
     run = load_run("runs/quick")
     assert run.unfinished == ""
     assert run.manifest["image_options"]["max_pixels"] == 802816

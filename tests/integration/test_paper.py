@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from sightline.cli import app
 from sightline.core.table import Table, TableColumn, latex_escape
 from sightline_paper import PAPER_TABLES, Study, StudyOptions
 from sightline_paper.lines import Measured
 from sightline_paper.paper_table import in_order
 from sightline_paper.printed import PrintedLine, PrintedTable, measured
+from tests.command_line import sightline
+from tests.refusals import Refused
 from tests.warm_python import warm_children
 
 pytestmark = pytest.mark.xdist_group("paper")
@@ -58,9 +58,7 @@ def study(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, s
     needs = (need for number in NUMBERS for need in PAPER_TABLES.get(number).needs())
     Study(out, models, options=options).compute(needs)
     with warm_children():
-        done = CliRunner().invoke(app, ["paper", "run", "all", *options_of(data, out)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return out, done.output
+        return out, sightline("paper", "run", "all", *options_of(data, out)).output
 
 
 def lines(folder: Path, number: str) -> list[dict[str, str]]:
@@ -106,8 +104,7 @@ def test_the_page_holds_all_tables_of_shared_runs_and_says_that_they_are_stand_i
     few = ("GSR-Bench was not given", "too few positives with both")
     assert all(any(reason in line for reason in few) for line in unmeasured), unmeasured
 
-    shown = CliRunner().invoke(app, ["paper", "list", "--out", str(folder)], env={"COLUMNS": "200"})
-    assert shown.output.count("measured (demo)") == len(NUMBERS)
+    assert sightline("paper", "list", "--out", folder).output.count("measured (demo)") == len(NUMBERS)
 
 
 def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, str], data: Path, tmp_path: Path) -> None:
@@ -119,24 +116,20 @@ def test_a_second_run_computes_nothing_and_prints_the_same(study: tuple[Path, st
     before = {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*.parquet")}
     assert before
     (out / "tables" / "table-s5.csv").unlink()
-    done = CliRunner().invoke(app, ["paper", "run", "S5", *options_of(data, out)])
-    assert done.exit_code == 0, done.output
+    sightline("paper", "run", "S5", *options_of(data, out))
     assert {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*.parquet")} == before
     assert lines(out, "S5") == lines(study[0], "S5")
 
 
-def test_show_prints_needs_commands_and_published_values() -> None:
+def test_show_prints_needs_commands_and_published_values(refused: Refused) -> None:
     for number in NUMBERS:
-        shown = CliRunner().invoke(app, ["paper", "show", number])
-        assert shown.exit_code == 0
+        shown = sightline("paper", "show", number)
         table = PAPER_TABLES.get(number)
         assert f"Table {number}. {table.title}" in shown.output
         assert "Published" in shown.output
         for need in table.needs():
             assert f"runs/{need.folder}" in shown.output
-    done = CliRunner().invoke(app, ["paper", "show", "S99"])
-    assert done.exit_code != 0
-    assert "S18" in str(done.exception), "those there are"
+    refused("S18", sightline, "paper", "show", "S99")  # those there are
 
 
 HEAD = r"""\documentclass[10pt]{article}

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from sightline import Run, SightlineError, audit, load_run, read_probes
 from sightline.analysis.policy_replay import fixed_answers
@@ -20,13 +19,14 @@ from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms import parse_arm
 from sightline.auditing.mask_export import exported_masks
-from sightline.cli import app
 from sightline.core.row import TIME_COLUMNS
 from sightline.gate.decisions import run_gate
 from sightline.probes import write_probes
 from sightline.report.build import build_report
 from sightline.store.shard_files import unpack_mask
+from tests.command_line import sightline
 from tests.integration.conftest import make_config
+from tests.refusals import Refused
 
 LEVELS = "0.3/0.5/0.7"
 SATURATION = f"policy:evidence_saturation:target_grid:{LEVELS}:mass=0.8"
@@ -58,10 +58,8 @@ def finished(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFac
     return audit(settings(arms=policies))
 
 
-def fit(run: Run, *words: str, code: tuple[int, ...] = (0, 1)) -> str:
-    result = CliRunner().invoke(app, ["policy", "fit", str(run.path), *words, "--draws", "200"], env={"COLUMNS": "200"})
-    assert result.exit_code in code, result.output
-    return result.output
+def fit(run: Run, *words: str, code: int = 1) -> str:
+    return sightline("policy", "fit", run.path, *words, "--draws", 200, code=code).output
 
 
 def rows(run: Run, arm: str) -> pd.DataFrame:
@@ -201,23 +199,23 @@ def test_open_answers_are_cascaded_by_their_probability_and_judged_by_task(
         assert said[-1] == pytest.approx(math.exp(-row["answer_loss"]))
         assert (said[0] < threshold) == (row["levels"] == "0.3/0.7")
     assert set(rows(run, sure)["levels"]) == {"0.3", "0.3/0.7"}
-    result = CliRunner().invoke(app, ["policy", "judge", str(run.path), "--all", "--draws", "200"])
-    assert result.exit_code == 1, result.output
+    result = sightline("policy", "judge", run.path, "--all", "--draws", 200, code=1)
     assert "gate        refused: 8 probes are fewer than the least n of 50 (--least-n)" in result.output
     (verdict, *_) = judge_run(run, everything=True, draws=200)
     assert verdict.parts[0].words.startswith("both task scores within 0.01 of fixed 70 %: ")
 
 
-def test_fit_and_judge_refuse_a_model_at_chance_and_find_the_same_numbers(finished: Run, tmp_path: Path) -> None:
+def test_fit_and_judge_refuse_a_model_at_chance_and_find_the_same_numbers(
+    finished: Run, tmp_path: Path, refused: Refused
+) -> None:
     words = ["--policy", "answer_stability", "--selector", "target_grid", "--levels", LEVELS, "--least-n", "10"]
-    said = fit(finished, *words, "--out", str(tmp_path / "p.json"), code=(1,))
+    said = fit(finished, *words, "--out", str(tmp_path / "p.json"))
     assert re.search(r"^gate +refused: the model answers at chance: nothing about pruning", said, re.MULTILINE)
     assert f"arm         {STABILITY}" in said
     written = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
     assert (written["policy"], written["arm"], written["go"]) == ("answer_stability", STABILITY, False)
-    judge = ["policy", "judge", str(finished.path), "--arm", STABILITY, "--draws", "200", "--least-n", "10"]
-    judged = CliRunner().invoke(app, judge, env={"COLUMNS": "200"})
-    assert judged.exit_code == 1
+    judge = ["policy", "judge", finished.path, "--arm", STABILITY, "--draws", 200, "--least-n", 10]
+    judged = sightline(*judge, code=1)
     assert [line for line in judged.output.splitlines() if line.startswith("gate")] == [
         line for line in said.splitlines() if line.startswith("gate")
     ]
@@ -227,9 +225,8 @@ def test_fit_and_judge_refuse_a_model_at_chance_and_find_the_same_numbers(finish
     assert replayed.parts == real.parts, "a replay and the arm that was really run are judged alike"
     assert re.search(r"overhead-aware cost [\d.]+ \[.*\] < 0\.70: not shown$", real.parts[2].words)
     loose = ["--tolerance", "1", "--most-keep", "1", "--cost-below", "3"]
-    assert CliRunner().invoke(app, [*judge, *loose]).exit_code == 1, "no bound is loose enough for guesses"
-    unknown = CliRunner().invoke(app, [*judge[:3], "--arm", "target_grid:0.3"])
-    assert isinstance(unknown.exception, SightlineError)
+    sightline(*judge, *loose, code=1)  # no bound is loose enough for guesses
+    refused("target_grid:0.3", sightline, *judge[:3], "--arm", "target_grid:0.3")
 
 
 ARMS = ["full", "target:0.3/tile", "target:0.3", "random:0.3/tile", "random:6t/tile", "tome:0.5/tile:metric=tokens"]

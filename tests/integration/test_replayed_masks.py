@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from sightline import Selection, audit, read_probes
 from sightline.auditing import mask_export
-from sightline.cli import app
 from sightline.selectors.masks import Masks
 from sightline.store.folder import RunFolder
 from sightline.store.shard_files import unpack_cells
+from tests.command_line import sightline
 from tests.integration.conftest import MODELS, refused
 
 
@@ -85,8 +84,8 @@ def test_a_probe_without_a_line_is_named_before_a_model_is_loaded(config: Any, m
     )
 
 
-def export(run: Any, arm: str, out: Path, *options: str) -> Any:
-    return CliRunner().invoke(app, ["masks", "export", str(run.path), "--arm", arm, "--out", str(out), *options])
+def export(run: Any, arm: str, out: Path, *options: object) -> Any:
+    return sightline("masks", "export", run.path, "--arm", arm, "--out", out, *options)
 
 
 def answers(run: Any, arm: str) -> list[Any]:
@@ -100,7 +99,7 @@ def test_a_line_says_where_it_was_made_and_index_0_is_the_first_token_of_the_fir
 ) -> None:
     run = audit(config("internvl", arms=["full"], limit=1, image_options={"min_tiles": 2, "max_tiles": 4}))
     file = tmp_path / "m.jsonl"
-    assert export(run, "full", file).exit_code == 0
+    export(run, "full", file)
     line = json.loads(file.read_text().splitlines()[0])
     row = run.frame().iloc[0]
     assert line["n_tokens"] == row["n_tokens"] == sum(rows * columns for rows, columns in line["layout"])
@@ -116,7 +115,7 @@ def test_a_line_says_where_it_was_made_and_index_0_is_the_first_token_of_the_fir
 def test_masks_of_another_model_are_refused_with_both_counts(config: Any, tmp_path: Path) -> None:
     run = audit(config("qwen3vl", arms=["center:0.3"], limit=1))
     file = tmp_path / "m.jsonl"
-    assert export(run, "center:0.3", file).exit_code == 0
+    export(run, "center:0.3", file)
     made = int(run.frame()["n_tokens"].iloc[0])
     other = config("llava", arms=[f"masks:file={file}"], limit=1, out=tmp_path / "other")
     refused(lambda: audit(other), f"{file}:1 was made for {made} tokens, this model makes ")
@@ -146,13 +145,13 @@ def test_exported_masks_and_merges_computed_again_replay_bit_for_bit(
     settings = config(model, arms=[arm], limit=2)
     run = audit(settings)
     file = tmp_path / "masks.jsonl.gz"
-    done = export(run, arm, file)
-    if not arm.startswith("target"):
-        assert "--model and --images" in str(done.exception)
-        done = export(run, arm, file, "--model", settings.model, "--images", str(settings.images))
+    if arm.startswith("target"):
+        export(run, arm, file)
+    else:
+        refused(partial(export, run, arm, file), "--model and --images")
+        export(run, arm, file, "--model", settings.model, "--images", settings.images)
         with gzip.open(file, "rt") as lines:
             assert "kept_indices" not in json.loads(next(lines))
-    assert done.exit_code == 0, done.exception
     replay = f"masks:file={file}"
     again = audit(config(model, arms=[replay], limit=2, out=tmp_path / "again"))
     assert answers(again, replay) == answers(run, arm)
@@ -163,20 +162,20 @@ def test_what_cannot_be_exported_is_said(
 ) -> None:
     settings = config("llava", arms=["tome:0.5", "fastv:0.5"], limit=1)
     run = audit(settings)
-    other = export(run, "tome:0.5", tmp_path / "m", "--model", str(data / "tiny" / "qwen3vl"), "--images", str(data))
-    assert "holds a run of llava (llava), this command has qwen3vl (qwen3_vl)" in str(other.exception)
+    out, words = tmp_path / "m", ("--model", data / "tiny" / "qwen3vl", "--images", data)
+    other = "holds a run of llava (llava), this command has qwen3vl (qwen3_vl)"
+    refused(partial(export, run, "tome:0.5", out, *words), other)
     plain = mask_export._selections
 
     def moved(*arguments: Any) -> list[Selection]:
         return [replace(one, anchors=torch.arange(len(one.anchors))) for one in plain(*arguments)]
 
     monkeypatch.setattr(mask_export, "_selections", moved)
-    words = ("--model", settings.model, "--images", str(settings.images))
-    assert "chooses other tokens now" in str(export(run, "tome:0.5", tmp_path / "m", *words).exception)
-    assert not (tmp_path / "m").exists()
-
-    assert "prunes between language layers" in str(export(run, "fastv:0.5", tmp_path / "m").exception)
-    assert "has no arm 'grid:0.3'; it has tome:0.5, fastv:0.5" in str(export(run, "grid:0.3", tmp_path / "m").exception)
+    words = ("--model", settings.model, "--images", settings.images)
+    refused(partial(export, run, "tome:0.5", out, *words), "chooses other tokens now")
+    assert not out.exists()
+    refused(partial(export, run, "fastv:0.5", out), "prunes between language layers")
+    refused(partial(export, run, "grid:0.3", out), "has no arm 'grid:0.3'; it has tome:0.5, fastv:0.5")
 
 
 GROUP = [3, [3, 4], [0.5, 0.5]]

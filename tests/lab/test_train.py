@@ -9,18 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
-from lab.reader import vocabulary
+from lab.reader import objectives, vocabulary
 from lab.reader.export import export
 from lab.reader.forms import FORMS, QWEN3_VL
-from lab.reader.objectives import (
-    Heads,
-    LocalTargets,
-    apply_target_choice,
-    can_be_read,
-    open_losses,
-    page_loss,
-    target_scores,
-)
 from lab.reader.samples import BIGRAM_BUCKETS, LETTER
 from lab.reader.schedule import VISION_SHARE, WARM_UP, Clock, learning_rate
 from lab.reader.state import SHARD_BYTES, load_checkpoint, read_state
@@ -88,16 +79,18 @@ def test_both_kinds_of_questions_are_learned_from_scratch(tmp_path):
 
 
 def test_the_class_token_is_trained_to_say_what_stands_on_the_page():
-    what = LocalTargets(torch.zeros(1, 1), torch.zeros(1, 2, 94), torch.zeros(1, 2, BIGRAM_BUCKETS, dtype=torch.bool))
+    what = objectives.LocalTargets(
+        torch.zeros(1, 1), torch.zeros(1, 2, 94), torch.zeros(1, 2, BIGRAM_BUCKETS, dtype=torch.bool)
+    )
     what.bigrams[0, 1, 7] = True
-    heads = Heads(4, 4, page=True)
+    heads = objectives.Heads(4, 4, page=True)
     assert heads.page is not None
     with torch.no_grad():
         heads.page.weight.zero_()
         heads.page.bias.fill_(-9.0)
-        blind = page_loss(heads, torch.ones(1, 4), what)
+        blind = objectives.page_loss(heads, torch.ones(1, 4), what)
         heads.page.bias[7] = 9.0
-        seeing = page_loss(heads, torch.ones(1, 4), what)
+        seeing = objectives.page_loss(heads, torch.ones(1, 4), what)
     assert blind.item() > 8.9
     assert seeing.item() < 0.2
 
@@ -145,10 +138,10 @@ def test_answers_whose_values_were_dropped_are_not_trained():
     values[0, 0, 0] = torch.tensor([0.0, 0.0, 64.0, 32.0])
     values[0, 1] = torch.tensor([[0.0, 0.0, 32.0, 32.0], [64.0, 0.0, 96.0, 32.0]])
     sample, keep = packed([1, 2, 3, 0], [0, 0, 1, 2], [LETTER, LETTER, LETTER, 0], values)
-    assert can_be_read(values, keep).tolist() == [[True, False, True]]
+    assert objectives.can_be_read(values, keep).tolist() == [[True, False, True]]
     logits = torch.zeros(1, 4, 5)
     logits[0, [0, 1], [1, 2]] = 9.0
-    kept, everything = (open_losses(logits, sample, mask) for mask in (keep, torch.ones_like(keep)))
+    kept, everything = (objectives.open_losses(logits, sample, mask) for mask in (keep, torch.ones_like(keep)))
     assert kept["letters"].item() < 0.01
     assert kept["exact"].item() == 1.0
     assert everything["letters"].item() > 0.4
@@ -161,12 +154,12 @@ def test_silence_asks_for_an_empty_answer_where_no_cell_of_it_is_left():
     sample, keep = packed([20, 21, 22, 23], [0, 0, 1, 1], [LETTER, LETTER, 0, LETTER], values)
     logits = torch.zeros(1, 4, 30)
     logits[0, [0, 1, 3], [20, 21, vocabulary.IM_END]] = 9.0
-    found = open_losses(logits, sample, keep)
+    found = objectives.open_losses(logits, sample, keep)
     assert found["silence"].item() < 0.01
     assert found["letters"].item() < 0.01
     logits[0, 3] = 0.0
-    assert open_losses(logits, sample, keep)["silence"].item() > 1.0
-    assert open_losses(logits, sample, torch.ones_like(keep))["silence"].item() == 0.0
+    assert objectives.open_losses(logits, sample, keep)["silence"].item() > 1.0
+    assert objectives.open_losses(logits, sample, torch.ones_like(keep))["silence"].item() == 0.0
 
 
 def test_language_leg_leaves_vision_and_embeddings(tmp_path):
@@ -208,9 +201,9 @@ def test_target_scores_follow_the_formula():
         return (values - values.min()) / (values.max() - values.min())
 
     expected = 0.85 * minmax(relevance) + 0.15 * minmax(norm)
-    scores = target_scores(tokens, embedding, targets)[0, 0]
+    scores = objectives.target_scores(tokens, embedding, targets)[0, 0]
     torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
-    keep = apply_target_choice(torch.ones(1, 196, dtype=torch.bool), torch.tensor([59]), scores[None])
+    keep = objectives.apply_target_choice(torch.ones(1, 196, dtype=torch.bool), torch.tensor([59]), scores[None])
     assert sorted(keep[0].nonzero().flatten().tolist()) == sorted(expected.topk(59).indices.tolist())
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from sightline.analysis.policy_replay import AskedProbes, Played, fixed_answers
 from sightline.analysis.policy_verdict import (
@@ -22,12 +21,12 @@ from sightline.analysis.policy_verdict import (
     tune,
     verdict,
 )
-from sightline.cli import app
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies.cascades import ConfidenceFallback
 from sightline.policies.evidence_saturation import EvidenceSaturation
 from sightline.rows.run import load_run
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.unit.report.fake_run import make_run, says_no
 
@@ -218,15 +217,12 @@ def test_no_policy_of_a_model_at_chance_is_a_go(tmp_path: Path) -> None:
 
 def test_the_command_exits_by_what_the_bounds_say(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", images=90, arms=ARMS)
-    words = ["policy", "fit", str(run), "--policy", "confidence_fallback", "--selector", "target", "--levels"]
-    words += ["0.15/0.3/0.5", "--draws", "200", "--out", str(tmp_path / "p.json")]
+    words = ["policy", "fit", run, "--policy", "confidence_fallback", "--selector", "target", "--levels"]
+    words += ["0.15/0.3/0.5", "--draws", 200, "--out", tmp_path / "p.json"]
     loose = ["--tolerance", "1", "--most-keep", "1", "--cost-below", "3"]
-    gone = CliRunner().invoke(app, [*words, *loose])
-    assert (gone.exit_code, "-> go" in gone.output) == (0, True), gone.output
-    assert CliRunner().invoke(app, [*words, *loose, "--tolerance", "0"]).exit_code == 1
-    many = CliRunner().invoke(app, [*words, *loose, "--least-n", "500"])
-    assert many.exit_code == 1
-    assert "fewer than the least n of 500" in many.output
+    assert "-> go" in sightline(*words, *loose).output
+    sightline(*words, *loose, "--tolerance", 0, code=1)
+    assert "fewer than the least n of 500" in sightline(*words, *loose, "--least-n", 500, code=1).output
 
 
 FEW, MANY = Budget.ratio(0.3), Budget.ratio(0.7)

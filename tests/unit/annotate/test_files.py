@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from sightline.cli import app
 from sightline.controls.text_replacement import ERASE, LABELS, ORIGINAL, REPLACEMENT, SHAM
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
@@ -20,19 +18,16 @@ from sightline_annotate.campaign import ITEMS, Campaign, open_campaign, read_jud
 from sightline_annotate.files import answers_of, artifact_text, export_answers, import_answers, read_artifact
 from sightline_annotate.items import KINDS, CampaignKind
 from sightline_annotate.journal import ADJUDICATION, FIRST, SECOND
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, said, sample_task
 
 BOX = (0.2, 0.2, 0.6, 0.4)
 
 
-def sightline(*words: object) -> list[str]:
-    """Lines that a command prints; its error is raised."""
-    done = CliRunner().invoke(app, ["annotate", *map(str, words)])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.output.splitlines()
+def annotate(*words: object) -> list[str]:
+    """Lines that a command prints."""
+    return sightline("annotate", *words).output.splitlines()
 
 
 @pytest.fixture
@@ -63,7 +58,7 @@ def new(pairs: Path, images: Path, tmp_path: Path) -> Callable[..., list[str]]:
 
     def make(**options: object) -> list[str]:
         given = {"kind": "hard-negatives", "probes": pairs, "images": images} | options
-        return sightline(
+        return annotate(
             "new", tmp_path / "task", *(word for name, value in given.items() for word in (f"--{name}", value))
         )
 
@@ -103,7 +98,7 @@ def test_texts_that_were_dropped_are_read_by_people(new: Callable[..., Any], tmp
     assert differ == {task.items[2].id: ("text_in_box",)}, "what is typed is an answer"
     third = (task.items[2], {"decision": "wrong_text", "text_in_box": "13"}, "")
     import_answers(task, {ADJUDICATION: [third]}, "carol")
-    sightline("sign-off", tmp_path / "task", "--as", "dora", "--out", tmp_path / "signed.jsonl")
+    annotate("sign-off", tmp_path / "task", "--as", "dora", "--out", tmp_path / "signed.jsonl")
     found = [each.text for each in read_decision_file(tmp_path / "signed.jsonl").decisions]
     assert [(each.get("reading"), each.get("text")) for each in found if each] == [
         ("12.51", "12.51"), ("12.52", "17.52"), ("12.53", "13"),
@@ -166,7 +161,7 @@ def test_text_replacement_shows_the_four_versions(images: Path, tmp_path: Path) 
     write_probes(tmp_path / "replaced.jsonl", probes)
     screening = tmp_path / "screening.csv"
     screening.write_text("image_id,passed\nr,False\n", encoding="utf-8")
-    sightline(
+    annotate(
         "new", tmp_path / "task", "--kind", "text-replacement", "--probes", tmp_path / "replaced.jsonl",
         "--images", images, "--audit", screening,
     )  # fmt: skip
@@ -179,7 +174,7 @@ def test_text_replacement_shows_the_four_versions(images: Path, tmp_path: Path) 
 def test_evidence_does_not_show_the_regions_that_are_known(images: Path, tmp_path: Path) -> None:
     probe = Probe("q:1", "a.png", "a", "What year?", "open", "", "", (BOX,), answers=("1999", "1999"), task="docvqa")
     write_probes(tmp_path / "open.jsonl", [probe])
-    sightline(
+    annotate(
         "new", tmp_path / "task", "--kind", "evidence", "--probes", tmp_path / "open.jsonl", "--images", images
     )  # fmt: skip
     (item,) = open_campaign(tmp_path / "task").items
@@ -225,7 +220,7 @@ def test_the_artifacts_columns_come_back_as_they_went(kind: CampaignKind, tmp_pa
 
 def test_hard_negatives_have_the_artifacts_columns(tmp_path: Path) -> None:
     task = answered(sample_task(tmp_path / "task"))
-    sightline("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
+    annotate("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
     with (tmp_path / "first.csv").open(encoding="utf-8", newline="") as stream:
         table = list(csv.DictReader(stream))
     assert list(table[0]) == [
@@ -242,7 +237,7 @@ def test_hard_negatives_have_the_artifacts_columns(tmp_path: Path) -> None:
 
 def test_evidence_is_rows_that_the_paper_reads(tmp_path: Path) -> None:
     answered(sample_task(tmp_path / "task", kind=EVIDENCE), differ=False)
-    sightline("export", tmp_path / "task", "--out", tmp_path / "rows.jsonl")
+    annotate("export", tmp_path / "task", "--out", tmp_path / "rows.jsonl")
     rows = read_typed_rows(tmp_path / "rows.jsonl", complete=True)
     assert len(rows) == 6
     assert (rows[0].boxes[0].label, rows[0].boxes[0].x, rows[0].boxes[0].w) == ("answer_value:42", 12.0, 48.0)
@@ -250,16 +245,16 @@ def test_evidence_is_rows_that_the_paper_reads(tmp_path: Path) -> None:
 
 def test_answers_are_imported_once_and_all_or_none(tmp_path: Path, refused: Refused) -> None:
     source = answered(sample_task(tmp_path / "task"))
-    sightline("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
-    sightline("export", tmp_path / "task", "--out", tmp_path / "second.csv", "--whose", "second")
+    annotate("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
+    annotate("export", tmp_path / "task", "--out", tmp_path / "second.csv", "--whose", "second")
     (tmp_path / "two").mkdir()
     target = sample_task(tmp_path / "two" / "task")
-    assert sightline("import", target.path, tmp_path / "first.csv") == ["imported     6 new of 6 answers"]
-    assert sightline("import", target.path, tmp_path / "first.csv") == ["imported     0 new of 6 answers"]
-    assert sightline("import", target.path, tmp_path / "second.csv", "--second") == ["imported     3 new of 3 answers"]
+    assert annotate("import", target.path, tmp_path / "first.csv") == ["imported     6 new of 6 answers"]
+    assert annotate("import", target.path, tmp_path / "first.csv") == ["imported     0 new of 6 answers"]
+    assert annotate("import", target.path, tmp_path / "second.csv", "--second") == ["imported     3 new of 3 answers"]
     ours, theirs = ([(e.pass_, e.who, e.item) for e in task.journal.entries()] for task in (source, target))
     assert ours == theirs
-    refused("ann has already worked on", sightline, "import", target.path, tmp_path / "first.csv", "--as", "eve")
+    refused("ann has already worked on", annotate, "import", target.path, tmp_path / "first.csv", "--as", "eve")
     assert len(target.journal.entries()) == 9
 
 
@@ -285,12 +280,12 @@ def test_answers_without_a_name_and_two_about_one_item_are_refused(tmp_path: Pat
 
 def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path, refused: Refused) -> None:
     task = sample_task(tmp_path / "task")
-    refused("6 of the first pass and 3 of the second pass", sightline, "sign-off", task.path, "--as", "dora")
+    refused("6 of the first pass and 3 of the second pass", annotate, "sign-off", task.path, "--as", "dora")
     answered(task)
-    refused("1 open disagreements", sightline, "sign-off", task.path, "--as", "dora")
+    refused("1 open disagreements", annotate, "sign-off", task.path, "--as", "dora")
     (disputed,) = [each.item.id for each in read_judgements(task) if each.disputed]
     task.journal.append_all([(ADJUDICATION, "carol", disputed, said(HARD_NEGATIVES, "invalid_bad_box"))])
-    lines = sightline("sign-off", task.path, "--as", "dora")
+    lines = annotate("sign-off", task.path, "--as", "dora")
     assert lines[1:] == ["           5 valid_negative", "           1 invalid_bad_box"]
     found = read_decision_file(task.path / "decisions.jsonl")
     assert found.head["journal_digest"] == task.journal.digest()
@@ -301,7 +296,7 @@ def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path, refused: Refu
 
 def test_decisions_can_be_written_without_a_signature(tmp_path: Path) -> None:
     answered(sample_task(tmp_path / "task"), differ=False)
-    sightline("export", tmp_path / "task", "--format", "decisions", "--out", tmp_path / "decisions.csv")
+    annotate("export", tmp_path / "task", "--format", "decisions", "--out", tmp_path / "decisions.csv")
     with (tmp_path / "decisions.csv").open(encoding="utf-8", newline="") as stream:
         table = list(csv.DictReader(stream))
     assert {row["provenance"] for row in table} == {"agreement", "first_only"}
@@ -311,9 +306,9 @@ def test_decisions_can_be_written_without_a_signature(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [HARD_NEGATIVES, EVIDENCE], ids=lambda kind: kind.name)
 def test_agreement_is_printed_and_written(kind: CampaignKind, tmp_path: Path, refused: Refused) -> None:
     task = sample_task(tmp_path / "task", kind=kind)
-    refused("no item has been read by two people yet", sightline, "agreement", task.path)
+    refused("no item has been read by two people yet", annotate, "agreement", task.path)
     answered(task)
-    lines = sightline("agreement", task.path, "--out", tmp_path / "agreement", "--draws", 200)
+    lines = annotate("agreement", task.path, "--out", tmp_path / "agreement", "--draws", 200)
     assert "disagreements  1, of which 0 adjudicated" in lines
     page = (tmp_path / "agreement" / "agreement.html").read_text(encoding="utf-8")
     assert "Cohen" in page
@@ -322,12 +317,12 @@ def test_agreement_is_printed_and_written(kind: CampaignKind, tmp_path: Path, re
 
 
 def test_what_cannot_be_served_is_said_before_anything_is_served(tmp_path: Path, refused: Refused) -> None:
-    refused("is no campaign; make one with 'sightline annotate new'", sightline, tmp_path / "nothing", "--as", "ann")
+    refused("is no campaign; make one with 'sightline annotate new'", annotate, tmp_path / "nothing", "--as", "ann")
     task = sample_task(tmp_path / "task", second=0.0)
-    refused("has nothing for bob in the second pass", sightline, task.path, "--as", "bob", "--second")
-    refused("has nothing for carol in the adjudication pass", sightline, "adjudicate", task.path, "--as", "carol")
+    refused("has nothing for bob in the second pass", annotate, task.path, "--as", "bob", "--second")
+    refused("has nothing for carol in the adjudication pass", annotate, "adjudicate", task.path, "--as", "carol")
     (tmp_path / "pictures").rename(tmp_path / "elsewhere")
-    refused("picture page.png is not in", sightline, task.path, "--as", "ann")
+    refused("picture page.png is not in", annotate, task.path, "--as", "ann")
 
 
 def test_an_export_says_which_items_it_left_out_and_why(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from sightline.checks import demo
 from sightline.checks.demo import (
@@ -20,10 +19,11 @@ from sightline.checks.demo import (
     run_demo,
     run_open_demo,
 )
-from sightline.cli import app
 from sightline.commands.audit import print_table
 from sightline.rows.run import load_run
 from sightline.statistics.metrics import metrics_shown_in
+from tests.command_line import sightline
+from tests.refusals import Refused
 from tests.unit.report.fake_open_run import make_open_run
 
 # The demo end to end on four images, and again without work left.
@@ -55,7 +55,7 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     [([], demo.IMAGES), (["--limit", "7"], 7), (["--all"], None), (["--all", "--limit", "7"], "refused")],
 )
 def test_the_demo_takes_few_pages_unless_asked_and_ends_with_the_viewer(
-    words: list[str], limit: int | str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], limit: int | str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     asked = []
     run = load_run(make_open_run(tmp_path / "run", images=2))
@@ -66,12 +66,12 @@ def test_the_demo_takes_few_pages_unless_asked_and_ends_with_the_viewer(
 
     monkeypatch.setattr(demo, "run_demo", done)
     monkeypatch.setattr(demo, "run_open_demo", lambda out, *, limit: asked.append(limit))
-    ended = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), *words])
+    words = ["demo", "--out", str(tmp_path), *words]
     if limit == "refused":
-        assert "exclude each other" in str(ended.exception)
+        refused("exclude each other", sightline, *words)
         return
+    assert f"sightline view {run.path}" in sightline(*words).output
     assert asked == [limit, limit]
-    assert f"sightline view {run.path}" in ended.output
 
 
 @pytest.mark.parametrize(("limit", "folder"), [(demo.IMAGES, "run"), (7, "run-7-images"), (None, "run-all-images")])

@@ -18,18 +18,8 @@ from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.general import General
 from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.loading import served_by
-from sightline.checks.doctor import drawn_image, encoded_page, examined, tried
+from sightline.checks.doctor import checks, drawn_image, encoded_page, examined, tried
 from sightline.checks.doctor.cells import bright_word, cell_count, cells_by_ramps
-from sightline.checks.doctor.checks import (
-    image_batches,
-    language_batches,
-    one_token_answers,
-    own_logits,
-    own_prompt,
-    policies_agree_unpruned,
-    policies_order_pruned,
-    prefix_is_shorter,
-)
 from sightline.checks.doctor.examination import AskedPage, render
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy, Selection
@@ -114,7 +104,7 @@ def test_a_route_says_whose_decoder_runs_and_images_may_be_altered_first(
     options = {"jpeg_quality": 40, "first_resize_factor": 28, "max_pixels": 100352}
     folder = str(data / "tiny" / "qwen3vl")
     backbone = load_backbone(folder, dtype="float32", device="cpu", options=options)
-    assert own_logits(AskedPage.of(backbone, page_image)).passed
+    assert checks.own_logits(AskedPage.of(backbone, page_image)).passed
 
 
 # ---------------------------------------------------------------------- broken on purpose
@@ -195,7 +185,7 @@ def test_features_in_another_order_are_told_by_the_logits(
 
     monkeypatch.setattr(backbone, "vision", reversed_tokens)
     page = AskedPage.of(backbone, page_image)
-    assert "differs from the model's own forward" in own_logits(page).words
+    assert "differs from the model's own forward" in checks.own_logits(page).words
     assert not bright_word(page).passed
 
 
@@ -203,16 +193,16 @@ def test_features_in_another_order_are_told_by_the_logits(
 def test_wrong_positions_are_told(name: str, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked(name)
     own = page.backbone.visual_positions
-    assert policies_order_pruned(page).passed
+    assert checks.policies_order_pruned(page).passed
 
     def crowded(encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy) -> tuple[Tensor, int | Tensor]:
         ids, following = own(encoded, slots, start, policy)
         return (ids, following) if policy == "preserve" else (torch.full_like(ids, start), start + 1)
 
     monkeypatch.setattr(page.backbone, "visual_positions", crowded)
-    assert own_logits(page).passed, "preserve is as it was"
-    assert not policies_agree_unpruned(page).passed
-    pruned = policies_order_pruned(page)
+    assert checks.own_logits(page).passed, "preserve is as it was"
+    assert not checks.policies_agree_unpruned(page).passed
+    pruned = checks.policies_order_pruned(page)
     assert pruned.measured["preserve"] == "in order"
     assert pruned.measured["compact"] != "in order"
 
@@ -221,7 +211,7 @@ def test_wrong_positions_are_told(name: str, asked: Asked, monkeypatch: pytest.M
         return ids + 7 * (ids != start), following + 7
 
     monkeypatch.setattr(page.backbone, "visual_positions", moved)
-    assert not own_logits(page).passed
+    assert not checks.own_logits(page).passed
 
 
 @pytest.mark.parametrize("wrong", ["behind", "negative", "twice"])
@@ -234,16 +224,16 @@ def test_ids_out_of_order_are_told(wrong: str, asked: Asked, monkeypatch: pytest
         "twice": lambda ids, following: (ids[:, :1].expand_as(ids), following),
     }
     monkeypatch.setattr(page.backbone, "visual_positions", lambda *given: changes[wrong](*own(*given)))
-    assert not policies_order_pruned(page).passed
+    assert not checks.policies_order_pruned(page).passed
 
 
 def test_a_loop_that_differs_is_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked("mistral3")
-    assert own_logits(page).passed
+    assert checks.own_logits(page).passed
     language = page.backbone.language
     embed = language.embed
     monkeypatch.setattr(language, "embed", lambda ids: embed(ids) * 1.01)
-    assert not own_logits(page).passed
+    assert not checks.own_logits(page).passed
 
 
 def test_batches_that_change_results_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,19 +247,19 @@ def test_batches_that_change_results_are_told(asked: Asked, monkeypatch: pytest.
     def worse(prefixes: Sequence[Any]) -> Any:
         return [[one._replace(loss=one.loss + len(prefixes)) for one in each] for each in score(prefixes)]
 
-    assert image_batches(page).passed
+    assert checks.image_batches(page).passed
     monkeypatch.setattr(backbone, "vision", disturbed)
-    assert not image_batches(page).passed
-    assert language_batches(page).passed
+    assert not checks.image_batches(page).passed
+    assert checks.language_batches(page).passed
     monkeypatch.setattr(backbone.language, "score", worse)
-    assert not language_batches(page).passed
+    assert not checks.language_batches(page).passed
 
 
 def test_a_prompt_that_the_processor_would_not_make_is_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked("llava_next")
     around = page.backbone._around_image
     monkeypatch.setattr(page.backbone, "_around_image", lambda text: (around(text)[0], around(text)[1][1:]))
-    told = own_prompt(page)
+    told = checks.own_prompt(page)
     assert told is not None
     assert not told.passed
     assert "not those that its processor makes" in told.words
@@ -284,9 +274,9 @@ def test_answers_of_different_lengths_are_told(asked: Asked, monkeypatch: pytest
         return replace(asked, continuations=(yes, (*no, 5)))
 
     page = asked("llava")
-    assert one_token_answers(page).passed
+    assert checks.one_token_answers(page).passed
     monkeypatch.setattr(YesNo, "prompt", longer)
-    assert "not comparable" in one_token_answers(page).words
+    assert "not comparable" in checks.one_token_answers(page).words
 
 
 def test_a_check_that_cannot_be_carried_out_has_failed(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,9 +289,9 @@ def test_a_check_that_cannot_be_carried_out_has_failed(asked: Asked, monkeypatch
     assert not check.passed
     assert check.words == "own logits: could not be tried (KeyError: 'pixel_attention_mask')"
     page = asked("qwen3vl")
-    assert prefix_is_shorter(page).passed
+    assert checks.prefix_is_shorter(page).passed
     monkeypatch.setattr("sightline.checks.doctor.checks.PRUNED", ("full",))
-    assert not prefix_is_shorter(page).passed
+    assert not checks.prefix_is_shorter(page).passed
 
 
 def test_a_model_that_fails_on_the_way_is_told_by_all_that_concerns(

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from sightline.answering.materialise import Trace
 from sightline.checks.doctor.methods import refuse_inconsistent
 from sightline.checks.matrix import Matrix, methods, page, run_matrix, sheet
-from sightline.cli import app
 from sightline.core.selection import PARITY_WORDS, Selection, Selector, TokenView
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.vispruner import VisPruner
+from tests.command_line import sightline
 from tests.conftest import DATA
 
 
@@ -121,9 +120,8 @@ def test_the_sheet_shows_kept_cells_dark(matrix: Matrix) -> None:
 
 def test_the_command_writes_page_and_sheet(tmp_path: Path) -> None:
     out = tmp_path / "matrix.md"
-    given = ["matrix", "--models", f"tiny={DATA / 'tiny' / 'llava'}", "--budget", "0.2", "--device", "cpu"]
-    result = CliRunner().invoke(app, [*given, "--out", str(out)])
-    assert result.exit_code == 0, result.output
+    models = f"tiny={DATA / 'tiny' / 'llava'}"
+    sightline("matrix", "--models", models, "--budget", 0.2, "--device", "cpu", "--out", out)
     assert "| tiny | llava, Llava, loop |" in out.read_text(encoding="utf-8")
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    assert CliRunner().invoke(app, ["matrix"]).exit_code == 2
+    sightline("matrix", code=2)

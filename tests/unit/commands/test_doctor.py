@@ -4,18 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from sightline.backbones.language import LanguageModel
-from sightline.cli import app
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.zoo import build
 
 
-def doctor(*words: str) -> Result:
-    return CliRunner().invoke(
-        app, ["doctor", "--device", "cpu", *words], env={"COLUMNS": "300"}, catch_exceptions=False
-    )
+def doctor(*words: object, code: int = 0) -> Result:
+    return sightline("doctor", "--device", "cpu", *words, code=code, width=300)
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +22,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_prints_a_line_a_check_and_writes_json_and_page(checkpoint: Path, tmp_path: Path) -> None:
-    done = doctor(
-        "--model", str(checkpoint), "--json", str(tmp_path / "a" / "found.json"), "--page", str(tmp_path / "p.html")
-    )
-    assert done.exit_code == 0
+    done = doctor("--model", checkpoint, "--json", tmp_path / "a" / "found.json", "--page", tmp_path / "p.html")
     lines = done.stdout.splitlines()
     assert sum(line.startswith("ok ") for line in lines) == 13
     assert lines[-1] == "all 13 checks passed"
@@ -37,7 +32,7 @@ def test_it_prints_a_line_a_check_and_writes_json_and_page(checkpoint: Path, tmp
     assert found["model"] == "llava_next"
     assert [check["passed"] for check in found["checks"].values()] == [True] * 13
     assert "All 13 checks passed." in (tmp_path / "p.html").read_text(encoding="utf-8")
-    done = doctor("--model", str(checkpoint), "--no-methods")
+    done = doctor("--model", checkpoint, "--no-methods")
     assert done.stdout.splitlines()[-1] == "all 11 checks passed"
 
 
@@ -46,8 +41,7 @@ def test_a_failed_check_ends_with_exit_code_1(
 ) -> None:
     logits = LanguageModel.prefix_logits
     monkeypatch.setattr(LanguageModel, "prefix_logits", lambda language, prefix: logits(language, prefix) + 1)
-    done = doctor("--model", str(checkpoint), "--json", str(tmp_path / "found.json"))
-    assert done.exit_code == 1
+    done = doctor("--model", checkpoint, "--json", tmp_path / "found.json", code=1)
     assert "1 of 13 checks failed" in done.stdout
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     assert found["passed"] is False

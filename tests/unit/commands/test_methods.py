@@ -1,27 +1,20 @@
 """sightline selectors and list: everything that can be named, with its idea, where it runs, and whose mistake it is."""
 
 import re
-from functools import partial
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from sightline.cli import app
-from sightline.commands.methods import KINDS, registry_of, selectors
+from sightline.commands.methods import KINDS, registry_of
 from sightline.core.registry import idea_of
 from sightline.selectors import SELECTORS
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.warm_python import run_python
 
 
-def shown(*arguments: str) -> str:
-    app = typer.Typer()
-    app.command()(selectors)
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.output
+def shown(*arguments: object) -> str:
+    return sightline("selectors", *arguments).output
 
 
 @pytest.fixture
@@ -86,8 +79,7 @@ def test_with_a_model_the_list_and_one_method_say_what_runs_there_and_why_not(da
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_entry_of_a_kind_is_listed_with_its_idea(kind: str) -> None:
-    done = CliRunner().invoke(app, ["list", kind], env={"COLUMNS": "250"})
-    assert done.exit_code == 0, done.output
+    done = sightline("list", kind, width=250)
     entries = dict(registry_of(kind).items())
     assert entries
     for name, entry in entries.items():
@@ -108,5 +100,4 @@ def test_no_registry_of_the_package_is_left_out() -> None:
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones(refused: Refused) -> None:
-    call = partial(CliRunner().invoke, catch_exceptions=False)
-    refused("unknown kind 'colours'; choose one of selectors", call, app, ["list", "colours"])
+    refused("unknown kind 'colours'; choose one of selectors", sightline, "list", "colours")

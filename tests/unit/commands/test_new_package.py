@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from sightline.cli import app
 from sightline.commands.new_package import write_backbone, write_selector
 from sightline.errors import SightlineError
+from tests.command_line import sightline
 from tests.contract.installed import install, run_with
 from tests.warm_python import run_python
 
@@ -84,8 +83,7 @@ def test_the_generated_code_is_clean(tmp_path: Path, write: Write, words: list[s
     ],
 )
 def test_the_command_says_what_comes_next(tmp_path: Path, command: str, name: str, then: str) -> None:
-    result = CliRunner().invoke(app, [command, name, "--out", str(tmp_path / "here")])
-    assert result.exit_code == 0
+    result = sightline(command, name, "--out", tmp_path / "here")
     assert "pip install -e" in result.output
     assert then in result.output
 

@@ -15,31 +15,25 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
 
 from sightline.cli import app
 from sightline.errors import SightlineError
+from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.unit.report.fake_run import make_run
 
 ROWS = "--columns probe_id,arm,correct"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("outputs") / "run", images=3, arms=("full", "target:0.3"))
-
-
-@pytest.fixture(scope="module")
-def commands(run: Path) -> dict[str, list[str]]:
+def commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Commands that write one file, without the name of it; two that always print something as well."""
-    first, second = run.parent / "first.csv", run.parent / "second.csv"
+    first, second = (tmp_path_factory.mktemp("annotated") / f"{name}.csv" for name in ("first", "second"))
     first.write_text("probe_id,seen\n" + "".join(f"p{n},{'yes' if n % 2 else 'no'}\n" for n in range(8)))
     second.write_text(first.read_text())
-    gate = ["gate", str(run), "--rule", "posecr(full) > 0", "--least-n", "1", "--draws", "100"]
+    gate = ["gate", str(small_run), "--rule", "posecr(full) > 0", "--least-n", "1", "--draws", "100"]
     return {
-        "rows": ["rows", str(run), *ROWS.split(), "--out"],
-        "masks": ["masks", "export", str(run), "--arm", "target:0.3", "--out"],
+        "rows": ["rows", str(small_run), *ROWS.split(), "--out"],
+        "masks": ["masks", "export", str(small_run), "--arm", "target:0.3", "--out"],
         "agreement": ["annotate", "agreement", str(first), str(second), "--draws", "100", "--csv"],
         "junit": [*gate, "--junit"],
         "markdown": [*gate, "--markdown"],
@@ -48,10 +42,6 @@ def commands(run: Path) -> dict[str, list[str]]:
 
 NAMES = ("rows", "masks", "agreement", "junit", "markdown")
 every_command = pytest.mark.parametrize("name", NAMES)
-
-
-def called(command: list[str], out: object) -> Result:
-    return CliRunner().invoke(app, [*command, str(out)], catch_exceptions=False)
 
 
 def read_from(pipe: Path) -> tuple[threading.Thread, list[bytes]]:
@@ -71,7 +61,7 @@ def read_from(pipe: Path) -> tuple[threading.Thread, list[bytes]]:
 def test_a_device_stays_a_device(commands: dict[str, list[str]], name: str, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     os.mknod(nothing, stat.S_IFCHR | 0o666, os.makedev(1, 3))
-    assert called(commands[name], nothing).exit_code == 0
+    sightline(*commands[name], nothing)
     assert stat.S_ISCHR(nothing.stat().st_mode)
 
 
@@ -79,10 +69,10 @@ def test_a_device_stays_a_device(commands: dict[str, list[str]], name: str, tmp_
 def test_a_pipe_is_written_through(commands: dict[str, list[str]], name: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    called(commands[name], tmp_path / "file")
+    sightline(*commands[name], tmp_path / "file")
     reader, found = read_from(pipe)
     reader.start()
-    assert called(commands[name], pipe).exit_code == 0
+    sightline(*commands[name], pipe)
     reader.join(10)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert _timeless(found[0]) == _timeless((tmp_path / "file").read_bytes()) != b""
@@ -111,7 +101,7 @@ def test_a_link_stays_and_the_file_at_its_end_is_replaced(
     end, link = tmp_path / "far" / "file", tmp_path / "link"
     end.write_text("old ")
     link.symlink_to("far/file")
-    assert called(commands[name], link).exit_code == 0
+    sightline(*commands[name], link)
     assert link.is_symlink()
     assert end.read_text() != "old "
     assert [entry.name for entry in end.parent.iterdir()] == ["file"]
@@ -128,7 +118,7 @@ def test_sockets_folders_and_links_to_nothing_are_refused_before_any_work(
         kinds = {"socket": "a socket", "disk": "a block device", ".": "a folder", "nowhere": "a link to nothing"}
         for place, why in kinds.items():
             with pytest.raises(SightlineError, match=why):
-                called(commands[name], tmp_path / place)
+                sightline(*commands[name], tmp_path / place)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["disk", "nowhere", "socket"]
 
 
@@ -137,9 +127,8 @@ def test_a_dash_is_standard_output_and_nothing_else_is_said_there(
     commands: dict[str, list[str]], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    called(commands[name], "file")
-    printed = called(commands[name], "-")
-    assert printed.exit_code == 0
+    sightline(*commands[name], "file")
+    printed = sightline(*commands[name], "-")
     assert _timeless(printed.stdout_bytes) == _timeless((tmp_path / "file").read_bytes())
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
@@ -153,18 +142,18 @@ def test_what_standard_output_goes_to_already_is_added_to(commands: dict[str, li
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
-def test_rows_are_written_in_the_format_that_the_name_ends_in(run: Path, tmp_path: Path, ending: str) -> None:
+def test_rows_are_written_in_the_format_that_the_name_ends_in(small_run: Path, tmp_path: Path, ending: str) -> None:
     named, asked = tmp_path / f"named.{ending}", tmp_path / "asked"
-    assert called(["rows", str(run), "--out"], named).exit_code == 0
-    assert called(["rows", str(run), "--format", ending, "--out"], asked).exit_code == 0
+    sightline("rows", small_run, "--out", named)
+    sightline("rows", small_run, "--format", ending, "--out", asked)
     assert named.read_bytes() == asked.read_bytes()
 
 
-def test_rows_through_a_pipe_may_be_parquet(run: Path, tmp_path: Path) -> None:
+def test_rows_through_a_pipe_may_be_parquet(small_run: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.parquet")
     reader, found = read_from(tmp_path / "pipe.parquet")
     reader.start()
-    assert called(["rows", str(run), "--out"], tmp_path / "pipe.parquet").exit_code == 0
+    sightline("rows", small_run, "--out", tmp_path / "pipe.parquet")
     reader.join(10)
     assert found[0].startswith(b"PAR1")
     assert found[0].endswith(b"PAR1")
@@ -181,18 +170,18 @@ def test_rows_through_a_pipe_may_be_parquet(run: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_name_that_ends_like_another_format_or_is_no_folders_is_refused(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused, asked: list[str], why: str
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused, asked: list[str], why: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused(why, called, asked, run)
+    refused(why, sightline, *asked, small_run)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("out", [[], ["--out", "-"], ["--out", "TERMINAL"]])
-def test_parquet_is_not_poured_on_a_terminal(run: Path, out: list[str]) -> None:
+def test_parquet_is_not_poured_on_a_terminal(small_run: Path, out: list[str]) -> None:
     ours, theirs = pty.openpty()
     named = [os.ttyname(theirs) if word == "TERMINAL" else word for word in out]
-    asked = [sys.executable, "-m", "sightline", "rows", str(run), "--format", "parquet", *named]
+    asked = [sys.executable, "-m", "sightline", "rows", str(small_run), "--format", "parquet", *named]
     ended = subprocess.run(asked, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     os.close(ours)
     os.close(theirs)
@@ -232,15 +221,15 @@ def test_every_option_that_names_a_file_to_write_says_what_a_dash_is() -> None:
     ids=" ".join,
 )
 def test_what_need_not_end_is_refused_at_once_where_a_file_is_asked_for(
-    run: Path, tmp_path: Path, asked: list[str], kind: str
+    small_run: Path, tmp_path: Path, asked: list[str], kind: str
 ) -> None:
     given = tmp_path / "given"
     if kind == "pipe":
         os.mkfifo(given)
     else:
         os.mknod(given, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # zeros without end
-    names = {"GIVEN": str(given), "RUN": str(run), "OUT": str(tmp_path / "out")}
+    names = {"GIVEN": str(given), "RUN": str(small_run), "OUT": str(tmp_path / "out")}
     words = [names.get(word, word) for word in asked]
     with pytest.raises(SightlineError, match="a pipe or device, not a file"):
-        CliRunner().invoke(app, words, catch_exceptions=False)
+        sightline(*words)
     assert not (tmp_path / "out").exists()

@@ -11,29 +11,25 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from sightline import SightlineError, load_run
 from sightline.cli import app, main
 from sightline.store.folder import RunFolder
 from sightline.store.leases import locked
+from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.unit.report.fake_run import make_run
+from tests.unit.report.fake_run import changed, make_run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    def formula(row: dict[str, object]) -> None:
-        if row["probe_id"] == "img0000:yes":
-            row["kind"] = '=HYPERLINK("x")'
-
+    formula = changed(probe="img0000:yes", kind='=HYPERLINK("x")')
     return make_run(tmp_path_factory.mktemp("rows") / "run", images=4, arms=("full", "target:0.3"), edit_row=formula)
 
 
 def printed(*words: str) -> str:
-    result = CliRunner().invoke(app, ["rows", *words], catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.stdout
+    return sightline("rows", *words).stdout
 
 
 def test_every_format_has_the_rows_in_order(run: Path, tmp_path: Path) -> None:
@@ -150,49 +146,31 @@ def test_an_unfinished_run_is_said_to_be_one(show, data: Path, tmp_path: Path) -
     assert "the run is not finished" in noted
 
 
-def called(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words), catch_exceptions=False)
-
-
-@pytest.fixture
-def small_run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "run", images=3, arms=("full", "target:0.3"))
-
-
-def test_verify_names_what_is_wrong_and_sets_it_aside(small_run: Path, tmp_path: Path) -> None:
+def test_verify_names_what_is_wrong_and_sets_it_aside(small_copy: Path, tmp_path: Path) -> None:
     # This run's probes are written without the first line's digest, and it has one shard.
-    result = called("verify", str(small_run))
-    assert (result.exit_code, result.stdout.strip()) == (0, f"{small_run}: 3 files, 12 rows, nothing wrong")
-    file = RunFolder(small_run).rows_file("full", 0)
+    assert sightline("verify", small_copy).stdout.strip() == f"{small_copy}: 3 files, 12 rows, nothing wrong"
+    file = RunFolder(small_copy).rows_file("full", 0)
     file.write_bytes(file.read_bytes()[:-1])
-    result = called("verify", str(small_run), str(small_run))
-    assert result.exit_code == 1
-    assert result.stdout.count("00000.parquet is damaged") == 2
+    assert sightline("verify", small_copy, small_copy, code=1).stdout.count("00000.parquet is damaged") == 2
     assert file.exists(), "nothing is touched without --repair"
-    result = called("verify", str(small_run), "--repair")
-    assert result.exit_code == 1
+    result = sightline("verify", small_copy, "--repair", code=1)
     assert "; set aside as 00000.parquet.damaged" in result.stdout
     assert "run the same `sightline run` again" in result.stdout
     assert not file.exists()
-    assert load_run(small_run).missing == 1
+    assert load_run(small_copy).missing == 1
     (tmp_path / "empty").mkdir()
-    result = called("verify", str(tmp_path / "empty"))
-    assert result.exit_code == 1
-    assert "is not a run folder: it has no run.json" in result.stdout
+    assert "is not a run folder: it has no run.json" in sightline("verify", tmp_path / "empty", code=1).stdout
 
 
-def test_compact_says_what_became_of_the_files_unless_somebody_writes_to_them(small_run: Path, tmp_path: Path) -> None:
-    before = load_run(small_run).rows
-    result = called("compact", str(small_run))
-    assert result.exit_code == 0
-    assert f"{small_run}: 3 files of" in result.stdout
-    result = called("compact", str(small_run), "--out", str(tmp_path / "copy"))
-    assert f"{tmp_path / 'copy'}: 3 files" in result.stdout
+def test_compact_says_what_became_of_the_files_unless_somebody_writes_to_them(small_copy: Path, tmp_path: Path) -> None:
+    before = load_run(small_copy).rows
+    assert f"{small_copy}: 3 files of" in sightline("compact", small_copy).stdout
+    assert f"{tmp_path / 'copy'}: 3 files" in sightline("compact", small_copy, "--out", tmp_path / "copy").stdout
     assert load_run(tmp_path / "copy").rows.equals(before)
-    before = sorted(file.name for file in small_run.rglob("*.parquet"))
-    with locked(small_run):
-        for words in (["compact", str(small_run)], ["verify", str(small_run), "--repair"]):
+    before = sorted(file.name for file in small_copy.rglob("*.parquet"))
+    with locked(small_copy):
+        for words in (["compact"], ["verify", "--repair"]):
             with pytest.raises(SightlineError, match="is being written by"):
-                called(*words)
-        assert called("verify", str(small_run)).exit_code == 0
-    assert sorted(file.name for file in small_run.rglob("*.parquet")) == before
+                sightline(*words, small_copy)
+        sightline("verify", small_copy)
+    assert sorted(file.name for file in small_copy.rglob("*.parquet")) == before

@@ -20,6 +20,7 @@ from sightline.commands.options import Overrides, with_options
 from sightline.commands.run import print_summary, summary
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_summary
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.unit.report.fake_run import make_run, says_no
 
@@ -39,10 +40,6 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[AuditConfig]:
     monkeypatch.setattr("sightline.auditing.audit.audit", audit)
     monkeypatch.setattr("sightline.commands.run.print_summary", lambda run: None)
     return seen
-
-
-def invoke(*words: str) -> Any:
-    return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
 def options_of(command: Any) -> dict[str, Any]:
@@ -92,7 +89,7 @@ def test_a_field_is_all_that_an_option_needs() -> None:
 
 
 def test_help_shows_panels_defaults_and_what_is_required() -> None:
-    page = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
+    page = sightline("run", "--help").output
     for words in ("What is audited", "Speed", "Output", "[default: (paper)]", "[default: (8; on a GPU 64)]"):
         assert words in page
     assert page.count("Required.") == 5
@@ -103,8 +100,7 @@ def test_flags_become_the_config(audited: list[AuditConfig]) -> None:
     words = [*NEEDED, "--arm", "full", "--arm", "scope:0.4:alpha=0,beta=1", "--interventions", "deletion,occlusion"]
     words += ["--no-matched-controls", "--limit", "3", "--positions", "compact"]
     words += ["--image-option", "max_pixels=802816", "--image-option", "min_pixels=null"]
-    done = invoke("run", *words)
-    assert done.exit_code == 0, done.output
+    sightline("run", *words)
     assert audited[0].model_dump(exclude_unset=True) == {
         "model": "m", "probes": Path("p.jsonl"), "images": Path("i"), "out": Path("o"),
         "arms": ["full", "scope:0.4:alpha=0,beta=1"], "interventions": ["deletion", "occlusion"],
@@ -116,7 +112,7 @@ def test_flags_become_the_config(audited: list[AuditConfig]) -> None:
 def test_flags_win_over_the_file_one_image_option_at_a_time(audited: list[AuditConfig], tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("seed: 3\narms: [full]\nimage_options: {min_pixels: 1, max_pixels: 2}\n")
-    assert invoke("run", *NEEDED, "--config", str(file), "--image-option", "max_pixels=4").exit_code == 0
+    sightline("run", *NEEDED, "--config", file, "--image-option", "max_pixels=4")
     assert audited[0].image_options == {"min_pixels": 1, "max_pixels": 4}
     assert (audited[0].seed, audited[0].arms) == (3, ["full"])
 
@@ -131,19 +127,19 @@ def test_flags_win_over_the_file_one_image_option_at_a_time(audited: list[AuditC
     ],
 )
 def test_what_is_missing_or_wrong_is_named_by_its_real_flag(words: list[str], line: str, refused: Refused) -> None:
-    assert refused(line, invoke, "run", *words) == line
+    assert refused(line, sightline, "run", *words) == line
 
 
 def test_backbones_lists_every_architecture_with_its_options_and_positions(refused: Refused) -> None:
-    page = CliRunner().invoke(app, ["backbones"], env={"COLUMNS": "160"}).output
+    page = sightline("backbones", width=160).output
     assert "qwen3_vl  positions: preserve" in page
     assert "llava  positions: compact" in page
     assert "Most tiles, the thumbnail not counted." in page
     assert "artifact: 802816" in page
-    alone = invoke("backbones", "llava").output
+    alone = sightline("backbones", "llava").output
     assert "crop_blind" in alone
     assert "max_pixels" not in alone
-    refused("did you mean 'llava'", invoke, "backbones", "lava")
+    refused("did you mean 'llava'", sightline, "backbones", "lava")
 
 
 def test_doctor_takes_image_options_and_looks_for_the_image_before_it_loads_a_model(
@@ -154,11 +150,11 @@ def test_doctor_takes_image_options_and_looks_for_the_image_before_it_loads_a_mo
         "sightline.checks.doctor.examine",
         lambda *_, image_options, **__: seen.append(image_options) or Examination((), {}),
     )
-    assert invoke("doctor", "--model", "m", "--image-option", "max_tiles=2").exit_code == 0
+    sightline("doctor", "--model", "m", "--image-option", "max_tiles=2")
     assert seen == [{"max_tiles": 2}]
     monkeypatch.undo()
     monkeypatch.setattr("sightline.checks.doctor.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
-    refused("nowhere.png does not exist", invoke, "doctor", "--model", "m", "--image", str(tmp_path / "nowhere.png"))
+    refused("nowhere.png does not exist", sightline, "doctor", "--model", "m", "--image", tmp_path / "nowhere.png")
 
 
 def test_ask_refuses_a_method_that_the_checkpoint_cannot_serve_before_it_loads_it(
@@ -168,8 +164,8 @@ def test_ask_refuses_a_method_that_the_checkpoint_cannot_serve_before_it_loads_i
         "sightline.answering.answerer.load_backbone", lambda *_, **__: pytest.fail("a model was loaded")
     )
     image = next((data / "mini_textocr").rglob("*.jpg"))
-    words = ["What?", "--model", str(data / "tiny" / "qwen3vl"), "--image", str(image), "--arm", "scope:0.3"]
-    refused("scope cannot run on Qwen3VL", invoke, "ask", *words)
+    words = ["What?", "--model", data / "tiny" / "qwen3vl", "--image", image, "--arm", "scope:0.3"]
+    refused("scope cannot run on Qwen3VL", sightline, "ask", *words)
 
 
 ARMS = ("full", "target:0.3", "full+remove_evidence", "target:0.3+restore_evidence=0.25", "target:0.3+remove_evidence")

@@ -10,18 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from typer.testing import CliRunner
 
 from sightline.boxes.sources import VARIANTS
-from sightline.commands.controls import app
-from sightline.controls.image_free import (
-    SEEDS,
-    allowed_targets,
-    blank_probes,
-    derangement,
-    mismatch_mapping,
-    mismatched_probes,
-)
+from sightline.controls import image_free
 from sightline.core.probe import Label, Probe
 from sightline.probes import (
     HardPairRules,
@@ -33,6 +24,7 @@ from sightline.probes import (
     write_probes,
 )
 from sightline.probes.fetched_images import resolve_image
+from tests.command_line import sightline
 from tests.refusals import Refused
 
 
@@ -54,13 +46,13 @@ def regions(words: dict[str, list[str]]) -> list[ImageRegions]:
 def test_blank_rows_and_golden_derangements_are_the_reference(data: Path) -> None:
     case = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())["derangement"]
     pairs = {f"img{i}": pair(f"img{i}", word, f"{word[:-1]}X") for i, word in enumerate(case["words"])}
-    allowed = allowed_targets(pairs, case["image_tokens"])
+    allowed = image_free.allowed_targets(pairs, case["image_tokens"])
     for seed, expected in case["maps"].items():
-        assert derangement(allowed, int(seed)) == expected
+        assert image_free.derangement(allowed, int(seed)) == expected
     inputs = data / "golden_e2e" / "inputs"
     probes = read_probes(inputs / "probes_conf.jsonl", image_prefix="mini_textocr").probes
     recorded = read_probes(inputs / "image_free_conf" / "blank.jsonl.gz", image_prefix=None).probes
-    stripped = [_without_folder(probe) for probe in blank_probes(probes, as_view=False)]
+    stripped = [_without_folder(probe) for probe in image_free.blank_probes(probes, as_view=False)]
     assert stripped == [_without_folder(probe) for probe in recorded]
 
 
@@ -73,7 +65,7 @@ def test_the_reference_mappings(data: Path, name: str) -> None:
         expected: dict[int, dict[str, str]] = {}
         for row in csv.DictReader(lines):
             expected.setdefault(int(row["seed"]), {})[row["source_image_id"]] = row["control_image_id"]
-    assert {seed: mismatch_mapping(probes, records, seed) for seed in SEEDS} == expected
+    assert {seed: image_free.mismatch_mapping(probes, records, seed) for seed in image_free.SEEDS} == expected
 
 
 def _without_folder(probe: Probe) -> dict[str, Any]:
@@ -85,10 +77,10 @@ def _without_folder(probe: Probe) -> dict[str, Any]:
 def test_nobody_keeps_an_image_or_gets_one_that_shows_the_word(count: int, seed: int) -> None:
     words = {f"i{i}": [f"word{i}", "common"] for i in range(count)}
     probes = [probe for i in range(count) for probe in pair(f"i{i}", f"word{i}", f"w0rd{i}")]
-    mapping = mismatch_mapping(probes, regions(words), seed)
+    mapping = image_free.mismatch_mapping(probes, regions(words), seed)
     assert sorted(mapping) == sorted(mapping.values()) == sorted(words)
     assert all(source != target for source, target in mapping.items())
-    control = mismatched_probes(probes, mapping, seed)
+    control = image_free.mismatched_probes(probes, mapping, seed)
     assert [a.image for a in control[::2]] == [b.image for b in control[1::2]]
     assert {probe.image_id for probe in control} == set(words)
 
@@ -111,18 +103,14 @@ COMPETING = {"a": ["worda", "wordb"], "b": ["wordb", "worda"], "c": ["wordc", "w
 def test_an_impossible_derangement_is_refused(
     pairs: Any, words: dict[str, list[str]], says: str, refused: Refused
 ) -> None:
-    refused(says, mismatch_mapping, [probe for each in pairs for probe in each], regions(words), 101)
+    refused(says, image_free.mismatch_mapping, [probe for each in pairs for probe in each], regions(words), 101)
 
 
 PREFIX = ["--image-prefix", "mini_textocr"]
 
 
 def build(*arguments: object) -> str:
-    result = CliRunner().invoke(app, ["build", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+    return sightline("controls", "build", *arguments).output
 
 
 def test_image_free_controls_in_one_file(data: Path, tmp_path: Path) -> None:
@@ -152,7 +140,7 @@ def test_the_reference_files_are_written_and_occlusion_sets_hold_three_views(dat
     )  # fmt: skip
     build("boxes", inputs / "probes_dev.jsonl", "--out", tmp_path, *PREFIX, "--layout", "artifact")
     recorded = [
-        *(inputs / "image_free_conf" / f"image_mismatch_seed{seed}.jsonl.gz" for seed in SEEDS),
+        *(inputs / "image_free_conf" / f"image_mismatch_seed{seed}.jsonl.gz" for seed in image_free.SEEDS),
         *(inputs / "box_robustness" / f"{variant}.jsonl.gz" for variant in VARIANTS),
     ]
     for file in recorded:

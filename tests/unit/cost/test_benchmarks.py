@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from sightline.commands.bench import app
 from sightline.core.flags import options_of
 from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.card import CostCard
@@ -21,6 +19,7 @@ from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.selection import Inputs, Timing, chooser, devices, growth, time_method, timed_methods
 from sightline.selectors import SELECTORS
+from tests.command_line import sightline
 from tests.conftest import REPOSITORY
 from tests.heads import HEADED
 from tests.refusals import Refused
@@ -63,9 +62,7 @@ def test_help_needs_no_torch() -> None:
 
 
 def test_a_mistyped_benchmark_is_suggested() -> None:
-    done = CliRunner().invoke(app, ["prefil"])
-    assert done.exit_code == 2
-    assert "Did you mean 'prefill'?" in done.stderr
+    assert "Did you mean 'prefill'?" in sightline("bench", "prefil", code=2).stderr
 
 
 def test_a_plain_field_hides_an_option_and_a_new_default_keeps_its_words() -> None:
@@ -106,7 +103,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def sightline(site: Path, *commands: str, torch: bool = True, code: int = 0) -> str:
+def in_own_process(site: Path, *commands: str, torch: bool = True, code: int = 0) -> str:
     """What commands print that one process runs in turn, to stderr if the last is to end with an error."""
     path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH", ""))))
     hidden = "" if torch else "sys.modules['torch'] = None;"
@@ -125,17 +122,17 @@ def sightline(site: Path, *commands: str, torch: bool = True, code: int = 0) -> 
 
 
 def test_its_command_appears_with_its_options_without_torch_and_refuses_others(site: Path) -> None:
-    said = sightline(site, "bench --help", "bench vision --help", torch=False)
+    said = in_own_process(site, "bench --help", "bench vision --help", torch=False)
     assert said.count("Time of vision tower and projector over a batch of images") == 2
     for words in ("--images", "Images per call of the vision tower.", "--shape", "--share-process"):
         assert words in said
-    said = sightline(site, "bench vision --shape tiny-llava --random-weights --execution graph", code=2)
+    said = in_own_process(site, "bench vision --shape tiny-llava --random-weights --execution graph", code=2)
     assert said == "error: unknown execution 'graph'; vision runs eager\n"
 
 
 def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_path: Path) -> None:
     card = tmp_path / "vision.json"
-    printed = sightline(
+    printed = in_own_process(
         site,
         "bench vision --shape tiny-llava --random-weights --device cpu --images 3 --repeats 2 --warm-up 1 "
         f"--out {card}",
@@ -200,10 +197,8 @@ def test_inputs_are_the_same_for_every_device_and_differ_by_seed() -> None:
 
 def test_the_command_prints_and_writes_everything(tmp_path: Path) -> None:
     asked = "select --method fastv --method random --n 16,64 --batch 1,2 --device cpu --repeats 2"
-    files = ["--csv", str(tmp_path / "t.csv"), "--json", str(tmp_path / "t.json")]
-    result = CliRunner().invoke(app, [*asked.split(), *files])
-    assert result.exit_code == 0, result.output
-    assert "p = " in result.output
+    files = ["--csv", tmp_path / "t.csv", "--json", tmp_path / "t.json"]
+    assert "p = " in sightline("bench", *asked.split(), *files).output
     records = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
     assert len(records) == 8
     assert all(len(record["samples"]) == 2 for record in records)

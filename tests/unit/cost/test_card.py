@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 
+from sightline.cost import published
 from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
-from sightline.cost.published import (
-    EFFICIENCY,
-    FURTHER,
-    PREFILL_BATCH,
-    REPEATED,
-    TOTAL,
-    TOTAL_WITH_DETECTOR,
-    published_key,
-)
 from sightline.cost.request import Measurement
 from sightline.report.sections.cost import further_tables
 from tests.conftest import REPOSITORY
@@ -104,9 +96,9 @@ def test_a_total_is_the_first_token_and_n_times_the_token_of_the_longest_decodin
     (line,) = table.lines
     assert table.name == "total_speedup"
     assert (line["first_token_ms"], line["token_ms"]) == (60.0, 19.0)
-    assert {f"n_{n}" for n in FURTHER} <= set(line)
+    assert {f"n_{n}" for n in published.FURTHER} <= set(line)
     assert line["n_0"] == pytest.approx(100 / 60)
-    for n in FURTHER:
+    for n in published.FURTHER:
         assert line[f"n_{n}"] == pytest.approx((100 + 20 * n) / (60 + 19 * n))
     assert line["published"] == "1.065 at 32, 1.018 at 128"
     assert "| eager | target:0.2 | 60 | 19 | 1.667 |" in card.markdown()
@@ -160,7 +152,7 @@ def test_totals_need_decoding_and_the_full_prefix_and_stand_on_the_page() -> Non
     ],
 )
 def test_checkpoints_are_known_by_the_beginning_of_their_names(model: str, arm: str, key: object) -> None:
-    assert published_key(model, arm) == key
+    assert published.published_key(model, arm) == key
 
 
 ROOT = Path(__file__).parents[3]
@@ -222,13 +214,13 @@ def test_every_published_number_is_measured(script: ModuleType) -> None:
     asked: dict[str, set[object]] = {}
     for part in script.parts({"probe_file": "probes.jsonl", "image_folder": "images"}):
         for request in part.requests:
-            keys = {published_key(request.config, arm) for arm in request.arms}
+            keys = {published.published_key(request.config, arm) for arm in request.arms}
             asked.setdefault(part.name.split("-")[0], set()).update(keys)
-            assert request.kind != "prefill" or request.batch == PREFILL_BATCH[request.config]
-    assert set(REPEATED) <= asked["s17"]
-    assert set(EFFICIENCY) <= asked["prefill"]
-    assert set(EFFICIENCY) <= asked["single"] | asked["s17"]
-    assert {*TOTAL, *TOTAL_WITH_DETECTOR} <= asked["total"]
+            assert request.kind != "prefill" or request.batch == published.PREFILL_BATCH[request.config]
+    assert set(published.REPEATED) <= asked["s17"]
+    assert set(published.EFFICIENCY) <= asked["prefill"]
+    assert set(published.EFFICIENCY) <= asked["single"] | asked["s17"]
+    assert {*published.TOTAL, *published.TOTAL_WITH_DETECTOR} <= asked["total"]
 
 
 @pytest.mark.slow

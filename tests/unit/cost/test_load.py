@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from sightline.backbones.decoding import Slots
-from sightline.commands.bench import app
 from sightline.core.table import format_value
 from sightline.cost.benchmarks.load import Load, LoadRequest, shares_of_load
 from sightline.cost.card import CostCard
@@ -42,6 +40,7 @@ from sightline.engines.base import Question
 from sightline.engines.openai import Endpoint
 from sightline.errors import SightlineError
 from sightline.report.sections.cost import read_cards, realised_cost_section
+from tests.command_line import sightline
 from tests.refusals import Refused
 
 TOKEN = 100
@@ -337,8 +336,7 @@ def test_a_tiny_engine_under_load_makes_a_card_a_page_and_a_plan(tmp_path: Path)
     (part,) = realised_cost_section(read_cards([tmp_path / "load.json"]), beside_runs=False).parts
     assert [len(group.figures) for group in part.charts] == [4, 1]
     assert "median error over 9 points" in part.tables[0].markdown()
-    done = CliRunner().invoke(app, ["plan", str(tmp_path / "load.json"), "--arm", "target:0.5", "--clients", "2"])
-    assert done.exit_code == 0
+    done = sightline("bench", "plan", tmp_path / "load.json", "--arm", "target:0.5", "--clients", 2)
     assert "a CPU without a GPU" in done.stdout
     assert "not measured itself" in done.stdout
 

@@ -6,9 +6,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from sightline.commands.bench import app
 from sightline.cost import measure as measuring
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.repeated import RepeatedRequest, rotated
@@ -20,6 +18,7 @@ from sightline.cost.subject import Subject
 from sightline.errors import SightlineError
 from sightline.report.sections.cost import card_frame, cost_table
 from sightline.selectors.target import Target
+from tests.command_line import sightline
 from tests.unit.cost.subjects import SIZES, result, write_probe_file
 
 CPU: dict[str, Any] = {"device": "cpu", "dtype": "float32"}
@@ -188,8 +187,7 @@ def test_a_process_per_repetition_and_a_card_after_each(
     monkeypatch.setattr(measuring, "measure", measure)
     asked = "--shape tiny-llava --random-weights --device cpu --processes 2 --probes-per-process 4 --drop 1"
     material = ("--probes", probes["probe_file"], "--images", probes["image_folder"])
-    done = CliRunner().invoke(app, ["repeated", *asked.split(), *material, "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    done = sightline("bench", "repeated", *asked.split(), *material, "--out", out)
     assert written == [0, 1]
     assert "one probe at a time, 4 under each arm, the first 1 dropped" in done.output
     assert "those of 4 probes of probes.jsonl (sha256:" in done.output

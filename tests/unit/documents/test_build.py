@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from sightline.answering.scorers import SCORERS
 from sightline.auditing.audit import ask_questions
 from sightline.boxes.detection import TextsRead
 from sightline.checks.demo import asset
-from sightline.cli import app
 from sightline.core.probe import ORIGINAL, TWIN, Probe
 from sightline.documents import reading
 from sightline.documents.audit import DocumentOptions, audit_documents
@@ -25,6 +23,7 @@ from sightline.probes import read_probes, read_regions, write_probes
 from sightline.probes.images import image_digest
 from sightline.probes.probe_file import ProbeSet
 from sightline.probes.typed_rows import SignedDecision, write_decisions
+from tests.command_line import sightline
 from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, found, read
 
 PROSE = """
@@ -183,10 +182,9 @@ def test_pages_are_a_regions_file_and_probes_a_probe_file(documents: Path, tmp_p
 
 
 def test_the_command_writes_a_file_for_each_kind_of_question(documents: Path, tmp_path: Path) -> None:
-    arguments = ["probes", "build", str(documents), "--ocr", "rapidocr", "--out", str(tmp_path / "out/asked.jsonl")]
-    for _ in range(2):  # twins that are there are nobody's documents
-        assert "4 pages of 4 files" in CliRunner().invoke(app, arguments, catch_exceptions=False).output
-        arguments[2] = str(tmp_path / "out/pages")
+    for pages in (documents, tmp_path / "out/pages"):  # twins that are there are nobody's documents
+        said = sightline("probes", "build", pages, "--ocr", "rapidocr", "--out", tmp_path / "out/asked.jsonl").output
+        assert "4 pages of 4 files" in said
     asked, pairs, transcripts = (
         read_probes(tmp_path / f"out/{name}.jsonl").probes for name in ("asked", "pairs", "transcripts")
     )

@@ -15,6 +15,7 @@ from sightline.engines import Question, engine_of
 from sightline.engines.openvino import THRESHOLD, OpenVINO
 from sightline.engines.openvino_trace import RECORD, TRACED, Speech, Traced, speech_of, trace
 from sightline.errors import SightlineError
+from tests.refusals import Refused
 
 TINY = Path(__file__).parents[2] / "data" / "openvino_tiny"
 TEXT, SYSTEM = "What is the total?", "Answer briefly."
@@ -159,32 +160,28 @@ def test_switches_that_it_does_not_take(engine: OpenVINO, switches: dict[str, st
 
 
 def test_what_the_engine_refuses_is_one_line(engine: OpenVINO) -> None:
-    with pytest.raises(SightlineError, match=r"did not answer: .*zero tokens") as refused:
+    with pytest.raises(SightlineError, match=r"did not answer: .*zero tokens") as caught:
         engine.ask(question(noise(64, 64), pruning_ratio="99"))
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_folders_that_are_no_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SightlineError, match=r"no exported model.*engines export"):
-        OpenVINO(str(tmp_path))
+def test_folders_that_are_no_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    refused("no exported model", OpenVINO, str(tmp_path))
     with pytest.raises(SightlineError, match=r"cannot load .*#GPU.9"):
         OpenVINO(f"{TINY}#GPU.9").load()
     untraced = OpenVINO(str(TINY))
     assert not untraced.traces
     assert "engines trace" in untraced.untold["kept_mask"]
     monkeypatch.setitem(__import__("sys").modules, "openvino_genai", None)
-    with pytest.raises(SightlineError, match=r"pip install 'sightline\[openvino\]'"):
-        untraced.load()
+    refused("pip install 'sightline[openvino]'", untraced.load)
 
 
-def test_a_copy_of_another_export_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_copy_of_another_export_is_refused(folder: Path, tmp_path: Path, refused: Refused) -> None:
     copy = tmp_path / TRACED
     shutil.copytree(folder / TRACED, copy)
-    with pytest.raises(SightlineError, match="another export"):
-        speech_of(copy, "sha256:0")
+    refused("another export", speech_of, copy, "sha256:0")
     (copy / RECORD).write_text("[]")
-    with pytest.raises(SightlineError, match="no traced copy"):
-        speech_of(copy, "sha256:0")
+    refused("no traced copy", speech_of, copy, "sha256:0")
 
 
 @pytest.mark.parametrize(("vocabulary", "positions", "digits"), [(480, 8192, 2), (151936, 262144, 2), (12, 8192, 5)])
@@ -206,12 +203,10 @@ def test_positions_larger_than_the_vocabulary_are_spoken_in_digits(
             speech.numbers(broken)
 
 
-def test_a_trace_of_another_length_is_refused() -> None:
+def test_a_trace_of_another_length_is_refused(refused: Refused) -> None:
     speech = Speech((0, 1, 3), 1, 2)
-    with pytest.raises(SightlineError, match="1 tokens and has 3 numbers instead of 4"):
-        Traced.heard([1, 0, 0, 2], speech)
-    with pytest.raises(SightlineError, match="position beyond"):
-        Traced.heard([1, 3, 0, 0, 2], speech)
+    refused("1 tokens and has 3 numbers instead of 4", Traced.heard, [1, 0, 0, 2], speech)
+    refused("position beyond", Traced.heard, [1, 3, 0, 0, 2], speech)
 
 
 GRID = {cell: (4, 4 + cell // 3, 4 + cell % 3) for cell in range(6)}
@@ -231,13 +226,12 @@ GRID = {cell: (4, 4 + cell // 3, 4 + cell % 3) for cell in range(6)}
     ],
 )
 def test_how_positions_go_on(
-    kept: list[tuple[int, int, int]], after: int, policy: str, cells: tuple[int, ...] | None
+    kept: list[tuple[int, int, int]], after: int, policy: str, cells: tuple[int, ...] | None, refused: Refused
 ) -> None:
     text = [(i, i, i) for i in range(4)]
     traced = Traced((*[False] * 4, *[True] * len(kept), False), (*text, *kept, (after,) * 3))
     assert traced.policy(2, 3) == policy
     if cells is None:
-        with pytest.raises(SightlineError, match="cannot be told"):
-            traced.cells(2, 3)
+        refused("cannot be told", traced.cells, 2, 3)
     else:
         assert traced.cells(2, 3) == cells

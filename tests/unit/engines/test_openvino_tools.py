@@ -7,21 +7,18 @@ import numpy as np
 import pytest
 from benchmarks.openvino_cdpruner import IN_PLAIN_CODE, Array, Features, Kernel, greedy, in_halves, kept_count
 from PIL import Image
-from typer.testing import CliRunner
 
-from sightline.cli import app
 from sightline.engines import Question
 from sightline.engines.openvino import OpenVINO
 from sightline.engines.openvino_folder import export
 from sightline.errors import SightlineError
+from tests.command_line import sightline
 
 TINY = Path(__file__).parents[2] / "data" / "openvino_tiny"
 
 
 def told(*words: str) -> str:
-    result = CliRunner().invoke(app, ["engines", *words])
-    assert result.exit_code == 0, result.output
-    return result.output
+    return sightline("engines", *words).output
 
 
 def test_engines_are_listed_with_their_switches() -> None:

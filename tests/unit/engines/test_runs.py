@@ -23,6 +23,7 @@ from sightline.probes.images import open_image
 from sightline.report.build import build_report
 from sightline_leaderboard.contest import Contest, measure
 from sightline_leaderboard.standings import record_of
+from tests.refusals import Refused
 
 SCENES = asset("scenes", "confirmation")
 ANSWERS = {
@@ -222,9 +223,8 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("arm", REFUSALS)
-def test_what_an_engine_cannot_do_is_refused_before_it_is_asked(arm: str, tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match=REFUSALS[arm]):
-        run(tmp_path / "run", arm)
+def test_what_an_engine_cannot_do_is_refused_before_it_is_asked(arm: str, tmp_path: Path, refused: Refused) -> None:
+    refused(REFUSALS[arm], run, tmp_path / "run", arm)
     assert not PLAYED.asked
     assert not (tmp_path / "run").exists()
 
@@ -238,14 +238,15 @@ def test_what_an_engine_cannot_do_is_refused_before_it_is_asked(arm: str, tmp_pa
     ],
 )
 def test_an_arm_that_did_not_prune_although_asked_is_an_error(
-    arm: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arm: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.setattr("sightline.auditing.deployed.ShownImages._smaller", lambda self, size, share: size)
-    with pytest.raises(SightlineError, match=words):
-        run(tmp_path / "run", arm)
+    refused(words, run, tmp_path / "run", arm)
 
 
-def test_yes_and_no_are_judged_by_words_or_by_first_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yes_and_no_are_judged_by_words_or_by_first_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     asked = {"images": SCENES / "images", "probes": SCENES / "probes.jsonl"}
     by_word = run(tmp_path / "word", "full", "engine:pruning_ratio=60", **asked).frame()
     assert set(by_word["answer"]) == {"yes", "no\ufffd"}
@@ -253,17 +254,15 @@ def test_yes_and_no_are_judged_by_words_or_by_first_tokens(tmp_path: Path, monke
     likely = run(tmp_path / "likely", "full", scorer="yes_no", **asked).frame()
     assert likely["margin"].gt(0).all()
     assert likely["loss_yes"].iloc[0] == pytest.approx(0.0464, abs=1e-3)
-    with pytest.raises(SightlineError, match="does not say how likely 'no' is; --scorer generation"):
-        yes_and_no(Probe("p", "i", "i", "?", "yes", "", "", ()), Heard("yes", {}, first={"yes": -0.1}), "player")
+    sure = Heard("yes", {}, first={"yes": -0.1})
+    refused("how likely 'no' is", yes_and_no, Probe("p", "i", "i", "?", "yes", "", "", ()), sure, "player")
     never = yes_and_no(Probe("p", "i", "i", "?", "yes", "", "", ()), Heard("", {}, first={"yes": 0, "no": -9999}), "")
     assert [each.loss for each in never] == [0, 9999]
     monkeypatch.setattr(Player, "untold", {"margin": "it tells no likelihoods"}, raising=False)
     asked_before = len(PLAYED.asked)
-    with pytest.raises(SightlineError, match="--scorer yes_no: it tells no likelihoods; --scorer generation"):
-        run(tmp_path / "untold", "full", scorer="yes_no", **asked)
+    refused("--scorer yes_no: it tells no likelihoods", run, tmp_path / "untold", "full", scorer="yes_no", **asked)
     assert len(PLAYED.asked) == asked_before
-    with pytest.raises(SightlineError, match="candidate_ranking needs likelihoods of whole answers"):
-        run(tmp_path / "rank", "full", scorer="candidate_ranking")
+    refused("likelihoods of whole answers", run, tmp_path / "rank", "full", scorer="candidate_ranking")
 
 
 def test_doctor_finds_a_switch_that_does_nothing_and_chooses_arms() -> None:

@@ -1,7 +1,6 @@
 """Rules decided on the bounds of intervals."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,7 +16,7 @@ from sightline.store.folder import RunFolder
 from tests.refusals import Refused
 from tests.unit.report.conftest import DRAWS
 from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import make_run, says_no
+from tests.unit.report.fake_run import ALL_WRONG, Edit, make_run, says_no
 
 FEW = 10
 """A least n that the 20 images of the fixture meet: one positive and one negative each."""
@@ -246,10 +245,7 @@ def test_answers_of_a_model_at_chance_are_refused_and_its_coverage_is_decided(tm
 
 
 def test_open_answers_next_to_nothing_and_too_few_images_are_refused(tmp_path: Path) -> None:
-    def wrong(row: dict[str, Any]) -> None:
-        row |= {"score": 0.0, "correct": False}
-
-    run = make_open_run(tmp_path / "open", images=30, arms=("full", "target:0.3"), edit_row=wrong)
+    run = make_open_run(tmp_path / "open", images=30, arms=("full", "target:0.3"), edit_row=ALL_WRONG)
     (outcome,), _ = run_gate(run, ["score(target:0.3) - score(full) >= -0.05"], draws=DRAWS)
     assert (outcome.verdict, outcome.words.partition(":")[0]) == ("refused", "the model answers next to nothing right")
     few = make_run(tmp_path / "few", images=6, arms=("full", "target:0.3"))
@@ -304,9 +300,8 @@ def test_margins_that_are_constant_or_separated_do_not_pass_a_rule_on_auroc(tmp_
 
 
 def test_equal_needs_a_margin_and_two_bounds(tmp_path: Path) -> None:
-    run = make_run(
-        tmp_path / "run", images=60, arms=("full", "random:0.3", "grid:0.3"), edit_row=_half_wrong("grid:0.3")
-    )
+    arms = ("full", "random:0.3", "grid:0.3")
+    run = make_run(tmp_path / "run", images=60, arms=arms, edit_row=_half_wrong("grid:0.3"))
     rule = "equal(accuracy({}), accuracy(full), {})"
     rules = [rule.format("random:0.3", 0.06), rule.format("random:0.3", 0.02), rule.format("grid:0.3", 0.06)]
     (near, close, far), _ = run_gate(run, rules, draws=DRAWS)
@@ -323,7 +318,7 @@ def test_equal_needs_a_margin_and_two_bounds(tmp_path: Path) -> None:
     assert "(90%)" in detail
 
 
-def _half_wrong(arm: str) -> Callable[[dict[str, Any]], None]:
+def _half_wrong(arm: str) -> Edit:
     def edit(row: dict[str, Any]) -> None:
         _alike(row)
         if row["arm"] == arm and row["label"] == "no":

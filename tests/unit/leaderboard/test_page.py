@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from sightline.checks.demo import asset
-from sightline.cli import app
 from sightline.commands.options import named_models
 from sightline.probes import read_probes
 from sightline_leaderboard.commands import image_options
@@ -25,6 +23,7 @@ from sightline_leaderboard.page import (
     write_leaderboard,
 )
 from sightline_leaderboard.standings import RISKS, Record, digest_of, read_record, record_of, record_text
+from tests.command_line import sightline
 from tests.conftest import REPOSITORY
 from tests.refusals import Refused
 
@@ -174,13 +173,11 @@ def test_nobody_is_ranked_by_answers_that_say_nothing(
 
 
 def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path) -> None:
-    arguments = [
-        "leaderboard", "--model", f"small={contest.models['llava']}", "--probes", str(contest.probes), "--images",
-        str(contest.images), "--out", str(tmp_path / "board"), "--budgets", "0.3", "--method", "target", "--method",
-        "resize", "--limit", "2", "--dtype", "float32", "--draws", "100", "--rank-by", "pos_ecr",
-    ]  # fmt: skip
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == 0
+    done = sightline(
+        "leaderboard", "--model", f"small={contest.models['llava']}", "--probes", contest.probes, "--images",
+        contest.images, "--out", tmp_path / "board", "--budgets", 0.3, "--method", "target", "--method",
+        "resize", "--limit", 2, "--dtype", "float32", "--draws", 100, "--rank-by", "pos_ecr",
+    )  # fmt: skip
     assert "not on small: resize: resize cannot run on Llava" in done.output
     written = read_record(tmp_path / "board/leaderboard.json")
     assert written["ranked_by"] == "pos_ecr"
@@ -202,9 +199,7 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
 def test_what_cannot_be_ranked_is_refused_at_once(
     arguments: list[str], reason: str, tmp_path: Path, refused: Refused
 ) -> None:
-    refused(
-        reason, CliRunner().invoke, app, ["leaderboard", "--out", str(tmp_path), *arguments], catch_exceptions=False
-    )
+    refused(reason, sightline, "leaderboard", "--out", tmp_path, *arguments)
 
 
 def test_models_are_named_apart_and_options_reach_whom_they_name(refused: Refused) -> None:

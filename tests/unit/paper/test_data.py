@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from lab.stand_ins import StandIns
-from sightline.cli import app
 from sightline.cost.shapes import weight_bytes
 from sightline.probes import read_probes
 from sightline_paper import MODELS, PAPER_TABLES, Need, Study, StudyOptions, check
 from sightline_paper.data import unpack
 from sightline_paper.printed import explained, measured, opened, run_table
 from sightline_paper.study import NothingToAskError, built_set
+from tests.command_line import sightline
 from tests.conftest import REPOSITORY
 from tests.refusals import Refused
 
@@ -129,9 +128,7 @@ def test_ocrbench_is_drawn_as_the_command_draws_it(published: StandIns, tmp_path
     assert len(found.probes) == 10, "one question of each type"
     (shard,) = published.shards("ocrbench/test-*.parquet")
     images, own = str(tmp_path / "images"), str(tmp_path / "own.jsonl")
-    built = ["--sample", "1", "--seed", "29", "--images", images, "--out", own]
-    done = CliRunner().invoke(app, ["probes", "build", str(shard), *built], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    sightline("probes", "build", shard, "--sample", 1, "--seed", 29, "--images", images, "--out", own)
     assert read_probes(tmp_path / "own.jsonl").digest == found.digest
     assert all(probe.decoy for probe in found.probes)
 
@@ -194,15 +191,8 @@ def test_folders_of_open_questions_are_remembered_and_a_study_from_before_them_g
 # paper check
 
 
-def checked(*options: str | Path) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["paper", "check", *map(str, options)], env={"COLUMNS": "240"})
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
-
-
 def test_check_names_what_is_missing_and_how_to_get_it() -> None:
-    code, said = checked()
-    assert code == 0, "nothing was named, so nothing is wrong"
+    said = sightline("paper", "check").output  # nothing was named, so nothing is wrong
     for word in ("TextOCR_0.1_val.json", "lmms-lab/textvqa", "echo840/OCRBench", "b234b804b114", "sightline convert"):
         assert word in said
     assert "on an H200" in said
@@ -212,12 +202,11 @@ def test_check_on_stand_ins_as_the_archives_unpack(data: Path, published: StandI
     folder = unpacked_textocr(data, tmp_path / "textocr", "train_images")
     sp = unpacked_docvqa(published, tmp_path / "sp")
     started = time.perf_counter()
-    code, said = checked(
-        "--textocr", folder, "--docvqa", sp, "--models", data / "tiny/llava", "--clip", data / "tiny/clip"
-    )
+    given = ["--docvqa", sp, "--models", data / "tiny/llava", "--clip", data / "tiny/clip"]
+    # A few images are not the paper's set.
+    said = sightline("paper", "check", "--textocr", folder, *given, code=1, width=240).output
     assert time.perf_counter() - started < 20
     good = [line for line in said.splitlines() if line.startswith("ok")]
-    assert code == 1, "a few images are not the paper's set"
     assert any("TextOCR images" in line and "train_images" in line for line in good)
     assert any("CLIP" in line for line in good)
     for words in (
@@ -235,13 +224,11 @@ def test_check_knows_the_papers_development_set(data: Path, tmp_path: Path, monk
     ids = tmp_path / "ids.txt"
     ids.write_text("\n".join(built_set(study, "development")[1].image_ids))
     monkeypatch.setattr(check, "DEVELOPMENT_IDS", ids)
-    code, said = checked("--textocr", folder)
-    assert code == 0
+    said = sightline("paper", "check", "--textocr", folder, width=240).output
     assert "the paper's 500 images, in its order" in said
     assert "published counts" in said
     ids.write_text("\n".join(reversed(ids.read_text().split())))
-    code, said = checked("--textocr", folder)
-    assert code == 1
+    said = sightline("paper", "check", "--textocr", folder, code=1, width=240).output
     assert "not the annotations that it was built from" in said
 
 

@@ -3,13 +3,10 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from sightline.cli import app
 from sightline.errors import SightlineError
 from sightline.probes.typed_rows import SignedDecision, write_decisions
 from sightline.rows.run import load_run
@@ -19,6 +16,7 @@ from sightline_paper.models import named_models
 from sightline_paper.needs import merged
 from sightline_paper.printed import measured, run_table, with_earlier
 from sightline_paper.study import built_set, of_visible_evidence
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.unit.paper.conftest import Pilot
 
@@ -104,18 +102,14 @@ def test_a_clip_that_cannot_serve_leaves_its_lines_out(pilot: Pilot, data: Path,
     assert reason in note
 
 
-def test_a_run_that_measured_nothing_is_a_failure_and_a_mistyped_folder_is_refused_at_once(tmp_path: Path) -> None:
-    def run(textocr: str) -> Any:
-        return CliRunner().invoke(app, ["paper", "run", "S6", "--textocr", textocr, "--out", str(tmp_path / "study")])
-
-    done = run("nowhere")
-    assert done.exit_code != 0
-    assert "--textocr: there is no folder nowhere" in str(done.exception)
+def test_a_run_that_measured_nothing_is_a_failure_and_a_mistyped_folder_is_refused_at_once(
+    tmp_path: Path, refused: Refused
+) -> None:
+    asked = ["paper", "run", "S6", "--out", tmp_path / "study", "--textocr"]
+    refused("--textocr: there is no folder nowhere", sightline, *asked, "nowhere")
     assert not (tmp_path / "study").exists()
     (tmp_path / "empty").mkdir()
-    done = run(str(tmp_path / "empty"))
-    assert done.exit_code == 1, done.output
-    assert "nothing was measured" in done.output
+    assert "nothing was measured" in sightline(*asked, tmp_path / "empty", code=1).output
 
 
 def test_a_note_stands_under_the_table_that_it_is_about(pilot: Pilot) -> None:

@@ -13,19 +13,10 @@ import pytest
 
 from sightline import Budget, SightlineError
 from sightline.arms import parse_arm
-from sightline.policies import POLICIES, LevelAnswer, Policy, Sight, TuningSample
+from sightline.policies import POLICIES, LevelAnswer, Policy, Sight, TuningSample, learned_risk
 from sightline.policies.cascades import AnswerStability, ConfidenceFallback
 from sightline.policies.conformal import Conformal, LossBounds
 from sightline.policies.evidence_saturation import EvidenceSaturation
-from sightline.policies.learned_risk import (
-    GROUPS,
-    Descent,
-    LearnedRisk,
-    Logistic,
-    RiskModel,
-    before_answer,
-    fit_logistic,
-)
 from sightline.policies.risk_adaptive import RiskAdaptive, RiskBucket
 from tests.refusals import Refused
 
@@ -176,26 +167,26 @@ def test_bounds_never_fall_and_an_answer_is_asked_for_again_where_too_much_may_b
 
 def test_the_regression_finds_what_separates_and_starts_from_the_rate_of_events() -> None:
     x = np.array([[value, 1.0] for value in np.linspace(-1, 1, 40)])
-    found = fit_logistic(x, x[:, 0] > 0, Descent(500, 0.08, 0.02))
+    found = learned_risk.fit_logistic(x, x[:, 0] > 0, learned_risk.Descent(500, 0.08, 0.02))
     assert found.weights[0] > 1.0
     assert found.weights[1] == 0.0, "a feature that never changes says nothing"
     assert found.risk([0.9, 1.0]) > 0.8 > 0.2 > found.risk([-0.9, 1.0])
-    untrained = fit_logistic(x, np.arange(40) < 10, Descent(0, 0.08, 0.02))
+    untrained = learned_risk.fit_logistic(x, np.arange(40) < 10, learned_risk.Descent(0, 0.08, 0.02))
     assert untrained.risk([0.0, 1.0]) == pytest.approx(0.98 * 0.25 + 0.01)
 
 
-def risk_model(features: tuple[str, ...]) -> RiskModel:
+def risk_model(features: tuple[str, ...]) -> learned_risk.RiskModel:
     """The first feature is the log-odds."""
     count = len(features)
-    logistic = Logistic((0.0,) * count, (1.0,) * count, (1.0,) + (0.0,) * (count - 1), 0.0)
-    return RiskModel("question", features, logistic, (0.5, 0.9))
+    logistic = learned_risk.Logistic((0.0,) * count, (1.0,) * count, (1.0,) + (0.0,) * (count - 1), 0.0)
+    return learned_risk.RiskModel("question", features, logistic, (0.5, 0.9))
 
 
 def test_a_learned_risk_is_cut_into_levels_and_runs_the_low_answer_first_if_it_reads_it() -> None:
-    blind = LearnedRisk.made_of(risk_model(("question_words",)))
+    blind = learned_risk.LearnedRisk.made_of(risk_model(("question_words",)))
     for odds, chosen in ((-1.0, LOW), (0.0, MID), (1.0, MID), (3.0, HIGH)):
         assert levels_run(blind, {"question_words": odds}, said("a", "b", "c")) == [chosen], "before any answer"
-    policy = LearnedRisk.made_of(risk_model(("confidence", "question_words")))
+    policy = learned_risk.LearnedRisk.made_of(risk_model(("confidence", "question_words")))
     for sure, run in ((-1.0, [LOW]), (1.0, [LOW, MID]), (3.0, [LOW, HIGH])):
         assert levels_run(policy, {"question_words": 3.0}, said("a", "b", "c", confidences=(sure, 0, 0))) == run
 
@@ -204,7 +195,7 @@ def test_features_of_question_and_masks() -> None:
     asked = Sight(
         "p", "Which year and which total?", CORNERS, tuple(np.isin(np.arange(4), m) for m in ([0, 3], [0, 1, 2]))
     )
-    assert before_answer(asked) == pytest.approx(
+    assert learned_risk.before_answer(asked) == pytest.approx(
         {
             "question_words": 5, "question_joins": 1, "question_fields": 1, "tokens": math.log(4),
             "mask_dispersion": math.sqrt(0.125) / math.sqrt(0.5), "mask_blocks": 2 / 16, "mask_stability": 0.5,
@@ -213,12 +204,16 @@ def test_features_of_question_and_masks() -> None:
 
 
 def test_a_fitted_model_is_read_back_as_it_was_written(tmp_path: Path, refused: Refused) -> None:
-    model = RiskModel(
-        "question", GROUPS["question"], Logistic((1, 2, 3), (1, 1, 2), (0.1, 0.2, 0.3), -1), (0.4,), "0.3/0.7"
+    model = learned_risk.RiskModel(
+        "question",
+        learned_risk.GROUPS["question"],
+        learned_risk.Logistic((1, 2, 3), (1, 1, 2), (0.1, 0.2, 0.3), -1),
+        (0.4,),
+        "0.3/0.7",
     )
     path = tmp_path / "policy.json"
-    path.write_text(json.dumps({"policy": "learned_risk", **LearnedRisk.made_of(model).contents()}))
-    assert LearnedRisk(str(path)).model == model
+    path.write_text(json.dumps({"policy": "learned_risk", **learned_risk.LearnedRisk.made_of(model).contents()}))
+    assert learned_risk.LearnedRisk(str(path)).model == model
     for levels, reason in (("0.3/0.5", "fitted for the levels 0.3/0.7, not for 0.3/0.5"),):
         refused(reason, parse_arm, f"policy:learned_risk:target:{levels}:file={path}")
     refused("was made for learned_risk", parse_arm, f"policy:conformal:target:0.3/0.7:file={path}")

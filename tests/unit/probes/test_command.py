@@ -5,29 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from sightline.cli import app as whole
-from sightline.commands.probes import app
 from sightline.errors import SightlineError
 from sightline.probes import read_probes
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(whole if arguments[0] == "verify" else app, [str(argument) for argument in arguments])
+from tests.command_line import sightline
 
 
 def output(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.exception or result.output
-    return result.output
+    return sightline(*(() if arguments[0] == "verify" else ("probes",)), *arguments).output
 
 
 def refusal(*arguments: object) -> str:
-    result = run(*arguments)
-    assert isinstance(result.exception, SightlineError), result.output
-    assert "\n" not in str(result.exception)
-    return str(result.exception)
+    with pytest.raises(SightlineError) as caught:
+        output(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,8 @@ from PIL import Image
 from lab.stand_ins import StandIns
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
-from sightline.probes import read_probes, write_probes
+from sightline.probes import read_probes, typed_rows, write_probes
 from sightline.probes.evidence import Span, find_span, line_context, plain, span_at
-from sightline.probes.typed_rows import (
-    STATUSES,
-    evidence_of_rows,
-    read_typed_rows,
-    shown_size,
-    typed_row,
-    write_typed_rows,
-)
 from tests.refusals import Refused
 from tests.unit.probes.test_command import output, refusal
 
@@ -96,15 +88,15 @@ def save(path: Path, *rows: dict[str, Any]) -> Path:
 
 def test_rows_are_written_as_read_and_those_annotated_are_evidence_in_pixels_as_shown(tmp_path: Path) -> None:
     path = save(tmp_path / "rows.jsonl", ROW, {**ROW, "sample_id": "docvqa:2", "boxes": [], "status": "not_visible"})
-    write_typed_rows(tmp_path / "again.jsonl", read_typed_rows(path))
+    typed_rows.write_typed_rows(tmp_path / "again.jsonl", typed_rows.read_typed_rows(path))
     assert list(map(json.loads, (tmp_path / "again.jsonl").open())) == list(map(json.loads, path.open()))
-    rows = read_typed_rows(save(tmp_path / "rows.jsonl", ROW))
-    found = evidence_of_rows([PROBE], rows, lambda image: (3200, 2400))
+    rows = typed_rows.read_typed_rows(save(tmp_path / "rows.jsonl", ROW))
+    found = typed_rows.evidence_of_rows([PROBE], rows, lambda image: (3200, 2400))
     assert found["docvqa:1"].regions == ((310 / 1600, 420 / 1200, 390 / 1600, 440 / 1200),)
     assert found["docvqa:1"].roles == ("answer_value",)
-    for status in STATUSES:
-        rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "status": status}))
-        assert bool(evidence_of_rows([PROBE], rows, lambda image: (1000, 800))) == (status == "annotated")
+    for status in typed_rows.STATUSES:
+        rows = typed_rows.read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "status": status}))
+        assert bool(typed_rows.evidence_of_rows([PROBE], rows, lambda image: (1000, 800))) == (status == "annotated")
 
 
 @pytest.mark.parametrize(
@@ -112,18 +104,21 @@ def test_rows_are_written_as_read_and_those_annotated_are_evidence_in_pixels_as_
     [((3200, 2400), (1600, 1200)), ((1000, 800), (1000, 800)), ((500, 5000), (160, 1600)), ((1, 9000), (1, 1600))],
 )
 def test_images_are_shown_with_no_side_above_1600_pixels(size: tuple[int, int], shown: tuple[int, int]) -> None:
-    assert shown_size(*size) == shown
+    assert typed_rows.shown_size(*size) == shown
 
 
 def test_the_regions_of_a_probe_come_back_through_a_row() -> None:
-    row = typed_row(PROBE, 3200, 1600)
+    row = typed_rows.typed_row(PROBE, 3200, 1600)
     assert row.status == "needs_review"
     assert [box.label for box in row.boxes] == ["answer_value:2000", "field_label:"]
     evidence = row.evidence(1600, 800)
     assert evidence.roles == PROBE.roles
     for found, region in zip(evidence.regions, PROBE.regions, strict=True):
         assert found == pytest.approx(region, abs=1e-5)
-    assert typed_row(Probe("p", "a.png", "a", "?", "open", "", "", (), answers=("x",)), 10, 10).status == "unannotated"
+    assert (
+        typed_rows.typed_row(Probe("p", "a.png", "a", "?", "open", "", "", (), answers=("x",)), 10, 10).status
+        == "unannotated"
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,17 +137,17 @@ def test_the_regions_of_a_probe_come_back_through_a_row() -> None:
 def test_a_row_that_is_not_one_is_refused_with_its_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     path = save(tmp_path / "rows.jsonl", ROW, {**ROW, **changes})
     with pytest.raises(SightlineError, match=says) as caught:
-        read_typed_rows(path)
+        typed_rows.read_typed_rows(path)
     assert str(caught.value).startswith(f"{path} line 2: ")
 
 
 def test_a_complete_set_has_nothing_left_to_do(tmp_path: Path, refused: Refused) -> None:
     path = save(tmp_path / "rows.jsonl", ROW, {**ROW, "sample_id": "docvqa:2", "status": "uncertain"})
-    assert len(read_typed_rows(path)) == 2
-    refused("uncertain, not annotated", read_typed_rows, path, complete=True)
+    assert len(typed_rows.read_typed_rows(path)) == 2
+    refused("uncertain, not annotated", typed_rows.read_typed_rows, path, complete=True)
     path = save(path, {**ROW, "boxes": [{**BOX, "label": "answer_value:smoke test"}]})
-    refused("trial run", read_typed_rows, path, complete=True)
-    refused("holds no rows", read_typed_rows, save(path))
+    refused("trial run", typed_rows.read_typed_rows, path, complete=True)
+    refused("holds no rows", typed_rows.read_typed_rows, save(path))
 
 
 @pytest.mark.parametrize(
@@ -167,13 +162,13 @@ def test_a_complete_set_has_nothing_left_to_do(tmp_path: Path, refused: Refused)
     ],
 )
 def test_a_box_must_lie_within_its_image_up_to_a_pixel(tmp_path: Path, boxes: list[Any], says: str | None) -> None:
-    rows = read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": boxes}))
+    rows = typed_rows.read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": boxes}))
     if says is None:
-        (region,) = evidence_of_rows([PROBE], rows, lambda image: (1000, 800))["docvqa:1"].regions
+        (region,) = typed_rows.evidence_of_rows([PROBE], rows, lambda image: (1000, 800))["docvqa:1"].regions
         assert region == (0.921, 0.525, 1.0, 0.55)
         return
     with pytest.raises(SightlineError, match=says):
-        evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
+        typed_rows.evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
 
 
 # From a published file to probes with evidence, on the command line.

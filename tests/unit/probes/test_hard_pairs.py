@@ -23,29 +23,14 @@ from sightline.probes import (
     Word,
     audit_negatives,
     build_hard_pairs,
+    hard_pairs,
     hash_side,
+    lexical_audit,
     read_probes,
     read_regions,
     read_textocr,
     split_probes,
     write_probes,
-)
-from sightline.probes.hard_pairs import (
-    REMEDIES,
-    Presence,
-    Shortage,
-    candidates,
-    decoy_candidates,
-    normalise_word,
-    obstacles,
-)
-from sightline.probes.lexical_audit import (
-    NORMALISERS,
-    TABLES,
-    changed_char_class,
-    edit_type,
-    nfkc_casefold,
-    write_audit,
 )
 from sightline.probes.regions import Ingest
 
@@ -73,11 +58,11 @@ def test_a_pair_is_a_positive_followed_by_its_negative_without_edge_punctuation(
     assert (negative.id, negative.label, negative.kind) == ("a:hard-nearmiss-neg", "no", "near_miss_negative")
     assert positive.question == 'Does the image contain the exact text "Total"? Answer yes or no.'
     assert positive.target_text == positive.source_text == negative.source_text == "Total"
-    assert negative.target_text in decoy_candidates("Total", {"total"})
+    assert negative.target_text in hard_pairs.decoy_candidates("Total", {"total"})
     assert positive.regions == negative.regions == (box(0.001),)
-    assert normalise_word("  “x”  ") == "“x”"
-    assert normalise_word(' "(a \t b).!" ') == "a b"
-    assert normalise_word("...") == ""
+    assert hard_pairs.normalise_word("  “x”  ") == "“x”"
+    assert hard_pairs.normalise_word(' "(a \t b).!" ') == "a b"
+    assert hard_pairs.normalise_word("...") == ""
 
 
 @pytest.mark.parametrize(
@@ -146,7 +131,7 @@ def test_lines_hide_words() -> None:
     for seed in range(60):
         rules = replace(ANY, seed=seed, max_length=4, lines=True)
         decoys |= {probe.target_text for probe in build_hard_pairs([source], rules).probes if probe.label == "no"}
-    assert "8.00" in decoy_candidates("3.00", {"3.00"})
+    assert "8.00" in hard_pairs.decoy_candidates("3.00", {"3.00"})
     assert "8.00" not in decoys
     assert "4.00" in decoys
 
@@ -193,7 +178,7 @@ def test_impossible_rules_are_refused(rules: dict[str, object]) -> None:
 @given(st.text(min_size=1, max_size=20))
 def test_decoys_are_near_absent_and_distinct(text: str) -> None:
     taken = {text.casefold(), "total"}
-    decoys = decoy_candidates(text, taken)
+    decoys = hard_pairs.decoy_candidates(text, taken)
     assert len(set(decoys)) == len(decoys)
     assert not {decoy.casefold() for decoy in decoys} & taken
     assert all(edit_distance(text, decoy) <= 2 for decoy in decoys)
@@ -220,7 +205,7 @@ CASES: dict[str, tuple[str, Box, dict[str, Any]]] = {
 
 
 def met(text: str, box: Box, rules: HardPairRules = RULES) -> list[str]:
-    return list(obstacles(text, box, Presence([text, "twice"]), rules))
+    return list(hard_pairs.obstacles(text, box, hard_pairs.Presence([text, "twice"]), rules))
 
 
 @pytest.mark.parametrize("obstacle", CASES)
@@ -229,17 +214,17 @@ def test_the_option_that_is_suggested_lifts_the_obstacle(obstacle: str) -> None:
     (field,) = lifted
     assert met(text, box) == [obstacle]
     assert met(text, box, replace(RULES, **lifted)) == []
-    assert field.replace("_", "-") in REMEDIES[obstacle]
+    assert field.replace("_", "-") in hard_pairs.REMEDIES[obstacle]
 
 
 def test_what_no_option_lifts_is_named_too_and_candidates_meet_nothing() -> None:
-    assert set(CASES) == set(REMEDIES), "every suggestion is tried"
+    assert set(CASES) == set(hard_pairs.REMEDIES), "every suggestion is tried"
     assert met("", SMALL) == ["without text"]
     assert met("#$%&", SMALL) == ["without a letter or digit"]
     assert met("total", (0.9, 0.9, 1.01, 0.901)) == ["outside the image"]
     assert met("ab", LARGE) == ["too short", "too large"]
     words = [("total", SMALL), ("ab", SMALL), ("other", (0.1, 0.1, 0.12, 0.11)), ("large", LARGE)]
-    found = candidates(words, Presence(text for text, _ in words), RULES)
+    found = hard_pairs.candidates(words, hard_pairs.Presence(text for text, _ in words), RULES)
     assert [candidate.text for candidate in found] == ["other", "total"]
 
 
@@ -259,10 +244,10 @@ def test_the_suggestion_is_the_option_that_helps_most_images_or_none() -> None:
     assert pairs.shortage.in_words() == (
         "5 words too large, 4 words too short; a smaller --min-length would give one to 2 of the 2 images"
     )
-    shortage = Shortage()
-    shortage.add([("", SMALL), ("ab", LARGE)], Presence(["ab"]), RULES)
+    shortage = hard_pairs.Shortage()
+    shortage.add([("", SMALL), ("ab", LARGE)], hard_pairs.Presence(["ab"]), RULES)
     assert shortage.in_words() == "1 word without text, 1 word too short"
-    assert Shortage().in_words() == ""
+    assert hard_pairs.Shortage().in_words() == ""
 
 
 # Byte parity with files that the paper's artifact wrote.
@@ -350,7 +335,7 @@ def test_hard_builder_and_decoy_cases(golden: dict[str, Any], tmp_path: Path) ->
     assert len(cases) == 12
     for case, expected in cases.items():
         version, _, text = case.partition("|")
-        assert decoy_candidates(text, {text.casefold()}, version) == expected, case
+        assert hard_pairs.decoy_candidates(text, {text.casefold()}, version) == expected, case
 
 
 def test_occlusion_views_survive_a_round_trip(inputs: Path, tmp_path: Path) -> None:
@@ -366,8 +351,8 @@ def test_lexical_tables_are_byte_identical(
     name: str, request: pytest.FixtureRequest, mini: Ingest, inputs: Path, tmp_path: Path
 ) -> None:
     audit = audit_negatives(request.getfixturevalue(name).probes, mini.records)
-    written = write_audit(tmp_path, audit)
-    assert {path.name for path in written} == set(TABLES)
+    written = lexical_audit.write_audit(tmp_path, audit)
+    assert {path.name for path in written} == set(lexical_audit.TABLES)
     for path in written:
         assert path.read_bytes() == (inputs / f"lexical_{name}" / path.name).read_bytes(), path.name
 
@@ -375,13 +360,13 @@ def test_lexical_tables_are_byte_identical(
 def test_normaliser_edit_and_split_vectors_and_published_counts(golden: dict[str, Any], data: Path) -> None:
     misc = golden["misc"]
     for text, expected in misc["normalizers"].items():
-        assert {name: normalise(text) for name, normalise in NORMALISERS.items()} == expected
-        assert list(expected) == list(NORMALISERS)
+        assert {name: normalise(text) for name, normalise in lexical_audit.NORMALISERS.items()} == expected
+        assert list(expected) == list(lexical_audit.NORMALISERS)
     for source, target, distance in misc["levenshtein"]:
         assert edit_distance(source, target) == distance
     for source, target, kind, changed in misc["edit_class"]:
-        folded = nfkc_casefold(source), nfkc_casefold(target)
-        assert (edit_type(*folded), changed_char_class(*folded)) == (kind, changed)
+        folded = lexical_audit.nfkc_casefold(source), lexical_audit.nfkc_casefold(target)
+        assert (lexical_audit.edit_type(*folded), lexical_audit.changed_char_class(*folded)) == (kind, changed)
     assert {group: hash_side(group) for group in golden["misc"]["hash_split"]} == golden["misc"]["hash_split"]
     ids = (data / "protocol" / "paper_evidence" / "sample_ids.txt").read_text().split()
     probes = [Probe(id, "x.jpg", id.partition(":")[0].removeprefix("textocr-"), "?", "yes", "", "", ()) for id in ids]

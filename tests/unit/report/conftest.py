@@ -141,14 +141,7 @@ def comparison_of(out: Path, first: Path, second: Path, *, cases: int = 0, **opt
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A synthetic run of 8 arms over 20 images."""
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
-
-
-@pytest.fixture(scope="session")
 def report(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Its report."""
     return Page(build_report([run], tmp_path_factory.mktemp("report"), draws=DRAWS))
 
 
@@ -159,14 +152,7 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 
 @pytest.fixture(scope="session")
-def open_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A synthetic run of 10 arms over two open questions on each of 18 pages."""
-    return make_open_run(tmp_path_factory.mktemp("open_runs") / "run")
-
-
-@pytest.fixture(scope="session")
 def open_report(open_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Its report."""
     return Page(build_report([open_run], tmp_path_factory.mktemp("open_report"), draws=DRAWS))
 
 

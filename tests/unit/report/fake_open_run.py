@@ -6,7 +6,7 @@ question for all arms, so that answers are lost with their evidence, survive wit
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,8 @@ from sightline.answering.scorers.spoken import OpenAnswer, Utterance
 from sightline.core.probe import TWIN, Box, Probe
 from sightline.core.row import Column
 from sightline.core.selection import Budget
-from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import split_arm
-from sightline.store.shard_files import pack_mask
-from tests.unit.report.fake_run import HOSTILE, SIZE, _mask, _row, begin_run, edited_mask, grid_cells
+from tests.unit.report.fake_run import HOSTILE, SIZE, _mask, _row, begin_run, edited_mask, geometry_of, grid_cells
 
 ARMS = (
     "full",
@@ -36,10 +34,6 @@ ARMS = (
 )
 LABELS = ("Total", "Date", "Room", "Platform", "Price", "Seats")
 TASKS = ("textvqa", "docvqa", "qa")
-GEOMETRY = (
-    "visible", "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
-    "worst_region", "all_half",
-)  # fmt: skip
 
 
 def draw_page(rng: np.random.Generator, values: Sequence[str]) -> tuple[bytes, list[tuple[Box, Box]]]:
@@ -148,17 +142,12 @@ def _answered(
     elif name != "full":
         kept = _mask("random" if name == "resize" else name, k, cells, value, noise)
     kept = kept if edit is None else edited_mask(kept, cells, value, edit)
-    measured = RegionGeometry(cells.astype(np.float64), probe.regions).measure(kept, kept)
-    of_value = RegionGeometry(cells.astype(np.float64), [value]).measure(kept, kept).ecr
+    of_value = geometry_of((value,)).measure(kept).ecr
     chance = 0.97 if name == "full" else 0.12 + 0.8 * of_value
     said = probe.answers[0] if luck < chance else probe.answers[0][::-1][:12]
     sure = 0.05 + 0.3 * float(noise.random()) if luck < chance or luck > 0.8 else 0.9 + float(noise.random())
-    row = _row(arm, probe, kept, None, 0.0)
-    judged = OpenAnswer().judge(probe, Utterance(said, len(said), sure), arm)
-    geometry = {key: getattr(measured, key) for key in GEOMETRY if key != "visible"} | {"visible": 1.0}
-    row |= judged | (geometry if regions else dict.fromkeys((*geometry, "legibility")))
-    row["n_regions"] = len(probe.regions) if regions else 0
-    row["kept_mask"] = pack_mask(kept)
+    row = _row(arm, probe if regions else replace(probe, regions=(), roles=()), kept, None, 0.0)
+    row |= OpenAnswer().judge(probe, Utterance(said, len(said), sure), arm)
     if edit is not None:
         row |= {"intervention": str(edit), "view": edit.view, "image_key": f"{probe.image}@{edit.view}"}
     return row

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.core.probe import Box, Probe
 from sightline.core.row import Column
 from sightline.core.selection import NO_BOXES, Budget, arm_regime
+from sightline.geometry.coverage import RegionGeometry
 from sightline.interventions import Intervention, split_arm
 from sightline.selectors import SELECTORS
 from sightline.store.folder import RunFolder
@@ -44,7 +46,30 @@ EDITED = (
 HOSTILE = "</script><script>document.title='owned'</script>"
 WORDS = ("invoice", "total", "EXPRESS", "closed", "Saturday", "parking", "receipt", "24h", "MUSEUM", "exit", "ticket")
 ROWS, COLUMNS = 15, 20
+GEOMETRY = (
+    "ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1",
+    "worst_region", "all_half",
+)  # fmt: skip
 SIZE = (640, 480)
+
+
+Edit = Callable[[dict[str, Any]], None]
+"""What happens to a row before it is written."""
+
+
+def changed(*, arm: str | None = None, probe: str = "", **columns: Any) -> Edit:
+    """Other values in all rows, or in those of an arm, or of probes whose ids begin so."""
+
+    def edit(row: dict[str, Any]) -> None:
+        if row["probe_id"].startswith(probe) and arm in (None, row["arm"]):
+            row |= columns
+
+    return edit
+
+
+NAN = float("nan")
+WITHOUT_MARGIN = changed(margin=None, loss_yes=None, loss_no=None, greedy_yes=None, greedy_no=None)
+ALL_WRONG = changed(score=0.0, correct=False)
 
 
 def grid_cells(rows: int = ROWS, columns: int = COLUMNS) -> np.ndarray:
@@ -55,8 +80,9 @@ def grid_cells(rows: int = ROWS, columns: int = COLUMNS) -> np.ndarray:
 
 def overlap(cells: np.ndarray, box: Box) -> np.ndarray:
     """(N,) area of each cell within the box."""
-    width = np.minimum(cells[:, 2], box[2]) - np.maximum(cells[:, 0], box[0])
-    height = np.minimum(cells[:, 3], box[3]) - np.maximum(cells[:, 1], box[1])
+    left, top, right, bottom = cells.astype(np.float64).T
+    width = np.minimum(right, box[2]) - np.maximum(left, box[0])
+    height = np.minimum(bottom, box[3]) - np.maximum(top, box[1])
     return np.clip(width, 0, None) * np.clip(height, 0, None)
 
 
@@ -144,6 +170,12 @@ def make_probes(images: int, rng: np.random.Generator) -> tuple[list[Probe], dic
     return probes, jpegs
 
 
+@cache
+def geometry_of(regions: tuple[Box, ...]) -> RegionGeometry:
+    """What masks of the raster have of some regions; every arm asks about the same ones."""
+    return RegionGeometry(grid_cells(), regions)
+
+
 def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, margin: float) -> dict[str, Any]:
     plain, _ = split_arm(arm)
     selector, _, budget = plain.partition(":")
@@ -151,30 +183,14 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
     role = "method" if known is None else known.role
     # A field's default is a class attribute: what a method reads by default is known without making one.
     reads_boxes = known is not None and bool(object.__new__(known).reads_boxes)
-    cells, n, k = grid_cells(), len(kept), int(kept.sum())
-    box = probe.regions[0] if probe.regions else None
-    parts = overlap(cells, box) if box else np.zeros(n)
-    area = parts.sum() or 1.0
-    sources = kept if lineage is None else lineage
-    ecr, anchor = float(parts[sources].sum() / area), float(parts[kept].sum() / area)
-    touching = kept & (parts > 0)
-    lpp = float(parts[touching].sum() / (touching.sum() / n)) if touching.any() else 0.0
-    predicted = "yes" if margin >= 0 else "no"
-    height = SIZE[1] * (box[3] - box[1]) if box else 0.0
-    geometry = {
+    n, k = len(kept), int(kept.sum())
+    measured = geometry_of(probe.regions).measure(kept if lineage is None else lineage, kept)
+    height = SIZE[1] * (probe.regions[0][3] - probe.regions[0][1]) if probe.regions else 0.0
+    geometry = {name: getattr(measured, name) for name in GEOMETRY} | {
         "visible": 1.0,
-        "legibility": height * (0.5 * (ecr + anchor)) ** 0.5,
-        "ecr": ecr,
-        "anchor_ecr": anchor,
-        "center_recall": float(anchor > 0.5),
-        "patch_recall": float(touching.sum() / max(1, (parts > 0).sum())),
-        "lpp": lpp,
-        "geo_f1": 2 * ecr * lpp / (ecr + lpp) if ecr + lpp else 0.0,
-        "anchor_lpp": lpp,
-        "anchor_geo_f1": 2 * anchor * lpp / (anchor + lpp) if anchor + lpp else 0.0,
-        "worst_region": ecr,
-        "all_half": ecr >= 0.5,
+        "legibility": height * (0.5 * (measured.ecr + measured.anchor_ecr)) ** 0.5,
     }
+    predicted = "yes" if margin >= 0 else "no"
     keep_requested = 1.0 if selector == "full" else float(budget.split(",")[0])
     return {
         "arm": arm,
@@ -207,7 +223,7 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
         "greedy_yes": margin > 0,
         "greedy_no": margin < 0,
         "n_regions": len(probe.regions),
-        **(geometry if box else dict.fromkeys(geometry)),
+        **(geometry if probe.regions else dict.fromkeys(geometry)),
         "kept_mask": pack_mask(kept),
         "lineage_mask": None if lineage is None else pack_mask(lineage),
         "sequence_full": n + 40,
@@ -291,7 +307,7 @@ def make_run(
     regions: bool = True,
     manifest: Mapping[str, Any] = MappingProxyType({}),
     extra: Mapping[str, Any] = MappingProxyType({}),
-    edit_row: Callable[[dict[str, Any]], None] = lambda row: None,
+    edit_row: Edit = lambda row: None,
     edit_image: Callable[[dict[str, Any]], None] = lambda record: None,
     scorer_columns: tuple[Column, ...] = YesNo.columns,
 ) -> Path:
@@ -344,14 +360,6 @@ def make_run(
             edit_row(rows[-1])
         folder.write_rows(arm, 0, rows, scorer_columns)
     return path
-
-
-def break_margin(probe: str, arm: str | None, value: float = float("nan")) -> Any:
-    def edit(row: dict[str, Any]) -> None:
-        if row["probe_id"].startswith(probe) and arm in (None, row["arm"]):
-            row["margin"] = value
-
-    return edit
 
 
 def says_no(row: dict[str, Any]) -> None:

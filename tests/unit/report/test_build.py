@@ -27,7 +27,7 @@ from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from tests.refusals import Refused
 from tests.unit.report.conftest import DRAWS, Page, page_of, report_on
-from tests.unit.report.fake_run import COLUMNS, HOSTILE, ROWS, break_margin, make_run
+from tests.unit.report.fake_run import COLUMNS, HOSTILE, NAN, ROWS, WITHOUT_MARGIN, changed, make_run
 
 TABLES = (
     "main", "contract", "runs", "paired_differences", "correct_positive_provenance", "calibration", "thresholds",
@@ -96,11 +96,11 @@ POOR: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["no probe has a region", "the frontier has no points", "no geometry to validate"],
     ),
     "a margin that is none": (
-        {"images": 8, "edit_row": break_margin("img0003:yes", "target:0.3")},
+        {"images": 8, "edit_row": changed(probe="img0003:yes", arm="target:0.3", margin=NAN)},
         ["1 probe has a non-finite margin in some arm (first: img0003:yes)"],
     ),
     "an arm that overflowed": (
-        {"images": 6, "edit_row": break_margin("", "grid:0.3", float("inf"))},
+        {"images": 6, "edit_row": changed(arm="grid:0.3", margin=float("inf"))},
         ["arm grid:0.3 has no finite margin"],
     ),
 }
@@ -132,7 +132,7 @@ def test_mixed_probe_sets_are_named_and_reported_side_by_side(run: Path, tmp_pat
 
 
 def test_nothing_usable_is_an_error(tmp_path: Path, refused: Refused) -> None:
-    run = make_run(tmp_path / "run", images=3, edit_row=break_margin("", None))
+    run = make_run(tmp_path / "run", images=3, edit_row=changed(margin=NAN))
     for runs, about in (([run], "no usable plain row"), ([tmp_path / "nowhere"], "not a run folder"), ([], "no run")):
         refused(about, build_report, runs, tmp_path / "out")
 
@@ -148,11 +148,7 @@ def test_an_unfinished_run_is_named_and_a_broken_preview_costs_the_pictures_alon
 
 
 def test_rows_under_an_intervention_nobody_knows_have_a_section_of_their_own(tmp_path: Path) -> None:
-    def delete(row: dict[str, Any]) -> None:
-        if row["arm"] == "grid:0.3":
-            row["intervention"] = "delete"
-
-    page = page_of(tmp_path, images=6, edit_row=delete)
+    page = page_of(tmp_path, images=6, edit_row=changed(arm="grid:0.3", intervention="delete"))
     assert "interventions" in page.ids
     assert "grid:0.3" not in page.file("main.csv").read_text()
     assert ",delete," in page.file("interventions.csv").read_text()
@@ -223,10 +219,9 @@ def test_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path: Path
 
 
 def test_a_kill_between_tables_and_page_leaves_no_page_that_does_not_fit_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = make_run(tmp_path / "run", images=3, arms=("full", "grid:0.3"))
-    page = report_on(tmp_path / "out", run, draws=50)
+    page = report_on(tmp_path / "out", small_run, draws=50)
     plain = Table.write
     written: list[str] = []
 
@@ -238,7 +233,7 @@ def test_a_kill_between_tables_and_page_leaves_no_page_that_does_not_fit_them(
 
     monkeypatch.setattr(Table, "write", stopped)
     with pytest.raises(KeyboardInterrupt):
-        report_on(tmp_path / "out", run, draws=50)
+        report_on(tmp_path / "out", small_run, draws=50)
     assert len(written) == 3
     assert not page.path.exists()
 
@@ -321,21 +316,16 @@ def test_a_new_section_has_its_place_and_tables_and_one_that_fails_says_why_in_o
     assert "No module named" in page.text
 
 
-def test_the_contract_says_which_route_served_a_run_where_it_is_recorded(tmp_path: Path) -> None:
+def test_the_contract_says_which_route_served_a_run_where_it_is_recorded(small_run: Path, tmp_path: Path) -> None:
     own = "the model's own decoder: it has layers of type sliding_attention"
     told = make_run(tmp_path / "told", images=2, manifest={"served_by": {"images": "General", "language": own}})
-    silent = make_run(tmp_path / "silent", images=2)
-    runs = runs_table(read_source([told, silent])).frame
+    runs = runs_table(read_source([told, small_run])).frame
     assert runs["served_by"].tolist() == [f"General, {own}", "not recorded"]
-
-
-def without_margin(row: dict[str, Any]) -> None:
-    row |= dict.fromkeys(("margin", "loss_yes", "loss_no", "greedy_yes", "greedy_no"))
 
 
 def test_answers_in_words_or_without_a_margin_are_reported_without_what_needs_one(tmp_path: Path) -> None:
     arms = ("full", "target:0.3", "target:0.3+remove_evidence", "full+occlude_evidence", "full+occlude_random")
-    page = page_of(tmp_path, images=8, arms=arms, edit_row=without_margin)
+    page = page_of(tmp_path, images=8, arms=arms, edit_row=WITHOUT_MARGIN)
     assert "this section cannot be made" not in page.text
     assert page.headings[2:11] == list(SECTIONS_OF_ANY_RUN)
     main = page.frame("main").set_index("arm")
@@ -347,7 +337,7 @@ def test_answers_in_words_or_without_a_margin_are_reported_without_what_needs_on
     assert not page.has("occlusion")
 
     def in_words(row: dict[str, Any]) -> None:
-        without_margin(row)
+        WITHOUT_MARGIN(row)
         row |= {"label": "14.50", "predicted": "14.50" if row["correct"] else "1450", "legibility": None}
 
     words = page_of(tmp_path / "words", images=6, arms=("full", "target:0.3", "grid:0.3"), edit_row=in_words)

@@ -8,17 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sightline.report.charts import (
-    NARROW,
-    WIDE,
-    Curve,
-    FrontierPoint,
-    budget_curves,
-    curves_by_selector,
-    frontier,
-    reliability,
-    reliability_bins,
-)
+from sightline.report import charts
 from sightline.report.page import HERE
 from sightline.report.svg import CHARACTER, Scale, padded, place_labels, sequential, spaced_out, tag
 
@@ -27,11 +17,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_frontier_is_named_escaped_and_complete() -> None:
     points = [
-        FrontierPoint("full", 1.0, 0.8, 0.2, None, (0.75, 0.85), "diamond"),
-        FrontierPoint("<b>&", 0.6, 0.79, 0.25, (0.5, 0.7), None),
-        FrontierPoint("no region", math.nan, 0.7, 0.1),
+        charts.FrontierPoint("full", 1.0, 0.8, 0.2, None, (0.75, 0.85), "diamond"),
+        charts.FrontierPoint("<b>&", 0.6, 0.79, 0.25, (0.5, 0.7), None),
+        charts.FrontierPoint("no region", math.nan, 0.7, 0.1),
     ]
-    root = ElementTree.fromstring(str(frontier(points, "PosECR", "Accuracy", "hFPR")))
+    root = ElementTree.fromstring(str(charts.frontier(points, "PosECR", "Accuracy", "hFPR")))
     assert root.find(f"{SVG}title").text == "Accuracy against PosECR, coloured by hFPR"  # type: ignore[union-attr]
     assert root.find(f"{SVG}desc").text.startswith("2 arms")  # type: ignore[union-attr]
     assert [t.text for t in root.iter(f"{SVG}text") if t.get("class") == "name"] == ["full", "<b>&"]
@@ -40,8 +30,8 @@ def test_frontier_is_named_escaped_and_complete() -> None:
 
 
 def test_budget_curves_stay_inside_label_each_line_and_need_two_budgets() -> None:
-    curves = [Curve("target", [0.1, 0.5], [0.6, 0.8]), Curve("random", [0.1, 0.5], [0.5, 0.79])]
-    root = ElementTree.fromstring(str(budget_curves(curves, "Accuracy", 0.85)))
+    curves = [charts.Curve("target", [0.1, 0.5], [0.6, 0.8]), charts.Curve("random", [0.1, 0.5], [0.5, 0.79])]
+    root = ElementTree.fromstring(str(charts.budget_curves(curves, "Accuracy", 0.85)))
     width, height = float(root.get("width", "0")), float(root.get("height", "0"))
     for line in root.iter(f"{SVG}polyline"):
         for x, y in (map(float, pair.split(",")) for pair in line.get("points", "").split()):
@@ -55,17 +45,20 @@ def test_budget_curves_stay_inside_label_each_line_and_need_two_budgets() -> Non
         {"selector": "grid", "keep": 0.3, "accuracy": 0.6},
         {"selector": "random", "keep": 0.3, "accuracy": math.nan},
     ]
-    assert curves_by_selector(rows, "accuracy") == [Curve("target", [0.3, 0.5], [0.7, 0.8])]
+    assert charts.curves_by_selector(rows, "accuracy") == [charts.Curve("target", [0.3, 0.5], [0.7, 0.8])]
 
 
 def test_reliability_bins_are_means_of_equal_width_bins_and_no_title_is_cut() -> None:
     probability, positive = np.array([0.05, 0.09, 0.95, 1.0]), np.array([False, True, True, True])
-    assert reliability_bins(probability, positive) == [(pytest.approx(0.07), 0.5, 2), (pytest.approx(0.975), 1.0, 2)]
-    text = str(reliability("x<y", probability, positive))
+    assert charts.reliability_bins(probability, positive) == [
+        (pytest.approx(0.07), 0.5, 2),
+        (pytest.approx(0.975), 1.0, 2),
+    ]
+    text = str(charts.reliability("x<y", probability, positive))
     ElementTree.fromstring(text)
     assert "x&lt;y" in text
     name = "Qwen3-VL-8B-Instruct · protected_rel_hybrid:0.3:core=0.25"
-    root = ElementTree.fromstring(str(reliability(name, np.array([0.1, 0.9]), np.array([False, True]))))
+    root = ElementTree.fromstring(str(charts.reliability(name, np.array([0.1, 0.9]), np.array([False, True]))))
     lines = [t for t in root.iter(f"{SVG}text") if t.get("class") == "name strong"]
     assert "".join(str(t.text) for t in lines) == name.replace(" · ", "")
     assert lines[0].text == "Qwen3-VL-8B-Instruct"
@@ -100,9 +93,9 @@ def box_of(label: ElementTree.Element) -> tuple[float, float, float, float]:
 
 
 def test_arms_that_pile_up_share_one_label_with_a_line_each() -> None:
-    points = [FrontierPoint(f"arm{i}", 0.999 + i / 10_000, 0.97 + i / 5_000, 0.1) for i in range(5)]
-    points.append(FrontierPoint("apart", 0.3, 0.8, 0.2))
-    *pile, apart = names(frontier(points, "PosECR", "Accuracy", "hFPR"))
+    points = [charts.FrontierPoint(f"arm{i}", 0.999 + i / 10_000, 0.97 + i / 5_000, 0.1) for i in range(5)]
+    points.append(charts.FrontierPoint("apart", 0.3, 0.8, 0.2))
+    *pile, apart = names(charts.frontier(points, "PosECR", "Accuracy", "hFPR"))
     assert [t.text for t in pile] == [f"arm{i}" for i in range(5)]
     assert len({(t.get("x"), t.get("text-anchor")) for t in pile}) == 1, "one block of lines"
     heights = [float(t.get("y", "0")) for t in pile]
@@ -110,16 +103,16 @@ def test_arms_that_pile_up_share_one_label_with_a_line_each() -> None:
     assert apart.text == "apart"
 
 
-@pytest.mark.parametrize("size", [WIDE, NARROW])
+@pytest.mark.parametrize("size", [charts.WIDE, charts.NARROW])
 def test_no_interval_runs_through_a_label_and_nothing_leaves_the_chart(size: tuple[float, float]) -> None:
     points = [
-        FrontierPoint("Full", 1.0, 0.97, 0.02, None, (0.96, 0.99), "diamond", "Full"),
-        FrontierPoint("target:0.3", 0.99, 0.965, 0.03, (0.98, 1.0), (0.95, 0.98), "circle", "box-free"),
-        FrontierPoint("random:0.3", 0.33, 0.855, 0.08, (0.29, 0.38), (0.82, 0.88), "circle", "box-free"),
-        FrontierPoint("grid:0.3", 0.29, 0.85, 0.08, (0.25, 0.33), (0.81, 0.88), "circle", "box-free"),
-        FrontierPoint("protected:0.3 (oracle)", 0.9, 0.9, 0.03, (0.8, 1.0), (0.85, 0.95), "triangle", "oracle"),
+        charts.FrontierPoint("Full", 1.0, 0.97, 0.02, None, (0.96, 0.99), "diamond", "Full"),
+        charts.FrontierPoint("target:0.3", 0.99, 0.965, 0.03, (0.98, 1.0), (0.95, 0.98), "circle", "box-free"),
+        charts.FrontierPoint("random:0.3", 0.33, 0.855, 0.08, (0.29, 0.38), (0.82, 0.88), "circle", "box-free"),
+        charts.FrontierPoint("grid:0.3", 0.29, 0.85, 0.08, (0.25, 0.33), (0.81, 0.88), "circle", "box-free"),
+        charts.FrontierPoint("protected:0.3 (oracle)", 0.9, 0.9, 0.03, (0.8, 1.0), (0.85, 0.95), "triangle", "oracle"),
     ]
-    chart = frontier(points, "PosECR", "Accuracy", "hFPR", size)
+    chart = charts.frontier(points, "PosECR", "Accuracy", "hFPR", size)
     root = ElementTree.fromstring(str(chart))
     bars = [line for line in root.iter(f"{SVG}line") if line.get("class") == "bar"]
     assert len(bars) == 9

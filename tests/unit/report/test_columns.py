@@ -7,18 +7,7 @@ from pathlib import Path
 import pytest
 
 from sightline.core.selection import NO_BOXES
-from sightline.report.columns import (
-    ASSISTED,
-    BOX_FREE,
-    ORACLES,
-    UNKNOWN,
-    declared_tables,
-    family,
-    panel_of,
-    table_column,
-    table_columns,
-    vocabulary,
-)
+from sightline.report import columns
 from sightline.rows.reader import oracle_words
 from sightline.statistics.metrics import METRICS
 from tests.conftest import REPOSITORY
@@ -48,10 +37,10 @@ def calls(name: str) -> Iterator[tuple[Path, ast.Call]]:
 
 
 def test_the_vocabulary_is_in_order_and_leaves_metrics_their_own_names() -> None:
-    keys = list(vocabulary())
+    keys = list(columns.vocabulary())
     assert keys == sorted(keys)
     assert not set(keys) & set(METRICS)
-    assert all(column.title for column in vocabulary().values())
+    assert all(column.title for column in columns.vocabulary().values())
 
 
 def test_a_key_has_one_title() -> None:
@@ -70,7 +59,7 @@ def test_a_key_has_one_title() -> None:
     }
     declared = {
         (name, column["key"])
-        for name, table in declared_tables().items()
+        for name, table in columns.declared_tables().items()
         for column in table["columns"]
         if "title" in column and isinstance(column, dict)
     }
@@ -78,11 +67,11 @@ def test_a_key_has_one_title() -> None:
 
 
 def test_columns_are_named_by_key_and_changed_where_a_table_says_otherwise(refused: Refused) -> None:
-    arm, accuracy, change = table_columns("arm accuracy", table_column("change", interval=True))
+    arm, accuracy, change = columns.table_columns("arm accuracy", columns.table_column("change", interval=True))
     assert (arm.title, arm.kind) == ("Arm", "text")
     assert (accuracy.title, accuracy.kind) == (METRICS["accuracy"].label, "score")
     assert (change.title, change.interval) == ("Change", True)
-    refused("no_such_column", table_columns, "arm no_such_column")
+    refused("no_such_column", columns.table_columns, "arm no_such_column")
 
 
 @pytest.mark.parametrize(
@@ -101,13 +90,15 @@ def test_columns_are_named_by_key_and_changed_where_a_table_says_otherwise(refus
     ],
 )
 def test_a_family_is_an_arm_without_its_size_but_with_what_it_counts(arm: str, without_budget: str) -> None:
-    assert family(arm) == without_budget
+    assert columns.family(arm) == without_budget
 
 
 def test_every_regime_has_its_panel() -> None:
-    assert {panel_of(regime) for regime in ("full", "box-free method", "box-free control")} == {BOX_FREE}
-    assert (panel_of("detector-assisted"), panel_of("oracle")) == (ASSISTED, ORACLES)
-    assert panel_of("replay") == panel_of(None) == panel_of(float("nan")) == UNKNOWN
+    assert {columns.panel_of(regime) for regime in ("full", "box-free method", "box-free control")} == {
+        columns.BOX_FREE
+    }
+    assert (columns.panel_of("detector-assisted"), columns.panel_of("oracle")) == (columns.ASSISTED, columns.ORACLES)
+    assert columns.panel_of("replay") == columns.panel_of(None) == columns.panel_of(float("nan")) == columns.UNKNOWN
 
 
 def test_words_follow_from_what_the_oracle_reads() -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from sightline.cli import app, main
+from sightline.cli import main
 from sightline.errors import SightlineError
 from sightline.report.compare import compare_runs
 from sightline.store.folder import RunFolder
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.unit.report.conftest import comparison_of
-from tests.unit.report.fake_run import make_run
+from tests.unit.report.fake_run import WITHOUT_MARGIN, make_run
 
 
 def test_a_run_compared_with_itself_differs_in_nothing_and_says_what_its_images_leave_open(
@@ -89,10 +89,7 @@ def test_runs_that_share_no_probes_or_no_arm_are_refused(
 
 
 def test_runs_without_margins_are_compared_by_their_answers(tmp_path: Path) -> None:
-    def without_margin(row: dict[str, Any]) -> None:
-        row |= dict.fromkeys(("margin", "loss_yes", "loss_no"))
-
-    made: dict[str, Any] = {"images": 6, "arms": ("full", "target:0.3"), "edit_row": without_margin}
+    made: dict[str, Any] = {"images": 6, "arms": ("full", "target:0.3"), "edit_row": WITHOUT_MARGIN}
     a, b = (make_run(tmp_path / name, shift=shift, **made) for name, shift in (("a", 0.0), ("b", 0.4)))
     page = comparison_of(tmp_path / "out", a, b)
     assert "this section cannot be made" not in page.text
@@ -104,31 +101,24 @@ def test_runs_without_margins_are_compared_by_their_answers(tmp_path: Path) -> N
 # The commands.
 
 
-def test_gate_exit_codes_files_and_several_runs(run: Path, tmp_path: Path) -> None:
-    files = ["--junit", str(tmp_path / "gate.xml"), "--markdown", str(tmp_path / "gate.md")]
-    asked = ["gate", str(run), "--rule", "accuracy(full) >= 0.1", *files, "--draws", "200"]
-    good = CliRunner().invoke(app, [*asked, "--least-n", "10"])
-    assert good.exit_code == 0, good.output
-    assert "passed" in good.output
-    bad = CliRunner().invoke(app, [*asked, "--rule", "posecr(random:0.3) >= 0.9", "--least-n", "10"])
-    assert bad.exit_code == 1
+def test_gate_exit_codes_files_and_several_runs(run: Path, tmp_path: Path, refused: Refused) -> None:
+    files = ["--junit", tmp_path / "gate.xml", "--markdown", tmp_path / "gate.md"]
+    asked = ["gate", run, "--rule", "accuracy(full) >= 0.1", *files, "--draws", 200]
+    assert "passed" in sightline(*asked, "--least-n", 10).output
+    bad = sightline(*asked, "--rule", "posecr(random:0.3) >= 0.9", "--least-n", 10, code=1)
     assert "failed" in bad.output
     assert (tmp_path / "gate.xml").read_text().count("<testcase") == 2
     assert (tmp_path / "gate.md").read_text().count("### Sightline gate") == 2, "summaries are appended"
-    few = CliRunner().invoke(app, asked)
-    assert few.exit_code == 1
+    few = sightline(*asked, code=1)
     assert "refused" in few.output
     assert " 40 " in few.output, "n"
-    wrong = CliRunner().invoke(app, ["gate", str(run), "--rule", "accuracy(ful) >= 0.1", "--draws", "200"])
-    assert isinstance(wrong.exception, SightlineError)
-    assert str(wrong.exception) == "the run has no arm 'ful'; did you mean 'full'?"
+    refused("no arm 'ful'", sightline, "gate", run, "--rule", "accuracy(ful) >= 0.1", "--draws", 200)
     worse = make_run(tmp_path / "worse", shift=-3.0, arms=("full",))
     file = tmp_path / "rules.txt"
     file.write_text("accuracy(full) >= 0.55  # in every run\n", encoding="utf-8")
-    options = ["--rules", str(file), "--draws", "200", "--least-n", "10"]
-    assert CliRunner().invoke(app, ["gate", str(run), *options]).exit_code == 0
-    both = CliRunner().invoke(app, ["gate", str(run), str(worse), *options])
-    assert both.exit_code == 1
+    options = ["--rules", file, "--draws", 200, "--least-n", 10]
+    sightline("gate", run, *options)
+    both = sightline("gate", run, worse, *options, code=1)
     assert "Gate on run" in both.output
     assert "Gate on worse" in both.output
 
@@ -150,19 +140,18 @@ def test_an_error_inside_the_gate_is_two_never_one(
 
 def test_commands_say_that_a_run_is_not_finished_and_a_gate_passes_only_when_asked_to(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", images=10, arms=("full", "grid:0.3"))
-    few = ["--out", str(tmp_path / "out"), "--draws", "100", "--cases", "0"]
-    commands = (["report", str(run), *few], ["rows", str(run)], ["compare", str(run), str(run), *few])
-    assert "not finished" not in CliRunner().invoke(app, commands[1]).stderr
+    few = ["--out", tmp_path / "out", "--draws", 100, "--cases", 0]
+    commands: tuple[list[Any], ...] = (["report", run, *few], ["rows", run], ["compare", run, run, *few])
+    assert "not finished" not in sightline(*commands[1]).stderr
     RunFolder(run).rows_file("grid:0.3", 0).unlink()
     for arguments in commands:
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, result.output
+        result = sightline(*arguments)
         assert arguments[0] == "rows" or "report.html" in result.output
         line = f"note: {run}: the run is not finished: 1 of its shards are still to be computed"
         assert result.stderr.splitlines()[0] == line
     assert all(
         (tmp_path / "out" / file).exists() for file in ("report.html", "tables/main.csv", "tables/between_runs.md")
     )
-    asked = ["gate", str(run), "--rule", "accuracy(full) >= 0.1", "--draws", "200", "--least-n", "10"]
-    assert CliRunner().invoke(app, asked).exit_code == 1
-    assert CliRunner().invoke(app, [*asked, "--allow-partial"]).exit_code == 0
+    asked = ["gate", run, "--rule", "accuracy(full) >= 0.1", "--draws", 200, "--least-n", 10]
+    sightline(*asked, code=1)
+    sightline(*asked, "--allow-partial")

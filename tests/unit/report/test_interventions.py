@@ -15,7 +15,7 @@ from sightline.rows.run import load_run
 from sightline.rows.source import Audited, Source, read_source
 from tests.refusals import Refused
 from tests.unit.report.conftest import DRAWS, Page, page_of, report_on
-from tests.unit.report.fake_run import PLAIN, break_margin, make_run
+from tests.unit.report.fake_run import NAN, PLAIN, changed, make_run
 
 MADE = {
     "deletion": ("deletion", "logit_drop"),
@@ -62,7 +62,7 @@ def test_interventions_do_not_disturb_the_plain_tables(edited: Page, tmp_path: P
 def test_margins_that_overflow_under_an_edit_stay_there(tmp_path: Path) -> None:
     def overflow(row: dict[str, Any]) -> None:
         if row["intervention"] == "blank":
-            break_margin("img0003", None)(row)
+            changed(probe="img0003", margin=NAN)(row)
 
     arms = (*PLAIN[:3], "target:0.3+blank", "full+blank")
     whole = page_of(tmp_path / "whole", images=6, arms=arms)
@@ -156,10 +156,7 @@ def test_control_runs_are_paired_with_the_plain_run(tmp_path: Path, layout: str,
     runs = [make_run(tmp_path / "plain", images=8, arms=("full", "grid:0.3"))]
     for seed in (101, 202, 303):
         view = f"image_mismatch_seed{seed}"
-
-        def recast(row: dict[str, Any], view: str = view) -> None:
-            row |= {"view": view, "intervention": view} if layout == "views" else {}
-
+        recast = changed(**(dict.fromkeys(("view", "intervention"), view) if layout == "views" else {}))
         extra: dict[str, Any] = {"lexically_plausible": True}
         if layout != "views":
             extra |= {"control_type": "image_mismatch", "control_seed": seed}
@@ -178,13 +175,10 @@ def test_control_runs_are_paired_with_the_plain_run(tmp_path: Path, layout: str,
     refused("no usable plain row", report_on, tmp_path / "alone", *runs[1:])
 
 
-def test_a_control_run_of_another_model_is_left_out_and_named(tmp_path: Path) -> None:
-    def blank(row: dict[str, Any]) -> None:
-        row |= {"view": "blank", "intervention": "blank"}
-
-    plain = make_run(tmp_path / "plain", images=4, arms=("full", "grid:0.3"))
+def test_a_control_run_of_another_model_is_left_out_and_named(small_run: Path, tmp_path: Path) -> None:
+    blank = changed(view="blank", intervention="blank")
     other = make_run(tmp_path / "other", images=4, arms=("full",), manifest={"weight_digest": "99"}, edit_row=blank)
-    page = report_on(tmp_path / "out", plain, other)
+    page = report_on(tmp_path / "out", small_run, other)
     assert "other has no plain row, and no other run has its weights and settings: it is left out" in page.notes
     assert "image-dependence" not in page.ids
 
@@ -258,12 +252,10 @@ def test_two_models_over_the_same_replaced_words_are_told_apart_exactly(tmp_path
 
 
 def test_the_edited_glyph_and_its_word_come_from_the_same_mask(tmp_path: Path) -> None:
-    def edit(row: dict[str, Any]) -> None:
-        row["kind"] = "edit_region"
-
     arms = ("full", "target:0.3", "random:0.3", "grid:0.3", "random:0.5")
     # The word is said to fill the image: its coverage by a mask is then the kept share, on a raster of equal cells.
-    asked: dict[str, Any] = {"labels": ("yes",), "extra": {"word_region": [0, 0, 1, 1]}, "edit_row": edit}
+    asked: dict[str, Any] = {"labels": ("yes",), "extra": {"word_region": [0, 0, 1, 1]}}
+    asked["edit_row"] = changed(kind="edit_region")
     page = page_of(tmp_path, images=12, arms=arms, **asked)
     rows = page.rows("edit_region")
     frame = load_run(tmp_path / "run").frame().set_index(["arm", "probe_id"])

@@ -11,22 +11,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from sightline.cli import app
 from sightline.cost.card import CostCard
 from sightline.errors import SightlineError
 from sightline.report.build import build_report
-from sightline.report.sections.cost import (
-    NO_GPU,
-    RANDOM,
-    Bar,
-    card_frame,
-    cost_table,
-    read_cards,
-    realised_cost_section,
-    stage_bars,
-)
+from sightline.report.sections import cost
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.unit.cost.subjects import GIB, result
 from tests.unit.report.conftest import DRAWS, Page, report_on
@@ -64,10 +54,10 @@ def test_the_section_stands_beside_the_audits_own_times(page: Page) -> None:
 def test_random_weights_and_a_missing_gpu_are_said_for_every_card_and_not_otherwise(
     page: Page, report: Page, tmp_path: Path
 ) -> None:
-    assert page.notes.count(RANDOM) == page.notes.count(NO_GPU) == 3
+    assert page.notes.count(cost.RANDOM) == page.notes.count(cost.NO_GPU) == 3
     assert "realised-cost" not in report.ids, "a run alone says nothing of cards"
     gpu_card(result("eager", "full", [800.0])).write(tmp_path / "card.json")
-    (part,) = realised_cost_section(read_cards([tmp_path / "card.json"]), beside_runs=False).parts
+    (part,) = cost.realised_cost_section(cost.read_cards([tmp_path / "card.json"]), beside_runs=False).parts
     assert part.notes == []
     assert ("device", "NVIDIA H200") in part.facts[0][1]
     assert ("SM clock", "1980..1980 MHz after the samples") in part.facts[0][1]
@@ -92,7 +82,7 @@ def test_charts_show_stages_and_batch_sizes(cards: Cards, tmp_path: Path) -> Non
     def titles(figures: list[Any]) -> list[str]:
         return [found for figure in figures for found in re.findall("<title>(.*?) over the batch size</title>", figure)]
 
-    prefill, ttft, sweep = realised_cost_section(read_cards(list(cards.values())), beside_runs=True).parts
+    prefill, ttft, sweep = cost.realised_cost_section(cost.read_cards(list(cards.values())), beside_runs=True).parts
     assert [group.title for group in prefill.charts] == ["Over the batch size: eager", "Over the batch size: graph"]
     assert all(titles(group.figures) == ["Samples/s", "Speed-up"] for group in prefill.charts)
     (drawing,) = ttft.charts[0].figures
@@ -104,16 +94,16 @@ def test_charts_show_stages_and_batch_sizes(cards: Cards, tmp_path: Path) -> Non
     assert sweep.charts == []
     card = CostCard.read(cards["prefill"])
     replace(card, results=card.results[:1]).write(tmp_path / "one.json")
-    (part,) = realised_cost_section(read_cards([tmp_path / "one.json"]), beside_runs=False).parts
+    (part,) = cost.realised_cost_section(cost.read_cards([tmp_path / "one.json"]), beside_runs=False).parts
     assert part.charts == [], "one batch size has no curve"
     assert len(part.tables) == 1
 
 
 def test_a_stage_keeps_its_colour_and_what_lies_between_is_drawn() -> None:
     order = ("preprocess", "detector", "vision", "prefill")
-    plain = Bar("full", "eager", {"preprocess": 1.0, "vision": 2.0, "prefill": 3.0}, 7.0, 6.5, 7.5, 1.0)
+    plain = cost.Bar("full", "eager", {"preprocess": 1.0, "vision": 2.0, "prefill": 3.0}, 7.0, 6.5, 7.5, 1.0)
     detected = replace(plain, label="detected", stages={**plain.stages, "detector": 9.0})
-    drawing, lone = (str(stage_bars(bars, order, "Stages")) for bars in ([plain, detected], [plain]))
+    drawing, lone = (str(cost.stage_bars(bars, order, "Stages")) for bars in ([plain, detected], [plain]))
     for stage, fill in (("vision", "#009e73"), ("prefill", "#cc79a7")):
         for svg in (drawing, lone):
             assert re.search(rf'fill="{fill}"[^>]*><title>eager, full: {stage}', svg), stage
@@ -126,7 +116,7 @@ def test_a_stage_keeps_its_colour_and_what_lies_between_is_drawn() -> None:
 def test_the_sentence_is_made_from_the_numbers_and_ratios_never_mix_kernels() -> None:
     def sentence(full: list[float], pruned: list[float]) -> str:
         card = gpu_card(result("eager", "full", full, 4 * GIB), result("eager", "target:0.2", pruned))
-        return cost_table(card, "x", card_frame(card)).sentence
+        return cost.cost_table(card, "x", cost.card_frame(card)).sentence
 
     at_best = (
         "At best, target:0.2 (eager, batch 32) is 4.00× as fast as the full prefix, with 20% of the visual tokens."
@@ -136,7 +126,7 @@ def test_the_sentence_is_made_from_the_numbers_and_ratios_never_mix_kernels() ->
     assert sentence([800.0], [200.0]).endswith("; a single sample, whose spread is not known.")
     assert sentence([800.0], [810.0]) == "No pruned arm was faster than the full prefix under the same conditions."
     mixed = gpu_card(result("eager", "full", [800.0]), result("compiled", "target:0.2", [140.0]))
-    table = cost_table(mixed, "realised_prefill", card_frame(mixed))
+    table = cost.cost_table(mixed, "realised_prefill", cost.card_frame(mixed))
     ratios = dict(zip(table.frame["arm"], table.frame["speedup"], strict=True))
     assert ratios["full"] == 1.0
     assert pd.isna(ratios["target:0.2"])
@@ -150,7 +140,7 @@ def test_time_saved_before_selection_is_named(cards: Cards) -> None:
     for point, early, total in ((full, 5.0, 9.0), (pruned, 3.0, 6.0)):
         point["samples_ms"] |= {"preprocess": [early] * 3, "vision": [1.0] * 3, "total": [total] * 3}
     card = CostCard(content["results"][:1])
-    sentence = cost_table(card, "x", card_frame(card)).sentence
+    sentence = cost.cost_table(card, "x", cost.card_frame(card)).sentence
     assert sentence.endswith(" Of the 3.00 ms saved, 2.00 lie before selection (preprocess, vision).")
 
 
@@ -158,16 +148,16 @@ def test_memory_is_shown_where_it_was_counted_and_a_batch_that_did_not_fit_says_
     cards: Cards, tmp_path: Path
 ) -> None:
     card = gpu_card(result("eager", "full", [800.0], 4 * GIB), result("eager", "target:0.2", [200.0]))
-    text = cost_table(card, "realised_prefill", card_frame(card)).markdown()
+    text = cost.cost_table(card, "realised_prefill", cost.card_frame(card)).markdown()
     assert "| GiB | Memory saved |" in text
     assert "| 4.00 | 0.0% |" in text
     assert "| 1.00 | 75.0% |" in text
     here = CostCard.read(cards["prefill"])
-    assert "Memory saved" not in [column.title for column in cost_table(here, "x", card_frame(here)).columns]
+    assert "Memory saved" not in [column.title for column in cost.cost_table(here, "x", cost.card_frame(here)).columns]
     burst = result("eager", "full", [1.0], batch=64)
     burst["points"][0] |= {"samples_ms": {}, "extra": {"out_of_memory": True}, "memory": None, "flops": {}}
     both = gpu_card(result("eager", "full", [800.0]), burst)
-    assert cost_table(both, "x", card_frame(both)).markdown().splitlines()[-1].endswith("| out of memory |")
+    assert cost.cost_table(both, "x", cost.card_frame(both)).markdown().splitlines()[-1].endswith("| out of memory |")
     gpu_card(burst).write(tmp_path / "burst.json")
     assert "out of memory" in build_report([], tmp_path, costs=[tmp_path / "burst.json"]).read_text(encoding="utf-8")
 
@@ -261,11 +251,9 @@ def test_a_card_that_is_not_there_or_not_text(run: Path, tmp_path: Path) -> None
             build_report([run], tmp_path / "out", costs=[card])
 
 
-def test_the_command_takes_cards(cards: Cards, tmp_path: Path) -> None:
-    options = [word for path in cards.values() for word in ("--cost", str(path))]
-    done = CliRunner().invoke(app, ["report", *options, "--out", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
+def test_the_command_takes_cards(cards: Cards, tmp_path: Path, refused: Refused) -> None:
+    options = [word for path in cards.values() for word in ("--cost", path)]
+    sightline("report", *options, "--out", tmp_path / "out")
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert text.count('<div class="part">') == 3
-    nothing = CliRunner().invoke(app, ["report", "--out", str(tmp_path / "none")])
-    assert isinstance(nothing.exception, SightlineError)
+    refused("name a run, a card (--cost), or both", sightline, "report", "--out", tmp_path / "none")

@@ -15,7 +15,7 @@ from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.rows.source import read_source
 from sightline.statistics.bootstrap import SEED
 from tests.unit.report.conftest import DRAWS, Page, comparison_of, open_page_of, page_of, report_on
-from tests.unit.report.fake_run import make_run, says_no
+from tests.unit.report.fake_run import ALL_WRONG, make_run, says_no
 
 ASSISTED, BOX_FREE, ORACLES, UNKNOWN = map(
     unlettered, (columns.ASSISTED, columns.BOX_FREE, columns.ORACLES, columns.UNKNOWN)
@@ -99,10 +99,7 @@ def test_a_page_says_once_at_its_head_that_nothing_can_be_read_and_claims_only_w
 
 
 def test_a_score_next_to_nothing_is_no_ground_for_a_headline(tmp_path: Path) -> None:
-    def wrong(row: dict[str, Any]) -> None:
-        row |= {"score": 0.0, "correct": False}
-
-    text = open_page_of(tmp_path, images=20, arms=("full", "target:0.3", "grid:0.3"), edit_row=wrong).text
+    text = open_page_of(tmp_path, images=20, arms=("full", "target:0.3", "grid:0.3"), edit_row=ALL_WRONG).text
     assert "The model answers next to nothing right: nothing about pruning can be read from its answers; " in text
     assert "Of Full" not in text
 

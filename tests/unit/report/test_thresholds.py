@@ -5,17 +5,13 @@ Thresholds come from development runs or the run's own images; a report may be l
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from sightline.cli import app
-from sightline.errors import SightlineError
 from sightline.gate.decisions import gate_runs, junit, markdown
 from sightline.probes.probe_file import hash_side
 from sightline.probes.typed_rows import SignedDecision, write_decisions
@@ -30,9 +26,10 @@ from sightline.rows.run import load_run
 from sightline.rows.source import read_probe_list, read_source
 from sightline.rows.thresholds import on_development_side
 from sightline.statistics.thresholds import accuracy_optimal, evaluate, risk_constrained
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.unit.report.conftest import DRAWS, Page, comparison_of, report_on
-from tests.unit.report.fake_run import EDITED, PLAIN, make_run
+from tests.unit.report.fake_run import EDITED, PLAIN, WITHOUT_MARGIN, Edit, changed, make_run
 
 MOVED = 2.0
 ARMS = ("full", "target:0.3", "random:0.3")
@@ -40,8 +37,6 @@ NOT_OF_ANSWERS = {
     "calibration", "thresholds", "thresholds_in_force", "association", "construct_validity", "drop_strata",
 }  # fmt: skip
 """Tables about recorded margins, of which moved ones round differently, or about thresholds themselves."""
-
-Edit = Callable[[dict[str, Any]], None]
 
 
 def moved(by: float, then: Edit = lambda row: None) -> Edit:
@@ -68,13 +63,8 @@ def best_of(rows: pd.DataFrame, arm: str = "full") -> float:
 
 def audits(folder: Path, by: float) -> list[Path]:
     """A run with every intervention, the same arms with detected boxes, and wrong images alone."""
-
-    def detected(row: dict[str, Any]) -> None:
-        row["box_source"] = "rapidocr"
-
-    def wrong(row: dict[str, Any]) -> None:
-        row |= {"view": "image_mismatch_seed101", "intervention": "image_mismatch_seed101"}
-
+    detected = changed(box_source="rapidocr")
+    wrong = changed(view="image_mismatch_seed101", intervention="image_mismatch_seed101")
     boxes = {"box_source": "rapidocr", "boxes": {"missing_rate": 0.25}}
     return [
         make_run(folder / "plain", images=24, arms=EDITED, edit_row=moved(by)),
@@ -390,32 +380,25 @@ def test_the_commands_take_thresholds_and_development_runs(here: Path, there: Pa
         ["compare", str(here), str(here), *out],
         ["gate", str(here), "--rule", "accuracy(full) >= 0.01", "--least-n", "5"],
     ):
-        result = CliRunner().invoke(app, [*arguments, *options])
-        assert result.exit_code == 0, (arguments, result.output, result.exception)
+        result = sightline(*arguments, *options)
     assert "The threshold is Full's most accurate one, for all arms" in result.stderr
     assert "all of the development run there" in Page(tmp_path / "out/report.html").notes
 
 
-def without_margin(row: dict[str, Any]) -> None:
-    row |= dict.fromkeys(("margin", "loss_yes", "loss_no"))
-
-
 @pytest.mark.parametrize("command", ["report", "compare", "gate"])
-def test_bad_thresholds_are_one_line(run: Path, tmp_path: Path, command: str) -> None:
-    runs = [str(run)] * (2 if command == "compare" else 1)
-    rest = ["--rule", "accuracy(full) >= 0.1"] if command == "gate" else ["--out", str(tmp_path / "out")]
+def test_bad_thresholds_are_one_line(run: Path, tmp_path: Path, command: str, refused: Refused) -> None:
+    runs = [run] * (2 if command == "compare" else 1)
+    rest = ["--rule", "accuracy(full) >= 0.1"] if command == "gate" else ["--out", tmp_path / "out"]
     for threshold, about in (
         ("reader-mimi=2", "'reader-mimi', which no run has; did you mean 'reader-mini'?"),
         ("reader-mini=own", "'own' is not a threshold; did you mean 'own-dev'?"),
     ):
-        result = CliRunner().invoke(app, [command, *runs, *rest, "--threshold", threshold])
-        assert isinstance(result.exception, SightlineError)
-        assert about in str(result.exception)
+        refused(about, sightline, command, *runs, *rest, "--threshold", threshold)
     assert not (tmp_path / "out").exists()
 
 
 def test_rows_without_margins_have_no_threshold(tmp_path: Path, run: Path, refused: Refused) -> None:
-    bare = make_run(tmp_path / "bare", images=4, arms=ARMS, edit_row=without_margin)
+    bare = make_run(tmp_path / "bare", images=4, arms=ARMS, edit_row=WITHOUT_MARGIN)
     refused(" there is no threshold to set", read_source, [bare], threshold="full-dev")
     refused("bare: the rows have no margin", read_source, [run, bare], threshold="2.0")
 

@@ -20,11 +20,11 @@ from sightline.report.verdict import AuditVerdict, Plan, audit_verdict, kind_wor
 from sightline.rows.source import read_source
 from sightline.statistics.legibility_law import LegibilityLaw
 from tests.unit.report.fake_open_run import make_open_run
+from tests.unit.report.fake_run import Edit
 
 ARMS = ("full", "target:0.5", "target:0.3", "random:0.5", "anti_evidence:0.5")
 DRAWS = 400
 BOX = [0.1, 0.2, 0.3, 0.25]
-Edit = Callable[[dict[str, Any]], None]
 RIGHT = {"correct": True, "score": 1.0, "outcome": "right", "swapped": False, "digit_error": False, "invented": False,
          "silent": False, "confidently_wrong": False, "digits_changed": 0, "digits_lost": 0,
          "digits_added": 0}  # fmt: skip

@@ -74,10 +74,8 @@ def test_a_note_names_the_images_that_count_as_one(joined: Path) -> None:
 
 
 def test_images_that_are_not_shown_to_be_one_stay_apart(tmp_path: Path) -> None:
-    def without(record: dict[str, Any]) -> None:
-        record["digest"] = None
-
-    run = load_run(make_run(tmp_path / "run", images=4, arms=ARMS, edit_image=without))
+    made = make_run(tmp_path / "run", images=4, arms=ARMS, edit_image=lambda record: record.update(digest=None))
+    run = load_run(made)
     assert run.frame()["image_id"].nunique() == 4
     assert run.joined == ""
 

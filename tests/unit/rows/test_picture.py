@@ -9,15 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from sightline.cli import app
 from sightline.core.row import row_schema
 from sightline.geometry.marks import SWAPPED_FOR, overlay
 from sightline.rows.picture import GAP, PER_LINE, TEXTS, ArmPicture, quoted, stored_geometry, with_texts
 from sightline.rows.run import Run, load_run
 from sightline.store.folder import RunFolder
 from sightline.store.shard_files import pack_mask
+from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.unit.report.fake_open_run import make_open_run
 from tests.unit.report.fake_run import make_run
@@ -235,8 +234,7 @@ def test_an_open_question_has_accepted_answers_and_roles_and_stands_above_its_pi
 
 
 def test_show_tells_question_accepted_answers_roles_and_scores(open_run: Run, tmp_path: Path) -> None:
-    shown = CliRunner().invoke(app, ["show", str(open_run.path), VALUE, "--out", str(tmp_path / "picture.png")])
-    assert shown.exit_code == 0, shown.output
+    shown = sightline("show", open_run.path, VALUE, "--out", tmp_path / "picture.png")
     assert (tmp_path / "picture.png").is_file(), "all arms drawn"
     answer = open_run.row(VALUE, "full")["accepted"]
     assert f"{answer} (10 times)" in shown.output

@@ -6,7 +6,6 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,7 @@ from sightline.store.shard_files import pieces
 from sightline.store.verify import compact_run
 from tests.changed_run import rewritten
 from tests.refusals import Refused
-from tests.unit.report.fake_run import EDITED, make_run
+from tests.unit.report.fake_run import EDITED, changed, make_run
 
 
 def scanned(path: Path, *asked: object, **settings: object) -> pa.Table:
@@ -93,15 +92,13 @@ def test_a_column_that_some_files_have_lost_is_one_line(run_copy: Path, refused:
 # Rows in few bytes a value: the same values as the whole table has, whatever is missing.
 
 
-def forget_some(row: dict[str, Any]) -> None:
-    """What rows may lack: text, a whole number, true or false, a float."""
-    if row["probe_id"].endswith("3:yes"):
-        row |= {"regime": None, "sequence_full": None, "all_half": None, "legibility": None}
+FORGET_SOME = changed(probe="img0003:yes", regime=None, sequence_full=None, all_half=None, legibility=None)
+"""What rows may lack: text, a whole number, true or false, a float."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("compact") / "run", images=12, arms=EDITED, edit_row=forget_some)
+    return make_run(tmp_path_factory.mktemp("compact") / "run", images=12, arms=EDITED, edit_row=FORGET_SOME)
 
 
 @pytest.mark.parametrize("pending", [7, 1 << 21])

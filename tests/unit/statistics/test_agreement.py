@@ -10,14 +10,13 @@ import pandas as pd
 import pytest
 from shapely.geometry import box as polygon
 from shapely.ops import unary_union
-from typer.testing import CliRunner
 
 from sightline.analysis.regions import RoleAgreement, agreement_table, drawn_twice, region_agreement, role_agreement
-from sightline.cli import app
 from sightline.errors import SightlineError
 from sightline.probes.typed_rows import TypedBox, TypedRow
 from sightline.statistics.agreement import agreement_rate, box_agreement, kappa_interval
 from sightline.statistics.intervals import wilson
+from tests.command_line import sightline
 from tests.refusals import Refused
 
 
@@ -84,9 +83,7 @@ def test_labels_have_a_rate_and_a_kappa_and_the_command_prints_and_writes_them(
     by_chance = 0.6 * 0.4 + 0.4 * 0.6
     assert line["kappa"] == pytest.approx((0.8 - by_chance) / (1 - by_chance))
     out = tmp_path / "agreement.csv"
-    done = CliRunner().invoke(app, ["annotate", "agreement", *map(str, files), "--field", "valid", "--csv", str(out)])
-    assert done.exit_code == 0, done.output
-    assert "0.800" in done.output
+    assert "0.800" in sightline("annotate", "agreement", *files, "--field", "valid", "--csv", out).output
     assert pd.read_csv(out)["agreement"].tolist() == [0.8]
 
 

@@ -6,18 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, spearmanr
 
+from sightline.statistics import correlation
 from sightline.statistics.bootstrap import count_blocks
-from sightline.statistics.correlation import (
-    FixedResiduals,
-    conditional_residuals,
-    fixed_residual_intervals,
-    partial_spearman,
-    partial_spearman_draws,
-    residuals,
-    spearman,
-    spearman_intervals,
-    two_way_residuals,
-)
 from sightline.statistics.ranks import RankedValues
 
 
@@ -32,9 +22,9 @@ def by_least_squares(x: np.ndarray, y: np.ndarray, controls: list[np.ndarray]) -
 def test_spearman_is_scipys_with_ties(pairs: list[tuple[int, int]]) -> None:
     x, y = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
     if np.ptp(x) == 0 or np.ptp(y) == 0:
-        assert math.isnan(spearman(x, y))
+        assert math.isnan(correlation.spearman(x, y))
     else:
-        assert spearman(x, y) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+        assert correlation.spearman(x, y) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
 
 
 @given(st.lists(st.integers(0, 4), min_size=3, max_size=12), st.data())
@@ -51,11 +41,13 @@ def test_partial_spearman_is_correlation_of_residual_ranks() -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(3, 80))
     x, y = z[0] + rng.normal(size=80), z[0] - z[1] + rng.normal(size=80)
-    assert partial_spearman(x, y, list(z)) == pytest.approx(by_least_squares(x, y, list(z)), abs=1e-12)
-    once = partial_spearman(x, y, [z[0]])
-    assert partial_spearman(x, y, [z[0], np.ones(80), z[0]]) == pytest.approx(once, abs=1e-9)
+    assert correlation.partial_spearman(x, y, list(z)) == pytest.approx(by_least_squares(x, y, list(z)), abs=1e-12)
+    once = correlation.partial_spearman(x, y, [z[0]])
+    assert correlation.partial_spearman(x, y, [z[0], np.ones(80), z[0]]) == pytest.approx(once, abs=1e-9)
     whole = np.arange(20.0)
-    assert math.isnan(partial_spearman(whole, whole**2, [whole])), "a control that explains everything leaves nothing"
+    assert math.isnan(correlation.partial_spearman(whole, whole**2, [whole])), (
+        "a control that explains everything leaves nothing"
+    )
 
 
 def test_refitting_draws_rank_and_regress_the_repeated_rows() -> None:
@@ -66,21 +58,23 @@ def test_refitting_draws_rank_and_regress_the_repeated_rows() -> None:
     for row in counts.astype(int):
         index = np.repeat(np.arange(40), row)
         expected.append(by_least_squares(x[index], y[index], [z[index]]))
-    np.testing.assert_allclose(partial_spearman_draws(x, y, [z], counts.T), expected, atol=1e-10)
+    np.testing.assert_allclose(correlation.partial_spearman_draws(x, y, [z], counts.T), expected, atol=1e-10)
 
 
 def test_two_way_residuals_of_a_complete_table_have_a_closed_form_and_of_others_are_least_squares() -> None:
     cube = np.random.default_rng(3).normal(size=(9, 4))
     image, method = (axis.ravel() for axis in np.indices(cube.shape))
     expected = cube - cube.mean(axis=1, keepdims=True) - cube.mean(axis=0) + cube.mean()
-    np.testing.assert_allclose(two_way_residuals(cube.ravel(), image, method), expected.ravel(), atol=1e-12)
+    np.testing.assert_allclose(correlation.two_way_residuals(cube.ravel(), image, method), expected.ravel(), atol=1e-12)
     rng = np.random.default_rng(4)
     image, method = (axis.ravel() for axis in np.indices((12, 4)))
     kept = rng.random(48) < 0.8
     image, method = np.unique(image[kept], return_inverse=True)[1], method[kept]
     values = rng.normal(size=len(image))
     design = np.column_stack([image[:, None] == np.arange(12), method[:, None] == np.arange(4)]).astype(float)
-    np.testing.assert_allclose(two_way_residuals(values, image, method), residuals(values, design), atol=1e-9)
+    np.testing.assert_allclose(
+        correlation.two_way_residuals(values, image, method), correlation.residuals(values, design), atol=1e-9
+    )
 
 
 def test_fixed_residual_draws_keep_the_residuals_and_are_exact_where_sums_cancel() -> None:
@@ -92,14 +86,14 @@ def test_fixed_residual_draws_keep_the_residuals_and_are_exact_where_sums_cancel
     for row in counts.astype(int):
         index = np.repeat(np.arange(24), row[image])
         expected.append(np.corrcoef(left[index], right[index])[0, 1])
-    np.testing.assert_allclose(FixedResiduals.of(left, right, image).at(counts), expected, atol=1e-12)
+    np.testing.assert_allclose(correlation.FixedResiduals.of(left, right, image).at(counts), expected, atol=1e-12)
     # A resample of one image whose residuals lie far from the mean and close to one another.
     left = np.array([-3e6, 1e6 - 3.7, 1e6, 1e6 + 2.9, 1e6 + 7.3])
     right = left + np.array([0.0, 0.0, 0.0, 0.0, 1e-3])
     image = np.array([0, 1, 1, 1, 1])
     centred = [column - column.mean() for column in (left, right)]
     counts = np.array([[0.0, 2.0], [1.0, 1.0]])
-    found = FixedResiduals.of(left, right, image).at(counts)
+    found = correlation.FixedResiduals.of(left, right, image).at(counts)
     assert found[0] == pytest.approx(np.corrcoef(left[1:] - 1e6, right[1:] - 1e6)[0, 1], abs=1e-9)
     assert found[1] == pytest.approx(np.corrcoef(*centred)[0, 1], abs=1e-12)
     assert (np.abs(found) <= 1.0).all()
@@ -111,9 +105,9 @@ def test_fixed_effects_remove_what_images_and_methods_share() -> None:
     image, method = (axis.ravel() for axis in np.indices((200, 4)))
     common = rng.normal(size=200)[image] * 3 + rng.normal(size=4)[method]
     x, y = common + rng.normal(size=800), common + rng.normal(size=800)
-    assert spearman(x, y) > 0.6
-    left = FixedResiduals.of(*conditional_residuals(x, y, image, method), image)
-    (found,) = fixed_residual_intervals([left], draws=500)
+    assert correlation.spearman(x, y) > 0.6
+    left = correlation.FixedResiduals.of(*correlation.conditional_residuals(x, y, image, method), image)
+    (found,) = correlation.fixed_residual_intervals([left], draws=500)
     assert found.low < 0.0 < found.high
     assert abs(found.value) < 0.1
 
@@ -121,8 +115,9 @@ def test_fixed_effects_remove_what_images_and_methods_share() -> None:
 def test_clusters_widen_the_interval() -> None:
     rng = np.random.default_rng(9)
     x, y = (np.repeat(rng.normal(size=40), 10) for _ in range(2))
-    rows = spearman_intervals({"x": x}, {"y": y}, draws=1000)["x", "y"]
-    images = spearman_intervals({"x": x}, {"y": y}, images=np.repeat(np.arange(40), 10), draws=1000)["x", "y"]
+    rows = correlation.spearman_intervals({"x": x}, {"y": y}, draws=1000)["x", "y"]
+    by_image = np.repeat(np.arange(40), 10)
+    images = correlation.spearman_intervals({"x": x}, {"y": y}, images=by_image, draws=1000)["x", "y"]
     assert images.high - images.low > 2 * (rows.high - rows.low)
     assert rows.value == images.value
 
@@ -134,7 +129,7 @@ def test_draws_of_a_correlation_never_leave_minus_one_to_one(rows: int) -> None:
         rng = np.random.default_rng(seed)
         x, y, *controls = rng.normal(size=(5, rows))
         counts = next(count_blocks(rows, 2000, seed))
-        drawn = partial_spearman_draws(x, y, controls, counts.T)
+        drawn = correlation.partial_spearman_draws(x, y, controls, counts.T)
         assert np.nanmin(drawn) >= -1.0
         assert np.nanmax(drawn) <= 1.0
         # Not clipped nonsense: draws that are defined are those of the definition.
@@ -150,10 +145,11 @@ def test_many_pairs_at_once_are_the_pairs_one_by_one() -> None:
     predictors, outcomes = dict(zip("ab", columns[:2], strict=True)), dict(zip("uv", columns[2:4], strict=True))
     images = np.repeat(np.arange(30), 2)
     for controls in ([], list(columns[4:])):
-        together = spearman_intervals(predictors, outcomes, controls, images, draws=300)
+        together = correlation.spearman_intervals(predictors, outcomes, controls, images, draws=300)
         assert list(together) == [("a", "u"), ("a", "v"), ("b", "u"), ("b", "v")]
         for (x, y), found in together.items():
-            alone = spearman_intervals({x: predictors[x]}, {y: outcomes[y]}, controls, images, draws=300)[x, y]
+            each = {x: predictors[x]}, {y: outcomes[y]}
+            alone = correlation.spearman_intervals(*each, controls, images, draws=300)[x, y]
             assert (found.value, found.low, found.high) == pytest.approx(
                 (alone.value, alone.low, alone.high), abs=1e-12
             )

@@ -350,17 +350,16 @@ def prompt_length() -> Iterator[Metric]:
 
 
 def test_a_new_metric_stands_in_the_main_table_the_terminal_the_csv_and_the_gate_and_scores_of_words_in_none(
-    prompt_length: Metric, tmp_path: Path
+    prompt_length: Metric, small_run: Path
 ) -> None:
-    run = make_run(tmp_path / "run", images=4, arms=("full", "target:0.3"))
-    made = summarise(read_source([run]), draws=20)
+    made = summarise(read_source([small_run]), draws=20)
     table = main_table(made)
     titles = [column.title for column in table.columns]
     assert titles[-1] == "Prompt"
     assert "prompt_length,prompt_length_low,prompt_length_high" in table.csv().splitlines()[0]
-    lengths = load_run(run).frame().groupby("arm")["sequence_pruned"].mean()
-    assert summary(load_run(run).frame()).set_index("arm")["Prompt"].to_dict() == pytest.approx(lengths.to_dict())
-    (outcome,), _ = run_gate(run, ["tokens(target:0.3) <= 899"], least_n=1, draws=20)
+    lengths = load_run(small_run).frame().groupby("arm")["sequence_pruned"].mean()
+    assert summary(load_run(small_run).frame()).set_index("arm")["Prompt"].to_dict() == pytest.approx(lengths.to_dict())
+    (outcome,), _ = run_gate(small_run, ["tokens(target:0.3) <= 899"], least_n=1, draws=20)
     assert outcome.passed
     assert outcome.value == pytest.approx(lengths["target:0.3"])
     assert {"hFPR", "PosECR", "NegSRC", "AUROC"} <= set(titles)

@@ -13,48 +13,32 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from sightline.analysis.comparison import clustered_mean
+from sightline.statistics import paired
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import SEED, count_blocks, difference_interval, replicate
 from sightline.statistics.intervals import percentile_interval, wilson
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.paired import (
-    EXAMPLE_DRAWS,
-    POWER,
-    ScoreDifferences,
-    WinLossTie,
-    describe_difference,
-    describe_noninferiority,
-    equally_weighted,
-    equivalence,
-    holm,
-    image_differences,
-    images_needed,
-    mcnemar,
-    mcnemar_p,
-    sign_flip_p,
-    win_loss_tie,
-)
 from tests.unit.statistics.golden_rows import table
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_mcnemar_is_the_exact_binomial_test_of_the_discordant_probes(b: int, c: int) -> None:
     expected = 1.0 if b + c == 0 else binomtest(b, b + c, 0.5).pvalue
-    assert mcnemar_p(b, c) == pytest.approx(expected, rel=1e-9)
-    assert mcnemar_p(b, c) == mcnemar_p(c, b)
+    assert paired.mcnemar_p(b, c) == pytest.approx(expected, rel=1e-9)
+    assert paired.mcnemar_p(b, c) == paired.mcnemar_p(c, b)
 
 
 def test_counts_of_two_arms_by_hand() -> None:
-    found = mcnemar([1, 1, 1, 0, 0], [1, 0, 0, 1, 0])
+    found = paired.mcnemar([1, 1, 1, 0, 0], [1, 0, 0, 1, 0])
     assert (found.first_only, found.second_only, found.p) == (2, 1, 1.0)
     changes = [0.5, -0.5, 5e-13, -5e-13, math.nan, 0.0, 1.0]
-    assert win_loss_tie(changes) == WinLossTie(2, 1, 3)
-    assert win_loss_tie(changes, higher_is_better=False) == WinLossTie(1, 2, 3)
+    assert paired.win_loss_tie(changes) == paired.WinLossTie(2, 1, 3)
+    assert paired.win_loss_tie(changes, higher_is_better=False) == paired.WinLossTie(1, 2, 3)
     draws = np.append(np.arange(101.0), np.nan)
     assert percentile_interval(draws) == pytest.approx((2.5, 97.5))
     assert all(math.isnan(bound) for bound in percentile_interval(np.array([np.nan])))
-    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
-    assert (holm([0.5, 0.9]), holm([])) == ([1.0, 1.0], [])
+    assert paired.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert (paired.holm([0.5, 0.9]), paired.holm([])) == ([1.0, 1.0], [])
 
 
 @given(st.integers(1, 500), st.data())
@@ -81,14 +65,14 @@ def differences(n: int, columns: int = 2, seed: int = 0) -> np.ndarray:
     return np.where(rng.random((n, columns)) < 0.5, 0.0, rng.uniform(-1.0, 1.0, (n, columns)))
 
 
-def draws_of(found: ScoreDifferences) -> np.ndarray:
+def draws_of(found: paired.ScoreDifferences) -> np.ndarray:
     assert found.draws is not None
     return found.draws
 
 
 def test_an_interval_is_the_quantiles_of_means_over_resampled_examples() -> None:
     values = differences(150)
-    found = ScoreDifferences.of(values, draws=DRAWS)
+    found = paired.ScoreDifferences.of(values, draws=DRAWS)
     means = [
         values[np.repeat(np.arange(150), counts.astype(int))].mean(axis=0)
         for counts in np.concatenate(list(count_blocks(150, DRAWS, SEED, "examples")))
@@ -105,8 +89,11 @@ def test_an_interval_is_the_quantiles_of_means_over_resampled_examples() -> None
 def test_images_are_drawn_with_all_their_questions() -> None:
     values = np.repeat(differences(20, 1), 3, axis=0)
     images = np.repeat(np.arange(20), 3)
-    alone, together = ScoreDifferences.of(values, draws=DRAWS), ScoreDifferences.of(values, images, draws=DRAWS)
-    once = ScoreDifferences.of(values[::3], draws=DRAWS).estimate(0)
+    alone, together = (
+        paired.ScoreDifferences.of(values, draws=DRAWS),
+        paired.ScoreDifferences.of(values, images, draws=DRAWS),
+    )
+    once = paired.ScoreDifferences.of(values[::3], draws=DRAWS).estimate(0)
     assert (together.estimate(0).low, together.estimate(0).high) == pytest.approx((once.low, once.high))
     assert np.ptp(draws_of(together)) > 1.2 * np.ptp(draws_of(alone))
 
@@ -114,29 +101,29 @@ def test_images_are_drawn_with_all_their_questions() -> None:
 def test_draws_follow_seed_and_purpose_and_are_as_many_as_the_protocols() -> None:
     values = differences(50, 1)
     first, again, other, b = (
-        draws_of(ScoreDifferences.of(values, draws=DRAWS, seed=seed, purpose=f"examples of {name}"))[:, 0]
+        draws_of(paired.ScoreDifferences.of(values, draws=DRAWS, seed=seed, purpose=f"examples of {name}"))[:, 0]
         for seed, name in ((1, "a"), (1, "a"), (2, "a"), (1, "b"))
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     assert abs(np.corrcoef(first, b)[0, 1]) < 0.2, "benchmarks of one size are not resampled alike"
-    assert ScoreDifferences.of(differences(10)).estimate(0).valid_draws == EXAMPLE_DRAWS == 20_000
+    assert paired.ScoreDifferences.of(differences(10)).estimate(0).valid_draws == paired.EXAMPLE_DRAWS == 20_000
 
 
 def test_a_tally_counts_examples_and_one_of_them_has_no_interval() -> None:
-    found = ScoreDifferences.of(np.array([[0.5], [-0.1], [0.0], [1e-14], [0.2]]), draws=DRAWS)
-    assert found.tallies == (WinLossTie(2, 1, 2),)
-    one = ScoreDifferences.of(np.array([[0.4]]), draws=DRAWS).estimate(0)
+    found = paired.ScoreDifferences.of(np.array([[0.5], [-0.1], [0.0], [1e-14], [0.2]]), draws=DRAWS)
+    assert found.tallies == (paired.WinLossTie(2, 1, 2),)
+    one = paired.ScoreDifferences.of(np.array([[0.4]]), draws=DRAWS).estimate(0)
     assert (one.value, np.isnan([one.low, one.high]).all(), "two examples" in one.reason) == (0.4, True, True)
 
 
 def test_benchmarks_weigh_the_same_however_large_they_are() -> None:
     large, small = differences(200, seed=1), differences(10, seed=2)
     parts = [
-        ScoreDifferences.of(values, draws=DRAWS, purpose=f"examples of {name}")
+        paired.ScoreDifferences.of(values, draws=DRAWS, purpose=f"examples of {name}")
         for name, values in (("a", large), ("b", small))
     ]
-    pooled = equally_weighted(parts)
+    pooled = paired.equally_weighted(parts)
     assert pooled.points == pytest.approx((large.mean(axis=0) + small.mean(axis=0)) / 2)
     assert pooled.n == 210
     assert pooled.tallies[0].tie == parts[0].tallies[0].tie + parts[1].tallies[0].tie
@@ -150,9 +137,9 @@ def test_sign_flips_approach_the_exact_test() -> None:
     moved = change[change != 0.0]
     sums = [abs(float(np.dot(signs, moved))) for signs in itertools.product((-1.0, 1.0), repeat=len(moved))]
     exact = float(np.mean(np.array(sums) >= abs(moved.sum()) - 1e-12))
-    assert sign_flip_p(change) == pytest.approx(exact, abs=0.01)
-    assert sign_flip_p([0.0, 0.0]) == 1.0
-    assert sign_flip_p(np.full(60, 0.3), draws=999) == 1 / 1000
+    assert paired.sign_flip_p(change) == pytest.approx(exact, abs=0.01)
+    assert paired.sign_flip_p([0.0, 0.0]) == 1.0
+    assert paired.sign_flip_p(np.full(60, 0.3), draws=999) == 1 / 1000
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +175,7 @@ def test_our_intervals_bound_the_published_ones_between_what_their_counts_allow(
         steady = np.zeros(n)
         steady[:win] = max(0.0, row["diff"]) * n / win
         steady[win : win + loss] = min(0.0, row["diff"]) * n / loss
-        found = ScoreDifferences.of(np.stack([widest, steady], axis=1), draws=600)
+        found = paired.ScoreDifferences.of(np.stack([widest, steady], axis=1), draws=600)
         wide, narrow = (found.estimate(column) for column in (0, 1))
         width = row["high"] - row["low"]
         assert 0.95 * (narrow.high - narrow.low) <= width <= 1.05 * (wide.high - wide.low)
@@ -199,9 +186,9 @@ def test_the_named_number_of_images_has_the_named_power_in_simulated_studies() -
     rng = np.random.default_rng(1)
     pilot = rng.choice([-0.5, 0.0, 0.5], size=1000, p=[0.15, 0.6, 0.25])
     shift = 0.08
-    images = images_needed(pilot, shift)
-    assert images_needed(np.zeros(10), 0.01) == 2, "without spread any difference shows"
-    assert images_needed(pilot, -shift) == images < images_needed(pilot, shift / 2)
+    images = paired.images_needed(pilot, shift)
+    assert paired.images_needed(np.zeros(10), 0.01) == 2, "without spread any difference shows"
+    assert paired.images_needed(pilot, -shift) == images < paired.images_needed(pilot, shift / 2)
     centred = pilot - pilot.mean()
     found, studies = 0, 1000
     for _ in range(studies):
@@ -209,7 +196,7 @@ def test_the_named_number_of_images_has_the_named_power_in_simulated_studies() -
         interval = clustered_mean(study, np.arange(images), draws=500)
         found += not interval.low <= 0.0 <= interval.high
     # A share of 1000 studies around p = 0.8 has the standard error sqrt(p (1 - p) / 1000) = 0.0126; 3 are allowed.
-    assert found / studies == pytest.approx(POWER, abs=3 * np.sqrt(POWER * (1 - POWER) / studies))
+    assert found / studies == pytest.approx(paired.POWER, abs=3 * np.sqrt(paired.POWER * (1 - paired.POWER) / studies))
 
 
 @pytest.mark.parametrize("name", ["accuracy", "hfpr", "pos_ecr", "pn_average", "auroc"])
@@ -220,7 +207,7 @@ def test_image_differences_have_the_variance_of_the_paired_bootstrap(name: str) 
     base = rng.normal(size=len(ids)) + labels
     arms = [ArmRows.of(labels, base + 0.5 * rng.normal(size=len(ids)), ids, ecr=rng.random(len(ids))) for _ in range(2)]
     metric = METRICS[name]
-    shares = image_differences(arms[0], arms[1], metric)
+    shares = paired.image_differences(arms[0], arms[1], metric)
     draws = np.subtract(*(replicate(arm, [metric], draws=4000)[:, 0] for arm in arms))
     # The standard deviation of 4000 draws has the relative error 1 / sqrt(2 * 4000) = 0.011, 3 of which are 0.034; the
     # jackknife adds its bias, of the order of 1 / 120 images for a ratio and of a few of those for AUROC.
@@ -244,7 +231,7 @@ def test_image_differences_have_the_variance_of_the_paired_bootstrap(name: str) 
     ],
 )
 def test_differences_in_words(numbers: Any, words: str) -> None:
-    assert describe_difference(*numbers) == words
+    assert paired.describe_difference(*numbers) == words
 
 
 @pytest.mark.parametrize(
@@ -259,7 +246,7 @@ def test_differences_in_words(numbers: Any, words: str) -> None:
     ],
 )
 def test_noninferiority_needs_the_whole_interval(low: float, high: float, better: Any, words: str) -> None:
-    assert describe_noninferiority(low, high, 0.02, better) == words
+    assert paired.describe_noninferiority(low, high, 0.02, better) == words
 
 
 @pytest.mark.parametrize(
@@ -270,4 +257,4 @@ def test_noninferiority_needs_the_whole_interval(low: float, high: float, better
     ],
 )  # fmt: skip
 def test_equality_is_shown_by_two_bounds_and_never_by_want_of_images(low: float, high: float, verdict: str) -> None:
-    assert equivalence(low, high, 0.02) == verdict
+    assert paired.equivalence(low, high, 0.02) == verdict

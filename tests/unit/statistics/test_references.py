@@ -9,18 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sightline.statistics import correlation
 from sightline.statistics.agreement import box_agreement, kappa_draws, kappa_interval
 from sightline.statistics.arm_rows import ArmRows, FloatArray
 from sightline.statistics.bootstrap import SEED, ImageSums
 from sightline.statistics.correct_positives import correct_positive_provenance
-from sightline.statistics.correlation import (
-    FixedResiduals,
-    conditional_residuals,
-    partial_spearman,
-    partial_spearman_draws,
-    pearson,
-    spearman,
-)
 from sightline.statistics.intervals import percentile_interval, wilson
 from sightline.statistics.metrics import METRICS, auroc, ece_bin, point
 from sightline.statistics.paired import mcnemar, mcnemar_p, seed_summary, two_stage_difference, two_stage_draws
@@ -299,14 +292,14 @@ def test_marginal_correlations_and_spearman_intervals_in_pcg_blocks_of_256(
     for row in table(analysis / "ecr_construct" / "construct_validity_correlations.csv"):
         rows = construct[(construct["model"] == row["model"]) & construct[row["intervention"]].notna()]
         x, y = rows[row["predictor"]].to_numpy(), rows[row["intervention"]].to_numpy()
-        correlate = {"spearman": spearman, "pearson": pearson}[row["correlation"]]
+        correlate = {"spearman": correlation.spearman, "pearson": correlation.pearson}[row["correlation"]]
         assert correlate(x, y) == pytest.approx(float(row["estimate"]), abs=1e-11)
         if row["correlation"] == "spearman":
             seed = 20260722 + 1000 * models.index(row["model"])
             seed += 100 * OUTCOMES.index(row["intervention"]) + 10 * PREDICTORS.index(row["predictor"])
             rng = np.random.default_rng(seed)
             blocks = [rng.integers(0, len(x), (min(256, DRAWS - i), len(x))) for i in range(0, DRAWS, 256)]
-            drawn = partial_spearman_draws(x, y, [], counts(np.concatenate(blocks)).T)
+            drawn = correlation.partial_spearman_draws(x, y, [], counts(np.concatenate(blocks)).T)
             assert np.isfinite(drawn).sum() == int(row["valid_bootstrap_draws"])
             found = percentile_interval(drawn)
             assert found == pytest.approx((float(row["ci_low"]), float(row["ci_high"])), abs=1e-11)
@@ -319,12 +312,12 @@ def test_partial_correlations_and_intervals_with_one_pcg_call_per_draw(construct
         rows = construct[(construct["model"] == row["model"]) & construct[row["intervention"]].notna()]
         x, y = rows[row["predictor"]].to_numpy(), rows[row["intervention"]].to_numpy()
         controls = [np.log(rows["evidence_area"]), np.log(rows["median_cell_area"]), rows["full_margin"]]
-        assert partial_spearman(x, y, controls) == pytest.approx(float(row["estimate"]), abs=1e-11)
+        assert correlation.partial_spearman(x, y, controls) == pytest.approx(float(row["estimate"]), abs=1e-11)
         seed = 20260722 + 10_000 + 100 * models.index(row["model"])
         seed += 10 * outcomes.index(row["intervention"]) + PREDICTORS.index(row["predictor"])
         rng = np.random.default_rng(seed)
         indices = np.stack([rng.integers(0, len(x), len(x)) for _ in range(DRAWS)])
-        drawn = partial_spearman_draws(x, y, controls, counts(indices).T)
+        drawn = correlation.partial_spearman_draws(x, y, controls, counts(indices).T)
         assert np.isfinite(drawn).sum() == int(row["valid_bootstrap_draws"])
         found = percentile_interval(drawn)
         assert found == pytest.approx((float(row["ci_low"]), float(row["ci_high"])), abs=1e-11)
@@ -341,10 +334,10 @@ def test_conditional_correlations_with_fixed_residuals_in_pcg_blocks_of_250(anal
         images = rows["image_id"].nunique()
         rng = np.random.default_rng(20260725 + index)
         blocks = [rng.integers(0, images, (250, images)) for _ in range(int(row["draws"]) // 250)]
-        left, right = conditional_residuals(x, y, rows["image_id"], rows["method"], controls)
-        assert pearson(left, right) == pytest.approx(float(row["estimate"]), abs=1e-12)
+        left, right = correlation.conditional_residuals(x, y, rows["image_id"], rows["method"], controls)
+        assert correlation.pearson(left, right) == pytest.approx(float(row["estimate"]), abs=1e-12)
         image = np.unique(rows["image_id"], return_inverse=True)[1]
-        drawn = FixedResiduals.of(left, right, image).at(counts(np.concatenate(blocks)))
+        drawn = correlation.FixedResiduals.of(left, right, image).at(counts(np.concatenate(blocks)))
         assert linear_interval(drawn) == pytest.approx((float(row["ci_low"]), float(row["ci_high"])), abs=1e-12)
 
 
@@ -399,17 +392,17 @@ def test_partial_and_marginal_spearman_with_refitting_bootstrap_one_pcg_call_per
     case = misc["partial_spearman"]
     controls = list(np.array(case["controls"]).T)
     value, low, high, valid, varying = case["result_500_seed5"]
-    assert partial_spearman(case["x"], case["y"], controls) == pytest.approx(value, abs=1e-14)
+    assert correlation.partial_spearman(case["x"], case["y"], controls) == pytest.approx(value, abs=1e-14)
     rng = np.random.default_rng(5)
     n = len(case["x"])
     weights = counts(np.stack([rng.integers(0, n, n) for _ in range(valid)])).T
-    draws = partial_spearman_draws(case["x"], case["y"], controls, weights)
+    draws = correlation.partial_spearman_draws(case["x"], case["y"], controls, weights)
     assert np.isfinite(draws).sum() == valid
     assert linear_interval(draws) == pytest.approx((low, high), abs=1e-13)
     assert sum(np.ptp(control) > 0 for control in controls) == varying
     value, low, high, valid = case["marginal_500_seed5"]
-    assert spearman(case["x"], case["y"]) == pytest.approx(value, abs=1e-14)
-    draws = partial_spearman_draws(case["x"], case["y"], [], weights)
+    assert correlation.spearman(case["x"], case["y"]) == pytest.approx(value, abs=1e-14)
+    draws = correlation.partial_spearman_draws(case["x"], case["y"], [], weights)
     assert linear_interval(draws) == pytest.approx((low, high), abs=1e-13)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sightline.analysis.comparison import clustered_mean
+from sightline.statistics import paired, thresholds
 from sightline.statistics.agreement import kappa_interval
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval, metric_interval
@@ -14,27 +15,7 @@ from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.correlation import spearman, spearman_intervals
 from sightline.statistics.intervals import wilson
 from sightline.statistics.metrics import METRICS
-from sightline.statistics.paired import (
-    ScoreDifferences,
-    describe_noninferiority,
-    equivalence,
-    holm,
-    image_differences,
-    images_needed,
-    mcnemar,
-    mcnemar_p,
-    two_stage_difference,
-)
 from sightline.statistics.summaries import arm_summary, paired_differences
-from sightline.statistics.thresholds import (
-    accuracy_optimal,
-    check_models,
-    evaluate,
-    flips,
-    parse_threshold,
-    read_thresholds,
-    risk_constrained,
-)
 from tests.refusals import Refused
 from tests.unit.statistics.test_summaries import frame
 
@@ -66,25 +47,25 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: metric_interval(POSITIVES, METRICS["auroc"]), "auroc cannot be computed: it needs both labels"),
     (lambda: clustered_mean(np.zeros(3), np.arange(3), draws=0), "at least one draw"),
     (lambda: difference_interval(on(["a", "b"]), on(["a", "c"]), ACCURACY), "same images"),
-    (lambda: two_stage_difference(TWO, [TWO], ECR), "at least two seeds"),
-    (lambda: two_stage_difference(TWO, [TWO, THREE], ECR), "on the images of the arm"),
-    (lambda: two_stage_difference(TWO, [TWO, TWO], HFPR), "no negatives"),
+    (lambda: paired.two_stage_difference(TWO, [TWO], ECR), "at least two seeds"),
+    (lambda: paired.two_stage_difference(TWO, [TWO, THREE], ECR), "on the images of the arm"),
+    (lambda: paired.two_stage_difference(TWO, [TWO, TWO], HFPR), "no negatives"),
     (lambda: wilson(11, 10), "11 successes in 10"),
     # Two arms.
-    (lambda: mcnemar_p(-1, 2), "negative"),
-    (lambda: mcnemar([1, 0], [1]), "differ in length"),
-    (lambda: holm([0.1, float("nan")]), "between 0 and 1"),
-    (lambda: ScoreDifferences.of(np.zeros((0, 1))), "paired comparison needs at least one question"),
-    (lambda: ScoreDifferences.of(np.array([[np.nan]])), "paired comparison needs a score"),
-    (lambda: ScoreDifferences.of(np.zeros(3)), "paired comparison needs at least one question"),
-    (lambda: images_needed([0.1], 0.1), "power needs finite shares of at least two images"),
-    (lambda: images_needed([0.1, 0.2], 0.0), "difference of 0"),
+    (lambda: paired.mcnemar_p(-1, 2), "negative"),
+    (lambda: paired.mcnemar([1, 0], [1]), "differ in length"),
+    (lambda: paired.holm([0.1, float("nan")]), "between 0 and 1"),
+    (lambda: paired.ScoreDifferences.of(np.zeros((0, 1))), "paired comparison needs at least one question"),
+    (lambda: paired.ScoreDifferences.of(np.array([[np.nan]])), "paired comparison needs a score"),
+    (lambda: paired.ScoreDifferences.of(np.zeros(3)), "paired comparison needs at least one question"),
+    (lambda: paired.images_needed([0.1], 0.1), "power needs finite shares of at least two images"),
+    (lambda: paired.images_needed([0.1, 0.2], 0.0), "difference of 0"),
     (
-        lambda: image_differences(POSITIVES, POSITIVES, HFPR),
+        lambda: paired.image_differences(POSITIVES, POSITIVES, HFPR),
         "power for hfpr cannot be computed: there are no negatives",
     ),
-    (lambda: describe_noninferiority(-0.1, 0.1, 0.0), "must be positive"),
-    (lambda: equivalence(-0.01, 0.015, 0.0), "a margin of equality must be positive"),
+    (lambda: paired.describe_noninferiority(-0.1, 0.1, 0.0), "must be positive"),
+    (lambda: paired.equivalence(-0.01, 0.015, 0.0), "a margin of equality must be positive"),
     # Correlations and annotators.
     (lambda: spearman([1.0, 2.0], [1.0, 2.0]), "at least three rows"),
     (lambda: spearman([1.0, 2.0, 3.0], [1.0, 2.0]), "y has shape"),
@@ -93,28 +74,28 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: kappa_interval(["y", "n"], ["y", "n", "n"]), "same rows"),
     # Thresholds.
     (
-        lambda: risk_constrained([True, False, True, False], [1.0, 3.0, 2.0, 0.0], 0.1),
+        lambda: thresholds.risk_constrained([True, False, True, False], [1.0, 3.0, 2.0, 0.0], 0.1),
         "hFPR <= 0.1 on 4 development rows; the lowest within reach is 0.5000",
     ),
-    (lambda: risk_constrained([True, False], [1.0, 0.0], 1.5), "must lie in [0, 1]"),
-    (lambda: flips([True], [True, False]), "flips need the same rows"),
-    (lambda: accuracy_optimal([], []), "development split is empty"),
-    (lambda: accuracy_optimal([True, False], [np.nan, 1.0]), "1 of 2 are not"),
-    (lambda: evaluate([True], [1.0, 2.0]), "do not pair up"),
-    (lambda: read_thresholds(["0.5", "full-dev"]), "two thresholds for all models"),
-    (lambda: read_thresholds(["Qwen=0.5", "Qwen=full-dev"]), "two thresholds for model 'Qwen'"),
+    (lambda: thresholds.risk_constrained([True, False], [1.0, 0.0], 1.5), "must lie in [0, 1]"),
+    (lambda: thresholds.flips([True], [True, False]), "flips need the same rows"),
+    (lambda: thresholds.accuracy_optimal([], []), "development split is empty"),
+    (lambda: thresholds.accuracy_optimal([True, False], [np.nan, 1.0]), "1 of 2 are not"),
+    (lambda: thresholds.evaluate([True], [1.0, 2.0]), "do not pair up"),
+    (lambda: thresholds.read_thresholds(["0.5", "full-dev"]), "two thresholds for all models"),
+    (lambda: thresholds.read_thresholds(["Qwen=0.5", "Qwen=full-dev"]), "two thresholds for model 'Qwen'"),
     (
-        lambda: check_models(read_thresholds("reader-mimi=2"), ["reader-mini", "reader-mini"]),
+        lambda: thresholds.check_models(thresholds.read_thresholds("reader-mimi=2"), ["reader-mini", "reader-mini"]),
         "model 'reader-mimi', which no run has; did you mean 'reader-mini'",
     ),
-    (lambda: check_models(read_thresholds("zebra=2"), ["a", "b"]), "models: a, b"),
-    (lambda: parse_threshold("full_dev"), "'full_dev' is not a threshold; did you mean 'full-dev'?"),
-    (lambda: parse_threshold("hfpr<0.05"), "'hfpr<0.05' is not a threshold; did you mean 'hfpr<=0.05'?"),
-    (lambda: parse_threshold("banana"), "write a number, full-dev, own-dev, shared or hfpr<=0.05"),
-    (lambda: parse_threshold("nan"), "'nan' is not a threshold"),
-    (lambda: parse_threshold("hfpr<=low"), "'low' is not a number; write for example hfpr<=0.05"),
-    (lambda: parse_threshold("hfpr<=1.5"), "a bound on hFPR must lie in [0, 1], got 1.5"),
-    (lambda: parse_threshold("hfpr<=-0.1"), "a bound on hFPR must lie in [0, 1], got -0.1"),
+    (lambda: thresholds.check_models(thresholds.read_thresholds("zebra=2"), ["a", "b"]), "models: a, b"),
+    (lambda: thresholds.parse_threshold("full_dev"), "'full_dev' is not a threshold; did you mean 'full-dev'?"),
+    (lambda: thresholds.parse_threshold("hfpr<0.05"), "'hfpr<0.05' is not a threshold; did you mean 'hfpr<=0.05'?"),
+    (lambda: thresholds.parse_threshold("banana"), "write a number, full-dev, own-dev, shared or hfpr<=0.05"),
+    (lambda: thresholds.parse_threshold("nan"), "'nan' is not a threshold"),
+    (lambda: thresholds.parse_threshold("hfpr<=low"), "'low' is not a number; write for example hfpr<=0.05"),
+    (lambda: thresholds.parse_threshold("hfpr<=1.5"), "a bound on hFPR must lie in [0, 1], got 1.5"),
+    (lambda: thresholds.parse_threshold("hfpr<=-0.1"), "a bound on hFPR must lie in [0, 1], got -0.1"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,6 @@ from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from tests.changed_run import edited, rewritten
 from tests.refusals import Refused
-from tests.unit.report.fake_run import make_run
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("damaged") / "good", images=2, arms=("full", "target:0.3"))
-
-
-@pytest.fixture
-def run(good: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(good, tmp_path / "run"))
 
 
 def read_all(run: Path) -> None:
@@ -47,8 +35,8 @@ def refused(run: Path, *words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_good_one_is_read(run: Path) -> None:
-    assert len(read_source([run]).frame) == 8
+def test_the_good_one_is_read(small_copy: Path) -> None:
+    assert len(read_source([small_copy]).frame) == 12
 
 
 @pytest.mark.parametrize(
@@ -75,17 +63,17 @@ def test_the_good_one_is_read(run: Path) -> None:
         ({"images": ["a"]}, "'images'"),
     ],
 )
-def test_a_damaged_manifest(run: Path, content: Any, words: str) -> None:
-    file = run / "run.json"
+def test_a_damaged_manifest(small_copy: Path, content: Any, words: str) -> None:
+    file = small_copy / "run.json"
     if isinstance(content, dict):
         content = json.dumps({**json.loads(file.read_text(encoding="utf-8")), **content}).encode()
     file.write_bytes(content)
-    refused(run, str(run), words)
+    refused(small_copy, str(small_copy), words)
 
 
-def test_a_manifest_without_its_number_of_shards(run: Path) -> None:
-    edited(run, shards=None)
-    refused(run, "no finished shard")
+def test_a_manifest_without_its_number_of_shards(small_copy: Path) -> None:
+    edited(small_copy, shards=None)
+    refused(small_copy, "no finished shard")
 
 
 @pytest.mark.parametrize(
@@ -101,20 +89,20 @@ def test_a_manifest_without_its_number_of_shards(run: Path) -> None:
         ({"id": None}, "id is missing"),
     ],
 )
-def test_a_damaged_probe(run: Path, line: Any, words: str) -> None:
-    file = run / "probes.jsonl"
+def test_a_damaged_probe(small_copy: Path, line: Any, words: str) -> None:
+    file = small_copy / "probes.jsonl"
     header, first, *rest = file.read_text(encoding="utf-8").split("\n")
     if isinstance(line, dict):
         line = json.dumps({**json.loads(first), **line})
     file.write_text("\n".join([header, line, *rest]), encoding="utf-8")
     with pytest.raises(SightlineError, match=r"probes\.jsonl line 2 is damaged") as caught:
-        load_run(run).frame()
+        load_run(small_copy).frame()
     assert words in str(caught.value)
 
 
-def test_missing_probes_are_one_line(run: Path, refused: Refused) -> None:
-    (run / "probes.jsonl").unlink()
-    refused("probes.jsonl cannot be read", load_run(run).frame)
+def test_missing_probes_are_one_line(small_copy: Path, refused: Refused) -> None:
+    (small_copy / "probes.jsonl").unlink()
+    refused("probes.jsonl cannot be read", load_run(small_copy).frame)
 
 
 def with_values(name: str, value: Any) -> Callable[[pa.Table], pa.Table]:
@@ -151,9 +139,9 @@ def with_values(name: str, value: Any) -> Callable[[pa.Table], pa.Table]:
         (with_values("correct", None), "'correct'"),
     ],
 )
-def test_damaged_rows(run: Path, change: Callable[[pa.Table], pa.Table], words: str) -> None:
-    rewritten(RunFolder(run).rows_file("target:0.3", 0), change)
-    refused(run, words)
+def test_damaged_rows(small_copy: Path, change: Callable[[pa.Table], pa.Table], words: str) -> None:
+    rewritten(RunFolder(small_copy).rows_file("target:0.3", 0), change)
+    refused(small_copy, words)
 
 
 @pytest.mark.parametrize(
@@ -166,16 +154,16 @@ def test_damaged_rows(run: Path, change: Callable[[pa.Table], pa.Table], words: 
         (with_values("image_key", "other.jpg@orig"), "no image record"),
     ],
 )
-def test_damaged_images(run: Path, change: Callable[[pa.Table], pa.Table], words: str) -> None:
-    rewritten(run / "images" / "00000.parquet", change)
-    refused(run, words)
+def test_damaged_images(small_copy: Path, change: Callable[[pa.Table], pa.Table], words: str) -> None:
+    rewritten(small_copy / "images" / "00000.parquet", change)
+    refused(small_copy, words)
 
 
-def test_a_parquet_file_of_garbage_is_one_line(run: Path) -> None:
-    file = RunFolder(run).rows_file("full", 0)
+def test_a_parquet_file_of_garbage_is_one_line(small_copy: Path) -> None:
+    file = RunFolder(small_copy).rows_file("full", 0)
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2] + b"\xff" * 60)
-    refused(run, str(file))
+    refused(small_copy, str(file))
 
 
 def test_writing_whole_files_follows_no_link_that_lies_in_wait(tmp_path: Path) -> None:

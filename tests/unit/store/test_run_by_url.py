@@ -24,6 +24,14 @@ def url() -> str:
     return f"memory://{uuid4().hex}/run"
 
 
+def opened(url: str, shards: int = 1) -> RunFolder:
+    """A folder that holds the rows of one arm and shard, which are none."""
+    folder = RunFolder(url)
+    folder.open({**MANIFEST, "shards": shards}, ["full"], b"{}\n")
+    folder.write_rows("full", 0, [], ())
+    return folder
+
+
 def upload(source: Path, url: str) -> None:
     target: Any = place(url)
     target.fs.put(f"{source}/", target.path, recursive=True)
@@ -101,10 +109,7 @@ def test_a_url_without_a_run_is_one_line(bucket: str) -> None:
 
 
 def test_a_damaged_object_is_named(url: str) -> None:
-    folder = RunFolder(url)
-    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
-    folder.write_rows("full", 0, [], ())
-    file: Any = folder.rows_file("full", 0)
+    file: Any = opened(url).rows_file("full", 0)
     file.write_bytes(b"no parquet")
     with pytest.raises(
         SightlineError, match=rf"^{file} is damaged \(.*\); set it aside with `sightline verify {url} --rep"
@@ -113,9 +118,7 @@ def test_a_damaged_object_is_named(url: str) -> None:
 
 
 def test_a_store_that_fails_is_no_reason_to_delete_and_no_finding(bucket: str, object_store: Store) -> None:
-    folder = RunFolder(f"{bucket}/run")
-    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
-    folder.write_rows("full", 0, [], ())
+    folder = opened(f"{bucket}/run")
     folder.write_images(0, "original", [])
     run = load_run(f"{bucket}/run")
     object_store.deny("GET", containing=".parquet")
@@ -142,9 +145,7 @@ def test_fsspecs_own_configuration_is_heeded(bucket: str, object_store: Store, m
 
 
 def test_what_verify_sets_aside_in_a_store_is_computed_again(bucket: str) -> None:
-    folder = RunFolder(f"{bucket}/run")
-    folder.open({**MANIFEST, "shards": 1}, ["full"], b"{}\n")
-    folder.write_rows("full", 0, [], ())
+    folder = opened(f"{bucket}/run")
     file: Any = folder.rows_file("full", 0)
     whole = read_whole(file)
     middle = len(whole) // 2

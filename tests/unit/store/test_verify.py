@@ -18,7 +18,7 @@ from sightline.store.folder import RunFolder
 from sightline.store.verify import compact_run, verify_folder
 from tests.changed_run import edited
 from tests.refusals import Refused
-from tests.unit.large_run import PLAN
+from tests.unit.conftest import PLAN
 from tests.warm_python import run_python
 
 

@@ -1,1 +1,0 @@
-from tests.unit.report.conftest import run as run
