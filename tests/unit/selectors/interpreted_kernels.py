@@ -93,8 +93,8 @@ def test_attention_by_our_kernels_is_attention(length: int, heads: int, shared: 
 
     def in_slots(call: attention.Slotted) -> Any:
         def attend(*states: Any) -> Tensor:
-            held = (each.contiguous().to(states[0].dtype) for each in (key, value))
-            return call(*states[:3], attention.LayerSlots(*held, lengths=few), states[3])
+            held = [each.contiguous().to(states[0].dtype) for each in (key, value)]
+            return call(*states[:3], attention.LayerSlots(held[0], held[1], few), states[3])
 
         return attend
 
