@@ -92,9 +92,9 @@ def test_attention_by_our_kernels_is_attention(length: int, heads: int, shared: 
     mask[..., -1] = 0.0
 
     def in_slots(call: attention.Slotted) -> Any:
-        def attend(*states: Any) -> Tensor:
-            held = [each.contiguous().to(states[0].dtype) for each in (key, value)]
-            return call(*states[:3], attention.LayerSlots(held[0], held[1], few), states[3])
+        def attend(query: Tensor, new_key: Tensor, new_value: Tensor, scaling: float | None) -> Tensor:
+            held = [each.contiguous().to(query.dtype) for each in (key, value)]
+            return call(query, new_key, new_value, attention.LayerSlots(held[0], held[1], few), scaling)
 
         return attend
 
