@@ -16,6 +16,8 @@ from sightline.backbones.towered import Towered
 from sightline.cost import machine
 from sightline.cost.benchmarks.load import LoadRequest
 from sightline.cost.measuring_process import measure_here
+from sightline.cost.request import Request
+from sightline.cost.subject import Subject
 from tests.conftest import DATA
 from tests.pretend_gpu import OnGpu, on_host, pretend_gpu
 from tests.unit.backbones.named import architecture, photograph
@@ -92,6 +94,17 @@ def test_patches_are_cut_where_the_model_lives_and_the_tower_waits_for_nothing(z
         assert all(isinstance(tokens, OnGpu) for tokens in found)
     assert not waits
     assert max(float((on_host(ours) - own).abs().max()) for ours, own in zip(found, expected, strict=True)) < 1e-5
+
+
+def test_what_is_launched_and_captured_runs_on_the_gpu_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one is the usual one of a process; its own kernels would be handed pointers into the memory of this."""
+    told: list[torch.device] = []
+    with pretend_gpu():
+        monkeypatch.setattr(torch.cuda, "set_device", told.append)
+        load_backbone(str(DATA / "tiny" / "llava"), device="cuda:0")
+        Subject.of(Request("sweep", config="tiny-llava", device="cuda:0"))
+        load_backbone(str(DATA / "tiny" / "llava"), device="cuda")
+    assert told == [torch.device("cuda:0")] * 2
 
 
 @pytest.mark.parametrize("model", ["qwen3vl", "llava", "internvl", "qwen2_5_vl"])

@@ -143,6 +143,14 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def use_device(name: str) -> torch.device:
+    """The device, and from here on this thread's own: kernels of ours and captures run on that, whatever they read."""
+    device = choose_device(name)
+    if device.index is not None and device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
 def choose_dtype(name: str, folder: Path) -> torch.dtype:
     """``auto`` is the dtype the checkpoint was saved in."""
     if name == "auto":
@@ -197,7 +205,7 @@ def load_backbone(
     backbone = backbone_class(kind, folder)
     chosen = options_for(folder, given=options)
     weight_files(folder, source)
-    place, precision = choose_device(device), choose_dtype(dtype, folder)
+    place, precision = use_device(device), choose_dtype(dtype, folder)
     if precision == torch.float32:
         # float32 means float32: a GPU's convolutions would otherwise round the patches to ten bits.
         torch.backends.cudnn.allow_tf32 = False

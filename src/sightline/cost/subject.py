@@ -21,7 +21,7 @@ from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones import load_backbone
 from sightline.backbones.base import Backbone
 from sightline.backbones.clip import ClipSpace
-from sightline.backbones.loading import DTYPES, choose_device
+from sightline.backbones.loading import DTYPES, use_device
 from sightline.core.prefix import Encoded, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy
@@ -168,7 +168,7 @@ class Subject:
     @staticmethod
     def of(request: Request) -> Subject:
         real = RealProbes.of(request) if isinstance(request, ProbedRequest) else None
-        device = choose_device(request.device)
+        device = use_device(request.device)
         if request.config:
             name = request.dtype if request.dtype != "auto" else ("bfloat16" if device.type == "cuda" else "float32")
             if name not in DTYPES:
