@@ -17,13 +17,13 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from sightline.core.cache import cache_folder
-from sightline.errors import SightlineError, first_line
+from sightline.errors import SightlineError, first_line, printable
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.data_rows import file_digest
 from sightline.probes.fetched_images import RASTER_FORMATS, check_image_name
 from sightline.probes.images import MAX_PIXELS, MAX_RATIO, has_known_white, image_size, page_frames, to_rgb
 from sightline.probes.regions import is_storable
-from sightline.progress import Progress, printable
+from sightline.progress import Progress
 
 DPI = 150
 """Of PDF pages: small print of 6 points is 12 pixels high."""
