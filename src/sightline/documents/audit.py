@@ -198,6 +198,8 @@ def documents_and_questions(
     """
     if urls := [each for each in documents if "://" in each]:
         raise SightlineError(f"{urls[0]}: documents are read from this machine; fetch them, then name their folder")
+    if "" in documents:  # as a path it would be the folder one is in
+        raise SightlineError("the documents have no name: is a variable empty? Name a folder, an image or a PDF")
     given = [Path(each) for each in documents]
     asks = len(given) == 1 and given[0].is_file() and given[0].suffix.lower() in QUESTIONS
     if not asks and not (len(given) == 1 and is_hub_data(given[0])):

@@ -130,6 +130,7 @@ def test_arms_are_methods_that_the_model_serves_with_controls_at_every_budget(
         ({"out": __file__}, "is a file; choose another --out"),
         ({"model": "TMP"}, "has no config.json"),
         ({"documents": "https://host/a.pdf"}, "documents are read from this machine"),
+        ({"documents": ""}, "the documents have no name"),
     ],
 )  # fmt: skip
 def test_what_needs_no_page_to_be_seen_is_refused_before_any_is_read(
