@@ -317,8 +317,11 @@ def open_file(path: str | Path) -> io.BufferedReader:
 
 
 def read_text(path: str | Path, most: int = SMALL) -> str:
-    """A small UTF-8 file, whatever ends its lines; an ``OSError`` where it is larger than anybody writes."""
-    with io.TextIOWrapper(open_file(path), encoding="utf-8") as stream:
+    """A small UTF-8 file, whatever ends its lines, without the mark that some editors begin it with.
+
+    An ``OSError`` where it is larger than anybody writes.
+    """
+    with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as stream:
         text = stream.read(most + 1)
     if len(text) > most:
         raise OSError(errno.EFBIG, f"larger than the {most >> 20} MiB that such a file may have", str(path))

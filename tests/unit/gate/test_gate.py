@@ -206,7 +206,7 @@ def test_a_rule_must_hold_in_each_run(run: Path, tmp_path: Path) -> None:
 def test_a_file_of_rules_has_one_a_line_and_comments(tmp_path: Path, refused: Refused) -> None:
     file = tmp_path / "rules.txt"
     file.write_text(
-        "# answers\n\naccuracy(full) >= 0.5  # a floor\n  hfpr(masks:0.3:file=a#b) <= 0.1\n", encoding="utf-8"
+        "\ufeff# answers\n\naccuracy(full) >= 0.5  # a floor\n  hfpr(masks:0.3:file=a#b) <= 0.1\n", encoding="utf-8"
     )
     assert read_rules(file) == ["accuracy(full) >= 0.5", "hfpr(masks:0.3:file=a#b) <= 0.1"]
     for content, about in ((b"# nothing yet\n", "has no rule"), (b"\xff\xfe", "UTF-8")):
