@@ -376,10 +376,9 @@ def export(
     indices: 0 is the first token of the first block, row by row. A run keeps no weights of merges, so they are computed
     again with --model and --images, and refused if they are not those of the run.
     """
-    import gzip
     import json
 
-    from sightline.places.writing import write_whole
+    from sightline.probes.data_rows import write_text
     from sightline.rows.run import load_run
 
     run = load_run(folder)
@@ -392,8 +391,7 @@ def export(
     else:
         lines = exported_merges(run, arm, config_of(run, model, images, device=device, clip=clip))
     text = [json.dumps(line, ensure_ascii=False) + "\n" for line in lines]
-    data = "".join(text).encode()
-    write_whole(out, gzip.compress(data, mtime=0) if out.suffix == ".gz" else data)
+    write_text(out, "".join(text))
     say(f"wrote {out}: {len(text)} masks of {arm}")
     if run.unfinished:
         say(f"note: {folder}: {run.unfinished}", err=True)
