@@ -1,5 +1,7 @@
 """The documentation is code's: tables and pages are current, Python blocks run, the site builds without a network."""
 
+from __future__ import annotations
+
 import ast
 import importlib
 import re
