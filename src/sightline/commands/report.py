@@ -70,7 +70,7 @@ def report(
     reference: list[str] | None = None,
     only: Path | None = None,
     as_one: AsOneOption = False,
-    margin: Annotated[float, typer.Option(min=0, max=1)] = 0.02,
+    margin: Annotated[float, typer.Option(min=0, max=0.99)] = 0.02,
     cases: CasesOption = 60,
     *,
     reading: ReadingOptions,

@@ -68,7 +68,7 @@ class DocumentOptions(BaseModel):
         default_factory=list, description="Pruning methods."
     )
     margin: Annotated[float, Flag(WHAT)] = Field(
-        0.02, ge=0, le=1, description="The loss of right answers that you accept."
+        0.02, ge=0, le=0.99, description="The loss of right answers that you accept; 1 would forbid nothing."
     )
     limit: Annotated[int | None, Flag(WHAT)] = Field(None, ge=1, description="Only so many first pages.")
     fields: Annotated[int, Flag(WHAT)] = Field(6, ge=0, description="Most fields asked for on a page; 0 for all.")
