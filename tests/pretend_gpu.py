@@ -28,9 +28,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+import sightline
 from sightline.device.work import PAGEABLE_BYTES
 
 CUDA = torch.device("cuda:0")
+PACKAGE = sightline.__file__.removesuffix("__init__.py")
+"""Where its files are, whatever the folder of a checkout is called."""
 _waits: list[str] = []
 _captures: list[Graph] = []
 _pinned: dict[int, Tensor] = {}
@@ -159,8 +162,8 @@ def _name(func: Any) -> str:
 
 def _asked(func: Any) -> str:
     """The function and the line of Sightline that called it."""
-    line = next((f for f in reversed(traceback.extract_stack()) if "/sightline/" in f.filename), None)
-    return f"{_name(func)} at {line.filename.rpartition('/sightline/')[2]}:{line.lineno}" if line else _name(func)
+    line = next((f for f in reversed(traceback.extract_stack()) if f.filename.startswith(PACKAGE)), None)
+    return f"{_name(func)} at {line.filename.removeprefix(PACKAGE)}:{line.lineno}" if line else _name(func)
 
 
 def _is_cuda(device: Any) -> bool:
