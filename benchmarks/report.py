@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from sightline.report.build import build_report
-from tests.unit.report.fake_run import make_run
+from tests.runs.yes_no import make_run
 
 ARMS = [
     "full",

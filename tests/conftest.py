@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lab.stand_ins import StandIns
 
 __all__ = ["refused"]  # a fixture of all tests
+pytest_plugins = ["tests.runs.shared"]
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # how long an example takes is the machine's affair
 hypothesis.settings.load_profile("untimed")

@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,7 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-from sightline.report.build import build_report
-from tests.unit.report.cost_cards import make_cards
-from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import EDITED, make_run
+from tests.runs.pages import Page, report_on
 
 _PARTS = Path(__file__).with_name("scripts.js").read_text(encoding="utf-8").split("\n//// ")[1:]
 SCRIPTS = {name: script for name, _, script in (part.partition("\n") for part in _PARTS)}
@@ -61,44 +57,25 @@ def browser(chromium: WebDriver) -> WebDriver:
     return chromium
 
 
-def _report_of_costs(folder: Path) -> Path:
-    cards = make_cards(folder / "cards")
-    run = make_run(folder / "run", images=6)
-    return build_report([run], folder / "report", costs=list(cards.values()), draws=300, cases=2)
-
-
-PAGES: dict[str, Callable[[Path], Path]] = {
-    "plain": lambda folder: build_report([make_run(folder / "run")], folder / "report", draws=300),
-    "every intervention": lambda folder: build_report(
-        [make_run(folder / "run", images=10, arms=EDITED)], folder / "report", draws=300, cases=4
-    ),
-    "open questions": lambda folder: build_report(
-        [make_open_run(folder / "run", images=12)], folder / "report", draws=200
-    ),
-    "a cost card of each kind": _report_of_costs,
-}
-"""Of what run a report is -> how it is made in a folder."""
-
-
 @pytest.fixture(scope="session")
-def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """``page_of("plain")``: a report of ``PAGES``, made when it is first asked for."""
-    return cache(lambda name: PAGES[name](tmp_path_factory.mktemp("browser")))
+def costs(run: Path, cards: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The report on a run with a cost card of each kind."""
+    return report_on(tmp_path_factory.mktemp("costs"), run, costs=list(cards.values()), cases=2)
 
 
 @pytest.fixture
-def opened(browser: WebDriver, page_of: Callable[[str], Path]) -> Callable[[str | Path], WebDriver]:
-    """Opens a report, by the name of its run or its file, with all folded sections open: what is in them is seen."""
+def opened(browser: WebDriver) -> Callable[[Path], WebDriver]:
+    """Opens a report with all folded sections open: what is in them is seen."""
 
-    def show(page: str | Path) -> WebDriver:
-        browser.get((page if isinstance(page, Path) else page_of(page)).as_uri())
+    def show(page: Path) -> WebDriver:
+        browser.get(page.as_uri())
         browser.execute_script("for (const one of document.querySelectorAll('.folded > details')) one.open = true")
         return browser
 
     return show
 
 
-Opened = Callable[[str | Path], WebDriver]
+Opened = Callable[[Path], WebDriver]
 
 
 def one(place: WebDriver | WebElement, css: str) -> WebElement:

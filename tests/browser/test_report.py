@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from selenium.webdriver.support.ui import Select
 
 from sightline.report.build import build_report
 from tests.browser.conftest import SCRIPTS, Opened, every, fetched, fits, one, prefer, texts
-from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import HOSTILE, make_run
+from tests.runs.open_questions import make_open_run
+from tests.runs.pages import Page
+from tests.runs.yes_no import HOSTILE, make_run
 
 
 def cards(browser: WebDriver) -> list[WebElement]:
@@ -46,8 +46,8 @@ def header(browser: WebDriver, table: str, title: str) -> WebElement:
     raise AssertionError(f"no column {title} in {table}")
 
 
-def test_the_page_as_it_opens(opened: Opened) -> None:
-    page = opened("plain")
+def test_the_page_as_it_opens(opened: Opened, report: Page) -> None:
+    page = opened(report.path)
     assert page.get_log("browser") == []
     assert fetched(page) == []
     assert any(HOSTILE in text for text in texts(page, "#gallery .card .quoted")), "as words"
@@ -74,14 +74,12 @@ def test_the_page_as_it_opens(opened: Opened) -> None:
     assert page.execute_script("return document.documentElement.lang") == "en"
 
 
-def test_sections_are_folded_until_a_link_or_a_printer_opens_them(
-    browser: WebDriver, page_of: Callable[[str], Path]
-) -> None:
+def test_sections_are_folded_until_a_link_or_a_printer_opens_them(browser: WebDriver, report: Page) -> None:
     def is_open(section: str) -> bool:
         return bool(browser.execute_script(f"return document.querySelector('#{section} > details').open"))
 
-    page = page_of("plain")
-    browser.get(page.as_uri())
+    address = report.path.as_uri()
+    browser.get(address)
     assert one(browser, "#contract-title").is_displayed(), "the heading is seen"
     assert not any(is_open(section) for section in ("overview", "pictures", "contract"))
     assert one(browser, "#verdict .shows .picture").is_displayed(), "what breaks first is seen without opening anything"
@@ -93,12 +91,12 @@ def test_sections_are_folded_until_a_link_or_a_printer_opens_them(
     browser.execute_script("dispatchEvent(new Event('afterprint'))")
     assert (is_open("geometry"), is_open("contract")) == (False, True)
     browser.get("about:blank")
-    browser.get(f"{page.as_uri()}#geometry")
+    browser.get(f"{address}#geometry")
     assert is_open("geometry")
 
 
-def test_a_case_opens_with_every_arm_and_keys_step_through(opened: Opened) -> None:
-    page = opened("plain")
+def test_a_case_opens_with_every_arm_and_keys_step_through(opened: Opened, report: Page) -> None:
+    page = opened(report.path)
     one(page, "#verdict .shows .card").click()
     assert one(page, "#case").is_displayed()
     assert one(page, "#case-title").text
@@ -134,8 +132,8 @@ def test_a_case_opens_with_every_arm_and_keys_step_through(opened: Opened) -> No
     one(page, "#case-close").click()
 
 
-def test_tables_are_narrowed_and_sort_both_ways_with_missing_values_last(opened: Opened) -> None:
-    page = opened("plain")
+def test_tables_are_narrowed_and_sort_both_ways_with_missing_values_last(opened: Opened, report: Page) -> None:
+    page = opened(report.path)
 
     button = header(page, "main", "Accuracy")
     heading = button.find_element(By.XPATH, "..")
@@ -169,8 +167,8 @@ def test_tables_are_narrowed_and_sort_both_ways_with_missing_values_last(opened:
         assert values[-1] == ""
 
 
-def test_filters_arm_and_order_narrow_the_gallery(opened: Opened) -> None:
-    page = opened("plain")
+def test_filters_arm_and_order_narrow_the_gallery(opened: Opened, report: Page) -> None:
+    page = opened(report.path)
     everything = len(cards(page))
     button = one(page, "[data-filter=unsupported]")
     button.click()
@@ -198,8 +196,8 @@ def test_filters_arm_and_order_narrow_the_gallery(opened: Opened) -> None:
     assert "No case matches" in one(page, "#gallery-found").text
 
 
-def test_telephones_and_tablets_show_every_arm_and_nothing_scrolls_sideways(opened: Opened) -> None:
-    page = opened("plain")
+def test_telephones_and_tablets_show_every_arm_and_nothing_scrolls_sideways(opened: Opened, report: Page) -> None:
+    page = opened(report.path)
     for width in (390, 820, 400):
         assert fits(page, width)
     (chart,) = [c for c in every(page, "#frontier svg[class*=only-]") if c.is_displayed()]
@@ -220,8 +218,8 @@ def brightness(colour: str) -> float:
     return float(np.mean([float(v) for v in colour[colour.index("(") + 1 : -1].split(",")][:3]))
 
 
-def test_the_keyboard_is_seen_dark_is_dark_and_paper_has_no_controls(opened: Opened) -> None:
-    page = opened("plain")
+def test_the_keyboard_is_seen_dark_is_dark_and_paper_has_no_controls(opened: Opened, report: Page) -> None:
+    page = opened(report.path)
     page.execute_script("document.body.tabIndex = -1; document.body.focus()")
     ActionChains(page).send_keys(Keys.TAB).perform()
     skip = page.switch_to.active_element
@@ -297,9 +295,7 @@ def test_panels_of_two_models_stay_apart(opened: Opened, page_of_two: Path) -> N
     assert every(page, again) == []
 
 
-def test_margins_are_told_and_ordered_from_the_threshold(
-    browser: WebDriver, opened: Callable[[str | Path], WebDriver], tmp_path: Path
-) -> None:
+def test_margins_are_told_and_ordered_from_the_threshold(browser: WebDriver, opened: Opened, tmp_path: Path) -> None:
     def high(row: dict[str, Any]) -> None:
         row["margin"] += 2.0
 

@@ -13,12 +13,13 @@ from sightline_leaderboard.standings import read_record
 from tests.browser.conftest import SCRIPTS, Opened, every, fits, one, prefer, texts
 from tests.browser.test_report import cards, column, header
 from tests.conftest import REPOSITORY
+from tests.runs.pages import Page
 
 SECTIONS = ("validity", "deletion", "occlusion", "image-dependence", "positions", "interventions")
 
 
-def test_interventions_are_reached_read_sorted_and_narrowed(opened: Opened) -> None:
-    page = opened("every intervention")
+def test_interventions_are_reached_read_sorted_and_narrowed(opened: Opened, edited: Page) -> None:
+    page = opened(edited.path)
     header(page, "deletion", "Accuracy").click()
     values = [float(value) for value in column(page, "deletion", 5)]
     assert values == sorted(values)
@@ -39,7 +40,7 @@ def test_interventions_are_reached_read_sorted_and_narrowed(opened: Opened) -> N
             assert sentence.endswith(".")
             assert "nan" not in sentence
 
-    assert len(cards(page)) == 4
+    assert len(cards(page)) == 6
     cards(page)[0].click()
     plain = ["full", "target:0.3", "random:0.3", "evidence_only:0.3", "anti_evidence:0.3"]
     assert texts(page, "#case .panel h4") == plain, "pictures are of plain arms alone"
@@ -49,8 +50,8 @@ def test_interventions_are_reached_read_sorted_and_narrowed(opened: Opened) -> N
     assert page.get_log("browser") == []
 
 
-def test_a_card_of_an_open_question_says_all_about_it_and_opens(opened: Opened) -> None:
-    page = opened("open questions")
+def test_a_card_of_an_open_question_says_all_about_it_and_opens(opened: Opened, open_report: Page) -> None:
+    page = opened(open_report.path)
     card = cards(page)[0]
     assert "?" in one(card, ".quoted").text
     assert one(card, ".accepted").text.startswith("Accepted: “")
@@ -80,8 +81,8 @@ def test_a_card_of_an_open_question_says_all_about_it_and_opens(opened: Opened) 
         assert not one(page, "#scores .only-wide").is_displayed()
 
 
-def test_open_answers_are_ordered_and_narrowed_by_filters_and_by_counts(opened: Opened) -> None:
-    page = opened("open questions")
+def test_open_answers_are_ordered_and_narrowed_by_filters_and_by_counts(opened: Opened, open_report: Page) -> None:
+    page = opened(open_report.path)
     Select(one(page, "#gallery-order")).select_by_value("loss")
     losses = [float(card.text.split("loss ")[1].split()[0]) for card in cards(page)]
     assert losses == sorted(losses), "the surest answer first"
@@ -113,8 +114,8 @@ def colours(browser: WebDriver, selector: str, name: str) -> set[str]:
     return set(browser.execute_script(script, selector, name))
 
 
-def test_cost_cards_are_warned_about_drawn_to_scale_and_follow_the_theme(opened: Opened) -> None:
-    page = opened("a cost card of each kind")
+def test_cost_cards_are_warned_about_drawn_to_scale_and_follow_the_theme(opened: Opened, costs: Page) -> None:
+    page = opened(costs.path)
     one(page, "nav a[href='#realised-cost']").click()
     assert len(every(page, PARTS)) == 3
     for part in every(page, PARTS):

@@ -24,8 +24,8 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from sightline import Budget, load_run
 from tests.browser.conftest import SCRIPTS, every, fits, one, prefer, texts
-from tests.unit.report.fake_run import HOSTILE, grid_cells
-from tests.unit.view.viewed_folder import SHARP, viewed_folder
+from tests.runs.image_files import SHARP, write_image_files
+from tests.runs.yes_no import HOSTILE, grid_cells, make_run
 from tests.warm_python import Popen, run_python
 
 PATIENCE_S = 60
@@ -68,11 +68,15 @@ def served(*words: str) -> Served:
     return Served(process, found[0])
 
 
+OTHER = {"model": "other"}
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("view")
-    viewed_folder(home / "first", images=12, image_files=home / "images")
-    viewed_folder(home / "second", images=12, image_files=home / "images", shift=0.4, manifest={"model": "other"})
+    runs = make_run(home / "first", images=12), make_run(home / "second", images=12, shift=0.4, manifest=OTHER)
+    for run in runs:
+        write_image_files(run, home / "images")
     return home
 
 

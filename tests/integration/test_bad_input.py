@@ -28,7 +28,6 @@ from tests.integration.conftest import command, facts
 from tests.integration.conftest import refused as refused_with
 from tests.refusals import Refused
 from tests.unit.boxes.test_sources import Sweeping
-from tests.unit.report.fake_run import make_run
 from tests.warm_python import run_python
 
 
@@ -420,11 +419,10 @@ WRITING: dict[str, str] = {
 @pytest.mark.parametrize("name", WRITING)
 @pytest.mark.usefixtures("no_weights")
 def test_every_command_that_writes_says_in_one_line_that_it_cannot(
-    mini_probes: Path, tmp_path: Path, name: str
+    mini_probes: Path, small_run: Path, tmp_path: Path, name: str
 ) -> None:
-    made = make_run(tmp_path / "run", images=4)
     for out in places(tmp_path).values():
-        meant = {"RUN": str(made), "PROBES": str(mini_probes)}
+        meant = {"RUN": str(small_run), "PROBES": str(mini_probes)}
         words = [meant.get(word, word.replace("OUT", str(out))) for word in WRITING[name].split()]
         refused_with(partial(sightline, *words), "cannot")
 

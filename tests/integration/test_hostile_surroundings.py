@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sightline import audit
-from tests.unit.report.fake_run import make_run
+from tests.runs.yes_no import make_run
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2K"
 

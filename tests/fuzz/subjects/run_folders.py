@@ -16,7 +16,7 @@ from sightline.report.build import build_report
 from sightline.rows.source import read_source
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import Subject
-from tests.unit.report.fake_run import make_run
+from tests.runs.yes_no import make_run
 
 
 class RunFolders(Subject):

@@ -17,8 +17,8 @@ from sightline_annotate.label_studio import label_studio_tasks, read_label_studi
 from sightline_annotate.server import annotation_app
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import FileSubject, Subject
+from tests.runs.yes_no import make_run
 from tests.unit.annotate.sample_campaign import EVIDENCE, HARD_NEGATIVES, said, sample_task
-from tests.unit.view.viewed_folder import viewed_folder
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -77,7 +77,7 @@ class Viewed(_Asked):
     share = 6
 
     def prepare(self) -> None:
-        viewed_folder(self.folder / "run", images=4)
+        make_run(self.folder / "run", images=4)
         answers = PageData(viewed_runs([self.folder / "run"], None))
         self.names = [*(name for name in answers.names if name != "overview"), "take", "image"]
         self.client = TestClient(viewer(answers))

@@ -28,7 +28,7 @@ from sightline.policies.evidence_saturation import EvidenceSaturation
 from sightline.rows.run import load_run
 from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.unit.report.fake_run import make_run, says_no
+from tests.runs.yes_no import make_run, says_no
 
 LEVELS = LOW, MID, HIGH = tuple(map(Budget.ratio, (0.15, 0.3, 0.5)))
 

@@ -16,7 +16,7 @@ from sightline.rows.images import probe_scales
 from sightline.rows.run import load_run
 from sightline.statistics.correlation import spearman_intervals
 from tests.refusals import Refused
-from tests.unit.report.fake_run import make_run
+from tests.runs.yes_no import make_run
 
 DRAWS = 200
 IMAGES = 30

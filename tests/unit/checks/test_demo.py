@@ -24,7 +24,7 @@ from sightline.rows.run import load_run
 from sightline.statistics.metrics import metrics_shown_in
 from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.unit.report.fake_open_run import make_open_run
+from tests.runs.open_questions import make_open_run
 
 # The demo end to end on four images, and again without work left.
 

@@ -19,7 +19,7 @@ from sightline.store.folder import RunFolder
 from sightline.store.leases import locked
 from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.unit.report.fake_run import changed, make_run
+from tests.runs.yes_no import changed, make_run
 
 
 @pytest.fixture(scope="module")

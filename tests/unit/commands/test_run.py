@@ -22,7 +22,7 @@ from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.summaries import arm_summary
 from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.unit.report.fake_run import make_run, says_no
+from tests.runs.yes_no import make_run, says_no
 
 Printed = Callable[[Path, int], list[str]]
 NEEDED = ["--model", "m", "--probes", "p.jsonl", "--images", "i", "--out", "o"]

@@ -14,9 +14,9 @@ from sightline.rows.run import load_run
 from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from tests.refusals import Refused
-from tests.unit.report.conftest import DRAWS
-from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import ALL_WRONG, Edit, make_run, says_no
+from tests.runs.open_questions import make_open_run
+from tests.runs.pages import DRAWS
+from tests.runs.yes_no import ALL_WRONG, Edit, make_run, says_no
 
 FEW = 10
 """A least n that the 20 images of the fixture meet: one positive and one negative each."""

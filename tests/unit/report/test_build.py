@@ -26,8 +26,8 @@ from sightline.rows.run import load_run
 from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from tests.refusals import Refused
-from tests.unit.report.conftest import DRAWS, Page, page_of, report_on
-from tests.unit.report.fake_run import COLUMNS, HOSTILE, NAN, ROWS, WITHOUT_MARGIN, changed, make_run
+from tests.runs.pages import DRAWS, Page, page_of, report_on
+from tests.runs.yes_no import COLUMNS, HOSTILE, NAN, ROWS, WITHOUT_MARGIN, changed, make_run
 
 TABLES = (
     "main", "contract", "runs", "paired_differences", "correct_positive_provenance", "calibration", "thresholds",

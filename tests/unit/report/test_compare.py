@@ -14,8 +14,8 @@ from sightline.report.compare import compare_runs
 from sightline.store.folder import RunFolder
 from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.unit.report.conftest import comparison_of
-from tests.unit.report.fake_run import WITHOUT_MARGIN, make_run
+from tests.runs.pages import comparison_of
+from tests.runs.yes_no import WITHOUT_MARGIN, make_run
 
 
 def test_a_run_compared_with_itself_differs_in_nothing_and_says_what_its_images_leave_open(

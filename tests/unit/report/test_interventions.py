@@ -14,8 +14,8 @@ from sightline.report.sections.replaced_text import models_table, text_replaceme
 from sightline.rows.run import load_run
 from sightline.rows.source import Audited, Source, read_source
 from tests.refusals import Refused
-from tests.unit.report.conftest import DRAWS, Page, page_of, report_on
-from tests.unit.report.fake_run import NAN, PLAIN, changed, make_run
+from tests.runs.pages import DRAWS, Page, page_of, report_on
+from tests.runs.yes_no import NAN, PLAIN, changed, make_run
 
 MADE = {
     "deletion": ("deletion", "logit_drop"),

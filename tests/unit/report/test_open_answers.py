@@ -27,9 +27,9 @@ from sightline.report.sections import Context, make_sections
 from sightline.report.sections.changed_answers import changes_table
 from sightline.report.summary import summarise
 from sightline.rows.source import Source, read_source
-from tests.unit.report.conftest import Page, comparison_of, open_page_of
-from tests.unit.report.fake_open_run import ARMS, make_open_run
-from tests.unit.report.fake_run import HOSTILE, make_run
+from tests.runs.open_questions import ARMS, make_open_run
+from tests.runs.pages import Page, comparison_of, open_page_of
+from tests.runs.yes_no import HOSTILE, make_run
 
 YES_OR_NO = r"\b(yes|hFPR|positives?|negatives?|PosECR|NegSRC|AUROC|sigmoid)\b"
 EDITS = ("remove_evidence", "restore_evidence=0.5", "restore_random=0.5", "occlude_evidence", "occlude_random", "blank")

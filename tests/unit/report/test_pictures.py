@@ -23,7 +23,7 @@ from sightline.rows.run import load_run
 from sightline.rows.source import Source, read_source
 from sightline.store.folder import RunFolder
 from tests.refusals import Refused
-from tests.unit.report.fake_run import HOSTILE, grid_cells, make_run
+from tests.runs.yes_no import HOSTILE, grid_cells, make_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 

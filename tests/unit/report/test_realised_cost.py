@@ -18,8 +18,8 @@ from sightline.report.build import build_report
 from sightline.report.sections import cost
 from tests.command_line import sightline
 from tests.refusals import Refused
+from tests.runs.pages import DRAWS, Page, report_on
 from tests.unit.cost.subjects import GIB, result
-from tests.unit.report.conftest import DRAWS, Page, report_on
 
 Cards = dict[str, Path]
 

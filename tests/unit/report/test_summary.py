@@ -14,8 +14,8 @@ from sightline.report.sections.provenance import provenance_table
 from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.rows.source import read_source
 from sightline.statistics.bootstrap import SEED
-from tests.unit.report.conftest import DRAWS, Page, comparison_of, open_page_of, page_of, report_on
-from tests.unit.report.fake_run import ALL_WRONG, make_run, says_no
+from tests.runs.pages import DRAWS, Page, comparison_of, open_page_of, page_of, report_on
+from tests.runs.yes_no import ALL_WRONG, make_run, says_no
 
 ASSISTED, BOX_FREE, ORACLES, UNKNOWN = map(
     unlettered, (columns.ASSISTED, columns.BOX_FREE, columns.ORACLES, columns.UNKNOWN)

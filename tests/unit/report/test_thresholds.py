@@ -28,8 +28,8 @@ from sightline.rows.thresholds import on_development_side
 from sightline.statistics.thresholds import accuracy_optimal, evaluate, risk_constrained
 from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.unit.report.conftest import DRAWS, Page, comparison_of, report_on
-from tests.unit.report.fake_run import EDITED, PLAIN, WITHOUT_MARGIN, Edit, changed, make_run
+from tests.runs.pages import DRAWS, Page, comparison_of, report_on
+from tests.runs.yes_no import EDITED, PLAIN, WITHOUT_MARGIN, Edit, changed, make_run
 
 MOVED = 2.0
 ARMS = ("full", "target:0.3", "random:0.3")

@@ -19,8 +19,8 @@ from sightline.report.summary import summarise
 from sightline.report.verdict import AuditVerdict, Plan, audit_verdict, kind_words, plan_of
 from sightline.rows.source import read_source
 from sightline.statistics.legibility_law import LegibilityLaw
-from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import Edit
+from tests.runs.open_questions import make_open_run
+from tests.runs.yes_no import Edit
 
 ARMS = ("full", "target:0.5", "target:0.3", "random:0.5", "anti_evidence:0.5")
 DRAWS = 400

@@ -19,7 +19,7 @@ from sightline.statistics.summaries import arm_summary
 from sightline.view.runs import ViewedRun
 from sightline_paper.lines import Threshold, rows_at
 from tests.refusals import Refused
-from tests.unit.report.fake_run import grid_cells, make_run
+from tests.runs.yes_no import grid_cells, make_run
 
 ARMS = ("full", "target:0.3")
 NOTE = "4 images have the same pixels as another (first: img0001 shows what img0000 shows): they count as one"

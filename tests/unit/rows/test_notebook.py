@@ -17,7 +17,7 @@ from PIL import Image
 
 from sightline.rows.notebook import CASES, SIDE, telling_probes
 from sightline.rows.run import load_run
-from tests.unit.report.fake_run import HOSTILE, make_run
+from tests.runs.yes_no import HOSTILE, make_run
 
 NOTEBOOK = Path(__file__).parents[3] / "examples" / "run-in-a-notebook.ipynb"
 PICTURE = re.compile(r"data:image/jpeg;base64,([^\"]+)")

@@ -18,8 +18,8 @@ from sightline.store.folder import RunFolder
 from sightline.store.shard_files import pack_mask
 from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import make_run
+from tests.runs.open_questions import make_open_run
+from tests.runs.yes_no import make_run
 
 PROBE = "textocr-f0af1d791168279c:hard-small-pos"
 IMAGE = "train/f0af1d791168279c.jpg"

@@ -24,7 +24,7 @@ from sightline.store.shard_files import pieces
 from sightline.store.verify import compact_run
 from tests.changed_run import rewritten
 from tests.refusals import Refused
-from tests.unit.report.fake_run import EDITED, changed, make_run
+from tests.runs.yes_no import EDITED, changed, make_run
 
 
 def scanned(path: Path, *asked: object, **settings: object) -> pa.Table:

@@ -39,7 +39,7 @@ from sightline.statistics.metrics import (
     why_not,
 )
 from sightline.statistics.summaries import arm_points, arm_rows, arm_summary
-from tests.unit.report.fake_run import make_run
+from tests.runs.yes_no import make_run
 
 margins = st.lists(st.integers(-3, 3), min_size=2, max_size=30)
 

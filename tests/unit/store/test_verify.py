@@ -4,13 +4,11 @@ import json
 import shutil
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.large_runs import write_large_run
 
 from sightline import load_run
 from sightline.store import verify
@@ -18,7 +16,7 @@ from sightline.store.folder import RunFolder
 from sightline.store.verify import compact_run, verify_folder
 from tests.changed_run import edited
 from tests.refusals import Refused
-from tests.unit.conftest import PLAN
+from tests.runs.shared import large_run
 from tests.warm_python import run_python
 
 
@@ -38,7 +36,7 @@ def edit(run: Path, **fields: object) -> None:
 
 
 def other_run(run: Path) -> Path:
-    return write_large_run(run.parent / "other", replace(PLAN, seed=18))
+    return large_run(run.parent / "other", seed=18)
 
 
 def lines(run: Path) -> list[str]:

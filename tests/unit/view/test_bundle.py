@@ -9,7 +9,6 @@ from sightline.view.bundle import IMPORT, joined_script, write_bundle
 from sightline.view.runs import viewed_runs
 from sightline.view.server import PAGES, PageData
 from tests.refusals import Refused
-from tests.unit.view.viewed_folder import viewed_folder
 
 
 def test_all_modules_are_joined_asked_for_at_once_and_declare_no_name_twice() -> None:
@@ -28,9 +27,8 @@ def test_all_modules_are_joined_asked_for_at_once_and_declare_no_name_twice() ->
     assert set(re.findall(r"/view/(\w+)\.js", page)) == modules - {"held_answers"}
 
 
-def test_a_bundle_holds_what_was_chosen_and_no_more(tmp_path: Path, refused: Refused) -> None:
-    viewed_folder(tmp_path / "run", images=5)
-    answers = PageData(viewed_runs([tmp_path / "run"], None))
+def test_a_bundle_holds_what_was_chosen_and_no_more(run: Path, tmp_path: Path, refused: Refused) -> None:
+    answers = PageData(viewed_runs([run], None))
     page = write_bundle(answers, tmp_path / "site", 'label == "no" and arm == "full"', 3)
     text = page.read_text(encoding="utf-8")
     held = json.loads(re.search(r'id="bundle">(.*?)</script>', text)[1])  # type: ignore[index]
@@ -40,7 +38,7 @@ def test_a_bundle_holds_what_was_chosen_and_no_more(tmp_path: Path, refused: Ref
         name.removeprefix("images/") for name in held["images"][0].values()
     )
     assert "unsafe-inline" not in text
-    assert str(tmp_path) not in text
+    assert str(run.parent) not in text
     refused("is not empty", write_bundle, answers, tmp_path / "site", "", 3)
     refused("at least one case", write_bundle, answers, tmp_path / "other", "ecr > 2", 3)
     assert not (tmp_path / "other").exists()

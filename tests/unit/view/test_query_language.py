@@ -12,22 +12,16 @@ from sightline.rows.run import load_run
 from sightline.view.query import AskedRows
 from sightline.view.rows import ProbeBook, RowIndex
 from tests.refusals import Refused
-from tests.unit.view.viewed_folder import viewed_folder
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return viewed_folder(tmp_path_factory.mktemp("query") / "run", images=6)
+def rows(run: Path) -> AskedRows:
+    return AskedRows(RowIndex(run).rows, ProbeBook(run))
 
 
 @pytest.fixture(scope="module")
-def rows(folder: Path) -> AskedRows:
-    return AskedRows(RowIndex(folder).rows, ProbeBook(folder))
-
-
-@pytest.fixture(scope="module")
-def frame(folder: Path) -> pd.DataFrame:
-    frame = load_run(folder).frame()
+def frame(run: Path) -> pd.DataFrame:
+    frame = load_run(run).frame()
     full = frame[frame["arm"] == "full"].set_index("probe_id")
     return frame.assign(
         margin_full=frame["probe_id"].map(full["margin"]), correct_full=frame["probe_id"].map(full["correct"])

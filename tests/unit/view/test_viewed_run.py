@@ -17,35 +17,29 @@ from sightline.answering.scorers.transcription import Transcription
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.errors import SightlineError
 from sightline.geometry.marks import BLACK, PALE
-from sightline.report.build import build_report
 from sightline.rows.run import load_run
 from sightline.view import runs
 from sightline.view.overview import measured
 from sightline.view.runs import viewed_runs
 from sightline.view.server import PageData
 from tests.refusals import Refused
-from tests.unit.report.fake_run import make_run
-from tests.unit.view.viewed_folder import SHARP, viewed_folder
+from tests.runs.image_files import SHARP, write_image_files
+from tests.runs.pages import Page
+from tests.runs.yes_no import make_run
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("viewed")
-    viewed_folder(home / "first", images=6)
-    viewed_folder(home / "second", images=6, shift=0.4, manifest={"model": "other"})
-    return home
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("viewed") / "other", shift=0.4, manifest={"model": "other"})
 
 
 @pytest.fixture(scope="module")
-def answers(home: Path) -> PageData:
-    return PageData(viewed_runs([home / "first", home / "second"], None))
+def answers(run: Path, other: Path) -> PageData:
+    return PageData(viewed_runs([run, other], None))
 
 
-def test_the_first_numbers_are_the_reports_and_open_the_rows_that_they_count(
-    home: Path, answers: PageData, tmp_path: Path
-) -> None:
-    build_report([home / "first"], tmp_path, draws=100, cases=1)
-    written = (tmp_path / "tables" / "main.md").read_text().splitlines()
+def test_the_first_numbers_are_the_reports_and_open_the_rows_that_they_count(report: Page, answers: PageData) -> None:
+    written = report.file("main.md").read_text().splitlines()
     table = answers.runs[0].numbers()["table"]
     for row in table["panels"][0]["rows"]:
         line = next(line for line in written if line.startswith(f"| {row[0]['text']} |"))
@@ -63,32 +57,32 @@ def test_the_first_numbers_are_the_reports_and_open_the_rows_that_they_count(
         assert float(row[keys.index("hfpr")]["text"]) == pytest.approx(2 * len(alarms) / len(own), abs=5e-4)
 
 
-def test_a_case_holds_the_stored_bits(home: Path, answers: PageData) -> None:
-    run = load_run(home / "first")
+def test_a_case_holds_the_stored_bits(run: Path, answers: PageData) -> None:
+    stored = load_run(run)
     case = answers.case({"probe": "img0002:yes", "arms": "target:0.3|visionzip:0.3"})
     assert [panel["arm"] for panel in case["panels"]] == ["target:0.3", "visionzip:0.3"]
     for panel in case["panels"]:
-        row = run.row("img0002:yes", panel["arm"])
+        row = stored.row("img0002:yes", panel["arm"])
         assert base64.b64decode(panel["kept_mask"]) == row["kept_mask"]
         assert (panel["lineage_mask"] is None) == (row["lineage_mask"] is None)
         cells = np.frombuffer(base64.b64decode(case["images"][panel["image_key"]]["cells"]), "<f4").reshape(-1, 4)
-        assert np.array_equal(cells, run.cells(row))
-    assert len(case["answers_of_arms"]) == len(run.arms)
+        assert np.array_equal(cells, stored.cells(row))
+    assert len(case["answers_of_arms"]) == len(stored.arms)
     assert case["regions"][0]["words"] == "region with the evidence"
     found = answers.keepers({"probe": "img0001:no", "key": "img0001.jpg@orig"})["arms"]
-    assert [one["arm"] for one in found] == run.arms
-    assert all(base64.b64decode(one["kept_mask"]) == run.row("img0001:no", one["arm"])["kept_mask"] for one in found)
+    assert [one["arm"] for one in found] == stored.arms
+    assert all(base64.b64decode(one["kept_mask"]) == stored.row("img0001:no", one["arm"])["kept_mask"] for one in found)
 
 
-def test_two_runs_are_compared_probe_by_probe(home: Path, answers: PageData, refused: Refused) -> None:
-    frames = [load_run(home / name).frame().query("arm == 'target:0.3'") for name in ("first", "second")]
+def test_two_runs_are_compared_probe_by_probe(run: Path, other: Path, answers: PageData, refused: Refused) -> None:
+    frames = [load_run(folder).frame().query("arm == 'target:0.3'") for folder in (run, other)]
     right = [frame.set_index("probe_id")["correct"] for frame in frames]
     asked = {"first": "0", "second": "1", "arm": "target:0.3", "other": "target:0.3"}
     found = answers.compare({**asked, "outcome": "only_second"})
     assert found["counts"]["only_second"] == int((~right[0] & right[1]).sum())
     assert found["counts"]["both"] == int((right[0] & right[1]).sum())
     each = sum(found["counts"][name] for name in ("both", "neither", "only_first", "only_second"))
-    assert each == found["pairs"] == 12
+    assert each == found["pairs"] == 40
     assert {row["probe_id"] for row in found["rows"]} == set(right[0].index[~right[0] & right[1]])
     refused("no row of arm 'targt'", answers.compare, {**asked, "arm": "targt"})
 
@@ -97,8 +91,8 @@ def test_rows_go_along_as_csv_probe_list_and_tasks(answers: PageData, refused: R
     asked = {"query": 'arm == "full" and label == "yes"'}
     lines = answers.take({**asked, "format": "csv", "columns": "probe_id,question,margin"}).splitlines()
     assert lines[0] == "probe_id,question,margin"
-    assert len(lines) == 7
-    assert answers.take({**asked, "format": "probes"}).split() == [f"img{i:04d}:yes" for i in range(6)]
+    assert len(lines) == 21
+    assert answers.take({**asked, "format": "probes"}).split() == [f"img{i:04d}:yes" for i in range(20)]
     (task,) = json.loads(answers.take({"probe": "img0000:yes", "format": "label-studio"}))
     value = task["predictions"][0]["result"][0]["value"]
     box = answers.runs[0].reader.probes.record("img0000:yes", "orig")["regions"][0]
@@ -108,7 +102,7 @@ def test_rows_go_along_as_csv_probe_list_and_tasks(answers: PageData, refused: R
 
 
 def test_a_file_is_shown_where_it_is_the_one_that_was_audited(tmp_path: Path) -> None:
-    viewed_folder(tmp_path / "run", images=2, image_files=tmp_path / "images")
+    write_image_files(make_run(tmp_path / "run", images=2), tmp_path / "images")
     answers = PageData(viewed_runs([tmp_path / "run"], tmp_path / "images"))
     case = answers.case({"probe": "img0000:yes", "arms": "full"})
     assert case["images"]["img0000.jpg@orig"] | {"cells": "", "layout": ""} == {
@@ -126,26 +120,28 @@ def test_a_file_is_shown_where_it_is_the_one_that_was_audited(tmp_path: Path) ->
     assert content != (tmp_path / "elsewhere.jpg").read_bytes(), "a link out of the folder is never followed"
 
 
-def test_a_growing_run_is_read_as_far_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_growing_run_is_read_as_far_as_it_is_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runs, "LOOK_EVERY_S", -1.0)
-    whole = viewed_folder(tmp_path / "whole", images=3)
-    part = shutil.copytree(whole, tmp_path / "part")
+    part = shutil.copytree(run, tmp_path / "part")
     later = sorted((part / "rows").iterdir())[-3:]
     for folder in later:
         folder.rename(tmp_path / folder.name)
-    (run,) = viewed_runs([part], None)
-    assert (run.facts()["missing"], run.facts()["rows"]) == (3, 30)
-    before = run.numbers()
+    (growing,) = viewed_runs([part], None)
+    assert (growing.facts()["missing"], growing.facts()["rows"]) == (3, 200)
+    before = growing.numbers()
     for folder in later:
         (tmp_path / folder.name).rename(folder)
-    assert (run.facts()["missing"], run.facts()["rows"], run.facts()["version"]) == (0, 48, 2)
-    (other,) = viewed_runs([whole], None)
-    assert run.numbers() == other.numbers() != before
-    assert run.asked().rows.table.to_pylist() == other.asked().rows.table.to_pylist()
+    facts = growing.facts()
+    assert (facts["missing"], facts["rows"], facts["version"]) == (0, 320, 2)
+    (whole,) = viewed_runs([run], None)
+    assert growing.numbers() == whole.numbers() != before
+    assert growing.asked().rows.table.to_pylist() == whole.asked().rows.table.to_pylist()
 
 
 def test_a_run_without_a_row_is_one_line(tmp_path: Path, refused: Refused) -> None:
-    folder = viewed_folder(tmp_path / "run", images=2)
+    folder = make_run(tmp_path / "run", images=2)
     shutil.rmtree(folder / "rows")
     for run, images, about in (
         (folder, None, "no finished shard yet"),
@@ -155,24 +151,24 @@ def test_a_run_without_a_row_is_one_line(tmp_path: Path, refused: Refused) -> No
         refused(about, viewed_runs, [run], images)
 
 
-def test_a_recorded_run_is_viewed_and_the_overview_opens_with_what_cannot_be_read(data: Path, home: Path) -> None:
+def test_a_recorded_run_is_viewed_and_the_overview_opens_with_what_cannot_be_read(data: Path, small_run: Path) -> None:
     (run,) = viewed_runs([data / "recorded_run"], None)
     stored = load_run(data / "recorded_run")
     assert run.facts()["rows"] == stored.rows.num_rows
     probe = stored.rows.column("probe_id")[0].as_py()
     case = PageData([run]).case({"probe": probe, "arms": stored.arms[0]})
     assert case["panels"][0]["kept_mask"]
-    (said,) = measured(str(home / "first"), draws=100)["headline"]
-    assert said == "6 images are fewer than 10: nothing about pruning can be read from its answers."
+    (said,) = measured(str(small_run), draws=100)["headline"]
+    assert said == "3 images are fewer than 10: nothing about pruning can be read from its answers."
 
 
-def test_looking_writes_nothing(home: Path, answers: PageData) -> None:
-    before = {file: file.stat().st_mtime_ns for file in home.rglob("*")}
+def test_looking_writes_nothing(run: Path, answers: PageData) -> None:
+    before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
     for _ in range(2):  # the second time intervals are begun
         assert answers.overview({})["state"] == "computing"
     answers.case({"probe": "img0002:yes", "arms": "full"})
     answers.runs[0].intervals.stop()
-    assert {file: file.stat().st_mtime_ns for file in home.rglob("*")} == before
+    assert {file: file.stat().st_mtime_ns for file in run.rglob("*")} == before
 
 
 @pytest.mark.parametrize("columns", ["question", "margin_full", "question,target_text", "no_such_column"])

@@ -110,9 +110,11 @@ def draw_image(rng: np.random.Generator, source: str) -> tuple[bytes, Box]:
     return sink.getvalue(), box
 
 
-def _mask(name: str, k: int, cells: np.ndarray, box: Box, rng: np.random.Generator) -> np.ndarray:
-    """(N,) bool: a caricature of each selector."""
-    n = len(cells)
+def _mask(
+    name: str, k: int, cells: np.ndarray, box: Box, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """(N,) bool: a caricature of each selector; of one that scores, the (N,) float32 scores whose top K it is."""
+    n, scores = len(cells), None
     if name == "grid":
         chosen = np.linspace(0, n - 1, k).round().astype(int)
     elif name in ("evidence_only", "anti_evidence"):
@@ -125,11 +127,11 @@ def _mask(name: str, k: int, cells: np.ndarray, box: Box, rng: np.random.Generat
         if rng.random() < 0.3:
             centre = rng.random(2)
         middle = (cells[:, :2] + cells[:, 2:]) / 2
-        distance = np.abs(middle - centre).sum(axis=1) + 0.12 * rng.random(n)
-        chosen = np.argsort(distance, kind="stable")[:k]
+        scores = (3.0 - np.abs(middle - centre).sum(axis=1) - 0.12 * rng.random(n)).astype("<f4")
+        chosen = np.argsort(-scores, kind="stable")[:k]
     kept = np.zeros(n, dtype=bool)
     kept[chosen] = True
-    return kept
+    return kept, scores
 
 
 def edited_mask(kept: np.ndarray, cells: np.ndarray, box: Box, edit: Intervention) -> np.ndarray:
@@ -337,7 +339,7 @@ def make_run(
         for probe, bias in zip(probes, base, strict=True):
             name, _, budget = plain.partition(":")
             k = Budget.ratio(float(budget.split(",")[0]) if budget else 1.0).resolve(len(cells))
-            kept = _mask(name, k, cells, probe.regions[0], noise)
+            kept, scores = _mask(name, k, cells, probe.regions[0], noise)
             kept = kept if edit is None else edited_mask(kept, cells, probe.regions[0], edit)
             lineage = np.ones(len(cells), dtype=bool) if name == "visionzip" else None
             parts = overlap(cells, probe.regions[0])
@@ -348,6 +350,8 @@ def make_run(
             margin = evidence + bias + shift + (0.0 if name == "full" else float(noise.normal(0, 0.25)))
             asked = probe if regions else replace(probe, regions=())
             row = _row(arm, asked, kept, lineage, margin)
+            if edit is None and scores is not None:
+                row |= {"scores": scores.tobytes(), "scores_rule": "top"}
             if edit is not None:
                 key = f"{probe.image}@{edit.view}"
                 row |= {

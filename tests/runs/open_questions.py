@@ -18,7 +18,7 @@ from sightline.core.probe import TWIN, Box, Probe
 from sightline.core.row import Column
 from sightline.core.selection import Budget
 from sightline.interventions import split_arm
-from tests.unit.report.fake_run import HOSTILE, SIZE, _mask, _row, begin_run, edited_mask, geometry_of, grid_cells
+from tests.runs.yes_no import HOSTILE, SIZE, _mask, _row, begin_run, edited_mask, geometry_of, grid_cells
 
 ARMS = (
     "full",
@@ -140,7 +140,7 @@ def _answered(
     if name == "anti_evidence":
         kept = _avoiding(cells, probe, k)
     elif name != "full":
-        kept = _mask("random" if name == "resize" else name, k, cells, value, noise)
+        kept, _ = _mask("random" if name == "resize" else name, k, cells, value, noise)
     kept = kept if edit is None else edited_mask(kept, cells, value, edit)
     of_value = geometry_of((value,)).measure(kept).ecr
     chance = 0.97 if name == "full" else 0.12 + 0.8 * of_value

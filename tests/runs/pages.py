@@ -1,4 +1,4 @@
-"""Runs, reports and cost cards that are made once and looked at by many tests; a page as tests look at it."""
+"""A written page as tests look at it, and pages on runs that are made for them."""
 
 import csv
 import json
@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 
 from sightline.report.build import build_report
 from sightline.report.compare import compare_runs
-from tests.unit.report.cost_cards import make_cards
-from tests.unit.report.fake_open_run import make_open_run
-from tests.unit.report.fake_run import EDITED, make_run
+from tests.runs.open_questions import make_open_run
+from tests.runs.yes_no import make_run
 
 DRAWS = 300
 
@@ -138,25 +136,3 @@ def open_page_of(folder: Path, **run: Any) -> Page:
 
 def comparison_of(out: Path, first: Path, second: Path, *, cases: int = 0, **options: Any) -> Page:
     return Page(compare_runs(first, second, out, **{"draws": DRAWS, "cases": cases, **options}))
-
-
-@pytest.fixture(scope="session")
-def report(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    return Page(build_report([run], tmp_path_factory.mktemp("report"), draws=DRAWS))
-
-
-@pytest.fixture(scope="session")
-def edited(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """The report on a run with every intervention."""
-    return page_of(tmp_path_factory.mktemp("edited"), images=24, arms=EDITED, cases=6)
-
-
-@pytest.fixture(scope="session")
-def open_report(open_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    return Page(build_report([open_run], tmp_path_factory.mktemp("open_report"), draws=DRAWS))
-
-
-@pytest.fixture(scope="session")
-def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A cost card of each kind, by kind."""
-    return make_cards(tmp_path_factory.mktemp("cards"))
