@@ -19,6 +19,7 @@ import argparse
 import ast
 import copy
 import gc
+import hashlib
 import importlib
 import json
 import os
@@ -55,6 +56,7 @@ class Fault:
 
     file: str
     function: str
+    digest: str
     number: int
     line: str
 
@@ -68,6 +70,11 @@ class Unit:
     code: CodeType
     tree: ast.FunctionDef | ast.AsyncFunctionDef
     tests: list[int]
+
+    @property
+    def digest(self) -> str:
+        """Of the function as it is written, whatever its lines are broken at: numbers of places mean it alone."""
+        return hashlib.sha256(ast.dump(self.tree).encode()).hexdigest()[:16]
 
     def faults(self) -> list[Callable[[ast.AST], str]]:
         """What changes the k-th place in a copy of the tree; each says in which line that is."""
@@ -175,7 +182,7 @@ class Trial:
                     files[str(path)] = place
         codes = {}
         for function in gc.get_objects():
-            if isinstance(function, FunctionType) and function.__code__.co_filename in files:
+            if type(function) is FunctionType and function.__code__.co_filename in files:
                 codes[function.__code__.co_filename, function.__code__.co_qualname] = function.__code__
         units = []
         for file, place in files.items():
@@ -210,8 +217,13 @@ class Trial:
         if self.options.against:
             by_name = {(unit.file, unit.name): unit for unit in units}
             for one in json.loads(Path(self.options.against).read_text(encoding="utf-8")):
-                if one["outcome"] != SURVIVED:
-                    yield by_name[one["file"], one["function"]], one["number"]
+                unit = by_name.get((one["file"], one["function"]))
+                if one["outcome"] == SURVIVED:
+                    continue
+                if unit is None or unit.digest != one["digest"]:
+                    print(f"not tried, for its function is another one now: {one['file']} {one['function']}")
+                    continue
+                yield unit, one["number"]
             return
         draw, left = random.Random(self.options.seed), self.options.count
         queues = [(unit, draw.sample(range(n), n)) for unit in reached for n in [len(unit.faults())]]
@@ -234,7 +246,7 @@ class Trial:
         def noticed() -> list[int]:
             gc.unfreeze()
             for function in gc.get_objects():
-                if isinstance(function, FunctionType) and function.__code__ is unit.code:
+                if type(function) is FunctionType and function.__code__ is unit.code:
                     function.__code__ = code
             by = []
             for test, following in zip(order, [*order[1:], None], strict=True):
@@ -250,7 +262,7 @@ class Trial:
         limit = 20 + 10 * sum(took[test] for test in order)
         by = self._in_fork(noticed, min(limit, 600)) if order else []
         outcome = LATE if by is None else KILLED if by else SURVIVED
-        fault = Fault(unit.file, unit.name, number, text.splitlines()[line - 1].strip() if line else "")
+        fault = Fault(unit.file, unit.name, unit.digest, number, text.splitlines()[line - 1].strip() if line else "")
         names = [session.items[test].nodeid for test in by or []]
         self.found.append({**asdict(fault), "outcome": outcome, "by": names})
         if outcome == SURVIVED:
@@ -298,7 +310,7 @@ def _compiled(text: str, path: str, unit: Unit, changed: ast.AST) -> CodeType:
     tree = ast.parse(text)
 
     class Put(ast.NodeTransformer):
-        def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:  # noqa: N802
+        def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
             return changed if (node.lineno, node.name) == (unit.tree.lineno, unit.tree.name) else node
 
         visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
@@ -324,7 +336,18 @@ def main() -> int:
     parser.add_argument("--blind", action="store_true", help="ask all tests about every fault")
     options = parser.parse_args()
     trial = Trial(options)
-    words = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow", "--capture=fd", *options.tests]
+    words = [
+        "-q",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        "--capture=fd",
+        "--no-header",
+        *options.tests,
+    ]
     code = pytest.main(words, plugins=[trial])
     lost = sum(one["outcome"] == SURVIVED for one in trial.found) if options.against else 0
     if lost:
