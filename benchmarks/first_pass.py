@@ -73,7 +73,7 @@ def measured(settings: dict[str, Any], cache: Path, sources: str | None = None) 
     """One pass with a cache folder of its own; ``sources`` is where Python finds the package, if not as here."""
     environment = {**os.environ, "SIGHTLINE_CACHE": str(cache)}
     if sources is not None:
-        environment["PYTHONPATH"] = sources
+        environment["PYTHONPATH"] = os.pathsep.join([sources, *filter(None, [os.environ.get("PYTHONPATH")])])
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         environment.pop(name, None)
     done = subprocess.run(
