@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from sightline.answering.materialise import materialise
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
+from sightline.backbones.images import ImageOptions
 from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.selection import PositionPolicy, Selection
 from sightline.core.span import KeptSpan
@@ -47,6 +49,15 @@ def general(folder: Path, attention: str = "sdpa") -> General:
     """The checkpoint in a folder by the general route."""
     backbone = architecture(folder.name, lambda _: folder, attention)
     assert isinstance(backbone, General)
+    return backbone
+
+
+def plainly(folder: Path, attention: str = "sdpa") -> General:
+    """The checkpoint by the general route, whatever else is known of its type."""
+    backbone = General.load(
+        str(folder), dtype=torch.float32, device=torch.device("cpu"), attention=attention, options=ImageOptions()
+    )
+    backbone.identity = {}
     return backbone
 
 

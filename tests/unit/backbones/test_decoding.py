@@ -48,9 +48,10 @@ def encoded(backbone: Backbone) -> Encoded:
     return backbone.encode([backbone.preprocess(drawn_image())], needs)[0]
 
 
-def prefixes(
-    backbone: Backbone, encoded: Encoded, arm: str
-) -> tuple[list[Prefix], list[LayerCuts | None], LayerCuts | None]:
+Cuts = LayerCuts | None
+
+
+def prefixes(backbone: Backbone, encoded: Encoded, arm: str) -> tuple[list[Prefix], list[Cuts], Cuts]:
     """The questions' prefixes, a cutter for each alone, and one for all."""
     asked = [replace(PROBE, id=f"q{i}", question=text) for i, text in enumerate(QUESTIONS)]
     passed = Answerer(backbone, Generation()).over(parse_arm(arm), asked, [encoded] * len(asked))
@@ -87,35 +88,25 @@ def test_the_loss_is_that_of_the_chosen_tokens(backbone: Backbone, encoded: Enco
     assert said.loss == pytest.approx(nll.item(), abs=1e-4)
 
 
-def test_one_token_at_most_is_one_token(backbone: Backbone, encoded: Encoded) -> None:
-    made, alone, _ = prefixes(backbone, encoded, "full")
-    (said,) = Decoder(backbone.language, 1, frozenset()).launch(made[:1]).read()
-    assert said.tokens == backbone.language.generate(made[0], 1, frozenset(), alone[0])
-
-
-def test_a_stop_token_at_once_is_an_empty_answer(backbone: Backbone, encoded: Encoded) -> None:
+def test_one_token_at_most_and_a_stop_token_at_once_are_answers(backbone: Backbone, encoded: Encoded) -> None:
     made, _, _ = prefixes(backbone, encoded, "full")
-    (first,) = backbone.language.generate(made[0], 1, frozenset())
-    (said,) = Decoder(backbone.language, MOST, frozenset({first})).launch(made[:1]).read()
-    assert said.tokens == []
-    assert said.loss > 0
-
-
-def test_compiled_layers_say_the_same(backbone: Backbone, encoded: Encoded) -> None:
-    made, _, _ = prefixes(backbone, encoded, "target:0.4")
-    expected = [backbone.language.generate(prefix, 5, frozenset()) for prefix in made[:2]]
-    use_execution(backbone.language, "compiled", backend="eager", dynamic=True)
-    try:
-        said = Decoder(backbone.language, 5, frozenset()).launch(made[:2]).read()
-    finally:
-        use_execution(backbone.language, "eager")
-    assert [saying.tokens for saying in said] == expected
+    first = backbone.language.generate(made[0], 1, frozenset())
+    for most, stops, tokens in ((1, frozenset[int](), first), (MOST, frozenset(first), [])):
+        (said,) = Decoder(backbone.language, most, stops).launch(made[:1]).read()
+        assert said.tokens == tokens
+        assert said.loss > 0
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_eager_attention_says_the_same(name: str) -> None:
+def test_compiled_layers_and_eager_attention_say_the_same(name: str) -> None:
     dense = loaded(name, "eager")
     image = dense.encode([dense.preprocess(drawn_image())], parse_arm("target:0.4").selector.needs)[0]
     made, _, _ = prefixes(dense, image, "target:0.4")
     expected = [dense.language.generate(prefix, 5, frozenset()) for prefix in made]
     assert [each.tokens for each in Decoder(dense.language, 5, frozenset()).launch(made).read()] == expected
+    backbone = loaded(name)
+    made, _, _ = prefixes(backbone, image, "target:0.4")
+    expected = [backbone.language.generate(prefix, 5, frozenset()) for prefix in made[:2]]
+    use_execution(backbone.language, "compiled", backend="eager", dynamic=True)
+    said = Decoder(backbone.language, 5, frozenset()).launch(made[:2]).read()
+    assert [saying.tokens for saying in said] == expected

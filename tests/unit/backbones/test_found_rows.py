@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,15 +16,14 @@ from torch.nn.functional import interpolate
 from sightline.backbones import Backbone
 from sightline.backbones.found_cells import cached
 from sightline.backbones.found_rows import FoundProjector, FoundRows, find_rows
-from sightline.backbones.general import General
-from sightline.backbones.images import ImageOptions
 from sightline.checks.doctor.cells import signal_rows
 from sightline.contract.backbones import NoisePage, check_signals
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PIXELS, TOKEN_AXIS, split_name
+from sightline.core.selection import PIXELS
 from sightline.errors import SightlineError
 from tests.conftest import DATA
-from tests.unit.backbones.named import ARCHITECTURES, architecture, photograph
+from tests.unit.backbones.named import ARCHITECTURES, architecture, photograph, plainly
+from tests.unit.backbones.test_signals import Own
 
 SIZES = [(200, 130), (90, 300)]
 KINDS = ("received", "query", "key", "value", "hidden", "cls_attention", "cls", "cls_key", "cls_query", "cls_value")
@@ -38,15 +35,6 @@ FOUND = [
 """Types that nothing is declared of, with towers of every kind."""
 
 
-def plainly(folder: Path, attention: str = "sdpa") -> General:
-    """The checkpoint by the general route, whatever else is known of its type."""
-    backbone = General.load(
-        str(folder), dtype=torch.float32, device=torch.device("cpu"), attention=attention, options=ImageOptions()
-    )
-    backbone.identity = {}
-    return backbone
-
-
 @torch.inference_mode()
 def read(backbone: Backbone, signal: str, encoded: Encoded) -> Tensor:
     return backbone.vision_signal(signal, encoded)
@@ -56,34 +44,26 @@ def read(backbone: Backbone, signal: str, encoded: Encoded) -> Tensor:
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, "granite_vision"])
-def test_found_signals_are_those_of_the_architectures_own_file(name: str, zoo: Callable[[str], Path]) -> None:
+def test_found_signals_and_pixels_are_those_of_the_architectures_own_file(
+    name: str, zoo: Callable[[str], Path]
+) -> None:
     kind, _, shipped = name.partition("-")
     known = architecture(name, zoo)
     known = known.under(known.image_options())  # those that keep shipped checkpoints quick are not known to both
     found = plainly(DATA / "tiny" / shipped if kind == "shipped" else zoo(name))
-    both = [each for each in SIGNALS if known.serves(each) is None and found.serves(each) is None]
-    assert both == [each for each in SIGNALS if known.serves(each) is None]
-    for width, height in SIZES:
-        image = photograph(width, height)
-        (ours,), (theirs,) = (each.encode([each.preprocess(image)], both) for each in (found, known))
+    both = [each for each in SIGNALS if known.serves(each) is None]
+    assert [each for each in both if found.serves(each) is not None] == []
+    pixels = [PIXELS] * (kind == "shipped" or name in ("qwen2_5_vl", "glm4v"))
+    for image in (photograph(200, 130), photograph(90, 300)):
+        (ours,), (theirs,) = (each.encode([each.preprocess(image)], [*both, *pixels]) for each in (found, known))
         assert ours.n == theirs.n
         for signal in both:
             mine, expected = read(found, signal, ours), read(known, signal, theirs)
             assert mine.shape == expected.shape, signal
             assert (mine - expected).abs().max() <= 1e-5 * max(1.0, float(expected.abs().max())), signal
             assert expected.std() > 0, signal
-
-
-@pytest.mark.parametrize("name", ["shipped-llava", "shipped-qwen3vl", "shipped-internvl", "qwen2_5_vl", "glm4v"])
-def test_found_pixels_are_those_of_the_architectures_own_file(name: str, zoo: Callable[[str], Path]) -> None:
-    kind, _, shipped = name.partition("-")
-    known = architecture(name, zoo)
-    known = known.under(known.image_options())
-    found = plainly(DATA / "tiny" / shipped if kind == "shipped" else zoo(name))
-    pictures = [photograph(200, 130), photograph(200, 130, seed=4)]
-    ours, theirs = (each.encode([each.preprocess(image) for image in pictures], [PIXELS]) for each in (found, known))
-    for mine, expected in zip(ours, theirs, strict=True):
-        assert torch.equal(read(found, PIXELS, mine), read(known, PIXELS, expected))
+        for signal in pixels:
+            assert torch.equal(read(found, signal, ours), read(known, signal, theirs))
 
 
 # Types that nothing is declared of.
@@ -139,41 +119,12 @@ def test_received_attention_is_what_the_tower_gives(
 ) -> None:
     """Against the weights of the model's own eager attention; padding neither gives nor receives."""
     backbone = plainly(zoo(name), "eager")
-    blocks = [{id(part) for part in block.modules()} for block in backbone.vision_blocks]
-    weights: dict[int, list[Tensor]] = defaultdict(list)
-    code: Any = importlib.import_module(type(backbone.vision_blocks[0]).__module__)
-    eager = code.eager_attention_forward
-
-    def aloud(module: Any, *given: Any, **how: Any) -> Any:
-        output, looked = eager(module, *given, **how)
-        weights[next(index for index, parts in enumerate(blocks) if id(module) in parts)] += list(looked)
-        return output, looked
-
-    pixels = backbone.preprocess(photograph(200, 130))
-    (encoded,) = backbone.encode([pixels], ["vision.received@-1", "vision.received@0"])
-    monkeypatch.setattr(code, "eager_attention_forward", aloud)
-    (plain,) = backbone.encode([pixels])
-    torch.testing.assert_close(encoded.tokens, plain.tokens, atol=1e-5, rtol=1e-5)
-    rows = backbone.token_rows((200, 130))
-    for block in (0, len(blocks) - 1):
-        counted = [looked.mean(dim=0)[looked.amax(dim=(0, 1)) > 0] for looked in weights[block]]
-        expected = torch.cat([each.mean(dim=0) for each in counted])[rows].mean(dim=1)
+    (encoded,) = backbone.encode([backbone.preprocess(photograph())], ["vision.received@-1", "vision.received@0"])
+    own, rows = Own(backbone, (200, 130), monkeypatch), backbone.token_rows((200, 130))
+    for block in (0, len(backbone.vision_blocks) - 1):
+        expected = own(f"vision.received@{block}")[rows, 0].mean(dim=1)
         found = read(backbone, f"vision.received@{block}", encoded)
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["aya_vision", "gemma4", "lighton_ocr", "qianfan_ocr", "qwen3_5"])
-def test_images_side_by_side_keep_their_own_signals(name: str, zoo: Callable[[str], Path]) -> None:
-    backbone = plainly(zoo(name))
-    served = [each for each in SIGNALS if backbone.serves(each) is None]
-    pixels = [backbone.preprocess(photograph(168, 168, seed)) for seed in (1, 2)]
-    for both, item in zip(backbone.encode(pixels, served), pixels, strict=True):
-        (alone,) = backbone.encode([item], served)
-        for signal in served:
-            mine, expected = (read(backbone, signal, each) for each in (both, alone))
-            axis = TOKEN_AXIS.get(split_name(signal)[0])
-            assert axis is None or mine.shape[axis] == alone.n
-            torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-4)
 
 
 # Towers made for the purpose: 8 x 8 patches of an image of 64 x 64.

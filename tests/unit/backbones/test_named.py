@@ -14,14 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torch import Tensor
-from torch.nn.functional import avg_pool2d, interpolate
-from transformers.models.llava_next.modeling_llava_next import unpad_image
 
 from sightline.backbones import load_backbone
 from sightline.backbones.general import General
 from sightline.backbones.idefics3 import Idefics3, scaled
-from sightline.backbones.images import Pixels
 from sightline.backbones.llava_next import StitchedTiles
 from sightline.backbones.loading import Served, methods_that_run
 from sightline.backbones.mistral3 import Mistral3
@@ -174,131 +170,7 @@ def test_crops_of_pan_and_scan_are_tiles_in_their_places(
     assert failed == []
 
 
-# Signals per token, against attention and hidden states that the model itself returns, laid out by its own steps.
-
-
-SIGNAL_SIZES = [(200, 130), (90, 300)]
-SHRUNKEN = [(520, 490)]
-"""So many tiles of OneVision that their grid is interpolated."""
-Laid = Callable[[Tensor, General, tuple[int, int]], Tensor]
-"""(T, R, C) values of every row of every tile -> (N, C) of every token, by tensor operations as the model's."""
-
-
-def stitched(values: Tensor, backbone: General, size: tuple[int, int]) -> Tensor:
-    config, lead = backbone.model.config, int(backbone.class_token)
-    side = config.vision_config.image_size // config.vision_config.patch_size
-    width, height = backbone.canvas(size).tiles  # type: ignore[attr-defined]
-    maps = values[1:, lead:].view(height, width, side, side, -1)
-    grid = unpad_image(maps.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3), size[::-1])
-    ratio = (grid.shape[1] * grid.shape[2] / (9 * side**2)) ** 0.5
-    if hasattr(config, "vision_aspect_ratio") and ratio > 1.1:
-        shape = [int(grid.shape[1] // ratio), int(grid.shape[2] // ratio)]
-        grid = interpolate(grid[None], shape, mode="bilinear")[0]
-    return torch.cat([values[0, lead:], grid.flatten(1).T])
-
-
-def pooled(values: Tensor, backbone: General, size: tuple[int, int]) -> Tensor:
-    """Squares of patches, tile by tile, averaged."""
-    ((rows, columns), *others) = backbone.plan(size).layout
-    merge = round((values.shape[1] / (rows * columns)) ** 0.5)
-    maps = values.transpose(1, 2).unflatten(2, (rows * merge, columns * merge))
-    assert len(maps) == 1 + len(others)
-    return avg_pool2d(maps, merge).flatten(2).transpose(1, 2).flatten(0, 1)
-
-
-LAID: dict[str, Laid] = {
-    "llava_next": stitched,
-    "granite_vision": stitched,
-    "llava_onevision": stitched,
-    "idefics3": pooled,
-    "smolvlm": pooled,
-    "gemma3": pooled,
-    "paligemma": pooled,
-    "mistral3": pooled,
-}
-CASES = [(name, size) for name in LAID for size in SIGNAL_SIZES + SHRUNKEN * (name == "llava_onevision")]
-
-
-@pytest.fixture(scope="module")
-def eager(zoo: Callable[[str], Path]) -> Callable[[str], General]:
-    known: dict[str, General] = {}
-    return lambda name: known.setdefault(name, general(zoo(name), "eager"))
-
-
-def own(backbone: General, pixels: Pixels) -> Any:
-    """What the model's own code says of its vision tower."""
-    inputs = {"pixel_values": pixels.data, **pixels.inputs}
-    taken = {name: value for name, value in inputs.items() if name in backbone._feature_arguments}
-    with torch.inference_mode():
-        return backbone.body.get_image_features(
-            **taken, output_attentions=True, output_hidden_states=True, return_dict=True
-        )
-
-
-@pytest.mark.parametrize(("name", "size"), CASES)
-def test_signals_are_what_the_tower_computes(eager: Callable[[str], General], name: str, size: tuple[int, int]) -> None:
-    backbone, lay = eager(name), LAID[name]
-    needs = ["vision.received@-1", "vision.received@1", "vision.hidden@-2", "vision.hidden@1", "vision.key@2"]
-    needs += ["vision.cls_attention@-2", "vision.cls@-2"] if backbone.class_token else []
-    pixels = backbone.preprocess(photograph(*size))
-    (encoded,) = backbone.encode([pixels], needs)
-    theirs = own(backbone, pixels)
-
-    def compare(signal: str, values: Tensor) -> None:
-        """(T, R, C) expected, channels last."""
-        expected = lay(values, backbone, size)
-        found = backbone.vision_signal(signal, encoded)
-        assert len(expected) == encoded.n
-        torch.testing.assert_close(found.reshape(encoded.n, -1), expected, atol=1e-5, rtol=1e-4)
-        assert expected.std() > 0
-
-    for block in (-1, 1):
-        received = theirs.attentions[block].mean(dim=1).mean(dim=1)
-        compare(f"vision.received@{block}", received[..., None])
-    for layer in (-2, 1):
-        compare(f"vision.hidden@{layer}", theirs.hidden_states[layer])
-    assert backbone.vision_signal("vision.key@2", encoded).shape[1] == encoded.n
-    if backbone.class_token:
-        attention = theirs.attentions[-2][:, :, 0].transpose(1, 2)
-        found = backbone.vision_signal("vision.cls_attention@-2", encoded)
-        torch.testing.assert_close(found.T, lay(attention, backbone, size), atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(backbone.vision_signal("vision.cls@-2", encoded), theirs.hidden_states[-2][0, 0])
-
-
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [(name, part) for name in LAID for part in ("key", "value") if (name, part) != ("mistral3", "key")],
-)
-def test_keys_and_values_are_projections_of_hidden_states(
-    eager: Callable[[str], General], name: str, part: str
-) -> None:
-    """But for Pixtral's keys, which are rotated in between."""
-    backbone, size = eager(name), SIGNAL_SIZES[0]
-    (encoded,) = backbone.encode([backbone.preprocess(photograph(*size))], [f"vision.{part}@2", "vision.hidden@2"])
-    block = backbone.vision_blocks[2]
-    attention = block.attention if name == "mistral3" else block.self_attn
-    norm = block.attention_norm if name == "mistral3" else block.layer_norm1
-    with torch.inference_mode():
-        projected = getattr(attention, f"{part[0]}_proj")(norm(encoded.captured["hidden:2"]))
-    tiles = len(encoded.captured["bounds:2"])
-    expected = LAID[name](projected.view(tiles, -1, projected.shape[-1]), backbone, size)
-    found = backbone.vision_signal(f"vision.{part}@2", encoded)
-    torch.testing.assert_close(found.transpose(0, 1).flatten(1), expected, atol=1e-5, rtol=1e-4)
-    if backbone.class_token:
-        first = projected.view(tiles, -1, projected.shape[-1])[0, 0]
-        torch.testing.assert_close(backbone.vision_signal(f"vision.cls_{part}@2", encoded).flatten(), first)
-
-
-def test_merging_before_projection_is_projecting_what_was_merged(eager: Callable[[str], General]) -> None:
-    """One token alone, merged with nobody, is the token that the model makes of it."""
-    backbone = eager("llava_next")
-    pixels = backbone.preprocess(photograph())
-    (encoded,) = backbone.encode([pixels], ["vision.hidden@-2"])
-    with torch.inference_mode():
-        sources = backbone.merge_sources(encoded)
-        assert len(sources) == encoded.n + 1
-        torch.testing.assert_close(backbone.project(sources[:-1]), encoded.tokens, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(sources[-1], own(backbone, pixels).hidden_states[-2][0, 0])
+# Methods that a tower serves.
 
 
 def test_a_tower_without_class_token_behind_llava_next_serves_no_method_that_reads_one(
