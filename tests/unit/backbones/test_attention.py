@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,49 +47,23 @@ def test_sequences_that_lie_one_behind_the_other_do_not_mix(
 
 
 def test_packing_is_switched_on_and_off_but_never_replaces_eager_attention() -> None:
-    class Config:
-        _attn_implementation = "sdpa"
-
-    config = Config()
-    pack(config, True)
-    assert config._attn_implementation == PACKED
-    pack(config, False)
-    assert config._attn_implementation == "sdpa"
-    config._attn_implementation = "eager"
-    pack(config, True)
-    assert config._attn_implementation == "eager"
-
-
-@pytest.mark.parametrize("kernel", [2, 3])
-def test_a_patch_product_is_the_convolution(kernel: int) -> None:
-    torch.manual_seed(0)
-    convolution = torch.nn.Conv2d(3, 5, kernel, stride=kernel)
-    pixels = torch.randn(2, 3, 4 * kernel, 6 * kernel)
-    expected = convolution(pixels).flatten(2).transpose(1, 2)
-    assert torch.allclose(patch_product(convolution, pixels), expected, atol=1e-5)
+    config = SimpleNamespace(_attn_implementation="sdpa")
+    for before, packed, after in (("sdpa", True, PACKED), (PACKED, False, "sdpa"), ("eager", True, "eager")):
+        config._attn_implementation = before
+        pack(config, packed)
+        assert config._attn_implementation == after
 
 
 # Where shapes vary no kernel is planned per shape; our causal kernel is used on GPUs alone and changes no branch.
 
 
-def planned() -> bool:
-    switches: Any = torch.backends.cuda
-    return bool(switches.cudnn_sdp_enabled())
-
-
 def test_planned_kernels_are_off_while_shapes_vary_and_on_again_after() -> None:
-    assert planned()
+    switches: Any = torch.backends.cuda
+    assert switches.cudnn_sdp_enabled()
     with planless():
-        assert not planned()
+        assert not switches.cudnn_sdp_enabled()
         assert not usable(torch.device("cpu"), torch.bfloat16, 128)
-    assert planned()
-
-
-def test_the_kernel_promises_the_shape_it_gives() -> None:
-    query, key = torch.empty(2, 8, 5, 64, device="meta"), torch.empty(2, 2, 5, 64, device="meta")
-    assert causal_attention(query, key, key, 0.1).shape == (2, 5, 8, 64)
-    mask = torch.empty(2, 1, 3, 5, device="meta")
-    assert masked_attention(query[:, :, :3], key, key, mask, 0.1).shape == (2, 3, 8, 64)
+    assert switches.cudnn_sdp_enabled()
 
 
 @pytest.mark.parametrize("branches", [0, 3])
@@ -111,11 +86,14 @@ def test_branches_are_cut_off_before_the_kernel_is_called(
     assert torch.allclose(ours, plain, atol=1e-6)
 
 
-def test_more_rows_than_a_program_holds_are_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Tensor:
-        raise AssertionError("too many rows")
-
-    monkeypatch.setattr(attention, "masked_attention", refuse)
+def test_kernels_promise_the_shape_they_give_and_more_rows_than_a_program_holds_are_the_librarys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    query, key = torch.empty(2, 8, 5, 64, device="meta"), torch.empty(2, 2, 5, 64, device="meta")
+    assert causal_attention(query, key, key, 0.1).shape == (2, 5, 8, 64)
+    mask = torch.empty(2, 1, 3, 5, device="meta")
+    assert masked_attention(query[:, :, :3], key, key, mask, 0.1).shape == (2, 3, 8, 64)
+    monkeypatch.setattr(attention, "masked_attention", lambda *_: pytest.fail("too many rows"))
     rows = MOST_ROWS // 2 + 1
     query, key = torch.randn(1, 4, rows, 16), torch.randn(1, 2, rows, 16)
     mask = torch.zeros(1, 1, rows, rows)
@@ -130,22 +108,22 @@ def test_more_rows_than_a_program_holds_are_the_librarys(monkeypatch: pytest.Mon
     (nn.Conv2d(3, 8, (4, 2), stride=(4, 2), bias=False), (1, 3, 13, 9)),
     (nn.Conv3d(3, 8, (2, 4, 4), stride=(2, 4, 4)), (5, 3, 2, 4, 4)),
     (nn.Conv2d(3, 8, 4, stride=4), (3, 8, 8)),
+    *((nn.Conv2d(3, 5, edge, stride=edge), (2, 3, 4 * edge, 6 * edge)) for edge in (2, 3)),
 ])  # fmt: skip
 def test_products_are_the_convolution(convolution: nn.Conv2d, shape: tuple[int, ...]) -> None:
     values = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(patch_products(convolution, values), convolution(values))
+    expected = convolution(values)
+    torch.testing.assert_close(patch_products(convolution, values), expected)
+    if convolution.kernel_size in ((2, 2), (3, 3)):
+        assert torch.allclose(patch_product(convolution, values), expected.flatten(2).transpose(1, 2), atol=1e-5)
 
 
-def test_only_what_cuts_patches_is_replaced_and_put_back() -> None:
+def test_only_what_cuts_patches_is_replaced_and_put_back_even_when_something_fails() -> None:
     cutting, sliding, padded = nn.Conv2d(3, 4, 2, stride=2), nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 2, stride=2, padding=1)
     with by_products(nn.ModuleList([cutting, sliding, padded])):
         assert "forward" in vars(cutting)
         assert not {"forward"} & {*vars(sliding), *vars(padded)}
     assert "forward" not in vars(cutting)
-
-
-def test_it_is_put_back_when_something_fails() -> None:
-    cutting = nn.Conv2d(3, 4, 2, stride=2)
     with pytest.raises(ZeroDivisionError), by_products(cutting):
         _ = 1 / 0
     assert "forward" not in vars(cutting)

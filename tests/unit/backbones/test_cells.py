@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch.nn.functional import avg_pool2d, interpolate, pad
 
 from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
 from sightline.backbones.images import Pixels
+from sightline.backbones.prompting import Layout
 from sightline.backbones.silenced import silenced
 from sightline.backbones.towered import Towered
 from sightline.errors import SightlineError
@@ -86,30 +88,47 @@ def difference(found: Cells, declared: Cells, size: tuple[int, int] = (320, 200)
 
 
 def test_a_grid_of_patches_is_found_through_layers_that_attend_to_everything(tower: Patches) -> None:
-    found = on(tower)
-    assert found.sourced.all()
-    assert difference(found.cells, grid_cells(ROWS, ROWS)) < 0.5
-
-
-def test_the_tower_is_left_as_it_was(tower: Patches) -> None:
+    """Also in half precision and in the middle of encoding; the tower is left as it was."""
     pixels = torch.randn(1, 3, SIDE, SIDE)
-    before = tower(pixels)
-    on(tower)
+    before, found = tower(pixels), on(tower)
+    assert found.sourced.all()
+    assert not found.reads_beyond
+    assert difference(found.cells, grid_cells(ROWS, ROWS)) < 0.5
     assert torch.equal(tower(pixels), before)
     assert not any("forward" in vars(module) or module._forward_hooks for module in tower.modules())
-
-
-def test_cells_can_be_asked_for_in_the_middle_of_encoding(tower: Patches) -> None:
     with torch.inference_mode():
-        found = on(tower)
-    np.testing.assert_array_equal(found.cells, on(tower).cells)
+        np.testing.assert_array_equal(on(tower).cells, found.cells)
+    for dtype in (torch.bfloat16, torch.float16):
+        half = copy.deepcopy(tower).to(dtype)
+        np.testing.assert_array_equal(on(half).cells, found.cells)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_finds_the_same(tower: Patches, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    half = Patches().eval().to(dtype)
-    np.testing.assert_array_equal(on(half).cells, on(tower).cells)
+def in_grid(tokens: Tensor, call: Callable[[Tensor], Tensor]) -> Tensor:
+    """Tokens as a picture of so many channels, and back."""
+    return call(tokens.T.reshape(1, WIDTH, ROWS, ROWS)).flatten(2)[0].T
+
+
+WINDOWS = torch.arange(ROWS * ROWS).view(2, ROWS // 2, 2, ROWS // 2).transpose(1, 2).flatten()
+PLACES = np.array([0, 1, 3, 5, 6]) / ROWS
+"""8 rows to 5 by interpolation: row i lies at (i + 1/2) 8 / 5 - 1/2 between two of them and reads both."""
+X, Y = (axis.flatten() for axis in np.meshgrid(PLACES, PLACES))
+BOOK = torch.randn(32, WIDTH, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("after", "cells", "blocks"), [
+    (lambda tokens: in_grid(tokens, lambda grid: avg_pool2d(grid, 2)), grid_cells(ROWS // 2, ROWS // 2), None),
+    (lambda tokens: tokens[WINDOWS], grid_cells(ROWS, ROWS)[WINDOWS.numpy()], ((ROWS // 2, ROWS // 2),) * 4),
+    (lambda tokens: in_grid(tokens, lambda grid: interpolate(grid, size=(5, 5), mode="bilinear")),
+     np.stack([X, Y, X + 2 / ROWS, Y + 2 / ROWS], axis=-1), ((5, 5),)),
+    (lambda tokens: torch.cat([tokens.mean(0, keepdim=True), tokens]),
+     np.concatenate([[[0, 0, 1, 1]], grid_cells(ROWS, ROWS)]), None),
+], ids=["pooled", "in window order", "shrunken to the extent of all that it reads", "one of everything"])  # fmt: skip
+def test_what_is_done_behind_the_tower_shows_in_the_cells(
+    tower: Patches, after: Callable[[Tensor], Tensor], cells: Cells, blocks: Layout | None
+) -> None:
+    found = on(tower, after)
+    assert difference(found.cells, cells) < 0.5
+    assert blocks is None or token_blocks(found.cells) == blocks
 
 
 def test_a_newline_embedding_has_no_source(tower: Patches) -> None:
@@ -123,47 +142,6 @@ def test_a_newline_embedding_has_no_source(tower: Patches) -> None:
     assert found.sourced.reshape(ROWS, ROWS + 1).tolist() == [[True] * ROWS + [False]] * ROWS
     assert np.isnan(found.cells[~found.sourced]).all()
     assert difference(found.cells[found.sourced], grid_cells(ROWS, ROWS)) < 0.5
-
-
-def test_average_pooling_joins_the_cells_of_its_patches(tower: Patches) -> None:
-    def pooled(tokens: Tensor) -> Tensor:
-        grid = tokens.T.reshape(1, WIDTH, ROWS, ROWS)
-        return nn.functional.avg_pool2d(grid, 2).flatten(2)[0].T
-
-    assert difference(on(tower, pooled).cells, grid_cells(ROWS // 2, ROWS // 2)) < 0.5
-
-
-def test_tokens_in_window_order_have_their_cells_in_window_order(tower: Patches) -> None:
-    order = torch.arange(ROWS * ROWS).view(2, ROWS // 2, 2, ROWS // 2).transpose(1, 2).flatten()
-    found = on(tower, lambda tokens: tokens[order])
-    assert difference(found.cells, grid_cells(ROWS, ROWS)[order.numpy()]) < 0.5
-    assert token_blocks(found.cells) == ((ROWS // 2, ROWS // 2),) * 4
-
-
-def test_a_shrunken_feature_map_gives_the_extent_of_all_that_a_token_reads(tower: Patches) -> None:
-    """8 rows to 5 by interpolation: row i lies at (i + 1/2) 8 / 5 - 1/2 between two of them and reads both."""
-
-    def shrunken(tokens: Tensor) -> Tensor:
-        grid = tokens.T.reshape(1, WIDTH, ROWS, ROWS)
-        return interpolate(grid, size=(5, 5), mode="bilinear").flatten(2)[0].T
-
-    first = np.array([0, 1, 3, 5, 6]) / ROWS
-    y, x = (axis.flatten() for axis in np.meshgrid(first, first, indexing="ij"))
-    found = on(tower, shrunken)
-    assert difference(found.cells, np.stack([x, y, x + 2 / ROWS, y + 2 / ROWS], axis=-1)) < 0.5
-    assert token_blocks(found.cells) == ((5, 5),)
-
-
-@pytest.mark.parametrize("apart", [2, ROWS - 1, 3 * ROWS, 2 * ROWS + 3])
-def test_tokens_that_read_pieces_with_a_gap_between_them_are_refused(tower: Patches, apart: int) -> None:
-    """A box around both pieces would hold places that the token does not see: beside, below, or across."""
-    with pytest.raises(SightlineError, match=r"read pieces of the image that lie apart: 64 of 64 .* have no cells"):
-        on(tower, lambda tokens: tokens + 0.5 * tokens.roll(-apart, dims=0))
-
-
-def test_one_token_of_everything_does_not_spoil_the_others(tower: Patches) -> None:
-    found = on(tower, lambda tokens: torch.cat([tokens.mean(0, keepdim=True), tokens]))
-    assert difference(found.cells, np.concatenate([[[0, 0, 1, 1]], grid_cells(ROWS, ROWS)])) < 0.5
 
 
 def test_tokens_of_padding_alone_are_sourced_and_have_empty_cells(tower: Patches) -> None:
@@ -230,25 +208,25 @@ def test_where_convolutions_mix_everything_a_cell_is_the_place_of_its_token() ->
     assert difference(again.cells, grid_cells(ROWS, ROWS), (90, 300)) < 0.5
     assert torch.equal(made(image), before)
     assert all(weight is weights[name] for name, weight in made.named_parameters())
-    assert not on(Patches().eval()).reads_beyond
 
 
-BOOK = torch.randn(32, WIDTH, generator=torch.Generator().manual_seed(0))
+def rolled(apart: int) -> Callable[[Tensor], Tensor]:
+    """A box around both pieces would hold places that the token does not see: beside, below, or across."""
+    return lambda tokens: tokens + 0.5 * tokens.roll(-apart, dims=0)
 
 
-@pytest.mark.parametrize(
-    ("made", "after", "words"),
-    [
-        (Resampler, lambda tokens: tokens, "none of this model's 6 image tokens comes from a place"),
-        (Patches, lambda tokens: BOOK[(tokens @ BOOK.T).argmax(-1)], "codebook"),
-        (Patches, lambda tokens: tokens + tokens.mean(0), "64 of 64 read exactly the same pixels"),
-        (lambda: Patches(patch=4), lambda tokens: tokens.softmax(0), "a pixel feeds about 256 of 256 tokens"),
-    ],
-    ids=["resampler", "codebook", "all see everything", "many see everything, refused at once"],
-)
+@pytest.mark.parametrize(("made", "after", "words"), [
+    (Resampler, lambda tokens: tokens, "none of this model's 6 image tokens comes from a place"),
+    (Patches, lambda tokens: BOOK[(tokens @ BOOK.T).argmax(-1)], "codebook"),
+    (Patches, lambda tokens: tokens + tokens.mean(0), "64 of 64 read exactly the same pixels"),
+    (lambda: Patches(patch=4), lambda tokens: tokens.softmax(0), "a pixel feeds about 256 of 256 tokens"),
+    *((Patches, rolled(apart), "read pieces of the image that lie apart: 64 of 64 .* have no cells")
+      for apart in (2, ROWS - 1, 3 * ROWS, 2 * ROWS + 3)),
+])  # fmt: skip
 def test_tokens_that_come_from_no_place_are_refused(
     made: Callable[[], nn.Module], after: Callable[[Tensor], Tensor], words: str
 ) -> None:
+    """Queries, a codebook, all that see everything, many that do (at once), pieces with a gap between them."""
     torch.manual_seed(0)
     with pytest.raises(SightlineError, match=words):
         on(made().eval(), after)
@@ -269,40 +247,27 @@ def test_any_size_is_found_to_the_pixel(tower: Patches, size: tuple[int, int]) -
     assert difference(found.cells, grid_cells(ROWS, ROWS), size) < 1
 
 
-# ---------------------------------------------------------------------- remembered
+def test_cells_are_found_once_per_model_and_size_and_anew_where_their_file_is_harmed(tmp_path: Path) -> None:
+    asked: list[float] = []
 
+    def cached(edge: float, model: str = "a", size: tuple[int, int] = (10, 20)) -> FoundCells:
+        """What is remembered, or cells with this edge."""
+        cells = np.array([[0.0, 0.0, edge, 1.0], [np.nan] * 4])
+        found = FoundCells(cells, np.array([True, False]), np.array([0, -1]), 1.5)
+        return cached_cells({"model": model}, size, lambda: asked.append(edge) or found, tmp_path)
 
-def test_cells_are_found_once_per_model_and_size(tmp_path: Path) -> None:
-    calls = []
-
-    def find() -> FoundCells:
-        calls.append(1)
-        return FoundCells(
-            np.array([[0.0, 0.0, 0.5, 1.0], [np.nan] * 4]), np.array([True, False]), np.array([0, -1]), 1.5
-        )
-
-    first = cached_cells({"model": "a"}, (10, 20), find, tmp_path)
-    again = cached_cells({"model": "a"}, (10, 20), find, tmp_path)
-    assert len(calls) == 1
+    first, again = cached(0.5), cached(0.75)
     np.testing.assert_array_equal(again.cells, first.cells)
-    assert again.sourced.tolist() == [True, False]
-    assert again.tiles.tolist() == [0, -1]
-    assert again.seconds == 1.5
-    cached_cells({"model": "b"}, (10, 20), find, tmp_path)
-    cached_cells({"model": "a"}, (20, 10), find, tmp_path)
-    assert len(calls) == 3
-
-
-@pytest.mark.parametrize("harm", [lambda content: b"", lambda content: content[:-40], lambda content: b"no archive"])
-def test_a_harmed_file_is_found_anew(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
-    def found(edge: float) -> FoundCells:
-        return FoundCells(np.array([[0.0, 0.0, edge, 1.0]]), np.array([True]), np.array([0]), 0.0)
-
-    cached_cells({}, (10, 20), lambda: found(0.25), tmp_path)
+    assert (again.sourced.tolist(), again.tiles.tolist(), again.seconds) == ([True, False], [0, -1], 1.5)
+    assert asked == [0.5]
     (file,) = (tmp_path / "cells").iterdir()
-    file.write_bytes(harm(file.read_bytes()))
-    assert cached_cells({}, (10, 20), lambda: found(0.5), tmp_path).cells[0, 2] == 0.5
-    assert cached_cells({}, (10, 20), lambda: found(0.75), tmp_path).cells[0, 2] == 0.5
+    whole = file.read_bytes()
+    for edge, content in ((0.1, b""), (0.2, whole[:-40]), (0.3, b"no archive")):
+        file.write_bytes(content)
+        assert [cached(given).cells[0, 2] for given in (edge, 0.9)] == [edge] * 2
+    cached(0.6, model="b")
+    cached(0.7, size=(20, 10))
+    assert asked == [0.5, 0.1, 0.2, 0.3, 0.6, 0.7]
 
 
 # Found cells are those that architectures with a tower of their own declare; test_named.py has the others.
@@ -402,30 +367,27 @@ def mixed(tower: nn.Module) -> Tensor:
     return jacobian.abs().amax((1, 3)) != 0
 
 
-@pytest.mark.parametrize("attention", [SelfAttention, AttentionWithResidual])
-def test_silenced_tokens_do_not_mix_and_keep_their_source(attention: type[nn.Module]) -> None:
-    tower = Tower(Layer(attention()), Layer(attention()))
-    assert mixed(tower).all()
-    with silenced(tower):
-        assert torch.equal(mixed(tower), torch.eye(TOKENS, dtype=torch.bool))
-    assert mixed(tower).all()
+def test_silenced_tokens_do_not_mix_and_keep_their_source_but_where_a_layer_mixes_by_other_means() -> None:
+    alone = torch.eye(TOKENS, dtype=torch.bool)
+    for layers, expected in (
+        ([Layer(SelfAttention()), Layer(SelfAttention())], alone),
+        ([Layer(AttentionWithResidual()), Layer(AttentionWithResidual())], alone),
+        ([Layer(SelfAttention(), Neighbours())], alone | alone.roll(1, 0)),
+    ):
+        tower = Tower(*layers)
+        assert mixed(tower).all()
+        with silenced(tower):
+            assert torch.equal(mixed(tower), expected)
+        assert mixed(tower).all()
 
 
 def test_layers_of_one_kind_are_tried_once_and_stepped_over() -> None:
     layers = [Layer(SelfAttention()) for _ in range(4)]
-    tower = Tower(*layers)
-    states = torch.randn(TOKENS, STATES)
+    tower, states = Tower(*layers), torch.randn(TOKENS, STATES)
     with silenced(tower):
         assert torch.equal(tower(states), states)
         assert torch.equal(tower(states), states)
     assert [layer.calls for layer in layers] == [3, 0, 0, 0]
-
-
-def test_a_layer_that_mixes_by_other_means_runs_as_it_is() -> None:
-    with silenced(tower := Tower(Layer(SelfAttention(), Neighbours()))):
-        found = mixed(tower)
-    expected = torch.eye(TOKENS, dtype=torch.bool)
-    assert torch.equal(found, expected | expected.roll(1, 0))
 
 
 def test_what_stood_in_place_of_forward_comes_back_after_an_error() -> None:

@@ -26,7 +26,6 @@ from sightline.backbones.execution import (
     use_vision_execution,
 )
 from sightline.backbones.language import Likelihood
-from sightline.backbones.towered import call_block
 from sightline.core.prefix import Encoded, Prefix
 from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.measuring_process import measure_here
@@ -45,39 +44,24 @@ def losses(answers: Sequence[tuple[Likelihood, ...]]) -> torch.Tensor:
     return torch.tensor([[each.loss for each in answer] for answer in answers])
 
 
-def densely_masked(backbone: Backbone, prefixes: list[Prefix]) -> torch.Tensor:
-    """The same scores with the model's eager attention, which is shown the whole (S, S) mask."""
-    config = backbone.language.config
-    before = config._attn_implementation
-    config._attn_implementation = "eager"
-    try:
-        assert backbone.language.dense
-        return losses(backbone.language.score(prefixes))
-    finally:
-        config._attn_implementation = before
-
-
 def test_masking_only_the_branches_equals_masking_everything(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    ours = losses(backbone.language.score(prefixes))
-    assert (ours - densely_masked(backbone, prefixes)).abs().max() < CLOSE
-
-
-def test_the_mask_covers_the_branch_rows_alone(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    batch = backbone.language.collate(prefixes)
-    mask = backbone.language.mask_of(batch)
+    """With the model's eager attention, which is shown the whole (S, S) mask."""
+    language = backbone.language
+    assert [prefix.branches for prefix in prefixes] == [int((prefix.segments > 0).sum()) for prefix in prefixes]
+    assert min(prefix.branches for prefix in prefixes) > 0
+    batch = language.collate(prefixes)
+    mask = language.mask_of(batch)
     assert mask is not None
     assert mask.shape == (len(prefixes), 1, batch.branches, batch.shared + batch.branches)
-    assert batch.branches == max(int((prefix.segments > 0).sum()) for prefix in prefixes)
-
-
-def test_a_prefix_knows_how_many_slots_its_branches_take(prefixes: list[Prefix]) -> None:
-    for prefix in prefixes:
-        assert prefix.branches == int((prefix.segments > 0).sum()) > 0
-
-
-def test_the_models_own_attention_is_back_after_scoring(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    backbone.language.score(prefixes[:1])
-    assert backbone.language.config._attn_implementation == "sdpa"
+    assert batch.branches == max(prefix.branches for prefix in prefixes)
+    ours = losses(language.score(prefixes))
+    assert language.config._attn_implementation == "sdpa", "the model's own is back after scoring"
+    language.config._attn_implementation = "eager"
+    try:
+        assert language.dense
+        assert (ours - losses(language.score(prefixes))).abs().max() < CLOSE
+    finally:
+        language.config._attn_implementation = "sdpa"
 
 
 def test_grouped_heads_and_branches_against_plain_softmax() -> None:
@@ -96,17 +80,22 @@ def test_grouped_heads_and_branches_against_plain_softmax() -> None:
 def test_a_mode_changes_no_answer_and_is_set_up_once_for_a_shape(
     backbone: Backbone, prefixes: list[Prefix], mode: str
 ) -> None:
-    expected = losses(backbone.language.score(prefixes))
+    language = backbone.language
+    expected, said = losses(language.score(prefixes)), language.generate(prefixes[1], 4, frozenset())
     torch._dynamo.reset()
     counter: Any = CompileCounter()
-    used = use_execution(backbone.language, mode, backend=counter)
+    used = use_execution(language, mode, backend=counter)
     for _ in range(3):
-        assert (losses(backbone.language.score(prefixes)) - expected).abs().max() < CLOSE
+        assert (losses(language.score(prefixes)) - expected).abs().max() < CLOSE
     assert len(used.setup_ms) == 1
     assert counter.frame_count == (mode == "compiled"), "layers share one compiled function"
     assert used.compiled() == ("compiled graphs: 1, of which 0 were found on disk" if mode == "compiled" else "")
-    alone = losses([backbone.language.score([prefix])[0] for prefix in prefixes])
+    alone = losses([language.score([prefix])[0] for prefix in prefixes])
     assert (alone - expected).abs().max() < CLOSE
+    assert language.generate(prefixes[1], 4, frozenset()) == said
+    assert len(said) == 4
+    with pytest.raises(SightlineError, match="unknown execution 'fast'; choose one of eager, compiled, graph"):
+        use_execution(language, "fast")
 
 
 @pytest.mark.parametrize("mode", ["eager", "compiled", "graph"])
@@ -159,35 +148,25 @@ def test_kernels_that_are_new_to_the_process_are_counted(monkeypatch: pytest.Mon
         execution._kernels.cache_clear()
 
 
-def test_prefixes_of_alike_length_share_a_bucket(backbone: Backbone, prefixes: list[Prefix]) -> None:
+def test_prefixes_of_alike_length_share_a_bucket_and_see_nothing_of_each_other(
+    backbone: Backbone, prefixes: list[Prefix]
+) -> None:
     language = backbone.language
-    captured = Captured(language, lambda *_: torch.empty(0), bucket=4096)
-    language.executor = captured
-    answers = losses([language.score([prefix])[0] for prefix in prefixes])
+    fresh = losses([language.score([prefix])[0] for prefix in prefixes])
+    language.executor = captured = Captured(language, lambda *_: torch.empty(0), bucket=4096)
+    for order in (range(4), range(3, -1, -1)):  # the first prefix is the longest
+        for i in order:
+            assert (losses(language.score([prefixes[i]])) - fresh[i]).abs().max() < CLOSE
     language.executor = None
-    assert (answers - losses([language.score([prefix])[0] for prefix in prefixes])).abs().max() < CLOSE
     assert len(captured.execution.setup_ms) == 1
     assert "no CUDA graphs" in captured.execution.note
-
-
-def test_a_bucket_pads_between_shared_part_and_branches(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    batch = backbone.language.collate(prefixes)
-    wide = in_bucket(batch, batch.shared + 5)
+    batch = language.collate(prefixes)
+    wide = in_bucket(batch, batch.shared + 5)  # padded between the shared part and the branches
     assert wide.shared == batch.shared + 5
     assert torch.equal(wide.hidden[:, : batch.shared], batch.hidden[:, : batch.shared])
     assert torch.equal(wide.hidden[:, wide.shared :], batch.hidden[:, batch.shared :])
     assert (wide.segments[:, batch.shared : wide.shared] == -1).all()
     assert all(level.shape[1] == wide.shared - batch.start for level in wide.deepstack)
-
-
-def test_a_shorter_prefix_in_a_bucket_sees_nothing_of_a_longer_one(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    language = backbone.language
-    fresh = losses([language.score([prefix])[0] for prefix in prefixes])
-    language.executor = Captured(language, lambda *_: torch.empty(0), bucket=4096)
-    for order in (range(4), range(3, -1, -1)):  # the first prefix is the longest
-        for i in order:
-            assert (losses(language.score([prefixes[i]])) - fresh[i]).abs().max() < CLOSE
-    language.executor = None
 
 
 def test_a_measured_length_is_worked_out_once_per_shape(
@@ -235,19 +214,6 @@ def test_recent_texts_are_embedded_once_and_old_ones_forgotten(
     assert torch.equal(again, first)
 
 
-def test_generation_ignores_the_mode(backbone: Backbone, prefixes: list[Prefix]) -> None:
-    language = backbone.language
-    plain = language.generate(prefixes[1], 4, frozenset())
-    use_execution(language, "graph", backend="eager")
-    assert language.generate(prefixes[1], 4, frozenset()) == plain
-    assert len(plain) == 4
-
-
-def test_an_unknown_mode_is_refused(backbone: Backbone) -> None:
-    with pytest.raises(SightlineError, match="unknown execution 'fast'; choose one of eager, compiled, graph"):
-        use_execution(backbone.language, "fast")
-
-
 # Every way of running the vision tower gives the model's own features, and the states that signals are read from.
 
 
@@ -258,19 +224,17 @@ NEEDS = {
 }
 
 
+Seeing = tuple[Subject, frozenset[str]]
+
+
 @pytest.fixture(params=sorted(NEEDS))
-def one(request: pytest.FixtureRequest) -> Subject:
-    return Subject.of(Request("ttft", config=request.param, device="cpu", dtype="float32"))
-
-
-def of(subject: Subject) -> str:
-    kind = str(subject.backbone.model.config.model_type)
-    return next(name for name in NEEDS if kind.startswith(name.removeprefix("tiny-").split("-")[0]))
+def seeing(request: pytest.FixtureRequest) -> Seeing:
+    """A model, and signals to ask its tower for."""
+    return Subject.of(Request("ttft", config=request.param, device="cpu", dtype="float32")), NEEDS[request.param]
 
 
 def same(backbone: Backbone, ours: Encoded, expected: Encoded, needs: frozenset[str]) -> None:
     assert torch.allclose(ours.tokens, expected.tokens, atol=1e-6)
-    assert len(ours.deepstack) == len(expected.deepstack)
     for level, other in zip(ours.deepstack, expected.deepstack, strict=True):
         assert torch.allclose(level, other, atol=1e-6)
     assert set(ours.captured) == set(expected.captured)
@@ -279,7 +243,8 @@ def same(backbone: Backbone, ours: Encoded, expected: Encoded, needs: frozenset[
 
 
 @torch.inference_mode()
-def test_the_loop_over_blocks_gives_the_models_own_features(one: Subject) -> None:
+def test_the_loop_over_blocks_gives_the_models_own_features(seeing: Seeing) -> None:
+    one, _ = seeing
     backbone = one.backbone
     pixels = backbone.preprocess(one.image(0))
     (ours,) = backbone.encode([pixels])
@@ -293,8 +258,9 @@ def test_the_loop_over_blocks_gives_the_models_own_features(one: Subject) -> Non
 
 @pytest.mark.parametrize("mode", ["compiled", "graph"])
 @torch.inference_mode()
-def test_compiled_blocks_give_the_same_tokens_and_signals(one: Subject, mode: Mode) -> None:
-    backbone, needs = one.backbone, NEEDS[of(one)]
+def test_compiled_blocks_give_the_same_tokens_and_signals(seeing: Seeing, mode: Mode) -> None:
+    one, needs = seeing
+    backbone = one.backbone
     pixels = [backbone.preprocess(one.image(i)) for i in range(2)]
     expected = [backbone.encode([item], needs)[0] for item in pixels]
     execution = Execution(mode)
@@ -309,49 +275,33 @@ def test_compiled_blocks_give_the_same_tokens_and_signals(one: Subject, mode: Mo
 
 
 @torch.inference_mode()
-def test_all_blocks_share_one_compiled_function_without_breaks(one: Subject) -> None:
-    backbone, pixels = one.backbone, one.backbone.preprocess(one.image(0))
-    counter = CompileCounter()
-    torch._dynamo.reset()
-    use_vision_execution(backbone, Execution("compiled"), dynamic=False)
-    towered(backbone).call_block = torch.compile(call_block, backend=counter, dynamic=False, fullgraph=True)
-    backbone.encode([pixels])
-    assert counter.frame_count == 1
-
-
-@pytest.mark.parametrize("raw", [False, True], ids=["values", "bytes"])
-@torch.inference_mode()
-def test_a_captured_tower_replays_for_every_image(one: Subject, raw: bool) -> None:
-    """``raw``: the image's bytes reach the tower, as they do on a GPU."""
-    backbone, needs = one.backbone, NEEDS[of(one)]
+def test_a_captured_tower_replays_for_every_image_as_values_or_as_bytes(seeing: Seeing) -> None:
+    """On a GPU the image's bytes reach the tower."""
+    one, needs = seeing
+    backbone, tower = one.backbone, towered(one.backbone)
     ready = [backbone.preprocess(one.image(i)) for i in range(2)]
-    pixels = [replace(p, data=towered(backbone).image_bytes(one.image(i))) if raw else p for i, p in enumerate(ready)]
-    see = CapturedVision(towered(backbone), pixels[0], needs)
-    for index in (0, 1, 0):
-        (expected,) = backbone.encode([ready[index]], needs)
-        same(backbone, see(pixels[index]), expected, needs)
+    raw = [replace(pixels, data=tower.image_bytes(one.image(i))) for i, pixels in enumerate(ready)]
+    for pixels in (ready, raw):
+        see = CapturedVision(tower, pixels[0], needs)
+        for index in (0, 1, 0):
+            (expected,) = backbone.encode([ready[index]], needs)
+            same(backbone, see(pixels[index]), expected, needs)
 
 
-def test_a_question_is_encoded_anew_for_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_is_encoded_anew_and_signals_are_billed_to_the_selector_that_needs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clip = RandomClip(32, torch.device("cpu"))
     calls = []
     features = clip.model.get_text_features
     monkeypatch.setattr(clip.model, "get_text_features", lambda **inputs: calls.append(1) or features(**inputs))
-    assert clip.text("where is the exit").shape == (1, 64), "of a tiny shape"
-    clip.text("where is the exit")
+    for _ in range(2):
+        assert clip.text("where is the exit").shape == (1, 64), "of a tiny shape"
     assert len(calls) == 2
-
-
-def test_signals_are_billed_to_the_selector_that_needs_them() -> None:
     request = TtftRequest(
-        kind="ttft",
-        config="tiny-llava",
-        arms=("anchorprune:0.4",),
-        execution="graph",
-        device="cpu",
-        repeats=2,
+        kind="ttft", config="tiny-llava", arms=("anchorprune:0.4",), execution="graph", device="cpu", repeats=2,
         warm_up=1,
-    )
+    )  # fmt: skip
     (point,) = measure_here(request)["points"]
     assert point["kept_tokens"] == 26
     assert all(ms > 0 for ms in point["samples_ms"]["signals"])

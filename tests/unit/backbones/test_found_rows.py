@@ -80,6 +80,8 @@ def test_types_without_a_file_serve_signals_of_their_tower(name: str, zoo: Calla
     hidden = name == "got_ocr2"  # attention written out by hand, as in SAM
     assert ("keep queries and keys to themselves" in str(backbone.serves("vision.key@-1"))) == hidden
     assert (backbone.serves(PIXELS) is None) == (name != "got_ocr2")  # whose tokens overlap, less of them at the edge
+    if name in ("aya_vision", "got_ocr2"):
+        assert "reads something else than states of the tower" in str(backbone.unprojected())
     page = NoisePage.sized(backbone, (320, 224))
     check_signals(page)
     rows = signal_rows(page)
@@ -106,11 +108,6 @@ def test_states_are_merged_as_the_projector_reads_them(
         expected = backbone.body.multi_modal_projector(mix @ sources[: encoded.n])
         assert torch.equal(backbone.project(mix @ sources[: encoded.n]), expected)
         assert (expected - mix @ encoded.tokens).abs().max() > 1e-3, "which merging behind it would not give"
-
-
-@pytest.mark.parametrize("name", ["aya_vision", "got_ocr2"])
-def test_a_projector_that_reads_no_single_states_is_told(name: str, zoo: Callable[[str], Path]) -> None:
-    assert "reads something else than states of the tower" in str(plainly(zoo(name)).unprojected())
 
 
 @pytest.mark.parametrize("name", [name for name in FOUND if name not in ("deepseek_vl_hybrid", "got_ocr2")])
@@ -178,35 +175,29 @@ def prepare(image: Image.Image) -> dict[str, Tensor]:
     return {"pixel_values": values / 127.5 - 1}
 
 
-def test_a_token_for_every_patch_is_read_from_its_own_row() -> None:
-    found = Tower(lambda states: states, before=1).find()
-    assert found.rows.tolist() == [[1 + patch] for patch in range(SIDE * SIDE)]
-    assert (found.class_row, found.class_at, found.leads) == (0, 0, 1)
-    assert found.alike.all()
-    assert not found.attends.any(), "nothing of this attention is handed over"
-    assert found.of(np.ones(SIDE * SIDE, dtype=np.bool_))[1] is None
+def test_a_token_for_every_patch_is_read_from_its_own_row_behind_or_before_a_class_token_or_several_such_rows() -> None:
+    for counts, row, leads in (((1, 0), 0, 1), ((0, 1), SIDE * SIDE, 0), ((4, 0), -1, 4), ((0, 0), -1, 0)):
+        found = Tower(lambda states: states, *counts).find()
+        assert (found.class_row, found.leads) == (row, leads)
+        assert found.rows.tolist() == [[counts[0] + patch] for patch in range(SIDE * SIDE)]
+        assert found.alike.all()
+        assert not found.attends.any(), "nothing of this attention is handed over"
+        if row >= 0:
+            assert found.class_at == row
+            assert found.of(np.ones(SIDE * SIDE, dtype=np.bool_))[1] is None
 
 
-def test_a_class_token_may_stand_last_and_several_such_rows_are_none() -> None:
-    last, registers, none = (Tower(lambda states: states, *counts).find() for counts in ((0, 1), (4, 0), (0, 0)))
-    assert (last.class_row, last.class_at) == (SIDE * SIDE, SIDE * SIDE)
-    assert (registers.class_row, registers.leads) == (-1, 4)
-    assert (none.class_row, none.leads) == (-1, 0)
+def test_weights_of_an_interpolation_are_found_and_patches_laid_side_by_side_have_equal_parts() -> None:
+    for mode in ("bilinear", "bicubic"):
 
+        def shrunken(states: Tensor, mode: str = mode) -> Tensor:
+            grid = states.T.unflatten(1, (SIDE, SIDE))[None]
+            return interpolate(grid, (3, 5), mode=mode)[0].flatten(1).T
 
-@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-def test_weights_of_an_interpolation_are_found(mode: str) -> None:
-    def shrunken(states: Tensor) -> Tensor:
-        grid = states.T.unflatten(1, (SIDE, SIDE))[None]
-        return interpolate(grid, (3, 5), mode=mode)[0].flatten(1).T
-
-    found = Tower(shrunken).find()
-    given = shrunken(torch.eye(SIDE * SIDE))
-    laid = torch.zeros(15, SIDE * SIDE).scatter_add_(1, *map(torch.from_numpy, (found.rows, found.weights)))
-    torch.testing.assert_close(laid, given, atol=2e-6, rtol=0)
-
-
-def test_patches_laid_side_by_side_have_equal_parts() -> None:
+        found = Tower(shrunken).find()
+        given = shrunken(torch.eye(SIDE * SIDE))
+        laid = torch.zeros(15, SIDE * SIDE).scatter_add_(1, *map(torch.from_numpy, (found.rows, found.weights)))
+        torch.testing.assert_close(laid, given, atol=2e-6, rtol=0)
     merge = nn.Linear(4 * 32, 32)
     found = Tower(lambda states: merge(states.view(16, 4 * 32))).find()
     assert found.rows.tolist() == np.arange(SIDE * SIDE).reshape(16, 4).tolist()
@@ -226,15 +217,9 @@ def test_tokens_that_see_the_image_beside_the_blocks_are_refused() -> None:
 
 
 def test_rows_are_remembered_as_cells_are(tmp_path: Path) -> None:
-    found = Tower(lambda states: states, before=1).find()
-    calls: list[int] = []
-
-    def find() -> FoundRows:
-        calls.append(1)
-        return found
-
+    found, calls = Tower(lambda states: states, before=1).find(), list[int]()
     for _ in range(2):
-        again = cached("rows", FoundRows, {"model": "a"}, (64, 64), find, tmp_path)
+        again = cached("rows", FoundRows, {"model": "a"}, (64, 64), lambda: calls.append(1) or found, tmp_path)  # type: ignore[func-returns-value]
     assert calls == [1]
     for name, value in vars(found).items():
         np.testing.assert_array_equal(getattr(again, name), value)

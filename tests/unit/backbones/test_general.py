@@ -16,8 +16,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from sightline.answering.materialise import materialise
-from sightline.backbones import load_backbone
+from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.base import model_logits
 from sightline.backbones.from_transformers import model_class, refusal
 from sightline.backbones.general import General, seeing_part
@@ -25,12 +24,10 @@ from sightline.backbones.llava import Llava
 from sightline.backbones.loading import Served, backbone_class, options_for, served_by
 from sightline.backbones.trials import AdjustedHead, output_head, unlike_the_loop
 from sightline.checks.doctor import drawn_image, examined
-from sightline.core.selection import Selection
-from sightline.core.span import KeptSpan
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
-from tests.unit.backbones.named import QUESTION, TARGET, general, photograph
-from tests.zoo import NAMED, build
+from tests.unit.backbones.named import QUESTION, TARGET, general, photograph, prefix_of
+from tests.zoo import NAMED
 from tests.zoo.building import build_wrapped, write
 from tests.zoo.specimen import Species
 from tests.zoo.wild import species_of
@@ -38,54 +35,36 @@ from tests.zoo.wild import species_of
 # Which types the general route is tried on, told from classes and settings.
 
 
-@pytest.mark.parametrize("model_type", ["qwen2_vl", "deepseek_vl", "janus", "qwen2_5_omni_thinker"])
-def test_features_may_be_made_by_the_model_or_by_the_one_inside(model_type: str) -> None:
-    assert refusal(model_class(model_type)) is None
+class OtherPixels:
+    config_class = SimpleNamespace(model_type="other_pixels")
+
+    def get_image_features(self, images: object) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("model_type", "words"),
-    [
-        ("idefics", "no get_image_features"),
-        ("florence2", "an encoder for the whole prompt"),
-    ],
-)
-def test_a_type_that_cannot_be_tried_is_refused_with_the_reason(model_type: str, words: str) -> None:
-    assert words in (refusal(model_class(model_type)) or "")
-
-
-def test_pixels_under_another_name_are_refused_with_the_reason() -> None:
-    class OtherPixels:
-        config_class = SimpleNamespace(model_type="other_pixels")
-
-        def get_image_features(self, images: object) -> None: ...
-
-    assert "not made of pixel_values" in (refusal(OtherPixels) or "")
-
-
-def test_the_part_that_sees_is_inside_where_it_can_be() -> None:
+def test_types_whose_class_makes_features_of_pixels_are_tried_and_others_refused_with_the_reason() -> None:
+    """Made by the model or by the one inside."""
+    for model_type in ("qwen2_vl", "deepseek_vl", "janus", "qwen2_5_omni_thinker"):
+        assert refusal(model_class(model_type)) is None
+    for kind, words in [
+        (model_class("idefics"), "no get_image_features"),
+        (model_class("florence2"), "an encoder for the whole prompt"),
+        (OtherPixels, "not made of pixel_values"),
+    ]:
+        assert words in (refusal(kind) or "")
     inside = SimpleNamespace(get_image_features=print)
     assert seeing_part(SimpleNamespace(model=inside, get_image_features=print)) is inside
     outside = SimpleNamespace(model=SimpleNamespace(), get_image_features=print)
     assert seeing_part(outside) is outside
 
 
-def test_a_type_without_fused_attention_is_loaded_with_the_plain_one(tmp_path: Path) -> None:
-    backbone = load_backbone(str(build("got_ocr2", tmp_path / "got_ocr2")), device="cpu", attention="sdpa")
-    assert backbone.model.config._attn_implementation == "eager"
-
-
-@pytest.mark.parametrize(
-    ("config", "words", "not_said"),
-    [
-        ({"model_type": "internvl_chat", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "InternVL3_5-8B-HF"], "newer"),
-        ({"model_type": "kimi_vl", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "never run"], "newer"),
-        ({"model_type": "phi4mm", "auto_map": {"AutoModel": "m.M"}}, ["multimodal-instruct@refs/pr/70"], "newer"),
-        ({"model_type": "llava_llama"}, ["llava-hf/llava-1.5-7b-hf"], "auto_map"),
-        ({"model_type": "of_tomorrow"}, ["a newer one may know it"], "auto_map"),
-        ({"architectures": ["X"]}, ["config.json names no model_type"], "None"),
-    ],
-)
+@pytest.mark.parametrize(("config", "words", "not_said"), [
+    ({"model_type": "internvl_chat", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "InternVL3_5-8B-HF"], "newer"),
+    ({"model_type": "kimi_vl", "auto_map": {"AutoModel": "m.M"}}, ["auto_map", "never run"], "newer"),
+    ({"model_type": "phi4mm", "auto_map": {"AutoModel": "m.M"}}, ["multimodal-instruct@refs/pr/70"], "newer"),
+    ({"model_type": "llava_llama"}, ["llava-hf/llava-1.5-7b-hf"], "auto_map"),
+    ({"model_type": "of_tomorrow"}, ["a newer one may know it"], "auto_map"),
+    ({"architectures": ["X"]}, ["config.json names no model_type"], "None"),
+])  # fmt: skip
 def test_a_type_that_transformers_lacks_is_told_from_one_whose_code_comes_with_the_checkpoint(
     config: dict[str, object], words: list[str], not_said: str, tmp_path: Path
 ) -> None:
@@ -96,24 +75,16 @@ def test_a_type_that_transformers_lacks_is_told_from_one_whose_code_comes_with_t
     assert not_said not in str(refused.value)
 
 
-@pytest.mark.parametrize("wrapper", ["qwen2_5_omni", "qwen3_omni_moe"])
-def test_of_a_model_that_also_speaks_the_part_that_thinks_is_loaded(wrapper: str, tmp_path: Path) -> None:
-    folder = build_wrapped(wrapper, tmp_path)
-    backbone = load_backbone(str(folder), dtype="float32", device="cpu")
-    assert backbone.model.config.model_type == wrapper
-    found = examined(backbone, drawn_image().resize((320, 160)), wrapper, methods=False)
-    assert [check.words for check in found if not check.passed] == []
+def failed(backbone: Backbone, size: tuple[int, int] = (320, 160), methods: bool = True) -> list[str]:
+    """What doctor's checks say where they do not pass."""
+    kind = backbone.model.config.model_type
+    found = examined(backbone, drawn_image().resize(size), kind, methods=methods)
+    return [check.words for check in found if not check.passed]
 
 
-@pytest.mark.parametrize("model_type", ["ernie4_5_vl_moe", "hunyuan_vl", "granite4_vision", "gemma4_e2b"])
-def test_a_type_that_is_told_more_of_its_images_passes_every_check(zoo: Callable[[str], Path], model_type: str) -> None:
-    """Experts that are told which tokens stand for an image; placeholders between marks, positions on four axes;
-    features before single layers; layers that read ids once more."""
-    backbone = general(zoo(model_type))
-    assert [check.words for check in examined(backbone, drawn_image(), model_type) if not check.passed] == []
-    assert backbone.axes == {"ernie4_5_vl_moe": 3, "hunyuan_vl": 4}.get(model_type, 1)
-
-
+TOLD_MORE = {"ernie4_5_vl_moe": 3, "hunyuan_vl": 4, "granite4_vision": 1, "gemma4_e2b": 1}
+"""Experts that are told which tokens stand for an image; placeholders between marks, positions on four axes; features
+before single layers; layers that read ids once more. With axes of positions."""
 ASKING_FOR_PACKAGES = (
     "cohere2_vision", "fast_vlm", "gemma3n", "gemma4_unified", "inkling_mm_model", "kimi_k25", "lfm2_vl", "llama4",
     "minimax_m3_vl", "muse_glimmer", "perception_lm", "step3p7",
@@ -121,38 +92,48 @@ ASKING_FOR_PACKAGES = (
 """Their image processors exist for torchvision alone, or their towers in timm."""
 OTHERWISE = ("pp_chart2table", "video_llava")
 """Placeholders that the template alone knows; pixel values by another name."""
+SPEAKING = ("qwen2_5_omni", "qwen3_omni_moe")
+"""Models that also speak, of which the part that thinks is loaded."""
+BEYOND = {"gemma3n": True, "fast_vlm": True, "perception_lm": False}
+"""Whether they read far beyond their cells."""
 
 
-@pytest.mark.parametrize("model_type", [*ASKING_FOR_PACKAGES, *OTHERWISE])
-def test_a_type_that_needs_a_package_or_says_things_otherwise_passes_every_check(
-    zoo: Callable[[str], Path], model_type: str
+@pytest.mark.parametrize("model_type", [*TOLD_MORE, *ASKING_FOR_PACKAGES, *OTHERWISE, *SPEAKING])
+def test_a_type_that_needs_more_or_says_things_otherwise_passes_every_check(
+    zoo: Callable[[str], Path], model_type: str, tmp_path: Path
 ) -> None:
-    backbone = general(zoo(model_type))
-    found = examined(backbone, drawn_image().resize((320, 160)), model_type, methods=False)
-    assert [check.words for check in found if not check.passed] == []
+    if model_type in SPEAKING:
+        backbone = load_backbone(str(build_wrapped(model_type, tmp_path)), dtype="float32", device="cpu")
+        assert backbone.model.config.model_type == model_type
+    else:
+        backbone = general(zoo(model_type))
+    if model_type in TOLD_MORE:
+        assert backbone.axes == TOLD_MORE[model_type]
+        assert failed(backbone, drawn_image().size) == []
+    else:
+        assert failed(backbone, methods=False) == []
+    if model_type in BEYOND:
+        assert isinstance(backbone, General)
+        assert ("convolutions read beyond them" in served_by(backbone)["images"]) == BEYOND[model_type]
+        assert backbone.no_cells is None
+        ((side, other), *_) = backbone.plan((320, 160)).layout
+        assert side == other > 1
 
 
-@pytest.mark.parametrize(("model_type", "beyond"), [("gemma3n", True), ("fast_vlm", True), ("perception_lm", False)])
-def test_who_reads_far_beyond_its_cells_says_so(zoo: Callable[[str], Path], model_type: str, beyond: bool) -> None:
-    backbone = general(zoo(model_type))
-    assert ("convolutions read beyond them" in served_by(backbone)["images"]) == beyond
-    assert backbone.no_cells is None
-    ((side, other), *_) = backbone.plan((320, 160)).layout
-    assert side == other > 1
-
-
-@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
-def test_without_torchvision_such_a_type_is_refused_by_name(zoo: Callable[[str], Path]) -> None:
-    folder = zoo("llama4")
-    with pytest.raises(SightlineError, match="Llama4ImageProcessor needs torchvision, which is not installed"):
-        load_backbone(str(folder), device="cpu")
+def test_a_type_without_fused_attention_gets_the_plain_one_and_one_without_torchvision_is_refused_by_name(
+    zoo: Callable[[str], Path],
+) -> None:
+    backbone = load_backbone(str(zoo("got_ocr2")), device="cpu", attention="sdpa")
+    assert backbone.model.config._attn_implementation == "eager"
+    if find_spec("torchvision") is None:
+        with pytest.raises(SightlineError, match="Llama4ImageProcessor needs torchvision, which is not installed"):
+            load_backbone(str(zoo("llama4")), device="cpu")
 
 
 # Checkpoints that the file of their type was not written for, Pixtral for one: the general route serves them.
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def test_pixtral_takes_the_general_route_everywhere_and_its_cells_and_logits_are_its_own(tmp_path: Path) -> None:
     mistral = NAMED["mistral3"]
     config = {name: value for name, value in mistral.config.items() if name != "spatial_merge_size"}
     pixtral = replace(
@@ -161,28 +142,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config={**config, "vision_feature_select_strategy": "full"},
         processor={**mistral.processor, "spatial_merge_size": 1},
     )
-    return write(pixtral, tmp_path_factory.mktemp("pixtral"))
-
-
-def test_it_takes_the_general_route_everywhere(folder: Path) -> None:
+    folder, image = write(pixtral, tmp_path / "pixtral"), photograph()
     backbone = general(folder)
     assert type(backbone) is General
     assert Served.by_description(folder).architecture == "General"
     assert options_for(folder).described() == {}
     assert backbone_class("llava") is Llava, "without a checkpoint the type alone decides"
-
-
-def test_its_cells_and_logits_are_its_own(folder: Path) -> None:
-    backbone, image = general(folder), photograph()
     (encoded,) = backbone.encode([backbone.preprocess(image)])
     assert encoded.layout == ((10, 15),)
     assert np.abs((encoded.cells - grid_cells(10, 15)) * np.tile(image.size, 2)).max() < 1
-    prompt, everything = backbone.prompt(QUESTION, TARGET), torch.arange(encoded.n)
     assert encoded.separators is not None
-    kept = KeptSpan.of(encoded.separators, everything, encoded.n)
-    ours = materialise(backbone, encoded, prompt, Selection(everything), "preserve", kept)
+    prompt = backbone.prompt(QUESTION, TARGET)
+    ours = backbone.language.prefix_logits(prefix_of(backbone, encoded, prompt, torch.arange(encoded.n)))
     theirs = model_logits(backbone, image, (*prompt.head, *prompt.tail), len(prompt.head))
-    assert (backbone.language.prefix_logits(ours) - theirs).abs().max() <= 1e-4
+    assert (ours - theirs).abs().max() <= 1e-4
 
 
 def with_sliding_layers(species: Species) -> Species:
@@ -212,8 +185,7 @@ def test_what_the_file_of_a_type_cannot_serve_takes_the_general_route_and_says_s
     assert type(backbone) is General
     assert reason in served_by(backbone)["images"]
     assert Served.by_description(folder).architecture == "General"
-    failed = [check.words for check in examined(backbone, drawn_image().resize((320, 160)), kind) if not check.passed]
-    assert failed == []
+    assert failed(backbone) == []
 
 
 # Which decoders our loop runs as they run themselves.
@@ -227,18 +199,6 @@ def decoder(layers: int = 3, dtype: torch.dtype = torch.float32, **changes: Any)
     )
     torch.manual_seed(0)
     return transformers.Qwen3Model._from_config(config, dtype=dtype, attn_implementation="sdpa")
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_a_plain_decoder_is_run_by_the_loop(dtype: torch.dtype) -> None:
-    made = decoder(dtype=dtype)
-    assert unlike_the_loop(made, made, 1) is None
-
-
-def test_rounding_does_not_pile_up_over_many_layers() -> None:
-    """Over a hundred layers two kernels in bfloat16 end 9% of the largest value apart, though each differs by 1%."""
-    made = decoder(layers=100, dtype=torch.bfloat16)
-    assert unlike_the_loop(made, made, 1) is None
 
 
 class Shifted(transformers.Qwen3Model):  # type: ignore[misc]
@@ -261,18 +221,28 @@ def between_layers(made: Any) -> None:
     made.layers[1].register_forward_pre_hook(lambda layer, given: (given[0] * 1.01, *given[1:]))
 
 
-@pytest.mark.parametrize("change", [
-    between_layers, lambda made: setattr(made, "__class__", Shifted), lambda made: setattr(made, "__class__", Scaled),
-], ids=["between layers", "behind the last layer", "to the embeddings"])  # fmt: skip
-def test_whatever_a_decoder_does_beside_its_layers_is_noticed(change: Callable[[Any], None]) -> None:
-    made = decoder()
-    change(made)
-    assert "gives something else" in (unlike_the_loop(made, made, 1) or "")
+LONG: dict[str, Any] = {"layers": 100, "dtype": torch.bfloat16}
+"""Two kernels in bfloat16 end 9% of the largest value apart, though in each layer they differ by 1%."""
+SLIDING: dict[str, Any] = {"use_sliding_window": True, "sliding_window": 2, "max_window_layers": 1}
 
 
-def test_a_window_is_a_reason() -> None:
-    made = decoder(use_sliding_window=True, sliding_window=2, max_window_layers=1)
-    assert unlike_the_loop(made, made, 1) == "it has layers of type sliding_attention"
+@pytest.mark.parametrize(("settings", "change", "reason"), [
+    *(({"dtype": dtype}, None, "") for dtype in (torch.float32, torch.float16, torch.bfloat16)),
+    (LONG, None, ""),
+    ({}, between_layers, "gives something else"),
+    ({}, lambda made: setattr(made, "__class__", Shifted), "gives something else"),
+    ({}, lambda made: setattr(made, "__class__", Scaled), "gives something else"),
+    (SLIDING, None, "it has layers of type sliding_attention"),
+])  # fmt: skip
+def test_a_plain_decoder_is_run_by_the_loop_and_whatever_one_does_beside_its_layers_is_noticed(
+    settings: dict[str, Any], change: Callable[[Any], None] | None, reason: str
+) -> None:
+    made = decoder(**settings)
+    if change is not None:
+        change(made)
+    found = unlike_the_loop(made, made, 1)
+    assert reason in (found or "")
+    assert (found is None) == (reason == "")
 
 
 # The head that the audited path multiplies with is the model's.
@@ -303,47 +273,33 @@ class Model(nn.Module):
         return SimpleNamespace(logits=self.change(self.head(self.body(**given).last_hidden_state)))
 
 
-def test_a_plain_head_is_taken_as_it_is() -> None:
-    model = Model(lambda logits: logits, final_logit_softcapping=30.0)
-    assert output_head(model, model.body) is model.head
-
-
-@pytest.mark.parametrize(("setting", "value", "change"), [
-    ("final_logit_softcapping", 3.0, lambda logits: torch.tanh(logits / 3.0) * 3.0),
-    ("logit_scale", 0.25, lambda logits: logits * 0.25),
-    ("logits_scaling", 8.0, lambda logits: logits / 8.0),
+@pytest.mark.parametrize(("settings", "change", "drawn"), [
+    ({"final_logit_softcapping": 3.0}, lambda logits: torch.tanh(logits / 3.0) * 3.0, 1),
+    ({"logit_scale": 0.25}, lambda logits: logits * 0.25, 1),
+    ({"logits_scaling": 8.0}, lambda logits: logits / 8.0, 1),
+    # Small logits: scaled alone fits within what is allowed, scaled and capped fits better.
+    ({"final_logit_softcapping": 40.0, "output_multiplier": 0.2},
+     lambda logits: torch.tanh(logits * 0.2 / 40.0) * 40.0, 50),
 ])  # fmt: skip
-def test_what_is_done_behind_it_is_done_too(setting: str, value: float, change: Any) -> None:
-    model = Model(change, **{setting: value})
+def test_what_is_done_behind_the_head_is_done_too(settings: dict[str, float], change: Any, drawn: float) -> None:
+    model = Model(change, **settings)
     head = output_head(model, model.body)
     assert isinstance(head, AdjustedHead)
-    hidden = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
+    hidden = drawn * torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(head(hidden), change(model.head(hidden)))
 
 
-def test_a_cap_that_hardly_shows_is_not_left_out() -> None:
-    """Small logits: scaled alone fits within what is allowed, scaled and capped fits better."""
-
-    def change(logits: Tensor) -> Tensor:
-        return torch.tanh(logits * 0.2 / 40.0) * 40.0
-
-    model = Model(change, final_logit_softcapping=40.0, output_multiplier=0.2)
-    head, hidden = output_head(model, model.body), 50 * torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(head(hidden), change(model.head(hidden)))
+def no_image(logits: Tensor) -> Tensor:
+    raise RuntimeError("no image")
 
 
-def test_anything_else_is_refused() -> None:
-    model = Model(lambda logits: logits.abs())
-    with pytest.raises(SightlineError, match="does more than multiply, cap or scale"):
-        output_head(model, model.body)
-
-
-def test_a_model_that_cannot_be_asked_is_refused_if_it_has_such_a_setting() -> None:
-    def fails(logits: Tensor) -> Tensor:
-        raise RuntimeError("no image")
-
-    silent = Model(fails)
-    assert output_head(silent, silent.body) is silent.head
-    capped = Model(fails, final_logit_softcapping=30.0)
-    with pytest.raises(SightlineError, match=r"final_logit_softcapping\) and cannot be asked how: RuntimeError"):
-        output_head(capped, capped.body)
+def test_a_plain_head_is_taken_as_it_is_and_one_that_does_more_or_cannot_be_asked_is_refused() -> None:
+    capped = {"final_logit_softcapping": 30.0}
+    for model in (Model(lambda logits: logits, **capped), Model(no_image)):
+        assert output_head(model, model.body) is model.head
+    for model, words in (
+        (Model(lambda logits: logits.abs()), "does more than multiply, cap or scale"),
+        (Model(no_image, **capped), r"final_logit_softcapping\) and cannot be asked how: RuntimeError"),
+    ):
+        with pytest.raises(SightlineError, match=words):
+            output_head(model, model.body)

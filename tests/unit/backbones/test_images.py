@@ -28,32 +28,28 @@ from tests.warm_python import run_python
 # Image options belong to an architecture: its own are taken and checked, those of others refused in one line.
 
 
-ARCHITECTURES = ("internvl", "llava", "qwen3_vl")
-
-
-def test_every_option_says_in_a_sentence_what_it_does() -> None:
-    assert set(ARCHITECTURES) <= set(BACKBONES)
+def test_nothing_is_changed_unless_asked_for_and_every_option_says_in_a_sentence_what_it_does() -> None:
+    assert {"internvl", "llava", "qwen3_vl"} <= set(BACKBONES)
     for name in BACKBONES:
+        assert options_for(name).as_dict() == {}, name
         for option, sentence in BACKBONES.get(name).image_options.described().items():
             assert sentence.endswith("."), f"{name}: {option}"
 
 
-@pytest.mark.parametrize("name", list(BACKBONES))
-def test_nothing_is_changed_unless_asked_for(name: str) -> None:
-    assert options_for(name).as_dict() == {}
-
-
-def test_the_artifact_profile_sets_what_published_numbers_were_made_with() -> None:
+def test_the_artifact_profile_sets_what_published_numbers_were_made_with_and_given_options_win(tmp_path: Path) -> None:
     published = {"min_pixels": 802816, "max_pixels": 802816, "jpeg_quality": 85, "first_resize_factor": 28}
-    assert options_for("qwen3_vl", "artifact").as_dict() == published
-    assert options_for("llava", "artifact").as_dict() == {"crop_blind": True}
-    assert options_for("internvl", "artifact").as_dict() == {}
-
-
-def test_options_that_are_given_win_over_the_profile() -> None:
-    given = options_for("qwen3_vl", "artifact", {"min_pixels": 200704, "max_pixels": 200704, "jpeg_quality": None})
-    assert given.as_dict() == {"min_pixels": 200704, "max_pixels": 200704, "first_resize_factor": 28}
-    assert options_for("llava", "artifact", {"crop_blind": False}).as_dict() == {}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava"}))
+    fewer: dict[str, Any] = {"min_pixels": 200704, "max_pixels": 200704}
+    for source, asked, expected in [
+        ("qwen3_vl", {}, published),
+        ("qwen3_vl", {**fewer, "jpeg_quality": None}, {**fewer, "first_resize_factor": 28}),
+        ("llava", {}, {"crop_blind": True}),
+        (tmp_path, {}, {"crop_blind": True}),  # before weights are looked for
+        ("llava", {"crop_blind": False}, {}),
+        ("internvl", {}, {}),
+    ]:
+        assert options_for(source, "artifact", asked).as_dict() == expected, (source, asked)  # type: ignore[arg-type]
+    assert options_for("internvl", given=InternVLOptions(max_tiles=2)) == InternVLOptions(max_tiles=2)
 
 
 @pytest.mark.parametrize(("name", "given", "line"), [
@@ -63,30 +59,19 @@ def test_options_that_are_given_win_over_the_profile() -> None:
     ("qwen3_vl", {"max_pixels": "many"}, "image option max_pixels=many: is a whole number"),
     ("internvl", {"min_tiles": 4, "max_tiles": 2}, "min_tiles = 4 is above max_tiles = 2"),
     ("qwen9_vl", {}, "has no image-text type 'qwen9_vl'; a newer one may know it"),
+    ("internvl", Qwen3VLOptions(), "internvl takes InternVLOptions, not Qwen3VLOptions"),
+    ("qwen3_vl artifact", {"max_pixels": 9}, "min_pixels = 802816 is above max_pixels = 9 (the profile sets min_pix"),
 ])  # fmt: skip
-def test_what_cannot_be_honoured_is_refused_in_one_line(name: str, given: dict[str, Any], line: str) -> None:
-    with pytest.raises(SightlineError) as caught:
-        options_for(name, given=given)
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_limit_that_contradicts_the_profile_says_what_the_profile_sets() -> None:
-    with pytest.raises(SightlineError, match=r"min_pixels = 802816 is above max_pixels = 9 \(the profile sets min_pix"):
-        options_for("qwen3_vl", "artifact", {"max_pixels": 9})
-
-
-def test_options_of_another_architecture_are_not_taken() -> None:
-    assert options_for("internvl", given=InternVLOptions(max_tiles=2)) == InternVLOptions(max_tiles=2)
-    with pytest.raises(SightlineError, match="internvl takes InternVLOptions, not Qwen3VLOptions"):
-        options_for("internvl", given=Qwen3VLOptions())
-
-
-def test_options_are_checked_before_weights_are_looked_for(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava"}))
-    assert options_for(tmp_path, "artifact").as_dict() == {"crop_blind": True}
-    with pytest.raises(SightlineError, match="llava has no image option 'max_pixels'"):
-        load_backbone(str(tmp_path), options={"max_pixels": 100352})
+def test_what_cannot_be_honoured_is_refused_in_one_line(name: str, given: Any, line: str, tmp_path: Path) -> None:
+    source, *profile = name.split()
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": source}))
+    calls = [lambda: options_for(source, *profile, given=given)]  # type: ignore[arg-type]
+    calls += [lambda: load_backbone(str(tmp_path), options=given)] * (source == "llava")  # before its weights
+    for call in calls:
+        with pytest.raises(SightlineError) as caught:
+            call()
+        assert line in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_another_packages_architecture_is_found_by_its_entry_point(tmp_path: Path) -> None:
@@ -161,46 +146,39 @@ def noise(size: Size, seed: int, harsh: bool) -> Tensor:
 @example((100, 100), (50, 75), BICUBIC, 0, True)
 @example((100, 100), (50, 76), BICUBIC, 0, True)
 @example((64, 64), (64, 64), BILINEAR, 0, False)
-def test_bytes_are_pillows(source: Size, target: Size, kind: int, seed: int, harsh: bool) -> None:
+def test_bytes_are_pillows_and_torchs_in_torchs_arithmetic(
+    source: Size, target: Size, kind: int, seed: int, harsh: bool
+) -> None:
     image = noise(source, seed, harsh)
     ours = by_tensors(source, target, kind, HOST, "pillow")(image)
     expected = Image.fromarray(image.numpy()).resize(target[::-1], Image.Resampling(kind))
     assert ours.dtype == torch.uint8
     assert torch.equal(ours, torch.from_numpy(np.array(expected)))
-
-
-@settings(max_examples=60)
-@given(SIZES, SIZES, st.integers(0, 99), st.booleans())
-def test_bytes_are_torchs_in_torchs_arithmetic(source: Size, target: Size, seed: int, harsh: bool) -> None:
-    image = noise(source, seed, harsh)
     ours = by_tensors(source, target, BICUBIC, HOST, "torch")(image)
     assert torch.equal(ours, on_host(target, BICUBIC, "torch")(image))
 
 
-def test_a_host_image_is_resized_by_pillow_itself() -> None:
-    image = noise((40, 70), 1, False)
-    assert torch.equal(
-        resizer((40, 70), (31, 20), int(Image.Resampling.LANCZOS), HOST)(image),
-        torch.from_numpy(np.array(Image.fromarray(image.numpy()).resize((20, 31), Image.Resampling.LANCZOS))),
-    )
+def test_a_host_image_is_resized_by_pillow_itself_and_an_unknown_filter_is_refused_elsewhere() -> None:
+    image, lanczos = noise((40, 70), 1, False), Image.Resampling.LANCZOS
+    expected = np.array(Image.fromarray(image.numpy()).resize((20, 31), lanczos))
+    assert torch.equal(resizer((40, 70), (31, 20), int(lanczos), HOST)(image), torch.from_numpy(expected))
+    with pytest.raises(SightlineError, match=r"filter 4.*--device cpu"):
+        by_tensors((8, 8), (4, 4), int(Image.Resampling.BOX), HOST, "pillow")
 
 
 def test_the_order_of_passes_depends_on_what_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_pillow_orders_passes", lambda: True)
-    assert rows_first((100, 100), (50, 76), "pillow")
-    assert not rows_first((100, 100), (50, 75), "pillow")
-    assert not rows_first((100, 100), (101, 400), "pillow")
-    assert not rows_first((100, 100), (50, 76), "torch")
-    monkeypatch.setattr(images, "_pillow_orders_passes", lambda: False)
-    assert not rows_first((100, 100), (50, 76), "pillow")
+    for orders, target, arithmetic, first in [
+        (True, (50, 76), "pillow", True),
+        (True, (50, 75), "pillow", False),
+        (True, (101, 400), "pillow", False),
+        (True, (50, 76), "torch", False),
+        (False, (50, 76), "pillow", False),
+    ]:
+        monkeypatch.setattr(images, "_pillow_orders_passes", lambda orders=orders: orders)
+        assert rows_first((100, 100), target, arithmetic) == first, (orders, target, arithmetic)  # type: ignore[arg-type]
 
 
 def test_tables_are_made_once_and_weights_sum_to_one() -> None:
     table = taps(640, 448, BICUBIC, "pillow", HOST)
     assert taps(640, 448, BICUBIC, "pillow", HOST) is table
     assert (table.weight.sum(0) - (1 << table.bits)).abs().max() <= len(table.weight)
-
-
-def test_an_unknown_filter_is_refused_in_one_line() -> None:
-    with pytest.raises(SightlineError, match=r"filter 4.*--device cpu"):
-        by_tensors((8, 8), (4, 4), int(Image.Resampling.BOX), HOST, "pillow")

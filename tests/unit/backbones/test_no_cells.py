@@ -61,53 +61,61 @@ def test_an_image_is_shown_as_large_as_a_budget_allows(backbone: Backbone) -> No
         backbone.preprocess(photograph(*SIZE), budget=Budget(keep=0.1))
 
 
-@pytest.mark.parametrize(
-    ("kind", "no_cells", "fixed"), [("idefics2", True, True), ("kosmos-2", True, True), ("got_ocr2", False, True)]
-)
-def test_what_other_types_say(kind: str, no_cells: bool, fixed: bool, zoo: Callable[[str], Path]) -> None:
-    other = load_backbone(str(zoo(kind)), device="cpu")
-    assert (other.no_cells is not None, other.fixed is not None) == (no_cells, fixed)
+def test_what_other_types_say(zoo: Callable[[str], Path]) -> None:
+    for kind, no_cells in (("idefics2", True), ("kosmos-2", True), ("got_ocr2", False)):
+        other = load_backbone(str(zoo(kind)), device="cpu")
+        assert (other.no_cells is not None, other.fixed is not None) == (no_cells, True), kind
+    assert Backbone.no_cells is None
+    assert General.fixed_tokens == Backbone.fixed_tokens
 
 
 # KOSMOS-2, whose processor writes ids of ordinary words where its queries stand, by their places alone.
 
 
 @pytest.fixture(scope="module")
-def kosmos(zoo: Callable[[str], Path]) -> Backbone:
-    return load_backbone(str(zoo("kosmos-2")), dtype="float32", device="cpu")
+def kosmos(zoo: Callable[[str], Path]) -> General:
+    loaded = load_backbone(str(zoo("kosmos-2")), dtype="float32", device="cpu")
+    assert isinstance(loaded, General)
+    return loaded
 
 
-def test_queries_stand_where_the_processor_says_and_the_same_words_in_a_question_are_read(kosmos: Backbone) -> None:
-    question = kosmos.tokenizer.decode(range(kosmos.image_token_id, kosmos.image_token_id + 8))
-    prompt, image = kosmos.prompt(question), photograph()
-    assert isinstance(kosmos, General)
+def test_queries_stand_where_the_processor_says_and_the_same_words_in_a_question_are_read(kosmos: General) -> None:
+    queries = range(kosmos.image_token_id, kosmos.image_token_id + 8)
+    question, image = kosmos.tokenizer.decode(queries), photograph()
+    prompt = kosmos.prompt(question)
     own = kosmos.processor(text=[kosmos.render(question, None)], images=[image], return_tensors="pt")
     sequence = torch.tensor([[*prompt.head, *kosmos.span_ids(image.size), *prompt.tail]])
     assert torch.equal(sequence, own["input_ids"])
-    assert set(range(kosmos.image_token_id, kosmos.image_token_id + 8)) & set(prompt.tail)
+    assert set(queries) & set(prompt.tail)
     assert torch.equal(kosmos.sequence_types(sequence), own["image_embeds_position_mask"].int())
 
 
-def test_it_says_of_an_image_what_its_own_generation_says(kosmos: Backbone) -> None:
+def test_it_says_of_an_image_what_its_own_generation_says(kosmos: General) -> None:
     prompt, answers = kosmos.prompt(QUESTION, TARGET), []
-    assert isinstance(kosmos, General)
     for image in (photograph(), photograph(64, 64, seed=8)):
         encoded = kosmos.encode([kosmos.preprocess(image)])[0]
-        ours = kosmos.language.prefix_logits(prefix_of(kosmos, encoded, prompt, torch.arange(encoded.n)))
+        prefix = prefix_of(kosmos, encoded, prompt, torch.arange(encoded.n))
+        ours = kosmos.language.prefix_logits(prefix)
         asked = kosmos.processor(text=[kosmos.render(QUESTION, None)], images=[image], return_tensors="pt")
         with torch.inference_mode():
             theirs = kosmos.model(**asked).logits[0]
             said = kosmos.model.generate(**asked, max_new_tokens=3, do_sample=False)[0, -3:].tolist()
         assert float((ours - theirs).abs().max()) < 1e-4
-        assert kosmos.language.generate(prefix_of(kosmos, encoded, prompt, torch.arange(64)), 3, frozenset()) == said
+        assert kosmos.language.generate(prefix, 3, frozenset()) == said
         answers.append(ours[-1])
     assert (answers[0] - answers[1]).abs().max() > 1e-3
 
 
-def test_every_check_of_doctor_that_applies_to_it_passes(kosmos: Backbone) -> None:
-    found = examined(kosmos, photograph(120, 90), "kosmos-2")
-    assert [check.words for check in found if not check.passed] == []
-    assert found.verdict == "all 7 checks passed, 6 do not apply"
+def test_an_audit_of_it_has_rows_of_answers_that_end_as_published(
+    kosmos: General, asked: Path, zoo: Callable[[str], Path], tmp_path: Path
+) -> None:
+    frame = audited(zoo("kosmos-2"), asked, tmp_path / "run", "full").frame()
+    assert frame["correct"].notna().all()
+    assert (frame["legibility"] > 0).all()
+    assert kosmos.render("Is it?", " yes") == "Question: Is it? Answer: yes</s>"
+
+
+# Pictures that are prepared in other ways, doctor's checks, and audits of what is left to ask.
 
 
 def picture(image: Image.Image, size: tuple[int, int]) -> dict[str, Tensor]:
@@ -126,16 +134,13 @@ def patches(image: Image.Image) -> dict[str, Tensor]:
     return {"pixel_values": rows.reshape(1, 3, 16, -1)}
 
 
-@pytest.mark.parametrize(
-    ("prepare", "expected"),
-    [
-        (lambda image: picture(image, (100, 80)), 0.25),
-        (lambda image: picture(image, (200, 40)), 0.25),  # finer across than down: as many pixels in all
-        (lambda image: picture(image, (800, 640)), 1.0),  # enlarging adds nothing
-        (padded, 0.25),
-        (patches, None),  # neighbours there are none in the image
-    ],
-)
+@pytest.mark.parametrize(("prepare", "expected"), [
+    (lambda image: picture(image, (100, 80)), 0.25),
+    (lambda image: picture(image, (200, 40)), 0.25),  # finer across than down: as many pixels in all
+    (lambda image: picture(image, (800, 640)), 1.0),  # enlarging adds nothing
+    (padded, 0.25),
+    (patches, None),  # neighbours there are none in the image
+])  # fmt: skip
 def test_the_scale_is_that_of_the_pictures(
     prepare: Callable[[Image.Image], dict[str, Tensor]], expected: float | None
 ) -> None:
@@ -143,16 +148,17 @@ def test_the_scale_is_that_of_the_pictures(
     assert found == (None if expected is None else pytest.approx(expected, rel=0.02))
 
 
-def test_doctor_leaves_out_what_is_about_cells_and_passes(backbone: Backbone) -> None:
-    found = examined(backbone, photograph(120, 90), "tiny")
-    assert [check.words for check in found if not check.passed] == []
-    left = [check.name for check in found if not check.applies]
-    assert left == ["cell_count", "cells_by_ramps", "bright_word", "positions_pruned", "shorter_prefix", "signal_rows"]
-    said = found.as_dict()
-    assert (said["passed"], said["checks"]["bright_word"]["passed"]) == (True, None)
-    assert found.verdict == "all 7 checks passed, 6 do not apply"
-    assert NO_CELLS in said["served_by"]["images"]
-    assert [name for name, answer in said["selectors"].items() if answer == "yes"] == ["full", "resize"]
+def test_doctor_leaves_out_what_is_about_cells_and_passes(backbone: Backbone, kosmos: General) -> None:
+    left_out = ["cell_count", "cells_by_ramps", "bright_word", "positions_pruned", "shorter_prefix", "signal_rows"]
+    for loaded in (backbone, kosmos):
+        found = examined(loaded, photograph(120, 90), "tiny")
+        assert [check.words for check in found if not check.passed] == []
+        assert [check.name for check in found if not check.applies] == left_out
+        assert found.verdict == "all 7 checks passed, 6 do not apply"
+        said = found.as_dict()
+        assert (said["passed"], said["checks"]["bright_word"]["passed"]) == (True, None)
+        assert NO_CELLS in said["served_by"]["images"]
+        assert [name for name, answer in said["selectors"].items() if answer == "yes"] == ["full", "resize"]
 
 
 @pytest.fixture(scope="module")
@@ -176,24 +182,22 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def config(model: Path, asked: Path, out: Path, *arms: str) -> AuditConfig:
-    return AuditConfig(
-        model=str(model), probes=asked / "probes.jsonl", images=asked, arms=list(arms), out=out, device="cpu"
-    )
+def audited(model: Path, asked: Path, out: Path, *arms: str) -> Run:
+    probes = asked / "probes.jsonl"
+    return audit(AuditConfig(model=str(model), probes=probes, images=asked, arms=list(arms), out=out, device="cpu"))
 
 
 @pytest.fixture(scope="module")
 def run(zoo: Callable[[str], Path], asked: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     arms = ("full", "resize:0.5", "full+occlude_evidence")
-    return audit(config(zoo("deepseek_ocr2"), asked, tmp_path_factory.mktemp("run") / "run", *arms))
+    return audited(zoo("deepseek_ocr2"), asked, tmp_path_factory.mktemp("run") / "run", *arms)
 
 
-@pytest.mark.parametrize("arm", ["grid:0.5", "random:0.5", "full+remove_evidence"])
-def test_arms_that_prune_are_refused_in_words(
-    arm: str, zoo: Callable[[str], Path], asked: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(SightlineError, match="come from no place in the image; it can be audited under full and res"):
-        audit(config(zoo("deepseek_ocr2"), asked, tmp_path / "run", "full", arm))
+def test_arms_that_prune_are_refused_in_words(zoo: Callable[[str], Path], asked: Path, tmp_path: Path) -> None:
+    words = "come from no place in the image; it can be audited under full and res"
+    for arm in ("grid:0.5", "random:0.5", "full+remove_evidence"):
+        with pytest.raises(SightlineError, match=words):
+            audited(zoo("deepseek_ocr2"), asked, tmp_path / "run", "full", arm)
 
 
 def test_rows_are_empty_where_cells_would_tell_and_have_legibility(run: Run) -> None:
@@ -222,18 +226,3 @@ def test_pictures_report_and_gates_do_without_cells(run: Run, tmp_path: Path) ->
     ):
         said = CliRunner().invoke(app, ["gate", str(run.path), "--rule", rule, "--least-n", "1"])
         assert (said.exit_code, words in " ".join(said.output.split())) == (code, True), said.output
-
-
-def test_a_run_of_answers_that_end_as_published(
-    kosmos: Backbone, asked: Path, zoo: Callable[[str], Path], tmp_path: Path
-) -> None:
-    run = audit(config(zoo("kosmos-2"), asked, tmp_path / "run", "full"))
-    frame = run.frame()
-    assert frame["correct"].notna().all()
-    assert (frame["legibility"] > 0).all()
-    assert kosmos.render("Is it?", " yes") == "Question: Is it? Answer: yes</s>"
-
-
-def test_only_the_general_route_has_models_without_cells() -> None:
-    assert Backbone.no_cells is None
-    assert General.fixed_tokens == Backbone.fixed_tokens

@@ -46,22 +46,22 @@ def copied(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / KIND))
 
 
-def test_it_keeps_every_promise(folder: Path) -> None:
+def test_it_keeps_every_promise_and_passes_every_check_of_doctor(folder: Path) -> None:
     check_backbone(Phi4Multimodal, folder, sizes=SIZES)
     check_backbone(Phi4Multimodal, folder, sizes=SIZES[:1], max_crops=2)
-
-
-def test_every_check_of_doctor_passes(folder: Path) -> None:
-    found = examined(general(folder), drawn_image().resize((320, 160)), KIND)
+    backbone = general(folder)
+    found = examined(backbone, drawn_image().resize((320, 160)), KIND)
     assert [check.words for check in found if not check.passed] == []
-    assert "vision-lora merged into the weights" in found.facts["served_by"]["language"]
-
-
-def test_a_row_ends_with_its_separator_and_one_that_always_stays_stands_between_the_grids(folder: Path) -> None:
-    plan = general(folder).plan(SIZES[1])
+    merged = {"images": "Phi4Multimodal", "language": "loop; vision-lora merged into the weights"}
+    assert found.facts["served_by"] == served_by(backbone) == merged
+    plan = backbone.plan(SIZES[1])
     assert plan.layout == ((48, 16), (16, 16))
     ends = [[16 * row, 16 * (row + 1)] for row in range(64)]
-    assert plan.owners.tolist() == [*ends[:48], [0, plan.n], *ends[48:]]
+    assert plan.owners.tolist() == [*ends[:48], [0, plan.n], *ends[48:]], "between the grids one that always stays"
+    fit = backbone.fit((520, 200), Budget(keep=0.6))
+    assert backbone.under(fit.options).token_count((520, 200)) <= 0.6 * fit.usual_n < fit.usual_n
+    with pytest.raises(SightlineError, match="makes 512 visual tokens on Phi4Multimodal with the fewest crops"):
+        backbone.fitting((128, 128), 500)
 
 
 def test_a_long_prompt_changes_no_short_one_beside_it(copied: Path) -> None:
@@ -86,14 +86,6 @@ def test_a_long_prompt_changes_no_short_one_beside_it(copied: Path) -> None:
     with torch.no_grad():
         theirs = adapted(copied)(**asked).logits[0]
     assert (backbone.language.prefix_logits(bare) - theirs).abs().max() < 1e-4
-
-
-def test_fewer_crops_meet_a_budget(folder: Path) -> None:
-    backbone = general(folder)
-    fit = backbone.fit((520, 200), Budget(keep=0.6))
-    assert backbone.under(fit.options).token_count((520, 200)) <= 0.6 * fit.usual_n < fit.usual_n
-    with pytest.raises(SightlineError, match="makes 512 visual tokens on Phi4Multimodal with the fewest crops"):
-        backbone.fitting((128, 128), 500)
 
 
 def test_a_template_that_takes_texts_is_given_the_image_as_published(copied: Path) -> None:
@@ -153,26 +145,19 @@ def test_the_adapter_belongs_to_the_weights_and_another_one_does_not(copied: Pat
     assert weight_digest(copied) == before
     save_file({name: 2 * value for name, value in load_file(adapter).items()}, adapter)
     assert weight_digest(copied) != before
-    merged = "loop; vision-lora merged into the weights"
-    assert served_by(general(copied)) == {"images": "Phi4Multimodal", "language": merged}
 
 
-def test_a_folder_without_its_adapter_is_refused(copied: Path, refused: Refused) -> None:
-    (copied / "vision-lora" / "adapter_model.safetensors").unlink()
-    refused("has no vision-lora/adapter_model.safetensors", load_backbone, str(copied), device="cpu")
-
-
-@pytest.mark.parametrize(("changed", "about"), [({"use_dora": True}, "it has use_dora"), ({"r": None}, "it lacks r")])
-def test_an_adapter_of_another_kind_is_refused(
-    changed: dict[str, object], about: str, copied: Path, refused: Refused
+def test_a_folder_without_its_adapter_or_with_one_of_another_kind_or_model_is_refused(
+    copied: Path, refused: Refused
 ) -> None:
-    file = copied / "vision-lora" / "adapter_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
-    refused(about, load_backbone, str(copied), device="cpu")
-
-
-def test_an_adapter_of_another_model_is_refused(copied: Path, refused: Refused) -> None:
-    file = copied / "vision-lora" / "adapter_model.safetensors"
+    settings, weights = (copied / "vision-lora" / f"adapter_{name}" for name in ("config.json", "model.safetensors"))
+    kind, stored = json.loads(settings.read_text()), load_file(weights)
+    for changed, about in (({"use_dora": True}, "it has use_dora"), ({"r": None}, "it lacks r")):
+        settings.write_text(json.dumps({**kind, **changed}))
+        refused(about, load_backbone, str(copied), device="cpu")
+    settings.write_text(json.dumps(kind))
     name = "base_model.model.model.layers.9.mlp.down_proj.lora_A.weight"
-    save_file({**load_file(file), name: torch.zeros(4, 64)}, file)
+    save_file({**stored, name: torch.zeros(4, 64)}, weights)
     refused("vision-lora does not fit the model", load_backbone, str(copied), device="cpu")
+    weights.unlink()
+    refused("has no vision-lora/adapter_model.safetensors", load_backbone, str(copied), device="cpu")
