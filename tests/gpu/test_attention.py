@@ -19,15 +19,9 @@ from sightline.device.kernels import causal_attention, slot_attention
 
 CUDA = torch.device("cuda")
 SHAPES = [
-    (1, 1, 4, 4, 64),
-    (2, 63, 4, 2, 64),
-    (3, 64, 8, 2, 128),
-    (2, 65, 32, 8, 128),
-    (4, 202, 32, 8, 128),
-    (1, 829, 32, 8, 128),
-    (2, 621, 32, 32, 128),
-    (1, 3373, 8, 1, 64),
-]
+    (1, 1, 4, 4, 64), (2, 63, 4, 2, 64), (3, 64, 8, 2, 128), (2, 65, 32, 8, 128), (4, 202, 32, 8, 128),
+    (1, 829, 32, 8, 128), (2, 621, 32, 32, 128), (1, 3373, 8, 1, 64),
+]  # fmt: skip
 needs_hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0), reason="needs a Hopper GPU"
 )
@@ -48,12 +42,10 @@ def test_the_kernel_is_causal_attention(
 ) -> None:
     query, key, value = states(batch, length, heads, shared, width, dtype)
     ours = causal_attention(query, key, value, 0.07)
-    exact = scaled_dot_product_attention(
-        query.double(), key.double(), value.double(), is_causal=True, scale=0.07, enable_gqa=heads != shared
-    ).transpose(1, 2)
-    library = scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=0.07, enable_gqa=heads != shared
-    ).transpose(1, 2)
+    exact, library = (
+        scaled_dot_product_attention(*each, is_causal=True, scale=0.07, enable_gqa=heads != shared).transpose(1, 2)
+        for each in ((query.double(), key.double(), value.double()), (query, key, value))
+    )
     assert ours.shape == (batch, length, heads, width)
     # No further from the exact values than the library's kernels are, up to one rounding of the result.
     allowed = 1.5 * (library - exact).abs().max() + torch.finfo(dtype).eps * exact.abs().max()

@@ -116,15 +116,9 @@ def test_the_engine_decides_as_on_a_cpu(config: str, monkeypatch: pytest.MonkeyP
     weights = None
     for device in ("cpu", "cuda"):
         request = SweepRequest(
-            kind="sweep",
-            config=config,
-            device=device,
-            dtype="float32",
-            arms=arms,
-            images=5,
-            shard_images=2,
+            kind="sweep", config=config, device=device, dtype="float32", arms=arms, images=5, shard_images=2,
             batch_images=2,
-        )
+        )  # fmt: skip
         subject = Subject.of(request)
         if weights is None:
             weights = subject.backbone.model.state_dict()
@@ -157,23 +151,13 @@ AUDITS = 3
 
 def open_probes(images: Path) -> ProbeSet:
     """One about every image: enough that images are still being prepared when a step is captured."""
+    asked = {
+        "question": "What is written on the sign?", "label": "open", "target_text": "", "source_text": "",
+        "regions": ((0.1, 0.1, 0.3, 0.2),), "roles": ("answer_value",), "answers": ("exit",), "task": "textvqa",
+    }  # fmt: skip
+    shown = sorted(images.rglob("*.jpg"))
     return ProbeSet(
-        tuple(
-            Probe(
-                id=f"open-{image.stem}",
-                image=str(image.relative_to(images)),
-                image_id=image.stem,
-                question="What is written on the sign?",
-                label="open",
-                target_text="",
-                source_text="",
-                regions=((0.1, 0.1, 0.3, 0.2),),
-                roles=("answer_value",),
-                answers=("exit",),
-                task="textvqa",
-            )
-            for image in sorted(images.rglob("*.jpg"))
-        )
+        tuple(Probe(f"open-{each.stem}", str(each.relative_to(images)), each.stem, **asked) for each in shown)  # type: ignore[arg-type]
     )
 
 
@@ -187,17 +171,10 @@ def test_open_audits_follow_one_another_in_one_process(
 
     def audited(number: int) -> Run:
         settings = {
-            "model": str(data / "tiny" / name),
-            "probes": str(tmp_path / "probes.jsonl"),
-            "images": str(images),
-            "arms": ["full", "target:0.3", "random:0.3"],
-            "out": str(tmp_path / f"run-{number}"),
-            "device": "cuda",
-            "dtype": "bfloat16",
-            "execution": execution,
-            "shard_images": 2,
-            "matched_controls": False,
-        }
+            "model": str(data / "tiny" / name), "probes": str(tmp_path / "probes.jsonl"), "images": str(images),
+            "arms": ["full", "target:0.3", "random:0.3"], "out": str(tmp_path / f"run-{number}"), "device": "cuda",
+            "dtype": "bfloat16", "execution": execution, "shard_images": 2, "matched_controls": False,
+        }  # fmt: skip
         return audit(read_config(None, settings))
 
     texts = [audited(number).frame().set_index(["arm", "probe_id"])["answer"] for number in range(AUDITS)]

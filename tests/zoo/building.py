@@ -71,7 +71,8 @@ def write(species: Species, folder: Path) -> Path:
         raise ValueError(f"{size:,} parameters: a size was not reduced")
     model = model_class(config)
     fill(model)
-    model.generation_config.update(**_roles_by_id(species.vocabulary))
+    ends = {role: species.vocabulary.roles.get(role) for role in ("bos_token", "eos_token", "pad_token")}
+    model.generation_config.update(**{f"{role}_id": species.vocabulary.id(end) for role, end in ends.items() if end})
     model.save_pretrained(folder)
     if species.adapter is not None:
         write_adapter(model, folder / species.adapter["folder"], species.adapter)
@@ -124,14 +125,6 @@ def _with_ids(settings: Any, vocabulary: Vocabulary) -> Any:
     if isinstance(settings, list):
         return [_with_ids(value, vocabulary) for value in settings]
     return settings
-
-
-def _roles_by_id(vocabulary: Vocabulary) -> dict[str, int]:
-    return {
-        f"{role}_id": vocabulary.id(vocabulary.roles[role])
-        for role in ("bos_token", "eos_token", "pad_token")
-        if role in vocabulary.roles
-    }
 
 
 def _write(file: Path, settings: dict[str, Any]) -> None:

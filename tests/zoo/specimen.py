@@ -71,23 +71,14 @@ class Vocabulary:
 
     def write(self, folder: Path, processor_class: str) -> None:
         self.tokenizer.save(str(folder / "tokenizer.json"))
-        standard = {role: token for role, token in self.roles.items() if role in STANDARD}
-        extra = {role: token for role, token in self.roles.items() if role not in STANDARD}
+        plain = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
+        special = (*self.first, *self.last)
         settings: dict[str, Any] = {
             **dict.fromkeys(STANDARD),
-            **standard,
-            **extra,
-            "extra_special_tokens": extra,
+            **self.roles,
+            "extra_special_tokens": {role: token for role, token in self.roles.items() if role not in STANDARD},
             "added_tokens_decoder": {
-                str(self.id(token)): {
-                    "content": token,
-                    "lstrip": False,
-                    "normalized": False,
-                    "rstrip": False,
-                    "single_word": False,
-                    "special": True,
-                }
-                for token in (*self.first, *self.last)
+                str(self.id(token)): {**plain, "content": token, "special": True} for token in special
             },
             "clean_up_tokenization_spaces": False,
             "model_max_length": 8192,
@@ -137,16 +128,12 @@ class _Loader(yaml.SafeLoader):
     """YAML with ``!id TOKEN`` and ``!each [FORMAT, [FIRST, LAST], ...]``."""
 
 
-def _id(loader: _Loader, node: yaml.ScalarNode) -> Id:
-    return Id(loader.construct_scalar(node))
-
-
 def _numbered(loader: _Loader, node: yaml.SequenceNode) -> list[str]:
     spelled, *ranges = loader.construct_sequence(node, deep=True)
     return [spelled.format(*numbers) for numbers in product(*(range(first, last + 1) for first, last in ranges))]
 
 
-_Loader.add_constructor("!id", _id)
+_Loader.add_constructor("!id", lambda loader, node: Id(loader.construct_scalar(node)))
 _Loader.add_constructor("!each", _numbered)
 
 
@@ -162,12 +149,10 @@ def flat(tokens: Iterable[str | list[str]]) -> Iterator[str]:
         yield from [token] if isinstance(token, str) else token
 
 
-def _vocabulary(first: Iterable[Any] = (), last: Iterable[Any] = (), **rest: Any) -> Vocabulary:
-    return Vocabulary(tuple(flat(first)), tuple(flat(last)), **rest)
+def _species(vocabulary: dict[str, Any], **said: Any) -> Species:
+    tokens = {end: tuple(flat(vocabulary.get(end, ()))) for end in ("first", "last")}
+    return Species(vocabulary=Vocabulary(**{**vocabulary, **tokens}), **said)
 
 
-NAMED: dict[str, Species] = {
-    name: Species(**{**said, "vocabulary": _vocabulary(**said["vocabulary"])})
-    for name, said in load_data("species.yaml")["species"].items()
-}
+NAMED: dict[str, Species] = {name: _species(**said) for name, said in load_data("species.yaml")["species"].items()}
 """The named architectures by ``model_type``."""

@@ -154,8 +154,9 @@ def needed(model_type: str) -> list[str]:
 def stood_in_for(model_type: str) -> Iterator[None]:
     """Inside, what a type needs can be imported; where it is installed, or nothing is needed, nothing changes."""
     missing = [name for name in needed(model_type) if find_spec(name) is None]
-    made = {name: _module(name, inside) for name, inside in PACKAGES.items() if name.partition(".")[0] in missing}
+    made = {name: ModuleType(name) for name in PACKAGES if name.partition(".")[0] in missing}
     for name, module in made.items():
+        vars(module).update(PACKAGES[name], __spec__=ModuleSpec(name, None, is_package=True), __path__=[])
         package, _, last = name.rpartition(".")
         if package:
             setattr(made[package], last, module)
@@ -167,14 +168,6 @@ def stood_in_for(model_type: str) -> Iterator[None]:
         for name in made:
             del sys.modules[name]
         _forget()
-
-
-def _module(name: str, inside: dict[str, Any]) -> ModuleType:
-    module = ModuleType(name)
-    module.__spec__ = ModuleSpec(name, None, is_package=True)
-    module.__path__ = []
-    vars(module).update(inside)
-    return module
 
 
 def _tell_transformers(made: dict[str, ModuleType]) -> None:

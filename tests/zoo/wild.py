@@ -101,7 +101,9 @@ def species_of(name: str) -> Species:
     source = Path(inspect.getfile(kind)).read_text(encoding="utf-8")
     roles = {role: f"<|{role}|>" for role in _roles(source) if role not in odd.get("no_roles", ())}
     literals = (*re.findall(LITERAL, source), *flat(odd.get("tokens", ())))
-    image = odd.get("image_token") or roles.get("image_token") or _default_of(kind, "image_token")
+    parameter = inspect.signature(kind).parameters.get("image_token")
+    default = None if parameter is None or parameter.default is parameter.empty else parameter.default
+    image = odd.get("image_token") or roles.get("image_token") or default
     image = image or next((token for token in literals if re.search("(?i)im(a?g|_patch)|patch", token)), "<image>")
     config = _with_ids(config, {"image_token": image, **roles, **ROLES})
     tokens = dict.fromkeys((image, *literals, *roles.values(), *_tokens_of(config)))
@@ -198,30 +200,15 @@ def _tokens_of(settings: Any) -> list[str]:
     return [token for part in parts for token in _tokens_of(part)]
 
 
-def _default_of(kind: Any, name: str) -> Any:
-    parameter = inspect.signature(kind).parameters.get(name)
-    return None if parameter is None or parameter.default is parameter.empty else parameter.default
-
-
-def _tower(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of the vision tower, wherever they are kept."""
-    found: Mapping[str, Any] = config.get("vision_config") or config
-    return found
-
-
 def _patch(config: Mapping[str, Any]) -> int:
-    patch = _tower(config).get("patch_size") or 14
+    """Its side in pixels, wherever the settings of the vision tower are kept; ``GRID`` of them are an image or tile."""
+    patch = (config.get("vision_config") or config).get("patch_size") or 14
     return int(patch if isinstance(patch, int) else patch[0])
-
-
-def _side(config: Mapping[str, Any]) -> int:
-    """The side of an image or tile in pixels."""
-    return GRID * _patch(config)
 
 
 def _image_settings(kind: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     """Small sizes in the form in which the image processor keeps its own."""
-    side = _side(config)
+    side = GRID * _patch(config)
     small = {"height": side, "width": side, "longest_edge": 4 * side, "shortest_edge": side}
     areas = {"shortest_edge": 4 * 28 * 28, "longest_edge": 64 * 28 * 28}
     settings: dict[str, Any] = {"image_processor_type": kind.__name__.removesuffix("Pil")}
@@ -239,11 +226,13 @@ def _settings(kind: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of a processor class that have to agree with the model."""
     known = {
         "patch_size": _patch(config),
-        "img_size": _side(config),
+        "img_size": GRID * _patch(config),
         "vision_feature_select_strategy": config.get("vision_feature_select_strategy"),
         "num_image_tokens": GRID * GRID,
         "image_seq_length": GRID * GRID // 4,
         "spatial_merge_size": config.get("spatial_merge_size"),
-        "num_additional_image_tokens": int(_tower(config).get("model_type") == "clip_vision_model"),
+        "num_additional_image_tokens": int(
+            (config.get("vision_config") or config).get("model_type") == "clip_vision_model"
+        ),
     }
     return {name: known[name] for name in inspect.signature(kind).parameters if known.get(name) is not None}

@@ -219,7 +219,7 @@ def test_tokens_that_see_the_image_beside_the_blocks_are_refused() -> None:
 def test_rows_are_remembered_as_cells_are(tmp_path: Path) -> None:
     found, calls = Tower(lambda states: states, before=1).find(), list[int]()
     for _ in range(2):
-        again = cached("rows", FoundRows, {"model": "a"}, (64, 64), lambda: calls.append(1) or found, tmp_path)  # type: ignore[func-returns-value]
+        again = cached("rows", FoundRows, {"model": "a"}, (64, 64), lambda: calls.append(1) or found, tmp_path)
     assert calls == [1]
     for name, value in vars(found).items():
         np.testing.assert_array_equal(getattr(again, name), value)

@@ -3,7 +3,8 @@
 import mmap
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -20,81 +21,63 @@ CPU = torch.device("cpu")
 
 
 class Recorder:
-    """Work that writes down when it is launched and when it is read."""
+    """Work that writes down when it is launched and when it is read; launching raises its failures first, in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, **failures: list[Exception]) -> None:
         self.events: list[str] = []
+        self.failures = {name: list(errors) for name, errors in failures.items()}
 
-    def item(self, name: str, *failures: Exception) -> tuple[str, Callable[[], Callable[[], str]]]:
-        """Launching raises the failures first, one per attempt."""
-        waiting = list(failures)
+    def items(self, names: str) -> Iterator[tuple[str, Callable[[], Callable[[], str]]]]:
+        return ((name, partial(self.launch, name)) for name in names)
 
-        def launch() -> Callable[[], str]:
-            self.events.append(f"launch {name}")
-            if waiting:
-                raise waiting.pop(0)
-            return read
+    def launch(self, name: str) -> Callable[[], str]:
+        self.events.append(f"launch {name}")
+        if self.failures.get(name):
+            raise self.failures[name].pop(0)
+        return partial(self.read, name)
 
-        def read() -> str:
-            self.events.append(f"read {name}")
-            return name.upper()
-
-        return name, launch
+    def read(self, name: str) -> str:
+        self.events.append(f"read {name}")
+        return name.upper()
 
 
-def out_of_memory() -> Exception:
-    return torch.cuda.OutOfMemoryError("CUDA out of memory")
+FULL = torch.cuda.OutOfMemoryError("CUDA out of memory")
+TOO_LARGE = SightlineError("out of memory on a single image")
+TOO_LARGE.__cause__ = FULL
+TWICE = "launch a, launch b, read a, launch b, launch c, read b, read c"
 
 
-def too_large() -> Exception:
-    error = SightlineError("out of memory on a single image")
-    error.__cause__ = out_of_memory()
-    return error
-
-
-@pytest.mark.parametrize(
-    ("failures", "events"),
-    [
-        ({}, "launch a, launch b, read a, launch c, read b, read c"),
-        ({"b": [out_of_memory()]}, "launch a, launch b, read a, launch b, launch c, read b, read c"),
-        ({"b": [too_large()]}, "launch a, launch b, read a, launch b, launch c, read b, read c"),
-    ],
-    ids=["in order, one piece ahead", "out of memory is tried again with nothing pending", "so is a single image"],
-)
-def test_results_come_in_order(failures: dict[str, list[Exception]], events: str) -> None:
-    work = Recorder()
-    results = one_ahead(work.item(name, *failures.get(name, [])) for name in "abc")
+@pytest.mark.parametrize(("failures", "events"), [
+    ([], "launch a, launch b, read a, launch c, read b, read c"),  # in order, one piece ahead
+    ([FULL], TWICE),  # out of memory is tried again with nothing pending
+    ([TOO_LARGE], TWICE),  # so is a single image
+])  # fmt: skip
+def test_results_come_in_order(failures: list[Exception], events: str) -> None:
+    work = Recorder(b=failures)
+    results = one_ahead(work.items("abc"))
     assert next(results) == ("a", "A")
     assert work.events == events.split(", ")[:3], "never more than one piece ahead"
     assert list(results) == [("b", "B"), ("c", "C")]
     assert work.events == events.split(", ")
 
 
-def test_no_work_gives_no_results_and_the_first_piece_is_not_tried_again() -> None:
-    nothing: list[tuple[str, Callable[[], Callable[[], str]]]] = []
-    assert list(one_ahead(nothing)) == []
+def test_the_first_piece_is_not_tried_again_and_a_failing_launch_hands_out_what_was_launched_before() -> None:
+    assert list(one_ahead(Recorder().items(""))) == []
     with pytest.raises(torch.cuda.OutOfMemoryError):
-        next(one_ahead([Recorder().item("a", out_of_memory())]))
-
-
-@pytest.mark.parametrize(
-    ("failures", "kind"),
-    [([SightlineError("no")], SightlineError), ([out_of_memory(), out_of_memory()], torch.cuda.OutOfMemoryError)],
-    ids=["any error", "out of memory twice"],
-)
-def test_a_failing_launch_hands_out_what_was_launched_before(failures: list[Exception], kind: type[Exception]) -> None:
-    work = Recorder()
-    results = one_ahead([work.item("a"), work.item("b", *failures), work.item("c")])
-    assert next(results) == ("a", "A")
-    with pytest.raises(kind):
-        next(results)
-    assert "launch c" not in work.events
+        next(one_ahead(Recorder(a=[FULL]).items("a")))
+    for failures in ([SightlineError("no")], [FULL, FULL]):
+        work = Recorder(b=failures)
+        results = one_ahead(work.items("abc"))
+        assert next(results) == ("a", "A")
+        with pytest.raises(type(failures[0])):
+            next(results)
+        assert "launch c" not in work.events
 
 
 # Stopwatches count work, not set-up.
 
 
-def test_a_stopwatch_shares_its_time_and_set_up_is_billed_once_and_kept_out(clock: Clock) -> None:
+def test_a_stopwatch_shares_its_time_and_set_up_is_billed_once_and_kept_out_even_if_it_fails(clock: Clock) -> None:
     whole, shared = Stopwatch(CPU), Stopwatch(CPU, shared_by=4)
     clock.advance(0.5)
     whole.stop()
@@ -112,16 +95,6 @@ def test_a_stopwatch_shares_its_time_and_set_up_is_billed_once_and_kept_out(cloc
     half.stop()
     assert bill == [3000.0]
     assert (around.ms, half.ms) == (500.0, 250.0)
-    with setting_up(CPU, []):
-        clock.advance(1.0)
-    watch = Stopwatch(CPU)
-    clock.advance(0.5)
-    watch.stop()
-    assert watch.ms == 500.0
-
-
-def test_failed_set_up_is_billed_and_over(clock: Clock) -> None:
-    bill: list[float] = []
 
     def fail() -> None:
         with setting_up(CPU, bill):
@@ -132,7 +105,11 @@ def test_failed_set_up_is_billed_and_over(clock: Clock) -> None:
         fail()
     with setting_up(CPU, bill):
         clock.advance(2.0)
-    assert bill == [1000.0, 2000.0]
+    assert bill == [3000.0, 1000.0, 2000.0]
+    watch = Stopwatch(CPU)
+    clock.advance(0.5)
+    watch.stop()
+    assert watch.ms == 500.0
 
 
 # Memory that really runs out, in a process that may have only so much.
@@ -158,16 +135,15 @@ def test_a_real_allocation_failure_halves_the_group_and_ends_in_one_line() -> No
 
 
 def test_memory_that_runs_out_is_halved_for_and_other_errors_are_not_taken_for_it(refused: Refused) -> None:
-    def work(_: list[int]) -> None:
-        raise RuntimeError("shapes do not match")
+    def failing(error: type[Exception]) -> Callable[[list[int]], list[int]]:
+        def work(_: list[int]) -> list[int]:
+            raise error("shapes do not match")
+
+        return work
 
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        in_halves([[0, 1]], work, str)
-    refused("out of memory on item 3", in_halves, [[3]], _fails, lambda index: f"item {index}")
-
-
-def _fails(_: list[int]) -> None:
-    raise MemoryError
+        in_halves([[0, 1]], failing(RuntimeError), str)
+    refused("out of memory on item 3", in_halves, [[3]], failing(MemoryError), lambda index: f"item {index}")
 
 
 # Memory that a piece of work needed at its peak.

@@ -17,25 +17,16 @@ LINES = [
 
 
 def test_totals_count_those_with_image_features_apart_and_a_reason_does_not_break_the_table() -> None:
-    assert totals(LINES) == (
-        "3 types: 1 served by the general route, 2 refused. Of 2 with image features 1 are served."
-    )
-
+    said = "3 types: 1 served by the general route, 2 refused. Of 2 with image features 1 are served."
+    assert totals(LINES) == said
     rows = table(LINES).splitlines()
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
     assert "refused: it says &lt;\\|why\\|>" in rows[3]
 
 
-@pytest.mark.parametrize(
-    ("model_type", "outcome"),
-    [
-        ("mllama", "exact"),
-        ("evolla", "refused"),
-        ("deepseek_vl", "general"),
-        ("aria", "no cells"),
-        ("llama4", "exact"),
-    ],
-)
+@pytest.mark.parametrize(("model_type", "outcome"), [
+    ("mllama", "exact"), ("evolla", "refused"), ("deepseek_vl", "general"), ("aria", "no cells"), ("llama4", "exact"),
+])  # fmt: skip
 def test_a_type_is_looked_at(model_type: str, outcome: str) -> None:
     line = survey(model_type)
     assert line.outcome == outcome, line.reason
