@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from sightline.answering.answerer import Answerer, ask
+from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import SelectStep, Trace, materialise
 from sightline.answering.scorers.spoken import Generation
 from sightline.arms.arm import parse_arm
@@ -229,10 +229,3 @@ def test_llava_cells_cover_the_crop_alone(data: Path) -> None:
     assert cells[:, 0].min() == pytest.approx((640 - 448) / 2 / 640, abs=2e-3)
     assert cells[:, 2].max() == pytest.approx(1 - (640 - 448) / 2 / 640, abs=2e-3)
     assert all_of_it[:, 0].min() == 0.0
-
-
-def test_ask_answers_a_file(data: Path, tmp_path: Path) -> None:
-    drawn_image().save(tmp_path / "page.png")
-    model, page = str(data / "tiny" / "llava"), tmp_path / "page.png"
-    reply = ask(model, page, "What is written?", "target:0.2", max_new_tokens=3, device="cpu")
-    assert (reply.kept, reply.full) == (116, 576)

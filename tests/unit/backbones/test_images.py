@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from sightline.backbones.images import Size, by_tensors, on_host, resizer, rows_
 from sightline.backbones.internvl import InternVLOptions
 from sightline.backbones.qwen3_vl import Qwen3VLOptions
 from sightline.errors import SightlineError
-from tests.conftest import REPOSITORY
 from tests.warm_python import run_python
 
 # Image options belong to an architecture: its own are taken and checked, those of others refused in one line.
@@ -90,35 +88,6 @@ def test_another_packages_architecture_is_found_by_its_entry_point(tmp_path: Pat
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "OMP_NUM_THREADS": "1"}
     done = run_python(["-c", script], env=environment)
     assert done.stdout.split() == [*sorted(["else_where", *BACKBONES]), "preserve", "crop_blind"], done.stderr
-
-
-DOCUMENTED = """
-from pathlib import Path
-import numpy as np, torch
-from sightline.backbones import BACKBONES
-BACKBONES.register("aya_vision")(AyaVision)
-model = load_backbone("tiny-aya", device="cpu", options={"max_tiles": 6})
-assert type(model) is AyaVision
-for size in ((640, 480), (333, 777), (57, 40), (112, 112)):
-    found, declared = model.found_cells(size), model.plan(size)
-    assert np.abs((found.cells - declared.cells) * np.tile(size, 2)).max() < 1, size
-    options = model.fitting(size, 80)
-    assert model.under(options).token_count(size) <= 80
-refused = [name for name in ("vision.received@-1", "vision.cls@-1", "lm.attention") if model.serves(name) is not None]
-print(*refused, *options.described(), model.token_pixels)
-"""
-
-
-def test_the_architecture_of_the_documentation_is_what_its_page_says(tmp_path: Path) -> None:
-    """In a process of its own: it registers an architecture. The page's commands are executed by tests/docs."""
-    text = (REPOSITORY / "docs" / "add-a-backbone.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    wanted = ("write_checkpoint(", "found = load_backbone", "class AyaVision(")
-    script = "\n".join(block for word in wanted for block in blocks if word in block)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SIGHTLINE_CACHE": str(tmp_path / "cache")}
-    done = run_python(["-c", script + DOCUMENTED], env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "vision.cls@-1 max_tiles 784"
 
 
 # The tensor resize gives Pillow's bytes, and torch's own bytes in torch's arithmetic, whatever the sizes.
