@@ -22,6 +22,8 @@ from tests.conftest import DATA
 from tests.zoo import NAMED
 from tests.zoo.stand_ins import stood_in_for
 
+Zoo = Callable[[str], Path]
+"""From a type to the folder of its tiny checkpoint."""
 SHIPPED: dict[str, dict[str, int]] = {"qwen3vl": {"max_pixels": 100352}, "llava": {}, "internvl": {"max_tiles": 3}}
 """Checkpoints of tests/data, and image options that keep them quick."""
 TYPES = tuple(name for name, kind in BACKBONES.items() if issubclass(kind, General) and name in NAMED)
@@ -33,7 +35,7 @@ POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")
 QUESTION, TARGET = "Is the word EXIT visible in the image?", "EXIT"
 
 
-def architecture(name: str, zoo: Callable[[str], Path], attention: str = "sdpa", dtype: str = "float32") -> Backbone:
+def architecture(name: str, zoo: Zoo, attention: str = "sdpa", dtype: str = "float32") -> Backbone:
     """One of ``ARCHITECTURES``, loaded."""
     kind, _, model = name.partition("-")
     shipped = kind == "shipped"

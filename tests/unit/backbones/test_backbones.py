@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from tests.unit.backbones.named import (
     SECOND_FORM,
     SHIPPED,
     TARGET,
+    Zoo,
     architecture,
     kept_span,
     photograph,
@@ -47,12 +47,12 @@ BOTH_WAYS = ("gemma3", "paligemma")
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
-def backbone(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> Backbone:
+def backbone(request: pytest.FixtureRequest, zoo: Zoo) -> Backbone:
     return architecture(request.param, zoo)
 
 
 @pytest.fixture(scope="module", params=[f"shipped-{name}" for name in SHIPPED])
-def shipped(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> Backbone:
+def shipped(request: pytest.FixtureRequest, zoo: Zoo) -> Backbone:
     return architecture(request.param, zoo)
 
 

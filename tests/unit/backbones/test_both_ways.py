@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from sightline.backbones.general import General
 from sightline.core.prefix import Prefix, Prompt
 from sightline.core.selection import PositionPolicy
-from tests.unit.backbones.named import POLICIES, QUESTION, TARGET, general, photograph, prefix_of
+from tests.unit.backbones.named import POLICIES, QUESTION, TARGET, Zoo, general, photograph, prefix_of
 
 KEPT = torch.tensor([0, 3, 4, 9, 10, 15])
 
@@ -32,12 +30,12 @@ class Read:
 
 
 @pytest.fixture(scope="module")
-def gemma(zoo: Callable[[str], Path]) -> Read:
+def gemma(zoo: Zoo) -> Read:
     return Read(general(zoo("gemma3")))
 
 
 @pytest.fixture(scope="module")
-def paligemma(zoo: Callable[[str], Path]) -> Read:
+def paligemma(zoo: Zoo) -> Read:
     return Read(general(zoo("paligemma")))
 
 

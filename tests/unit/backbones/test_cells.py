@@ -25,7 +25,7 @@ from sightline.backbones.towered import Towered
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, token_blocks
 from tests.towered import towered
-from tests.unit.backbones.named import SECOND_FORM, architecture
+from tests.unit.backbones.named import SECOND_FORM, Zoo, architecture
 from tests.zoo.stand_ins import SEModule
 
 # Cells found by ramps and gradients through towers made by hand, and how they are remembered.
@@ -278,7 +278,7 @@ OPTIONS = {"shipped-llava": {}, "shipped-qwen3vl": {}, "shipped-internvl": {"max
 
 
 @pytest.fixture(scope="module", params=OPTIONS)
-def backbone(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> Towered:
+def backbone(request: pytest.FixtureRequest, zoo: Zoo) -> Towered:
     loaded = towered(architecture(request.param, zoo))
     return loaded.under(replace(loaded.options, **OPTIONS[request.param]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sightline.backbones import Backbone
 from sightline.backbones.execution import FORGOTTEN_DAYS, Execution, keep_compiled, use_vision_execution
 from sightline.backbones.images import Pixels
 from sightline.core.prefix import Encoded
-from tests.unit.backbones.named import architecture, general, photograph
+from tests.unit.backbones.named import Zoo, architecture, general, photograph
 
 CLOSE = 1e-5
 MOST = {
@@ -52,7 +52,7 @@ def apart(ours: Tensor, theirs: Tensor) -> float:
 
 @pytest.mark.parametrize("name", MOST)
 @torch.inference_mode()
-def test_few_graphs_serve_images_of_all_sizes_and_give_the_same(name: str, zoo: Callable[[str], Path]) -> None:
+def test_few_graphs_serve_images_of_all_sizes_and_give_the_same(name: str, zoo: Zoo) -> None:
     backbone, most = architecture(name, zoo), MOST[name]
     shown = pages(backbone, 12)
     expected = encoded(backbone, shown)
@@ -73,9 +73,7 @@ def test_few_graphs_serve_images_of_all_sizes_and_give_the_same(name: str, zoo: 
 
 
 @torch.inference_mode()
-def test_blocks_that_do_not_compile_run_as_they_are_and_say_why(
-    zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_that_do_not_compile_run_as_they_are_and_say_why(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = general(zoo("qwen2_5_vl"))
     shown = pages(backbone, 3)
     expected = encoded(backbone, shown)
@@ -96,7 +94,7 @@ def test_blocks_that_do_not_compile_run_as_they_are_and_say_why(
 
 
 @torch.inference_mode()
-def test_compiling_leaves_no_trace_and_blocks_that_are_listened_to_run_themselves(zoo: Callable[[str], Path]) -> None:
+def test_compiling_leaves_no_trace_and_blocks_that_are_listened_to_run_themselves(zoo: Zoo) -> None:
     """Blocks run themselves again afterwards, attend as before, and whoever listened to their parts still does."""
     backbone = general(zoo("mistral3"))
     (page,) = pages(backbone, 1)

@@ -28,7 +28,7 @@ from sightline.errors import SightlineError
 from sightline.geometry.coverage import RegionGeometry
 from sightline.selectors import SELECTORS
 from tests.towered import towered
-from tests.unit.backbones.named import architecture, photograph
+from tests.unit.backbones.named import Zoo, architecture, photograph
 
 TYPES = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr")
 SIZES = [(640, 448), (448, 448), (200, 900), (61, 47), (900, 33), (33, 30)]
@@ -53,7 +53,7 @@ def internvl(data: Path) -> InternVL:
 
 
 @pytest.fixture(scope="module")
-def loaded(zoo: Callable[[str], Path]) -> Callable[[str], Backbone]:
+def loaded(zoo: Zoo) -> Callable[[str], Backbone]:
     return cache(lambda name: architecture(name, zoo))
 
 
@@ -244,7 +244,7 @@ def refusal(served: Served, method: Any) -> str:
 
 
 def test_what_a_type_cannot_do_is_refused_in_words_and_methods_alike_before_the_model_is_loaded(
-    native: NativeResolution, zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    native: NativeResolution, zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded, described = Served.by(native), Served.by_description(zoo(native.model.config.model_type))
     for _, kind in SELECTORS.items():
@@ -261,7 +261,7 @@ def test_what_a_type_cannot_do_is_refused_in_words_and_methods_alike_before_the_
 
 
 def test_bounds_are_read_by_name_and_a_processor_that_does_something_else_does_it_itself(
-    zoo: Callable[[str], Path],
+    zoo: Zoo,
 ) -> None:
     bounded = load_backbone(str(zoo("glm4v")), dtype="float32", device="cpu", options={"max_pixels": 4 * 784})
     assert bounded.token_count((300, 200)) <= 4

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
@@ -22,7 +21,8 @@ from sightline.core.prefix import Encoded
 from sightline.core.selection import PIXELS
 from sightline.errors import SightlineError
 from tests.conftest import DATA
-from tests.unit.backbones.named import ARCHITECTURES, architecture, photograph, plainly
+from tests.unit.backbones.named import ARCHITECTURES, Zoo, architecture, photograph, plainly
+from tests.unit.backbones.test_cells import PATCH, ROWS, WIDTH, Patches, prepare
 from tests.unit.backbones.test_signals import Own
 
 SIZES = [(200, 130), (90, 300)]
@@ -44,9 +44,7 @@ def read(backbone: Backbone, signal: str, encoded: Encoded) -> Tensor:
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, "granite_vision"])
-def test_found_signals_and_pixels_are_those_of_the_architectures_own_file(
-    name: str, zoo: Callable[[str], Path]
-) -> None:
+def test_found_signals_and_pixels_are_those_of_the_architectures_own_file(name: str, zoo: Zoo) -> None:
     kind, _, shipped = name.partition("-")
     known = architecture(name, zoo)
     known = known.under(known.image_options())  # those that keep shipped checkpoints quick are not known to both
@@ -70,7 +68,7 @@ def test_found_signals_and_pixels_are_those_of_the_architectures_own_file(
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_types_without_a_file_serve_signals_of_their_tower(name: str, zoo: Callable[[str], Path]) -> None:
+def test_types_without_a_file_serve_signals_of_their_tower(name: str, zoo: Zoo) -> None:
     backbone = plainly(zoo(name))
     assert backbone.serves("vision.hidden@-2") is None
     class_token = backbone.serves("vision.cls_attention@-2") is None
@@ -91,9 +89,7 @@ def test_types_without_a_file_serve_signals_of_their_tower(name: str, zoo: Calla
 @pytest.mark.parametrize(
     ("name", "reads"), [("vipllava", [(3, 0), (2, 0), (1, 0)]), ("qianfan_ocr", [(4, place) for place in range(4)])]
 )
-def test_states_are_merged_as_the_projector_reads_them(
-    name: str, reads: list[tuple[int, int]], zoo: Callable[[str], Path]
-) -> None:
+def test_states_are_merged_as_the_projector_reads_them(name: str, reads: list[tuple[int, int]], zoo: Zoo) -> None:
     """Several states of one patch, or one state of four patches: mixtures of them against the model's own modules."""
     backbone = plainly(zoo(name))
     assert backbone.unprojected() is None
@@ -111,9 +107,7 @@ def test_states_are_merged_as_the_projector_reads_them(
 
 
 @pytest.mark.parametrize("name", [name for name in FOUND if name not in ("deepseek_vl_hybrid", "got_ocr2")])
-def test_received_attention_is_what_the_tower_gives(
-    name: str, zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_received_attention_is_what_the_tower_gives(name: str, zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the weights of the model's own eager attention; padding neither gives nor receives."""
     backbone = plainly(zoo(name), "eager")
     (encoded,) = backbone.encode([backbone.preprocess(photograph())], ["vision.received@-1", "vision.received@0"])
@@ -126,37 +120,14 @@ def test_received_attention_is_what_the_tower_gives(
 
 # Towers made for the purpose: 8 x 8 patches of an image of 64 x 64.
 
-WIDTH, SIDE = 24, 8
 
-
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mix = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, states: Tensor) -> Tensor:
-        return torch.softmax(states @ states.mT, dim=-1) @ self.mix(states)
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.attention, self.mlp = nn.LayerNorm(WIDTH), Attention(), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, states: Tensor) -> Tensor:
-        states = states + self.attention(self.norm(states))
-        return states + self.mlp(self.norm(states))
-
-
-class Tower(nn.Module):
-    """(64, 24) rows, with learned rows ``before`` and ``behind`` them; ``after`` makes tokens of them."""
+class Tower(Patches):
+    """(64, WIDTH) rows, with learned rows ``before`` and ``behind`` them; ``after`` makes tokens of them."""
 
     def __init__(self, after: Callable[[Tensor], Tensor], before: int = 0, behind: int = 0) -> None:
-        super().__init__()
         torch.manual_seed(0)
-        self.embed = nn.Conv2d(3, WIDTH, SIDE, SIDE)
+        super().__init__(depth=3)
         self.before, self.behind = (nn.Parameter(torch.randn(1, count, WIDTH)) for count in (before, behind))
-        self.layers = nn.ModuleList(Block() for _ in range(3))
         self.project = nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU(), nn.Linear(32, 32))
         self.after = after
 
@@ -164,49 +135,44 @@ class Tower(nn.Module):
         states = torch.cat([self.before, self.embed(pixels).flatten(2).mT, self.behind], dim=1)
         for block in self.layers:
             states = block(states)
-        return self.after(self.project(states[0, self.before.shape[1] :][: SIDE * SIDE]))
+        return self.after(self.project(states[0, self.before.shape[1] :][: ROWS * ROWS]))
 
     def find(self) -> FoundRows:
         return find_rows((64, 64), prepare, lambda inputs: self(inputs["pixel_values"]), self, list(self.layers))
 
 
-def prepare(image: Image.Image) -> dict[str, Tensor]:
-    values = torch.from_numpy(np.array(image)).float().permute(2, 0, 1)[None]
-    return {"pixel_values": values / 127.5 - 1}
-
-
 def test_a_token_for_every_patch_is_read_from_its_own_row_behind_or_before_a_class_token_or_several_such_rows() -> None:
-    for counts, row, leads in (((1, 0), 0, 1), ((0, 1), SIDE * SIDE, 0), ((4, 0), -1, 4), ((0, 0), -1, 0)):
+    for counts, row, leads in (((1, 0), 0, 1), ((0, 1), ROWS * ROWS, 1), ((4, 0), -1, 4), ((0, 0), -1, 0)):
         found = Tower(lambda states: states, *counts).find()
         assert (found.class_row, found.leads) == (row, leads)
-        assert found.rows.tolist() == [[counts[0] + patch] for patch in range(SIDE * SIDE)]
+        assert found.rows.tolist() == [[counts[0] + patch] for patch in range(ROWS * ROWS)]
         assert found.alike.all()
         assert not found.attends.any(), "nothing of this attention is handed over"
         if row >= 0:
             assert found.class_at == row
-            assert found.of(np.ones(SIDE * SIDE, dtype=np.bool_))[1] is None
+            assert found.of(np.ones(ROWS * ROWS, dtype=np.bool_))[1] is None
 
 
 def test_weights_of_an_interpolation_are_found_and_patches_laid_side_by_side_have_equal_parts() -> None:
     for mode in ("bilinear", "bicubic"):
 
         def shrunken(states: Tensor, mode: str = mode) -> Tensor:
-            grid = states.T.unflatten(1, (SIDE, SIDE))[None]
+            grid = states.T.unflatten(1, (ROWS, ROWS))[None]
             return interpolate(grid, (3, 5), mode=mode)[0].flatten(1).T
 
         found = Tower(shrunken).find()
-        given = shrunken(torch.eye(SIDE * SIDE))
-        laid = torch.zeros(15, SIDE * SIDE).scatter_add_(1, *map(torch.from_numpy, (found.rows, found.weights)))
+        given = shrunken(torch.eye(ROWS * ROWS))
+        laid = torch.zeros(15, ROWS * ROWS).scatter_add_(1, *map(torch.from_numpy, (found.rows, found.weights)))
         torch.testing.assert_close(laid, given, atol=2e-6, rtol=0)
     merge = nn.Linear(4 * 32, 32)
     found = Tower(lambda states: merge(states.view(16, 4 * 32))).find()
-    assert found.rows.tolist() == np.arange(SIDE * SIDE).reshape(16, 4).tolist()
+    assert found.rows.tolist() == np.arange(ROWS * ROWS).reshape(16, 4).tolist()
     assert (found.weights == 0.25).all()
 
 
 def test_tokens_that_see_the_image_beside_the_blocks_are_refused() -> None:
     tower = Tower(lambda states: states)
-    beside = nn.Conv2d(3, 32, SIDE, SIDE)
+    beside = nn.Conv2d(3, 32, PATCH, PATCH)
 
     def features(inputs: Any) -> Tensor:
         shifted = beside(inputs["pixel_values"]).flatten(2)[0].T.roll(1, dims=0)

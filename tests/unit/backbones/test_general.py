@@ -26,7 +26,7 @@ from sightline.backbones.trials import AdjustedHead, output_head, unlike_the_loo
 from sightline.checks.doctor import drawn_image, examined
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
-from tests.unit.backbones.named import QUESTION, TARGET, general, photograph, prefix_of
+from tests.unit.backbones.named import QUESTION, TARGET, Zoo, general, photograph, prefix_of
 from tests.zoo import NAMED
 from tests.zoo.building import build_wrapped, write
 from tests.zoo.specimen import Species
@@ -100,7 +100,7 @@ BEYOND = {"gemma3n": True, "fast_vlm": True, "perception_lm": False}
 
 @pytest.mark.parametrize("model_type", [*TOLD_MORE, *ASKING_FOR_PACKAGES, *OTHERWISE, *SPEAKING])
 def test_a_type_that_needs_more_or_says_things_otherwise_passes_every_check(
-    zoo: Callable[[str], Path], model_type: str, tmp_path: Path
+    zoo: Zoo, model_type: str, tmp_path: Path
 ) -> None:
     if model_type in SPEAKING:
         backbone = load_backbone(str(build_wrapped(model_type, tmp_path)), dtype="float32", device="cpu")
@@ -121,7 +121,7 @@ def test_a_type_that_needs_more_or_says_things_otherwise_passes_every_check(
 
 
 def test_a_type_without_fused_attention_gets_the_plain_one_and_one_without_torchvision_is_refused_by_name(
-    zoo: Callable[[str], Path],
+    zoo: Zoo,
 ) -> None:
     backbone = load_backbone(str(zoo("got_ocr2")), device="cpu", attention="sdpa")
     assert backbone.model.config._attn_implementation == "eager"

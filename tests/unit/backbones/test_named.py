@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from sightline.checks.doctor import examined
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells, token_blocks
-from tests.unit.backbones.named import TYPES, general, photograph
+from tests.unit.backbones.named import TYPES, Zoo, general, photograph
 from tests.zoo import NAMED
 from tests.zoo.building import write
 
@@ -37,7 +36,7 @@ SIZES = [(200, 150), (57, 40), (120, 600), (620, 110), (900, 701), (56, 56)]
 
 
 @pytest.fixture(scope="module", params=TYPES)
-def backbone(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> General:
+def backbone(request: pytest.FixtureRequest, zoo: Zoo) -> General:
     return general(zoo(request.param))
 
 
@@ -94,7 +93,7 @@ def test_there_are_as_many_cells_as_placeholders_whatever_the_size(backbone: Gen
 
 
 @pytest.fixture(params=[name for name in TYPES if name in ("idefics3", "smolvlm", "mistral3")])
-def sized(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> General:
+def sized(request: pytest.FixtureRequest, zoo: Zoo) -> General:
     return general(zoo(request.param))
 
 
@@ -117,7 +116,7 @@ def test_a_smaller_image_makes_at_most_the_budget(sized: General, size: tuple[in
     assert (difference < np.tile(np.maximum(1, np.divide(size, between)), 2)).all()
 
 
-def test_a_budget_below_what_a_model_can_read_is_refused(zoo: Callable[[str], Path]) -> None:
+def test_a_budget_below_what_a_model_can_read_is_refused(zoo: Zoo) -> None:
     with pytest.raises(SightlineError, match="makes 4 visual tokens on SmolVLM when it is a single tile"):
         general(zoo("smolvlm")).fitting((200, 150), 3)
     with pytest.raises(SightlineError, match="as 2 to 3 visual tokens"):
@@ -130,7 +129,7 @@ def test_a_budget_below_what_a_model_can_read_is_refused(zoo: Callable[[str], Pa
     ((300, 300), []),
 ])  # fmt: skip
 def test_crops_of_pan_and_scan_are_tiles_in_their_places(
-    zoo: Callable[[str], Path], size: tuple[int, int], crops: list[tuple[float, ...]]
+    zoo: Zoo, size: tuple[int, int], crops: list[tuple[float, ...]]
 ) -> None:
     """The sentences that announce them are the processor's, and what stands before the first picture stays."""
     backbone = load_backbone(str(zoo("gemma3")), dtype="float32", device="cpu", options={"pan_and_scan": True})
@@ -151,7 +150,7 @@ def test_crops_of_pan_and_scan_are_tiles_in_their_places(
 
 
 def test_a_tower_without_class_token_behind_llava_next_serves_no_method_that_reads_one(
-    zoo: Callable[[str], Path],
+    zoo: Zoo,
 ) -> None:
     methods = methods_that_run(Served.by(general(zoo("granite_vision"))))
     for name in ("scope", "hired", "prumerge"):
@@ -165,7 +164,7 @@ def test_a_tower_without_class_token_behind_llava_next_serves_no_method_that_rea
 
 @pytest.mark.parametrize(("layers", "said"), [([-2, -3], "hidden states -2, -3"), (-1, "hidden state -1")])
 def test_states_are_merged_only_where_the_projector_reads_those_that_methods_merge(
-    layers: Any, said: str, zoo: Callable[[str], Path], data: Path, tmp_path: Path
+    layers: Any, said: str, zoo: Zoo, data: Path, tmp_path: Path
 ) -> None:
     species = NAMED["llava_next"]
     folder = write(replace(species, config={**species.config, "vision_feature_layer": layers}), tmp_path / "next")

@@ -22,7 +22,7 @@ from sightline.contract import check_backbone
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from tests.refusals import Refused
-from tests.unit.backbones.named import QUESTION, general, photograph, prefix_of
+from tests.unit.backbones.named import QUESTION, Zoo, general, photograph, prefix_of
 from tests.zoo.stand_ins import stood_in_for
 
 KIND = "phi4_multimodal"
@@ -37,7 +37,7 @@ def torchvision() -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(zoo: Callable[[str], Path]) -> Path:
+def folder(zoo: Zoo) -> Path:
     return zoo(KIND)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from sightline.backbones.general import General
 from sightline.backbones.prompting import occurrences, target_span
 from sightline.core.prefix import Prompt
 from sightline.core.span import KeptSpan
-from tests.unit.backbones.named import QUESTION, TARGET, TYPES, general, photograph, prefix_of
+from tests.unit.backbones.named import QUESTION, TARGET, TYPES, Zoo, general, photograph, prefix_of
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +66,7 @@ def test_overlapping_occurrences_all_count_and_an_empty_target_has_none(backbone
 
 
 @pytest.fixture(scope="module", params=TYPES)
-def declared(request: pytest.FixtureRequest, zoo: Callable[[str], Path]) -> General:
+def declared(request: pytest.FixtureRequest, zoo: Zoo) -> General:
     return general(zoo(request.param))
 
 
@@ -83,7 +82,7 @@ def test_the_prompt_is_what_the_processor_itself_writes(declared: General) -> No
 
 
 @pytest.mark.parametrize("name", ["idefics3", "smolvlm", "mistral3"])
-def test_a_smaller_image_is_what_the_model_makes_of_it(zoo: Callable[[str], Path], name: str) -> None:
+def test_a_smaller_image_is_what_the_model_makes_of_it(zoo: Zoo, name: str) -> None:
     """When its own processor is asked for as few pixels."""
     declared, image, arm = general(zoo(name)), photograph(), parse_arm("resize:0.5")
     pixels = declared.preprocess(image, budget=arm.image_budget)
@@ -101,7 +100,7 @@ def test_a_smaller_image_is_what_the_model_makes_of_it(zoo: Callable[[str], Path
 
 
 @pytest.mark.parametrize("name", ["llava_next", "llava_onevision", "mistral3"])
-def test_what_ends_a_row_stays_with_it(zoo: Callable[[str], Path], name: str) -> None:
+def test_what_ends_a_row_stays_with_it(zoo: Zoo, name: str) -> None:
     declared = general(zoo(name))
     (encoded,) = declared.encode([declared.preprocess(photograph())])
     separators = encoded.separators
@@ -118,7 +117,7 @@ def test_what_ends_a_row_stays_with_it(zoo: Callable[[str], Path], name: str) ->
 
 
 @pytest.mark.parametrize("name", ["idefics3", "smolvlm"])
-def test_what_announces_a_tile_stays_with_it(zoo: Callable[[str], Path], name: str) -> None:
+def test_what_announces_a_tile_stays_with_it(zoo: Zoo, name: str) -> None:
     declared, image = general(zoo(name)), photograph()
     (encoded,) = declared.encode([declared.preprocess(image)])
     separators, ids = encoded.separators, torch.tensor(declared.span_ids(image.size))

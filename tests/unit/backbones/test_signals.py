@@ -6,7 +6,6 @@ import importlib
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from sightline.backbones import Backbone
 from sightline.backbones.base import processor_inputs
 from sightline.core.selection import PIXELS, TOKEN_AXIS, hidden_indices, split_name
 from sightline.errors import SightlineError
-from tests.unit.backbones.named import architecture, photograph, plainly
+from tests.unit.backbones.named import Zoo, architecture, photograph, plainly
 
 MERGED = ("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr", "internvl")
 """Four patches become a token."""
@@ -37,9 +36,8 @@ SHRUNKEN = (520, 490)
 BY_BLOCK = ("received", "query", "key", "value", "cls_attention", "cls_query", "cls_key", "cls_value")
 
 
-@pytest.mark.parametrize(
-    ("name", "kept"),
-    [
+def test_hidden_states_count_from_the_embeddings_and_attention_reads_what_goes_into_a_block() -> None:
+    for name, kept in [
         ("vision.hidden@0", {0}),
         ("vision.hidden@-1", {DEPTH}),
         ("vision.cls@-2", {DEPTH - 1}),
@@ -49,19 +47,15 @@ BY_BLOCK = ("received", "query", "key", "value", "cls_attention", "cls_query", "
         ("vision.received@-1", {DEPTH - 1}),
         ("clip.image", {DEPTH - 1}),
         ("image.pixels", set()),
-    ],
-)
-def test_hidden_states_count_from_the_embeddings_and_attention_reads_what_goes_into_a_block(
-    name: str, kept: set[int]
-) -> None:
-    assert hidden_indices([name], DEPTH) == kept
+    ]:
+        assert hidden_indices([name], DEPTH) == kept, name
 
 
 Get = Callable[..., Backbone]
 
 
 @pytest.fixture(scope="module")
-def loaded(zoo: Callable[[str], Path]) -> Get:
+def loaded(zoo: Zoo) -> Get:
     """A backbone of a type, with an attention."""
     return cache(lambda name, attention="sdpa": architecture(name, zoo, attention))
 
@@ -209,9 +203,7 @@ def test_merging_before_projection_is_projecting_what_was_merged(loaded: Get, mo
 
 @pytest.mark.parametrize("name", [*EVERY, *FOUND])
 @torch.no_grad()
-def test_images_keep_their_own_signals_beside_others_and_no_token_is_another(
-    loaded: Get, zoo: Callable[[str], Path], name: str
-) -> None:
+def test_images_keep_their_own_signals_beside_others_and_no_token_is_another(loaded: Get, zoo: Zoo, name: str) -> None:
     """4 x 9 and 6 x 6 tokens: as many patches, other windows. The last two are alike and go side by side."""
     backbone = plainly(zoo(name)) if name in FOUND else loaded(name)
     needs = served(backbone)

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 
 from sightline.backbones.from_transformers import processor_of
 from tests.refusals import Refused
-from tests.unit.backbones.named import QUESTION, photograph
+from tests.unit.backbones.named import QUESTION, Zoo, photograph
 from tests.zoo import NAMED, build
 from tests.zoo.specimen import load_data
 from tests.zoo.wild import shrunk
@@ -59,7 +59,7 @@ Get = Callable[[str], Checkpoint]
 
 
 @pytest.fixture(scope="module")
-def checkpoint(zoo: Callable[[str], Path]) -> Get:
+def checkpoint(zoo: Zoo) -> Get:
     return cache(lambda name: Checkpoint(zoo(name)))
 
 
