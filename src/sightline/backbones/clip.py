@@ -22,14 +22,11 @@ def clip_trouble(source: str, model: str) -> str:
     try:
         folder = checkpoint_folder(source)
         weight_files(folder, source)
-        wanted, given = (_tower_width(each) for each in (folder, checkpoint_folder(model)))
+        configs = [read_config(each) for each in (folder, checkpoint_folder(model))]
     except SightlineError as error:
         return str(error)
+    wanted, given = ((config.get("vision_config") or {}).get("hidden_size") for config in configs)
     return "" if None in (wanted, given) or wanted == given else _other_width(wanted, given)
-
-
-def _tower_width(folder: Path) -> int | None:
-    return (read_config(folder).get("vision_config") or {}).get("hidden_size")
 
 
 def _other_width(wanted: int | None, given: int | None) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -153,17 +153,6 @@ def chosen(logits: Tensor) -> tuple[Tensor, Tensor]:
     """(B,) likeliest tokens and their negative log-likelihoods, from (B, V) logits in float32."""
     best, token = logits.max(dim=-1)
     return token, torch.logsumexp(logits, dim=-1) - best
-
-
-class Continues(Protocol):
-    """What continues prefixes of one model up to some number of tokens or a stop token."""
-
-    @property
-    def language(self) -> LanguageModel: ...
-
-    def launch(self, prefixes: Sequence[Prefix], cutter: Cutter | None = None) -> Said: ...
-
-    def finish(self, sayings: Sequence[Saying]) -> None: ...
 
 
 def decoder_of(language: LanguageModel, most: int, stops: frozenset[int]) -> Continues:
@@ -319,3 +308,7 @@ class Decoder:
             places = sorted(self._seated)
             slots.only(places)
             self._seated = {place: self._seated[old] for place, old in enumerate(places)}
+
+
+Continues = Decoder | OneByOne
+"""What continues prefixes of one model up to some number of tokens or a stop token."""

@@ -92,14 +92,6 @@ def image_text_types() -> dict[str, str]:
     return names | {kind: name for kind, name in sorted(others) if "vision_config" in CONFIG_MAPPING[kind].sub_configs}
 
 
-def _inner_class(kind: Any) -> Any:
-    """The class of the model without its output head; some types have image features there alone."""
-    import transformers
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES as NAMES
-
-    return getattr(transformers, str(NAMES.get(kind.config_class.model_type)), None)
-
-
 def pixel_names(features: Any) -> list[str]:
     """What a function that makes image features calls the pixel values: ``pixel_values``, ``pixel_values_images``."""
     takes = () if features is None else inspect.signature(features).parameters
@@ -112,7 +104,12 @@ def refusal(kind: Any) -> str | None:
     What only a loaded model can tell (tokens without cells, an output head that does more than multiply) is refused
     when it is loaded.
     """
-    seeing = next((part for part in (_inner_class(kind), kind) if hasattr(part, "get_image_features")), None)
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES as NAMES
+
+    # The class of the model without its output head: some types have image features there alone.
+    inside = getattr(transformers, str(NAMES.get(kind.config_class.model_type)), None)
+    seeing = next((part for part in (inside, kind) if hasattr(part, "get_image_features")), None)
     if seeing is None:
         return (
             "its class has no get_image_features: what it sees does not become tokens of the sequence "
@@ -196,12 +193,9 @@ def stood_in(package: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
         if package in sys.modules:
             for name, module in list(sys.modules.items()):
-                if isinstance(module, _Hollow) or _took_nothing(module):
+                held = list(getattr(module, "__dict__", {}).values())
+                if isinstance(module, _Hollow) or any(value is _Hollow.nothing for value in held):
                     del sys.modules[name]
-
-
-def _took_nothing(module: ModuleType) -> bool:
-    return any(value is _Hollow.nothing for value in list(getattr(module, "__dict__", {}).values()))
 
 
 SAID_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -233,7 +227,12 @@ def processor_of(folder: Path, config: Any) -> Any:
     takes; ``chat_template`` is that of the processor or, where it has none, of the tokenizer.
     """
     kind = _taking_stand_ins(processor_class(folder, config))
-    images = _image_processor(folder, config)
+    image_kind = image_processor_class(folder, config)
+    try:
+        images = image_kind.from_pretrained(folder)
+    except (ImportError, OSError, ValueError) as error:
+        name = image_kind.__name__
+        raise SightlineError(f"{folder.name}: its {name} cannot be loaded: {first_line(error)}") from error
     parts = {name: _part(name, folder, config, images) for name in kind.get_attributes()}
     said, _ = kind.get_processor_dict(folder)
     settings = {name: said[name] for name in inspect.signature(kind).parameters if name in said and name not in parts}
@@ -291,14 +290,6 @@ def _part(name: str, folder: Path, config: Any, images: Any) -> Any:
         place = folder / name if (folder / name).is_dir() else folder
         return AutoTokenizer.from_pretrained(place, config=config)
     return images if name == "image_processor" else Absent(images)
-
-
-def _image_processor(folder: Path, config: Any) -> Any:
-    kind = image_processor_class(folder, config)
-    try:
-        return kind.from_pretrained(folder)
-    except (ImportError, OSError, ValueError) as error:
-        raise SightlineError(f"{folder.name}: its {kind.__name__} cannot be loaded: {first_line(error)}") from error
 
 
 def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Path) -> Any:

@@ -249,10 +249,6 @@ TABLES = 1024
 """Tables kept; one has a few ten thousand bytes, and images of a data set share most of theirs."""
 
 
-def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.maximum(1.0 - x, 0.0)
-
-
 def _bicubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Keys' cubic with a = -1/2. The order of operations is Pillow's: weights agree to the last bit."""
     near = ((-0.5 + 2.0) * x - (-0.5 + 3.0)) * x * x + 1.0
@@ -261,7 +257,7 @@ def _bicubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 FILTERS: dict[int, tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], float]] = {
-    Image.Resampling.BILINEAR: (_bilinear, 1.0),
+    Image.Resampling.BILINEAR: (lambda x: np.maximum(1.0 - x, 0.0), 1.0),
     Image.Resampling.BICUBIC: (_bicubic, 2.0),
 }
 """f(|x|) and its support, by Pillow's number of the filter."""
@@ -306,18 +302,15 @@ def taps(inputs: int, outputs: int, kind: int, arithmetic: Arithmetic, device: t
     weight = np.where(index < last, function(np.abs((index - centre + 0.5) * (1.0 / stretch))), 0.0)
     # A running sum adds in the order of the inputs, as Pillow does; numpy's own sum would not.
     weight /= np.cumsum(weight, axis=0)[-1]
-    bits = PILLOW_BITS if arithmetic == "pillow" else _bits_for_short_weights(float(weight.max()))
+    bits, largest = PILLOW_BITS, float(weight.max())
+    if arithmetic == "torch":  # most bits, up to 22, with which the largest weight stays below 2^15
+        bits = next((bits for bits in range(22) if int(0.5 + largest * (1 << (bits + 1))) >= 1 << 15), 22)
     fixed = np.trunc(weight * (1 << bits) + np.copysign(0.5, weight))
     return Taps(
         on_device(torch.from_numpy(np.minimum(index, inputs - 1).astype(np.int32)), device),
         on_device(torch.from_numpy(fixed.astype(np.int32)), device),
         bits,
     )
-
-
-def _bits_for_short_weights(largest: float) -> int:
-    """Most bits, up to 22, with which the largest weight stays below 2^15."""
-    return next((bits for bits in range(22) if int(0.5 + largest * (1 << (bits + 1))) >= 1 << 15), 22)
 
 
 def rows_first(source: Size, target: Size, arithmetic: Arithmetic) -> bool:

@@ -13,9 +13,9 @@ from torch import Tensor
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Arithmetic, Grid, ImageOptions, Pixels, option, resizer, tensor_table
 from sightline.backbones.signals import CLASS, CLASS_KINDS, ROWS, token_signal
-from sightline.backbones.towered import Tower, Towered, patch_product, sequential_positions
+from sightline.backbones.towered import Tower, Towered, patch_product
 from sightline.core.prefix import Encoded
-from sightline.core.selection import BLOCK_KINDS, PIXELS, PositionPolicy, block_index, split_name
+from sightline.core.selection import BLOCK_KINDS, PIXELS, block_index, split_name
 from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import merged_patches, tile_cells, tiled_canvas
@@ -41,10 +41,6 @@ class InternVL(Towered):
     image_options = InternVLOptions
     options: InternVLOptions
     fixed_tokens = None
-
-    @property
-    def image_token_id(self) -> int:
-        return int(self.model.config.image_token_id)
 
     def expand_placeholder(self, text: str) -> str:
         token = self.tokenizer.convert_ids_to_tokens(self.image_token_id)
@@ -211,8 +207,3 @@ class InternVL(Towered):
         """(height, width) of a tile in pixels."""
         size = self.image_processor.size
         return int(size["height"]), int(size["width"])
-
-    def visual_positions(
-        self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int | Tensor]:
-        return sequential_positions(encoded.n, slots, start, policy)

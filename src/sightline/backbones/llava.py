@@ -14,9 +14,9 @@ from torch.nn import functional
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
 from sightline.backbones.signals import MERGED, class_token_signal, reads_others
-from sightline.backbones.towered import Tower, Towered, patch_product, sequential_positions
+from sightline.backbones.towered import Tower, Towered, patch_product
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PIXELS, PositionPolicy
+from sightline.core.selection import PIXELS
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
 
 
@@ -47,10 +47,6 @@ class Llava(Towered):
         if config.get("vision_feature_select_strategy", "default") != "default":
             return "its class token is one of the image's tokens"
         return super().declines(config, images)
-
-    @property
-    def image_token_id(self) -> int:
-        return int(self.model.config.image_token_id)
 
     def assistant_content(self, text: str) -> Any:
         return [{"type": "text", "text": text}]
@@ -150,8 +146,3 @@ class Llava(Towered):
         edge = int(self.image_processor.size["shortest_edge"])
         crop = self.image_processor.crop_size
         return cropped_cells(self.side, self.side, size, edge, (int(crop["width"]), int(crop["height"])))
-
-    def visual_positions(
-        self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
-    ) -> tuple[Tensor, int | Tensor]:
-        return sequential_positions(encoded.n, slots, start, policy)

@@ -65,8 +65,11 @@ def checkpoint_folder(source: str, weights: str = WEIGHTS) -> Path:
     folder = Path(source)
     # "models/typo" reads like a hub id, but where there is a folder models it is a slip.
     if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") != 1 or folder.parent.is_dir():
+        beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
+        close = difflib.get_close_matches(folder.name, beside, n=1)
+        meant = f"; did you mean {folder.parent / close[0]}?" if close else ""
         raise SightlineError(
-            f"model folder {given} does not exist{_similar(folder)}; give a local folder or a hub id such as org/name"
+            f"model folder {given} does not exist{meant}; give a local folder or a hub id such as org/name"
         )
     from huggingface_hub import snapshot_download
 
@@ -82,13 +85,6 @@ def checkpoint_folder(source: str, weights: str = WEIGHTS) -> Path:
 def snapshot_revision(folder: Path) -> str | None:
     """The commit of a checkpoint that came from a hub; None of a folder of somebody's own."""
     return folder.name if folder.parent.name == "snapshots" else None
-
-
-def _similar(folder: Path) -> str:
-    """A folder beside the one named, for somebody who mistyped."""
-    beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
-    close = difflib.get_close_matches(folder.name, beside, n=1)
-    return f"; did you mean {folder.parent / close[0]}?" if close else ""
 
 
 def model_type(folder: Path) -> str:
@@ -399,21 +395,18 @@ class Served:
                 raise SightlineError(f"{method.name} cannot run on {self.architecture}: {reason}")
         if self.depth is not None:
             for name in sorted(method.needs):
-                self._refuse_layer(method, name, self.depth)
+                try:
+                    hidden_indices([name], self.depth)
+                except SightlineError as error:
+                    layers = [each.name for each in fields(cast(Any, method)) if "layer" in each.name]
+                    way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
+                    raise SightlineError(f"{method.name} cannot run on {self.architecture}: {error}{way_out}") from None
 
     def _other_lack(self, method: Method) -> str:
         """What the form for such models lacks in its turn."""
         other = method.other_form(self.depth or PUBLISHED_BLOCKS)
         reasons = [(need, self.serves(need)) for need in sorted(other.needs)] if other is not None else []
         return next((f"; its other form needs {need}, but {why}" for need, why in reasons if why is not None), "")
-
-    def _refuse_layer(self, method: Method, signal: str, depth: int) -> None:
-        try:
-            hidden_indices([signal], depth)
-        except SightlineError as error:
-            layers = [each.name for each in fields(cast(Any, method)) if "layer" in each.name]
-            way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
-            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {error}{way_out}") from None
 
 
 def sizes_of(config: Any) -> dict[str, int]:

@@ -153,7 +153,8 @@ class OwnDecoder(LanguageModel):
 
     def _of_next(self, batch: Batch, token: int) -> dict[str, Any]:
         """What the model is told of a token behind the one sequence of a batch."""
-        types = {name: torch.full((1, 1), self._continued, device=self.device) for name in self._types}
+        continued = int(self.token_types(torch.tensor([[CONTINUATION]])))
+        types = {name: torch.full((1, 1), continued, device=self.device) for name in self._types}
         return types | self._looked_up_per_layer(torch.tensor([[token]]) if self.reads_ids else None)
 
     def continued_past_cuts(self, prefixes: Sequence[Prefix], cutter: Cutter) -> Iterator[Tensor]:
@@ -184,10 +185,6 @@ class OwnDecoder(LanguageModel):
                     )
                     for prefix, token in zip(going, logits.argmax(-1), strict=True)
                 ]
-
-    @property
-    def _continued(self) -> int:
-        return int(self.token_types(torch.tensor([[CONTINUATION]])))
 
     def _read(self, sequences: Sequence[tuple[Prefix, int]], cutter: Cutter | None = None) -> Batch:
         """(B, S, D) what the output head reads; one row for every prefix with one of its branches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -162,23 +162,15 @@ class ProcessorPrompting(Prompting):
 
     def written(self, processed: Any) -> WrittenImage:
         ids = processed["input_ids"][0].tolist()
-        text = self._replacement(processed) or self.tokenizer.decode(
-            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return WrittenImage(text, self._marked(self.tokenizer(text, add_special_tokens=False).input_ids))
-
-    @staticmethod
-    def _replacement(processed: Any) -> str | None:
         offsets = processed.get("text_replacement_offsets") or [[]]
-        return next((str(each["replacement"]) for each in offsets[0] if each["type"] == "image"), None)
-
-    def _marked(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """From the first to the last id of a token that was added to the vocabulary for its meaning."""
-        added = self.tokenizer.added_tokens_decoder
+        replaced = next((str(each["replacement"]) for each in offsets[0] if each["type"] == "image"), None)
+        text = replaced or self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        # From the first to the last id of a token that was added to the vocabulary for its meaning.
+        ids, added = self.tokenizer(text, add_special_tokens=False).input_ids, self.tokenizer.added_tokens_decoder
         marks = [index for index, token in enumerate(ids) if token in added]
         if not marks:
             raise SightlineError(f"{type(self.processor).__name__} writes ordinary text where the image stands")
-        return tuple(ids[marks[0] : marks[-1] + 1])
+        return WrittenImage(text, tuple(ids[marks[0] : marks[-1] + 1]))
 
 
 def image_inputs(processed: Any) -> dict[str, Tensor]:

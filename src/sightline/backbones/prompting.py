@@ -211,20 +211,15 @@ class Prompting(ABC):
     def assistant_content(self, text: str) -> Any:
         return text
 
-    def _messages(self, question: str, system: str | None) -> list[dict[str, Any]]:
-        messages: list[dict[str, Any]] = []
-        if system is not None:
-            messages.append({"role": "system", "content": system})
-        messages.append({"role": "user", "content": self.user_content(question.replace("<image>", ""))})
-        return messages
-
     def render(self, question: str, answer: str | None, *, in_words: bool = False) -> str:
         """The chat template's text: up to the answer (``answer is None``), or with the answer as assistant turn.
 
         ``in_words``: as the protocol asks for an answer in free text, with its instruction and system message.
         """
         system = (in_words and self.open_system) or self.system
-        messages = self._messages(self.asked(question, in_words=in_words), system)
+        asked = self.asked(question, in_words=in_words).replace("<image>", "")
+        messages: list[dict[str, Any]] = [{"role": "system", "content": system}] * (system is not None)
+        messages.append({"role": "user", "content": self.user_content(asked)})
         if answer is not None:
             messages.append({"role": "assistant", "content": self.assistant_content(answer)})
         return self.expand_placeholder(self.apply_template(messages, ask=answer is None))

@@ -63,10 +63,6 @@ class Qwen3VL(Towered):
     paper_positions = "preserve"
     fixed_tokens = None
 
-    @property
-    def image_token_id(self) -> int:
-        return int(self.model.config.image_token_id)
-
     def _area(self) -> tuple[int, int]:
         """Fewest and most pixels of the resized image."""
         size = self.image_processor.size
@@ -83,7 +79,9 @@ class Qwen3VL(Towered):
 
     def altered(self, image: Image.Image) -> Image.Image:
         if self.options.jpeg_quality is not None:
-            image = reencode_jpeg(image, self.options.jpeg_quality)
+            buffer = io.BytesIO()  # as if it had travelled as a JPEG data URL
+            image.save(buffer, format="JPEG", quality=self.options.jpeg_quality)
+            image = Image.open(buffer).convert("RGB")
         if self.options.first_resize_factor is not None:
             height, width = self.altered_size(image.height, image.width)
             image = image.resize((width, height), Image.Resampling.BICUBIC)
@@ -235,13 +233,6 @@ def _ranks(values: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """The rank of each of the values 0..size-1 among those that occur, and how many do (); shapes known beforehand."""
     upto = torch.zeros(size, dtype=torch.long, device=values.device).index_fill_(0, values, 1).cumsum(0)
     return upto[values] - 1, upto[-1]
-
-
-def reencode_jpeg(image: Image.Image, quality: int) -> Image.Image:
-    """What an image looks like after travelling as a JPEG data URL."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=quality)
-    return Image.open(io.BytesIO(buffer.getvalue())).convert("RGB")
 
 
 def resized_size(height: int, width: int, factor: int, low: int, high: int) -> tuple[int, int]:

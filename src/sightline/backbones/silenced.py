@@ -125,7 +125,8 @@ def _each_for_itself(run: Callable[[Tensor], Any], states: Tensor, expected: Ten
 
 def states_of(arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor | None:
     """The hidden states (..., S, C) among what a block is called with: its first tensor of numbers."""
-    return next((value for value in (*arguments, *named.values()) if _is_states(value)), None)
+    tensors = (value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
+    return next((value for value in tensors if value.is_floating_point() and value.dim() >= 2), None)
 
 
 def with_states(
@@ -137,10 +138,6 @@ def with_states(
         tuple(changed if value is states else value for value in arguments),
         {name: changed if value is states else value for name, value in named.items()},
     )
-
-
-def _is_states(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2
 
 
 def first_tensor(answer: Any) -> Tensor:
@@ -189,7 +186,7 @@ def in_place(tower: nn.Module) -> Iterator[None]:
         for convolution in convolutions:
             convolution.weight = nn.Parameter(_own_taps(convolution), requires_grad=False)
         for gate in gates:
-            gate.forward = _handed_on
+            gate.forward = lambda states, *given, **named: states
         yield
     finally:
         for convolution, weight in zip(convolutions, weights, strict=True):
@@ -204,10 +201,6 @@ def _even_gradient(module: nn.Module, given: Any, made: Any) -> None:
     """On a CPU some gradients of feature maps come out wrong where the gradient behind them is not contiguous."""
     if isinstance(made, Tensor) and made.requires_grad:
         made.register_hook(lambda gradient: gradient.contiguous())  # type: ignore[no-untyped-call]
-
-
-def _handed_on(states: Tensor, *given: Any, **named: Any) -> Tensor:
-    return states
 
 
 def _own_taps(convolution: nn.Conv2d) -> Tensor:

@@ -83,18 +83,18 @@ class Attended:
 
     def weights(self, b: int, length: int, first: int = 0) -> Tensor:
         """(H, length - first, length) attention of a sequence's tokens from ``first`` on, in float32."""
-        scores = self._masked(self.products(b, length, first), b, length, first)
+        scores = self.products(b, length, first)
+        if self.mask is None:
+            slots = torch.arange(length, device=scores.device)
+            scores = scores.masked_fill(slots > slots[first:, None], float("-inf"))
+        else:
+            mask = self.mask[min(b, len(self.mask) - 1), :, first:length, :length]
+            hidden = mask.dtype == torch.bool
+            scores = scores.masked_fill(~mask, float("-inf")) if hidden else scores + mask.float()
         if self.sinks is None:
             return torch.softmax(scores, dim=-1)
         sinks = self.sinks.float()[:, None, None].expand(-1, scores.shape[1], 1)
         return torch.softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
-
-    def _masked(self, scores: Tensor, b: int, length: int, first: int) -> Tensor:
-        if self.mask is None:
-            slots = torch.arange(length, device=scores.device)
-            return scores.masked_fill(slots > slots[first:, None], float("-inf"))
-        mask = self.mask[min(b, len(self.mask) - 1), :, first:length, :length]
-        return scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask.float()
 
 
 @dataclass

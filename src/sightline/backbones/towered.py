@@ -122,6 +122,15 @@ class Towered(Backbone):
         """Whether patches are embedded by a matrix product instead of the model's convolution; equal up to rounding."""
         self.normalisers = Normalisers(self.byte_values())
 
+    @property
+    def image_token_id(self) -> int:
+        return int(self.model.config.image_token_id)
+
+    def visual_positions(
+        self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
+    ) -> tuple[Tensor, int | Tensor]:
+        return sequential_positions(encoded.n, slots, start, policy)
+
     @classmethod
     def declines(cls, config: Mapping[str, Any], images: Mapping[str, Any]) -> str | None:
         """An image processor that leaves a step out, or language layers that attend in another way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,7 +69,13 @@ def output_head(model: Any, body: Any) -> Any:
                 f"{type(error).__name__}"
             ) from error
         return head
-    ways = [None, *_adjustments(known)]  # a cap shows little where logits are small: what fits best, not what fits
+    factor = math.prod(known[name] ** power for name, power in SCALES.items() if name in known)
+    ways: list[Callable[[Tensor], Tensor] | None] = [None]
+    if factor != 1:
+        ways.append(lambda logits: logits * factor)
+    if CAP in known:  # it shows little where logits are small: what fits best is taken, not what fits
+        ways.append(lambda logits: torch.tanh(logits / known[CAP]) * known[CAP])
+        ways.append(lambda logits: torch.tanh(logits * factor / known[CAP]) * known[CAP])
     far = [apart((found if way is None else way(found)).float(), logits.float()) for way in ways]
     if min(far) > (HEAD_TOLERANCE if found.dtype == torch.float32 else 10 * HEAD_TOLERANCE):
         raise SightlineError(f"{type(model).__name__}: its output head does more than multiply, cap or scale")
@@ -84,16 +90,6 @@ def _asked(model: Any, body: Any) -> tuple[Tensor, Tensor]:
     read = {"input_ids": ids} if per_layer(model.config.get_text_config()) else {"inputs_embeds": embedding(ids)}
     given = {**read, "attention_mask": torch.ones_like(ids), "use_cache": False}
     return model(**given).logits, body(**given).last_hidden_state
-
-
-def _adjustments(known: Mapping[str, float]) -> Iterator[Callable[[Tensor], Tensor]]:
-    """What may be done to logits where these settings are given: scaled, capped, scaled and capped."""
-    factor = math.prod(known[name] ** power for name, power in SCALES.items() if name in known)
-    if factor != 1:
-        yield lambda logits: logits * factor
-    if CAP in known:
-        yield lambda logits: torch.tanh(logits / known[CAP]) * known[CAP]
-        yield lambda logits: torch.tanh(logits * factor / known[CAP]) * known[CAP]
 
 
 # Whether our loop over a decoder's layers gives what the decoder gives: looked at, then measured on a few tokens.

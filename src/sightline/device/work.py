@@ -304,7 +304,7 @@ def one_ahead(work: Iterable[tuple[Label, Callable[[], Callable[[], Result]]]]) 
     pending: tuple[Label, Callable[[], Result]] | None = None
     for label, launch in work:
         launched = _attempt(launch)
-        again = pending is not None and _memory_ran_out(launched)
+        again = pending is not None and isinstance(launched, Exception) and memory_ran_out(launched)
         if again:
             del launched  # and with it the tensors that its traceback holds
         if pending is not None:
@@ -325,7 +325,3 @@ def _attempt(launch: Callable[[], Callable[[], Result]]) -> Callable[[], Result]
         return launch()
     except Exception as error:
         return error
-
-
-def _memory_ran_out(outcome: object) -> bool:
-    return isinstance(outcome, Exception) and memory_ran_out(outcome)
