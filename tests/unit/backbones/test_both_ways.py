@@ -25,8 +25,11 @@ class Read:
         self.encoded = backbone.encode([backbone.preprocess(photograph())])[0]
         self.prompt = backbone.prompt(QUESTION, TARGET)
 
-    def prefix(self, policy: PositionPolicy = "preserve", prompt: Prompt | None = None, **changed: Tensor) -> Prefix:
-        return prefix_of(self.model, replace(self.encoded, **changed), prompt or self.prompt, KEPT, policy)
+    def prefix(
+        self, policy: PositionPolicy = "preserve", prompt: Prompt | None = None, tokens: Tensor | None = None
+    ) -> Prefix:
+        encoded = self.encoded if tokens is None else replace(self.encoded, tokens=tokens)
+        return prefix_of(self.model, encoded, prompt or self.prompt, KEPT, policy)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from sightline.errors import SightlineError
 
 LAYOUT: Layout = ((2, 3), (1, 2), (2, 2))
 N = 12
-SHAPES = {
+SHAPES: dict[str, tuple[int, ...]] = {
     "vision.hidden@-2": (N, 5), "vision.hidden_mean@1:2": (N, 5), "vision.cls@-2": (5,),
     "vision.cls_attention@-2": (3, N), "vision.received@-1": (N,),
     **{f"vision.{part}@-1": (3, N, 4) for part in ("query", "key", "value")},

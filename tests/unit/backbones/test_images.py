@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_the_artifact_profile_sets_what_published_numbers_were_made_with_and_giv
 def test_what_cannot_be_honoured_is_refused_in_one_line(name: str, given: Any, line: str, tmp_path: Path) -> None:
     source, *profile = name.split()
     (tmp_path / "config.json").write_text(json.dumps({"model_type": source}))
-    calls = [lambda: options_for(source, *profile, given=given)]  # type: ignore[arg-type]
+    calls: list[Callable[[], object]] = [lambda: options_for(source, *profile, given=given)]  # type: ignore[arg-type]
     calls += [lambda: load_backbone(str(tmp_path), options=given)] * (source == "llava")  # before its weights
     for call in calls:
         with pytest.raises(SightlineError) as caught:

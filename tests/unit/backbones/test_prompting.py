@@ -14,6 +14,7 @@ from sightline.backbones.base import model_logits
 from sightline.backbones.general import General
 from sightline.backbones.prompting import occurrences, target_span
 from sightline.core.prefix import Prompt
+from sightline.core.selection import QuerySpan
 from sightline.core.span import KeptSpan
 from tests.unit.backbones.named import QUESTION, TARGET, TYPES, Zoo, general, photograph, prefix_of
 
@@ -23,7 +24,7 @@ def backbone(data: Path) -> Backbone:
     return load_backbone(str(data / "tiny" / "llava"), device="cpu")
 
 
-def words(backbone: Backbone, prompt: Prompt, span: str) -> str:
+def words(backbone: Backbone, prompt: Prompt, span: QuerySpan) -> str:
     ids = [*prompt.head, *prompt.tail]
     return "".join(backbone.tokenizer.decode([ids[i]]) for i in prompt.spans[span])
 

@@ -65,7 +65,8 @@ def test_the_first_piece_is_not_tried_again_and_a_failing_launch_hands_out_what_
     assert list(one_ahead(Recorder().items(""))) == []
     with pytest.raises(torch.cuda.OutOfMemoryError):
         next(one_ahead(Recorder(a=[FULL]).items("a")))
-    for failures in ([SightlineError("no")], [FULL, FULL]):
+    several: list[list[Exception]] = [[SightlineError("no")], [FULL, FULL]]
+    for failures in several:
         work = Recorder(b=failures)
         results = one_ahead(work.items("abc"))
         assert next(results) == ("a", "A")
