@@ -25,6 +25,8 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
     assert done.output == out.with_suffix(".md").read_text(encoding="utf-8")
     (result,) = json.loads(out.read_text(encoding="utf-8"))["results"]
     assert [point["arm"] for point in result["points"]] == ["full", "target:0.2"]
+    assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
+    assert batch_sizes("max") == [{"batch": 1, "grow": True}]
 
 
 @pytest.mark.parametrize(
@@ -63,8 +65,3 @@ def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms
     assert (stock["execution"], stock["arm"]) == ("stock", "full")
     assert pruned["than_stock"] == pytest.approx(stock["ms"] / pruned["ms"])
     assert "Where the time goes" in done.output
-
-
-def test_batch_sizes_may_grow() -> None:
-    assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
-    assert batch_sizes("max") == [{"batch": 1, "grow": True}]
