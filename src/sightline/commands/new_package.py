@@ -40,10 +40,7 @@ def write_package(folder: Path, files: Mapping[str, str], words: Mapping[str, st
 
 
 @in_words
-def new_selector(
-    name: Annotated[str, typer.Argument()],
-    out: Path | None = None,
-) -> None:
+def new_selector(name: Annotated[str, typer.Argument()], out: Path | None = None) -> None:
     """Write a new pruning method with a test: a small package that ``pip install -e`` makes known to Sightline."""
     name = in_arms(name)
     folder = out if out is not None else Path(f"sightline-{name.replace('_', '-')}")
@@ -77,10 +74,7 @@ def _refuse_selector_name(name: str) -> None:
 
 
 @in_words
-def new_backbone(
-    name: Annotated[str, typer.Argument()],
-    out: Path | None = None,
-) -> None:
+def new_backbone(name: Annotated[str, typer.Argument()], out: Path | None = None) -> None:
     """Write a new architecture with a test: a small package that ``pip install -e`` makes known to Sightline.
 
     Try ``sightline doctor --model CHECKPOINT`` first: most image-text types of transformers need no class of their own.

@@ -203,8 +203,7 @@ def show(
         Path | None, file_option("Picture to write, for example picture.png: the arms side by side.")
     ] = None,
     images: Annotated[
-        Place | None,
-        place_option("Folder that image names are relative to: the picture is then as sharp as the file."),
+        Place | None, place_option("Folder that image names are relative to: the picture is then as sharp as the file.")
     ] = None,
     view: str | None = None,
 ) -> None:

@@ -23,15 +23,7 @@ from sightline.checks.doctor.checks import (
     prefix_is_shorter,
     stage_facts,
 )
-from sightline.checks.doctor.examination import (
-    PROBE,
-    AskedPage,
-    Check,
-    Examination,
-    LitTokens,
-    SeenPage,
-    drawn_image,
-)
+from sightline.checks.doctor.examination import PROBE, AskedPage, Check, Examination, LitTokens, SeenPage, drawn_image
 from sightline.checks.doctor.methods import each_method
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
