@@ -27,7 +27,6 @@ from tests.towered import towered
 
 # Pixel values are the checkpoint's own image processor's, bit for bit, by Pillow on the host and by tensors alike.
 
-
 pytestmark = pytest.mark.xdist_group("contract-pixels")
 
 SIZES = ((640, 480), (480, 640), (500, 1000), (448, 448), (336, 336), (256, 256), (37, 41), (1, 1), (300, 9), (5, 160))
@@ -67,26 +66,31 @@ def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(module, "resizer", resizer, raising=False)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_values_are_the_processors(backbone: Backbone, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    image = drawn(size)
-    expected = processed(backbone, image)
-    pixels = backbone.preprocess(image)
-    assert pixels.data.dtype == torch.float32
-    assert torch.equal(pixels.data, expected["pixel_values"])
-    assert pixels.size == size
-    if "image_grid_thw" in expected:
-        assert expected["image_grid_thw"].tolist() == [list(pixels.grid)]
-    else:
-        assert len(expected["pixel_values"]) == pixels.grid[0]
-    raw = towered(backbone).image_bytes(image)
-    assert raw.dtype == torch.uint8
-    assert tuple(raw.shape) == (size[1], size[0], 3)
-    assert torch.equal(towered(backbone).pixel_values(raw), pixels.data)
+def test_values_are_the_processors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any mode is converted before, as Pillow does: releases differ in what they do with transparency."""
+    for mode in ("L", "LA", "RGBA", "CMYK", "1"):
+        image = drawn((120, 90), mode)
+        expected = processed(backbone, image.convert("RGB"))["pixel_values"]
+        assert torch.equal(backbone.preprocess(image).data, expected), mode
+    cases = [(drawn(size), processed(backbone, drawn(size))) for size in SIZES]
+    for image, features in cases:
+        size, expected, pixels = image.size, features["pixel_values"], backbone.preprocess(image)
+        assert pixels.data.dtype == torch.float32
+        assert torch.equal(pixels.data, expected), size
+        assert pixels.size == size
+        if "image_grid_thw" in features:
+            assert features["image_grid_thw"].tolist() == [list(pixels.grid)]
+        else:
+            assert len(expected) == pixels.grid[0]
+        raw = towered(backbone).image_bytes(image)
+        assert raw.dtype == torch.uint8
+        assert tuple(raw.shape) == (size[1], size[0], 3)
+        assert torch.equal(towered(backbone).pixel_values(raw), pixels.data), size
     resize_by_tensors(backbone, monkeypatch)
-    assert torch.equal(towered(backbone).pixel_values(raw), expected["pixel_values"])
-    stored = torch.from_numpy(np.array(stored_pixels(image)))  # as it travels to a GPU
-    assert torch.equal(towered(backbone).pixel_values(stored), expected["pixel_values"])
+    for image, features in cases:
+        stored = torch.from_numpy(np.array(stored_pixels(image)))  # as it travels to a GPU
+        for raw in (towered(backbone).image_bytes(image), stored):
+            assert torch.equal(towered(backbone).pixel_values(raw), features["pixel_values"]), image.size
 
 
 @pytest.mark.parametrize(("size", "channels"), [((37, 41), 4), ((6000, 4000), 3)], ids=["shared", "copied"])
@@ -96,14 +100,6 @@ def test_images_are_read_where_pillow_stores_them_if_it_can_share(size: tuple[in
     assert stored.shape[:2] == (size[1], size[0])
     assert stored.shape[2] == (channels if hasattr(image, "__arrow_c_array__") else 3)
     assert np.array_equal(stored[..., :3], np.asarray(image))
-
-
-@pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "CMYK", "1"])
-def test_any_mode_is_converted_as_pillow_does(backbone: Backbone, mode: str) -> None:
-    """Before the processor: its releases differ in what they do with transparency, and a row must not."""
-    image = drawn((120, 90), mode)
-    expected = processed(backbone, image.convert("RGB"))["pixel_values"]
-    assert torch.equal(backbone.preprocess(image).data, expected)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -118,13 +114,18 @@ def test_values_are_the_processors_under_its_own_limits(
     assert torch.equal(backbone.preprocess(image).data, expected)
 
 
-@pytest.mark.parametrize("crop", [(300, 300), (351, 340), (400, 336)], ids=str)
-def test_a_crop_may_be_odd_or_larger_than_the_image(data: Path, crop: tuple[int, int]) -> None:
+def test_a_crop_may_be_odd_or_larger_than_the_image_and_a_processor_that_leaves_a_step_out_is_declined(
+    data: Path,
+) -> None:
     backbone = loaded(data, "llava")
-    backbone.image_processor.crop_size = {"height": crop[0], "width": crop[1]}
-    for size in ((640, 480), (337, 479)):
-        image = drawn(size)
-        assert torch.equal(backbone.preprocess(image).data, processed(backbone, image)["pixel_values"])
+    for high, wide in ((300, 300), (351, 340), (400, 336)):
+        backbone.image_processor.crop_size = {"height": high, "width": wide}
+        for size in ((640, 480), (337, 479)):
+            image = drawn(size)
+            assert torch.equal(backbone.preprocess(image).data, processed(backbone, image)["pixel_values"])
+    config, declines = backbone.model.config.to_dict(), type(backbone).declines
+    assert declines(config, {}) is None
+    assert declines(config, {"do_center_crop": False}) == "its image processor has do_center_crop = false"
 
 
 @pytest.mark.parametrize("size", [(640, 480), (37, 41), (300, 9)], ids=str)
@@ -150,26 +151,16 @@ def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
     assert torch.equal(backbone.preprocess(image).data, expected)
 
 
-def test_edits_of_the_artifact_come_before_the_processors_steps(data: Path) -> None:
-    backbone = loaded(data, "qwen3vl", BY_ARTIFACT)
+def test_edits_of_the_artifact_come_before_the_processors_steps_and_a_image_too_thin_for_qwen_is_refused(
+    data: Path,
+) -> None:
+    plain, backbone = (loaded(data, "qwen3vl", options) for options in (SMALL["qwen3vl"], BY_ARTIFACT))
     altered = towered(backbone).altered(drawn((640, 480)))
     assert altered.size[0] % 28 == altered.size[1] % 28 == 0
     assert torch.equal(backbone.preprocess(drawn((640, 480))).data, processed(backbone, altered)["pixel_values"])
-
-
-@pytest.mark.parametrize("options", [SMALL["qwen3vl"], BY_ARTIFACT], ids=["plain", "artifact"])
-def test_a_image_too_thin_for_qwen_is_refused_in_one_line(data: Path, options: Any) -> None:
-    with pytest.raises(SightlineError, match=r"the image cannot be resized for Qwen3-VL: .*ratio must be smaller"):
-        loaded(data, "qwen3vl", options).preprocess(drawn((1, 201)))
-
-
-def test_a_processor_that_leaves_a_step_out_is_declined(data: Path) -> None:
-    backbone = loaded(data, "llava")
-    config = backbone.model.config.to_dict()
-    assert type(backbone).declines(config, {}) is None
-    assert (
-        type(backbone).declines(config, {"do_center_crop": False}) == "its image processor has do_center_crop = false"
-    )
+    for each in (plain, backbone):
+        with pytest.raises(SightlineError, match=r"the image cannot be resized for Qwen3-VL: .*ratio must be smaller"):
+            each.preprocess(drawn((1, 201)))
 
 
 def test_bytes_and_values_give_the_same_tokens_and_groups(backbone: Backbone) -> None:
@@ -232,10 +223,8 @@ def test_values_are_those_that_the_tower_attends_with(data: Path) -> None:
     heard: list[Tensor] = []
     projection = backbone.vision_blocks[1].self_attn.v_proj
     handle = projection.register_forward_hook(lambda module, given, made: heard.append(made))
-    try:
-        (encoded,) = backbone.encode(here.pixels[:1], {"vision.value@1", "vision.cls_value@1"})
-    finally:
-        handle.remove()
+    (encoded,) = backbone.encode(here.pixels[:1], {"vision.value@1", "vision.cls_value@1"})
+    handle.remove()
     with torch.inference_mode():
         values, own = (backbone.vision_signal(f"vision.{name}@1", encoded) for name in ("value", "cls_value"))
     heads = values.shape[0]

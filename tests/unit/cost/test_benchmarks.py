@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from tests.conftest import REPOSITORY
 from tests.heads import HEADED
 from tests.refusals import Refused
 from tests.unit.cost.subjects import result
-from tests.warm_python import run_python
 
 
 def test_what_benchmarks_say_fits_together_the_cost_page_names_their_stages_and_nothing_else_names_them() -> None:
@@ -70,74 +68,6 @@ def test_a_benchmark_wants_its_own_request_and_names_one_that_is_not_here(tmp_pa
     foreign["request"]["kind"] = "elsewhere"
     (tmp_path / "card.json").write_text(json.dumps({"format": 1, "results": [foreign]}), encoding="utf-8")
     refused("measured by 'elsewhere', a benchmark that is not installed here", CostCard.read, tmp_path / "card.json")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as an installer leaves it: the page's module, and the entry point that the page gives it."""
-    page = (REPOSITORY / "docs" / "cost.md").read_text(encoding="utf-8")
-    section = page[page.index("## Add a benchmark") :]
-    blocks = dict(re.findall(r"^```(python|toml)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[:2])
-    ((group, points),) = tomllib.loads(blocks["toml"])["project"]["entry-points"].items()
-    ((name, value),) = points.items()
-    module = value.partition(":")[0]
-    folder = tmp_path_factory.mktemp("site")
-    file = folder.joinpath(*module.split(".")).with_suffix(".py")
-    file.parent.mkdir(parents=True)
-    file.write_text(blocks["python"], encoding="utf-8")
-    (file.parent / "__init__.py").touch()
-    information = folder / "my_package-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
-    return folder
-
-
-def in_own_process(site: Path, *commands: str, torch: bool = True, code: int = 0) -> str:
-    """What commands print that one process runs in turn, to stderr if the last is to end with an error."""
-    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH", ""))))
-    hidden = "" if torch else "sys.modules['torch'] = None;"
-    script = (
-        f"import sys; {hidden} from sightline.cli import main\n"
-        f"for words in {[command.split() for command in commands]}:\n"
-        "    sys.argv[:] = ['sightline', *words]\n"
-        "    try: main()\n"
-        "    except SystemExit as end:\n"
-        "        if end.code: raise\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = run_python(["-c", script], cwd=REPOSITORY, env=environment)
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
-
-
-def test_its_command_appears_without_torch_measures_in_a_process_of_its_own_and_is_reported(
-    site: Path, tmp_path: Path
-) -> None:
-    said = in_own_process(site, "bench --help", "bench vision --help", torch=False)
-    assert said.count("Time of vision tower and projector over a batch of images") == 2
-    for words in ("--images", "Images per call of the vision tower.", "--shape", "--share-process"):
-        assert words in said
-    said = in_own_process(site, "bench vision --shape tiny-llava --random-weights --execution graph", code=2)
-    assert said == "error: unknown execution 'graph'; vision runs eager\n"
-    card = tmp_path / "vision.json"
-    printed = in_own_process(
-        site,
-        "bench vision --shape tiny-llava --random-weights --device cpu --images 3 --repeats 2 --warm-up 1 "
-        f"--out {card}",
-        f"report --cost {card} --out {tmp_path / 'report'}",
-    )
-    assert printed.startswith("# Cost card: vision tower over a batch of images")
-    assert "- `encode`: vision tower and projector; images preprocessed beforehand" in printed
-    (measured,) = json.loads(card.read_text(encoding="utf-8"))["results"]
-    assert measured["request"]["images"] == 3
-    (point,) = measured["points"]
-    assert len(point["samples_ms"]["encode"]) == 2
-    assert all(ms > 0 for ms in point["samples_ms"]["encode"])
-    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    assert "Vision tower over a batch of images: tiny-llava, vision.json" in page
-    table = (tmp_path / "report" / "tables" / "realised_vision.csv").read_text(encoding="utf-8")
-    assert table.splitlines()[0].startswith("arm,execution,batch,kept_tokens,length,ms,ms_low,ms_high,samples_per_s")
 
 
 # Timing of selectors: every sample kept, sizes and devices refused clearly, growth fitted.
