@@ -50,8 +50,13 @@ def processed(backbone: Backbone, image: Image.Image) -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def backbone(request: pytest.FixtureRequest, data: Path) -> Backbone:
-    return loaded(data, request.param, SMALL[request.param])
+def model(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def backbone(model: str, data: Path) -> Backbone:
+    return loaded(data, model, SMALL[model])
 
 
 def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +71,11 @@ def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(module, "resizer", resizer, raising=False)
 
 
-def test_values_are_the_processors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_the_processors(data: Path, backbone: Backbone, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any mode is converted before, as Pillow does: releases differ in what they do with transparency."""
+    unlimited, large = loaded(data, model), drawn((800, 600))
+    own = processed(unlimited, large)["pixel_values"]
+    assert torch.equal(unlimited.preprocess(large).data, own), "under its own limits"
     for mode in ("L", "LA", "RGBA", "CMYK", "1"):
         image = drawn((120, 90), mode)
         expected = processed(backbone, image.convert("RGB"))["pixel_values"]
@@ -91,6 +99,7 @@ def test_values_are_the_processors(backbone: Backbone, monkeypatch: pytest.Monke
         stored = torch.from_numpy(np.array(stored_pixels(image)))  # as it travels to a GPU
         for raw in (towered(backbone).image_bytes(image), stored):
             assert torch.equal(towered(backbone).pixel_values(raw), features["pixel_values"]), image.size
+    assert torch.equal(unlimited.preprocess(large).data, own)
 
 
 @pytest.mark.parametrize(("size", "channels"), [((37, 41), 4), ((6000, 4000), 3)], ids=["shared", "copied"])
@@ -100,18 +109,6 @@ def test_images_are_read_where_pillow_stores_them_if_it_can_share(size: tuple[in
     assert stored.shape[:2] == (size[1], size[0])
     assert stored.shape[2] == (channels if hasattr(image, "__arrow_c_array__") else 3)
     assert np.array_equal(stored[..., :3], np.asarray(image))
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_values_are_the_processors_under_its_own_limits(
-    data: Path, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backbone = loaded(data, model)
-    image = drawn((800, 600))
-    expected = processed(backbone, image)["pixel_values"]
-    assert torch.equal(backbone.preprocess(image).data, expected)
-    resize_by_tensors(backbone, monkeypatch)
-    assert torch.equal(backbone.preprocess(image).data, expected)
 
 
 def test_a_crop_may_be_odd_or_larger_than_the_image_and_a_processor_that_leaves_a_step_out_is_declined(
@@ -198,8 +195,8 @@ class Spy(LayerSelector):
         return Selection(torch.arange(k))
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_language_signals_fit_together(data: Path, model: str) -> None:
+def test_signals_of_layers_fit_together_and_pixels_of_a_token_are_those_of_its_cell(data: Path, model: str) -> None:
+    """White paper with a black box: tokens whose cells lie inside are black throughout, those outside are white."""
     here, spy = stage(data, model, "float32"), Spy()
     arm = Arm(spy, Budget.ratio(0.5), "spy:0.5")
     with torch.inference_mode():
@@ -216,27 +213,7 @@ def test_language_signals_fit_together(data: Path, model: str) -> None:
         assert torch.equal(last, signals["lm.attention_last"])
         assert bool((cos[state.image] != cos[state.image[:1]]).any()), "positions of the image differ"
 
-
-def test_values_are_those_that_the_tower_attends_with(data: Path) -> None:
-    here = stage(data, "llava", "float32")
-    backbone: Any = here.backbone
-    heard: list[Tensor] = []
-    projection = backbone.vision_blocks[1].self_attn.v_proj
-    handle = projection.register_forward_hook(lambda module, given, made: heard.append(made))
-    (encoded,) = backbone.encode(here.pixels[:1], {"vision.value@1", "vision.cls_value@1"})
-    handle.remove()
-    with torch.inference_mode():
-        values, own = (backbone.vision_signal(f"vision.{name}@1", encoded) for name in ("value", "cls_value"))
-    heads = values.shape[0]
-    expected = heard[0][0].view(len(heard[0][0]), heads, -1).transpose(0, 1)
-    torch.testing.assert_close(values, expected[:, 1:])
-    torch.testing.assert_close(own, expected[:, 0])
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_pixels_of_a_token_are_those_of_its_cell(data: Path, model: str) -> None:
-    """White paper with a black box: tokens whose cells lie inside are black throughout, those outside are white."""
-    backbone = stage(data, model, "float32").backbone
+    backbone = here.backbone
     left, upper, right, lower = 0.3, 0.25, 0.8, 0.7
     paper = np.full((300, 400, 3), 255, dtype=np.uint8)
     paper[int(upper * 300) : int(lower * 300), int(left * 400) : int(right * 400)] = 0
@@ -253,3 +230,19 @@ def test_pixels_of_a_token_are_those_of_its_cell(data: Path, model: str) -> None
     assert pixels[inside].max() < pixels[outside].min()
     assert np.ptp(pixels[inside], axis=0).max() == 0, "black tokens are all alike"
     assert np.ptp(pixels[outside], axis=0).max() == 0, "white tokens are all alike"
+
+
+def test_values_are_those_that_the_tower_attends_with(data: Path) -> None:
+    here = stage(data, "llava", "float32")
+    backbone: Any = here.backbone
+    heard: list[Tensor] = []
+    projection = backbone.vision_blocks[1].self_attn.v_proj
+    handle = projection.register_forward_hook(lambda module, given, made: heard.append(made))
+    (encoded,) = backbone.encode(here.pixels[:1], {"vision.value@1", "vision.cls_value@1"})
+    handle.remove()
+    with torch.inference_mode():
+        values, own = (backbone.vision_signal(f"vision.{name}@1", encoded) for name in ("value", "cls_value"))
+    heads = values.shape[0]
+    expected = heard[0][0].view(len(heard[0][0]), heads, -1).transpose(0, 1)
+    torch.testing.assert_close(values, expected[:, 1:])
+    torch.testing.assert_close(own, expected[:, 0])

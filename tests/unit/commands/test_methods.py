@@ -64,7 +64,9 @@ def test_with_a_model_the_list_and_one_method_say_what_runs_there_and_why_not(da
     assert "runs on" in shown("--model", str(tmp_path)), "that needs no weights"
 
 
-def test_every_entry_of_every_kind_is_listed_with_its_idea_and_another_kind_is_refused(refused: Refused) -> None:
+def test_no_registry_of_the_package_is_left_out_and_every_entry_of_every_kind_is_listed_with_its_idea(
+    refused: Refused,
+) -> None:
     for kind in KINDS:
         lines = sightline("list", kind, width=250).output.splitlines()
         entries = dict(registry_of(kind).items())
@@ -73,9 +75,6 @@ def test_every_entry_of_every_kind_is_listed_with_its_idea_and_another_kind_is_r
             line = next(line for line in lines if line.split()[:1] == [name])
             assert idea_of(entry)[:60] in line
     refused("unknown kind 'colours'; choose one of selectors", sightline, "list", "colours")
-
-
-def test_no_registry_of_the_package_is_left_out() -> None:
     code = (
         "import sys; sys.path.insert(0, 'docs')\n"
         "from registry_homes import homes\n"

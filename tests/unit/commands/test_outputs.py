@@ -96,18 +96,15 @@ def test_devices_pipes_and_links_stay_what_they_are_a_dash_is_standard_output_an
     assert sorted(entry.name for entry in others.iterdir()) == ["disk", "nowhere", "socket"]
 
 
-@pytest.mark.parametrize("name", ["rows", "markdown"])  # in a process of its own, which can be ended
-def test_a_pipe_that_nobody_reads_is_one_line_and_nobody_waits(
-    commands: dict[str, list[str]], name: str, tmp_path: Path
+def test_a_pipe_that_nobody_reads_is_one_line_and_what_standard_output_goes_to_already_is_added_to(
+    commands: dict[str, list[str]], tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
-    asked = [sys.executable, "-m", "sightline", *commands[name], str(tmp_path / "pipe")]
-    ended = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].endswith("nobody reads from this pipe; start its reader first")
-
-
-def test_what_standard_output_goes_to_already_is_added_to(commands: dict[str, list[str]], tmp_path: Path) -> None:
+    for name in ("rows", "markdown"):  # in a process of its own, which can be ended
+        asked = [sys.executable, "-m", "sightline", *commands[name], str(tmp_path / "pipe")]
+        ended = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 2
+        assert ended.stderr.splitlines()[-1].endswith("nobody reads from this pipe; start its reader first")
     script = f"echo before; {sys.executable} -m sightline {' '.join(commands['rows'])} /proc/self/fd/1"
     with open(tmp_path / "all.csv", "wb") as output:
         subprocess.run(["sh", "-c", script], stdout=output, check=True)
@@ -129,22 +126,19 @@ def test_rows_are_written_in_the_format_that_the_name_ends_in_through_a_pipe_too
     assert (found[0][:4], found[0][-4:]) == (b"PAR1", b"PAR1")
 
 
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
+def test_a_name_that_ends_like_another_format_or_is_no_folders_is_refused(
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for asked, why in (
         (["rows", "--format", "csv", "--out", "x.parquet"], "but --format is csv"),
         (["rows", "--out", "x.xlsx"], "no format ends in .xlsx"),
         (["masks", "export", "--arm", "target:0.3", "--out", "x.npz"], "end the name in .jsonl"),
         (["gate", "--rule", "posecr(full) > 0", "--junit", "x.md"], "end the name in .xml"),
         (["report", "--draws", "100", "--out", "-"], "name a folder"),
-    ],
-)
-def test_a_name_that_ends_like_another_format_or_is_no_folders_is_refused(
-    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused, asked: list[str], why: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    refused(why, sightline, *asked, small_run)
-    assert list(tmp_path.iterdir()) == []
+    ):
+        refused(why, sightline, *asked, small_run)
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("out", [[], ["--out", "-"], ["--out", "TERMINAL"]])

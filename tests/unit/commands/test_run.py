@@ -184,24 +184,20 @@ def test_every_number_is_printed_whole_of_plain_rows_alone_and_is_the_reports(tm
         assert table[label].tolist() == pytest.approx(report[name].tolist(), nan_ok=True)
 
 
-def test_oracles_are_printed_under_a_heading_of_their_own_with_columns_in_line(
+def test_oracles_have_a_heading_of_their_own_and_a_model_from_whose_answers_nothing_can_be_read_is_called_so(
     tmp_path: Path, printed: Printed
 ) -> None:
     run = make_run(tmp_path / "run", images=6, arms=("full", "protected:0.3", "target:0.3"))
     lines = printed(run, 120)
     found = {line.split()[0]: line for line in lines if re.match(r"(full|target|protected)", line)}
     order = [lines.index(line) for line in found.values()]
-    free, oracles = (
-        next(i for i, line in enumerate(lines) if line.startswith(letter)) for letter in ("Box-free", "Annotation")
-    )
+    heads = ("Box-free", "Annotation")
+    free, oracles = (next(i for i, line in enumerate(lines) if line.startswith(head)) for head in heads)
     assert list(found) == ["full", "target:0.3", "protected:0.3"]
     assert free < order[0] < order[1] < oracles < order[2]
     assert lines[oracles].startswith("Annotation-box oracles: diagnostics, not a deployable ranking")
     ends = [[match.end() for match in re.finditer(r"\S+", line)][1:] for line in found.values()]
     assert ends[0] == ends[1] == ends[2], "numbers end at the same column in every panel"
-
-
-def test_a_model_from_whose_answers_nothing_can_be_read_is_called_so(tmp_path: Path, printed: Printed) -> None:
     said = "nothing about pruning can be read from its answers"
     guessing = make_run(tmp_path / "guessing", arms=("full", "target:0.3"), edit_row=says_no)
     assert f"The model answers at chance: {said}" in " ".join(printed(guessing, 200))

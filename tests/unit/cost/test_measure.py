@@ -108,16 +108,6 @@ def test_a_smaller_image_saves_in_the_vision_tower_too(execution: str) -> None:
     assert pruned["flops"]["vision"] == full["flops"]["vision"] > 3.9 * smaller["flops"]["vision"]
 
 
-def test_a_method_inside_the_model_and_a_checkpoint_are_measured_too(data: Path) -> None:
-    (point,) = here(TtftRequest, "tiny-llava", "fastv:0.5")["points"]
-    assert point["kept_tokens"] == 32
-    result = here(PrefillRequest, "", "full", "target:0.4", checkpoint=str(data / "tiny" / "llava"))
-    assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
-    assert result["weights"] == "checkpoint"
-    spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
-    assert (spread.centre, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11), "nearest ranks"
-
-
 def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     run = LanguageModel.run
 
@@ -194,7 +184,14 @@ KERNELS = {
 }
 
 
-def test_a_profile_sums_kernels_by_kind() -> None:
+def test_a_method_inside_the_model_a_checkpoint_and_a_profile_by_kinds_of_kernels_are_measured_too(data: Path) -> None:
+    (point,) = here(TtftRequest, "tiny-llava", "fastv:0.5")["points"]
+    assert point["kept_tokens"] == 32
+    result = here(PrefillRequest, "", "full", "target:0.4", checkpoint=str(data / "tiny" / "llava"))
+    assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
+    assert result["weights"] == "checkpoint"
+    spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
+    assert (spread.centre, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11), "nearest ranks"
     result = here(PrefillRequest, "tiny-llava", "full", batch=2, profile=True)
     profile = result["points"][0]["extra"]["profile"]
     assert profile["kinds"]["matrix product"]["calls"] >= 3 * 7  # layers x projections
