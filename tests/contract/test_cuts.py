@@ -170,9 +170,7 @@ def stage(zoo: Callable[[str], Path]) -> Callable[[str], Stage]:
 
 
 @pytest.mark.parametrize("name", [*OWN, *LOOP, *UNCUT])
-def test_a_cut_decoder_a_cut_that_leaves_nothing_and_a_shortened_prefix_say_what_masks_say(
-    stage: Callable[[str], Stage], name: str
-) -> None:
+def test_cuts_and_shortened_prefixes_say_what_masks_say(stage: Callable[[str], Stage], name: str) -> None:
     here = stage(name)
     whole = here.logits(None)
     kept = torch.arange(here.n // 3) * here.n // (here.n // 3)
@@ -252,9 +250,7 @@ def test_what_a_layer_attends_with_makes_its_output(stage: Callable[[str], Stage
 
 
 @pytest.mark.parametrize("name", [*OWN, *LOOP, *UNCUT, "inkling_mm_model", "pp_chart2table", "video_llava"])
-def test_answers_are_those_of_the_unmodified_model_and_go_on_behind_a_cut(
-    stage: Callable[[str], Stage], name: str
-) -> None:
+def test_answers_are_the_unmodified_models_and_go_on_behind_a_cut(stage: Callable[[str], Stage], name: str) -> None:
     """Token by token: its own forward over image, question and the answer so far; the choice is made once."""
     here, head = stage(name), len(stage(name).prompt.head)
     ids = [*here.prompt.head, *here.prompt.shared]

@@ -227,9 +227,7 @@ except SightlineError as error:
 """
 
 
-def test_a_table_of_boxes_becomes_the_probes_of_the_annotation_it_was_written_from_or_its_wrong_line_is_named(
-    place: Place, tmp_path: Path
-) -> None:
+def test_a_table_of_boxes_becomes_probes_or_its_wrong_line_is_named(place: Place, tmp_path: Path) -> None:
     place.sightline(
         "probes", "build", "--annotations", DATA / "mini_textocr" / "TextOCR_mini_val.json",
         "--images", DATA / "mini_textocr", "--limit", str(IMAGES), "--out", tmp_path / "textocr.jsonl",
@@ -248,9 +246,7 @@ def test_a_table_of_boxes_becomes_the_probes_of_the_annotation_it_was_written_fr
     assert "bad.csv line 3: box [9000.0, 0.0, 9100.0, 10.0] lies far outside the image" in refused
 
 
-def test_its_interventions_and_ours_meet_every_arm_that_they_apply_to_and_change_its_tokens_or_its_image(
-    plain: Path,
-) -> None:
+def test_its_interventions_and_ours_meet_every_arm_and_change_its_tokens_or_its_image(plain: Path) -> None:
     run = load_run(plain)
     frame = run.frame()
     arms = set(frame["arm"])
@@ -281,9 +277,7 @@ def test_its_interventions_and_ours_meet_every_arm_that_they_apply_to_and_change
             assert changed[:edge].mean() > 5 * inner.mean()
 
 
-def test_the_merging_selector_keeps_the_box_in_a_run_that_says_what_it_had_and_did_its_last_shard_first(
-    plain: Path,
-) -> None:
+def test_the_merging_selector_keeps_the_box_and_the_run_says_what_it_had(plain: Path) -> None:
     run = load_run(plain)
     rows = _of(run.frame(), "box_average:0.3")
     kept, lineage = _bits(rows["kept_mask"]), _bits(rows["lineage_mask"])
@@ -317,9 +311,7 @@ def test_its_engine_answers_where_a_run_names_a_model(place: Place, tmp_path: Pa
     assert (full["k_tokens"] == full["n_tokens"]).all()
 
 
-def test_the_scorer_writes_its_own_columns_and_the_detector_is_billed_to_the_selector_that_keeps_what_it_found(
-    place: Place, ranked: Path
-) -> None:
+def test_the_scorer_writes_its_columns_and_who_reads_boxes_pays_for_them(place: Place, ranked: Path) -> None:
     run = load_run(ranked)
     frame = run.frame()
     probes = {probe.id: probe for probe in read_probes(place.probes).probes}
@@ -348,9 +340,7 @@ def test_the_scorer_writes_its_own_columns_and_the_detector_is_billed_to_the_sel
         assert kept[found].all()
 
 
-def test_the_report_has_its_section_and_its_metric_by_which_a_gate_decides(
-    place: Place, plain: Path, ranked: Path, tmp_path: Path
-) -> None:
+def test_report_and_gate_have_its_section_and_metric(place: Place, plain: Path, ranked: Path, tmp_path: Path) -> None:
     place.sightline("report", plain, ranked, "--out", tmp_path, "--draws", "100", "--cases", "2")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert 'id="ranked_words"' in page

@@ -115,9 +115,7 @@ def losses(stage: Stage, size: tuple[int, int], kept: Sequence[int], prompt: Any
     return found
 
 
-def test_it_keeps_the_promises_of_an_architecture_passes_every_check_and_refuses_cuts_between_layers(
-    stage: Stage, zoo: Callable[[str], Path]
-) -> None:
+def test_it_keeps_all_promises_and_refuses_cuts_between_layers(stage: Stage, zoo: Callable[[str], Path]) -> None:
     check_backbone(Mllama, zoo("mllama"))
     served = Served.by_description(zoo("mllama"))
     for name in ("fastv:0.3", "vtw:0.3", "duet_both:0.3"):

@@ -122,9 +122,7 @@ def test_every_tile_keeps_its_share(stage: Callable[[str], Stage], model: str, n
 
 
 @pytest.mark.parametrize("model", [SECOND_FORM, "qwen2_vl", "glm4v"])
-def test_masks_that_merge_states_of_the_tower_are_refused(
-    stage: Callable[[str], Stage], model: str, tmp_path: Path
-) -> None:
+def test_masks_that_merge_in_the_tower_are_refused(stage: Callable[[str], Stage], model: str, tmp_path: Path) -> None:
     file = tmp_path / "masks.jsonl"
     file.write_text('{"id": "one", "merge_at": "vision", "groups": [[0, [0, 1], [0.5, 0.5]]]}\n', encoding="utf-8")
     with pytest.raises(SightlineError, match=r"masks cannot run on .*: it merges states of the vision tower"):

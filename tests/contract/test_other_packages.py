@@ -41,9 +41,7 @@ print("kept")
 """
 
 
-def test_the_example_packages_are_found_run_and_keep_the_promises_that_their_own_tests_can_check(
-    example_site: Path, tmp_path: Path, data: Path
-) -> None:
+def test_the_example_packages_run_and_keep_their_promises(example_site: Path, tmp_path: Path, data: Path) -> None:
     arm = "local_contrast:0.25:sharpness=2.0"
     script = SCRIPT.format(name="local_contrast", arm=arm, module="sightline_example_selector")
     assert run_with(example_site, script) == arm
@@ -74,9 +72,7 @@ except SightlineError as error:
 """
 
 
-def test_a_scaffolded_package_is_found_although_it_also_decorates_and_stops_no_other_if_it_cannot_be_imported(
-    tmp_path: Path,
-) -> None:
+def test_a_scaffolded_package_is_found_and_stops_no_other_if_it_cannot_be_imported(tmp_path: Path) -> None:
     write_selector("longest", tmp_path / "source")
     install(tmp_path / "source", tmp_path / "site")
     script = SCRIPT.format(name="longest", arm="longest:7t", module="longest")

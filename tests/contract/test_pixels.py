@@ -111,9 +111,7 @@ def test_images_are_read_where_pillow_stores_them_if_it_can_share(size: tuple[in
     assert np.array_equal(stored[..., :3], np.asarray(image))
 
 
-def test_a_crop_may_be_odd_or_larger_than_the_image_and_a_processor_that_leaves_a_step_out_is_declined(
-    data: Path,
-) -> None:
+def test_a_crop_may_be_odd_or_larger_than_the_image_and_a_step_left_out_is_declined(data: Path) -> None:
     backbone = loaded(data, "llava")
     for high, wide in ((300, 300), (351, 340), (400, 336)):
         backbone.image_processor.crop_size = {"height": high, "width": wide}
@@ -148,9 +146,7 @@ def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
     assert torch.equal(backbone.preprocess(image).data, expected)
 
 
-def test_edits_of_the_artifact_come_before_the_processors_steps_and_a_image_too_thin_for_qwen_is_refused(
-    data: Path,
-) -> None:
+def test_edits_of_the_artifact_come_first_and_a_image_too_thin_for_qwen_is_refused(data: Path) -> None:
     plain, backbone = (loaded(data, "qwen3vl", options) for options in (SMALL["qwen3vl"], BY_ARTIFACT))
     altered = towered(backbone).altered(drawn((640, 480)))
     assert altered.size[0] % 28 == altered.size[1] % 28 == 0

@@ -19,9 +19,7 @@ def model() -> Model:
     return Model(GpuParts.read(), HostParts.read())
 
 
-def test_parts_add_up_to_the_sweep_small_arms_take_their_launches_and_workers_that_start_together_share_the_store(
-    model: Model,
-) -> None:
+def test_parts_add_up_small_arms_take_their_launches_and_crowds_share_the_store(model: Model) -> None:
     (point,) = json.loads((CARDS / "sweep-qwen.json").read_text(encoding="utf-8"))["results"][0]["points"]
     rows = point["extra"]["rows"]
     seconds = 100 * model.gpu.image + rows * model.gpu.row
@@ -44,9 +42,7 @@ def test_parts_add_up_to_the_sweep_small_arms_take_their_launches_and_workers_th
     assert crowd.start == alone.start, "one that is started again reads alone"
 
 
-def test_more_gpus_take_less_time_and_never_less_work_and_the_page_has_the_table_that_the_program_prints(
-    model: Model,
-) -> None:
+def test_more_gpus_take_less_time_and_never_less_work_and_the_page_has_the_table(model: Model) -> None:
     found = [simulated(suffering(model.cluster(gpus), ORDINARY), list(model.work(SMALL))) for gpus in (1, 2, 4, 8)]
     assert [outcome.wall for outcome in found] == sorted((outcome.wall for outcome in found), reverse=True)
     ideal = sum(task.seconds for task in model.work(SMALL))

@@ -21,7 +21,7 @@ from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.loading import served_by
 from sightline.checks.doctor import checks, drawn_image, encoded_page, examined, tried
 from sightline.checks.doctor.cells import bright_word, cell_count, cells_by_ramps
-from sightline.checks.doctor.examination import AskedPage, render
+from sightline.checks.doctor.examination import AskedPage, fact_lines, render
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy, Selection
 
@@ -81,6 +81,7 @@ def test_every_check_passes_and_the_facts_are_said(name: str, load: Load, page_i
     assert said["checks"]["cells_by_ramps"]["measured"]["difference"] < 1
     assert said["checks"]["bright_word"]["measured"]["places"] >= 4
     assert said["image"]["slots"] == said["image"]["tokens"] + said["separators"]["count"]
+    assert (dict(fact_lines(found.facts))["separators"] == "none") == (said["separators"]["count"] == 0)
     assert [stage["stage"] for stage in said["stages"]][:3] == ["preprocess", "cells by ramps", "vision"]
     assert said["selectors"]["grid"] == "yes"
     kinds = ("yes", "yes, with file=FILE", "yes, in another form")
@@ -88,9 +89,7 @@ def test_every_check_passes_and_the_facts_are_said(name: str, load: Load, page_i
     assert sorted(said["checks"]["methods"]["measured"]["tried"]) == sorted(ran)
 
 
-def test_a_route_says_whose_decoder_runs_and_images_may_be_altered_first(
-    load: Load, data: Path, page_image: Image.Image
-) -> None:
+def test_a_route_says_whose_decoder_runs(load: Load, data: Path, page_image: Image.Image) -> None:
     assert served_by(load("gemma3")) == {
         "images": "Gemma3",
         "language": "the model's own decoder: it has layers of type sliding_attention",
@@ -133,9 +132,7 @@ def shuffled_tiles(cells: np.ndarray, layout: tuple[tuple[int, int], ...]) -> np
         ("llava_next", lambda cells, layout: cells[::-1]),
     ],
 )
-def test_a_wrong_map_is_told_by_ramps_and_by_the_bright_word(
-    name: str, change: Callable[..., np.ndarray], asked: Asked
-) -> None:
+def test_a_wrong_map_is_told_by_ramps_and_the_word(name: str, change: Callable[..., np.ndarray], asked: Asked) -> None:
     page = with_cells(asked(name), change)
     word, ramps = bright_word(page), cells_by_ramps(page)
     assert not word.passed

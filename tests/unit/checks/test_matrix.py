@@ -33,9 +33,7 @@ def served(matrix: Matrix, place: int) -> set[str]:
     return {name for name, tried in matrix.columns[place].methods.items() if tried.state == "served"}
 
 
-def test_no_method_that_is_said_to_run_fails_and_those_that_read_the_tower_run_on_the_general_route(
-    matrix: Matrix,
-) -> None:
+def test_no_method_that_is_said_to_run_fails_and_the_general_route_serves_what_reads_the_tower(matrix: Matrix) -> None:
     assert matrix.failed == 0, page(matrix, None)
     for column in matrix.columns:
         assert list(column.methods.keys() - set(methods())) == []
@@ -56,9 +54,7 @@ def test_no_method_that_is_said_to_run_fails_and_those_that_read_the_tower_run_o
     assert re.search(r"^\| vispruner \| \*\d", text, re.MULTILINE), "in italics"
 
 
-def test_a_method_that_draws_anew_is_no_method_that_is_served(
-    zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_that_draws_anew_is_not_served(zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     class Moody(Selector):
         name = "divprune"
         asked = 0

@@ -46,17 +46,13 @@ REFUSED = {
 }
 
 
-def test_bad_options_are_one_clear_line_before_any_process_starts(
-    monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
+def test_bad_options_are_one_line_before_any_process_starts(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
     for arguments, words in REFUSED.items():
         refused(words, sightline, "bench", *arguments.split())
 
 
-def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_models_own_forward_is_measured_on_the_full_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "measure", measure_here)
     out = tmp_path / "card.json"
     asked = f"{TINY} --device cpu --arm target:0.2 --execution stock,graph --decode 1 --repeats 2 --warm-up 1"

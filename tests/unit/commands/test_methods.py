@@ -64,9 +64,7 @@ def test_with_a_model_the_list_and_one_method_say_what_runs_there_and_why_not(da
     assert "runs on" in shown("--model", str(tmp_path)), "that needs no weights"
 
 
-def test_no_registry_of_the_package_is_left_out_and_every_entry_of_every_kind_is_listed_with_its_idea(
-    refused: Refused,
-) -> None:
+def test_no_registry_is_left_out_and_every_entry_is_listed_with_its_idea(refused: Refused) -> None:
     for kind in KINDS:
         lines = sightline("list", kind, width=250).output.splitlines()
         entries = dict(registry_of(kind).items())

@@ -32,9 +32,7 @@ def outcome(folder: Path, code: int = 0) -> str:
         (write_backbone, "far_sighted-2.5", [f"{BACKBONE}.py", f"test_{BACKBONE}.py", *PROJECT, "README.md"]),
     ],
 )
-def test_the_generated_test_passes_and_fails_where_the_class_is_wrong(
-    tmp_path: Path, write: Write, name: str, files: list[str]
-) -> None:
+def test_generated_tests_pass_on_right_classes_only(tmp_path: Path, write: Write, name: str, files: list[str]) -> None:
     folder = tmp_path / "mine"
     assert [path.name for path in write(name, folder)] == files
     assert "2 passed" in outcome(folder)
@@ -96,9 +94,7 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
         (write_backbone, ["qwen3_vl"], "'qwen3_vl' has a class already"),
     ],
 )
-def test_impossible_and_taken_names_are_refused_and_nothing_is_overwritten(
-    tmp_path: Path, write: Write, names: list[str], reason: str
-) -> None:
+def test_impossible_and_taken_names_are_refused(tmp_path: Path, write: Write, names: list[str], reason: str) -> None:
     for name in names:
         with pytest.raises(SightlineError, match=reason):
             write(name, tmp_path)

@@ -56,7 +56,7 @@ def timeless(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["rows", "masks", "agreement", "junit", "markdown"])
-def test_devices_pipes_and_links_stay_what_they_are_a_dash_is_standard_output_and_the_rest_is_refused(
+def test_devices_pipes_and_links_stay_what_they_are_and_a_dash_is_standard_output(
     commands: dict[str, list[str]], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far, others = tmp_path / "far", tmp_path / "others"
@@ -96,9 +96,7 @@ def test_devices_pipes_and_links_stay_what_they_are_a_dash_is_standard_output_an
     assert sorted(entry.name for entry in others.iterdir()) == ["disk", "nowhere", "socket"]
 
 
-def test_a_pipe_that_nobody_reads_is_one_line_and_what_standard_output_goes_to_already_is_added_to(
-    commands: dict[str, list[str]], tmp_path: Path
-) -> None:
+def test_no_pipe_is_waited_for_and_standard_output_is_added_to(commands: dict[str, list[str]], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("rows", "markdown"):  # in a process of its own, which can be ended
         asked = [sys.executable, "-m", "sightline", *commands[name], str(tmp_path / "pipe")]
@@ -112,9 +110,7 @@ def test_a_pipe_that_nobody_reads_is_one_line_and_what_standard_output_goes_to_a
     assert lines[:2] == ["before", "probe_id,arm,correct"]
 
 
-def test_rows_are_written_in_the_format_that_the_name_ends_in_through_a_pipe_too(
-    small_run: Path, tmp_path: Path
-) -> None:
+def test_rows_have_the_format_that_the_name_ends_in_through_a_pipe_too(small_run: Path, tmp_path: Path) -> None:
     for ending in ("csv", "jsonl", "parquet"):
         named, asked = tmp_path / f"named.{ending}", tmp_path / "asked"
         sightline("rows", small_run, "--out", named)
@@ -154,9 +150,7 @@ def test_parquet_is_not_poured_on_a_terminal(small_run: Path, out: list[str]) ->
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe"])
-def test_what_need_not_end_is_refused_at_once_where_a_file_is_asked_for(
-    small_run: Path, tmp_path: Path, kind: str
-) -> None:
+def test_what_need_not_end_is_refused_where_a_file_is_asked_for(small_run: Path, tmp_path: Path, kind: str) -> None:
     given, out = tmp_path / "given", tmp_path / "out"
     if kind == "pipe":
         os.mkfifo(given)

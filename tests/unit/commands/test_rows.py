@@ -32,9 +32,7 @@ def printed(*words: object) -> str:
     return sightline("rows", *words).stdout
 
 
-def test_every_format_has_the_rows_in_order_and_columns_and_arms_are_chosen(
-    run: Path, tmp_path: Path, refused: Refused
-) -> None:
+def test_every_format_has_the_rows_of_chosen_columns_and_arms(run: Path, tmp_path: Path, refused: Refused) -> None:
     whole = load_run(run).rows
     lines = list(csv.DictReader(io.StringIO(printed(run))))
     assert list(lines[0]) == whole.column_names
@@ -84,9 +82,7 @@ def show(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return call
 
 
-def test_it_prints_the_question_the_region_and_every_arm_with_answer_margin_tokens_and_coverage(
-    show, data: Path
-) -> None:
+def test_it_prints_question_region_and_every_arm_with_answer_margin_tokens_and_coverage(show, data: Path) -> None:
     lines = [line.split() for line in show(PROBE)[0].splitlines()]
     assert ["probe", PROBE, "(small_positive)"] in lines
     assert ["label", "yes"] in lines
@@ -102,9 +98,7 @@ def test_it_prints_the_question_the_region_and_every_arm_with_answer_margin_toke
     assert "full " not in said
 
 
-def test_pictures_are_as_sharp_as_the_file_or_said_to_be_the_preview_and_what_cannot_be_shown_is_one_line(
-    show, data: Path, tmp_path: Path
-) -> None:
+def test_pictures_are_as_sharp_as_the_file_and_refusals_are_one_line(show, data: Path, tmp_path: Path) -> None:
     arms = ("--arm", "full", "--arm", "target:0.3")
     said, noted = show(PROBE, *arms, "--out", tmp_path / "p.png", "--images", data / "mini_textocr")
     image = Image.open(data / "mini_textocr" / "train" / "f0af1d791168279c.jpg")

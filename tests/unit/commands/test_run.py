@@ -85,9 +85,7 @@ def test_a_field_is_all_that_an_option_needs() -> None:
     assert "--hidden" not in page
 
 
-def test_flags_become_the_config_and_win_over_the_file_one_image_option_at_a_time(
-    audited: list[AuditConfig], tmp_path: Path
-) -> None:
+def test_flags_become_the_config_and_win_over_the_file(audited: list[AuditConfig], tmp_path: Path) -> None:
     page = sightline("run", "--help").output
     for words in ("What is audited", "Speed", "Output", "[default: (paper)]", "[default: (8; on a GPU 64)]"):
         assert words in page
@@ -184,9 +182,7 @@ def test_every_number_is_printed_whole_of_plain_rows_alone_and_is_the_reports(tm
         assert table[label].tolist() == pytest.approx(report[name].tolist(), nan_ok=True)
 
 
-def test_oracles_have_a_heading_of_their_own_and_a_model_from_whose_answers_nothing_can_be_read_is_called_so(
-    tmp_path: Path, printed: Printed
-) -> None:
+def test_oracles_and_models_that_guess_are_set_apart(tmp_path: Path, printed: Printed) -> None:
     run = make_run(tmp_path / "run", images=6, arms=("full", "protected:0.3", "target:0.3"))
     lines = printed(run, 120)
     found = {line.split()[0]: line for line in lines if re.match(r"(full|target|protected)", line)}

@@ -58,9 +58,7 @@ class Plain(General):
     model_class = "LlavaForConditionalGeneration"
 
 
-def test_towers_of_their_own_the_general_route_separators_and_axes_keep_the_promises(
-    data: Path, zoo: Callable[[str], Path]
-) -> None:
+def test_own_towers_general_route_separators_and_axes_keep_promises(data: Path, zoo: Callable[[str], Path]) -> None:
     check_backbone(Llava, data / "tiny" / "llava", sizes=SIZE)
     check_backbone(General, data / "tiny" / "llava", sizes=SIZE)
     for kind in ("llava_next", "qwen2_5_vl"):  # tiles stitched together, a newline token behind every row; three axes

@@ -19,9 +19,7 @@ from tests.refusals import Refused
 from tests.unit.cost.subjects import GIB, result
 
 
-def test_a_ratio_is_of_a_full_prefix_under_the_same_conditions_and_every_sample_survives_a_round_trip(
-    tmp_path: Path, refused: Refused
-) -> None:
+def test_ratios_are_under_equal_conditions_and_every_sample_is_on_disk(tmp_path: Path, refused: Refused) -> None:
     card = CostCard([
         result("eager", "full", [800.0, 820.0, 810.0], 4 * GIB), result("eager", "target:0.2", [200.0, 210.0, 205.0]),
         result("compiled", "full", [700.0], 4 * GIB), result("compiled", "target:0.2", [140.0]),

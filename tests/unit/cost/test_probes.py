@@ -160,7 +160,7 @@ def test_the_artifacts_processes_give_the_published_row_beside_that_model_alone(
     assert (alone["total"], "total_ms_sd" in alone) == ("75.06", False), "one process has no deviation"
 
 
-def test_a_process_per_repetition_and_a_card_after_each(
+def test_a_process_and_a_card_each_time(
     probes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
@@ -183,9 +183,7 @@ def test_a_process_per_repetition_and_a_card_after_each(
     assert CostCard.read(out).records()[1]["samples"] == 2
 
 
-def test_too_few_probes_are_refused_before_the_model_is_made(
-    probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_few_probes_are_refused_before_any_model(probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sightline.cost.subject.random_backbone", lambda *_, **__: pytest.fail("a model was made"))
     for words, change in (
         (r"probes\.jsonl holds 6 probes and 100 are asked for", {"probes_per_process": 100}),

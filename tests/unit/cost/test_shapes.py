@@ -90,9 +90,7 @@ def test_estimated_operations_match_a_count_of_the_calls(subject: Subject) -> No
 CPU = torch.device("cpu")
 
 
-def test_a_model_that_does_not_fit_is_refused_before_it_is_made(
-    monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
+def test_a_model_that_does_not_fit_is_refused_unmade(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setattr(shapes, "host_memory", lambda: 20 * 2**30)
     request = PrefillRequest(kind="prefill", config="llava-1.5-7b", device="cpu")
     refused("llava-1.5-7b needs 26.3 GiB for its weights alone", measure_here, request)
@@ -126,9 +124,7 @@ def test_available_is_what_the_system_says_or_what_a_container_leaves(tmp_path: 
 # One continuation per forward, as a plain script does it, and the same losses as both in one forward.
 
 
-def test_one_continuation_has_the_loss_of_both_together_in_a_sequence_of_prompt_and_one_answer(
-    subject: Subject,
-) -> None:
+def test_one_continuation_has_the_loss_of_both_in_a_sequence_of_prompt_and_one_answer(subject: Subject) -> None:
     probe, pixels = subject.probe(0), subject.backbone.preprocess(subject.image(0))
     values = towered(subject.backbone).tower_inputs([pixels])
     for arm in map(parse_arm, ("full", "target:0.3", "fastv:0.5")):
