@@ -18,22 +18,12 @@ import torch
 
 from sightline.backbones.decoding import Slots
 from sightline.core.table import format_value
+from sightline.cost import plan as planning
 from sightline.cost.benchmarks.load import Load, LoadRequest, shares_of_load
 from sightline.cost.card import CostCard
 from sightline.cost.load import Visit, drive, latencies, law_rate, percentile, two_part_law, yield_into
 from sightline.cost.measuring_process import measure_here
-from sightline.cost.plan import (
-    ArmStages,
-    Modelled,
-    Moves,
-    amdahl,
-    crossovers,
-    medians,
-    plan,
-    predict,
-    shared_vision,
-    stages_on,
-)
+from sightline.cost.plan import ArmStages, Modelled, Moves
 from sightline.cost.request import size_of_image
 from sightline.cost.subject import Subject
 from sightline.engines.base import Question
@@ -59,32 +49,24 @@ def stages(together: int = 1, step: float = 2.0, **arms: ArmStages) -> Moves:
     return Moves(known, {1: {0: step, 1000: step}, 64: {0: step, 1000: step}}, TOKEN, 64, together, False, "paper")
 
 
-@pytest.mark.parametrize(
-    ("together", "clients", "period_ms", "answered", "gap_p99", "held"),
-    [
+def test_a_closed_loop_is_arithmetic_and_goodput_counts_requests_that_keep_both_bounds() -> None:
+    for together, clients, period_ms, answered, gap_p99, held in (
         # 15 ms to the first token, 3 further ones of 2 ms each.
         (1, 1, 15 + 3 * 2, 1, 2, 110 + 3),
         # Both are admitted at once and go on side by side.
         (4, 2, 30 + 3 * 2, 2, 2, 2 * (110 + 3)),
         # One at a time: A is admitted, a step; B is admitted, a step; a step that ends A. B ends in the next admission.
         (1, 2, 17 + 17 + 2, 2, 17, 2 * 110 + 3 + 2),
-    ],
-)
-def test_a_closed_loop_is_arithmetic(
-    together: int, clients: int, period_ms: float, answered: int, gap_p99: float, held: int
-) -> None:
-    server = Modelled(stages(together), "full", tokens=4)
-    ended = drive(server, clients * 9, clients=clients)
-    found = latencies(ended, clients, 15.0 * clients, 20.0)
-    assert found["requests"] == clients * 8
-    assert found["requests_per_s"] == pytest.approx(answered / period_ms * 1e3)
-    assert found["gap_p50_ms"] == pytest.approx(2.0)
-    assert found["gap_p99_ms"] == pytest.approx(gap_p99)
-    assert server.most_held == held * TOKEN
-    assert sum(server.spent.values()) == pytest.approx(server.now() * 1e3)
-
-
-def test_goodput_counts_requests_that_keep_both_bounds() -> None:
+    ):
+        server = Modelled(stages(together), "full", tokens=4)
+        ended = drive(server, clients * 9, clients=clients)
+        found = latencies(ended, clients, 15.0 * clients, 20.0)
+        assert found["requests"] == clients * 8
+        assert found["requests_per_s"] == pytest.approx(answered / period_ms * 1e3)
+        assert found["gap_p50_ms"] == pytest.approx(2.0)
+        assert found["gap_p99_ms"] == pytest.approx(gap_p99)
+        assert server.most_held == held * TOKEN
+        assert sum(server.spent.values()) == pytest.approx(server.now() * 1e3)
     slow, fast = Visit(0, 0.0, [0.5, 0.6, 0.7], 3), Visit(1, 0.0, [0.1, 0.2, 0.3], 3)
     stuck = Visit(2, 0.0, [0.1, 0.5, 1.0], 3)
     assert Visit(3, 0.0, [0.1, 0.5], 5).token_ms == pytest.approx(100.0), "four of them came in one piece"
@@ -115,46 +97,42 @@ def test_an_open_loop_is_seeded_full_slots_make_everybody_wait_and_questions_abo
     assert latencies(ended, 1)["requests_per_s"] == pytest.approx(4 / (4 * (5 + 2) + 10) * 1e3, rel=1e-6)
 
 
-PAIR: Any = {"full": arm(100, 40.0), "target_2": arm(20, 10.0, select=3.0)}
-
-
-def test_amdahls_law_from_the_stages_and_the_gain_that_selection_leaves() -> None:
-    known = stages(**PAIR)
+def test_amdahls_law_from_the_stages_and_other_budgets_on_the_line_between_those_measured(refused: Refused) -> None:
+    pair: Any = {"full": arm(100, 40.0), "target_2": arm(20, 10.0, select=3.0)}
+    known = stages(**pair)
     spent = {"tower": 10.0, "select": 0.0, "prefill": 40.0, "decode": 6.0, "other": 0.0}
-    law, most = amdahl(known, "target:0.2", spent, clients=1)
+    law, most = planning.amdahl(known, "target:0.2", spent, clients=1)
     assert (law, most) == (pytest.approx(56 / 26), pytest.approx(56 / 16))
-    (full, _), (pruned, shares) = (predict(known, each, 4, 40, clients=1) for each in ("full", "target:0.2"))
+    (full, _), (pruned, shares) = (planning.predict(known, each, 4, 40, clients=1) for each in ("full", "target:0.2"))
     assert pruned / full == pytest.approx(56 / 29)
     assert law > 56 / 29
     assert shares["tower"] == pytest.approx(10 / 29)
-
-
-def test_other_budgets_are_on_the_line_between_those_measured(refused: Refused) -> None:
-    known = stages(**PAIR)
     half = known.arm("target:0.6")
     assert (half.kept, half.length, half.prompt_bytes) == (60, 70, 70 * TOKEN)
     assert half.ms("prefill", 1) == pytest.approx(25.0)
     assert half.ms("prefill", 4) == pytest.approx(100.0)
     assert half.ms("select", 1) == 3.0
-    assert Moves.from_dict(json.loads(json.dumps(known.as_dict()))) == known == medians([known, known, known])
-    text = plan(known, "target:0.6", tokens=4, clients=1)
+    assert Moves.from_dict(json.loads(json.dumps(known.as_dict()))) == known == planning.medians([known, known, known])
+    text = planning.plan(known, "target:0.6", tokens=4, clients=1)
     assert "1.27x" in text
     assert "not measured itself" in text
     assert "tower 23%" in text
     assert "on paper" in text
     assert "No step was measured" not in text
-    assert "beyond those that were, lines go on" in plan(known, "target:0.6", tokens=1000, clients=1)
+    assert "beyond those that were, lines go on" in planning.plan(known, "target:0.6", tokens=1000, clients=1)
     assert known.arm("target:0.20") is known.arm("target:0.2")
     assert known.arm("target:0.555").kept == 56, "as a run rounds it"
-    inside = stages(**PAIR, fastv_2=replace(arm(100, 7.0), prompt_bytes=50 * TOKEN), grid_6=arm(60, 35.0),
+    inside = stages(**pair, fastv_2=replace(arm(100, 7.0), prompt_bytes=50 * TOKEN), grid_6=arm(60, 35.0),
                     random_6=arm(60, 15.0))  # fmt: skip
     assert inside.arm("target:0.6").ms("prefill", 1) == pytest.approx(25.0), "what cuts inside is on no line of prompts"
     for text in ("scope:0.3", "fastv:0.5", "resize:0.5"):
         refused(f"no stages of {text}", inside.arm, text)
     refused("full has no budget to set", inside.arm, "full:0.3")
-    refused("are more than can be played", plan, known, "target:0.2", 10**6, 16)
-    refused("nothing was measured of the full prefix", plan, stages(target_2=arm(20, 10.0)), "target:0.2", 4, 1)
-    refused("no stages to plan from", stages_on, [{"request": {}, "points": [{"extra": {}}]}])
+    refused("are more than can be played", planning.plan, known, "target:0.2", 10**6, 16)
+    refused(
+        "nothing was measured of the full prefix", planning.plan, stages(target_2=arm(20, 10.0)), "target:0.2", 4, 1
+    )
+    refused("no stages to plan from", planning.stages_on, [{"request": {}, "points": [{"extra": {}}]}])
     steps = {1: {100: 2.0, 200: 1.9}, 4: {100: 2.2, 200: 2.1}}
     falling = Moves.from_dict({**stages().as_dict(), "steps": steps})
     asked = {(1, 150): 1.95, (1, 9999): 1.9, (64, 9999): 2.1 + 20 * 0.2, (1, 0): 2.0}
@@ -212,7 +190,7 @@ def test_the_model_predicts_a_server_that_it_saw_one_move_at_a_time() -> None:
             for tokens in (8, 128):
                 ended = drive(Grown(truth, text, tokens), 5 * clients + 32, clients=clients)
                 real = latencies(ended, clients)["requests_per_s"]
-                said = predict(known, text, tokens, 5 * clients + 32, clients=clients)[0]
+                said = planning.predict(known, text, tokens, 5 * clients + 32, clients=clients)[0]
                 errors.append(abs(said / real - 1))
     assert statistics.median(errors) < 0.02
     assert max(errors) < 0.1
@@ -265,11 +243,11 @@ def test_pruning_pays_from_where_it_never_loses_again_and_what_cannot_depend_on_
 
     ratios = {1: 1.1, 2: 0.9, 4: 1.2, 8: 1.5}
     lines = [line(8, 1.5), *(line(c, r) for c, r in ratios.items() if c < 8), line(None, None), line(1, 1.0, "full")]
-    (row,) = crossovers(lines)
+    (row,) = planning.crossovers(lines)
     assert (row["from_clients"], row["best"], row["best_at"], row["most"]) == (4, 1.5, 8, 3.0)
-    assert crossovers([line(1, 0.9)])[0]["from_clients"] is None
-    assert crossovers([line(None, math.nan)]) == []
-    first, second = shared_vision([arm(100, 40.0, tower=9.0), arm(20, 10.0, select=3.0, tower=11.0)])
+    assert planning.crossovers([line(1, 0.9)])[0]["from_clients"] is None
+    assert planning.crossovers([line(None, math.nan)]) == []
+    first, second = planning.shared_vision([arm(100, 40.0, tower=9.0), arm(20, 10.0, select=3.0, tower=11.0)])
     assert [each.ms("tower", 4) for each in (first, second)] == [40.0, 40.0]
     assert (first.ms("prefill", 1), second.ms("prefill", 1), second.ms("select", 1)) == (40.0, 10.0, 3.0)
 
