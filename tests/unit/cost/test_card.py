@@ -63,7 +63,7 @@ def timed(
     samples = {**stages, "total": first, **{f"decode_{count}": ms for count, ms in decode.items()}}
     point = Measurement(arm, 1, 784, 157, 202, {stage: [ms] for stage, ms in samples.items()})
     point.extra["reads_boxes"] = arm.startswith(("protected", "soft"))
-    made = {"request": request.as_dict(), "box_source": source, "points": [point.as_dict()]}
+    made: dict[str, Any] = {"request": request.as_dict(), "box_source": source, "points": [point.as_dict()]}
     return {**result("eager", arm, [1.0]), **made}
 
 

@@ -423,7 +423,7 @@ def test_two_endpoints_at_both_settings(tmp_path: Path) -> None:
 
 def measured(server: Played, *clients: int) -> tuple[list[dict[str, Any]], str]:
     """Lines of a card, and its sentence with its notes."""
-    asked = {"clients": clients, "image_size": (64, 48), "requests": 8}
+    asked: dict[str, Any] = {"clients": clients, "image_size": (64, 48), "requests": 8}
     card = CostCard([measure_here(LoadRequest(kind="load", checkpoint=server.name, arms=("full",), **asked))])
     return card.lines(), f"{card.benchmark.sentence(card.lines(), format_value)} {dict(card.facts())['note']}"
 
@@ -463,7 +463,7 @@ def test_every_client_has_a_connection_and_reads_a_stream_piece_by_piece() -> No
 def test_requests_that_make_no_sense_are_refused(refused: Refused) -> None:
     endpoint = {"checkpoint": "openai:http://127.0.0.1:9#m"}
     assert LoadRequest(kind="load", **endpoint, arms=Load.arms).arms == ("full",)
-    pruned = {"config": "x", "arms": ("target:0.2",), "arrivals": (1,)}
+    pruned: dict[str, Any] = {"config": "x", "arms": ("target:0.2",), "arrivals": (1,)}
     refused("shares of what the full prefix reaches", LoadRequest, "load", **pruned)
     refused("are for endpoints", LoadRequest, "load", config="x", extra="ignore_eos=true")
     refused("would be full again", LoadRequest, "load", **endpoint, arms=("full", "engine:default"))

@@ -100,7 +100,7 @@ def process(number: int, model: str = "llava-1.5-7b") -> dict[str, Any]:
     ]
     for point in points:
         point.extra["keep"] = 1.0 if point.arm == "full" else 0.401
-    made = {"request": request.as_dict(), "points": [point.as_dict() for point in points]}
+    made: dict[str, Any] = {"request": request.as_dict(), "points": [point.as_dict() for point in points]}
     return {**result("eager", "full", [1.0]), **made}
 
 
