@@ -22,7 +22,7 @@ from sightline.probes import read_probes
 from sightline.rows.picture import TEXTS
 from sightline.rows.run import load_run
 from tests.conftest import DATA, REPOSITORY
-from tests.contract.installed import run_with, sightline_with
+from tests.contract.installed import python_with, run_with, sightline_with
 from tests.warm_python import SOURCES
 
 EXAMPLE = "sightline-example-plugin"
@@ -112,31 +112,19 @@ def _of(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
     return frame[frame["arm"] == arm].sort_values("probe_id").reset_index(drop=True)
 
 
-def test_it_adds_one_thing_of_every_kind_that_can_be_added() -> None:
-    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
-    project = tomllib.loads((REPOSITORY / "examples" / EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))
+def test_it_adds_one_thing_of_every_kind_pages_name_every_file_and_nothing_in_sightline_knows_of_it() -> None:
+    folder, docs = REPOSITORY / "examples" / EXAMPLE, REPOSITORY / "docs"
+    page = (docs / "architecture.md").read_text(encoding="utf-8")
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     groups = set(re.findall(r"^\| `(sightline\.\w+)` \|", page, re.MULTILINE))
     assert len(groups) >= 11
     assert set(project["project"]["entry-points"]) == groups
-
-
-def test_its_page_names_every_file() -> None:
-    folder = REPOSITORY / "examples" / EXAMPLE
-    page = (folder / "README.md").read_text(encoding="utf-8")
-    files = {path.name for path in (folder / "src" / "sightline_example_plugin").glob("*.py")} - {"__init__.py"}
-    assert set(re.findall(r"\[`(\w+\.py)`\]", page)) == files
-
-
-def test_the_page_on_changes_points_at_files_that_exist() -> None:
-    page = REPOSITORY / "docs" / "architecture.md"
-    targets = re.findall(r"\]\((\.\./examples/[^)]+)\)", page.read_text(encoding="utf-8"))
-    named = {(page.parent / target).resolve() for target in targets}
-    files = (REPOSITORY / "examples" / EXAMPLE / "src" / "sightline_example_plugin").glob("*.py")
+    files = {path for path in (folder / "src" / "sightline_example_plugin").glob("*.py") if path.name != "__init__.py"}
+    own = re.findall(r"\[`(\w+\.py)`\]", (folder / "README.md").read_text(encoding="utf-8"))
+    assert set(own) == {path.name for path in files}
+    named = {(docs / target).resolve() for target in re.findall(r"\]\((\.\./examples/[^)]+)\)", page)}
     assert all(path.is_file() for path in named)
-    assert {path.resolve() for path in files if path.name != "__init__.py"} <= named, "each is the proof of something"
-
-
-def test_nothing_in_sightline_knows_of_it() -> None:
+    assert {path.resolve() for path in files} <= named, "each is the proof of something"
     for path in (path for root in SOURCES for path in root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"example_plugin|box_average|gray_llava|boxes_csv|reciprocal_rank|gray_frame", text), path
@@ -156,7 +144,7 @@ print("torch was imported:", "torch" in sys.modules)
 """
 
 
-def test_selector_and_backbone_are_listed_with_what_they_say_of_themselves(place: Place) -> None:
+def test_commands_name_it_with_what_it_says_of_itself_and_help_imports_no_torch(place: Place) -> None:
     said = run_with(place.site, COMMANDS.format(commands=["selectors box_average", "backbones gray_llava"]))
     lines = said.splitlines()
     assert lines[0] == "box_average  arguments: reach=0.1"
@@ -165,15 +153,16 @@ def test_selector_and_backbone_are_listed_with_what_they_say_of_themselves(place
     assert "gray_llava  positions: compact" in lines
     assert re.search(r"^ +gray +Take the colours out of every image", said, re.MULTILINE)
     assert re.search(r"^ +crop_blind .* artifact: true", said, re.MULTILINE)
-
-
-def test_help_names_it_without_importing_torch(place: Place) -> None:
     asked = ["--help", "bench --help", "probes build --help", "probes formats"]
     said = run_with(place.site, COMMANDS.format(commands=asked), bare=True)
     assert re.search(r"materialise +Time to build a batch of prefixes", said)
     assert "alto, boxes_csv, coco_text" in re.sub(r"[│\s]+", " ", said)
     assert re.search(r"^ +--units +What x1 to y2 are in. \['pixels'\]", said, re.MULTILINE)
     assert said.endswith("torch was imported: False")
+    shown = place.sightline("paper", "show", "BOXES")
+    assert "Averages around boxes" in shown
+    assert "--arm full --arm box_average:0.3 --out runs/qwen-confirmation" in shown
+    assert "BOXES" in place.sightline("paper", "list")
 
 
 PARTS = """
@@ -226,9 +215,19 @@ def test_selector_policy_and_backbone_compute_what_their_pages_say(place: Place)
     assert run_with(place.site, script) == "llava has no image option 'gray'; it has crop_blind"
 
 
-def test_a_table_of_boxes_becomes_the_probes_of_the_annotation_it_was_written_from(
-    place: Place, tmp_path: Path
-) -> None:
+WRONG = """
+from sightline.errors import SightlineError
+from sightline.probes import load_regions
+
+print(len(load_regions({table!r}).records))
+try:
+    load_regions({bad!r})
+except SightlineError as error:
+    print(error)
+"""
+
+
+def test_a_table_of_boxes_becomes_probes_or_its_wrong_line_is_named(place: Place, tmp_path: Path) -> None:
     place.sightline(
         "probes", "build", "--annotations", DATA / "mini_textocr" / "TextOCR_mini_val.json",
         "--images", DATA / "mini_textocr", "--limit", str(IMAGES), "--out", tmp_path / "textocr.jsonl",
@@ -238,42 +237,24 @@ def test_a_table_of_boxes_becomes_the_probes_of_the_annotation_it_was_written_fr
     for mine, other in zip(ours.probes, theirs.probes, strict=True):
         assert (mine.image, mine.question, mine.label) == (other.image, other.question, other.label)
         assert mine.regions[0] == pytest.approx(other.regions[0], abs=1e-12)
-
-
-def test_a_table_is_recognised_and_a_wrong_line_is_named(place: Place, tmp_path: Path) -> None:
-    lines = place.table.read_text(encoding="utf-8").splitlines()
-    image = lines[1].split(",")[0]
-    (tmp_path / "bad.csv").write_text("\n".join([lines[0], lines[1], f"{image},480,360,far,9000,0,9100,10"]) + "\n")
-    script = f"""
-from sightline.errors import SightlineError
-from sightline.probes import load_regions
-
-print(len(load_regions({str(place.table)!r}).records))
-try:
-    load_regions({str(tmp_path / "bad.csv")!r})
-except SightlineError as error:
-    print(error)
-"""
+    head, *lines = place.table.read_text(encoding="utf-8").splitlines()
+    image = lines[0].split(",")[0]
+    (tmp_path / "bad.csv").write_text("\n".join([head, lines[0], f"{image},480,360,far,9000,0,9100,10"]) + "\n")
+    script = WRONG.format(table=str(place.table), bad=str(tmp_path / "bad.csv"))
     count, refused = run_with(place.site, script).splitlines()
-    assert int(count) == len({line.split(",")[0] for line in lines[1:]})
+    assert int(count) == len({line.split(",")[0] for line in lines})
     assert "bad.csv line 3: box [9000.0, 0.0, 9100.0, 10.0] lies far outside the image" in refused
 
 
-def test_its_interventions_and_ours_meet_every_arm_that_they_apply_to(plain: Path) -> None:
-    arms = set(load_run(plain).frame()["arm"])
+def test_its_interventions_and_ours_meet_every_arm_and_change_its_tokens_or_its_image(plain: Path) -> None:
+    run = load_run(plain)
+    frame = run.frame()
+    arms = set(frame["arm"])
     deletion = {arm for arm in arms if re.search(r"\+(remove|restore)_", arm)}
-    assert arms - deletion == {
-        *ARMS,
-        *(f"{arm}+gray_frame" for arm in ARMS),
-        "target:0.3+thin=2",
-        "target:0.3+thin=4",
-    }
+    grayed = {f"{arm}+gray_frame" for arm in ARMS}
+    assert arms - deletion == {*ARMS, *grayed, "target:0.3+thin=2", "target:0.3+thin=4"}
     assert len(deletion) == 7
     assert all(arm.startswith("target:0.3+") for arm in deletion), "what merges has no mask to change"
-
-
-def test_thinning_keeps_every_second_and_every_fourth_of_the_same_tokens(plain: Path) -> None:
-    frame = load_run(plain).frame()
     whole = _bits(_of(frame, "target:0.3")["kept_mask"])
     for every, left in ((2, 87), (4, 44)):
         rows = _of(frame, f"target:0.3+thin={every}")
@@ -281,26 +262,22 @@ def test_thinning_keeps_every_second_and_every_fourth_of_the_same_tokens(plain: 
         assert (rows["k_tokens"] == left).all()
         for kept, before in zip(_bits(rows["kept_mask"]), whole, strict=True):
             assert np.flatnonzero(kept).tolist() == np.flatnonzero(before)[::every].tolist()
-
-
-def test_a_grayed_frame_is_another_view_of_the_image(plain: Path) -> None:
-    run = load_run(plain)
-    rows, before = _of(run.frame(), "full+gray_frame"), _of(run.frame(), "full")
+    rows, usual = _of(frame, "full+gray_frame"), _of(frame, "full")
     assert (rows["view"] == "gray_frame").all()
-    assert (rows["margin"] != before["margin"]).all()
+    assert (rows["margin"] != usual["margin"]).all()
     previews = dict(zip(run.images["image_key"].to_pylist(), run.images["preview"].to_pylist(), strict=True))
-    for framed, original in zip(rows["image_key"], before["image_key"], strict=True):
-        with Image.open(io.BytesIO(previews[framed])) as grayed, Image.open(io.BytesIO(previews[original])) as image:
-            changed = np.abs(np.asarray(grayed, float) - np.asarray(image, float)).mean(axis=2)
+    for framed, original in zip(rows["image_key"], usual["image_key"], strict=True):
+        with Image.open(io.BytesIO(previews[framed])) as gray, Image.open(io.BytesIO(previews[original])) as image:
+            changed = np.abs(np.asarray(gray, float) - np.asarray(image, float)).mean(axis=2)
             edge = max(changed.shape) // 30
             height, width = changed.shape
             inner = changed[height // 5 : -(height // 5), width // 5 : -(width // 5)]
-            assert np.asarray(grayed, float)[:edge].std() < 3, "one gray from side to side"
+            assert np.asarray(gray, float)[:edge].std() < 3, "one gray from side to side"
             assert inner.max() < 30, "nothing is painted in the middle"
             assert changed[:edge].mean() > 5 * inner.mean()
 
 
-def test_the_merging_selector_keeps_the_box_and_reports_what_flowed_in(plain: Path) -> None:
+def test_the_merging_selector_keeps_the_box_and_the_run_says_what_it_had(plain: Path) -> None:
     run = load_run(plain)
     rows = _of(run.frame(), "box_average:0.3")
     kept, lineage = _bits(rows["kept_mask"]), _bits(rows["lineage_mask"])
@@ -314,13 +291,12 @@ def test_the_merging_selector_keeps_the_box_and_reports_what_flowed_in(plain: Pa
     assert run.manifest["boxes"]["rule"] == "one box around all regions"
     assert run.manifest["boxes"]["best_iou"] == pytest.approx(1.0)
     assert rows["boxes_ms"].isna().all(), "nothing was searched"
-
-
-def test_the_run_says_which_architecture_and_option_it_had(plain: Path) -> None:
-    run = load_run(plain)
     assert run.manifest["model_type"] == "gray_llava"
     assert run.manifest["image_options"] == {"gray": True}
     assert set(run.frame()["model_type"]) == {"gray_llava"}
+    for arm in (plain / "rows").iterdir():
+        first, last = (arm / f"0000{shard}.parquet" for shard in range(2))
+        assert last.stat().st_mtime_ns < first.stat().st_mtime_ns
 
 
 def test_its_engine_answers_where_a_run_names_a_model(place: Place, tmp_path: Path) -> None:
@@ -335,14 +311,9 @@ def test_its_engine_answers_where_a_run_names_a_model(place: Place, tmp_path: Pa
     assert (full["k_tokens"] == full["n_tokens"]).all()
 
 
-def test_the_launcher_did_the_last_shard_first(plain: Path) -> None:
-    for arm in (plain / "rows").iterdir():
-        first, last = (arm / f"0000{shard}.parquet" for shard in range(2))
-        assert last.stat().st_mtime_ns < first.stat().st_mtime_ns
-
-
-def test_the_scorer_writes_its_own_columns(place: Place, ranked: Path) -> None:
-    frame = load_run(ranked).frame()
+def test_the_scorer_writes_its_columns_and_who_reads_boxes_pays_for_them(place: Place, ranked: Path) -> None:
+    run = load_run(ranked)
+    frame = run.frame()
     probes = {probe.id: probe for probe in read_probes(place.probes).probes}
     own = ["rank", "candidates", "word_loss"]
     assert [name for name in frame.columns if name not in (*row_schema().names, *TEXTS)] == own
@@ -355,20 +326,12 @@ def test_the_scorer_writes_its_own_columns(place: Place, ranked: Path) -> None:
         assert row["correct"] == (row["rank"] == 1) == (row["predicted"] == row["label"])
     assert frame["word_loss"].gt(0.0).all()
     assert frame["rank"].nunique() > 1, "a random model knows nothing, so ranks differ"
-
-
-def test_finding_boxes_is_billed_to_the_selector_that_reads_them(ranked: Path) -> None:
-    run = load_run(ranked)
-    billed = run.frame().groupby("arm")["boxes_ms"]
+    billed = frame.groupby("arm")["boxes_ms"]
     assert billed.count().to_dict() == {"full": 0, "target:0.3": 0, "box_average:0.3": 2 * IMAGES}
-    assert _of(run.frame(), "box_average:0.3")["boxes_ms"].gt(0.0).all()
+    rows = _of(frame, "box_average:0.3")
+    assert rows["boxes_ms"].gt(0.0).all()
     assert run.manifest["boxes"]["rule"] == "the middle third of the width and of the height, whatever is there"
     assert run.manifest["boxes"]["boxes_per_image"] == 1.0
-
-
-def test_the_selector_keeps_what_the_detector_found(ranked: Path) -> None:
-    run = load_run(ranked)
-    rows = _of(run.frame(), "box_average:0.3")
     stored = dict(zip(run.images["image_key"].to_pylist(), run.images["cells"].to_pylist(), strict=True))
     for kept, key in zip(_bits(rows["kept_mask"]), rows["image_key"], strict=True):
         x1, y1, x2, y2 = np.frombuffer(stored[key], "<f4").reshape(N, 4).T
@@ -377,7 +340,7 @@ def test_the_selector_keeps_what_the_detector_found(ranked: Path) -> None:
         assert kept[found].all()
 
 
-def test_the_report_has_its_section_and_its_metric(place: Place, plain: Path, ranked: Path, tmp_path: Path) -> None:
+def test_report_and_gate_have_its_section_and_metric(place: Place, plain: Path, ranked: Path, tmp_path: Path) -> None:
     place.sightline("report", plain, ranked, "--out", tmp_path, "--draws", "100", "--cases", "2")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert 'id="ranked_words"' in page
@@ -393,9 +356,6 @@ def test_the_report_has_its_section_and_its_metric(place: Place, plain: Path, ra
         assert line["reciprocal_rank_low"] <= line["reciprocal_rank"] <= line["reciprocal_rank_high"]
     changed = pd.read_csv(tmp_path / "tables" / "interventions.csv")
     assert {"thin=2", "thin=4", "gray_frame", "remove_evidence"} <= set(changed["intervention"])
-
-
-def test_a_gate_decides_by_its_metric(place: Place, ranked: Path, tmp_path: Path) -> None:
     rules = ("mean-reciprocal-rank(box_average:0.3) >= 0.1", "MRR(box_average:0.3) <= 0.1")
     asked = [part for rule in rules for part in ("--rule", rule)]
     place.sightline(
@@ -409,7 +369,7 @@ def test_a_gate_decides_by_its_metric(place: Place, ranked: Path, tmp_path: Path
         assert failure.attrib["type"] == "refused", "random weights: nothing can be read from such answers"
 
 
-def test_its_benchmark_times_prefixes_full_and_pruned(place: Place, tmp_path: Path) -> None:
+def test_its_benchmark_times_prefixes_full_and_pruned_and_is_reported(place: Place, tmp_path: Path) -> None:
     said = place.sightline(
         "bench", "materialise", "--shape", "tiny-llava", "--random-weights", "--device", "cpu", "--batch", "2",
         "--repeats", "3", "--warm-up", "1", "--arm", "full", "--arm", "box_average:0.25", "--share-process",
@@ -426,10 +386,11 @@ def test_its_benchmark_times_prefixes_full_and_pruned(place: Place, tmp_path: Pa
         assert point["batch"] == 2
         assert len(point["samples_ms"]["materialise"]) == 3
         assert min(point["samples_ms"]["materialise"]) > 0.0
-
-
-def test_the_table_is_a_preset_with_its_needs(place: Place) -> None:
-    shown = place.sightline("paper", "show", "BOXES")
-    assert "Averages around boxes" in shown
-    assert "--arm full --arm box_average:0.3 --out runs/qwen-confirmation" in shown
-    assert "BOXES" in place.sightline("paper", "list")
+    place.sightline("report", "--cost", tmp_path / "card.json", "--out", tmp_path / "report")
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert "Building shortened prefixes: tiny-llava, card.json" in page
+    table = (tmp_path / "report" / "tables" / "realised_materialise.csv").read_text(encoding="utf-8")
+    assert table.startswith("arm,execution,batch,kept_tokens,length,ms,ms_low,ms_high")
+    asked = ["bench", "materialise", "--shape", "tiny-llava", "--random-weights", "--execution", "graph"]
+    refused = python_with(place.site, "-m", "sightline", *asked).stderr
+    assert refused == "error: unknown execution 'graph'; materialise runs eager\n"

@@ -104,29 +104,41 @@ def stage(zoo: Callable[[str], Path]) -> Stage:
     return Stage(zoo("mllama"))
 
 
-def test_it_keeps_the_promises_of_an_architecture_and_passes_every_check(
-    stage: Stage, zoo: Callable[[str], Path]
-) -> None:
+def losses(stage: Stage, size: tuple[int, int], kept: Sequence[int], prompt: Any) -> list[Tensor]:
+    """Of every answer, read off the unmodified model."""
+    found = []
+    for answer, scored in zip(prompt.continuations, prompt.scored, strict=True):
+        logits = stage.plainly(size, kept, [*prompt.head, *prompt.shared, *answer])[-len(scored) - 1 : -1].log_softmax(
+            -1
+        )
+        found.append(-logits[torch.arange(len(scored)), torch.tensor(scored)].mean())
+    return found
+
+
+def test_it_keeps_all_promises_and_refuses_cuts_between_layers(stage: Stage, zoo: Callable[[str], Path]) -> None:
     check_backbone(Mllama, zoo("mllama"))
+    served = Served.by_description(zoo("mllama"))
+    for name in ("fastv:0.3", "vtw:0.3", "duet_both:0.3"):
+        with pytest.raises(SightlineError, match="read by cross-attention: no token of it passes through the layers"):
+            served.refuse(parse_arm(name).selector, clip=True)
     found = examined(stage.backbone, drawn_image().resize((320, 160)), "mllama")
     assert [check.words for check in found if not check.passed] == []
     assert [check.name for check in found if not check.applies] == ["positions_pruned"]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_tile_has_its_cells_and_separators(stage: Stage, size: tuple[int, int]) -> None:
+def test_a_tile_has_its_cells_and_separators(stage: Stage) -> None:
     """Class tokens and tiles that are not there are no visual tokens; a tile's class token goes with it."""
-    backbone, image, (tall, wide) = stage.backbone, stage.encoded[size], SIZES[size]
-    tiles = tall * wide
-    assert image.layout == ((8, 8),) * tiles
-    assert (image.n, image.slots) == (tiles * PATCHES, TILES * (PATCHES + 1))
-    found = backbone.found_cells(size)
-    assert found.sourced.sum() == image.n
-    assert abs((found.cells[found.sourced] - image.cells) * [*size, *size]).max() < 1
-    assert image.separators is not None
-    owners = image.separators.owners.tolist()
-    assert owners[:tiles] == [[PATCHES * tile, PATCHES * (tile + 1)] for tile in range(tiles)]
-    assert all(own == [0, image.n] for own in owners[tiles:])
+    for size, (tall, wide) in SIZES.items():
+        image, tiles = stage.encoded[size], tall * wide
+        assert image.layout == ((8, 8),) * tiles
+        assert (image.n, image.slots) == (tiles * PATCHES, TILES * (PATCHES + 1))
+        found = stage.backbone.found_cells(size)
+        assert found.sourced.sum() == image.n
+        assert abs((found.cells[found.sourced] - image.cells) * [*size, *size]).max() < 1
+        assert image.separators is not None
+        owners = image.separators.owners.tolist()
+        assert owners[:tiles] == [[PATCHES * tile, PATCHES * (tile + 1)] for tile in range(tiles)]
+        assert all(own == [0, image.n] for own in owners[tiles:])
 
 
 def test_signals_are_read_from_the_rows_of_patches(stage: Stage) -> None:
@@ -177,21 +189,16 @@ def test_scores_are_those_of_the_unmodified_model(stage: Stage) -> None:
     cases.append(((90, 140), []))
     prefixes = [stage.prefix(size, kept, prompt) for size, kept in cases]
     for (size, kept), prefix, together in zip(cases, prefixes, language.score(prefixes), strict=True):
-        for answer, scored, found, alone in zip(
-            prompt.continuations, prompt.scored, together, language.score([prefix])[0], strict=True
-        ):
-            ids = [*prompt.head, *prompt.shared, *answer]
-            logits = stage.plainly(size, kept, ids)[-len(scored) - 1 : -1].log_softmax(-1)
-            expected = -logits[torch.arange(len(scored)), torch.tensor(scored)].mean()
-            assert abs(found.loss - expected) < TOLERANCE
-            assert abs(alone.loss - expected) < TOLERANCE
+        expected = losses(stage, size, kept, prompt)
+        for loss, found, alone in zip(expected, together, language.score([prefix])[0], strict=True):
+            assert abs(found.loss - loss) < TOLERANCE
+            assert abs(alone.loss - loss) < TOLERANCE
 
 
-@pytest.mark.parametrize("kept", KEPT)
-def test_answers_are_those_of_the_unmodified_model(stage: Stage, kept: str) -> None:
+def test_answers_are_those_of_the_unmodified_model(stage: Stage) -> None:
     """Token by token: its own forward over image, question and the answer so far, nothing remembered."""
-    for size in ((100, 100), (90, 140)):
-        keeps = list(KEPT[kept](stage.encoded[size].n))
+    for size, kept in product(((100, 100), (90, 140)), KEPT.values()):
+        keeps = list(kept(stage.encoded[size].n))
         ids = [*stage.prompt.head, *stage.prompt.tail]
         for token in stage.backbone.language.generate(stage.prefix(size, keeps), 4, frozenset()):
             assert token == int(stage.plainly(size, keeps, ids)[-1].argmax())
@@ -230,19 +237,9 @@ def test_cost_is_that_of_its_own_forward_or_not_told(stage: Stage) -> None:
     backbone, subject = stage.backbone, SimpleNamespace(backbone=stage.backbone)
     prompt = OneAnswer(" yes").prompt(backbone, probe("one", QUESTION, "EXIT", ()))
     prefix = stage.prefix((90, 140), range(0, 128, 3), prompt)
-    ids = [*prompt.head, *prompt.shared, *prompt.continuations[0]]
-    (scored,) = prompt.scored
-    logits = stage.plainly((90, 140), range(0, 128, 3), ids)[-len(scored) - 1 : -1].log_softmax(-1)
-    expected = -logits[torch.arange(len(scored)), torch.tensor(scored)].mean()
+    (expected,) = losses(stage, (90, 140), range(0, 128, 3), prompt)
     assert abs(loss_of(backbone, prefix, None) - expected) < TOLERANCE
     assert language_flops(backbone, len(prefix.embeds)) == 0
     for benchmark in (Answers(), Load()):
         with pytest.raises(SightlineError, match="this model's own decoder answers one"):
             next(iter(benchmark.measure(None, subject)))  # type: ignore[arg-type]
-
-
-def test_what_cuts_between_layers_is_refused_before_anything_is_loaded(zoo: Callable[[str], Path]) -> None:
-    served = Served.by_description(zoo("mllama"))
-    for name in ("fastv:0.3", "vtw:0.3", "duet_both:0.3"):
-        with pytest.raises(SightlineError, match="read by cross-attention: no token of it passes through the layers"):
-            served.refuse(parse_arm(name).selector, clip=True)

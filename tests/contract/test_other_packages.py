@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sightline.commands.new_package import write_selector
 from tests.contract.installed import copy_of_example, install, run_with
 
 SCRIPT = """
@@ -23,12 +24,6 @@ print(arm.text)
 """
 
 
-def test_the_example_package_is_found_and_runs(example_site: Path) -> None:
-    arm = "local_contrast:0.25:sharpness=2.0"
-    script = SCRIPT.format(name="local_contrast", arm=arm, module="sightline_example_selector")
-    assert run_with(example_site, script) == arm
-
-
 PROMISES = """
 from sightline.contract import check_backbone, check_format, check_metric, check_selector
 from sightline_example_plugin.box_average import BoxAverage
@@ -46,9 +41,10 @@ print("kept")
 """
 
 
-def test_the_example_packages_keep_the_promises_that_their_own_tests_can_check(
-    example_site: Path, tmp_path: Path, data: Path
-) -> None:
+def test_the_example_packages_run_and_keep_their_promises(example_site: Path, tmp_path: Path, data: Path) -> None:
+    arm = "local_contrast:0.25:sharpness=2.0"
+    script = SCRIPT.format(name="local_contrast", arm=arm, module="sightline_example_selector")
+    assert run_with(example_site, script) == arm
     table = tmp_path / "words.csv"
     table.write_text(
         "image,width,height,text,x1,y1,x2,y2\na.jpg,100,50,EXIT,10,10,30,20\na.jpg,100,50,OPEN,50,10,90,20\n"
@@ -57,22 +53,7 @@ def test_the_example_packages_keep_the_promises_that_their_own_tests_can_check(
     assert run_with(example_site, script) == "kept"
 
 
-def test_a_scaffolded_package_is_found_although_it_also_decorates(tmp_path: Path) -> None:
-    from sightline.commands.new_package import write_selector
-
-    write_selector("longest", tmp_path / "source")
-    install(tmp_path / "source", tmp_path / "site")
-    script = SCRIPT.format(name="longest", arm="longest:7t", module="longest")
-    assert run_with(tmp_path / "site", script) == "longest:7t"
-
-
-def test_a_package_that_cannot_be_imported_stops_no_other_method(tmp_path: Path) -> None:
-    from sightline.commands.new_package import write_selector
-
-    write_selector("longest", tmp_path / "source")
-    (tmp_path / "source" / "longest.py").write_text("raise ImportError('compiled for another machine')\n")
-    install(tmp_path / "source", tmp_path / "site")
-    script = """
+BROKEN = """
 import sys
 from sightline.cli import main
 from sightline.arms import parse_arm
@@ -89,7 +70,17 @@ try:
 except SightlineError as error:
     print(error)
 """
-    *_, listed, refused = run_with(tmp_path / "site", script).splitlines()
+
+
+def test_a_scaffolded_package_is_found_and_stops_no_other_if_it_cannot_be_imported(tmp_path: Path) -> None:
+    write_selector("longest", tmp_path / "source")
+    install(tmp_path / "source", tmp_path / "site")
+    script = SCRIPT.format(name="longest", arm="longest:7t", module="longest")
+    assert run_with(tmp_path / "site", script) == "longest:7t"
+    for file in (tmp_path / "site" / "longest.py", *(tmp_path / "site" / "__pycache__").glob("longest.*")):
+        file.unlink()
+    (tmp_path / "site" / "longest.py").write_text("raise ImportError('compiled for another machine')\n")
+    *_, listed, refused = run_with(tmp_path / "site", BROKEN).splitlines()
     assert listed == f"broken: {refused}"
     assert refused.startswith("selector 'longest' of package sightline-longest cannot be loaded (ImportError: compiled")
 

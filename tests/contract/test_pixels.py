@@ -27,7 +27,6 @@ from tests.towered import towered
 
 # Pixel values are the checkpoint's own image processor's, bit for bit, by Pillow on the host and by tensors alike.
 
-
 pytestmark = pytest.mark.xdist_group("contract-pixels")
 
 SIZES = ((640, 480), (480, 640), (500, 1000), (448, 448), (336, 336), (256, 256), (37, 41), (1, 1), (300, 9), (5, 160))
@@ -51,8 +50,13 @@ def processed(backbone: Backbone, image: Image.Image) -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def backbone(request: pytest.FixtureRequest, data: Path) -> Backbone:
-    return loaded(data, request.param, SMALL[request.param])
+def model(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def backbone(model: str, data: Path) -> Backbone:
+    return loaded(data, model, SMALL[model])
 
 
 def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,64 +71,56 @@ def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(module, "resizer", resizer, raising=False)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_values_are_the_processors(backbone: Backbone, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    image = drawn(size)
-    expected = processed(backbone, image)
-    pixels = backbone.preprocess(image)
-    assert pixels.data.dtype == torch.float32
-    assert torch.equal(pixels.data, expected["pixel_values"])
-    assert pixels.size == size
-    if "image_grid_thw" in expected:
-        assert expected["image_grid_thw"].tolist() == [list(pixels.grid)]
-    else:
-        assert len(expected["pixel_values"]) == pixels.grid[0]
-    raw = towered(backbone).image_bytes(image)
-    assert raw.dtype == torch.uint8
-    assert tuple(raw.shape) == (size[1], size[0], 3)
-    assert torch.equal(towered(backbone).pixel_values(raw), pixels.data)
+def test_values_are_the_processors(data: Path, backbone: Backbone, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any mode is converted before, as Pillow does: releases differ in what they do with transparency."""
+    unlimited, large = loaded(data, model), drawn((800, 600))
+    own = processed(unlimited, large)["pixel_values"]
+    assert torch.equal(unlimited.preprocess(large).data, own), "under its own limits"
+    for mode in ("L", "LA", "RGBA", "CMYK", "1"):
+        image = drawn((120, 90), mode)
+        expected = processed(backbone, image.convert("RGB"))["pixel_values"]
+        assert torch.equal(backbone.preprocess(image).data, expected), mode
+    cases = [(drawn(size), processed(backbone, drawn(size))) for size in SIZES]
+    for image, features in cases:
+        size, expected, pixels = image.size, features["pixel_values"], backbone.preprocess(image)
+        assert pixels.data.dtype == torch.float32
+        assert torch.equal(pixels.data, expected), size
+        assert pixels.size == size
+        if "image_grid_thw" in features:
+            assert features["image_grid_thw"].tolist() == [list(pixels.grid)]
+        else:
+            assert len(expected) == pixels.grid[0]
+        raw = towered(backbone).image_bytes(image)
+        assert raw.dtype == torch.uint8
+        assert tuple(raw.shape) == (size[1], size[0], 3)
+        assert torch.equal(towered(backbone).pixel_values(raw), pixels.data), size
     resize_by_tensors(backbone, monkeypatch)
-    assert torch.equal(towered(backbone).pixel_values(raw), expected["pixel_values"])
-    stored = torch.from_numpy(np.array(stored_pixels(image)))  # as it travels to a GPU
-    assert torch.equal(towered(backbone).pixel_values(stored), expected["pixel_values"])
+    for image, features in cases:
+        stored = torch.from_numpy(np.array(stored_pixels(image)))  # as it travels to a GPU
+        for raw in (towered(backbone).image_bytes(image), stored):
+            assert torch.equal(towered(backbone).pixel_values(raw), features["pixel_values"]), image.size
+    assert torch.equal(unlimited.preprocess(large).data, own)
 
 
-@pytest.mark.parametrize(("size", "channels"), [((37, 41), 4), ((6000, 4000), 3)], ids=["shared", "copied"])
-def test_images_are_read_where_pillow_stores_them_if_it_can_share(size: tuple[int, int], channels: int) -> None:
-    image = drawn(size)
-    stored = stored_pixels(image)
-    assert stored.shape[:2] == (size[1], size[0])
-    assert stored.shape[2] == (channels if hasattr(image, "__arrow_c_array__") else 3)
-    assert np.array_equal(stored[..., :3], np.asarray(image))
-
-
-@pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "CMYK", "1"])
-def test_any_mode_is_converted_as_pillow_does(backbone: Backbone, mode: str) -> None:
-    """Before the processor: its releases differ in what they do with transparency, and a row must not."""
-    image = drawn((120, 90), mode)
-    expected = processed(backbone, image.convert("RGB"))["pixel_values"]
-    assert torch.equal(backbone.preprocess(image).data, expected)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_values_are_the_processors_under_its_own_limits(
-    data: Path, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backbone = loaded(data, model)
-    image = drawn((800, 600))
-    expected = processed(backbone, image)["pixel_values"]
-    assert torch.equal(backbone.preprocess(image).data, expected)
-    resize_by_tensors(backbone, monkeypatch)
-    assert torch.equal(backbone.preprocess(image).data, expected)
-
-
-@pytest.mark.parametrize("crop", [(300, 300), (351, 340), (400, 336)], ids=str)
-def test_a_crop_may_be_odd_or_larger_than_the_image(data: Path, crop: tuple[int, int]) -> None:
-    backbone = loaded(data, "llava")
-    backbone.image_processor.crop_size = {"height": crop[0], "width": crop[1]}
-    for size in ((640, 480), (337, 479)):
+def test_images_are_read_where_pillow_stores_them_if_it_can_share() -> None:
+    for size, channels in (((37, 41), 4), ((6000, 4000), 3)):  # shared, copied
         image = drawn(size)
-        assert torch.equal(backbone.preprocess(image).data, processed(backbone, image)["pixel_values"])
+        stored = stored_pixels(image)
+        assert stored.shape[:2] == (size[1], size[0])
+        assert stored.shape[2] == (channels if hasattr(image, "__arrow_c_array__") else 3)
+        assert np.array_equal(stored[..., :3], np.asarray(image))
+
+
+def test_a_crop_may_be_odd_or_larger_than_the_image_and_a_step_left_out_is_declined(data: Path) -> None:
+    backbone = loaded(data, "llava")
+    for high, wide in ((300, 300), (351, 340), (400, 336)):
+        backbone.image_processor.crop_size = {"height": high, "width": wide}
+        for size in ((640, 480), (337, 479)):
+            image = drawn(size)
+            assert torch.equal(backbone.preprocess(image).data, processed(backbone, image)["pixel_values"])
+    config, declines = backbone.model.config.to_dict(), type(backbone).declines
+    assert declines(config, {}) is None
+    assert declines(config, {"do_center_crop": False}) == "its image processor has do_center_crop = false"
 
 
 @pytest.mark.parametrize("size", [(640, 480), (37, 41), (300, 9)], ids=str)
@@ -150,26 +146,14 @@ def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
     assert torch.equal(backbone.preprocess(image).data, expected)
 
 
-def test_edits_of_the_artifact_come_before_the_processors_steps(data: Path) -> None:
-    backbone = loaded(data, "qwen3vl", BY_ARTIFACT)
+def test_edits_of_the_artifact_come_first_and_a_image_too_thin_for_qwen_is_refused(data: Path) -> None:
+    plain, backbone = (loaded(data, "qwen3vl", options) for options in (SMALL["qwen3vl"], BY_ARTIFACT))
     altered = towered(backbone).altered(drawn((640, 480)))
     assert altered.size[0] % 28 == altered.size[1] % 28 == 0
     assert torch.equal(backbone.preprocess(drawn((640, 480))).data, processed(backbone, altered)["pixel_values"])
-
-
-@pytest.mark.parametrize("options", [SMALL["qwen3vl"], BY_ARTIFACT], ids=["plain", "artifact"])
-def test_a_image_too_thin_for_qwen_is_refused_in_one_line(data: Path, options: Any) -> None:
-    with pytest.raises(SightlineError, match=r"the image cannot be resized for Qwen3-VL: .*ratio must be smaller"):
-        loaded(data, "qwen3vl", options).preprocess(drawn((1, 201)))
-
-
-def test_a_processor_that_leaves_a_step_out_is_declined(data: Path) -> None:
-    backbone = loaded(data, "llava")
-    config = backbone.model.config.to_dict()
-    assert type(backbone).declines(config, {}) is None
-    assert (
-        type(backbone).declines(config, {"do_center_crop": False}) == "its image processor has do_center_crop = false"
-    )
+    for each in (plain, backbone):
+        with pytest.raises(SightlineError, match=r"the image cannot be resized for Qwen3-VL: .*ratio must be smaller"):
+            each.preprocess(drawn((1, 201)))
 
 
 def test_bytes_and_values_give_the_same_tokens_and_groups(backbone: Backbone) -> None:
@@ -207,8 +191,8 @@ class Spy(LayerSelector):
         return Selection(torch.arange(k))
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_language_signals_fit_together(data: Path, model: str) -> None:
+def test_signals_of_layers_fit_together_and_pixels_of_a_token_are_those_of_its_cell(data: Path, model: str) -> None:
+    """White paper with a black box: tokens whose cells lie inside are black throughout, those outside are white."""
     here, spy = stage(data, model, "float32"), Spy()
     arm = Arm(spy, Budget.ratio(0.5), "spy:0.5")
     with torch.inference_mode():
@@ -225,29 +209,7 @@ def test_language_signals_fit_together(data: Path, model: str) -> None:
         assert torch.equal(last, signals["lm.attention_last"])
         assert bool((cos[state.image] != cos[state.image[:1]]).any()), "positions of the image differ"
 
-
-def test_values_are_those_that_the_tower_attends_with(data: Path) -> None:
-    here = stage(data, "llava", "float32")
-    backbone: Any = here.backbone
-    heard: list[Tensor] = []
-    projection = backbone.vision_blocks[1].self_attn.v_proj
-    handle = projection.register_forward_hook(lambda module, given, made: heard.append(made))
-    try:
-        (encoded,) = backbone.encode(here.pixels[:1], {"vision.value@1", "vision.cls_value@1"})
-    finally:
-        handle.remove()
-    with torch.inference_mode():
-        values, own = (backbone.vision_signal(f"vision.{name}@1", encoded) for name in ("value", "cls_value"))
-    heads = values.shape[0]
-    expected = heard[0][0].view(len(heard[0][0]), heads, -1).transpose(0, 1)
-    torch.testing.assert_close(values, expected[:, 1:])
-    torch.testing.assert_close(own, expected[:, 0])
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_pixels_of_a_token_are_those_of_its_cell(data: Path, model: str) -> None:
-    """White paper with a black box: tokens whose cells lie inside are black throughout, those outside are white."""
-    backbone = stage(data, model, "float32").backbone
+    backbone = here.backbone
     left, upper, right, lower = 0.3, 0.25, 0.8, 0.7
     paper = np.full((300, 400, 3), 255, dtype=np.uint8)
     paper[int(upper * 300) : int(lower * 300), int(left * 400) : int(right * 400)] = 0
@@ -264,3 +226,19 @@ def test_pixels_of_a_token_are_those_of_its_cell(data: Path, model: str) -> None
     assert pixels[inside].max() < pixels[outside].min()
     assert np.ptp(pixels[inside], axis=0).max() == 0, "black tokens are all alike"
     assert np.ptp(pixels[outside], axis=0).max() == 0, "white tokens are all alike"
+
+
+def test_values_are_those_that_the_tower_attends_with(data: Path) -> None:
+    here = stage(data, "llava", "float32")
+    backbone: Any = here.backbone
+    heard: list[Tensor] = []
+    projection = backbone.vision_blocks[1].self_attn.v_proj
+    handle = projection.register_forward_hook(lambda module, given, made: heard.append(made))
+    (encoded,) = backbone.encode(here.pixels[:1], {"vision.value@1", "vision.cls_value@1"})
+    handle.remove()
+    with torch.inference_mode():
+        values, own = (backbone.vision_signal(f"vision.{name}@1", encoded) for name in ("value", "cls_value"))
+    heads = values.shape[0]
+    expected = heard[0][0].view(len(heard[0][0]), heads, -1).transpose(0, 1)
+    torch.testing.assert_close(values, expected[:, 1:])
+    torch.testing.assert_close(own, expected[:, 0])

@@ -17,36 +17,24 @@ from sightline.auditing.config import AuditConfig
 from sightline.core.selection import Budget, LayerSelector, LayerState, Selection, TwoStages
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
-from tests.answers import Scored, score_arm
+from tests.answers import score_arm
 from tests.contract.cast import MODELS, SHALLOW, arm_of, servable, stage
 
 # All servable methods of an architecture in one audit: what ``sightline run`` writes for each of them.
 
-
 IMAGES = 2
-PROBES = "golden_e2e/inputs/probes_dev.jsonl"
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_servable_method_writes_its_rows(data: Path, tmp_path: Path, model: str) -> None:
     methods = [name for name in servable(model) if name not in ("full", "masks")]
     arms = ["full", *(f"{name}:0.3" + (f":{SHALLOW[name]}" if name in SHALLOW else "") for name in methods)]
-    run = audit(
-        AuditConfig(
-            model=str(data / "tiny" / model),
-            probes=data / PROBES,
-            images=data / "mini_textocr",
-            image_prefix="mini_textocr",
-            out=tmp_path / "run",
-            arms=arms,
-            clip=str(data / "tiny" / "clip"),
-            dtype="float32",
-            device="cpu",
-            limit=IMAGES,
-            image_options=dict(MODELS[model]),
-        )
-    )
-    rows = run.rows.to_pandas()
+    config = AuditConfig(
+        model=str(data / "tiny" / model), clip=str(data / "tiny" / "clip"), dtype="float32", device="cpu",
+        probes=data / "golden_e2e/inputs/probes_dev.jsonl", images=data / "mini_textocr", image_prefix="mini_textocr",
+        out=tmp_path / "run", arms=arms, limit=IMAGES, image_options=dict(MODELS[model]),
+    )  # fmt: skip
+    rows = audit(config).rows.to_pandas()
     assert rows.groupby("selector").size().nunique() == 1, "an arm has more rows than another"
     assert set(rows["selector"]) == {"full", *methods}
     assert rows["image_id"].nunique() == IMAGES
@@ -74,7 +62,6 @@ def test_every_servable_method_writes_its_rows(data: Path, tmp_path: Path, model
 
 
 # What running selectors must never do: leave hooks behind, change the model, encode an image twice.
-
 
 pytestmark = pytest.mark.xdist_group("contract-invariants")
 
@@ -115,10 +102,6 @@ def test_hooks_are_gone_after_an_exception(data: Path, model: str) -> None:
     assert hooks(here.backbone.model) == before
 
 
-def facts(scored: Scored) -> tuple[Any, ...]:
-    return scored.answer, scored.anchors.tobytes(), scored.lineage.tobytes(), scored.k
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_no_selector_changes_anything_or_has_the_image_encoded_again(data: Path, tmp_path: Path, model: str) -> None:
     """Bit for bit: the unpruned answer, the weights, and the images' tokens. The tower runs once for all methods."""
@@ -127,18 +110,17 @@ def test_no_selector_changes_anything_or_has_the_image_encoded_again(data: Path,
     calls: list[int] = []
 
     def reference() -> list[tuple[Any, ...]]:
-        return [facts(s) for s in score_arm(here.step, parse_arm("full"), here.probes, here.encoded, "preserve", 16384)]
+        whole = score_arm(here.step, parse_arm("full"), here.probes, here.encoded, "preserve", 16384)
+        return [(each.answer, each.anchors.tobytes(), each.lineage.tobytes(), each.k) for each in whole]
 
     before = reference()
     weights = {name: value.clone() for name, value in here.backbone.model.state_dict().items()}
     handle = here.backbone.vision_blocks[0].register_forward_hook(lambda *_: calls.append(1))
-    try:
-        (image,) = here.backbone.encode([here.pixels[0]], all_needs(arms, here.backbone))
-        tokens = image.tokens.clone()
-        for arm in arms:
-            score_arm(here.step, arm, here.probes[:1], [image], "preserve", 16384)
-    finally:
-        handle.remove()
+    (image,) = here.backbone.encode([here.pixels[0]], all_needs(arms, here.backbone))
+    tokens = image.tokens.clone()
+    for arm in arms:
+        score_arm(here.step, arm, here.probes[:1], [image], "preserve", 16384)
+    handle.remove()
     assert len(calls) == 1
     assert torch.equal(image.tokens, tokens), "a selector wrote into the image's tokens"
     assert reference() == before

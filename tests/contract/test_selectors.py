@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,21 +23,9 @@ from sightline.selectors.greedy import spread
 from sightline.selectors.mmtok import mmtok_kept
 from sightline.selectors.scores import kernels_run, power_of_two, rank, relevance
 from tests.answers import Scored, score_arm
-from tests.contract.cast import (
-    KEEPS,
-    METHODS,
-    MODELS,
-    REFUSED,
-    SHALLOW,
-    Stage,
-    arm_of,
-    refusal,
-    servable,
-    stage,
-)
+from tests.contract.cast import KEEPS, METHODS, MODELS, REFUSED, SHALLOW, Stage, arm_of, refusal, servable, stage
 
 # Every registered selector on every architecture, through the path that an audit takes.
-
 
 BATCH_TOKENS = 16384
 PAIRS = [
@@ -45,7 +34,7 @@ PAIRS = [
     for dtype in KEEPS
     for name in servable(model)
 ]
-REFUSALS = [pytest.param(model, name, id=f"{model}-{name}") for model in MODELS for name in sorted(REFUSED[model])]
+REASONS = ("class token", "not the one of a CLIP checkpoint", "single states", UNPROJECTED)
 
 
 @pytest.mark.parametrize(("model", "dtype", "name"), PAIRS)
@@ -86,9 +75,8 @@ def check_selection(chosen: Selection, n: int, k: int) -> None:
     assert len(set(placed)) == len(placed), "a token is kept twice"
     assert all(anchor < n for anchor in placed)
     assert len(placed) >= k - 1, "more than one output without a cell"
-    assert set(placed) <= set(torch.nonzero(lineage_mask(chosen, n)).flatten().tolist()), (
-        "an anchor outside the lineage"
-    )
+    lineage = torch.nonzero(lineage_mask(chosen, n)).flatten().tolist()
+    assert set(placed) <= set(lineage), "an anchor outside the lineage"
     if chosen.mix is not None:
         assert torch.isfinite(chosen.mix).all()
         assert bool((chosen.mix != 0).any(dim=1).all()), "an output that nothing flows into"
@@ -162,40 +150,25 @@ def view_of(here: Stage, arm: Arm, index: int) -> TokenView:
         )
 
 
-@pytest.mark.parametrize(("model", "name"), REFUSALS)
-def test_what_an_architecture_cannot_serve_is_refused_by_name(data: Path, model: str, name: str) -> None:
-    sentence = refusal(stage(data, model, "float32").step, arm_of(name, "0.3"))
-    assert sentence.startswith(f"{name} cannot run on ")
-    assert any(
-        reason in sentence
-        for reason in ("class token", "not the one of a CLIP checkpoint", "single states", UNPROJECTED)
-    )
-    assert "\n" not in sentence
+@pytest.mark.parametrize("model", MODELS)
+def test_what_an_architecture_cannot_serve_is_refused_by_name(data: Path, model: str) -> None:
+    for name in REFUSED[model]:
+        sentence = refusal(stage(data, model, "float32").step, arm_of(name, "0.3"))
+        assert sentence.startswith(f"{name} cannot run on ")
+        assert any(reason in sentence for reason in REASONS), sentence
+        assert "\n" not in sentence
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_that_merges_states_of_the_tower_says_so(data: Path, tmp_path: Path, name: str) -> None:
+def test_every_method_runs_somewhere_and_says_whether_it_merges_states_of_the_tower(data: Path, tmp_path: Path) -> None:
     here = stage(data, "llava", "float32")
-    arm = arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None)
-    if arm.inside and not isinstance(arm.selector, TwoStages):
-        assert not arm.selector.merges_vision
-        return
-    chosen = select(here, arm, 0)
-    assert (chosen.mix is not None and chosen.merge_at == "vision") == arm.selector.merges_vision
-
-
-@pytest.mark.parametrize("name", sorted(SHALLOW))
-def test_layers_that_do_not_exist_are_refused_before_any_work(data: Path, name: str) -> None:
-    sentence = refusal(stage(data, "llava", "float32").step, parse_arm(f"{name}:0.3"))
-    assert sentence.startswith(f"{name} cannot run on Llava: ")
-    for argument in SHALLOW[name].split(","):
-        assert argument.partition("=")[0] in sentence
-
-
-@pytest.mark.parametrize("name", ["anchorprune", "cdpruner"])
-def test_a_missing_clip_checkpoint_is_asked_for(data: Path, name: str) -> None:
-    step = SelectStep(stage(data, "llava", "float32").backbone, clip=None)
-    assert "--clip" in refusal(step, arm_of(name, "0.3"))
+    for name in METHODS:
+        arm = arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None)
+        merges = False
+        if not arm.inside or isinstance(arm.selector, TwoStages):
+            chosen = select(here, arm, 0)
+            merges = chosen.mix is not None and chosen.merge_at == "vision"
+        assert arm.selector.merges_vision == merges, name
+    assert set(METHODS) == set().union(*(servable(model) for model in MODELS))
 
 
 @dataclass(frozen=True)
@@ -210,9 +183,15 @@ class Wants(Selector):
         raise AssertionError("refused before it runs")
 
 
-@pytest.mark.parametrize(
-    ("need", "sentence"),
-    [
+def test_layers_and_signals_that_do_not_exist_and_a_missing_clip_are_refused_before_any_work(data: Path) -> None:
+    step = stage(data, "llava", "float32").step
+    for name, arguments in SHALLOW.items():
+        sentence = refusal(step, parse_arm(f"{name}:0.3"))
+        assert sentence.startswith(f"{name} cannot run on Llava: ")
+        assert all(argument.partition("=")[0] in sentence for argument in arguments.split(",")), sentence
+    for name in ("anchorprune", "cdpruner"):
+        assert "--clip" in refusal(SelectStep(step.backbone, clip=None), arm_of(name, "0.3"))
+    for need, words in (
         ("vision.recieved@-1", "did you mean 'vision.received'?"),
         ("vision.received", "needs a layer"),
         ("vision.hidden_mean@3:2", "needs a range"),
@@ -220,19 +199,11 @@ class Wants(Selector):
         ("clip.text@3", "takes no layer"),
         ("lm.attention_last", "prune inside the language model"),
         ("depth.map", "there is no signal depth.map"),
-    ],
-)
-def test_misnamed_signals_are_refused_before_any_work(data: Path, need: str, sentence: str) -> None:
-    arm = Arm(Wants(frozenset({need})), Budget.ratio(0.3), "wants:0.3")
-    assert sentence in refusal(stage(data, "llava", "float32").step, arm)
-
-
-def test_every_method_runs_somewhere() -> None:
-    assert set(METHODS) == set().union(*(servable(model) for model in MODELS))
+    ):
+        assert words in refusal(step, Arm(Wants(frozenset({need})), Budget.ratio(0.3), "wants:0.3"))
 
 
 # GPU kernels choose what the CPU's loops choose. Most of this needs a CUDA device and Triton; planning does not.
-
 
 needs_gpu = pytest.mark.skipif(
     not kernels_run(torch.empty(0, device="cuda" if torch.cuda.is_available() else "cpu"), 1),
@@ -240,17 +211,12 @@ needs_gpu = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("images", [1, 7, 32, 132, 500])
-@pytest.mark.parametrize("n", [1, 5, 64, 576, 2500, 8192])
-@pytest.mark.parametrize("smallest", [8, 32])
-def test_programs_cover_all_tokens_and_all_run_at_once(images: int, n: int, smallest: int) -> None:
-    programs, block = spread(n, images, smallest, processors=132)
-    assert block == power_of_two(block)
-    assert (programs - 1) * block < n <= programs * block
-    assert programs == 1 or programs * images <= 132
-
-
-def test_kernels_are_left_alone_on_a_cpu() -> None:
+def test_programs_cover_all_tokens_and_all_run_at_once_and_kernels_are_left_alone_on_a_cpu() -> None:
+    for images, n, smallest in product((1, 7, 32, 132, 500), (1, 5, 64, 576, 2500, 8192), (8, 32)):
+        programs, block = spread(n, images, smallest, processors=132)
+        assert block == power_of_two(block)
+        assert (programs - 1) * block < n <= programs * block
+        assert programs == 1 or programs * images <= 132
     assert not kernels_run(torch.zeros(3), 3)
 
 

@@ -22,15 +22,9 @@ if TYPE_CHECKING:
 # The demo: the shipped reader audited on the shipped confirmation scenes, on a laptop's CPU, without a network.
 
 ARMS = (
-    "full",
-    "target:0.3",
-    "target_grid:0.3",
-    "random:0.3",
-    "grid:0.3",
-    "shuffled:0.3",
-    "protected:0.3",
+    "full", "target:0.3", "target_grid:0.3", "random:0.3", "grid:0.3", "shuffled:0.3", "protected:0.3",
     "soft_evidence:0.3",
-)
+)  # fmt: skip
 PICTURE = "right-without-evidence.png"
 IMAGES = 40
 """Unless all are asked for: a report within a minute of two cores, and enough for intervals that say something."""
@@ -116,14 +110,9 @@ def save_picture(run: Run, path: Path) -> Path | None:
 # The demo's second half: what the shipped reader says to open questions, and what becomes of it with the evidence.
 
 OPEN_ARMS = (
-    "full",
-    "target:0.3",
-    "target_grid:0.3",
-    "random:0.3",
-    "grid:0.3",
-    "anti_evidence:0.3",
+    "full", "target:0.3", "target_grid:0.3", "random:0.3", "grid:0.3", "anti_evidence:0.3",
     "policy:evidence_saturation:target:0.3/0.7",
-)
+)  # fmt: skip
 METRICS = ("score", "pos_ecr", "worst_region", "unsupported")
 MOST_OPEN_IMAGES = 50
 """Of the shipped ones, each with two questions: enough for intervals, few enough for a laptop's patience."""

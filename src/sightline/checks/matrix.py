@@ -111,12 +111,7 @@ def run_matrix(
 
 
 def run_column(
-    name: str,
-    backbone: Backbone,
-    image: Image.Image,
-    budget: str,
-    clip: ClipSpace | str,
-    heads: Mapping[str, Path],
+    name: str, backbone: Backbone, image: Image.Image, budget: str, clip: ClipSpace | str, heads: Mapping[str, Path]
 ) -> TriedModel:
     """``clip`` is the checkpoint for methods that need one, or why there is none."""
     served = Served.by(backbone)

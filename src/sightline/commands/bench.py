@@ -150,8 +150,7 @@ def select(
     repeats: Annotated[int, typer.Option(min=1, rich_help_panel=LENGTH)] = 7,
     seconds: Annotated[float, typer.Option(min=0.0, rich_help_panel=LENGTH)] = 5.0,
     csv: Annotated[
-        Path | None,
-        file_option("Table with one line per measurement.", endings=(".csv",), rich_help_panel=OUTPUT),
+        Path | None, file_option("Table with one line per measurement.", endings=(".csv",), rich_help_panel=OUTPUT)
     ] = None,
     json: Annotated[
         Path | None, file_option("The same with every sample.", endings=(".json",), rich_help_panel=OUTPUT)

@@ -163,10 +163,7 @@ def ask(
 
 
 @in_words
-def convert(
-    model: Annotated[str, typer.Argument()],
-    out: Annotated[Path, typer.Option()],
-) -> None:
+def convert(model: Annotated[str, typer.Argument()], out: Annotated[Path, typer.Option()]) -> None:
     """Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere."""
     from sightline.backbones.loading import convert as convert_checkpoint
 

@@ -36,7 +36,13 @@ def selectors(
     from sightline.selectors import SELECTORS
 
     console = SafeConsole()
-    reasons = {} if model is None else where_methods_run(model)
+    reasons: dict[str, str] = {}
+    if model is not None:
+        from sightline.backbones.base import BACKBONES
+        from sightline.backbones.loading import Served, checkpoint_folder, methods_that_run
+
+        place = model if model in BACKBONES else checkpoint_folder(model)
+        reasons = methods_that_run(Served.by_description(place))
     if name is not None:
         kind: Any = SELECTORS.get(name)
         console.print(Text.assemble((name, "bold"), f"  arguments: {parameters(kind) or 'none'}"))
@@ -75,14 +81,6 @@ def backbones(name: Annotated[str | None, typer.Argument()] = None) -> None:
         print_rows(console, ("", "", ""), lines, header=False)
     for reason in BACKBONES.broken().values() if name is None else ():
         console.print(f"broken: {reason}", markup=False, soft_wrap=True)
-
-
-def where_methods_run(model: str) -> dict[str, str]:
-    """Every method with ``yes``, or why it does not run on a checkpoint folder or on models of a type."""
-    from sightline.backbones.base import BACKBONES
-    from sightline.backbones.loading import Served, checkpoint_folder, methods_that_run
-
-    return methods_that_run(Served.by_description(model if model in BACKBONES else checkpoint_folder(model)))
 
 
 def _where(kind: type[Method]) -> str:

@@ -40,21 +40,14 @@ def write_package(folder: Path, files: Mapping[str, str], words: Mapping[str, st
 
 
 @in_words
-def new_selector(
-    name: Annotated[str, typer.Argument()],
-    out: Path | None = None,
-) -> None:
+def new_selector(name: Annotated[str, typer.Argument()], out: Path | None = None) -> None:
     """Write a new pruning method with a test: a small package that ``pip install -e`` makes known to Sightline."""
-    name = in_arms(name)
+    # A name as arms write it: My-Method and MyMethod become my_method; one that is so already stays.
+    name = re.sub(r"[-\s]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())).lower()
     folder = out if out is not None else Path(f"sightline-{name.replace('_', '-')}")
     for path in write_selector(name, folder):
         print(f"wrote {path}")
     print(f"next: pip install -e {folder}, then sightline run ... --arm {name}:0.3")
-
-
-def in_arms(name: str) -> str:
-    """A name as arms write it: ``My-Method`` and ``MyMethod`` -> ``my_method``; one that is so already stays."""
-    return re.sub(r"[-\s]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())).lower()
 
 
 def write_selector(name: str, folder: Path) -> list[Path]:
@@ -77,10 +70,7 @@ def _refuse_selector_name(name: str) -> None:
 
 
 @in_words
-def new_backbone(
-    name: Annotated[str, typer.Argument()],
-    out: Path | None = None,
-) -> None:
+def new_backbone(name: Annotated[str, typer.Argument()], out: Path | None = None) -> None:
     """Write a new architecture with a test: a small package that ``pip install -e`` makes known to Sightline.
 
     Try ``sightline doctor --model CHECKPOINT`` first: most image-text types of transformers need no class of their own.

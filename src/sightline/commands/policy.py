@@ -53,8 +53,7 @@ def fit(
     selector: Annotated[str, typer.Option()],
     levels: Annotated[str, typer.Option()],
     out: Annotated[
-        Path,
-        file_option("JSON to write: what was chosen, and what held-out probes say of it.", endings=(".json",)),
+        Path, file_option("JSON to write: what was chosen, and what held-out probes say of it.", endings=(".json",))
     ],
     argument: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE")] = None,
     objective: str | None = None,
@@ -113,12 +112,7 @@ def judge(
 
     with errors_are_two("the policies could not be judged"):
         opened = load_run(run)
-        verdicts = judge_run(
-            opened,
-            arm or (),
-            everything=everything,
-            **verdict_options.arguments(),
-        )
+        verdicts = judge_run(opened, arm or (), everything=everything, **verdict_options.arguments())
         _say_joined(opened)
         for verdict in verdicts:
             _print(verdict, "probes" if everything else "held-out probes")

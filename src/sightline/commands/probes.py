@@ -140,12 +140,7 @@ def build(
         digest = sha256("\n".join(sorted(excluded)).encode()).hexdigest()
         construction["excluded_images"] = {"count": len(excluded), "digest": f"sha256:{digest}"}
     written = write_probes(
-        out,
-        probes,
-        construction=construction,
-        source=ingest.source,
-        layout=written_as,
-        image_prefix=image_prefix,
+        out, probes, construction=construction, source=ingest.source, layout=written_as, image_prefix=image_prefix
     )
     if ingest.packed is not None and images is not None:
         _say("unpacked", f"{unpacked} of {len(written.images)} images into {images}")
@@ -159,13 +154,7 @@ def build(
 
 
 def _ask_documents(
-    documents: list[Path],
-    out: Path,
-    ocr: str,
-    questions: Path | None,
-    limit: int | None,
-    seed: int,
-    texts: Path | None,
+    documents: list[Path], out: Path, ocr: str, questions: Path | None, limit: int | None, seed: int, texts: Path | None
 ) -> None:
     """Questions about the fields of plain documents; pages that had to be made stand beside the probe file."""
     from sightline.documents.audit import write_questions
@@ -228,12 +217,7 @@ def _hard_pairs(
 
 
 def _given(
-    ingest: Ingest,
-    rules: HardPairRules,
-    excluded: frozenset[str],
-    annotations: Path,
-    sample: int | None,
-    decoys: bool,
+    ingest: Ingest, rules: HardPairRules, excluded: frozenset[str], annotations: Path, sample: int | None, decoys: bool
 ) -> tuple[tuple[Probe, ...], dict[str, Any], _Said]:
     """The same for annotations that bring their own questions."""
     import random
@@ -389,9 +373,7 @@ def verify_probes(probes: Path, images: Path | None, image_prefix: str) -> None:
 @app.command()
 @in_words
 def show(
-    probes: ProbesArgument,
-    examples: Annotated[int, typer.Option(min=0)] = 4,
-    image_prefix: PrefixOption = "",
+    probes: ProbesArgument, examples: Annotated[int, typer.Option(min=0)] = 4, image_prefix: PrefixOption = ""
 ) -> None:
     """Print counts, digest, construction and a few probes."""
     from collections import Counter

@@ -62,8 +62,7 @@ def _note_unfinished(runs: Sequence[RunPlace]) -> None:
 @with_options
 def report(
     runs: Annotated[
-        list[Place] | None,
-        place_argument("[RUN...]", "Run folders, or folders of parts of a run: paths or URLs."),
+        list[Place] | None, place_argument("[RUN...]", "Run folders, or folders of parts of a run: paths or URLs.")
     ] = None,
     out: OutOption = Path("report"),
     cost: list[Path] | None = None,

@@ -203,8 +203,7 @@ def show(
         Path | None, file_option("Picture to write, for example picture.png: the arms side by side.")
     ] = None,
     images: Annotated[
-        Place | None,
-        place_option("Folder that image names are relative to: the picture is then as sharp as the file."),
+        Place | None, place_option("Folder that image names are relative to: the picture is then as sharp as the file.")
     ] = None,
     view: str | None = None,
 ) -> None:
@@ -266,10 +265,11 @@ def _print_probe(run: Run, rows: pd.DataFrame) -> None:
 
     first = rows.iloc[0]
     probe, record = probe_of(run, first), image_of(run, first)
+    asked = {"label": first["label"], "target": probe["target_text"], "in the regions": probe["source_text"]}
     lines = {
         "probe": f"{first['probe_id']}{f' ({kind})' if (kind := first['kind']) else ''}",
         "question": probe["question"],
-        **(_accepted(probe) if probe.get("answers") else _asked_for(probe, first["label"])),
+        **(_accepted(probe) if probe.get("answers") else asked),
         "image": f"{record['image']}, {record['width']} x {record['height']} pixels, {first['n_tokens']} tokens",
     }
     rows_of_words = [(name, str(text)) for name, text in lines.items()]
@@ -278,10 +278,6 @@ def _print_probe(run: Run, rows: pd.DataFrame) -> None:
         role = f"{mark.letter} {mark.words}: " if mark.letter else ""
         rows_of_words.append(("regions" if number == 0 else "", role + _box_words(box, record)))
     print_rows(SafeConsole(), ("", ""), rows_of_words, header=False)
-
-
-def _asked_for(probe: dict[str, Any], label: str) -> dict[str, str]:
-    return {"label": label, "target": probe["target_text"], "in the regions": probe["source_text"]}
 
 
 def _accepted(probe: dict[str, Any]) -> dict[str, str]:

@@ -26,11 +26,7 @@ DRAWS = 2000
 
 
 @with_options
-def run(
-    *,
-    config: Path | None = None,
-    given: Annotated[dict[str, Any], Overrides(AuditConfig, HOW)],
-) -> None:
+def run(*, config: Path | None = None, given: Annotated[dict[str, Any], Overrides(AuditConfig, HOW)]) -> None:
     """Audit arms on a probe set. Kill it at any moment and run the same command again: finished shards are kept.
 
     Exit code 0: finished; 1: finished but for images that could not be read or work that was set aside; 2: error.

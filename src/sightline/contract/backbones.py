@@ -258,20 +258,9 @@ def _check_smaller(page: NoisePage) -> None:
 
 
 CHECKS: tuple[Callable[[NoisePage], Check | None], ...] = (
-    cell_count,
-    own_logits,
-    _check_cells,
-    policies_agree_unpruned,
-    prefix_is_shorter,
-    _check_positions,
-    _check_separators,
-    check_signals,
-    signal_rows,
-    check_token_rows,
-    _check_smaller,
-    language_batches,
-    image_batches,
-)
+    cell_count, own_logits, _check_cells, policies_agree_unpruned, prefix_is_shorter, _check_positions,
+    _check_separators, check_signals, signal_rows, check_token_rows, _check_smaller, language_batches, image_batches,
+)  # fmt: skip
 """The doctor's own, and what only a class can promise: what it declares is what is found, and holds for any tokens."""
 
 

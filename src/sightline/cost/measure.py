@@ -50,12 +50,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     watched, held = os.pipe()
     try:
         return subprocess.run(
-            command,
-            stdin=watched,
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
+            command, stdin=watched, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
         )
     finally:
         os.close(watched)

@@ -5,6 +5,7 @@ A described field of a request is an option of ``sightline bench NAME``, declare
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -27,6 +28,11 @@ def positive_numbers(text: str, flag: str) -> list[int]:
     if not numbers or min(numbers) < 1:
         raise SightlineError(f"{flag} {text}: give positive whole numbers, separated by commas")
     return numbers
+
+
+def one_each(field: str, flag: str) -> Callable[[str], list[dict[str, Any]]]:
+    """Reads the numbers behind a flag, for a measurement with each of them."""
+    return lambda text: [{field: number} for number in positive_numbers(text, flag)]
 
 
 def size_of_image(text: str) -> list[dict[str, Any]]:

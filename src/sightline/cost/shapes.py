@@ -27,7 +27,7 @@ CGROUPS = (
 
 def refuse_too_large(name: str, weights: int, device: torch.device) -> None:
     """Refuses a model of so many bytes that the device has no room for; silent where its room is not known."""
-    room = available_memory(device)
+    room = int(torch.cuda.mem_get_info(device.index)[0]) if device.type == "cuda" else host_memory()
     if room is not None and weights > room:
         place = "this machine" if device.type == "cpu" else f"the GPU ({torch.cuda.get_device_name(device)})"
         raise SightlineError(
@@ -36,15 +36,8 @@ def refuse_too_large(name: str, weights: int, device: torch.device) -> None:
         )
 
 
-def available_memory(device: torch.device) -> int | None:
-    """Bytes that could be allocated now; None where nothing says how many."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device.index)[0])
-    return host_memory()
-
-
 def host_memory(root: Path = Path("/")) -> int | None:
-    """What Linux calls available, or what a container's limit leaves where that is less."""
+    """Bytes that Linux calls available, or those that a container leaves if fewer; None where neither is told."""
     rooms = []
     for line in _text(root / "proc" / "meminfo").splitlines():
         if line.startswith("MemAvailable:"):

@@ -20,18 +20,15 @@ def cells() -> ModuleType:
         return import_module("vllm_masks.cells")
 
 
-@pytest.mark.parametrize("name", ["masks.jsonl", "masks.jsonl.gz"])
-def test_an_exported_file_is_read(cells: ModuleType, tmp_path: Path, name: str) -> None:
+def test_an_exported_file_is_read_unless_a_mask_merges(cells: ModuleType, tmp_path: Path) -> None:
     text = json.dumps({"sample_id": "a", "n_tokens": 6, "layout": [[2, 3]], "kept_indices": [1, 4]}) + "\n"
-    packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
-    (tmp_path / name).write_bytes(packed)
-    assert cells.read_masks(tmp_path / name) == {"a": [1, 4]}
-
-
-def test_a_mask_that_merges_is_refused(cells: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "masks.jsonl").write_text('{"sample_id": "a", "groups": []}')
+    plain, packed, merged = (tmp_path / name for name in ("masks.jsonl", "masks.jsonl.gz", "merged.jsonl"))
+    plain.write_bytes(text.encode())
+    packed.write_bytes(gzip.compress(text.encode()))
+    merged.write_text('{"sample_id": "a", "groups": []}')
+    assert cells.read_masks(plain) == cells.read_masks(packed) == {"a": [1, 4]}
     with pytest.raises(ValueError, match="merge"):
-        cells.read_masks(tmp_path / "masks.jsonl")
+        cells.read_masks(merged)
 
 
 def test_without_a_mask_every_cell_is_kept_and_lists_must_fit_images(cells: ModuleType) -> None:
@@ -41,15 +38,15 @@ def test_without_a_mask_every_cell_is_kept_and_lists_must_fit_images(cells: Modu
     for call in (lambda: cells.cells_of([[0]], [3, 3]), lambda: cells.of_missing([[0]], [True, False])):
         with pytest.raises(ValueError, match="1 lists for 2 images"):
             call()
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [([[2, 1]], "rising"), ([[1, 1]], "rising"), ([[3]], r"0\.\.2"), ([[-1, 0]], "rising"), ([[]], "at least one")],
-)
-def test_cells_that_an_image_does_not_have_are_refused(cells: ModuleType, given: list[list[int]], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        cells.cells_of(given, [3])
+    for given, said in (
+        ([2, 1], "rising"),
+        ([1, 1], "rising"),
+        ([3], r"0\.\.2"),
+        ([-1, 0], "rising"),
+        ([], "at least one"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            cells.cells_of([given], [3])
 
 
 def test_kept_cells_stand_where_they_stood(cells: ModuleType) -> None:
@@ -64,19 +61,13 @@ def spoken(*tokens: int, likely: float = -0.5) -> Spoken:
     return Spoken(" ".join(map(str, tokens)), list(tokens), [likely] * len(tokens), [0.1 * token for token in tokens])
 
 
-@pytest.mark.parametrize(
-    ("theirs", "found"),
-    [
+def test_answers_are_compared_up_to_the_first_token_that_differs_and_rows_of_one_length_are_asked_together() -> None:
+    for theirs, found in (
         (spoken(1, 2, 3), Compared(True, 0.0, None)),
         (spoken(1, 2, 3, likely=-0.75), Compared(True, 0.25, None)),
         (spoken(1, 4, 3, likely=-0.75), Compared(False, 0.25, (1, 0.2))),
         (spoken(4), Compared(False, 0.0, (0, 0.1))),
-    ],
-)
-def test_answers_are_compared_up_to_the_first_token_that_differs(theirs: Spoken, found: Compared) -> None:
-    assert compare(spoken(1, 2, 3), theirs) == found
-
-
-def test_rows_of_one_length_are_asked_together() -> None:
+    ):
+        assert compare(spoken(1, 2, 3), theirs) == found
     rows = [Asked("", "", "", [], {"multi_modal_data": {"image": torch.zeros(1, k, 4)}}, spoken(1)) for k in (5, 3, 5)]
     assert same_size(rows) == [[0, 2], [1]]

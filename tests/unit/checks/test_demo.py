@@ -9,16 +9,7 @@ import pandas as pd
 import pytest
 
 from sightline.checks import demo
-from sightline.checks.demo import (
-    ARMS,
-    METRICS,
-    OPEN_ARMS,
-    answers_without_evidence,
-    asset,
-    coverage_of_answers,
-    run_demo,
-    run_open_demo,
-)
+from sightline.checks.demo import asset
 from sightline.commands.audit import print_table
 from sightline.rows.run import load_run
 from sightline.statistics.metrics import metrics_shown_in
@@ -30,11 +21,11 @@ from tests.runs.open_questions import make_open_run
 
 
 def test_demo_runs_reports_and_resumes(tmp_path, capsys):
-    first = run_demo(tmp_path, limit=4, draws=200, cases=4)
-    assert list(first.summary["arm"]) == list(ARMS)
+    first = demo.run_demo(tmp_path, limit=4, draws=200, cases=4)
+    assert list(first.summary["arm"]) == list(demo.ARMS)
     assert [metric.name for metric in metrics_shown_in("demo")] == ["accuracy", "hfpr", "pos_ecr", "unsupported"]
-    assert METRICS == ("score", "pos_ecr", "worst_region", "unsupported"), "of answers in words"
-    assert len(first.run.frame()) == len(ARMS) * 8
+    assert demo.METRICS == ("score", "pos_ecr", "worst_region", "unsupported"), "of answers in words"
+    assert len(first.run.frame()) == len(demo.ARMS) * 8
     page = first.report.read_text(encoding="utf-8")
     assert first.report == tmp_path / "report.html"
     assert "hero-image" in page
@@ -42,22 +33,18 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     assert gone == (first.picture is not None and first.picture.is_file())
     written = {file: file.stat().st_mtime_ns for file in first.run.path.rglob("*.parquet")}
     time.sleep(0.01)
-    again = run_demo(tmp_path, limit=4, draws=200, cases=4)
+    again = demo.run_demo(tmp_path, limit=4, draws=200, cases=4)
     assert {file: file.stat().st_mtime_ns for file in again.run.path.rglob("*.parquet")} == written
     print_table(again.summary, again.run.frame())
     shown = capsys.readouterr().out
-    assert all(arm in shown for arm in ARMS)
+    assert all(arm in shown for arm in demo.ARMS)
     assert shown.index("shuffled:0.3") < shown.index("Annotation-box oracles") < shown.index("protected:0.3")
 
 
-@pytest.mark.parametrize(
-    ("words", "limit"),
-    [([], demo.IMAGES), (["--limit", "7"], 7), (["--all"], None), (["--all", "--limit", "7"], "refused")],
-)
-def test_the_demo_takes_few_pages_unless_asked_and_ends_with_the_viewer(
-    words: list[str], limit: int | str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+def test_the_demo_takes_few_pages_unless_asked_in_folders_of_their_own_and_ends_with_the_viewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
-    asked = []
+    asked: list[int | None] = []
     run = load_run(make_open_run(tmp_path / "run", images=2))
 
     def done(out: Path, *, limit: int | None) -> demo.Demo:
@@ -66,27 +53,22 @@ def test_the_demo_takes_few_pages_unless_asked_and_ends_with_the_viewer(
 
     monkeypatch.setattr(demo, "run_demo", done)
     monkeypatch.setattr(demo, "run_open_demo", lambda out, *, limit: asked.append(limit))
-    words = ["demo", "--out", str(tmp_path), *words]
-    if limit == "refused":
-        refused("exclude each other", sightline, *words)
-        return
-    assert f"sightline view {run.path}" in sightline(*words).output
-    assert asked == [limit, limit]
-
-
-@pytest.mark.parametrize(("limit", "folder"), [(demo.IMAGES, "run"), (7, "run-7-images"), (None, "run-all-images")])
-def test_another_number_of_pages_has_a_folder_of_its_own(
-    limit: int | None, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("sightline.auditing.audit.audit", lambda config: config)
-    config: Any = demo.audit_pages(tmp_path / "run", ["full"], limit, probes=tmp_path / "p", images=tmp_path)
-    assert (config.out.name, config.limit) == (folder, limit)
+    words = ["demo", "--out", tmp_path]
+    for more, limit, folder in (
+        ([], demo.IMAGES, "run"),
+        (["--limit", "7"], 7, "run-7-images"),
+        (["--all"], None, "run-all-images"),
+    ):
+        assert f"sightline view {run.path}" in sightline(*words, *more).output
+        assert asked == [limit, limit]
+        asked.clear()
+        config: Any = demo.audit_pages(tmp_path / "run", ["full"], limit, probes=tmp_path / "p", images=tmp_path)
+        assert (config.out.name, config.limit) == (folder, limit)
+    refused("exclude each other", sightline, *words, "--all", "--limit", "7")
 
 
 # The demo's open questions: audited, reported, and two answers chosen for a picture by rule.
-
-
-REGION = [[0.7254, 0.7723, 0.8147, 0.7969], [0.1, 0.1, 0.3, 0.15]]
 
 
 @pytest.fixture
@@ -95,21 +77,14 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     scenes = tmp_path / "assets" / "scenes" / "confirmation"
     scenes.mkdir(parents=True)
     (scenes / "open_images").symlink_to(asset("scenes", "confirmation", "images"))
+    question = {
+        "question": 'What is the text right of "Credit"?', "label": "open", "target_text": "Credit",
+        "source_text": "46.33", "regions": [[0.7254, 0.7723, 0.8147, 0.7969], [0.1, 0.1, 0.3, 0.15]],
+        "answers": ["46.33"], "roles": ["answer_value", "field_label"], "task": "scenes",
+    }  # fmt: skip
+    images = [f"confirmation-000{i}" for i in range(3)]
     questions = [
-        {
-            "id": f"open-{i}",
-            "image": f"confirmation-000{i}.jpg",
-            "image_id": f"confirmation-000{i}",
-            "question": 'What is the text right of "Credit"?',
-            "label": "open",
-            "target_text": "Credit",
-            "source_text": "46.33",
-            "regions": REGION,
-            "answers": ["46.33"],
-            "roles": ["answer_value", "field_label"],
-            "task": "scenes",
-        }
-        for i in range(3)
+        {"id": f"open-{i}", "image": f"{name}.jpg", "image_id": name, **question} for i, name in enumerate(images)
     ]
     lines = [json.dumps(line) for line in ({"sightline_probes": 1}, *questions)]
     (scenes / "open_probes.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -121,11 +96,13 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_demo_audits_open_questions_and_reports_them(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = run_open_demo(shipped / "out", limit=3, draws=50, cases=2)
+def test_the_demo_audits_open_questions_and_reports_them_if_there_are_any(
+    shipped: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = demo.run_open_demo(shipped / "out", limit=3, draws=50, cases=2)
     assert done is not None
-    assert list(done.summary["arm"]) == list(OPEN_ARMS)
-    assert len(done.run.frame()) == 3 * len(OPEN_ARMS)
+    assert list(done.summary["arm"]) == list(demo.OPEN_ARMS)
+    assert len(done.run.frame()) == 3 * len(demo.OPEN_ARMS)
     page = done.report.read_text(encoding="utf-8")
     assert "Answers side by side" in page
     assert "cannot be made" not in page
@@ -139,22 +116,17 @@ def test_the_demo_audits_open_questions_and_reports_them(shipped: Path, capsys: 
     assert "region" in shown
     assert "PosECR" not in shown
     assert "share of right answers with no evidence" in " ".join(shown.split())
-
-
-def test_without_shipped_open_questions_there_is_nothing_to_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo, "asset", lambda *parts: tmp_path)
-    assert run_open_demo(tmp_path / "out") is None
-    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(demo, "asset", lambda *parts: shipped)
+    assert demo.run_open_demo(shipped / "none") is None, "without shipped open questions there is nothing to show"
+    assert not (shipped / "none").exists()
 
 
 def test_pictured_answers_have_no_cell_of_their_answer_and_a_run_that_lost_nothing_has_none(tmp_path: Path) -> None:
     run = load_run(make_open_run(tmp_path / "run", images=12))
-    rows = run.frame().assign(left=coverage_of_answers(run))
+    rows = run.frame().assign(left=demo.coverage_of_answers(run))
     right = rows[(rows["arm"] == "full") & rows["correct"]].set_index("probe_id")["answer_loss"]
     gone = rows[(rows["left"] == 0) & rows["probe_id"].isin(right.index) & (rows["regime"] != "oracle")]
-    lost, survived = answers_without_evidence(run)
+    lost, survived = demo.answers_without_evidence(run)
     rise = gone["answer_loss"] - gone["probe_id"].map(right)
     assert lost is not None
     assert survived is not None
@@ -163,7 +135,7 @@ def test_pictured_answers_have_no_cell_of_their_answer_and_a_run_that_lost_nothi
     assert not lost["correct"]
     assert survived["correct"]
     run = load_run(make_open_run(tmp_path / "whole", images=2, arms=("full",)))
-    assert answers_without_evidence(run) == (None, None)
+    assert demo.answers_without_evidence(run) == (None, None)
     (tmp_path / "old.png").write_bytes(b"of another run")
     assert demo.save_pair(run, None, tmp_path, tmp_path / "old.png") is None
     assert not (tmp_path / "old.png").exists()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,10 +21,9 @@ from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.loading import served_by
 from sightline.checks.doctor import checks, drawn_image, encoded_page, examined, tried
 from sightline.checks.doctor.cells import bright_word, cell_count, cells_by_ramps
-from sightline.checks.doctor.examination import AskedPage, render
+from sightline.checks.doctor.examination import AskedPage, fact_lines, render
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy, Selection
-from tests.zoo import build
 
 TINY = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 2}}
 GENERAL = ("qwen2_5_vl", "llava_next", "gemma3", "smolvlm", "mistral3")
@@ -52,17 +52,12 @@ Asked = Callable[[str], AskedPage]
 
 
 @pytest.fixture(scope="module")
-def load(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Load:
+def load(data: Path, zoo: Callable[[str], Path]) -> Load:
     """A fresh backbone every time: tests break theirs."""
-    folders: dict[str, Path] = {}
 
     def loaded(name: str) -> Backbone:
-        if name in TINY:
-            return load_backbone(str(data / "tiny" / name), dtype="float32", device="cpu", options=TINY[name])
-        kind = name.removeprefix("zoo-")
-        if kind not in folders:
-            folders[kind] = build(kind, tmp_path_factory.mktemp(kind))
-        return load_backbone(str(folders[kind]), dtype="float32", device="cpu")
+        folder = data / "tiny" / name if name in TINY else zoo(name.removeprefix("zoo-"))
+        return load_backbone(str(folder), dtype="float32", device="cpu", options=TINY.get(name))
 
     return loaded
 
@@ -86,6 +81,7 @@ def test_every_check_passes_and_the_facts_are_said(name: str, load: Load, page_i
     assert said["checks"]["cells_by_ramps"]["measured"]["difference"] < 1
     assert said["checks"]["bright_word"]["measured"]["places"] >= 4
     assert said["image"]["slots"] == said["image"]["tokens"] + said["separators"]["count"]
+    assert (dict(fact_lines(found.facts))["separators"] == "none") == (said["separators"]["count"] == 0)
     assert [stage["stage"] for stage in said["stages"]][:3] == ["preprocess", "cells by ramps", "vision"]
     assert said["selectors"]["grid"] == "yes"
     kinds = ("yes", "yes, with file=FILE", "yes, in another form")
@@ -93,9 +89,7 @@ def test_every_check_passes_and_the_facts_are_said(name: str, load: Load, page_i
     assert sorted(said["checks"]["methods"]["measured"]["tried"]) == sorted(ran)
 
 
-def test_a_route_says_whose_decoder_runs_and_images_may_be_altered_first(
-    load: Load, data: Path, page_image: Image.Image
-) -> None:
+def test_a_route_says_whose_decoder_runs(load: Load, data: Path, page_image: Image.Image) -> None:
     assert served_by(load("gemma3")) == {
         "images": "Gemma3",
         "language": "the model's own decoder: it has layers of type sliding_attention",
@@ -133,20 +127,12 @@ def shuffled_tiles(cells: np.ndarray, layout: tuple[tuple[int, int], ...]) -> np
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("llava", transposed),
-        ("qwen3vl", transposed),
-        ("qwen2_5_vl", transposed),
-        ("gemma3", transposed),
-        ("mistral3", transposed),
-        ("smolvlm", transposed),
-        ("internvl", shuffled_tiles),
-        ("smolvlm", shuffled_tiles),
+        *((name, transposed) for name in ("llava", "qwen3vl", "qwen2_5_vl", "gemma3", "mistral3", "smolvlm")),
+        *((name, shuffled_tiles) for name in ("internvl", "smolvlm")),
         ("llava_next", lambda cells, layout: cells[::-1]),
     ],
 )
-def test_a_wrong_map_is_told_by_ramps_and_by_the_bright_word(
-    name: str, change: Callable[..., np.ndarray], asked: Asked
-) -> None:
+def test_a_wrong_map_is_told_by_ramps_and_the_word(name: str, change: Callable[..., np.ndarray], asked: Asked) -> None:
     page = with_cells(asked(name), change)
     word, ramps = bright_word(page), cells_by_ramps(page)
     assert not word.passed
@@ -161,16 +147,16 @@ def test_a_wrong_map_is_told_by_ramps_and_by_the_bright_word(
 def test_wrong_cells_are_told_by_ramps_and_by_their_count(asked: Asked) -> None:
     page = asked("llava")
     half = float(page.encoded.cells[0, 2] - page.encoded.cells[0, 0]) / 2
-    moved = with_cells(page, lambda cells, layout: np.clip(cells + np.array([half, 0, half, 0]), 0, 1))
-    ramps = cells_by_ramps(moved)
-    assert ramps is not None
-    assert not ramps.passed
+    shift = np.array([half, 0, half, 0])
+    moved = cells_by_ramps(with_cells(page, lambda cells, layout: np.clip(cells + shift, 0, 1)))
+    short = cells_by_ramps(with_cells(page, lambda cells, layout: cells[:-1]))
+    assert moved is not None
+    assert short is not None
+    assert not moved.passed
+    assert "575 are audited, 576 found" in short.words
     assert cell_count(page).passed
     assert not cell_count(with_cells(page, lambda cells, layout: cells[:-1])).passed
     assert not cell_count(with_cells(page, lambda cells, layout: cells + 0.5)).passed
-    short = cells_by_ramps(with_cells(page, lambda cells, layout: cells[:-1]))
-    assert short is not None
-    assert "575 are audited, 576 found" in short.words
 
 
 @pytest.mark.parametrize("name", ["qwen2_5_vl", "gemma3", "qwen3vl"])
@@ -214,32 +200,28 @@ def test_wrong_positions_are_told(name: str, asked: Asked, monkeypatch: pytest.M
     assert not checks.own_logits(page).passed
 
 
-@pytest.mark.parametrize("wrong", ["behind", "negative", "twice"])
-def test_ids_out_of_order_are_told(wrong: str, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_out_of_order_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked("qwen2_5_vl")
     own = page.backbone.visual_positions
-    changes: dict[str, Callable[[Tensor, Any], tuple[Tensor, Any]]] = {
-        "behind": lambda ids, following: (ids, following - 3),
-        "negative": lambda ids, following: (ids - 100, following),
-        "twice": lambda ids, following: (ids[:, :1].expand_as(ids), following),
-    }
-    monkeypatch.setattr(page.backbone, "visual_positions", lambda *given: changes[wrong](*own(*given)))
-    assert not checks.policies_order_pruned(page).passed
+    wrong: list[Callable[[Tensor, Any], tuple[Tensor, Any]]] = [
+        lambda ids, following: (ids, following - 3),
+        lambda ids, following: (ids - 100, following),
+        lambda ids, following: (ids[:, :1].expand_as(ids), following),
+    ]
+    for change in wrong:
+        monkeypatch.setattr(page.backbone, "visual_positions", lambda *given, change=change: change(*own(*given)))
+        assert not checks.policies_order_pruned(page).passed
 
 
-def test_a_loop_that_differs_is_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_batches_prompts_and_answers_that_differ_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked("mistral3")
     assert checks.own_logits(page).passed
-    language = page.backbone.language
-    embed = language.embed
-    monkeypatch.setattr(language, "embed", lambda ids: embed(ids) * 1.01)
+    embed = page.backbone.language.embed
+    monkeypatch.setattr(page.backbone.language, "embed", lambda ids: embed(ids) * 1.01)
     assert not checks.own_logits(page).passed
 
-
-def test_batches_that_change_results_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked("llava")
-    backbone = page.backbone
-    vision, score = backbone.vision, backbone.language.score
+    vision, score = page.backbone.vision, page.backbone.language.score
 
     def disturbed(batch: Sequence[Any], needs: frozenset[str]) -> list[Encoded]:
         return [replace(image, tokens=image.tokens * len(batch)) for image in vision(batch, needs)]
@@ -248,14 +230,12 @@ def test_batches_that_change_results_are_told(asked: Asked, monkeypatch: pytest.
         return [[one._replace(loss=one.loss + len(prefixes)) for one in each] for each in score(prefixes)]
 
     assert checks.image_batches(page).passed
-    monkeypatch.setattr(backbone, "vision", disturbed)
+    monkeypatch.setattr(page.backbone, "vision", disturbed)
     assert not checks.image_batches(page).passed
     assert checks.language_batches(page).passed
-    monkeypatch.setattr(backbone.language, "score", worse)
+    monkeypatch.setattr(page.backbone.language, "score", worse)
     assert not checks.language_batches(page).passed
 
-
-def test_a_prompt_that_the_processor_would_not_make_is_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked("llava_next")
     around = page.backbone._around_image
     monkeypatch.setattr(page.backbone, "_around_image", lambda text: (around(text)[0], around(text)[1][1:]))
@@ -264,8 +244,6 @@ def test_a_prompt_that_the_processor_would_not_make_is_told(asked: Asked, monkey
     assert not told.passed
     assert "not those that its processor makes" in told.words
 
-
-def test_answers_of_different_lengths_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = YesNo.prompt
 
     def longer(scorer: YesNo, backbone: Backbone, probe: Any) -> Any:
@@ -280,7 +258,6 @@ def test_answers_of_different_lengths_are_told(asked: Asked, monkeypatch: pytest
 
 
 def test_a_check_that_cannot_be_carried_out_has_failed(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def broken(page: AskedPage) -> None:
         raise KeyError("pixel_attention_mask")
 
@@ -298,20 +275,13 @@ def test_a_model_that_fails_on_the_way_is_told_by_all_that_concerns(
     load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = load("llava_next")
-
-    def fails(*_: Any, **__: Any) -> None:
-        raise ValueError("no such head")
-
     for method in ("score", "prefix_logits"):
-        monkeypatch.setattr(backbone.language, method, fails)
+        monkeypatch.setattr(backbone.language, method, Mock(side_effect=ValueError("no such head")))
     found = examined(backbone, page_image, "mine")
     failed = {check.name for check in found if "could not be tried (ValueError: no such head)" in check.words}
     assert failed == {"own_logits", "positions_pruned", "language_batches"} == {c.name for c in found if not c.passed}
     assert found.facts["stages"] == []
     assert "3 of 13 checks failed" in render(found)
-
-
-# ---------------------------------------------------------------------- methods
 
 
 def test_rows_of_a_tower_that_has_no_class_token_are_told_and_no_method_that_reads_them_stays_a_yes(
@@ -333,11 +303,9 @@ def test_rows_of_a_tower_that_has_no_class_token_are_told_and_no_method_that_rea
 def test_a_method_that_fails_on_the_checkpoint_is_a_no_with_its_reason(
     load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(selector: Any, view: Any, k: int) -> None:
-        raise IndexError("index 100 is out of bounds")
-
+    broken = Mock(side_effect=IndexError("index 100 is out of bounds"))
     monkeypatch.setattr(SELECTORS.get("divprune"), "select", broken)
-    monkeypatch.setattr(SELECTORS.get("pyramiddrop"), "cut", lambda selector, state, k: broken(selector, state, k))
+    monkeypatch.setattr(SELECTORS.get("pyramiddrop"), "cut", broken)
     monkeypatch.setattr(SELECTORS.get("center"), "select", lambda selector, view, k: Selection(torch.arange(k - 1)))
     found = examined(load("llava_next"), page_image, "mine")
     (failed,) = (check for check in found if not check.passed)
@@ -348,27 +316,19 @@ def test_a_method_that_fails_on_the_checkpoint_is_a_no_with_its_reason(
     assert found.facts["selectors"]["random"] == "yes"
 
 
-# ---------------------------------------------------------------------- refused
-
-
-@pytest.mark.parametrize("error", [SightlineError("its tokens have no cells"), TypeError("no such argument")])
 def test_a_model_that_cannot_be_served_is_refused_by_type_and_reason(
-    error: Exception, load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = load("qwen2_5_vl")
-
-    def refuse(image: Image.Image) -> None:
-        raise error
-
-    monkeypatch.setattr(backbone, "preprocess", refuse)
-    with pytest.raises(SightlineError, match=rf"^mine is a 'qwen2_5_vl' model: .*{error}"):
-        encoded_page(backbone, page_image, "mine")
+    for error in (SightlineError("its tokens have no cells"), TypeError("no such argument")):
+        monkeypatch.setattr(backbone, "preprocess", Mock(side_effect=error))
+        with pytest.raises(SightlineError, match=rf"^mine is a 'qwen2_5_vl' model: .*{error}"):
+            encoded_page(backbone, page_image, "mine")
 
 
-# ---------------------------------------------------------------------- the page
-
-
-def test_the_page_stands_alone_and_methods_are_left_out_on_request(load: Load, page_image: Image.Image) -> None:
+def test_the_page_stands_alone_methods_are_left_out_on_request_and_figures_without_a_word_in_json_become_null(
+    load: Load, page_image: Image.Image
+) -> None:
     found = examined(load("llava_next"), page_image, "<mine>")
     page = render(found)
     assert found.seen is not None
@@ -383,9 +343,6 @@ def test_the_page_stands_alone_and_methods_are_left_out_on_request(load: Load, p
     quick = examined(load("llava_next"), page_image, "mine", methods=False)
     assert not {"signal_rows", "methods"} & {check.name for check in quick}
     assert quick.facts["selectors"]["divprune"] == "yes"
-
-
-def test_figures_that_json_has_no_word_for_become_null(load: Load, page_image: Image.Image) -> None:
     backbone = load("llava")
     with torch.no_grad():
         backbone.model.lm_head.weight.fill_(float("nan"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from sightline.answering.materialise import Trace
@@ -32,15 +33,12 @@ def served(matrix: Matrix, place: int) -> set[str]:
     return {name for name, tried in matrix.columns[place].methods.items() if tried.state == "served"}
 
 
-def test_no_method_that_is_said_to_run_fails(matrix: Matrix) -> None:
+def test_no_method_that_is_said_to_run_fails_and_the_general_route_serves_what_reads_the_tower(matrix: Matrix) -> None:
     assert matrix.failed == 0, page(matrix, None)
     for column in matrix.columns:
         assert list(column.methods.keys() - set(methods())) == []
         for tried in column.methods.values():
             assert (tried.kept is not None) == (tried.state == "served") == (tried.reason == "")
-
-
-def test_methods_that_read_the_tower_run_on_the_general_route(matrix: Matrix) -> None:
     for place in range(3):
         assert served(matrix, place) >= {"tome", "duet", "mmtok", "visionzip_qwen", "anchorprune_qwen"}
     plain, sliding, clip = (served(matrix, place) for place in range(3))
@@ -56,16 +54,12 @@ def test_methods_that_read_the_tower_run_on_the_general_route(matrix: Matrix) ->
     assert re.search(r"^\| vispruner \| \*\d", text, re.MULTILINE), "in italics"
 
 
-def test_a_method_that_draws_anew_is_no_method_that_is_served(
-    zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_that_draws_anew_is_not_served(zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     class Moody(Selector):
         name = "divprune"
         asked = 0
 
         def select(self, view: TokenView, k: int) -> Selection:
-            import torch
-
             Moody.asked += 1
             return Selection(torch.arange(k) + Moody.asked % 2)
 
@@ -96,22 +90,15 @@ def test_masks_that_do_not_fit_their_budget_or_their_lineage_are_refused() -> No
             refuse_inconsistent(wrong, 4)
 
 
-def test_the_page_counts_and_gives_every_reason_once(matrix: Matrix) -> None:
+def test_the_page_counts_and_gives_every_reason_once_and_the_sheet_shows_kept_cells_dark(matrix: Matrix) -> None:
     text = page(matrix, "sheet.png")
-    others = sum(kind.published_by_others() for _, kind in SELECTORS.items())
-    assert f"| deepseek_vl | deepseek_vl, General, loop | {len(served(matrix, 0) & published())} of {others} |" in text
+    others = {name for name, kind in SELECTORS.items() if kind.published_by_others()}
+    assert f"| deepseek_vl | deepseek_vl, General, loop | {len(served(matrix, 0) & others)} of {len(others)} |" in text
     reasons = [line for line in text.splitlines() if line[:1].isdigit()]
     assert len(reasons) == len({line.partition(". ")[2] for line in reasons})
     assert "![Cells that every method keeps on every model](sheet.png)" in text
     assert re.search(r"^\| divprune \| .* \| exact-index \|$", text, re.MULTILINE), "equal to what was recorded"
     assert f"- `exact-index`: {PARITY_WORDS['exact-index']}" in text
-
-
-def published() -> set[str]:
-    return {name for name, kind in SELECTORS.items() if kind.published_by_others()}
-
-
-def test_the_sheet_shows_kept_cells_dark(matrix: Matrix) -> None:
     drawn = Image.open(io.BytesIO(sheet(matrix))).convert("RGB")
     red, _, blue = np.moveaxis(np.asarray(drawn), -1, 0)
     dark = int(((red < 40) & (blue > 120)).sum())

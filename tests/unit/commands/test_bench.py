@@ -25,36 +25,34 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
     assert done.output == out.with_suffix(".md").read_text(encoding="utf-8")
     (result,) = json.loads(out.read_text(encoding="utf-8"))["results"]
     assert [point["arm"] for point in result["points"]] == ["full", "target:0.2"]
+    assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
+    assert batch_sizes("max") == [{"batch": 1, "grow": True}]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("prefill", "name what to measure"),
-        ("prefill --shape tiny-llava", "add --random-weights"),
-        (f"prefill {TINY} --batch 0", "--batch 0: give positive whole numbers"),
-        (f"prefill {TINY} --batch many", "--batch many: give positive whole numbers"),
-        (f"ttft {TINY} --image-size large", "write WIDTHxHEIGHT"),
-        (f"ttft {TINY} --decode x", "--decode x: give positive"),
-        (f"sweep {TINY} --arm tarxet:0.5", "unknown selector 'tarxet'"),
-        (f"sweep {TINY} --execution grahp", "unknown execution 'grahp'; sweep runs"),
-        (f"prefill {TINY} --execution stock", "prefill runs eager, compiled, graph"),
-        (f"repeated {TINY}", "repeated timing is of real probes: give --probes FILE and --images DIR"),
-        (f"repeated {TINY} --probes probes.jsonl", "real probes are a file and its images"),
-        (f"repeated {TINY} --probes p.jsonl --images images --drop 100", "--drop 100 leaves none of 100 probes"),
-        (f"repeated {TINY} --probes p.jsonl --images images --processes 2,3", "--processes 2,3: give one number"),
-    ],
-)
-def test_bad_options_are_one_clear_line_before_any_process_starts(
-    arguments: str, words: str, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
+REFUSED = {
+    "prefill": "name what to measure",
+    "prefill --shape tiny-llava": "add --random-weights",
+    f"prefill {TINY} --batch 0": "--batch 0: give positive whole numbers",
+    f"prefill {TINY} --batch many": "--batch many: give positive whole numbers",
+    f"ttft {TINY} --image-size large": "write WIDTHxHEIGHT",
+    f"ttft {TINY} --decode x": "--decode x: give positive",
+    f"sweep {TINY} --arm tarxet:0.5": "unknown selector 'tarxet'",
+    f"sweep {TINY} --execution grahp": "unknown execution 'grahp'; sweep runs",
+    f"prefill {TINY} --execution stock": "prefill runs eager, compiled, graph",
+    f"repeated {TINY}": "repeated timing is of real probes: give --probes FILE and --images DIR",
+    f"repeated {TINY} --probes probes.jsonl": "real probes are a file and its images",
+    f"repeated {TINY} --probes p.jsonl --images images --drop 100": "--drop 100 leaves none of 100 probes",
+    f"repeated {TINY} --probes p.jsonl --images images --processes 2,3": "--processes 2,3: give one number",
+}
+
+
+def test_bad_options_are_one_line_before_any_process_starts(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setattr(measuring, "measure", lambda _: pytest.fail("a process would have started"))
-    refused(words, sightline, "bench", *arguments.split())
+    for arguments, words in REFUSED.items():
+        refused(words, sightline, "bench", *arguments.split())
 
 
-def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_models_own_forward_is_measured_on_the_full_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "measure", measure_here)
     out = tmp_path / "card.json"
     asked = f"{TINY} --device cpu --arm target:0.2 --execution stock,graph --decode 1 --repeats 2 --warm-up 1"
@@ -63,8 +61,3 @@ def test_the_models_own_forward_is_measured_on_the_full_prefix_whatever_the_arms
     assert (stock["execution"], stock["arm"]) == ("stock", "full")
     assert pruned["than_stock"] == pytest.approx(stock["ms"] / pruned["ms"])
     assert "Where the time goes" in done.output
-
-
-def test_batch_sizes_may_grow() -> None:
-    assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
-    assert batch_sizes("max") == [{"batch": 1, "grow": True}]

@@ -1,6 +1,7 @@
 """``sightline doctor`` on the command line: what it prints and writes, and how it ends."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,19 +10,16 @@ from typer.testing import Result
 from sightline.backbones.language import LanguageModel
 from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.zoo import build
 
 
 def doctor(*words: object, code: int = 0) -> Result:
     return sightline("doctor", "--device", "cpu", *words, code=code, width=300)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("llava_next", tmp_path_factory.mktemp("checkpoint") / "llava_next")
-
-
-def test_it_prints_a_line_a_check_and_writes_json_and_page(checkpoint: Path, tmp_path: Path) -> None:
+def test_it_prints_a_line_a_check_writes_json_and_page_and_ends_with_exit_code_1_if_one_fails(
+    zoo: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = zoo("llava_next")
     done = doctor("--model", checkpoint, "--json", tmp_path / "a" / "found.json", "--page", tmp_path / "p.html")
     lines = done.stdout.splitlines()
     assert sum(line.startswith("ok ") for line in lines) == 13
@@ -34,11 +32,6 @@ def test_it_prints_a_line_a_check_and_writes_json_and_page(checkpoint: Path, tmp
     assert "All 13 checks passed." in (tmp_path / "p.html").read_text(encoding="utf-8")
     done = doctor("--model", checkpoint, "--no-methods")
     assert done.stdout.splitlines()[-1] == "all 11 checks passed"
-
-
-def test_a_failed_check_ends_with_exit_code_1(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     logits = LanguageModel.prefix_logits
     monkeypatch.setattr(LanguageModel, "prefix_logits", lambda language, prefix: logits(language, prefix) + 1)
     done = doctor("--model", checkpoint, "--json", tmp_path / "found.json", code=1)

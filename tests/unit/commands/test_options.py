@@ -47,69 +47,68 @@ def test_a_command_gets_the_object_with_its_other_parameters_and_its_own_help() 
     assert draw.__name__ == "draw"
 
 
-def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(words: tuple[str, ...], node: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, with the words that call it."""
-
-    def below(words: tuple[str, ...], node: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-        if not hasattr(node, "commands"):
-            yield words, node
-            return
-        for name in node.list_commands(None):
-            yield from below((*words, name), node.get_command(None, name))
-
-    yield from below((), get_command(app))
+    if not hasattr(node, "commands"):
+        yield words, node
+        return
+    for name in node.list_commands(None):
+        yield from commands((*words, name), node.get_command(None, name))
 
 
-ALL = dict(commands())
+ALL = dict(commands((), get_command(app)))
+
+
+def page(*words: str, width: int) -> str:
+    return CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": str(width)}).output
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_pages_have_a_sentence_for_every_option_and_no_type_behind_a_flag(words: tuple[str, ...]) -> None:
-    page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output
-    assert "Show this message and exit." in page
-    assert "<bool>" not in page
-    assert "<list[" not in page.partition("─ Options")[2]
+def test_pages_have_a_sentence_for_every_option_and_nothing_is_cut_at_80_columns(words: tuple[str, ...]) -> None:
+    whole, narrow = page(*words, width=200), page(*words, width=80)
+    assert "Show this message and exit." in whole
+    assert "<bool>" not in whole
+    assert "<list[" not in whole.partition("─ Options")[2], "no type behind a flag"
     for option in ALL[words].params:
         if option.param_type_name == "option" and not option.hidden:
             assert option.help, option.opts
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_nothing_on_a_page_is_cut_at_80_columns(words: tuple[str, ...]) -> None:
-    page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"}).output
-    assert "…" not in page
-    assert max(map(len, page.splitlines())) <= 80
-
-
-def test_the_page_of_all_commands_has_their_first_sentences_in_a_panel_for_each_purpose() -> None:
+def test_all_commands_stand_with_their_first_sentences_in_a_panel_for_each_purpose_and_many_options_too() -> None:
     tree: Any = get_command(app)
     assert tree.list_commands(None) == list(COMMANDS)
     for name, sentence in COMMANDS.items():
         said = tree.get_command(None, name).help
         assert " ".join(said.split("\n\n")[0].split()) == sentence
-    page = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
-    panels = dict(re.findall(r"^╭─ ([\w ]+?) ─+╮\n(.*?)^╰", page, re.DOTALL | re.MULTILINE))
+    panels = dict(re.findall(r"^╭─ ([\w ]+?) ─+╮\n(.*?)^╰", page(width=80), re.DOTALL | re.MULTILINE))
     listed = {title: re.findall(r"^│ ([a-z-]+) ", text, re.MULTILINE) for title, text in panels.items()}
     assert listed.pop("Options") == ["--debug", "--version", "--help"]
     assert listed == {title: list(group) for title, group in GROUPS.items()}
+    for words in (("run",), ("doctor",), ("ask",), ("bench", "select"), ("bench", "ttft")):
+        assert page(*words, width=120).count("╭─") >= 2, words
+    assert "sightline list metrics" in page("gate", width=200)
 
 
 ONE_NAME = {"--open": r"^Open the (page in a browser|viewer)\.", "--limit": r"\b[Ii]mages\b|\bpages\b"}
 """Option -> what its help says wherever it stands."""
 SECOND_NAMES = {"--pages", "--limit-images", "--browser"}
+WRITES = re.compile(r"\b(to write|Write|Append|[Ff]ile for|Cost card: JSON|Table with|with every sample)\b")
 
 
-@pytest.mark.parametrize("name", ONE_NAME)
-def test_an_option_means_the_same_wherever_it_stands(name: str) -> None:
-    said = {
-        " ".join(words): option.help
-        for words, command in ALL.items()
-        for option in command.params
-        if name in (*option.opts, *option.secondary_opts)
-    }
-    assert len(said) > 2
-    assert not [words for words, command in ALL.items() for option in command.params if SECOND_NAMES & {*option.opts}]
-    assert {words: text for words, text in said.items() if not re.search(ONE_NAME[name], text)} == {}
+def test_an_option_means_the_same_wherever_it_stands_and_names_of_files_to_write_say_what_a_dash_is() -> None:
+    """So that a new one is not forgotten: whatever names a file to write is made by one function."""
+    said = [(words, name, getattr(option, "help", None) or "") for words, command in ALL.items()
+            for option in command.params for name in (*option.opts, *option.secondary_opts)]  # fmt: skip
+    for wanted, sentence in ONE_NAME.items():
+        alike = [line for line in said if line[1] == wanted]
+        assert len(alike) > 2
+        assert [line for line in alike if not re.search(sentence, line[2])] == []
+    assert [line for line in said if line[1] in SECOND_NAMES] == []
+    written = [line for line in said if WRITES.search(line[2])]
+    assert len(written) > 10
+    assert [line for line in written if not re.search("older|into|- is standard output", line[2])] == []
 
 
 def test_only_the_module_of_the_command_asked_for_is_imported() -> None:
@@ -122,11 +121,3 @@ def test_only_the_module_of_the_command_asked_for_is_imported() -> None:
         assert done.returncode == 0, done.stderr
         known = {f"sightline.commands.{name}" for name in ("options", *modules)}
         assert set(done.stdout.splitlines()[-1].split()) == known
-
-
-def test_many_options_stand_in_panels_and_the_gate_says_where_metrics_are_listed() -> None:
-    for words in (("run",), ("doctor",), ("ask",), ("bench", "select"), ("bench", "ttft")):
-        page = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "120"}).output
-        assert page.count("╭─") >= 2, words
-    page = CliRunner().invoke(app, ["gate", "--help"], env={"COLUMNS": "200"}).output
-    assert "sightline list metrics" in page

@@ -28,41 +28,36 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("rows") / "run", images=4, arms=("full", "target:0.3"), edit_row=formula)
 
 
-def printed(*words: str) -> str:
+def printed(*words: object) -> str:
     return sightline("rows", *words).stdout
 
 
-def test_every_format_has_the_rows_in_order(run: Path, tmp_path: Path) -> None:
+def test_every_format_has_the_rows_of_chosen_columns_and_arms(run: Path, tmp_path: Path, refused: Refused) -> None:
     whole = load_run(run).rows
-    lines = list(csv.DictReader(io.StringIO(printed(str(run)))))
+    lines = list(csv.DictReader(io.StringIO(printed(run))))
     assert list(lines[0]) == whole.column_names
     assert [line["probe_id"] for line in lines] == whole.column("probe_id").to_pylist()
     assert [float(line["margin"]) for line in lines] == whole.column("margin").to_pylist()
-    objects = [json.loads(line) for line in printed(str(run), "--format", "jsonl").splitlines()]
+    objects = [json.loads(line) for line in printed(run, "--format", "jsonl").splitlines()]
     assert [line["margin"] for line in objects] == whole.column("margin").to_pylist()
-    printed(str(run), "--format", "parquet", "--out", str(tmp_path / "rows.parquet"))
+    printed(run, "--format", "parquet", "--out", tmp_path / "rows.parquet")
     assert pq.read_table(tmp_path / "rows.parquet").equals(whole)
     assert [file.name for file in tmp_path.iterdir()] == ["rows.parquet"]
 
-
-def test_columns_and_arms_are_chosen_and_a_formula_is_neutral_in_csv_alone(run: Path, refused: Refused) -> None:
-    frame = pd.read_csv(io.StringIO(printed(str(run), "--columns", "ecr, probe_id", "--arm", "target:0.3")))
+    frame = pd.read_csv(io.StringIO(printed(run, "--columns", "ecr, probe_id", "--arm", "target:0.3")))
     assert list(frame.columns) == ["ecr", "probe_id"]
     assert len(frame) == 8
-    refused("rows have no column 'probe'; did you mean 'probe_id'", printed, str(run), "--columns", "probe")
+    refused("rows have no column 'probe'; did you mean 'probe_id'", printed, run, "--columns", "probe")
     for wrong in ("--columns=probe", "--arm=nope"):
         assert CliRunner().invoke(app, ["rows", str(run), wrong]).stdout == "", "refused before anything is written"
-    assert printed(str(run), "--columns", "kind,,kind") == printed(str(run), "--columns", "kind")
-    assert printed(str(run), "--columns", "") == printed(str(run))
-    assert '"\'=HYPERLINK(""x"")"' in printed(str(run), "--columns", "kind")
-    assert json.loads(printed(str(run), "--columns", "kind", "--format", "jsonl").split("\n")[0]) == {
-        "kind": '=HYPERLINK("x")'
-    }
-
-
-def test_several_folders_are_one_run_only_if_that_is_said(run: Path, refused: Refused) -> None:
-    refused("run folders given where one is taken; --as-one joins", printed, str(run), str(run))
-    assert printed(str(run), str(run), "--as-one") == printed(str(run))
+    kinds = printed(run, "--columns", "kind")
+    assert printed(run, "--columns", "kind,,kind") == kinds
+    assert printed(run, "--columns", "") == printed(run)
+    assert '"\'=HYPERLINK(""x"")"' in kinds, "a formula is neutral in csv alone"
+    (first, *_) = printed(run, "--columns", "kind", "--format", "jsonl").split("\n")
+    assert json.loads(first) == {"kind": '=HYPERLINK("x")'}
+    refused("run folders given where one is taken; --as-one joins", printed, run, run)
+    assert printed(run, run, "--as-one") == printed(run)
 
 
 PROBE = "textocr-f0af1d791168279c:hard-small-pos"
@@ -70,28 +65,25 @@ PROBE = "textocr-f0af1d791168279c:hard-small-pos"
 
 @pytest.fixture
 def show(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """``show(...)`` -> exit code, standard output and standard error of ``sightline show RUN ...``."""
+    """``show(...)`` -> standard output and standard error of ``sightline show RUN ...``."""
 
-    def call(*arguments: object, run: Path = data / "recorded_run") -> tuple[int, str, str]:
+    def call(*arguments: object, run: Path = data / "recorded_run", code: int = 0) -> tuple[str, str]:
         monkeypatch.setenv("COLUMNS", "120")
         monkeypatch.setattr(sys, "argv", ["sightline", "show", str(run), *map(str, arguments)])
+        ended = None
         try:
             main()
-            code: object = 0
         except SystemExit as end:
-            code = end.code
+            ended = end.code
+        assert (ended or 0) == code
         said = capsys.readouterr()
-        return int(code or 0), said.out, said.err  # type: ignore[call-overload]
+        return said.out, said.err
 
     return call
 
 
-def test_it_prints_the_question_the_region_and_every_arm_with_answer_margin_tokens_and_coverage(
-    show, data: Path
-) -> None:
-    code, said, _ = show(PROBE)
-    assert code == 0
-    lines = [line.split() for line in said.splitlines()]
+def test_it_prints_question_region_and_every_arm_with_answer_margin_tokens_and_coverage(show, data: Path) -> None:
+    lines = [line.split() for line in show(PROBE)[0].splitlines()]
     assert ["probe", PROBE, "(small_positive)"] in lines
     assert ["label", "yes"] in lines
     assert any(line[:4] == ["question", "Does", "the", "image"] for line in lines)
@@ -99,51 +91,38 @@ def test_it_prints_the_question_the_region_and_every_arm_with_answer_margin_toke
     arms = [line[0] for line in lines if line and line[0] in ("full", "target:0.3", "full+blank", "fastv:0.5")]
     assert arms == ["full", "target:0.3", "fastv:0.5", "full+blank"], "in the order of the run, interventions too"
     row = load_run(data / "recorded_run").row(PROBE, "target:0.3")
-    _, said, _ = show(PROBE, "--arm", "target:0.3")
+    said, _ = show(PROBE, "--arm", "target:0.3")
     (line,) = (line.split() for line in said.splitlines() if line.startswith("target:0.3"))
     answer = [row["predicted"], "right" if row["correct"] else "wrong", f"{row['margin']:+.3f}".replace("-", "−")]
     assert line[1:6] == [*answer, str(row["k_tokens"]), f"{row['ecr']:.3f}"]
     assert "full " not in said
 
 
-def test_it_writes_the_named_arms_as_sharp_as_the_file_or_says_that_it_is_the_preview(
-    show, data: Path, tmp_path: Path
-) -> None:
+def test_pictures_are_as_sharp_as_the_file_and_refusals_are_one_line(show, data: Path, tmp_path: Path) -> None:
     arms = ("--arm", "full", "--arm", "target:0.3")
-    code, said, noted = show(PROBE, *arms, "--out", tmp_path / "p.png", "--images", data / "mini_textocr")
-    assert code == 0
+    said, noted = show(PROBE, *arms, "--out", tmp_path / "p.png", "--images", data / "mini_textocr")
     image = Image.open(data / "mini_textocr" / "train" / "f0af1d791168279c.jpg")
     picture = Image.open(tmp_path / "p.png")
     assert picture.width > 2 * image.width
     assert picture.height > image.height
     assert f"{picture.width} x {picture.height} pixels, from the image file" in said
     assert not noted
-    code, said, noted = show(PROBE, "--arm", "full", "--out", tmp_path / "p.jpg")
-    assert code == 0
+    said, noted = show(PROBE, "--arm", "full", "--out", tmp_path / "p.jpg")
     assert "from the stored preview" in said
     assert "--images" in noted
     assert Image.open(tmp_path / "p.jpg").format == "JPEG"
-
-
-def test_what_cannot_be_shown_is_one_line(show, tmp_path: Path) -> None:
     for arguments, sentence in (
         (("nobody",), "has no probe 'nobody'"),
         ((PROBE, "--arm", "taget:0.3"), "did you mean 'target:0.3'?"),
         ((PROBE, "--out", tmp_path / "p.xyz"), "no kind of picture ends in '.xyz'; write .png or .jpg"),
     ):
-        code, _, said = show(*arguments)
-        assert code == 2
+        _, said = show(*arguments, code=2)
         assert said.startswith("error: ")
         assert sentence in said
         assert len(said.splitlines()) == 1
-
-
-def test_an_unfinished_run_is_said_to_be_one(show, data: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(data / "recorded_run", tmp_path / "run"))
     next(path for path in sorted(run.rglob("rows/*/00000.parquet")) if "grid" in path.parent.name).unlink()
-    code, _, noted = show(PROBE, "--arm", "full", run=run)
-    assert code == 0
-    assert "the run is not finished" in noted
+    assert "the run is not finished" in show(PROBE, "--arm", "full", run=run)[1]
 
 
 def test_verify_names_what_is_wrong_and_sets_it_aside(small_copy: Path, tmp_path: Path) -> None:

@@ -42,12 +42,9 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[AuditConfig]:
     return seen
 
 
-def options_of(command: Any) -> dict[str, Any]:
-    return {parameter.name: parameter for parameter in command.params}
-
-
 def test_every_field_has_exactly_one_flag_and_a_sentence_and_every_flag_its_field() -> None:
-    options = options_of(get_command(app).get_command(None, "run"))  # type: ignore[attr-defined]
+    command: Any = get_command(app)
+    options = {parameter.name: parameter for parameter in command.get_command(None, "run").params}
     assert set(options) - {"help"} == {*AuditConfig.model_fields, "config"}
     for name, field in AuditConfig.model_fields.items():
         assert options[name].opts == [flag_of(name)]
@@ -88,15 +85,12 @@ def test_a_field_is_all_that_an_option_needs() -> None:
     assert "--hidden" not in page
 
 
-def test_help_shows_panels_defaults_and_what_is_required() -> None:
+def test_flags_become_the_config_and_win_over_the_file(audited: list[AuditConfig], tmp_path: Path) -> None:
     page = sightline("run", "--help").output
     for words in ("What is audited", "Speed", "Output", "[default: (paper)]", "[default: (8; on a GPU 64)]"):
         assert words in page
     assert page.count("Required.") == 5
     assert "--max-pixels" not in page
-
-
-def test_flags_become_the_config(audited: list[AuditConfig]) -> None:
     words = [*NEEDED, "--arm", "full", "--arm", "scope:0.4:alpha=0,beta=1", "--interventions", "deletion,occlusion"]
     words += ["--no-matched-controls", "--limit", "3", "--positions", "compact"]
     words += ["--image-option", "max_pixels=802816", "--image-option", "min_pixels=null"]
@@ -107,27 +101,21 @@ def test_flags_become_the_config(audited: list[AuditConfig]) -> None:
         "matched_controls": False, "limit": 3, "positions": "compact",
         "image_options": {"max_pixels": 802816, "min_pixels": None},
     }  # fmt: skip
-
-
-def test_flags_win_over_the_file_one_image_option_at_a_time(audited: list[AuditConfig], tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("seed: 3\narms: [full]\nimage_options: {min_pixels: 1, max_pixels: 2}\n")
     sightline("run", *NEEDED, "--config", file, "--image-option", "max_pixels=4")
-    assert audited[0].image_options == {"min_pixels": 1, "max_pixels": 4}
-    assert (audited[0].seed, audited[0].arms) == (3, ["full"])
+    assert audited[1].image_options == {"min_pixels": 1, "max_pixels": 4}
+    assert (audited[1].seed, audited[1].arms) == (3, ["full"])
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
+def test_what_is_missing_or_wrong_is_named_by_its_real_flag(refused: Refused) -> None:
+    for words, line in (
         (NEEDED, "--arm is needed (or 'arms:' in the config file)"),
         (NEEDED[2:], "--model is needed (or 'model:' in the config file)"),
         ([*NEEDED, "--arm", "full", "--limit", "0"], "--limit: Input should be greater than or equal to 1"),
         ([*NEEDED, "--image-option", "max_pixels"], "--image-option max_pixels: write --image-option NAME=VALUE"),
-    ],
-)
-def test_what_is_missing_or_wrong_is_named_by_its_real_flag(words: list[str], line: str, refused: Refused) -> None:
-    assert refused(line, sightline, "run", *words) == line
+    ):
+        assert refused(line, sightline, "run", *words) == line
 
 
 def test_backbones_lists_every_architecture_with_its_options_and_positions(refused: Refused) -> None:
@@ -142,9 +130,15 @@ def test_backbones_lists_every_architecture_with_its_options_and_positions(refus
     refused("did you mean 'llava'", sightline, "backbones", "lava")
 
 
-def test_doctor_takes_image_options_and_looks_for_the_image_before_it_loads_a_model(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Refused
+def test_ask_and_doctor_refuse_what_cannot_be_before_they_load_a_model(
+    data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Refused
 ) -> None:
+    for module in ("checks.doctor", "answering.answerer"):
+        monkeypatch.setattr(f"sightline.{module}.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+    refused("nowhere.png does not exist", sightline, "doctor", "--model", "m", "--image", tmp_path / "nowhere.png")
+    image = next((data / "mini_textocr").rglob("*.jpg"))
+    words = ["What?", "--model", data / "tiny" / "qwen3vl", "--image", image, "--arm", "scope:0.3"]
+    refused("scope cannot run on Qwen3VL", sightline, "ask", *words)
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
         "sightline.checks.doctor.examine",
@@ -152,23 +146,6 @@ def test_doctor_takes_image_options_and_looks_for_the_image_before_it_loads_a_mo
     )
     sightline("doctor", "--model", "m", "--image-option", "max_tiles=2")
     assert seen == [{"max_tiles": 2}]
-    monkeypatch.undo()
-    monkeypatch.setattr("sightline.checks.doctor.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
-    refused("nowhere.png does not exist", sightline, "doctor", "--model", "m", "--image", tmp_path / "nowhere.png")
-
-
-def test_ask_refuses_a_method_that_the_checkpoint_cannot_serve_before_it_loads_it(
-    data: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
-    monkeypatch.setattr(
-        "sightline.answering.answerer.load_backbone", lambda *_, **__: pytest.fail("a model was loaded")
-    )
-    image = next((data / "mini_textocr").rglob("*.jpg"))
-    words = ["What?", "--model", data / "tiny" / "qwen3vl", "--image", image, "--arm", "scope:0.3"]
-    refused("scope cannot run on Qwen3VL", sightline, "ask", *words)
-
-
-ARMS = ("full", "target:0.3", "full+remove_evidence", "target:0.3+restore_evidence=0.25", "target:0.3+remove_evidence")
 
 
 @pytest.fixture
@@ -183,20 +160,19 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return call
 
 
-@pytest.mark.parametrize("width", [80, 100, 200])
-def test_every_number_is_printed_whole(tmp_path: Path, printed: Printed, width: int) -> None:
+def test_every_number_is_printed_whole_of_plain_rows_alone_and_is_the_reports(tmp_path: Path, printed: Printed) -> None:
     arms = ("full", "target:0.3", "random:0.15", "visionzip:0.3")
-    lines = printed(make_run(tmp_path / "run", images=6, arms=arms), width)
-    assert not any("…" in line for line in lines)
-    for arm in arms:
-        (line,) = (line for line in lines if line.startswith(f"{arm} "))
-        assert len(re.findall(r"\d\.\d{3}\b", line)) == 6
-        assert len(re.findall(r"\b\d+\.\d{2}\b", line.removeprefix(arm))) == 2
-        assert len(line) <= width
-
-
-def test_the_summary_is_of_plain_rows_alone_with_the_numbers_of_the_report(tmp_path: Path, printed: Printed) -> None:
-    run = make_run(tmp_path / "run", images=8, arms=ARMS)
+    run = make_run(tmp_path / "run", images=6, arms=arms)
+    for width in (80, 100, 200):
+        lines = printed(run, width)
+        assert not any("…" in line for line in lines)
+        for arm in arms:
+            (line,) = (line for line in lines if line.startswith(f"{arm} "))
+            assert len(re.findall(r"\d\.\d{3}\b", line)) == 6
+            assert len(re.findall(r"\b\d+\.\d{2}\b", line.removeprefix(arm))) == 2
+            assert len(line) <= width
+    changed = ("full+remove_evidence", "target:0.3+restore_evidence=0.25", "target:0.3+remove_evidence")
+    run = make_run(tmp_path / "changed", images=8, arms=("full", "target:0.3", *changed))
     lines = printed(run, 80)
     assert [line.split()[0] for line in lines if re.match(r"(full|target)", line)] == ["full", "target:0.3"]
     frame = plain_rows(load_run(run).frame())
@@ -206,24 +182,18 @@ def test_the_summary_is_of_plain_rows_alone_with_the_numbers_of_the_report(tmp_p
         assert table[label].tolist() == pytest.approx(report[name].tolist(), nan_ok=True)
 
 
-def test_oracles_are_printed_under_a_heading_of_their_own_with_columns_in_line(
-    tmp_path: Path, printed: Printed
-) -> None:
+def test_oracles_and_models_that_guess_are_set_apart(tmp_path: Path, printed: Printed) -> None:
     run = make_run(tmp_path / "run", images=6, arms=("full", "protected:0.3", "target:0.3"))
     lines = printed(run, 120)
     found = {line.split()[0]: line for line in lines if re.match(r"(full|target|protected)", line)}
     order = [lines.index(line) for line in found.values()]
-    free, oracles = (
-        next(i for i, line in enumerate(lines) if line.startswith(letter)) for letter in ("Box-free", "Annotation")
-    )
+    heads = ("Box-free", "Annotation")
+    free, oracles = (next(i for i, line in enumerate(lines) if line.startswith(head)) for head in heads)
     assert list(found) == ["full", "target:0.3", "protected:0.3"]
     assert free < order[0] < order[1] < oracles < order[2]
     assert lines[oracles].startswith("Annotation-box oracles: diagnostics, not a deployable ranking")
     ends = [[match.end() for match in re.finditer(r"\S+", line)][1:] for line in found.values()]
     assert ends[0] == ends[1] == ends[2], "numbers end at the same column in every panel"
-
-
-def test_a_model_from_whose_answers_nothing_can_be_read_is_called_so(tmp_path: Path, printed: Printed) -> None:
     said = "nothing about pruning can be read from its answers"
     guessing = make_run(tmp_path / "guessing", arms=("full", "target:0.3"), edit_row=says_no)
     assert f"The model answers at chance: {said}" in " ".join(printed(guessing, 200))

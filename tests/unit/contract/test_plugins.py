@@ -18,12 +18,17 @@ from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
 from sightline.statistics.metrics import METRICS, Metric
 from tests.heads import made
 
-# ``check_selector`` passes what keeps its promises and names what does not.
 
-
-@pytest.mark.parametrize("name", [name for name in SELECTORS if name != "masks"])
-def test_every_method_of_sightline_keeps_the_promises(name: str) -> None:
-    check_selector(made(name))
+def test_everything_of_sightline_keeps_the_promises(data: Path) -> None:
+    for name in SELECTORS:
+        if name != "masks":
+            check_selector(made(name))
+    for name in METRICS:
+        counts = (
+            {"text_tokens": [7.0, 11.0, 13.0]} if name == "tokens_per_text_token" else {}
+        )  # no share: there is text
+        check_metric(METRICS.get(name), **counts)
+    check_format(FORMATS.get("textocr")(), data / "mini_textocr" / "TextOCR_mini_val.json")
 
 
 @dataclass(frozen=True)
@@ -85,13 +90,6 @@ BROKEN: list[tuple[Callable[[TokenView, int], Selection], dict[str, Any], str]] 
 """How one chooses that breaks a promise, what it says about itself, and what is said about it."""
 
 
-@pytest.mark.parametrize(("select", "facts", "sentence"), BROKEN, ids=[sentence for _, _, sentence in BROKEN])
-def test_a_broken_promise_is_named(select: Any, facts: dict[str, Any], sentence: str) -> None:
-    check_selector(First())
-    with pytest.raises(AssertionError, match=sentence):
-        check_selector(changed(First, "select", lambda self, view, k: select(view, k), **facts))
-
-
 @dataclass(frozen=True)
 class Stops(LayerSelector):
     """Keeps the first tokens after layer 3."""
@@ -105,57 +103,44 @@ class Stops(LayerSelector):
         return Selection(torch.arange(k))
 
 
-@pytest.mark.parametrize(
-    ("schedule", "sentence"),
-    [
-        (lambda self, n, k, layers: {3: n}, "the last count of its schedule is not the budget 1"),
-        (lambda self, n, k, layers: {1: 1, 2: n, 3: k}, "its schedule does not fall"),
-        (lambda self, n, k, layers: {layers: k}, "cuts after a layer that 32 layers have not"),
-    ],
-)
-def test_a_schedule_that_cannot_work_is_named(schedule: Any, sentence: str) -> None:
+SCHEDULES: list[tuple[Callable[[Any, int, int, int], dict[int, int]], str]] = [
+    (lambda self, n, k, layers: {3: n}, "the last count of its schedule is not the budget 1"),
+    (lambda self, n, k, layers: {1: 1, 2: n, 3: k}, "its schedule does not fall"),
+    (lambda self, n, k, layers: {layers: k}, "cuts after a layer that 32 layers have not"),
+]
+
+
+def test_a_selector_that_breaks_a_promise_or_whose_schedule_cannot_work_is_named() -> None:
+    check_selector(First())
+    for select, facts, sentence in BROKEN:
+        with pytest.raises(AssertionError, match=sentence):
+            check_selector(changed(First, "select", lambda self, view, k, select=select: select(view, k), **facts))
     check_selector(Stops())
-    with pytest.raises(AssertionError, match=sentence):
-        check_selector(changed(Stops, "schedule", schedule))
-
-
-# ``check_metric`` and ``check_format`` pass what keeps its promises and name what does not.
-
-
-@pytest.mark.parametrize("name", list(METRICS))
-def test_every_metric_of_sightline_keeps_the_promises(name: str) -> None:
-    counts = {"text_tokens": [7.0, 11.0, 13.0]} if name == "tokens_per_text_token" else {}  # no share: there is text
-    check_metric(METRICS.get(name), **counts)
+    for schedule, sentence in SCHEDULES:
+        with pytest.raises(AssertionError, match=sentence):
+            check_selector(changed(Stops, "schedule", schedule))
 
 
 GOOD = Metric("good", "Good", "mean coverage", "higher", "all probes", ("ecr",), lambda rows: rows.columns["ecr"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"definition": ""}, "needs a label and a definition"),
-        ({"over": "everybody"}, "there is no population 'everybody'"),
-        ({"needs": ()}, "reads the column 'ecr', which its needs do not name"),
-        ({"value": lambda rows: rows.columns["ecr"].mean()}, r"gives \(\) values for 48 probes"),
-        ({"value": lambda rows: np.log(rows.columns["ecr"])}, r"not finite .* check_metric\(good, COLUMN="),
-        ({"share": True}, "a share with values other than 0 and 1"),
-        ({"value": lambda rows: rows.columns["ecr"] - rows.columns["ecr"].mean()}, "changes with the probes beside it"),
-    ],
-)
-def test_a_metric_that_breaks_a_promise_is_named(changes: dict[str, Any], sentence: str) -> None:
+METRICAL: list[tuple[dict[str, Any], str]] = [
+    ({"definition": ""}, "needs a label and a definition"),
+    ({"over": "everybody"}, "there is no population 'everybody'"),
+    ({"needs": ()}, "reads the column 'ecr', which its needs do not name"),
+    ({"value": lambda rows: rows.columns["ecr"].mean()}, r"gives \(\) values for 48 probes"),
+    ({"value": lambda rows: np.log(rows.columns["ecr"])}, r"not finite .* check_metric\(good, COLUMN="),
+    ({"share": True}, "a share with values other than 0 and 1"),
+    ({"value": lambda rows: rows.columns["ecr"] - rows.columns["ecr"].mean()}, "changes with the probes beside it"),
+]
+
+
+def test_a_metric_that_breaks_a_promise_is_named_and_a_column_that_is_no_share_can_be_given() -> None:
     check_metric(GOOD)
-    with np.errstate(divide="ignore"), pytest.raises(AssertionError, match=sentence):
-        check_metric(replace(GOOD, **changes))
-
-
-def test_a_column_that_is_no_share_can_be_given() -> None:
-    ranks = replace(GOOD, needs=("rank",), value=lambda rows: 1.0 / rows.columns["rank"])
-    check_metric(ranks, rank=[1, 2, 3])
-
-
-def test_a_format_of_sightline_keeps_the_promises(data: Path) -> None:
-    check_format(FORMATS.get("textocr")(), data / "mini_textocr" / "TextOCR_mini_val.json")
+    for changes, sentence in METRICAL:
+        with np.errstate(divide="ignore"), pytest.raises(AssertionError, match=sentence):
+            check_metric(replace(GOOD, **changes))
+    check_metric(replace(GOOD, needs=("rank",), value=lambda rows: 1.0 / rows.columns["rank"]), rank=[1, 2, 3])
 
 
 @dataclass(frozen=True)
@@ -190,21 +175,19 @@ def fragile(lines: Lines, path: Path, images: Path | None) -> Ingest:
     return Lines.read(lines, path, images)
 
 
-@pytest.mark.parametrize(
-    ("change", "text", "sentence"),
-    [
+def test_a_format_that_breaks_a_promise_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "words.txt"
+    file.write_text(GOOD_FILE, encoding="utf-8")
+    check_format(Lines(), file)
+    rows: list[tuple[tuple[str, Any], str, str]] = [
         (("more", 1), GOOD_FILE, r"counts \(1, 3\) images and boxes where its records hold \(1, 2\)"),
         (("image", "../a.jpg"), GOOD_FILE, r"\.\."),
         (("recognises", classmethod(lambda cls, start: False)), GOOD_FILE, "does not recognise words.txt"),
         (("read", fragile), GOOD_FILE, "ends in the middle with IndexError"),
         (("more", 0), "EXIT\t0.1\t0.2\t1.3\t0.4\n", "which is none within the image"),
         (("more", 0), "EXIT\t0.3\t0.2\t0.1\t0.4\n", "which is none within the image"),
-    ],
-)
-def test_a_format_that_breaks_a_promise_is_named(tmp_path: Path, change: Any, text: str, sentence: str) -> None:
-    file = tmp_path / "words.txt"
-    file.write_text(GOOD_FILE, encoding="utf-8")
-    check_format(Lines(), file)
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(AssertionError, match=sentence):
-        check_format(changed(Lines, *change), file)
+    ]
+    for change, text, sentence in rows:
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(AssertionError, match=sentence):
+            check_format(changed(Lines, *change), file)

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -24,33 +23,33 @@ from tests.conftest import REPOSITORY
 from tests.heads import HEADED
 from tests.refusals import Refused
 from tests.unit.cost.subjects import result
-from tests.warm_python import run_python
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_what_a_benchmark_says_fits_together_and_the_cost_page_names_its_stages(name: str) -> None:
-    benchmark = BENCHMARKS.get(name)()
-    assert benchmark.name == name
-    assert benchmark.main in benchmark.inside
-    assert benchmark.counted <= set(benchmark.inside)
-    assert set(benchmark.before_selection) <= set(benchmark.inside)
-    assert set(benchmark.usual_executions) <= set(benchmark.executions)
-    assert benchmark.description.endswith(".")
-    assert all(str(field.description).endswith(".") for field in options_of(benchmark.request).values())
+def test_what_benchmarks_say_fits_together_the_cost_page_names_their_stages_and_nothing_else_names_them() -> None:
     page = (REPOSITORY / "docs" / "cost.md").read_text(encoding="utf-8")
     table = page[page.index("## What is inside the timer") : page.index("## Executions")]
-    for stage in BENCHMARKS.get(name).inside:
-        assert re.search(rf"`{stage}(_\d+)?`", table), stage
-
-
-def test_nothing_else_names_a_benchmark() -> None:
+    for name in BENCHMARKS:
+        benchmark = BENCHMARKS.get(name)()
+        assert benchmark.name == name
+        assert benchmark.main in benchmark.inside
+        assert benchmark.counted <= set(benchmark.inside)
+        assert set(benchmark.before_selection) <= set(benchmark.inside)
+        assert set(benchmark.usual_executions) <= set(benchmark.executions)
+        assert benchmark.description.endswith(".")
+        assert all(str(field.description).endswith(".") for field in options_of(benchmark.request).values())
+        for stage in benchmark.inside:
+            assert re.search(rf"`{stage}(_\d+)?`", table), stage
+    asked = {name: options_of(BENCHMARKS.get(name).request) for name in BENCHMARKS}
+    assert "repeats" not in asked["sweep"], "a plain field hides an option"
+    first, second = asked["ttft"]["repeats"], asked["prefill"]["repeats"]
+    assert (first.description, first.metadata) == (second.description, second.metadata)
+    assert (first.default, second.default) == (20, 10), "a new default keeps its words"
     source = REPOSITORY / "src" / "sightline"
-    files = [*(source / "cost").glob("*.py"), *(source / "commands").glob("*.py"), *(source / "report").glob("*.py")]
-    named = {file.name for file in files if re.search('"(sweep|ttft)"', file.read_text(encoding="utf-8"))}
-    assert not named
+    files = [file for folder in ("cost", "commands", "report") for file in (source / folder).glob("*.py")]
+    assert not {file.name for file in files if re.search('"(sweep|ttft)"', file.read_text(encoding="utf-8"))}
 
 
-def test_help_needs_no_torch() -> None:
+def test_help_needs_no_torch_and_a_mistyped_benchmark_is_suggested() -> None:
     asked = [[], ["bench"], *(["bench", name] for name in BENCHMARKS)]
     script = (
         "import sys; sys.modules['torch'] = None; from sightline.cli import app\n"
@@ -59,18 +58,7 @@ def test_help_needs_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Usage") == len(asked)
-
-
-def test_a_mistyped_benchmark_is_suggested() -> None:
     assert "Did you mean 'prefill'?" in sightline("bench", "prefil", code=2).stderr
-
-
-def test_a_plain_field_hides_an_option_and_a_new_default_keeps_its_words() -> None:
-    asked = {name: options_of(BENCHMARKS.get(name).request) for name in BENCHMARKS}
-    assert "repeats" not in asked["sweep"]
-    first, second = asked["ttft"]["repeats"], asked["prefill"]["repeats"]
-    assert (first.description, first.metadata) == (second.description, second.metadata)
-    assert (first.default, second.default) == (20, 10)
 
 
 def test_a_benchmark_wants_its_own_request_and_names_one_that_is_not_here(tmp_path: Path, refused: Refused) -> None:
@@ -82,99 +70,26 @@ def test_a_benchmark_wants_its_own_request_and_names_one_that_is_not_here(tmp_pa
     refused("measured by 'elsewhere', a benchmark that is not installed here", CostCard.read, tmp_path / "card.json")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as an installer leaves it: the page's module, and the entry point that the page gives it."""
-    page = (REPOSITORY / "docs" / "cost.md").read_text(encoding="utf-8")
-    section = page[page.index("## Add a benchmark") :]
-    blocks = dict(re.findall(r"^```(python|toml)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[:2])
-    ((group, points),) = tomllib.loads(blocks["toml"])["project"]["entry-points"].items()
-    ((name, value),) = points.items()
-    module = value.partition(":")[0]
-    folder = tmp_path_factory.mktemp("site")
-    file = folder.joinpath(*module.split(".")).with_suffix(".py")
-    file.parent.mkdir(parents=True)
-    file.write_text(blocks["python"], encoding="utf-8")
-    (file.parent / "__init__.py").touch()
-    information = folder / "my_package-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
-    return folder
-
-
-def in_own_process(site: Path, *commands: str, torch: bool = True, code: int = 0) -> str:
-    """What commands print that one process runs in turn, to stderr if the last is to end with an error."""
-    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH", ""))))
-    hidden = "" if torch else "sys.modules['torch'] = None;"
-    script = (
-        f"import sys; {hidden} from sightline.cli import main\n"
-        f"for words in {[command.split() for command in commands]}:\n"
-        "    sys.argv[:] = ['sightline', *words]\n"
-        "    try: main()\n"
-        "    except SystemExit as end:\n"
-        "        if end.code: raise\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = run_python(["-c", script], cwd=REPOSITORY, env=environment)
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
-
-
-def test_its_command_appears_with_its_options_without_torch_and_refuses_others(site: Path) -> None:
-    said = in_own_process(site, "bench --help", "bench vision --help", torch=False)
-    assert said.count("Time of vision tower and projector over a batch of images") == 2
-    for words in ("--images", "Images per call of the vision tower.", "--shape", "--share-process"):
-        assert words in said
-    said = in_own_process(site, "bench vision --shape tiny-llava --random-weights --execution graph", code=2)
-    assert said == "error: unknown execution 'graph'; vision runs eager\n"
-
-
-def test_it_measures_in_a_process_of_its_own_and_is_reported(site: Path, tmp_path: Path) -> None:
-    card = tmp_path / "vision.json"
-    printed = in_own_process(
-        site,
-        "bench vision --shape tiny-llava --random-weights --device cpu --images 3 --repeats 2 --warm-up 1 "
-        f"--out {card}",
-        f"report --cost {card} --out {tmp_path / 'report'}",
-    )
-    assert printed.startswith("# Cost card: vision tower over a batch of images")
-    assert "- `encode`: vision tower and projector; images preprocessed beforehand" in printed
-    (measured,) = json.loads(card.read_text(encoding="utf-8"))["results"]
-    assert measured["request"]["images"] == 3
-    (point,) = measured["points"]
-    assert len(point["samples_ms"]["encode"]) == 2
-    assert all(ms > 0 for ms in point["samples_ms"]["encode"])
-    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    assert "Vision tower over a batch of images: tiny-llava, vision.json" in page
-    table = (tmp_path / "report" / "tables" / "realised_vision.csv").read_text(encoding="utf-8")
-    assert table.splitlines()[0].startswith("arm,execution,batch,kept_tokens,length,ms,ms_low,ms_high,samples_per_s")
-
-
 # Timing of selectors: every sample kept, sizes and devices refused clearly, growth fitted.
 
 
-def timing(n: int, *samples: float) -> Timing:
-    return Timing("x", n, 1, 1, "cpu", samples, None, None)
-
-
-def test_what_chooses_is_timed_beside_official_times_of_that_very_code() -> None:
+def test_what_chooses_is_timed_beside_official_times_of_that_very_code(refused: Refused) -> None:
     """A variant that inherits its rule does not inherit the time of somebody else's code."""
     measured = {name: kind.official_ms for name, kind in SELECTORS.items() if kind.official_ms is not None}
     assert len(measured) == 30
     assert (measured["target"], measured["spatial_aware"], measured["scope"]) == (23.2, 67.0, 281.0)
     assert not {"prompt", "prumerge_plus", "anchorprune_qwen", "rel_hybrid"} & set(measured)
     assert set(SELECTORS) - set(timed_methods()) == {"full", "masks", "resize", *HEADED}
+    for name in timed_methods():
+        anchors = chooser(name, 36, 15, 2, torch.device("cpu"), seed=0)()
+        assert len(anchors) == 15 or (getattr(SELECTORS.get(name), "varies", False) and 0 < len(anchors) < 15), name
+        assert len(set(anchors.tolist())) == len(anchors), name
+    refused("nothing to time", timed_methods, ["full"])
+    refused("did you mean 'scope'", timed_methods, ["scop"])
+    refused("unknown device", devices, "gpu")
 
 
-@pytest.mark.parametrize("name", timed_methods())
-def test_every_method_can_be_timed(name: str) -> None:
-    anchors = chooser(name, 36, 15, 2, torch.device("cpu"), seed=0)()
-    assert len(anchors) == 15 or (getattr(SELECTORS.get(name), "varies", False) and 0 < len(anchors) < 15)
-    assert len(set(anchors.tolist())) == len(anchors)
-
-
-def test_a_timing_keeps_its_samples_and_growth_is_the_exponent() -> None:
+def test_a_timing_keeps_its_samples_growth_is_the_exponent_and_inputs_are_the_same_for_every_device() -> None:
     measured = time_method("fastervlm", 576, 1, torch.device("cpu"), repeats=3)
     assert len(measured.samples) == 3
     assert measured.k == 231
@@ -182,11 +97,9 @@ def test_a_timing_keeps_its_samples_and_growth_is_the_exponent() -> None:
     record = json.loads(json.dumps(measured.record()))
     assert record["median_ms"] == sorted(record["samples"])[1]
     assert record["p10_ms"] <= record["median_ms"] <= record["p90_ms"]
-    assert growth([timing(n, 3e-6 * n**2) for n in (100, 200, 400)]) == pytest.approx(2.0)
-    assert growth([timing(100, 1.0)]) is None
-
-
-def test_inputs_are_the_same_for_every_device_and_differ_by_seed() -> None:
+    timings = [Timing("x", n, 1, 1, "cpu", (3e-6 * n**2,), None, None) for n in (100, 200, 400)]
+    assert growth(timings) == pytest.approx(2.0)
+    assert growth(timings[:1]) is None
     needs = frozenset({"vision.key@-1"})
     one, again, other = (Inputs(30, torch.device("cpu"), seed).view(needs) for seed in (1, 1, 2))
     assert torch.equal(one.tokens, again.tokens)
@@ -205,9 +118,3 @@ def test_the_command_prints_and_writes_everything(tmp_path: Path) -> None:
     with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert [row["method"] for row in rows] == ["fastv"] * 4 + ["random"] * 4
-
-
-def test_mistakes_are_named(refused: Refused) -> None:
-    refused("nothing to time", timed_methods, ["full"])
-    refused("did you mean 'scope'", timed_methods, ["scop"])
-    refused("unknown device", devices, "gpu")

@@ -18,22 +18,12 @@ import torch
 
 from sightline.backbones.decoding import Slots
 from sightline.core.table import format_value
+from sightline.cost import plan as planning
 from sightline.cost.benchmarks.load import Load, LoadRequest, shares_of_load
 from sightline.cost.card import CostCard
 from sightline.cost.load import Visit, drive, latencies, law_rate, percentile, two_part_law, yield_into
 from sightline.cost.measuring_process import measure_here
-from sightline.cost.plan import (
-    ArmStages,
-    Modelled,
-    Moves,
-    amdahl,
-    crossovers,
-    medians,
-    plan,
-    predict,
-    shared_vision,
-    stages_on,
-)
+from sightline.cost.plan import ArmStages, Modelled, Moves
 from sightline.cost.request import size_of_image
 from sightline.cost.subject import Subject
 from sightline.engines.base import Question
@@ -59,32 +49,24 @@ def stages(together: int = 1, step: float = 2.0, **arms: ArmStages) -> Moves:
     return Moves(known, {1: {0: step, 1000: step}, 64: {0: step, 1000: step}}, TOKEN, 64, together, False, "paper")
 
 
-@pytest.mark.parametrize(
-    ("together", "clients", "period_ms", "answered", "gap_p99", "held"),
-    [
+def test_a_closed_loop_is_arithmetic_and_goodput_counts_requests_that_keep_both_bounds() -> None:
+    for together, clients, period_ms, answered, gap_p99, held in (
         # 15 ms to the first token, 3 further ones of 2 ms each.
         (1, 1, 15 + 3 * 2, 1, 2, 110 + 3),
         # Both are admitted at once and go on side by side.
         (4, 2, 30 + 3 * 2, 2, 2, 2 * (110 + 3)),
         # One at a time: A is admitted, a step; B is admitted, a step; a step that ends A. B ends in the next admission.
         (1, 2, 17 + 17 + 2, 2, 17, 2 * 110 + 3 + 2),
-    ],
-)
-def test_a_closed_loop_is_arithmetic(
-    together: int, clients: int, period_ms: float, answered: int, gap_p99: float, held: int
-) -> None:
-    server = Modelled(stages(together), "full", tokens=4)
-    ended = drive(server, clients * 9, clients=clients)
-    found = latencies(ended, clients, 15.0 * clients, 20.0)
-    assert found["requests"] == clients * 8
-    assert found["requests_per_s"] == pytest.approx(answered / period_ms * 1e3)
-    assert found["gap_p50_ms"] == pytest.approx(2.0)
-    assert found["gap_p99_ms"] == pytest.approx(gap_p99)
-    assert server.most_held == held * TOKEN
-    assert sum(server.spent.values()) == pytest.approx(server.now() * 1e3)
-
-
-def test_goodput_counts_requests_that_keep_both_bounds() -> None:
+    ):
+        server = Modelled(stages(together), "full", tokens=4)
+        ended = drive(server, clients * 9, clients=clients)
+        found = latencies(ended, clients, 15.0 * clients, 20.0)
+        assert found["requests"] == clients * 8
+        assert found["requests_per_s"] == pytest.approx(answered / period_ms * 1e3)
+        assert found["gap_p50_ms"] == pytest.approx(2.0)
+        assert found["gap_p99_ms"] == pytest.approx(gap_p99)
+        assert server.most_held == held * TOKEN
+        assert sum(server.spent.values()) == pytest.approx(server.now() * 1e3)
     slow, fast = Visit(0, 0.0, [0.5, 0.6, 0.7], 3), Visit(1, 0.0, [0.1, 0.2, 0.3], 3)
     stuck = Visit(2, 0.0, [0.1, 0.5, 1.0], 3)
     assert Visit(3, 0.0, [0.1, 0.5], 5).token_ms == pytest.approx(100.0), "four of them came in one piece"
@@ -98,7 +80,7 @@ def test_goodput_counts_requests_that_keep_both_bounds() -> None:
     assert percentile([], 0.5) is None
 
 
-def test_an_open_loop_is_seeded_and_full_slots_make_everybody_wait() -> None:
+def test_an_open_loop_is_seeded_full_slots_make_everybody_wait_and_questions_about_one_image_share_its_tower() -> None:
     idle = drive(Modelled(stages(), "full", 4), 400, rate=1.0)
     assert percentile([each.first_ms for each in idle], 0.5) == pytest.approx(15.0)
     assert (idle[-1].sent - idle[0].sent) / 399 == pytest.approx(1.0, rel=0.1)
@@ -109,118 +91,109 @@ def test_an_open_loop_is_seeded_and_full_slots_make_everybody_wait() -> None:
     busy = latencies(drive(Modelled(stages(together=4), "full", 4), 464, clients=64), 64)
     assert crowd["requests_per_s"] == pytest.approx(busy["requests_per_s"], rel=0.02)
     assert crowd["ttft_p99_ms"] > 1000
-
-
-def test_questions_about_one_image_share_its_tower() -> None:
     server = Modelled(stages(), "full", tokens=2, questions=4)
     ended = drive(server, 41, clients=1)
     assert server.spent["tower"] == pytest.approx(10.0 * 11)
     assert latencies(ended, 1)["requests_per_s"] == pytest.approx(4 / (4 * (5 + 2) + 10) * 1e3, rel=1e-6)
 
 
-PAIR: Any = {"full": arm(100, 40.0), "target_2": arm(20, 10.0, select=3.0)}
-
-
-def test_amdahls_law_from_the_stages_and_the_gain_that_selection_leaves() -> None:
-    known = stages(**PAIR)
+def test_amdahls_law_from_the_stages_and_other_budgets_on_the_line_between_those_measured(refused: Refused) -> None:
+    pair: Any = {"full": arm(100, 40.0), "target_2": arm(20, 10.0, select=3.0)}
+    known = stages(**pair)
     spent = {"tower": 10.0, "select": 0.0, "prefill": 40.0, "decode": 6.0, "other": 0.0}
-    law, most = amdahl(known, "target:0.2", spent, clients=1)
+    law, most = planning.amdahl(known, "target:0.2", spent, clients=1)
     assert (law, most) == (pytest.approx(56 / 26), pytest.approx(56 / 16))
-    (full, _), (pruned, shares) = (predict(known, each, 4, 40, clients=1) for each in ("full", "target:0.2"))
+    (full, _), (pruned, shares) = (planning.predict(known, each, 4, 40, clients=1) for each in ("full", "target:0.2"))
     assert pruned / full == pytest.approx(56 / 29)
     assert law > 56 / 29
     assert shares["tower"] == pytest.approx(10 / 29)
-
-
-def test_other_budgets_are_on_the_line_between_those_measured(refused: Refused) -> None:
-    known = stages(**PAIR)
     half = known.arm("target:0.6")
     assert (half.kept, half.length, half.prompt_bytes) == (60, 70, 70 * TOKEN)
     assert half.ms("prefill", 1) == pytest.approx(25.0)
     assert half.ms("prefill", 4) == pytest.approx(100.0)
     assert half.ms("select", 1) == 3.0
-    assert Moves.from_dict(json.loads(json.dumps(known.as_dict()))) == known == medians([known, known, known])
-    text = plan(known, "target:0.6", tokens=4, clients=1)
+    assert Moves.from_dict(json.loads(json.dumps(known.as_dict()))) == known == planning.medians([known, known, known])
+    text = planning.plan(known, "target:0.6", tokens=4, clients=1)
     assert "1.27x" in text
     assert "not measured itself" in text
     assert "tower 23%" in text
     assert "on paper" in text
     assert "No step was measured" not in text
-    assert "beyond those that were, lines go on" in plan(known, "target:0.6", tokens=1000, clients=1)
+    assert "beyond those that were, lines go on" in planning.plan(known, "target:0.6", tokens=1000, clients=1)
     assert known.arm("target:0.20") is known.arm("target:0.2")
     assert known.arm("target:0.555").kept == 56, "as a run rounds it"
-    inside = stages(**PAIR, fastv_2=replace(arm(100, 7.0), prompt_bytes=50 * TOKEN), grid_6=arm(60, 35.0),
+    inside = stages(**pair, fastv_2=replace(arm(100, 7.0), prompt_bytes=50 * TOKEN), grid_6=arm(60, 35.0),
                     random_6=arm(60, 15.0))  # fmt: skip
     assert inside.arm("target:0.6").ms("prefill", 1) == pytest.approx(25.0), "what cuts inside is on no line of prompts"
     for text in ("scope:0.3", "fastv:0.5", "resize:0.5"):
         refused(f"no stages of {text}", inside.arm, text)
     refused("full has no budget to set", inside.arm, "full:0.3")
-    refused("are more than can be played", plan, known, "target:0.2", 10**6, 16)
-    refused("nothing was measured of the full prefix", plan, stages(target_2=arm(20, 10.0)), "target:0.2", 4, 1)
-    refused("no stages to plan from", stages_on, [{"request": {}, "points": [{"extra": {}}]}])
+    refused("are more than can be played", planning.plan, known, "target:0.2", 10**6, 16)
+    refused(
+        "nothing was measured of the full prefix", planning.plan, stages(target_2=arm(20, 10.0)), "target:0.2", 4, 1
+    )
+    refused("no stages to plan from", planning.stages_on, [{"request": {}, "points": [{"extra": {}}]}])
+    steps = {1: {100: 2.0, 200: 1.9}, 4: {100: 2.2, 200: 2.1}}
+    falling = Moves.from_dict({**stages().as_dict(), "steps": steps})
+    asked = {(1, 150): 1.95, (1, 9999): 1.9, (64, 9999): 2.1 + 20 * 0.2, (1, 0): 2.0}
+    found = {where: falling.step_ms(*where) for where in asked}
+    assert found == pytest.approx(asked), "more work takes no less time however two points lie"
 
 
-def test_more_work_takes_no_less_time_however_two_points_lie() -> None:
-    falling = stages()
-    falling = Moves.from_dict({**falling.as_dict(), "steps": {1: {100: 2.0, 200: 1.9}, 4: {100: 2.2, 200: 2.1}}})
-    assert [falling.step_ms(n, length) for n, length in ((1, 150), (1, 9999), (64, 9999), (1, 0))] == [
-        pytest.approx(1.95), 1.9, pytest.approx(2.1 + 20 * 0.2), 2.0,
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("change", "about"),
-    [
+def test_stages_that_no_engine_could_have_are_refused(refused: Refused) -> None:
+    one = arm(9, 1.0).__dict__
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"steps": {}}, "steps: Dictionary should have at least 1"),
         ({"steps": {1: {100: -2.0}}}, "steps.1.100: Input should be greater than 0"),
         ({"slots": 0}, "slots: Input should be greater"),
-        ({"arms": {"full": {**arm(9, 1.0).__dict__, "admissions": {1: {"prefill": 1.0}}}}}, "no milliseconds of pre"),
-        ({"arms": {"full": {**arm(9, 1.0).__dict__, "length": "long"}}}, "arms.full.length: Input should be a valid"),
+        ({"arms": {"full": {**one, "admissions": {1: {"prefill": 1.0}}}}}, "no milliseconds of pre"),
+        ({"arms": {"full": {**one, "length": "long"}}}, "arms.full.length: Input should be a valid"),
         ({"token_bytes": None}, "token_bytes: Input should be a valid integer"),
-    ],
-)
-def test_stages_that_no_engine_could_have_are_refused(refused: Refused, change: Any, about: str) -> None:
-    refused(about, Moves.from_dict, {**stages().as_dict(), **change})
+    ]
+    for change, about in changes:
+        refused(about, Moves.from_dict, {**stages().as_dict(), **change})
+
+
+def curved(admitted: int, length: int) -> float:
+    """Milliseconds of prefill that are no line: they grow with the square of the length."""
+    return admitted**0.8 * (10 + 0.05 * length + 2e-5 * length**2)
+
+
+def slowed(slots: int, length: int) -> float:
+    """Those of a step, which grow with slots and length."""
+    return 6 + 0.02 * slots + 2e-5 * slots * length
 
 
 class Grown(Modelled):
-    """A server whose times are no lines: prefill grows with the square of the length, a step with slots and length."""
+    """A server whose times are these."""
 
     def admit(self, places: Any, new: Any) -> list[int]:
-        n, length = len(new), self.arm.length
-        self._pass("prefill", n**0.8 * (10 + 0.05 * length + 2e-5 * length**2))
-        return [0] * n
+        self._pass("prefill", curved(len(new), self.arm.length))
+        return [0] * len(new)
 
     def step(self, among: int) -> None:
-        self._pass("decode", 6 + 0.02 * among + 2e-5 * among * self.arm.length)
+        self._pass("decode", slowed(among, self.arm.length))
 
 
 def test_the_model_predicts_a_server_that_it_saw_one_move_at_a_time() -> None:
     def seen(kept: int) -> ArmStages:
-        def ms(b: int) -> float:
-            length = kept + 10
-            return b**0.8 * (10 + 0.05 * length + 2e-5 * length**2)
-
         rest = dict.fromkeys(("preprocess", "tower", "select", "other"), 0.0)
-        return ArmStages(1000, kept, kept + 10, kept + 10, {b: {**rest, "prefill": ms(b)} for b in (1, 2, 4)})
+        admissions = {b: {**rest, "prefill": curved(b, kept + 10)} for b in (1, 2, 4)}
+        return ArmStages(1000, kept, kept + 10, kept + 10, admissions)
 
-    steps = {n: {length: 6 + 0.02 * n + 2e-5 * n * length for length in (200, 1200)} for n in (1, 8, 64)}
+    steps = {n: {length: slowed(n, length) for length in (200, 1200)} for n in (1, 8, 64)}
     known = Moves({"full": seen(1000), "grid:0.2": seen(200)}, steps, 1, 64, 4, False)
     errors = []
     for kept, text in ((1000, "full"), (200, "grid:0.2"), (500, "grid:0.5")):
-        truth = replace_arm(known, text, seen(kept))
+        truth = Moves.from_dict({**known.as_dict(), "arms": {**known.as_dict()["arms"], text: seen(kept).__dict__}})
         for clients in (1, 3, 16, 64):
             for tokens in (8, 128):
                 ended = drive(Grown(truth, text, tokens), 5 * clients + 32, clients=clients)
                 real = latencies(ended, clients)["requests_per_s"]
-                said = predict(known, text, tokens, 5 * clients + 32, clients=clients)[0]
+                said = planning.predict(known, text, tokens, 5 * clients + 32, clients=clients)[0]
                 errors.append(abs(said / real - 1))
     assert statistics.median(errors) < 0.02
     assert max(errors) < 0.1
-
-
-def replace_arm(known: Moves, text: str, to: ArmStages) -> Moves:
-    return Moves.from_dict({**known.as_dict(), "arms": {**known.as_dict()["arms"], text: to.__dict__}})
 
 
 # vllm-project/vllm pull request 51221: one clip of 24,209 tokens, 12,239 pruned, 256 tokens said, one H200.
@@ -228,7 +201,7 @@ CLIENTS = (1, 2, 4, 8, 16, 32)
 PUBLISHED = {"full": (1.084, 1.835, 2.896, 3.757, 5.312, 6.424), "pruned": (1.189, 1.778, 2.254, 2.563, 2.825, 2.958)}
 
 
-def test_two_numbers_explain_the_published_loss_under_load() -> None:
+def test_two_numbers_explain_the_published_loss_under_load(refused: Refused) -> None:
     """What docs/cost.md says of it."""
     laws = {name: two_part_law(dict(zip(CLIENTS, rates, strict=True))) for name, rates in PUBLISHED.items()}
     for name, rates in PUBLISHED.items():
@@ -236,10 +209,10 @@ def test_two_numbers_explain_the_published_loss_under_load() -> None:
         assert max(map(abs, errors)) < {"full": 0.11, "pruned": 0.022}[name]
     assert [round(each) for name in PUBLISHED for each in laws[name]] == [817, 138, 505, 322]
     (shared, own), (pruned_shared, pruned_own) = laws.values()
-    assert (shared - pruned_shared) / (pruned_own - own) == pytest.approx(
-        1.7, abs=0.05
-    )  # clients at which both are equal
+    equal = (shared - pruned_shared) / (pruned_own - own)
+    assert equal == pytest.approx(1.7, abs=0.05), "clients at which both are equally fast"
     assert two_part_law({1: 1e3 / 30, 4: 4e3 / 60}) == (pytest.approx(20.0), pytest.approx(10.0))
+    refused("two numbers of clients at least", two_part_law, {1: 2.0})
 
 
 # vllm-project/vllm pull request 45106: tokens of 500 prompts sent at once, and requests per second.
@@ -264,26 +237,19 @@ def test_a_selection_that_requests_pass_one_at_a_time_eats_what_it_saves() -> No
     assert (round(whole / ms, 2), round(whole / (beside + token * tokens), 2)) == (1.41, 1.93)
 
 
-def test_what_cannot_depend_on_the_arm_is_one_measurement() -> None:
-    first, second = shared_vision([arm(100, 40.0, tower=9.0), arm(20, 10.0, select=3.0, tower=11.0)])
-    assert [each.ms("tower", 4) for each in (first, second)] == [40.0, 40.0]
-    assert (first.ms("prefill", 1), second.ms("prefill", 1), second.ms("select", 1)) == (40.0, 10.0, 3.0)
-
-
-def test_two_numbers_need_two_points(refused: Refused) -> None:
-    refused("two numbers of clients at least", two_part_law, {1: 2.0})
-
-
-def test_pruning_pays_from_where_it_never_loses_again() -> None:
-    def line(clients: int | None, speedup: float | None, arm: str = "target:0.2") -> dict[str, Any]:
-        return {"execution": "eager", "arm": arm, "batching": "b", "clients": clients, "speedup": speedup, "most": 3.0}
+def test_pruning_pays_from_where_it_never_loses_again_and_what_cannot_depend_on_the_arm_is_one_measurement() -> None:
+    def line(clients: int | None, speedup: float | None, of: str = "target:0.2") -> dict[str, Any]:
+        return {"execution": "eager", "arm": of, "batching": "b", "clients": clients, "speedup": speedup, "most": 3.0}
 
     ratios = {1: 1.1, 2: 0.9, 4: 1.2, 8: 1.5}
     lines = [line(8, 1.5), *(line(c, r) for c, r in ratios.items() if c < 8), line(None, None), line(1, 1.0, "full")]
-    (row,) = crossovers(lines)
+    (row,) = planning.crossovers(lines)
     assert (row["from_clients"], row["best"], row["best_at"], row["most"]) == (4, 1.5, 8, 3.0)
-    assert crossovers([line(1, 0.9)])[0]["from_clients"] is None
-    assert crossovers([line(None, math.nan)]) == []
+    assert planning.crossovers([line(1, 0.9)])[0]["from_clients"] is None
+    assert planning.crossovers([line(None, math.nan)]) == []
+    first, second = planning.shared_vision([arm(100, 40.0, tower=9.0), arm(20, 10.0, select=3.0, tower=11.0)])
+    assert [each.ms("tower", 4) for each in (first, second)] == [40.0, 40.0]
+    assert (first.ms("prefill", 1), second.ms("prefill", 1), second.ms("select", 1)) == (40.0, 10.0, 3.0)
 
 
 # The engine itself, on a tiny checkpoint.
@@ -411,14 +377,12 @@ class Plays(BaseHTTPRequestHandler):
 
 @contextmanager
 def played(own: float = 0.0, gap: float = 0.0, ends: str = "") -> Iterator[Played]:
-    server = Played(own, gap, ends)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
+    with Played(own, gap, ends) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
 
 
 def test_two_endpoints_at_both_settings(tmp_path: Path) -> None:
@@ -457,54 +421,38 @@ def test_two_endpoints_at_both_settings(tmp_path: Path) -> None:
     assert not any("GPU" in note for note in part.notes)
 
 
-@pytest.mark.parametrize(
-    ("ends", "about"),
-    [
+def measured(server: Played, *clients: int) -> tuple[list[dict[str, Any]], str]:
+    """Lines of a card, and its sentence with its notes."""
+    asked: dict[str, Any] = {"clients": clients, "image_size": (64, 48), "requests": 8}
+    card = CostCard([measure_here(LoadRequest(kind="load", checkpoint=server.name, arms=("full",), **asked))])
+    return card.lines(), f"{card.benchmark.sentence(card.lines(), format_value)} {dict(card.facts())['note']}"
+
+
+def test_streams_and_servers_that_fail_end_the_measurement_in_a_sentence_or_are_counted() -> None:
+    for ends, about in (
         ("refused", "refuses: 400"),
         ("broken", "out of luck"),
         ("silent", "without a token"),
         ("cut", "after 8 pieces without saying that it is whole"),
-    ],
-)
-def test_a_stream_that_fails_ends_the_measurement_in_a_sentence(ends: str, about: str) -> None:
-    with played(ends=ends) as server, pytest.raises(SightlineError, match=about):
-        measure_here(
-            LoadRequest(kind="load", checkpoint=server.name, arms=("full",), clients=(1,), image_size=(64, 48))
-        )
-
-
-def measured(server: Played, *clients: int) -> tuple[list[dict[str, Any]], str]:
-    """Lines of a card, and its sentence with its notes."""
-    request = LoadRequest(
-        kind="load", checkpoint=server.name, arms=("full",), clients=clients, image_size=(64, 48), requests=8
-    )
-    card = CostCard([measure_here(request)])
-    return card.lines(), f"{card.benchmark.sentence(card.lines(), format_value)} {dict(card.facts())['note']}"
-
-
-def test_requests_that_fail_now_and_then_are_counted_and_not_answered() -> None:
+    ):
+        with played(ends=ends) as server, pytest.raises(SightlineError, match=about):
+            measured(server, 1)
     with played(ends="now and then") as server:
         (line,), words = measured(server, 1)
     assert (line["requests"], line["failed"]) == (6, 2), "the first request is the way in"
     assert line["requests_per_s"] == pytest.approx(6 / line["seconds"])
     assert "up to 25% of a load's requests failed" in words
-
-
-def test_loads_that_were_measured_stay_when_the_server_goes() -> None:
     with played(ends="gone") as server:
         (line,), words = measured(server, 1, 2)
-    assert line["clients"] == 1
+    assert line["clients"] == 1, "loads that were measured stay when the server goes"
     assert "full with 2 clients was not measured: 127.0.0.1" in words
 
 
-def test_every_client_has_a_connection() -> None:
+def test_every_client_has_a_connection_and_reads_a_stream_piece_by_piece() -> None:
     with played(ends="together") as server, ThreadPoolExecutor(ALL) as pool:
         endpoint = Endpoint(server.name.removeprefix("openai:"))
         streams = [endpoint.stream(Question("What?", longest=2)) for _ in range(ALL)]
         assert list(pool.map(lambda stream: yield_into(stream, lambda: None), streams)) == [2] * ALL
-
-
-def test_a_stream_is_read_piece_by_piece() -> None:
     with played(ends="counted") as server:
         pieces: list[int] = []
         stream = Endpoint(server.name.removeprefix("openai:")).stream(Question("What?", longest=3))
@@ -515,9 +463,8 @@ def test_a_stream_is_read_piece_by_piece() -> None:
 def test_requests_that_make_no_sense_are_refused(refused: Refused) -> None:
     endpoint = {"checkpoint": "openai:http://127.0.0.1:9#m"}
     assert LoadRequest(kind="load", **endpoint, arms=Load.arms).arms == ("full",)
-    refused(
-        "shares of what the full prefix reaches", LoadRequest, "load", config="x", arms=("target:0.2",), arrivals=(1,)
-    )
+    pruned: dict[str, Any] = {"config": "x", "arms": ("target:0.2",), "arrivals": (1,)}
+    refused("shares of what the full prefix reaches", LoadRequest, "load", **pruned)
     refused("are for endpoints", LoadRequest, "load", config="x", extra="ignore_eos=true")
     refused("would be full again", LoadRequest, "load", **endpoint, arms=("full", "engine:default"))
     refused("write openai:URL#NAME", LoadRequest, "load", **endpoint, pruned="http://x")

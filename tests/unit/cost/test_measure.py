@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from sightline.backbones.language import LanguageModel
 from sightline.cost import measure as measuring
 from sightline.cost import measuring_process as worker
 from sightline.cost.benchmarks.prefill import PrefillRequest
@@ -32,11 +33,8 @@ HERE: dict[str, Any] = {"device": "cpu", "dtype": "float32", "repeats": 3, "warm
 
 def here(kind: type[Request], config: str, *arms: str, **fields: Any) -> dict[str, Any]:
     """What is measured in this process, by the benchmark that the request is named after."""
-    return measure_here(kind(named(kind), config=config, arms=arms, **{**HERE, **fields}))
-
-
-def named(kind: type[Request]) -> str:
-    return kind.__name__.removesuffix("Request").lower()
+    name = kind.__name__.removesuffix("Request").lower()
+    return measure_here(kind(name, **{"config": config, "arms": arms, **HERE, **fields}))
 
 
 def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
@@ -57,45 +55,47 @@ def test_prefill_keeps_every_sample_and_shortens_the_prefix() -> None:
     assert result["clocks"] == {"before": None, "after": None}, "no GPU figures without a GPU"
 
 
-TINY: dict[str, Any] = {"config": "tiny-llava"}
-PROBES = {**TINY, "probe_file": "p.jsonl", "image_folder": "images"}
-KINDS: tuple[type[Request], ...] = (TtftRequest, PrefillRequest, SweepRequest)
-REQUESTS: list[tuple[type[Request], dict[str, Any], str]] = [
-    (PrefillRequest, {}, "either a shape with random weights or a checkpoint"),
-    (PrefillRequest, {**TINY, "speed": 1}, "unknown field speed"),
-    (PrefillRequest, {**TINY, "probe_file": "p.jsonl"}, "give --probes FILE and --images DIR"),
-    (PrefillRequest, {**PROBES, "image_size": (64, 64)}, "--image-size is of a made-up image"),
-    (SweepRequest, {**TINY, "shard_images": 0}, "--shard-images 0: must be at least 1"),
-    (TtftRequest, {**TINY, "box_source": "easyocr", "detector_ms": 1.0}, "is timed here: drop --detector-ms"),
-    (PrefillRequest, {**TINY, "positions": "shuffled"}, "unknown position policy"),
-    (TtftRequest, {**TINY, "arms": ("target:0.3",), "execution": "stock"}, "cannot prune: drop target:0.3"),
-    (TtftRequest, {**TINY, "arms": ("fastv:0.5",), "execution": "graph"}, "which are one in a graph"),
-    *((kind, {**TINY, "arms": ("resize:0.3",)}, "resize cannot run on Llava") for kind in KINDS),
-]
+PROBES: dict[str, Any] = {"probe_file": "p.jsonl", "image_folder": "images"}
 
 
-@pytest.mark.parametrize(("kind", "fields", "words"), REQUESTS, ids=lambda value: getattr(value, "__name__", None))
-def test_what_cannot_be_measured_is_refused(
-    kind: type[Request], fields: dict[str, Any], words: str, refused: Refused
-) -> None:
-    refused(words, lambda: measure_here(kind(named(kind), **HERE, **fields)))
+def test_what_cannot_be_measured_is_refused(refused: Refused) -> None:
+    rows: list[tuple[type[Request], dict[str, Any], str]] = [
+        (PrefillRequest, {"config": ""}, "either a shape with random weights or a checkpoint"),
+        (PrefillRequest, {"speed": 1}, "unknown field speed"),
+        (PrefillRequest, {"probe_file": "p.jsonl"}, "give --probes FILE and --images DIR"),
+        (PrefillRequest, {**PROBES, "image_size": (64, 64)}, "--image-size is of a made-up image"),
+        (SweepRequest, {"shard_images": 0}, "--shard-images 0: must be at least 1"),
+        (TtftRequest, {"box_source": "easyocr", "detector_ms": 1.0}, "is timed here: drop --detector-ms"),
+        (PrefillRequest, {"positions": "shuffled"}, "unknown position policy"),
+        (TtftRequest, {"arms": ("target:0.3",), "execution": "stock"}, "cannot prune: drop target:0.3"),
+        (TtftRequest, {"arms": ("fastv:0.5",), "execution": "graph"}, "which are one in a graph"),
+        *(
+            (kind, {"arms": ("resize:0.3",)}, "resize cannot run on Llava")
+            for kind in (TtftRequest, PrefillRequest, SweepRequest)
+        ),
+    ]
+    for kind, fields, words in rows:
+        refused(words, here, kind, **{"config": "tiny-llava", **fields})
 
 
 @pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
-@pytest.mark.parametrize("execution", ["eager", "graph"])
-def test_first_token_times_every_stage(config: str, execution: str) -> None:
-    (point,) = here(TtftRequest, config, "target:0.3", execution=execution, decode=(1, 3))["points"]
-    stages = point["samples_ms"]
+def test_first_token_times_every_stage_and_the_models_own_forward_beside_ours(config: str) -> None:
     parts = ("preprocess", "vision", "signals", "select", "materialise", "prefill", "first_token")
-    assert {*parts, "total", "decode_1", "decode_3"} == set(stages)
-    assert all(len(samples) == 3 for samples in stages.values())
-    for i in range(3):
-        assert sum(stages[name][i] for name in parts) <= stages["total"][i]
-        assert stages["decode_1"][i] < stages["decode_3"][i]
-
-
-@pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
-def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
+    for execution in ("eager", "graph"):
+        (point,) = here(TtftRequest, config, "target:0.3", execution=execution, decode=(1, 3))["points"]
+        stages = point["samples_ms"]
+        assert {*parts, "total", "decode_1", "decode_3"} == set(stages)
+        assert all(len(samples) == 3 for samples in stages.values())
+        for i in range(3):
+            assert sum(stages[name][i] for name in parts) <= stages["total"][i]
+            assert stages["decode_1"][i] < stages["decode_3"][i]
+        if config == "tiny-qwen3-vl":  # where a smaller image saves in the vision tower too
+            arms = ("full", "target:0.3", "resize:0.3")
+            full, pruned, smaller = here(TtftRequest, config, *arms, execution=execution)["points"]
+            assert smaller["visual_tokens"] == full["visual_tokens"] == 64
+            assert smaller["kept_tokens"] == 16, "4 x 4: the largest square within 20 tokens"
+            assert full["length"] - smaller["length"] == 64 - 16
+            assert pruned["flops"]["vision"] == full["flops"]["vision"] > 3.9 * smaller["flops"]["vision"]
     results = [here(TtftRequest, config, "full", execution=execution) for execution in ("stock", "graph")]
     (stock,), (ours,) = (result["points"] for result in results)
     assert set(stock["samples_ms"]) == {"preprocess", "model", "total"}
@@ -105,29 +105,7 @@ def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
     assert second["than_stock"] == pytest.approx(first["ms"] / second["ms"])
 
 
-@pytest.mark.parametrize("execution", ["eager", "graph"])
-def test_a_smaller_image_saves_in_the_vision_tower_too(execution: str) -> None:
-    arms = ("full", "target:0.3", "resize:0.3")
-    full, pruned, smaller = here(TtftRequest, "tiny-qwen3-vl", *arms, execution=execution)["points"]
-    assert smaller["visual_tokens"] == full["visual_tokens"] == 64
-    assert smaller["kept_tokens"] == 16, "4 x 4: the largest square within 20 tokens"
-    assert full["length"] - smaller["length"] == 64 - 16
-    assert pruned["flops"]["vision"] == full["flops"]["vision"] > 3.9 * smaller["flops"]["vision"]
-
-
-def test_a_method_inside_the_model_and_a_checkpoint_are_measured_too(data: Path) -> None:
-    (point,) = here(TtftRequest, "tiny-llava", "fastv:0.5")["points"]
-    assert point["kept_tokens"] == 32
-    result = here(PrefillRequest, "", "full", "target:0.4", checkpoint=str(data / "tiny" / "llava"))
-    assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
-    assert result["weights"] == "checkpoint"
-    spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
-    assert (spread.centre, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11), "nearest ranks"
-
-
 def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sightline.backbones.language import LanguageModel
-
     run = LanguageModel.run
 
     def scarce(self: LanguageModel, batch: object, *rest: object) -> object:
@@ -142,19 +120,6 @@ def test_batches_grow_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert points[-1]["extra"] == {"out_of_memory": True}
     assert len({(point["kept_tokens"], point["length"]) for point in points}) == 1
     assert "out of memory" in CostCard([result]).markdown()
-
-
-def test_memory_that_runs_out_in_the_measuring_process_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: Request) -> None:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. And so on.")
-
-    monkeypatch.setattr(worker, "measure_here", full)
-    (tmp_path / "request.json").write_text(json.dumps(PrefillRequest(kind="prefill", config="tiny-llava").as_dict()))
-    assert worker.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")]) == 0
-    said = json.loads((tmp_path / "result.json").read_text())["error"]
-    assert said == "CUDA out of memory. Tried to allocate 9 GiB; use a smaller model, dtype, image size or batch"
 
 
 def test_a_sweep_counts_rows_compares_one_at_a_time_and_bills_smaller_images_apart() -> None:
@@ -194,20 +159,14 @@ def test_a_measurement_runs_in_another_process(monkeypatch: pytest.MonkeyPatch, 
         refused("unknown selector", measure, wrong)
 
 
-@pytest.mark.parametrize(
-    ("missing", "code"),
-    [
+def test_a_bare_machine_with_torch_can_measure_and_time_selectors() -> None:
+    for missing, code in (
         (("pyarrow", "pandas", "typer", "yaml"), "from sightline.cost import measuring_process, measure, card"),
-        (
-            ("pydantic", "typer", "transformers"),
-            "from sightline.cost.selection import timed_methods; assert len(timed_methods()) > 30",
-        ),
-    ],
-    ids=["measuring", "timing selectors"],
-)
-def test_a_bare_machine_with_torch_can_measure(missing: tuple[str, ...], code: str) -> None:
-    done = run_python(["-c", f"import sys; sys.modules.update(dict.fromkeys({missing}))\n{code}"])
-    assert done.returncode == 0, done.stderr
+        (("pydantic", "typer", "transformers"),
+         "from sightline.cost.selection import timed_methods; assert len(timed_methods()) > 30"),
+    ):  # fmt: skip
+        done = run_python(["-c", f"import sys; sys.modules.update(dict.fromkeys({missing}))\n{code}"])
+        assert done.returncode == 0, done.stderr
 
 
 KERNELS = {
@@ -222,7 +181,14 @@ KERNELS = {
 }
 
 
-def test_a_profile_sums_kernels_by_kind() -> None:
+def test_a_method_inside_the_model_a_checkpoint_and_a_profile_by_kinds_of_kernels_are_measured_too(data: Path) -> None:
+    (point,) = here(TtftRequest, "tiny-llava", "fastv:0.5")["points"]
+    assert point["kept_tokens"] == 32
+    result = here(PrefillRequest, "", "full", "target:0.4", checkpoint=str(data / "tiny" / "llava"))
+    assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
+    assert result["weights"] == "checkpoint"
+    spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
+    assert (spread.centre, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11), "nearest ranks"
     result = here(PrefillRequest, "tiny-llava", "full", batch=2, profile=True)
     profile = result["points"][0]["extra"]["profile"]
     assert profile["kinds"]["matrix product"]["calls"] >= 3 * 7  # layers x projections
@@ -301,17 +267,23 @@ def test_without_help_of_the_system_the_end_of_the_pipe_ends_it() -> None:
         watching.stdout.close()
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
+def test_memory_that_runs_out_in_the_measuring_process_and_one_that_is_killed_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    def full(_: Request) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. And so on.")
+
+    monkeypatch.setattr(worker, "measure_here", full)
+    request = PrefillRequest(kind="prefill", config="tiny-llava")
+    (tmp_path / "request.json").write_text(json.dumps(request.as_dict()))
+    assert worker.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")]) == 0
+    said = json.loads((tmp_path / "result.json").read_text())["error"]
+    assert said == "CUDA out of memory. Tried to allocate 9 GiB; use a smaller model, dtype, image size or batch"
+    run = measuring._run
+    for how, words in (
         ("SIGKILL", "killed from outside, most likely because memory ran out; use a smaller model, dtype"),
         ("SIGSEGV", "the measuring process was ended by SIGSEGV"),
-    ],
-)
-def test_a_process_that_is_killed_is_one_sentence(
-    how: str, words: str, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
-    run = measuring._run
-    kills_itself = f"import os, signal; os.kill(os.getpid(), signal.{how})"
-    monkeypatch.setattr(measuring, "_run", lambda _: run([sys.executable, "-c", kills_itself]))
-    refused(words, measuring.measure, PrefillRequest(kind="prefill", config="tiny-llava"))
+    ):
+        command = [sys.executable, "-c", f"import os, signal; os.kill(os.getpid(), signal.{how})"]
+        monkeypatch.setattr(measuring, "_run", lambda _, command=command: run(command))
+        refused(words, measure, request)

@@ -89,14 +89,6 @@ S17 = {
 """What each of the artifact's processes took on average, what its summary made of it, and the printed speed-up."""
 
 
-@pytest.fixture(scope="module")
-def measured(probes: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        measure_here(RepeatedRequest(kind="repeated", arms=ARMS, repetition=number, **REPEATED, **probes))
-        for number in range(3)
-    ]
-
-
 def process(number: int, model: str = "llava-1.5-7b") -> dict[str, Any]:
     """What one process of a GPU machine would hand back with the artifact's means."""
     request = RepeatedRequest(
@@ -108,16 +100,25 @@ def process(number: int, model: str = "llava-1.5-7b") -> dict[str, Any]:
     ]
     for point in points:
         point.extra["keep"] = 1.0 if point.arm == "full" else 0.401
-    return {
-        **result("eager", "full", [1.0]),
-        "request": request.as_dict(),
-        "points": [point.as_dict() for point in points],
-    }
+    made: dict[str, Any] = {"request": request.as_dict(), "points": [point.as_dict() for point in points]}
+    return {**result("eager", "full", [1.0]), **made}
 
 
 def test_every_process_begins_with_another_arm_drops_its_first_probes_and_fills_the_total(
-    measured: list[dict[str, Any]],
+    probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    chosen: list[str] = []
+    select = Target.select
+
+    def counted(self: Target, view: Any, k: int) -> Any:
+        chosen.append(view.probe_id)
+        return select(self, view, k)
+
+    monkeypatch.setattr(Target, "select", counted)
+    requests = [RepeatedRequest(kind="repeated", arms=ARMS, repetition=n, **REPEATED, **probes) for n in range(3)]
+    measured = [measure_here(request) for request in requests]
+    answers = [f"p{number}" for number in range(6) for _ in ("yes", "no")]
+    assert chosen == answers * 3, "each answer encodes and selects anew"
     orders = [[point["arm"] for point in each["points"]] for each in measured]
     assert orders == [list(ARMS), [*ARMS[1:], ARMS[0]], [ARMS[2], *ARMS[:2]]]
     assert rotated("abc", 4) == ["b", "c", "a"]
@@ -137,19 +138,6 @@ def test_every_process_begins_with_another_arm_drops_its_first_probes_and_fills_
     assert all(line["total"] in table.markdown() for line in card.records())
     assert table.latex().count(r"$\pm$") == 4 * len(ARMS)
     assert {"ms", "ms_low", "ms_high", "total_ms_sd", "vision_ms"} <= set(table.csv().splitlines()[0].split(","))
-
-
-def test_each_answer_encodes_and_selects_anew(probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[str] = []
-    select = Target.select
-
-    def counted(self: Target, view: Any, k: int) -> Any:
-        chosen.append(view.probe_id)
-        return select(self, view, k)
-
-    monkeypatch.setattr(Target, "select", counted)
-    measure_here(RepeatedRequest(kind="repeated", arms=("target:0.4",), **REPEATED, **probes))
-    assert chosen == [f"p{number}" for number in range(6) for _ in ("yes", "no")]
 
 
 def test_the_artifacts_processes_give_the_published_row_beside_that_model_alone() -> None:
@@ -172,7 +160,7 @@ def test_the_artifacts_processes_give_the_published_row_beside_that_model_alone(
     assert (alone["total"], "total_ms_sd" in alone) == ("75.06", False), "one process has no deviation"
 
 
-def test_a_process_per_repetition_and_a_card_after_each(
+def test_a_process_and_a_card_each_time(
     probes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
@@ -195,14 +183,11 @@ def test_a_process_per_repetition_and_a_card_after_each(
     assert CostCard.read(out).records()[1]["samples"] == 2
 
 
-def test_too_few_probes_are_refused_before_the_model_is_made(
-    probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_few_probes_are_refused_before_any_model(probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sightline.cost.subject.random_backbone", lambda *_, **__: pytest.fail("a model was made"))
-    fields = {**REPEATED, **probes}
     for words, change in (
         (r"probes\.jsonl holds 6 probes and 100 are asked for", {"probes_per_process": 100}),
         ("does not exist", {"image_folder": probes["image_folder"] + "x"}),
     ):
         with pytest.raises(SightlineError, match=words):
-            measure_here(RepeatedRequest(kind="repeated", **{**fields, **change}))
+            measure_here(RepeatedRequest(kind="repeated", **{**REPEATED, **probes, **change}))

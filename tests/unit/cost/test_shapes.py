@@ -11,7 +11,6 @@ import transformers
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
 from sightline.backbones.base import processor_inputs
-from sightline.backbones.images import Pixels
 from sightline.cost import shapes
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.sweep import SweepRequest, evenly, time_one_sample
@@ -29,14 +28,14 @@ TINY = ("tiny-qwen3-vl", "tiny-llava", "tiny-internvl")
 BILLIONS = {"qwen3-vl-8b": 8.767, "llava-1.5-7b": 7.063, "internvl3.5-8b": 8.528}
 
 
-@pytest.mark.parametrize("name", sorted(BILLIONS))
-def test_published_parameter_counts(name: str) -> None:
-    shape = SHAPES[name]
-    config = transformers.AutoConfig.for_model(shape.kind, **shape.config)
-    with torch.device("meta"):
-        model = getattr(transformers, architecture_of(shape).model_class)._from_config(config, dtype=torch.bfloat16)
-    assert sum(p.numel() for p in model.parameters()) / 1e9 == pytest.approx(BILLIONS[name], abs=5e-4)
-    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+def test_published_parameter_counts() -> None:
+    for name, billions in BILLIONS.items():
+        shape = SHAPES[name]
+        config = transformers.AutoConfig.for_model(shape.kind, **shape.config)
+        with torch.device("meta"):
+            model = getattr(transformers, architecture_of(shape).model_class)._from_config(config, dtype=torch.bfloat16)
+        assert sum(p.numel() for p in model.parameters()) / 1e9 == pytest.approx(billions, abs=5e-4)
+        assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
 
 
 @pytest.fixture(scope="module", params=TINY)
@@ -81,23 +80,17 @@ def test_estimated_operations_match_a_count_of_the_calls(subject: Subject) -> No
     assert language_flops(backbone, length) + future == pytest.approx(counted.get_total_flops(), rel=1e-3)
     estimate = vision_flops(backbone, attention_sequences(backbone, pixels), encoded.n)
     assert estimate < vision.get_total_flops()
-    assert estimate == pytest.approx(vision.get_total_flops() - patch_embedding(subject, pixels), rel=0.02)
-
-
-def patch_embedding(subject: Subject, pixels: Pixels) -> float:
-    """Products of the convolution that turns patches into vectors."""
-    vision = subject.backbone.model.config.vision_config
-    edge = vision.patch_size if isinstance(vision.patch_size, int) else vision.patch_size[0]
-    values = 3 * edge * edge * getattr(vision, "temporal_patch_size", 1)
-    return 2.0 * values * int(vision.hidden_size) * math.prod(pixels.grid)
+    tower = backbone.model.config.vision_config
+    edge = tower.patch_size if isinstance(tower.patch_size, int) else tower.patch_size[0]
+    values = 3 * edge * edge * getattr(tower, "temporal_patch_size", 1)
+    patches = 2.0 * values * int(tower.hidden_size) * math.prod(pixels.grid)
+    assert estimate == pytest.approx(vision.get_total_flops() - patches, rel=0.02)
 
 
 CPU = torch.device("cpu")
 
 
-def test_a_model_that_does_not_fit_is_refused_before_it_is_made(
-    monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
+def test_a_model_that_does_not_fit_is_refused_unmade(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setattr(shapes, "host_memory", lambda: 20 * 2**30)
     request = PrefillRequest(kind="prefill", config="llava-1.5-7b", device="cpu")
     refused("llava-1.5-7b needs 26.3 GiB for its weights alone", measure_here, request)
@@ -112,42 +105,43 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_made(
     refused("unknown shape 'gpt'; choose one of qwen3-vl-8b", shape_named, "gpt")
 
 
-def write(root: Path, **files: str) -> None:
-    for name, text in files.items():
-        path = root / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
 def test_available_is_what_the_system_says_or_what_a_container_leaves(tmp_path: Path) -> None:
     assert host_memory(tmp_path) is None
-    write(tmp_path, proc__meminfo="MemTotal:       100 kB\nMemFree: 10 kB\nMemAvailable:    50 kB\n")
+    group = tmp_path / "sys" / "fs" / "cgroup"
+    for folder in (tmp_path / "proc", group / "memory"):
+        folder.mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal:       100 kB\nMemFree: 10 kB\nMemAvailable:    50 kB\n")
     assert host_memory(tmp_path) == 50 * 1024
-    group = {"sys__fs__cgroup__memory.max": "max\n", "sys__fs__cgroup__memory.current": "1024\n"}
-    write(tmp_path, **group)
-    assert host_memory(tmp_path) == 50 * 1024
-    write(tmp_path, **{**group, "sys__fs__cgroup__memory.max": "4096\n"})
-    assert host_memory(tmp_path) == 3072
-    former = {"limit_in_bytes": "2048", "usage_in_bytes": "4096"}
-    write(tmp_path, **{f"sys__fs__cgroup__memory__memory.{name}": text for name, text in former.items()})
+    (group / "memory.current").write_text("1024\n")
+    for most, left in (("max\n", 50 * 1024), ("4096\n", 3072)):
+        (group / "memory.max").write_text(most)
+        assert host_memory(tmp_path) == left
+    for name, text in (("limit_in_bytes", "2048"), ("usage_in_bytes", "4096")):
+        (group / "memory" / f"memory.{name}").write_text(text)
     assert host_memory(tmp_path) == 0
 
 
 # One continuation per forward, as a plain script does it, and the same losses as both in one forward.
 
-ARMS = ("full", "target:0.3", "fastv:0.5")
 
-
-@pytest.mark.parametrize("text", ARMS)
-def test_one_continuation_has_the_loss_of_both_together(subject: Subject, text: str) -> None:
-    arm, probe = parse_arm(text), subject.probe(0)
-    pixels = subject.backbone.preprocess(subject.image(0))
+def test_one_continuation_has_the_loss_of_both_in_a_sequence_of_prompt_and_one_answer(subject: Subject) -> None:
+    probe, pixels = subject.probe(0), subject.backbone.preprocess(subject.image(0))
     values = towered(subject.backbone).tower_inputs([pixels])
-    (encoded,) = subject.backbone.encode([pixels], arm.selector.needs)
-    (together,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
-    assert one_loss(subject, arm, probe, pixels, values, " yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
-    assert one_loss(subject, arm, probe, pixels, values, " no") == pytest.approx(together.answer.loss_no, abs=1e-5)
-    assert together.answer.loss_yes != pytest.approx(together.answer.loss_no, abs=1e-5)
+    for arm in map(parse_arm, ("full", "target:0.3", "fastv:0.5")):
+        (encoded,) = subject.backbone.encode([pixels], arm.selector.needs)
+        (together,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
+        alone = [one_loss(subject, arm, probe, pixels, values, f" {word}") for word in ("yes", "no")]
+        assert alone == pytest.approx([together.answer.loss_yes, together.answer.loss_no], abs=1e-5)
+        assert alone[0] != pytest.approx(alone[1], abs=1e-5)
+    arm, prompt = parse_arm("target:0.3"), YesNo().prompt(subject.backbone, probe)
+    (encoded,) = subject.backbone.encode([pixels])
+    prefix = subject.answering(OneAnswer(" no")).over(arm, [probe], [encoded]).prefix(0)
+    k = arm.budget.resolve(encoded.n)
+    assert prefix.embeds.shape[0] == len(prompt.head) + k + len(prompt.shared) + len(prompt.continuations[1]) - 1
+    assert prefix.prompt_length == len(prompt.head) + k + len(prompt.tail)
+    assert prefix.full_length == len(prompt.head) + encoded.n + len(prompt.tail)
+    assert int(prefix.segments.max()) == 0
+    assert len(prefix.reads) == 1
 
 
 def test_one_continuation_about_a_smaller_image_is_the_models_own_at_fewer_pixels() -> None:
@@ -160,19 +154,7 @@ def test_one_continuation_about_a_smaller_image_is_the_models_own_at_fewer_pixel
     assert one_loss(subject, arm, probe, pixels, values, " yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
 
 
-def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
-    arm, prompt = parse_arm("target:0.3"), YesNo().prompt(subject.backbone, subject.probe(0))
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
-    prefix = subject.answering(OneAnswer(" no")).over(arm, [subject.probe(0)], [encoded]).prefix(0)
-    k = arm.budget.resolve(encoded.n)
-    assert prefix.embeds.shape[0] == len(prompt.head) + k + len(prompt.shared) + len(prompt.continuations[1]) - 1
-    assert prefix.prompt_length == len(prompt.head) + k + len(prompt.tail)
-    assert prefix.full_length == len(prompt.head) + encoded.n + len(prompt.tail)
-    assert int(prefix.segments.max()) == 0
-    assert len(prefix.reads) == 1
-
-
-def test_every_row_takes_two_forwards_of_one_sequence_and_all_arms_are_warmed_up(
+def test_every_row_takes_two_forwards_of_one_sequence_all_arms_are_warmed_up_and_shards_are_few_and_even(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = SweepRequest(kind="sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
@@ -203,10 +185,7 @@ def test_every_row_takes_two_forwards_of_one_sequence_and_all_arms_are_warmed_up
     samples = time_one_sample(request, subject, [parse_arm(text) for text in arms])
     assert warmed == [text for text in arms for _ in ANSWERS] * 2
     assert len(samples["one_sample"]) == 3
-
-
-def test_shards_are_few_and_even() -> None:
-    request = SweepRequest(kind="sweep", config="tiny-llava", shard_images=64)
-    assert [len(shard) for shard in evenly(range(100), request.shard_images)] == [50, 50]
-    assert [len(shard) for shard in evenly(range(3), request.shard_images)] == [3]
-    assert [i for shard in evenly(range(131), request.shard_images) for i in shard] == list(range(131))
+    for count, sizes in ((100, [50, 50]), (3, [3]), (131, [43, 44, 44])):
+        shards = list(evenly(range(count), 64))
+        assert [len(shard) for shard in shards] == sizes
+        assert [i for shard in shards for i in shard] == list(range(count))

@@ -23,15 +23,7 @@ from sightline.checks.doctor.checks import (
     prefix_is_shorter,
     stage_facts,
 )
-from sightline.checks.doctor.examination import (
-    PROBE,
-    AskedPage,
-    Check,
-    Examination,
-    LitTokens,
-    SeenPage,
-    drawn_image,
-)
+from sightline.checks.doctor.examination import PROBE, AskedPage, Check, Examination, LitTokens, SeenPage, drawn_image
 from sightline.checks.doctor.methods import each_method
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
@@ -94,8 +86,11 @@ def examined(backbone: Backbone, image: Image.Image, name: str, *, methods: bool
         checks |= {"signal_rows": signal_rows, "methods": run_methods}
     made: dict[str, Check | None] = {}
     for called, check in checks.items():
-        without = backbone.no_cells is not None and called in OF_CELLS
-        made[called] = not_applicable(called) if without else tried(called, check, page)
+        if backbone.no_cells is not None and called in OF_CELLS:
+            words = f"{called.replace('_', ' ')}: not applicable to a model without cells"
+            made[called] = Check(True, words, name=called, applies=False)
+        else:
+            made[called] = tried(called, check, page)
     ramps = made["cells_by_ramps"]
     known = {**facts(page, name, None if ramps is None else ramps.measured.get("seconds")), "selectors": listed}
     seen = SeenPage(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
@@ -105,10 +100,6 @@ def examined(backbone: Backbone, image: Image.Image, name: str, *, methods: bool
 
 OF_CELLS = ("cell_count", "cells_by_ramps", "bright_word", "positions_pruned", "shorter_prefix", "signal_rows")
 """Checks of cells, and of pruning by them."""
-
-
-def not_applicable(name: str) -> Check:
-    return Check(True, f"{name.replace('_', ' ')}: not applicable to a model without cells", name=name, applies=False)
 
 
 def encoded_page(backbone: Backbone, image: Image.Image, name: str) -> AskedPage:

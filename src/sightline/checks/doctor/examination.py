@@ -218,12 +218,13 @@ def fact_lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     image, positions, separators = facts["image"], facts["positions"], facts["separators"]
     width, height = image["size"]
     tokens = f"{image['tokens']} tokens" + ("" if not separators["count"] else f" in {image['slots']} slots")
+    staying = ", ".join(f"{count} stay at {arm}" for arm, count in separators["staying"].items())
     cells = layout_words(image["layout"]) if image["layout"] else f"{NO_CELLS} ({image['no_cells']})"
     return [
         ("model", f"{facts['model']} ({facts['model_type']}), {facts['dtype']} on {facts['device']}"),
         ("served by", f"{facts['served_by']['images']}; language: {facts['served_by']['language']}"),
         ("image", f"{width} x {height} pixels become {tokens}, {cells}"),
-        ("separators", separator_words(separators)),
+        ("separators", f"{separators['count']}, {separators['policy']}; {staying}" if separators["count"] else "none"),
         ("positions", f"{positions['axes']} axis, usually {positions['usual']}".replace("3 axis", "3 axes")),
     ]
 
@@ -233,13 +234,6 @@ def layout_words(layout: Iterable[Iterable[int]]) -> str:
     blocks = [" x ".join(map(str, block)) for block in layout]
     counted = [(block, len(list(same))) for block, same in groupby(blocks)]
     return "layout " + ", ".join(block if times == 1 else f"{times} times {block}" for block, times in counted)
-
-
-def separator_words(separators: Mapping[str, Any]) -> str:
-    if not separators["count"]:
-        return "none"
-    staying = ", ".join(f"{count} stay at {arm}" for arm, count in separators["staying"].items())
-    return f"{separators['count']}, {separators['policy']}; {staying}"
 
 
 def stage_words(stage: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from pydantic import Field
 from sightline.core.flags import Flag
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.benchmarks.sweep import SweepRequest, evenly, run_sweep
-from sightline.cost.request import Measurement, positive_numbers, with_default
+from sightline.cost.request import Measurement, one_each, with_default
 from sightline.cost.spread import Line, Say
 from sightline.errors import SightlineError
 
@@ -23,17 +23,13 @@ if TYPE_CHECKING:
 STEPS = 20
 
 
-def lengths_of_answers(text: str) -> list[dict[str, Any]]:
-    return [{"answer_tokens": count} for count in positive_numbers(text, "--tokens")]
-
-
 class AnswersRequest(SweepRequest):
     images: int = Field(128, ge=1, description="Images of the sweep.")
     probes: int = Field(1, ge=1, description="Questions per image.")
     one_sample_rows: int = 0
     """Hides the sweep's: here ``stock`` says it."""
-    answer_tokens: Annotated[int, Flag(name="--tokens", read=lengths_of_answers, usual="8,32")] = Field(
-        8, description="Tokens of every answer; several, separated by commas, are measured one after the other."
+    answer_tokens: Annotated[int, Flag(name="--tokens", read=one_each("answer_tokens", "--tokens"), usual="8,32")] = (
+        Field(8, description="Tokens of every answer; several, separated by commas, are measured one after the other.")
     )
     slots: int = Field(64, ge=1, description="Sequences that a step continues side by side on a GPU.")
     cached: int = Field(300, ge=1, description="Tokens that every sequence holds where a single step is timed.")

@@ -32,7 +32,7 @@ from sightline.cost.load import (
     two_part_law,
 )
 from sightline.cost.plan import ArmStages, Moves, amdahl, crossovers, known, medians, predict, shared_vision
-from sightline.cost.request import Measurement, Request, positive_numbers, words_of
+from sightline.cost.request import Measurement, Request, one_each, positive_numbers, words_of
 from sightline.cost.spread import BatchCurves, FurtherTable, Line, Say, StageBars, is_full, quantities
 from sightline.errors import SightlineError
 
@@ -57,14 +57,6 @@ def numbers_of_clients(text: str) -> list[dict[str, Any]]:
     return [{"clients": tuple(positive_numbers(text, "--clients"))}]
 
 
-def lengths_of_answers(text: str) -> list[dict[str, Any]]:
-    return [{"answer_tokens": count} for count in positive_numbers(text, "--tokens")]
-
-
-def questions_per_image(text: str) -> list[dict[str, Any]]:
-    return [{"questions": count} for count in positive_numbers(text, "--questions")]
-
-
 def shares_of_load(text: str) -> list[dict[str, Any]]:
     try:
         shares = tuple(float(part) for part in words_of(text))
@@ -83,10 +75,10 @@ class LoadRequest(Request):
     arrivals: Annotated[tuple[float, ...], Flag(read=shares_of_load, usual="0.5,0.8")] = Field(
         (), description="Open loop: arrivals, as shares of the most requests per second of the full prefix; or nothing."
     )
-    answer_tokens: Annotated[int, Flag(name="--tokens", read=lengths_of_answers, usual="8,32,128")] = Field(
-        8, description="Tokens of every answer; several, separated by commas, are measured one after the other."
-    )
-    questions: Annotated[int, Flag(read=questions_per_image, usual="1,4")] = Field(
+    answer_tokens: Annotated[
+        int, Flag(name="--tokens", read=one_each("answer_tokens", "--tokens"), usual="8,32,128")
+    ] = Field(8, description="Tokens of every answer; several, separated by commas, are measured one after the other.")
+    questions: Annotated[int, Flag(read=one_each("questions", "--questions"), usual="1,4")] = Field(
         1, description="Questions in a row about one image, likewise."
     )
     requests: int = Field(32, ge=1, description="Requests that count in a run, at least; four per client otherwise.")

@@ -122,7 +122,6 @@ def one_batch(
     order = [i % len(distinct) for i in range(batch)]
     prefixes = [distinct[i] for i in order]
     device = subject.device
-    samples: dict[str, list[float]] = {"collate": [], "prefill": []}
     memory = PeakMemory(device)
     setups = len(execution.setup_ms)
     pairs = []
@@ -141,29 +140,26 @@ def one_batch(
             pairs.append((collating, running))
         elif repeat == request.warm_up - 1 and request.execution != "graph":
             memory.warmed_up()
-    for collating, running in pairs:
-        samples["collate"].append(collating.ms)
-        samples["prefill"].append(running.ms)
+    collated_ms, read_ms = ([watch.ms for watch in watches] for watches in zip(*pairs, strict=True))
     used = memory.read()
-
-    def once() -> None:
-        language.read(prefixes, passed.cutter(order, prefixes))
-
     n, kept, length = _sizes(arm, encoded, distinct)
     layers = [passed.layer_lengths(i) for i in range(len(distinct))]
     counted = {each: language_flops(subject.backbone, each) for lengths in layers for each in set(lengths)}
     flops = sum(fmean(counted[each] for each in layers[i]) for i in order)
+    profile: dict[str, Any] = {}
+    if request.profile:
+        profile["profile"] = profiled(lambda: language.read(prefixes, passed.cutter(order, prefixes)), device)
     return Measurement(
         arm=arm.text,
         batch=batch,
         visual_tokens=n,
         kept_tokens=kept,
         length=length,
-        samples_ms=samples,
+        samples_ms={"collate": collated_ms, "prefill": read_ms},
         flops={"prefill": flops},
         memory=used,
         setup_ms=execution.setup_ms[setups:],
-        extra={"profile": profiled(once, device)} if request.profile else {},
+        extra=profile,
     )
 
 

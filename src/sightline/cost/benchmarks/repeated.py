@@ -98,12 +98,9 @@ class Repeated(Benchmark[RepeatedRequest]):
         numbers = range(request.probes_per_process)
         with planless():
             for arm in rotated(arms, request.repetition):
-                pixels = [
-                    subject.backbone.preprocess(subject.image(number), budget=arm.image_budget) for number in numbers
-                ]
+                shown = [subject.backbone.preprocess(subject.image(i), budget=arm.image_budget) for i in numbers]
                 passes = [
-                    [one_pass(subject, arm, subject.probe(number), pixels[number], answer) for answer in ANSWERS]
-                    for number in numbers
+                    [one_pass(subject, arm, subject.probe(i), shown[i], answer) for answer in ANSWERS] for i in numbers
                 ]
                 yield _measurement(arm, passes[request.drop :])
 

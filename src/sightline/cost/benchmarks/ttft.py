@@ -15,12 +15,7 @@ from sightline.core.flags import Flag
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.published import total_speedup_table
 from sightline.cost.request import Measurement, ProbedRequest, positive_numbers, with_default
-from sightline.cost.spread import (
-    FurtherTable,
-    Line,
-    Quantity,
-    StageBars,
-)
+from sightline.cost.spread import FurtherTable, Line, Quantity, StageBars
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
