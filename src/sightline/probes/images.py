@@ -30,19 +30,9 @@ from sightline.probes.fetched_images import (
 )
 
 __all__ = [
-    "check_image_name",
-    "image_digest",
-    "image_digests",
-    "image_size",
-    "occlude_boxes",
-    "open_image",
-    "open_image_file",
-    "pixel_box",
-    "pixel_digest",
-    "resolve_image",
-    "size_from_header",
-    "stored_as",
-]
+    "check_image_name", "image_digest", "image_digests", "image_size", "occlude_boxes", "open_image",
+    "open_image_file", "pixel_box", "pixel_digest", "resolve_image", "size_from_header", "stored_as",
+]  # fmt: skip
 
 # What Pillow would lose on the way to RGB: values above 255, so that a page of 16 bits comes out white, alpha, and all
 # pages but the first.
