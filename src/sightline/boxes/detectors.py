@@ -119,10 +119,12 @@ class RapidOcr:
     def __init__(self) -> None:
         from rapidocr import RapidOCR
 
+        # One thread per worker where several share the machine; the pool says so through the environment.
+        threads = int(os.environ.get("OMP_NUM_THREADS", "-1") or -1)
         self._engine = RapidOCR(
             params={
                 "Global.log_level": "error",
-                "EngineConfig.onnxruntime.intra_op_num_threads": _threads(),
+                "EngineConfig.onnxruntime.intra_op_num_threads": threads,
                 "EngineConfig.onnxruntime.inter_op_num_threads": 1,
             }
         )
@@ -238,11 +240,6 @@ def _version(package: str, how: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         raise SightlineError(f"{package} is not installed; {how}") from None
-
-
-def _threads() -> int:
-    """One thread per worker where several share the machine; the pool says so through the environment."""
-    return int(os.environ.get("OMP_NUM_THREADS", "-1") or -1)
 
 
 def _outline(points: Any) -> tuple[tuple[float, float], ...]:
