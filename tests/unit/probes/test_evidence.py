@@ -1,7 +1,6 @@
 """Where an answer stands among the words of a page, what is on its line, and what people draw as evidence."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ from sightline.errors import SightlineError
 from sightline.probes import read_probes, typed_rows, write_probes
 from sightline.probes.evidence import Evidence, Span, find_span, line_context, plain, span_at
 from tests.refusals import Refused
+from tests.unit.probes.conftest import Save
 from tests.unit.probes.test_command import output, refusal
 
 WORDS = ["Invoice", "No.", "2010-55", "Total:", "$1,000.00", "paid", "on", "March", "3,", "1997", "by", "Mill", "Lane"]
-
-
-Save = Callable[..., Path]
 
 
 def test_an_answer_is_equal_else_contained_else_similar_in_no_more_words_than_needed() -> None:
@@ -75,16 +72,6 @@ PROBE = Probe(
     "docvqa:1", "a.png", "a", "?", "open", "", "", ((0.1, 0.2, 0.3, 0.25), (0.5, 0.5, 0.6, 0.6)),
     answers=("2000",), roles=("answer_value", "field_label"), task="docvqa",
 )  # fmt: skip
-
-
-@pytest.fixture
-def save(tmp_path: Path) -> Save:
-    def write(*rows: dict[str, Any]) -> Path:
-        path = tmp_path / "rows.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
-
-    return write
 
 
 def evidence(path: Path, size: tuple[int, int] = (1000, 800)) -> dict[str, Evidence]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from sightline.probes import ProbeSet, lock_probes, read_probes, verify_lock, wr
 from sightline.probes.dialects import artifact_row, own_row, probe_from_artifact
 from sightline.probes.probe_file import canonical, even_side, hash_side, lock_path, read_lock, split_probes
 from tests.refusals import Refused
+from tests.unit.probes.conftest import Save
 
 PROBE = Probe(
     "a:pos", "train/a.jpg", "a", 'Is "Größe" there?', "yes", "Größe", "Größe", ((0.1, 0.2, 0.30000000000000004, 1.0),),
@@ -40,18 +40,6 @@ OPEN_ROW = {
 BOX: Box = (0.1, 0.1, 0.2, 0.2)
 PROBES = tuple(Probe(f"p{i}", f"{i}.jpg", f"i{i}", f"q{i}?", "yes", "t", "t", (BOX,)) for i in range(6))
 HEADER = {"sightline_probes": 1}
-
-Save = Callable[..., Path]
-
-
-@pytest.fixture
-def save(tmp_path: Path) -> Save:
-    def write(*rows: Any) -> Path:
-        path = tmp_path / "probes.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in (HEADER, *rows)))
-        return path
-
-    return write
 
 
 def test_probes_are_read_as_written_under_a_header_with_the_digest_of_their_content_alone(
@@ -73,7 +61,7 @@ def test_probes_are_read_as_written_under_a_header_with_the_digest_of_their_cont
     assert list(header) == ["sightline_probes", "digest", "construction", "source"]
     assert header["digest"] == digest
     assert last == OPEN_ROW
-    assert read_probes(save(own_row(PLAIN))).probes == (PLAIN,), "the digest may be left out"
+    assert read_probes(save(HEADER, own_row(PLAIN))).probes == (PLAIN,), "the digest may be left out"
     path = tmp_path / "a.jsonl"
     path.write_text(path.read_text().replace('"label": "no"', '"label": "yes"'))
     with pytest.raises(SightlineError, match=r"a\.jsonl: content does not match its digest") as caught:
@@ -151,15 +139,15 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -
     ],
 )
 def test_bad_rows_name_their_line(save: Save, change: dict[str, Any], message: str) -> None:
-    with pytest.raises(SightlineError, match=rf"probes\.jsonl line 3: .*{message}"):
-        read_probes(save(own_row(PROBE), own_row(PLAIN) | change))
+    with pytest.raises(SightlineError, match=rf"rows\.jsonl line 3: .*{message}"):
+        read_probes(save(HEADER, own_row(PROBE), own_row(PLAIN) | change))
 
 
 def test_ids_are_unique_per_view_layouts_have_limits_and_a_failed_write_leaves_the_old_file(
     save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
-    assert len(read_probes(save(own_row(PLAIN), own_row(replace(PLAIN, view="masked"))))) == 2
-    path = save(own_row(PLAIN), own_row(PLAIN))
+    assert len(read_probes(save(HEADER, own_row(PLAIN), own_row(replace(PLAIN, view="masked"))))) == 2
+    path = save(HEADER, own_row(PLAIN), own_row(PLAIN))
     refused("line 3: probe id 'b' occurs twice", read_probes, path)
     path.unlink()
     path = tmp_path / "p.jsonl"
@@ -297,7 +285,7 @@ def test_a_lock_notices_every_field_of_an_open_question_and_does_not_give_way(
         "answers": ["Ada"], "roles": ["answer_value", "context"], "task": "textvqa", "decoy": "Carl",
     }.items():  # fmt: skip
         with pytest.raises(SightlineError, match=rf"1 changed \(docvqa:1: {key}\)"):
-            verify_lock(path, read_probes(save({**OPEN_ROW, key: value})))
+            verify_lock(path, read_probes(save(HEADER, {**OPEN_ROW, key: value})))
 
 
 @pytest.mark.parametrize(

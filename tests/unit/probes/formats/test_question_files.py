@@ -1,8 +1,6 @@
 """Open questions as their publishers ship them: parquet or JSON, images inside or beside, and what can be wrong."""
 
 import io
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,8 @@ from sightline.probes.formats.base import FORMATS, configured
 from sightline.probes.formats.published_questions import PUBLISHED
 from sightline.probes.regions import Ingest
 from tests.refusals import Refused
+from tests.unit.probes.conftest import Save
 from tests.unit.probes.formats.pages import paint
-
-Save = Callable[..., Path]
 
 
 def image(colour: int, form: str = "PNG", **options: Any) -> dict[str, Any]:
@@ -39,7 +36,7 @@ def row(number: int, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def parquet(tmp_path: Path) -> Save:
-    def save(*rows: dict[str, Any], **options: Any) -> Path:
+    def write(*rows: dict[str, Any], **options: Any) -> Path:
         table = pa.Table.from_pylist(rows)
         kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
         images = pa.array([row.get("image") for row in rows], kind)
@@ -47,16 +44,7 @@ def parquet(tmp_path: Path) -> Save:
         pq.write_table(table, tmp_path / "t.parquet", **options)
         return tmp_path / "t.parquet"
 
-    return save
-
-
-@pytest.fixture
-def lines(tmp_path: Path) -> Save:
-    def save(*rows: dict[str, Any]) -> Path:
-        (tmp_path / "q.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-        return tmp_path / "q.jsonl"
-
-    return save
+    return write
 
 
 def unpack(ingest: Ingest, folder: Path, names: set[str]) -> int:
@@ -154,22 +142,22 @@ def test_your_own_questions_come_from_lines_or_a_table_and_boxes_are_regions(sta
 
 
 def test_your_own_questions_may_say_task_decoy_kind_boxes_and_more_answers(
-    tmp_path: Path, lines: Save, refused: Refused
+    tmp_path: Path, save: Save, refused: Refused
 ) -> None:
     paint(tmp_path / "a.png")
     extras = {"id": "q7", "task": "docvqa", "kind": "totals", "decoy": "13"}
-    path = lines({"image": "a.png", "question": "Sum?", "answer": "12", **extras, "boxes": [[100, 80, 200, 40]]})
+    path = save({"image": "a.png", "question": "Sum?", "answer": "12", **extras, "boxes": [[100, 80, 200, 40]]})
     (probe,) = load_regions(path, units="pixels", order="xywh").probes
     assert (probe.id, probe.task, probe.kind, probe.decoy) == ("docvqa:q7", "docvqa", "totals", "13")
     assert (probe.regions, probe.roles) == (((0.1, 0.1, 0.3, 0.15),), ())
     refused("are they xyxy in normalised", load_regions, path)
     asked = {'["x", "y"]': ("x", "y"), "[sic": ("[sic",), (7, None, "z"): ("7", "z")}
-    path = lines(*({"image": "a.png", "question": "?", "answers": answers} for answers in asked))
+    path = save(*({"image": "a.png", "question": "?", "answers": answers} for answers in asked))
     assert [probe.answers for probe in load_regions(path).probes] == list(asked.values())
     # Boxes that leave the image a little are clipped with their roles.
     boxes = [[-0.1, 0.1, 0.2, 0.2], [1.1, 0.0, 1.2, 0.1], [0.5, 0.5, 0.6, 0.6]]
     roles = ["answer_value", "field_label", "context"]
-    ingest = load_regions(lines({"image": "a.png", "question": "?", "answers": ["x"], "boxes": boxes, "roles": roles}))
+    ingest = load_regions(save({"image": "a.png", "question": "?", "answers": ["x"], "boxes": boxes, "roles": roles}))
     assert ingest.probes[0].regions == ((0.0, 0.1, 0.2, 0.2), (0.5, 0.5, 0.6, 0.6))
     assert ingest.probes[0].roles == ("answer_value", "context")
     assert (ingest.counts.clipped_boxes, ingest.counts.dropped_no_area) == (1, 1)
@@ -258,7 +246,7 @@ def test_bad_input_is_refused(tmp_path: Path, kind: str | None, content: str, sa
     refused(says, load_regions, tmp_path / "t.json", file_format=kind)
 
 
-def test_bad_boxes_roles_and_images_are_refused_with_their_row(lines: Save, parquet: Save, refused: Refused) -> None:
+def test_bad_boxes_roles_and_images_are_refused_with_their_row(save: Save, parquet: Save, refused: Refused) -> None:
     inside = [0.1, 0.1, 0.2, 0.2]
     bad: list[tuple[dict[str, Any], str]] = [
         ({"boxes": [[0.1, 0.1, 0.2]]}, "is not four finite numbers"),
@@ -269,7 +257,7 @@ def test_bad_boxes_roles_and_images_are_refused_with_their_row(lines: Save, parq
         ({"boxes": "somewhere"}, "boxes 'somewhere' are not a JSON list"),
     ]
     for changes, says in bad:
-        refused(says, load_regions, lines({"image": "a.png", "question": "?", "answers": ["x"], **changes}))
+        refused(says, load_regions, save({"image": "a.png", "question": "?", "answers": ["x"], **changes}))
     refused("leaves the image root", load_regions, parquet(row(1), row(2, image_id="../../i1")))
     with pytest.raises(SightlineError, match="row 2: its image cannot be read: cannot identify image file"):
         load_regions(parquet(row(1), row(2, image={"bytes": b"GIF? no", "path": None})))
@@ -296,12 +284,12 @@ def test_rows_that_share_a_picture_make_one_image(
     assert unpack(ingest, tmp_path / "images", {probe.image for probe in ingest.probes}) == 2
 
 
-def test_files_beside_that_show_one_picture_are_one_image(tmp_path: Path, lines: Save) -> None:
+def test_files_beside_that_show_one_picture_are_one_image(tmp_path: Path, save: Save) -> None:
     for name, stored in {"a.png": image(7), "b.bmp": image(7, "BMP"), "c.png": image(8)}.items():
         (tmp_path / name).write_bytes(stored["bytes"])
     names = enumerate(("a.png", "b.bmp", "c.png", "a.png", "gone.png"))
     asks = ({"image": name, "question": "Who?", "answers": ["Ada"], "image_id": f"i{i}"} for i, name in names)
-    ingest = load_regions(lines(*asks))
+    ingest = load_regions(save(*asks))
     assert [(probe.image, probe.image_id) for probe in ingest.probes] == [
         ("a.png", "i0"), ("a.png", "i0"), ("c.png", "i2"), ("a.png", "i0"), ("gone.png", "i4"),
     ]  # fmt: skip

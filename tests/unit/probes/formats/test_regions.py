@@ -1,7 +1,5 @@
 """Regions as JSON lines: boxes mean what is declared of them, and what contradicts itself is refused with its line."""
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +10,12 @@ from sightline.errors import SightlineError
 from sightline.probes import read_regions, read_textocr, write_regions
 from sightline.probes.annotations import load_regions
 from tests.refusals import Refused
-
-Write = Callable[..., Path]
+from tests.unit.probes.conftest import Save
 
 
 def record(box: Any, **more: Any) -> dict[str, Any]:
     words = [{"text": "Total", "box": box}]
     return {"image_id": "r", "image": "r.jpg", "width": 100, "height": 200, "words": words} | more
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def save(*rows: Any) -> Path:
-        path = tmp_path / "regions.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
-
-    return save
 
 
 @pytest.mark.parametrize(
@@ -40,12 +27,12 @@ def write(tmp_path: Path) -> Write:
         ([0.1, 0.1, 0.4, 0.3], "xyxy", "normalised"),
     ],
 )
-def test_declared_formats_mean_what_they_say(write: Write, box: list[float], order: str, units: str) -> None:
-    declared = read_regions(write(record(box)), order=order, units=units)
+def test_declared_formats_mean_what_they_say(save: Save, box: list[float], order: str, units: str) -> None:
+    declared = read_regions(save(record(box)), order=order, units=units)
     assert declared.records[0].words[0].box == pytest.approx((0.1, 0.1, 0.4, 0.3))
     header = {"sightline_regions": 1, "boxes": order, "units": units}
-    assert read_regions(write(header, record(box))).records == declared.records
-    assert read_regions(write(record(box, boxes=order, units=units))).records == declared.records
+    assert read_regions(save(header, record(box))).records == declared.records
+    assert read_regions(save(record(box, boxes=order, units=units))).records == declared.records
 
 
 PIXELS = {"sightline_regions": 1, "boxes": "xyxy", "units": "pixels"}
@@ -73,18 +60,18 @@ SMALL = [1, 2, 3, 4]
         ([PIXELS, [1]], {}, "line 2: expected a JSON object"),
     ],
 )
-def test_what_contradicts_itself_is_refused_with_its_line(write: Write, rows: Any, options: Any, says: str) -> None:
-    with pytest.raises(SightlineError, match=rf"regions\.jsonl.*{says}"):
-        read_regions(write(*rows), **options)
+def test_what_contradicts_itself_is_refused_with_its_line(save: Save, rows: Any, options: Any, says: str) -> None:
+    with pytest.raises(SightlineError, match=rf"rows\.jsonl.*{says}"):
+        read_regions(save(*rows), **options)
 
 
-def test_boxes_are_clipped_and_images_tell_their_sizes(write: Write, tmp_path: Path, refused: Refused) -> None:
-    ingest = read_regions(write(PIXELS, record([-5, 150, 60, 210]), record([10, 20, 10, 60], image_id="s")))
+def test_boxes_are_clipped_and_images_tell_their_sizes(save: Save, tmp_path: Path, refused: Refused) -> None:
+    ingest = read_regions(save(PIXELS, record([-5, 150, 60, 210]), record([10, 20, 10, 60], image_id="s")))
     (found,) = ingest.records
     assert found.words[0].box == (0.0, 0.75, 0.6, 1.0)
     assert (ingest.counts.clipped_boxes, ingest.counts.dropped_no_area) == (1, 1)
     Image.new("RGB", (50, 100)).save(tmp_path / "r.jpg")
-    path = write(record([10, 20, 25, 50], width=None, height=None))
+    path = save(record([10, 20, 25, 50], width=None, height=None))
     refused("need the image's width and height", load_regions, path, order="xyxy", units="pixels")
     ingest = load_regions(path, order="xyxy", units="pixels", images=tmp_path)
     assert ingest.records[0].words[0].box == (0.2, 0.2, 0.5, 0.5)

@@ -1,7 +1,6 @@
 """TextOCR, COCO-Text and tables of boxes: words that stand in one file for all images."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,8 @@ from sightline.probes import read_textocr, write_regions
 from sightline.probes.annotations import detect_format, load_regions
 from sightline.probes.formats import FORMATS
 from tests.refusals import Refused
+from tests.unit.probes.conftest import Save
 from tests.unit.probes.formats.pages import in_pixels, paint
-
-Write = Callable[[Any], Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def save(content: Any) -> Path:
-        path = tmp_path / "annotations.json"
-        path.write_text(json.dumps(content))
-        return path
-
-    return save
 
 
 def document(annotations: list[dict[str, Any]], **image: Any) -> dict[str, Any]:
@@ -40,9 +28,9 @@ def word(text: str, box: list[float], **more: Any) -> dict[str, Any]:
 BOXES = [(0.1, 0.1, 0.2, 0.2), (0.3, 0.1, 0.4, 0.2), (0.5, 0.1, 0.6, 0.2)]
 
 
-def test_each_text_keeps_its_box_unless_the_artifacts_shift_is_asked_for(write: Write, tmp_path: Path) -> None:
+def test_each_text_keeps_its_box_unless_the_artifacts_shift_is_asked_for(save: Save, tmp_path: Path) -> None:
     texts = [" first ", "", "third"]
-    path = write(document([word(text, [10 + 20 * i, 20, 10, 20]) for i, text in enumerate(texts)]))
+    path = save(document([word(text, [10 + 20 * i, 20, 10, 20]) for i, text in enumerate(texts)]))
     ingest = read_textocr(path)
     (record,) = ingest.records
     assert [(word.text, word.box) for word in record.words] == list(zip(["first", "", "third"], BOXES, strict=True))
@@ -54,7 +42,7 @@ def test_each_text_keeps_its_box_unless_the_artifacts_shift_is_asked_for(write: 
     row = json.loads((tmp_path / "r.jsonl").read_text())
     assert row["ocr_tokens"] == [{"text": t, "bbox": list(b)} for t, b in zip(["first", "third"], BOXES, strict=False)]
     assert row["evidence_region_count"] == 3
-    path = write(document([word("dot", [0, 0, 1, 1])]))
+    path = save(document([word("dot", [0, 0, 1, 1])]))
     assert read_textocr(path).records[0].words[0].box == (0.0, 0.0, 0.01, 0.005)
     assert read_textocr(path, small_boxes="normalised").records[0].words[0].box == (0.0, 0.0, 1.0, 1.0)
 
@@ -62,7 +50,7 @@ def test_each_text_keeps_its_box_unless_the_artifacts_shift_is_asked_for(write: 
 WHOLE = [1, 1, 10, 10]
 
 
-def test_what_cannot_be_used_is_counted(write: Write) -> None:
+def test_what_cannot_be_used_is_counted(save: Save) -> None:
     content = document(
         [
             word("edge", [-10, 180, 30, 40]), word("computed", WHOLE, area=None), word("outside", [150, 1, 10, 10]),
@@ -73,14 +61,14 @@ def test_what_cannot_be_used_is_counted(write: Write) -> None:
     )  # fmt: skip
     content["imgToAnns"]["a"].append("nowhere")
     content["imgs"]["b"] = content["imgs"]["a"]
-    ingest = read_textocr(write(content))
+    ingest = read_textocr(save(content))
     counts = ingest.counts
     assert ingest.records[0].words[0].box == (0.0, 0.9, 0.2, 1.0)
     assert (counts.boxes, counts.clipped_boxes, counts.dropped_no_area, counts.dropped_malformed) == (2, 1, 2, 5)
     assert (counts.dropped_small, counts.dropped_missing, counts.images_without_boxes) == (1, 1, 1)
 
 
-def test_what_is_no_such_document_is_refused(write: Write, tmp_path: Path) -> None:
+def test_what_is_no_such_document_is_refused(save: Save, tmp_path: Path) -> None:
     outside = ("../a.jpg", "/etc/a.jpg", "train/../../a.jpg", "C:\\a.jpg", "..\\a.jpg", "")
     odd_image: dict[str, Any] = {"imgs": {"a": 3}, "anns": {}, "imgToAnns": {}}
     for content, says in (
@@ -91,7 +79,7 @@ def test_what_is_no_such_document_is_refused(write: Write, tmp_path: Path) -> No
         *((document([word("w", [1, 1, 10, 10])], file_name=name), "image 'a': image name") for name in outside),
     ):
         with pytest.raises(SightlineError, match=says):
-            read_textocr(write(content))
+            read_textocr(save(content))
     (tmp_path / "broken.json").write_text('{"imgs": ')
     for name, reason in (("broken", "not a JSON document"), ("absent", "cannot be read: No such file")):
         with pytest.raises(SightlineError, match=rf"{name}\.json: {reason}"):
@@ -104,7 +92,7 @@ def annotation(number: int, box: list[float], **more: str) -> dict[str, Any]:
 
 
 def test_coco_text_is_told_in_whatever_order_it_comes_and_words_are_chosen_by_legibility_and_language(
-    write: Write, refused: Refused
+    save: Save, refused: Refused
 ) -> None:
     whole: dict[str, Any] = {
         "cats": {},
@@ -128,7 +116,7 @@ def test_coco_text_is_told_in_whatever_order_it_comes_and_words_are_chosen_by_le
         "info": {"version": "2.0"},
     }
     for keys in ("info imgs anns imgToAnns", "imgs anns cats imgToAnns info", "cats anns imgs imgToAnns info"):
-        path = write({key: whole[key] for key in keys.split()})
+        path = save({key: whole[key] for key in keys.split()})
         assert detect_format(path) == "coco_text"
     ingest = load_regions(path)
     (record,) = ingest.records
@@ -144,7 +132,7 @@ def test_coco_text_is_told_in_whatever_order_it_comes_and_words_are_chosen_by_le
         ({"language": "english"}, ["Invoice", "", "", ""]),
     ):
         assert [word.text for word in load_regions(path, **options).records[0].words] == texts
-    path = write({"anns": {}, "imgs": {}})
+    path = save({"anns": {}, "imgs": {}})
     refused("it needs the objects imgs, anns and", load_regions, path, file_format="coco_text")
 
 
