@@ -34,8 +34,6 @@ _PLACE = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
 @FORMATS.register("alto")
 @dataclass(frozen=True)
 class Alto(OcrPages):
-    """The format as it is chosen on the command line."""
-
     name: ClassVar[str] = "alto"
     description: ClassVar[str] = "ALTO XML, versions 2 to 4: one file per page, or a folder of them"
     suffixes: ClassVar[tuple[str, ...]] = (".xml", ".alto")

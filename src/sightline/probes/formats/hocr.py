@@ -37,8 +37,6 @@ _CONFIDENCE = re.compile(r"\bx_wconf\s+([^\s;]+)")
 @FORMATS.register("hocr")
 @dataclass(frozen=True)
 class Hocr(OcrPages):
-    """The format as it is chosen on the command line."""
-
     name: ClassVar[str] = "hocr"
     description: ClassVar[str] = "hOCR (HTML of Tesseract, OCRopus, Kraken): one file per page, or a folder of them"
     suffixes: ClassVar[tuple[str, ...]] = (".hocr", ".html", ".htm", ".xhtml")

@@ -49,8 +49,6 @@ _ARTIFACT_FORMAT = BoxFormat("xyxy", "normalised")
 @FORMATS.register("regions")
 @dataclass(frozen=True)
 class Regions(Format):
-    """The format as it is chosen on the command line."""
-
     name: ClassVar[str] = "regions"
     description: ClassVar[str] = "JSON lines, one image each, with declared boxes; also the artifact's region files"
     yields: ClassVar[bool] = True
