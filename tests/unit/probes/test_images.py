@@ -247,6 +247,7 @@ def test_values_without_an_agreed_white_and_pipes_are_refused_before_anything_is
     os.mkfifo(tmp_path / "pipe.png")
     for look in (image_digest, *looks):
         refused("pipe.png is not a file", look, tmp_path / "pipe.png")
+    refused("absent.png: cannot be read", image_digest, tmp_path / "absent.png")
 
 
 @pytest.mark.parametrize("name", ["scan.tif", "moving.gif", "moving.webp", "moving.png"])
