@@ -116,6 +116,12 @@ def test_the_annotation_leaves_probes_as_they_are_and_a_noise_variant_states_its
         shown = show_boxes([PROBE], variant, Path("."))
         assert shown.facts["rule"] == {**asdict(noise), "seed": SEED}
         assert (shown.facts["probes"], shown.ms, shown.probes[0].regions) == (1, None, (REGION,))
+    # Of open questions only the file or a source that is an oracle shows the regions.
+    for source, boxes in (("annotation", ()), ("gt", (REGION,)), ("missing", ())):
+        (shown,) = show_boxes([OPEN], source, Path()).probes
+        assert (shown.visible_boxes, shown.regions) == (boxes, (REGION,)), source
+    assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
+    assert (OPEN.visible_boxes, PROBE.visible_boxes) == ((), (REGION,))
 
 
 def test_a_detector_that_reads_finds_what_it_is_sure_enough_of() -> None:
@@ -158,14 +164,6 @@ def test_a_selector_sees_regions_of_yes_no_probes_and_nothing_of_what_open_quest
     for name in ("tokens", "cells", "query", "boxes"):
         assert torch.equal(getattr(one, name), getattr(same, name)), name
     assert (one.key, one.probe_id, one.layout) == (same.key, same.probe_id, same.layout)
-
-
-def test_only_the_file_or_a_source_that_is_an_oracle_shows_the_regions() -> None:
-    for source, boxes in (("annotation", ()), ("gt", (REGION,)), ("missing", ())):
-        (shown,) = show_boxes([OPEN], source, Path()).probes
-        assert (shown.visible_boxes, shown.regions) == (boxes, (REGION,)), source
-    assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
-    assert (OPEN.visible_boxes, PROBE.visible_boxes) == ((), (REGION,))
 
 
 def boxes(values: list[list[float]]) -> tuple[Box, ...]:

@@ -1,5 +1,7 @@
 """Coverage of evidence, its areas and marks, and how legible it reaches the model."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -168,44 +170,42 @@ def test_areas_of_many_questions_at_once_are_to_the_bit_those_of_each_alone(
 # Legibility by hand: pixels of character height, times the root of how densely the region is sampled.
 
 
-def legibility(
-    cells: np.ndarray, sampling: Sampling, kept: np.ndarray | None = None, shares: np.ndarray | None = None
-) -> float:
-    plane = RegionGeometry(cells, [WORD], sampling=sampling)
-    found = plane.measure(np.arange(len(cells)) if kept is None else kept, shares=shares).legibility
-    assert found is not None
-    return found
+GRID, SAMPLED = grid_cells(20, 20), Sampling(PAGE, 20 * 20)
+TILES = tile_cells((2, 2), 5, 10, 10)
+"""Four tiles of 100 tokens, then the thumbnail."""
+UPRIGHT, SMALL = [0.1, 0.1, 0.15, 0.6], [0.5, 0.5, 0.6, 0.52]
 
 
-def test_a_page_has_its_own_character_height_whoever_shrank_it() -> None:
-    """The size is that of the image handed over; whoever shrank it, as many samples fall on a character."""
-    for side, expected in ((20, 20.0), (40, 20.0), (10, 10.0), (5, 5.0)):
-        assert legibility(grid_cells(side, side), Sampling(PAGE, 20 * 20)) == pytest.approx(expected)
-    cells = grid_cells(10, 10)
-    assert legibility(cells, Sampling(PAGE, 400)) == pytest.approx(legibility(cells, Sampling((200, 200), 400)))
+@pytest.mark.parametrize(
+    ("cells", "sampling", "regions", "kept", "merged", "expected"),
+    [
+        *((grid_cells(side, side), SAMPLED, [WORD], None, 1, min(20.0, side)) for side in (40, 20, 10, 5)),
+        (grid_cells(10, 10), Sampling((200, 200), 400), [WORD], None, 1, 10.0),
+        (GRID, SAMPLED, [WORD], [0], 1, 0.0),
+        (GRID, SAMPLED, [WORD], None, 2, 20.0 / 2**0.5),
+        (GRID, SAMPLED, [WORD], None, 16, 5.0),
+        (TILES, SAMPLED, [WORD], None, 1, 20.0),
+        (TILES, SAMPLED, [WORD], range(400), 1, 20.0),
+        (TILES, SAMPLED, [WORD], range(400, 500), 1, 10.0),
+        (GRID, SAMPLED, [UPRIGHT], None, 1, 20.0),
+        (GRID, SAMPLED, [UPRIGHT, SMALL], None, 1, 8.0),
+    ],
+)
+def test_a_character_is_as_high_as_on_the_page_whoever_shrank_it_and_the_least_legible_region_decides(
+    cells: np.ndarray, sampling: Sampling, regions: list[list[float]], kept: Any, merged: int, expected: float
+) -> None:
+    """Of tokens that an output mixes each counts its share; a thumbnail adds nothing to its tiles."""
+    plane = RegionGeometry(cells, regions, sampling=sampling)
+    tokens = np.arange(len(cells)) if kept is None else np.array(kept)
+    shares = None if merged == 1 else np.full(len(cells), 1 / merged)
+    assert plane.measure(tokens, shares=shares).legibility == pytest.approx(expected)
 
 
-def test_deletion_leaves_the_root_of_what_is_covered_and_merging_loses_more() -> None:
-    cells = grid_cells(20, 20)
-    plane = RegionGeometry(cells, [WORD], sampling=Sampling(PAGE, 400))
+def test_deletion_leaves_the_root_of_what_is_covered() -> None:
+    plane = RegionGeometry(GRID, [WORD], sampling=SAMPLED)
     found = plane.measure(np.flatnonzero(plane.evidence)[:3])
     assert 0.0 < found.ecr < 1.0
     assert found.legibility == pytest.approx(20.0 * found.ecr**0.5)
-    assert plane.measure([0]).legibility == 0.0
-    everything = np.ones(len(cells), dtype=bool)
-    merged = [legibility(cells, Sampling(PAGE, 400), everything, np.full(len(cells), 1 / m)) for m in (1, 2, 16)]
-    assert merged == pytest.approx([20.0, 20.0 / 2**0.5, 5.0])
-
-
-def test_a_thumbnail_adds_nothing_and_the_least_legible_region_decides() -> None:
-    cells = tile_cells((2, 2), 5, 10, 10)  # four tiles of 100 tokens, then the thumbnail
-    sampling = Sampling(PAGE, 20 * 20)
-    assert legibility(cells, sampling) == legibility(cells, sampling, np.arange(400)) == pytest.approx(20.0)
-    assert legibility(cells, sampling, np.arange(400, 500)) == pytest.approx(10.0)
-    upright, small = [0.1, 0.1, 0.15, 0.6], [0.5, 0.5, 0.6, 0.52]
-    for regions, expected in (([upright], 20.0), ([upright, small], 8.0)):
-        plane = RegionGeometry(grid_cells(20, 20), regions, sampling=sampling)
-        assert plane.measure(np.arange(400)).legibility == pytest.approx(expected)
 
 
 # Regions in a picture are told apart by what they are to the question, with and without colours.

@@ -121,16 +121,15 @@ def test_a_row_that_is_not_one_is_refused_with_its_line(save: Save, changes: dic
     assert str(caught.value).startswith(f"{path} line 2: ")
 
 
-def test_a_complete_set_has_nothing_left_to_do(save: Save, refused: Refused) -> None:
+def test_a_complete_set_has_nothing_left_to_do_and_a_box_lies_within_its_image_up_to_a_pixel(
+    save: Save, refused: Refused
+) -> None:
     path = save(ROW, {**ROW, "sample_id": "docvqa:2", "status": "uncertain"})
     assert len(typed_rows.read_typed_rows(path)) == 2
     refused("uncertain, not annotated", typed_rows.read_typed_rows, path, complete=True)
     path = save({**ROW, "boxes": [{**BOX, "label": "answer_value:smoke test"}]})
     refused("trial run", typed_rows.read_typed_rows, path, complete=True)
     refused("holds no rows", typed_rows.read_typed_rows, save())
-
-
-def test_a_box_must_lie_within_its_image_up_to_a_pixel(save: Save) -> None:
     for boxes, says in (
         ([{**BOX, "w": 0}], "box 'answer_value:2000' has no width or no height"),
         ([{**BOX, "x": 925}], "box 'answer_value:2000' leaves its image of 1000 x 800 pixels"),

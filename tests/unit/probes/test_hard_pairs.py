@@ -111,7 +111,7 @@ def test_excluded_and_empty_images_count_for_no_limit_and_one_without_decoys_giv
         assert len(build_hard_pairs([image(word)], ANY).probes) == 2
 
 
-def test_lines_hide_words() -> None:
+def test_lines_hide_words_and_the_strict_construction_has_no_spaces_at_ends_nor_decoys_of_the_texts() -> None:
     record = image("5.00", "QTY: 5.00 EA", "TOTAL 6.00", "6.00x")
     assert "5.00" in asked(record)
     assert "5.00" not in asked(record, replace(ANY, lines=True))
@@ -119,9 +119,6 @@ def test_lines_hide_words() -> None:
     assert "8.00" in decoy_candidates("3.00", {"3.00"})
     assert "8.00" not in decoys
     assert "4.00" in decoys
-
-
-def test_the_strict_construction_has_no_space_at_the_ends_and_no_decoy_that_stands_in_the_texts() -> None:
     assert asked(image("CASH :")) == {"CASH "}  # as the paper's constructions do, byte for byte
     assert asked(image("CASH :"), STRICT) == {"CASH"}
     assert asked(image(" ( BILL  TO : ) "), STRICT) == {"BILL TO"}

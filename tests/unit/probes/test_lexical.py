@@ -59,14 +59,12 @@ def image(image_id: str, *texts: str) -> ImageRegions:
     ids=["punctuation dropped", "within a line", "in other images", "strings that vanish"],
 )  # fmt: skip
 def test_where_a_decoy_stands_is_found(
-    source: str, target: str, regions: list[ImageRegions], found: dict[str, object]
+    source: str, target: str, regions: list[ImageRegions], found: dict[str, object], refused: Refused
 ) -> None:
+    """Missing regions are an error, not a clean bill."""
     (finding,) = audit_negatives([negative(source, target)], regions).findings
     assert {name: getattr(finding, name) for name in found} == found
     assert ("same_image_collision" in finding.reasons) == bool(finding.collisions)
-
-
-def test_missing_regions_are_an_error_not_a_clean_bill(refused: Refused) -> None:
     refused("1 probes have no region record", audit_negatives, [negative("door", "doom", "z")], [image("a", "door")])
     refused("no negatives", audit_negatives, [], [image("a", "door")])
 
