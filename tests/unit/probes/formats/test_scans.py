@@ -110,6 +110,7 @@ def read_pages(*changes: dict[str, Any]) -> dict[str, Any]:
 WRONG: list[tuple[str, Any, str]] = [
     ("hocr", HOCR.replace("bbox 100 100 160 114", "box"), "line 12: a word without 'bbox x1 y1 x2 y2'"),
     ("hocr", HOCR.replace("100 100 160 114", "100 100 160 wide"), "is not four numbers"),
+    ("hocr", HOCR.replace("100 100 160 114", "100 100 160 inf"), "160 inf' is not four numbers"),
     ("hocr", HOCR.replace("ocr_page", "page"), "line 11: a line outside of every ocr_page"),
     ("hocr", HEAD + "<p>nothing</p>" + TAIL, "no element of class ocr_page"),
     ("hocr", HOCR.replace("bbox 0 0 1000 800", "bbox 0 0 10 8"), "reversed or far outside an image of 10 x 8"),

@@ -66,6 +66,7 @@ def test_what_cannot_be_used_is_counted(save: Save) -> None:
     assert ingest.records[0].words[0].box == (0.0, 0.9, 0.2, 1.0)
     assert (counts.boxes, counts.clipped_boxes, counts.dropped_no_area, counts.dropped_malformed) == (2, 1, 2, 5)
     assert (counts.dropped_small, counts.dropped_missing, counts.images_without_boxes) == (1, 1, 1)
+    assert read_textocr(save(document([word("w", WHOLE)], width=0))).counts.dropped_no_area == 1
 
 
 def test_what_is_no_such_document_is_refused(save: Save, tmp_path: Path) -> None:
