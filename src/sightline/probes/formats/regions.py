@@ -67,7 +67,7 @@ class Regions(Format):
     def read(self, path: Path, images: Path | None) -> Ingest:
         from sightline.probes.images import image_size
 
-        size_of = None if images is None else lambda name: image_size(resolve_image(images, name))
+        size_of: SizeOf | None = None if images is None else lambda name: image_size(resolve_image(images, name))
         return read_regions(path, order=self.order, units=self.units, size_of=size_of)
 
 

@@ -128,10 +128,11 @@ def test_coco_text_is_told_in_whatever_order_it_comes_and_words_are_chosen_by_le
     assert (record.image, record.split) == ("COCO_train2014_217925.jpg", "val")
     assert (record.record_id, record.dataset) == ("coco-text-217925", "COCO-Text")
     assert (ingest.counts.boxes_without_text, ingest.counts.images_without_boxes) == (2, 1)
-    for options, texts in (
+    chosen: list[tuple[dict[str, Any], list[str]]] = [
         ({"legibility": "any"}, ["Invoice", "", "Straße", "blur"]),
         ({"language": "english"}, ["Invoice", "", "", ""]),
-    ):
+    ]
+    for options, texts in chosen:
         assert [word.text for word in load_regions(path, **options).records[0].words] == texts
     path = save({"anns": {}, "imgs": {}})
     refused("it needs the objects imgs, anns and", load_regions, path, file_format="coco_text")
