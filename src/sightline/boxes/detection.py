@@ -76,12 +76,12 @@ def detect(
         tell(name, result)
     if missing:
 
-        def remember(name: str, found: Detected) -> None:
-            _write(files[name], found)
+        def done(name: str, found: Detected) -> None:
+            remember(files[name], json.dumps(asdict(found)).encode())
             known[name] = found
             tell(name, found)
 
-        _run(detector, root, missing, workers, remember)
+        _run(detector, root, missing, workers, done)
     return {name: known[name] for name in files}
 
 
@@ -289,10 +289,6 @@ def _read(file: Path) -> Detected | None:
         return _detected(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, *UNUSABLE):
         return None
-
-
-def _write(file: Path, found: Detected) -> None:
-    remember(file, json.dumps(asdict(found)).encode())
 
 
 def main(detector: str, root: Place, task: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata
 import importlib.util
 import math
@@ -119,10 +120,12 @@ class RapidOcr:
     def __init__(self) -> None:
         from rapidocr import RapidOCR
 
+        # One thread per worker where several share the machine; the pool says so through the environment.
+        threads = int(os.environ.get("OMP_NUM_THREADS", "-1") or -1)
         self._engine = RapidOCR(
             params={
                 "Global.log_level": "error",
-                "EngineConfig.onnxruntime.intra_op_num_threads": _threads(),
+                "EngineConfig.onnxruntime.intra_op_num_threads": threads,
                 "EngineConfig.onnxruntime.inter_op_num_threads": 1,
             }
         )
@@ -219,17 +222,16 @@ class Tesseract(FindsByReading):
 
 def words_of_tsv(table: str) -> list[FoundText]:
     """Word rows (level 5) of tesseract's table; its confidence is a percentage, -1 where there is no word."""
-    lines = [line.split("\t") for line in table.splitlines()]
-    if not lines or "conf" not in lines[0]:
+    rows = csv.DictReader(table.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    if "conf" not in (rows.fieldnames or ()):
         raise SightlineError("tesseract wrote no table; its output starts with " + repr(table[:40]))
-    column = {name: index for index, name in enumerate(lines[0])}
     found = []
-    for cells in lines[1:]:
-        if len(cells) < len(column) or cells[column["level"]] != "5" or not cells[column["text"]].strip():
-            continue
-        x, y, w, h = (float(cells[column[name]]) for name in ("left", "top", "width", "height"))
-        corners = ((x, y), (x + w, y), (x + w, y + h), (x, y + h))
-        found.append(FoundText(corners, float(cells[column["conf"]]) / 100.0, cells[column["text"]].strip()))
+    for row in rows:
+        text = (row["text"] or "").strip()
+        if row["level"] == "5" and text:
+            x, y, w, h = (float(row[name]) for name in ("left", "top", "width", "height"))
+            corners = ((x, y), (x + w, y), (x + w, y + h), (x, y + h))
+            found.append(FoundText(corners, float(row["conf"]) / 100.0, text))
     return found
 
 
@@ -238,11 +240,6 @@ def _version(package: str, how: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         raise SightlineError(f"{package} is not installed; {how}") from None
-
-
-def _threads() -> int:
-    """One thread per worker where several share the machine; the pool says so through the environment."""
-    return int(os.environ.get("OMP_NUM_THREADS", "-1") or -1)
 
 
 def _outline(points: Any) -> tuple[tuple[float, float], ...]:

@@ -24,18 +24,9 @@ from sightline.places.listing import Place
 from sightline.progress import Progress
 
 __all__ = [
-    "BOX_SOURCES",
-    "BoxSource",
-    "Detected",
-    "Shown",
-    "box_source",
-    "check_source",
-    "noise_probes",
-    "reads_boxes",
-    "show_boxes",
-    "source_names",
-    "source_under",
-]
+    "BOX_SOURCES", "BoxSource", "Detected", "Shown", "box_source", "check_source", "noise_probes", "reads_boxes",
+    "show_boxes", "source_names", "source_under",
+]  # fmt: skip
 
 # Simulated detectors: annotated boxes that are lost, moved and joined by spurious ones, by a stated noise model.
 
@@ -150,7 +141,6 @@ class BoxSource(ABC):
 
 def box_source(name: str) -> BoxSource:
     """The source of that name; every text detector is one, with an option behind a colon where it takes one."""
-
     adopt_detectors()
     kind, colon, option = name.partition(":")
     source = BOX_SOURCES.get(kind)
@@ -170,7 +160,6 @@ def source_under(profile: str, name: str) -> str:
 
 def source_names() -> list[str]:
     """The annotation first, then the others by name."""
-
     adopt_detectors()
     return sorted(BOX_SOURCES, key=lambda name: (name != ANNOTATION, name))
 

@@ -169,14 +169,14 @@ def _refuse_impossible(
     ids = sorted(allowed)
     taken = {target for targets in allowed.values() for target in targets}
     for image_id in ids:
+        others = [other for other in ids if other != image_id]
         if not allowed[image_id]:
             raise SightlineError(
                 f"no wrong-image control exists: nothing can stand in for {image_id!r}; "
-                f"{_clash(image_id, [other for other in ids if other != image_id], pairs, words)}; leave that image out"
+                f"{_clash(image_id, others, pairs, words)}; leave that image out"
             )
         if image_id not in taken:
-            sources = [other for other in ids if other != image_id]
-            clash = next((found for other in sources if (found := _clash(other, [image_id], pairs, words))), "")
+            clash = next((found for other in others if (found := _clash(other, [image_id], pairs, words))), "")
             raise SightlineError(
                 f"no wrong-image control exists: {image_id!r} can stand in for no image; "
                 f"{clash or 'it has no annotated words'}; leave that image out"

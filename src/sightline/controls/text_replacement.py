@@ -38,13 +38,10 @@ Pixels = tuple[int, int, int, int]
 """left, top, right, bottom; right and bottom exclusive."""
 
 FONTS = {
-    "DejaVu Sans": "DejaVuSans.ttf",
-    "DejaVu Sans Bold": "DejaVuSans-Bold.ttf",
-    "DejaVu Serif": "DejaVuSerif.ttf",
-    "DejaVu Serif Bold": "DejaVuSerif-Bold.ttf",
-    "DejaVu Sans Mono": "DejaVuSansMono.ttf",
-    "DejaVu Sans Mono Bold": "DejaVuSansMono-Bold.ttf",
-}
+    "DejaVu Sans": "DejaVuSans.ttf", "DejaVu Sans Bold": "DejaVuSans-Bold.ttf",
+    "DejaVu Serif": "DejaVuSerif.ttf", "DejaVu Serif Bold": "DejaVuSerif-Bold.ttf",
+    "DejaVu Sans Mono": "DejaVuSansMono.ttf", "DejaVu Sans Mono Bold": "DejaVuSansMono-Bold.ttf",
+}  # fmt: skip
 """Families in order of preference, and the file names of a folder of complete fonts."""
 SHIPPED = Path(__file__).resolve().parents[1] / "assets" / "fonts"
 SCALE = 4
@@ -331,12 +328,12 @@ def version_file(image_id: str, version: str, suffix: str = ".png") -> str:
 def version_probes(made: Replaced, original_suffix: str) -> list[Probe]:
     """Eight questions: about the word and about the decoy, on the original and on its three versions."""
     probes = []
+    facts = {"original_image": made.positive.image, "word_region": list(made.positive.regions[0])}
+    if made.glyph is not None:
+        facts["edit_region"] = list(made.glyph)
     for version, labels in LABELS.items():
         suffix = original_suffix if version == ORIGINAL else ".png"
         for asked, probe, label in zip(("source", "target"), (made.positive, made.negative), labels, strict=True):
-            facts = {"original_image": made.positive.image, "word_region": list(made.positive.regions[0])}
-            if made.glyph is not None:
-                facts["edit_region"] = list(made.glyph)
             probes.append(
                 replace(
                     probe,
@@ -347,7 +344,7 @@ def version_probes(made: Replaced, original_suffix: str) -> list[Probe]:
                     regions=made.positive.regions,
                     kind=f"{version}_{asked}",
                     view=AS_IT_IS if version == ORIGINAL else version,
-                    extra=facts,
+                    extra=dict(facts),
                 )
             )
     return probes
@@ -402,14 +399,8 @@ class Screened:
         """Replacement shows the decoy and not the word, sham the word and not the decoy, erasure neither."""
         word, decoy = folded(self.source), folded(self.target)
         shown = {version: folded(text) for version, text in self.readings.items()}
-        return (
-            decoy in shown[REPLACEMENT]
-            and word not in shown[REPLACEMENT]
-            and word in shown[SHAM]
-            and decoy not in shown[SHAM]
-            and word not in shown[ERASE]
-            and decoy not in shown[ERASE]
-        )
+        found = [(word in shown[version], decoy in shown[version]) for version in (REPLACEMENT, SHAM, ERASE)]
+        return found == [(False, True), (True, False), (False, False)]
 
     def record(self) -> dict[str, Any]:
         """A line for a table that a person goes through; ``decision`` is theirs to fill in."""

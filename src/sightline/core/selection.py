@@ -478,37 +478,16 @@ LANGUAGE_KINDS = (
 )  # fmt: skip
 """Signals of the language layer that just ran, for methods that cut between layers."""
 TOKEN_AXIS = {
-    "vision.hidden": 0,
-    "vision.hidden_mean": 0,
-    "vision.cls_attention": 1,
-    "vision.received": 0,
-    "vision.query": 1,
-    "vision.key": 1,
-    "vision.value": 1,
-    "clip.image": 0,
-    PIXELS: 0,
-    SENSITIVITY: 0,
+    **dict.fromkeys(("vision.hidden", "vision.hidden_mean", "vision.received", "clip.image", PIXELS, SENSITIVITY), 0),
+    **dict.fromkeys(("vision.cls_attention", "vision.query", "vision.key", "vision.value"), 1),
 }
 """Of kinds that have a value per visual token, the axis along which the N of them lie; all others are of the image, its
 class token or the question."""
-PROMPT_AXES = {
-    "lm.attention": (1, 2),
-    "lm.attention_last": (1,),
-    "lm.next_attention": (1, 2),
-    "lm.next_attention_last": (1,),
-    "lm.next_query": (1,),
-    "lm.next_key": (1,),
-    "lm.query": (1,),
-    "lm.key": (1,),
-    "lm.value": (1,),
-    "lm.bare_query": (1,),
-    "lm.bare_key": (1,),
-    "lm.rotary": (1,),
-    "lm.input": (0,),
+PROMPT_AXES: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(LANGUAGE_KINDS, (1,)),
+    **dict.fromkeys(("lm.attention", "lm.next_attention"), (1, 2)),
+    **dict.fromkeys(("lm.input", "lm.normed", "lm.embeds"), (0,)),
     "lm.parts": (2,),
-    "lm.normed": (0,),
-    "lm.embeds": (0,),
-    "lm.scout": (1,),
 }
 """The axes along which the prompt's positions lie: as shortened so far, of ``lm.embeds`` before any cut."""
 

@@ -38,32 +38,12 @@ BETWEEN_NAMES, WITHIN_NAMES = re.compile(r"(?<=[\s:/,+·])"), re.compile(r"(?<=[
 """Where a name such as an arm's may go on in the next line, and where it may if need be."""
 
 _LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    MINUS: "$-$",
-    MISSING: "--",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "→": r"$\to$",
-    "·": r"$\cdot$",
-    "×": r"$\times$",
-    "±": r"$\pm$",
-    "Δ": r"$\Delta$",
-    "β": r"$\beta$",
-    "ρ": r"$\rho$",
-    # In TeX's own encoding these are other signs.
-    "|": r"$|$",
-    "<": r"$<$",
-    ">": r"$>$",
-}
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+    MINUS: "$-$", MISSING: "--", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\to$", "·": r"$\cdot$",
+    "×": r"$\times$", "±": r"$\pm$", "Δ": r"$\Delta$", "β": r"$\beta$", "ρ": r"$\rho$",
+    **{sign: f"${sign}$" for sign in "|<>"},  # which are other signs in TeX's own encoding
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -220,10 +220,13 @@ class RegionGeometry:
         self._whole = self._plane.atoms_of_region.sum(self._plane.area[None])[0] if len(self._regions) else np.zeros(0)
         self.area = float(self._inside.sum())
         """Area of the union of the regions."""
-        self._at_centre = self._cells_at_centres()
+        x, y = (self._regions[:, :2] + self._regions[:, 2:]).T[..., None] / 2.0
+        x1, y1, x2, y2 = self._cells.T
+        region, cell = np.nonzero((x1 <= x) & (x <= x2) & (y1 <= y) & (y <= y2))
+        self._at_centre = Membership.of(region, cell, len(self._regions), nobody=self._n)
         self._piece_area, self._piece_cell = extent[overlapping].prod(axis=-1), np.nonzero(overlapping)[1]
         everything = np.ones((1, self._n), dtype=bool)
-        self.visible = float(self._coverage(self._with_empty_cell(everything))[0]) if len(self._regions) else 0.0
+        self.visible = float(self._coverage(self._with_empty_cell(everything))[1][0]) if len(self._regions) else 0.0
         """Coverage by all N cells: less than 1 where the image processor crops."""
         self._legibility = (
             RegionLegibility(self._plane, self._whole, self._cells, self._regions, sampling) if sampling else None
@@ -258,12 +261,8 @@ class RegionGeometry:
             return [Geometry(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, 0)] * rows
         kept = self._with_empty_cell(lineages)
         parts = kept if shares is None else self._with_empty_cell(shares)
-        covered = self._plane.cells_of_atom.any(kept)
-        inside = (covered * self._inside).sum(axis=1)
-        ecr = self._coverage(kept, inside)
-        anchor_ecr = ecr if anchors is None else self._coverage(self._with_empty_cell(anchors))
-        lpp = _ratio(inside, (covered * self._plane.area).sum(axis=1))
-        anchor_lpp = lpp if anchors is None else self._precision(self._with_empty_cell(anchors))
+        covered, ecr, lpp = self._coverage(kept)
+        anchor_ecr, anchor_lpp = (ecr, lpp) if anchors is None else self._coverage(self._with_empty_cell(anchors))[1:]
         by_region = _ratio(self._plane.atoms_of_region.sum(covered * self._plane.area), self._whole)
         columns: Sequence[Any] = (
             ecr,
@@ -282,23 +281,15 @@ class RegionGeometry:
         )
         return [Geometry(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
-    def _coverage(self, kept: NDArray[np.bool_], inside: Floats | None = None) -> Floats:
-        if inside is None:
-            inside = (self._plane.cells_of_atom.any(kept) * self._inside).sum(axis=1)
+    def _coverage(self, kept: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Floats, Floats]:
+        """(B, A) whether an atom is covered, (B,) coverage of the evidence and (B,) local precision."""
+        covered = self._plane.cells_of_atom.any(kept)
+        inside = (covered * self._inside).sum(axis=1)
+        precision = _ratio(inside, (covered * self._plane.area).sum(axis=1))
         if self._union == "sum_above_5000":
             pieces = kept[:, self._piece_cell]
             inside = np.where(pieces.sum(axis=1) > PIECES, (pieces * self._piece_area).sum(axis=1), inside)
-        return _ratio(inside, np.float64(self.area))
-
-    def _precision(self, kept: NDArray[np.bool_]) -> Floats:
-        covered = self._plane.cells_of_atom.any(kept)
-        return _ratio((covered * self._inside).sum(axis=1), (covered * self._plane.area).sum(axis=1))
-
-    def _cells_at_centres(self) -> Membership:
-        x, y = (self._regions[:, :2] + self._regions[:, 2:]).T[..., None] / 2.0
-        x1, y1, x2, y2 = self._cells.T
-        region, cell = np.nonzero((x1 <= x) & (x <= x2) & (y1 <= y) & (y <= y2))
-        return Membership.of(region, cell, len(self._regions), nobody=self._n)
+        return covered, _ratio(inside, np.float64(self.area)), precision
 
     def _mask(self, tokens: ArrayLike) -> NDArray[np.bool_]:
         tokens = np.asarray(tokens)
@@ -370,11 +361,15 @@ def _raster(cells: Floats) -> tuple[Floats, Floats] | None:
     return (x, y) if np.array_equal(ordered, np.stack([left, upper, right, lower], axis=1)) else None
 
 
+@dataclass(frozen=True)
 class _Span:
     """Where regions lie along one axis: which cells they touch, and the pieces into which those cut them."""
 
-    def __init__(self, lines: Floats, start: Floats, end: Floats, first: Whole, last: Whole) -> None:
-        self.lines, self.start, self.end, self.first, self.last = lines, start, end, first, last
+    lines: Floats
+    start: Floats
+    end: Floats
+    first: Whole
+    last: Whole
 
     @classmethod
     def of(cls, lines: Floats, start: Floats, end: Floats) -> _Span:

@@ -20,24 +20,7 @@ from sightline.probes.probe_file import (
 from sightline.probes.regions import ImageRegions, Ingest, IngestCounts, Word
 
 __all__ = [
-    "HardPairRules",
-    "HardPairs",
-    "ImageRegions",
-    "Ingest",
-    "IngestCounts",
-    "LexicalAudit",
-    "ProbeSet",
-    "Word",
-    "audit_negatives",
-    "build_hard_pairs",
-    "hash_side",
-    "load_regions",
-    "lock_probes",
-    "read_probes",
-    "read_regions",
-    "read_textocr",
-    "split_probes",
-    "verify_lock",
-    "write_probes",
-    "write_regions",
-]
+    "HardPairRules", "HardPairs", "ImageRegions", "Ingest", "IngestCounts", "LexicalAudit", "ProbeSet", "Word",
+    "audit_negatives", "build_hard_pairs", "hash_side", "load_regions", "lock_probes", "read_probes", "read_regions",
+    "read_textocr", "split_probes", "verify_lock", "write_probes", "write_regions",
+]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,9 @@ def _detect_in_folder(folder: Path) -> str:
         found = [name for name in _recognising(file) if name in readers]
         if len(found) == 1:
             return found[0]
-    known = ", ".join(readers)
     raise SightlineError(
-        f"{folder}: no file in this folder is in a format of which folders are read ({known}); plain images and PDFs "
-        "are read by --ocr rapidocr, or audited at once by sightline audit MODEL FOLDER"
+        f"{folder}: no file in this folder is in a format of which folders are read ({', '.join(readers)}); plain "
+        "images and PDFs are read by --ocr rapidocr, or audited at once by sightline audit MODEL FOLDER"
     )
 
 
@@ -108,17 +107,11 @@ def read_annotations(
         "format": name,
     }
     for option, value in asdict(reader).items():
-        source |= dict(_noted(option, value))
+        if isinstance(value, Path):  # a further file, by its name and digest
+            source |= {option: value.name, f"{option}_digest": file_digest(value)}
+        elif value is not None:
+            source[option] = value
     return replace(ingest, source=source | {"images": ingest.counts.images, "boxes": ingest.counts.boxes})
-
-
-def _noted(option: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """An option as it enters the source; a further file by its name and digest."""
-    if isinstance(value, Path):
-        yield option, value.name
-        yield f"{option}_digest", file_digest(value)
-    elif value is not None:
-        yield option, value
 
 
 def _digest(files: list[Path], paths: list[Path]) -> str:

@@ -145,36 +145,23 @@ def evidence_of_words(
     ----------
     size_of: width and height of an image in pixels. With it, words beside the answer on its line become regions too.
     """
-    by_name = _by_name(records)
+    by_name: dict[str, ImageRegions] = {}
+    for record in records:  # under the names by which a probe may know their image; the first that has one keeps it
+        for name in (record.image, record.image_id, PurePosixPath(record.image).stem):
+            by_name.setdefault(name, record)
     found = {}
     for probe in probes:
-        record = by_name.get(probe.image) or by_name.get(_stem(probe.image)) or by_name.get(probe.image_id)
-        span = None if record is None else find_span([word.text for word in record.words], probe.answers)
-        if record is None or span is None:
+        names = (probe.image, PurePosixPath(probe.image).stem, probe.image_id)
+        words = next((by_name[name].words for name in names if name in by_name), ())
+        span = find_span([word.text for word in words], probe.answers)
+        if span is None:
             continue
+        boxes = [word.box for word in words]
         context: list[int] = []
         if size_of is not None:
             width, height = size_of(probe.image)
-            pixels = [(x1 * width, y1 * height, x2 * width, y2 * height) for x1, y1, x2, y2 in _boxes(record)]
+            pixels = [(x1 * width, y1 * height, x2 * width, y2 * height) for x1, y1, x2, y2 in boxes]
             context = line_context(pixels, span.words)
-        chosen = [*span.words, *context]
         roles = (ANSWER,) * span.count + (CONTEXT,) * len(context)
-        found[probe.id] = Evidence(tuple(record.words[place].box for place in chosen), roles)
+        found[probe.id] = Evidence(tuple(boxes[place] for place in (*span.words, *context)), roles)
     return found
-
-
-def _boxes(record: ImageRegions) -> list[Box]:
-    return [word.box for word in record.words]
-
-
-def _by_name(records: Iterable[ImageRegions]) -> dict[str, ImageRegions]:
-    """Records by the names under which a probe may know their image; the most specific name wins."""
-    found: dict[str, ImageRegions] = {}
-    for record in records:
-        for name in (record.image, record.image_id, _stem(record.image)):
-            found.setdefault(name, record)
-    return found
-
-
-def _stem(image: str) -> str:
-    return PurePosixPath(image).stem

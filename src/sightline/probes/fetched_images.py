@@ -154,27 +154,22 @@ def _keep(url: UPath, file: Path, facts: Mapping[str, Any], data: bytes) -> None
             f"cannot keep image {url} in {images_folder()}: {error}; "
             f"SIGHTLINE_CACHE moves that folder, {LIMIT} limits it"
         ) from None
-    if _FETCHED.is_time(len(data), most):
+    if _is_time(len(data), most):
         make_room(most)
 
 
-class _Fetched:
-    """Counts what this process fetches, so that the folder is not looked through for every image."""
-
-    def __init__(self) -> None:
-        self._bytes: float | None = None
-        self._one = threading.Lock()
-
-    def is_time(self, more: int, most: float) -> bool:
-        with self._one:
-            if self._bytes is not None and self._bytes + more < STEP * most:
-                self._bytes += more
-                return False
-            self._bytes = 0
-            return True
+_one = threading.Lock()
+_fetched = float("inf")
+"""Bytes that this process fetched since it last looked through the folder, which it does not for every image."""
 
 
-_FETCHED = _Fetched()
+def _is_time(more: int, most: float) -> bool:
+    global _fetched
+    with _one:
+        _fetched += more
+        due = _fetched >= STEP * most
+        _fetched = 0.0 if due else _fetched
+        return due
 
 
 def make_room(most: float) -> None:

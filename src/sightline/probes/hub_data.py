@@ -8,7 +8,6 @@ a commit.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from sightline.errors import SightlineError
@@ -34,8 +33,10 @@ def hub_files(source: Path) -> list[Path]:
     try:
         from huggingface_hub import HfApi, snapshot_download
 
-        listed = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
-        shards = _shards(listed)
+        shards: dict[str, list[str]] = {}  # by part, each in order
+        for file in sorted(HfApi().list_repo_files(name, repo_type="dataset", revision=revision)):
+            if shard := SHARD.fullmatch(file):
+                shards.setdefault(shard["part"], []).append(file)
         part = _part(name, shards, found["part"])
         folder = snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=shards[part])
     except SightlineError:
@@ -47,15 +48,6 @@ def hub_files(source: Path) -> list[Path]:
             "and name them"
         ) from error
     return [Path(folder, file) for file in shards[part]]
-
-
-def _shards(files: Iterable[str]) -> dict[str, list[str]]:
-    """Parquet files by part, each in order."""
-    shards: dict[str, list[str]] = {}
-    for file in sorted(files):
-        if found := SHARD.fullmatch(file):
-            shards.setdefault(found["part"], []).append(file)
-    return shards
 
 
 def _part(name: str, shards: dict[str, list[str]], asked: str | None) -> str:

@@ -30,19 +30,9 @@ from sightline.probes.fetched_images import (
 )
 
 __all__ = [
-    "check_image_name",
-    "image_digest",
-    "image_digests",
-    "image_size",
-    "occlude_boxes",
-    "open_image",
-    "open_image_file",
-    "pixel_box",
-    "pixel_digest",
-    "resolve_image",
-    "size_from_header",
-    "stored_as",
-]
+    "check_image_name", "image_digest", "image_digests", "image_size", "occlude_boxes", "open_image",
+    "open_image_file", "pixel_box", "pixel_digest", "resolve_image", "size_from_header", "stored_as",
+]  # fmt: skip
 
 # What Pillow would lose on the way to RGB: values above 255, so that a page of 16 bits comes out white, alpha, and all
 # pages but the first.
@@ -71,11 +61,6 @@ def page_frames(stored: Image.Image) -> list[int]:
     return [page for page, kind in enumerate(kinds) if not kind & _NO_PAGE] or [0]
 
 
-def pages(stored: Image.Image) -> int:
-    """How many pages or frames a file has; one that Pillow shows only the first of says so here."""
-    return len(page_frames(stored))
-
-
 def has_known_white(stored: Image.Image) -> bool:
     """Whether the file says which value is white: not with floats, nor with the signed or 32-bit integers of TIFF."""
     return stored.mode != "F" and not (stored.mode == "I" and stored.format == "TIFF")
@@ -92,7 +77,8 @@ def to_rgb(stored: Image.Image) -> Image.Image:
     they would come out nearly black.
     """
     deep = stored.mode == "I" or stored.mode.startswith("I;16")
-    upper = not deep and ";16" in _raw_mode(stored)  # of which Pillow keeps the upper 8
+    tiles = getattr(stored, "tile", None)  # which hold, among else, how values are stored: RGB;16B
+    upper = not deep and ";16" in str(tiles[0][3] if tiles else "")  # of which Pillow keeps the upper 8
     stored.load()
     width, height = stored.size
     strips = [(0, top, width, min(height, top + STRIP)) for top in range(0, height, STRIP)]
@@ -112,13 +98,6 @@ def to_rgb(stored: Image.Image) -> Image.Image:
             part = Image.fromarray(((values * 255 + white // 2) // white).astype(np.uint8))
         image.paste(_on_white(part) if part.has_transparency_data else part.convert("RGB"), strip)
     return image
-
-
-def _raw_mode(stored: Image.Image) -> str:
-    """How the file holds its values, in Pillow's words: ``RGB;16B``."""
-    tiles = getattr(stored, "tile", None)
-    args = tiles[0][3] if tiles else ""
-    return str(args[0] if isinstance(args, tuple) and args else args)
 
 
 def _refuse_dark(highest: int, white: int) -> None:
@@ -335,25 +314,23 @@ def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.
         raise SightlineError(f"image {called} cannot be read: {problem}") from None
     try:
         _refuse_large(stored.size, called, max_pixels)
+        try:
+            count = len(page_frames(stored))
+        except Exception as problem:  # of a file that is cut off between its pages
+            raise SightlineError(f"image {called} cannot be read: {problem}") from None
+        if count > 1:
+            raise SightlineError(
+                f"image {called} has {count} pages or frames and a question is about one image; save the one that is "
+                "asked about as an image of its own"
+            )
+        if not has_known_white(stored):
+            raise SightlineError(
+                f"image {called} has pixel values of mode {stored.mode}, and does not say which is white; "
+                "save it with 8 or 16 bits"
+            )
     except SightlineError:
         stored.close()
         raise
-    try:
-        count = pages(stored)
-    except Exception as problem:  # of a file that is cut off between its pages
-        raise SightlineError(f"image {called} cannot be read: {problem}") from None
-    if count > 1:
-        stored.close()
-        raise SightlineError(
-            f"image {called} has {count} pages or frames and a question is about one image; save the one that is asked "
-            "about as an image of its own"
-        )
-    if not has_known_white(stored):
-        stored.close()
-        raise SightlineError(
-            f"image {called} has pixel values of mode {stored.mode}, and does not say which is white; "
-            "save it with 8 or 16 bits"
-        )
     return stored
 
 

@@ -73,6 +73,10 @@ class PackedImages:
         self, wanted: Collection[str], progress: Callable[[Packed], Packed] = lambda images: images
     ) -> Iterator[tuple[str, bytes]]:
         """(name, content) of each wanted image, once; stops when there are none left to look for."""
+        from PIL import Image
+
+        from sightline.probes.images import stored_as
+
         names = set(wanted)
         for stated, data in progress(self._again()):
             if not names:
@@ -80,15 +84,10 @@ class PackedImages:
             name = self.name(stated, data, stated)
             if name in names:
                 names.discard(name)
-                yield name, data if self._jpeg is None else self._as_jpeg(data)
-
-    def _as_jpeg(self, data: bytes) -> bytes:
-        from PIL import Image
-
-        from sightline.probes.images import stored_as
-
-        with Image.open(io.BytesIO(data)) as image:
-            return stored_as(image.convert("RGB"), "JPEG", quality=self._jpeg)
+                if self._jpeg is not None:
+                    with Image.open(io.BytesIO(data)) as image:
+                        data = stored_as(image.convert("RGB"), "JPEG", quality=self._jpeg)
+                yield name, data
 
 
 # The image of an annotated page: under the name that the page states, or under the name of the page's own file.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sightline.core.probe import ORIGINAL, Probe
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.places.listing import Place
 from sightline.probes.data_rows import open_text, read_objects, write_text
 from sightline.probes.dialects import (
@@ -134,16 +134,17 @@ def read_probes(path: str | Place, *, image_prefix: str | None = None, check_dig
     layout: Dialect | None = None
     numbered: list[tuple[int, Probe]] = []
     for number, row in read_objects(path):
-        try:
-            if layout is None:
-                layout = _layout(row)
-                if layout == "sightline":
-                    header = _header(row)
-                    continue
+        with located(f"{path} line {number}"):
+            if layout is None and HEADER in row:
+                layout, header = "sightline", _header(row)
+                continue
+            if layout is None and "target_answer" not in row:
+                raise SightlineError(
+                    f'expected a header {{"{HEADER}": 1}} or a row with target_answer; is this a probe file?'
+                )
+            layout = layout or "artifact"
             probe = probe_from_own(row) if layout == "sightline" else probe_from_artifact(row, image_prefix)
             numbered.append((number, probe))
-        except SightlineError as problem:
-            raise SightlineError(f"{path} line {number}: {problem}") from None
     if not numbered:
         raise SightlineError(f"{path}: holds no probes")
     _refuse_duplicates(path, numbered)
@@ -160,20 +161,9 @@ def read_probes(path: str | Place, *, image_prefix: str | None = None, check_dig
         )
     if image_prefix and found.layout == "sightline":
         # After the digest: it covers the names as they stand in the file.
-        return replace(found, probes=tuple(_strip(probe, image_prefix) for probe in found.probes))
+        named = ((probe, strip_image_prefix(probe.image, image_prefix)) for probe in found.probes)
+        return replace(found, probes=tuple(replace(probe, image=check_image_name(name)) for probe, name in named))
     return found
-
-
-def _strip(probe: Probe, prefix: str) -> Probe:
-    return replace(probe, image=check_image_name(strip_image_prefix(probe.image, prefix)))
-
-
-def _layout(row: Mapping[str, Any]) -> Dialect:
-    if HEADER in row:
-        return "sightline"
-    if "target_answer" in row:
-        return "artifact"
-    raise SightlineError(f'expected a header {{"{HEADER}": 1}} or a row with target_answer; is this a probe file?')
 
 
 def _header(row: dict[str, Any]) -> dict[str, Any]:
@@ -284,11 +274,10 @@ def _some(names: list[str]) -> str:
 
 
 def _fields(probes: tuple[Probe, ...]) -> dict[str, dict[str, str]]:
-    return {probe_key(probe): {name: _short(value) for name, value in own_row(probe).items()} for probe in probes}
+    def short(value: Any) -> str:
+        return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
 
-
-def _short(value: Any) -> str:
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
+    return {probe_key(probe): {name: short(value) for name, value in own_row(probe).items()} for probe in probes}
 
 
 # Splits by a hash: what is hashed together falls on the same side, whatever else is in the set.

@@ -141,15 +141,9 @@ def _row(cells: dict[str, Any]) -> TypedRow:
         raise SightlineError(f"status {status!r} is not one of {', '.join(STATUSES)}")
     if not isinstance(boxes, list):
         raise SightlineError(f"boxes {boxes!r} are not a list")
-    return TypedRow(
-        sample_id,
-        str(cells.get("task") or ""),
-        str(cells.get("question_id") or ""),
-        cells.get("evidence_units", ""),
-        tuple(_typed_box(box) for box in boxes),
-        str(cells.get("notes") or ""),
-        status,
-    )
+    task, question_id, notes = (str(cells.get(key) or "") for key in ("task", "question_id", "notes"))
+    drawn = tuple(_typed_box(box) for box in boxes)
+    return TypedRow(sample_id, task, question_id, cells.get("evidence_units", ""), drawn, notes, status)
 
 
 def _typed_box(box: Any) -> TypedBox:

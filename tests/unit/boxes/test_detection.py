@@ -27,12 +27,14 @@ from sightline.places.writing import write_whole
 from tests.refusals import Refused
 
 SIZE = (320, 200)
-WORD = (60, 80, 200, 110)
+REGION = (60 / SIZE[0], 80 / SIZE[1], 200 / SIZE[0], 110 / SIZE[1])
+FOUND = (0.1, 0.1, 0.3, 0.2)
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
-    """Two pages: one with a word, one without."""
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two pages: one with a word, one without; what is found is remembered in a folder of the test."""
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     for name, text in (("word.png", "RECEIPT"), ("empty.png", "")):
         page = Image.new("RGB", SIZE, "white")
         if text:
@@ -41,23 +43,14 @@ def images(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-
-
-def probe(image: str, label: str = "yes") -> Probe:
-    region = (WORD[0] / SIZE[0], WORD[1] / SIZE[1], WORD[2] / SIZE[0], WORD[3] / SIZE[1])
-    return Probe(
-        id=f"{image}:{label}", image=image, image_id=image, question="q", label="yes", target_text="RECEIPT",
-        source_text="RECEIPT", regions=(region,),
-    )  # fmt: skip
+def probe(image: str) -> Probe:
+    return Probe(image, image, image, "q", "yes", "RECEIPT", "RECEIPT", (REGION,))
 
 
 def test_rapidocr_finds_a_word_or_nothing_and_remembers_both(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = detect("rapidocr", images, ["word.png", "empty.png", "word.png"])
     (box,) = found["word.png"].boxes
-    assert iou(box, probe("word.png").regions[0]) > 0.5
+    assert iou(box, REGION) > 0.5
     assert found["empty.png"].boxes == ()
     assert all(result.ms > 0 for result in found.values())
     (images / "copy.png").write_bytes((images / "word.png").read_bytes())
@@ -70,25 +63,35 @@ def test_rapidocr_finds_a_word_or_nothing_and_remembers_both(images: Path, monke
     assert shown.facts["missing_rate"] == shown.facts["empty_rate"] == 0.5
     assert shown.facts["mean_ms"] == pytest.approx(np.mean(list(shown.ms.values())))
     assert "at least 0.5" in shown.facts["rule"]
-    assert [p.regions for p in shown.probes] == [probe("word.png").regions] * 2
+    assert [p.regions for p in shown.probes] == [(REGION,)] * 2
     assert [len(p.visible_boxes) for p in shown.probes] == [1, 0]
 
 
-def test_a_broken_memory_is_forgotten_and_urls_are_searched_as_folders(images: Path, bucket: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 3000, "[]", '{"boxes": [[0.1, 0.1, NaN, 0.2]], "ms": 1, "outside": 0}',
+        '{"boxes": [[0.1, 0.1, -0.5, 0.2]], "ms": 1, "outside": 0}', '{"boxes": [], "ms": NaN, "outside": 0}',
+        '{"boxes": [], "ms": 1, "outside": Infinity}',
+    ],
+)  # fmt: skip
+def test_a_remembered_result_that_no_detector_wrote_is_forgotten(tmp_path: Path, content: str) -> None:
+    (tmp_path / "found.json").write_text(content)
+    assert detection._read(tmp_path / "found.json") is None
+
+
+def test_urls_are_searched_as_folders_and_what_goes_wrong_is_forgotten_named_or_reported(
+    images: Path, bucket: str, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     write_whole(place(f"{bucket}/images/word.png"), (images / "word.png").read_bytes())
     first = detect("rapidocr", place(f"{bucket}/images"), ["word.png"])["word.png"]
     (file,) = (images / "cache" / "boxes").rglob("*.json")
     file.write_text("{")
-    assert detect("rapidocr", images, ["word.png"])["word.png"].boxes == first.boxes
-    assert json.loads(file.read_text())["boxes"]
-
-
-def test_a_page_that_cannot_be_read_is_named_and_a_detector_that_dies_reported(
-    images: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
     (images / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n not an image")
     refused("cannot be read", detect, "rapidocr", images, ["word.png", "broken.png"], workers=1)
-    assert len(list((images / "cache").rglob("*.json"))) == 1
+    assert json.loads(file.read_text())["boxes"], "what could be read is remembered, in the place of what was broken"
+    assert len(list((images / "cache" / "boxes").rglob("*.json"))) == 1
+    assert detect("rapidocr", images, ["word.png"])["word.png"].boxes == first.boxes
     monkeypatch.setattr("sys.executable", "/bin/true")
     refused("died on image 'empty", detect, "rapidocr", images, ["empty.png"])
 
@@ -99,18 +102,12 @@ def corners(*box: float) -> tuple[tuple[float, float], ...]:
 
 
 def test_findings_outside_the_image_are_clipped_and_tesseract_words_have_a_reading(refused: Refused) -> None:
-    findings = [
-        FoundText(corners(-10, -10, 50, 20), 0.9),
-        FoundText(corners(-30, 0, -10, 20), 0.9),
-        FoundText(corners(10, 10, 10, 20), 0.9),
-        FoundText(corners(math.nan, 0, 10, 10), 0.9),
-        FoundText((), 0.9),
-        FoundText(((20, 0), (60, 40), (20, 80), (0, 40)), 0.9),
-        FoundText(corners(0, 0, 50, 20), 0.5),
-    ]
-    boxes, outside = boxes_of(findings, 100, 100)
-    assert boxes == ((0.0, 0.0, 0.5, 0.2), (0.0, 0.0, 0.6, 0.8))
-    assert outside == 4
+    outlines = [
+        corners(-10, -10, 50, 20), corners(-30, 0, -10, 20), corners(10, 10, 10, 20), corners(math.nan, 0, 10, 10), (),
+        ((20, 0), (60, 40), (20, 80), (0, 40)),
+    ]  # fmt: skip
+    findings = [*(FoundText(outline, 0.9) for outline in outlines), FoundText(corners(0, 0, 50, 20), 0.5)]
+    assert boxes_of(findings, 100, 100) == (((0.0, 0.0, 0.5, 0.2), (0.0, 0.0, 0.6, 0.8)), 4)
     header = "level\tpage_num\tblock_num\tpar_num\tline_num\tword_num\tleft\ttop\twidth\theight\tconf\ttext"
     rows = ["1\t1\t0\t0\t0\t0\t0\t0\t90\t90\t-1\t", "5\t1\t1\t1\t1\t1\t10\t20\t30\t8\t96.5\tTOTAL",
             "5\t1\t1\t1\t1\t2\t50\t20\t30\t8\t12\tx"]  # fmt: skip
@@ -124,9 +121,7 @@ class RecordedEasyOcr:
     """Stands in for the package, which is not part of the test environment: records what its reader is given."""
 
     def __init__(self) -> None:
-        self.given: list[Any] = []
-        self.options: list[dict[str, Any]] = []
-        self.seen: list[np.ndarray] = []
+        self.given: list[tuple[Any, dict[str, Any], np.ndarray]] = []
 
     def Reader(self, languages: list[str], **options: Any) -> RecordedEasyOcr:  # noqa: N802 - the package's name
         assert languages == ["en"]
@@ -134,11 +129,9 @@ class RecordedEasyOcr:
         return self
 
     def readtext(self, image: Any, **options: Any) -> list[tuple[list[list[int]], str, float]]:
-        self.given.append(image)
-        self.options.append(options)
-        self.seen.append(np.asarray(Image.open(image)))
-        corners = [[[x, 0], [x + 5, 0], [x + 5, 5], [x, 5]] for x in (0, 10, 20)]
-        return list(zip(corners, ("a", "b", "c"), (0.05, 0.2, 0.9), strict=True))
+        self.given.append((image, options, np.asarray(Image.open(image))))
+        outlines = [[[x, 0], [x + 5, 0], [x + 5, 5], [x, 5]] for x in (0, 10, 20)]
+        return list(zip(outlines, ("a", "b", "c"), (0.05, 0.2, 0.9), strict=True))
 
 
 @pytest.fixture
@@ -149,29 +142,27 @@ def easyocr(monkeypatch: pytest.MonkeyPatch) -> RecordedEasyOcr:
     return stand_in
 
 
-def test_easyocr_reads_the_image_from_a_file_in_its_own_colours(easyocr: RecordedEasyOcr) -> None:
+def test_easyocr_reads_a_file_in_its_own_colours_and_counts_what_is_as_sure_as_it_must_be(
+    easyocr: RecordedEasyOcr,
+) -> None:
     image = np.zeros((6, 30, 3), np.uint8)
     image[..., 0], image[2, 3] = 200, (1, 2, 3)
     EasyOcr().read(image)
-    assert all(isinstance(given, str) for given in easyocr.given), "an array would be taken for BGR"
-    assert (easyocr.seen[0] == image).all()
-    assert easyocr.options == [{"detail": 1, "paragraph": False}]
-    assert not Path(easyocr.given[0]).exists(), "nothing is left behind"
-
-
-@pytest.mark.parametrize(
-    ("name", "kept"), [("easyocr", "abc"), ("easyocr:confidence=0.2", "bc"), ("easyocr:confidence=0.5", "c")]
-)
-def test_every_detection_counts_unless_it_must_be_sure(easyocr: RecordedEasyOcr, name: str, kept: str) -> None:
-    kind = detector_named(name)
-    assert "".join(found.text for found in kind().find(np.zeros((6, 30, 3), np.uint8))) == kept
-    assert kind.name == "easyocr"
-    assert f"at least {name.partition('=')[2] or 0}" in kind.rule
-    assert "".join(found.text for found in kind().read(np.zeros((6, 30, 3), np.uint8))) == "abc", "a screen reads all"
+    ((given, options, seen),) = easyocr.given
+    assert isinstance(given, str), "an array would be taken for BGR"
+    assert (seen == image).all()
+    assert options == {"detail": 1, "paragraph": False}
+    assert not Path(given).exists(), "nothing is left behind"
+    for name, kept in (("easyocr", "abc"), ("easyocr:confidence=0.2", "bc"), ("easyocr:confidence=0.5", "c")):
+        kind = detector_named(name)
+        assert "".join(found.text for found in kind().find(image)) == kept
+        assert kind.name == "easyocr"
+        assert f"at least {name.partition('=')[2] or 0}" in kind.rule
+        assert "".join(found.text for found in kind().read(image)) == "abc", "a screen reads all"
 
 
 def test_results_are_remembered_by_confidence(
-    images: Path, tmp_path: Path, easyocr: RecordedEasyOcr, monkeypatch: pytest.MonkeyPatch
+    images: Path, easyocr: RecordedEasyOcr, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def in_this_process(detector: str, root: Path, names: list[str], workers: int | None, done: Any) -> None:
         for name in names:
@@ -183,7 +174,7 @@ def test_results_are_remembered_by_confidence(
     assert (len(every.boxes), len(sure.boxes), len(easyocr.given)) == (3, 2, 2)
     assert detect("easyocr:confidence=0.2", images, ["word.png"])["word.png"] == sure
     assert len(easyocr.given) == 2, "the second time it is remembered"
-    assert len(list((tmp_path / "cache" / "boxes").iterdir())) == 2
+    assert len(list((images / "cache" / "boxes").iterdir())) == 2
 
 
 @pytest.mark.parametrize(
@@ -203,10 +194,9 @@ def test_an_option_that_means_nothing_is_refused(name: str, words: str, refused:
 
 def test_the_artifact_profile_drops_what_easyocr_is_less_sure_of() -> None:
     assert source_under("artifact", "easyocr") == "easyocr:confidence=0.2"
-    assert source_under("artifact", "easyocr:confidence=0") == "easyocr:confidence=0", "an option wins over the profile"
-    assert source_under("paper", "easyocr") == "easyocr"
-    assert source_under("artifact", "rapidocr") == "rapidocr"
-    assert source_under("artifact", "annotation") == "annotation"
+    others = ("artifact", "easyocr:confidence=0"), ("paper", "easyocr"), ("artifact", "rapidocr")
+    for profile, source in (*others, ("artifact", "annotation")):
+        assert source_under(profile, source) == source, "an option wins over the profile"
 
 
 def test_absent_detectors_say_how_to_get_them(
@@ -232,30 +222,7 @@ def test_absent_detectors_say_how_to_get_them(
             kind.require()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "[" * 3000, "[]", '{"boxes": [[0.1, 0.1, NaN, 0.2]], "ms": 1, "outside": 0}',
-        '{"boxes": [[0.1, 0.1, -0.5, 0.2]], "ms": 1, "outside": 0}', '{"boxes": [], "ms": NaN, "outside": 0}',
-        '{"boxes": [], "ms": 1, "outside": Infinity}',
-    ],
-)  # fmt: skip
-def test_a_remembered_result_that_no_detector_wrote_is_forgotten(tmp_path: Path, content: str) -> None:
-    (tmp_path / "found.json").write_text(content)
-    assert detection._read(tmp_path / "found.json") is None
-
-
-BOX = (0.1, 0.1, 0.3, 0.2)
-
-
-def asked(image: str) -> Probe:
-    return Probe(
-        id=image, image=image, image_id=image, question="q", label="yes", target_text="T", source_text="T",
-        regions=(BOX,),
-    )  # fmt: skip
-
-
-PROBES = [asked("first.png"), asked("second.png"), asked("third.png")]
+PROBES = [probe("first.png"), probe("second.png"), probe("third.png")]
 
 
 def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], object]) -> None:
@@ -264,39 +231,38 @@ def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], object]) ->
     def detect(_: str, __: Path, names: Iterable[str], *, tell: Callable[[str, Detected], Any]) -> None:
         for name in names:
             step(name)
-            tell(name, Detected((BOX,), 7.0, 0))
+            tell(name, Detected((FOUND,), 7.0, 0))
 
     monkeypatch.setattr(sources, "detect", detect)
 
 
-def test_a_image_is_shown_while_later_ones_are_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_is_shown_while_later_ones_are_still_searched_and_errors_reach_whoever_waits(
+    monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     go_on = threading.Event()
     searching(monkeypatch, lambda name: None if name == "first.png" else go_on.wait(10))
     with BoxesBeside("rapidocr", Path("."), PROBES) as boxes:
         shown = boxes.shown(PROBES[:1])
         assert not go_on.is_set()
-        assert shown.probes[0].boxes == (BOX,)
-        assert shown.ms == {"first.png": 7.0}
+        assert (shown.probes[0].boxes, shown.ms) == ((FOUND,), {"first.png": 7.0})
         go_on.set()
         boxes.wait()
         whole = boxes.shown(PROBES)
-    assert [p.boxes for p in whole.probes] == [(BOX,)] * 3
+    assert [p.boxes for p in whole.probes] == [(FOUND,)] * 3
     assert whole.facts["mean_ms"] == 7.0
 
-
-def test_what_goes_wrong_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     def step(name: str) -> None:
         if name == "second.png":
             raise SightlineError("image 'second.png': cannot be read")
 
     searching(monkeypatch, step)
     with BoxesBeside("rapidocr", Path("."), PROBES) as boxes:
-        assert boxes.shown(PROBES[:1]).probes[0].boxes == (BOX,)
+        assert boxes.shown(PROBES[:1]).probes[0].boxes == (FOUND,)
         refused("second.png", boxes.shown, PROBES[1:2])
         refused("second.png", boxes.wait)
 
 
-def test_leaving_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_ends_the_search_and_annotated_or_simulated_boxes_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
     go_on = threading.Event()
 
@@ -308,12 +274,9 @@ def test_leaving_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     threading.Timer(0.2, go_on.set).start()
     with pytest.raises(ValueError, match="audit failed"), BoxesBeside("rapidocr", Path("."), PROBES):
         raise ValueError("audit failed")
-    assert searched == ["first.png"]
-
-
-def test_annotated_and_simulated_boxes_need_no_search() -> None:
     for source in ("annotation", "missing"):
         with BoxesBeside(source, Path("."), PROBES) as boxes:
             assert not boxes.detects
             boxes.wait()
             assert len(boxes.shown(PROBES).probes) == 3
+    assert searched == ["first.png"]

@@ -3,7 +3,7 @@
 import gzip
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -47,9 +47,11 @@ from sightline.errors import SightlineError
 from tests.refusals import Refused
 
 REGION: Box = (0.1, 0.1, 0.3, 0.2)
+SHOWN: Box = (0.5, 0.5, 0.6, 0.6)
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
-PROBE = Probe(
-    id="p", image="a.png", image_id="a", question="q", label="yes", target_text="T", source_text="T", regions=(REGION,)
+PROBE = Probe("p", "a.png", "a", "T?", "yes", "T", "T", (REGION,))
+OPEN = Probe(
+    "t:1", "a.png", "a", "Who sold it?", "open", "", "", (REGION,), answers=("Mill",), roles=("answer_value",), task="t"
 )
 
 
@@ -68,19 +70,42 @@ class Sweeping(BoxSource):
 
 
 @pytest.fixture
-def sweeping() -> Iterator[str]:
-    BOX_SOURCES.add("sweeping", Sweeping())
-    yield "sweeping"
-    del BOX_SOURCES._entries["sweeping"]
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is registered here is forgotten with the test."""
+    for registry in (DETECTORS, BOX_SOURCES):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
-def test_annotation_variants_and_detectors_are_sources_of_one_registry(refused: Refused) -> None:
+def test_annotation_variants_detectors_and_other_peoples_sources_are_of_one_registry(
+    registries: None, refused: Refused
+) -> None:
     assert source_names()[0] == "annotation"
     assert set(source_names()) >= {"annotation", *VARIANTS, *DETECTORS, "rapidocr", "easyocr", "tesseract"}
     assert set(source_names()) == set(BOX_SOURCES)
     assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
     refused("unknown box source 'jiter_light'; did you mean 'jitter_light'", check_source, "jiter_light")
     refused("unknown box source 'zzz'; known: annotation", show_boxes, [PROBE], "zzz", Path("."))
+    BOX_SOURCES.add("sweeping", Sweeping())
+    check_source("sweeping")
+    shown = show_boxes([PROBE], "sweeping", Path("."))
+    assert (shown.probes[0].boxes, shown.facts, shown.ms) == ((WHOLE,), {"rule": "everything"}, {"a.png": 3.0})
+    with BoxesBeside("sweeping", Path("."), [PROBE]) as beside:
+        assert beside.detects
+        beside.wait()
+        assert beside.shown([PROBE]) == shown
+
+    class Late:
+        name: ClassVar[str] = "late"
+        rule: ClassVar[str] = "at least something"
+
+        @classmethod
+        def require(cls) -> str:
+            raise SightlineError("late is not installed; wait")
+
+    detectors_by_name: dict[str, Any] = DETECTORS._entries
+    detectors_by_name["late"] = Late
+    assert "late" in source_names()
+    refused("late is not installed; wait", check_source, "late")
 
 
 def test_the_annotation_leaves_probes_as_they_are_and_a_noise_variant_states_its_rule() -> None:
@@ -91,34 +116,12 @@ def test_the_annotation_leaves_probes_as_they_are_and_a_noise_variant_states_its
         shown = show_boxes([PROBE], variant, Path("."))
         assert shown.facts["rule"] == {**asdict(noise), "seed": SEED}
         assert (shown.facts["probes"], shown.ms, shown.probes[0].regions) == (1, None, (REGION,))
-
-
-def test_somebody_elses_source_is_searched_shown_and_billed(sweeping: str) -> None:
-    check_source(sweeping)
-    shown = show_boxes([PROBE], sweeping, Path("."))
-    assert (shown.probes[0].boxes, shown.facts, shown.ms) == ((WHOLE,), {"rule": "everything"}, {"a.png": 3.0})
-    with BoxesBeside(sweeping, Path("."), [PROBE]) as beside:
-        assert beside.detects
-        beside.wait()
-        assert beside.shown([PROBE]) == shown
-
-
-def test_a_detector_that_comes_late_is_a_source(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
-    source_names()
-
-    class Late:
-        name: ClassVar[str] = "late"
-        rule: ClassVar[str] = "at least something"
-
-        @classmethod
-        def require(cls) -> str:
-            raise SightlineError("late is not installed; wait")
-
-    known: dict[str, Any] = dict(DETECTORS._entries)
-    monkeypatch.setattr(DETECTORS, "_entries", {**known, "late": Late})
-    monkeypatch.setattr(BOX_SOURCES, "_entries", dict(BOX_SOURCES._entries))
-    assert "late" in source_names()
-    refused("late is not installed; wait", check_source, "late")
+    # Of open questions only the file or a source that is an oracle shows the regions.
+    for source, boxes in (("annotation", ()), ("gt", (REGION,)), ("missing", ())):
+        (shown,) = show_boxes([OPEN], source, Path()).probes
+        assert (shown.visible_boxes, shown.regions) == (boxes, (REGION,)), source
+    assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
+    assert (OPEN.visible_boxes, PROBE.visible_boxes) == ((), (REGION,))
 
 
 def test_a_detector_that_reads_finds_what_it_is_sure_enough_of() -> None:
@@ -132,13 +135,6 @@ def test_a_detector_that_reads_finds_what_it_is_sure_enough_of() -> None:
     assert [finding.confidence for finding in found] == [0.5, 0.9]
     assert issubclass(detectors.EasyOcr, FindsByReading)
     assert issubclass(detectors.Tesseract, FindsByReading)
-
-
-SHOWN: Box = (0.5, 0.5, 0.6, 0.6)
-OPEN = Probe(
-    "t:1", "a.png", "a", "Who sold it?", "open", "", "", (REGION,), answers=("Mill",), roles=("answer_value",), task="t"
-)
-BINARY = Probe("p", "a.png", "a", "Mill?", "yes", "Mill", "Mill", (REGION,))
 
 
 @dataclass(frozen=True)
@@ -155,43 +151,19 @@ class Watching(Selector):
         return Selection(torch.arange(k))
 
 
-def seen_by_a_selector(subject: Subject, probes: Sequence[Probe]) -> list[TokenView]:
-    backbone = subject.backbone
-    (encoded,) = backbone.encode([backbone.preprocess(subject.image(0))])
-    watching = Watching()
-    arm = replace(parse_arm("random:0.5"), selector=watching)
-    for probe in probes:
-        SelectStep(backbone)(encoded, backbone.prompt(probe.question, "sold"), probe, arm)
-    return watching.seen
-
-
 def test_a_selector_sees_regions_of_yes_no_probes_and_nothing_of_what_open_questions_know(subject: Subject) -> None:
-    binary, asked = seen_by_a_selector(subject, [BINARY, OPEN])
-    assert binary.boxes.tolist() == [list(REGION)]
-    assert asked.boxes.tolist() == []
+    backbone, watching = subject.backbone, Watching()
+    (encoded,) = backbone.encode([backbone.preprocess(subject.image(0))])
+    arm = replace(parse_arm("random:0.5"), selector=watching)
     other = replace(OPEN, answers=("Lane", "Road"), decoy="Mill", roles=("context",), regions=(SHOWN,))
-    one, same = seen_by_a_selector(subject, [OPEN, other])
+    for probe in (PROBE, OPEN, other):
+        SelectStep(backbone)(encoded, backbone.prompt(probe.question, "sold"), probe, arm)
+    binary, one, same = watching.seen
+    assert binary.boxes.tolist() == [list(REGION)]
+    assert one.boxes.tolist() == []
     for name in ("tokens", "cells", "query", "boxes"):
         assert torch.equal(getattr(one, name), getattr(same, name)), name
     assert (one.key, one.probe_id, one.layout) == (same.key, same.probe_id, same.layout)
-
-
-@pytest.mark.parametrize(("source", "boxes"), [("annotation", ()), ("gt", (REGION,)), ("missing", ())])
-def test_only_the_file_or_a_source_that_is_an_oracle_shows_the_regions(source: str, boxes: tuple[Box, ...]) -> None:
-    (shown,) = show_boxes([OPEN], source, Path()).probes
-    assert shown.visible_boxes == boxes
-    assert shown.regions == (REGION,)
-    assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
-    assert (OPEN.visible_boxes, BINARY.visible_boxes) == ((), (REGION,))
-
-
-ORACLE: tuple[Box, ...] = ((0.41, 0.305, 0.47, 0.333),)
-
-
-def rows(data: Path, variant: str) -> list[dict[str, Any]]:
-    file = data / "golden_e2e" / "inputs" / "box_robustness" / f"{variant}.jsonl.gz"
-    with gzip.open(file, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def boxes(values: list[list[float]]) -> tuple[Box, ...]:
@@ -201,8 +173,11 @@ def boxes(values: list[list[float]]) -> tuple[Box, ...]:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_golden_vector_and_every_row_of_the_reference_to_the_last_bit(data: Path, variant: str) -> None:
     misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
-    assert simulate(ORACLE, "textocr-a:hard-small-pos", variant).boxes == boxes(misc["box_sources"][variant])
-    recorded = rows(data, variant)
+    made = simulate(((0.41, 0.305, 0.47, 0.333),), "textocr-a:hard-small-pos", variant)
+    assert made.boxes == boxes(misc["box_sources"][variant])
+    folder = data / "golden_e2e" / "inputs" / "box_robustness"
+    with gzip.open(folder / f"{variant}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        recorded: list[dict[str, Any]] = [json.loads(line) for line in lines]
     assert len(recorded) == 104
     probes = []
     for row in recorded:
@@ -212,8 +187,8 @@ def test_the_golden_vector_and_every_row_of_the_reference_to_the_last_bit(data: 
         assert found.found == row["box_detector_kept_oracle_count"]
         best = best_ious(oracle, found.boxes)
         assert sum(best) / len(best) == pytest.approx(row["box_detector_mean_best_iou"], abs=1e-15)
-        probes.append(replace(PROBE, id=row["sample_id"], regions=oracle, boxes=boxes(row["evidence_regions"])))
-    summary = json.loads((data / "golden_e2e" / "inputs" / "box_robustness" / "summary.json").read_text())
+        probes.append(replace(PROBE, id=row["sample_id"], regions=oracle, boxes=found.boxes))
+    summary = json.loads((folder / "summary.json").read_text())
     expected = next(entry for entry in summary if entry["variant"] == variant)
     quality = BoxQuality.of(probes)
     assert quality.boxes_per_probe == pytest.approx(expected["mean_observed_boxes"])
@@ -226,17 +201,15 @@ def test_adjusted_coverage_counts_lost_regions_as_uncovered() -> None:
     assert iou(left, left) == 1.0
     assert iou(left, (0.5, 0.0, 1.0, 1.0)) == 0.0
     assert iou(left, (0.25, 0.0, 0.75, 1.0)) == pytest.approx(1 / 3)
+    left_over: list[tuple[Box, ...]] = [(WHOLE, (0, 0, 1, 0.5)), (WHOLE,), ()]
+    facts = ({"variant": "drop_40pct", "kept": len(regions), "of": 2} for regions in left_over)
     probes = [
-        Probe(
-            f"t:{number}", "a.png", "a", "?", "open", "", "", regions, answers=("x",), task="t",
-            extra={"region_noise": {"variant": "drop_40pct", "kept": len(regions), "of": 2}},
-        )
-        for number, regions in enumerate([((0, 0, 1, 1), (0, 0, 1, 0.5)), ((0, 0, 1, 1),), ()])
-    ]  # fmt: skip
+        replace(OPEN, id=f"t:{number}", regions=regions, extra={"region_noise": noise})
+        for number, (regions, noise) in enumerate(zip(left_over, facts, strict=True))
+    ]
     found = adjusted_coverage(probes, {"t:0": 0.9, "t:1": 0.5})["t"]
     assert (found.probes, found.with_regions, found.retention) == (3, pytest.approx(2 / 3), pytest.approx(0.5))
-    assert found.coverage == pytest.approx(0.7)
-    assert found.adjusted == pytest.approx(0.35)
+    assert (found.coverage, found.adjusted) == pytest.approx((0.7, 0.35))
 
 
 corner = st.floats(0.0, 0.98)
@@ -260,14 +233,10 @@ def in_fractions(x: float, y: float, w: float, h: float) -> Box:
 
 
 PIXELS = [[(100.5, 80.25, 60.0, 20.0), (940.0, 700.0, 60.0, 100.0)], [], [(10.0, 10.0, 0.5, 30.0)]]
-ROLES = [("answer_value", "field_label"), (), ()]
 PROBES = [
-    Probe(
-        f"t:{number}", f"{number}.png", str(number), "?", "open", "", "", tuple(in_fractions(*box) for box in boxes),
-        answers=("x",), roles=roles, task="odd" if number % 2 else "even",
-    )
-    for number, (boxes, roles) in enumerate(zip(PIXELS, ROLES, strict=True))
-]  # fmt: skip
+    replace(OPEN, id=f"t:{number}", regions=tuple(in_fractions(*box) for box in drawn), roles=roles)
+    for number, (drawn, roles) in enumerate(zip(PIXELS, [("answer_value", "field_label"), (), ()], strict=True))
+]
 
 
 def noisy(variant: str) -> tuple[Probe, ...]:
@@ -275,15 +244,14 @@ def noisy(variant: str) -> tuple[Probe, ...]:
 
 
 @pytest.mark.parametrize("place", range(len(AUDIT_VARIANTS)))
-def test_draws_come_in_their_order_from_a_generator_of_the_variant(place: int) -> None:
-    name = list(AUDIT_VARIANTS)[place]
-    noise = AUDIT_VARIANTS[name]
+def test_draws_come_in_their_order_from_a_generator_of_the_variant_and_stay_in_the_image(place: int) -> None:
+    name, noise = list(AUDIT_VARIANTS.items())[place]
     # Written out once more, in pixels, call by call.
     rng = random.Random(20260717 + place)
     expected: list[list[Box]] = []
-    for boxes in PIXELS:
+    for drawn in PIXELS:
         kept: list[Box] = []
-        for x, y, w, h in boxes:
+        for x, y, w, h in drawn:
             if rng.random() < noise.drop:
                 continue
             centre_x = x + w / 2 + rng.uniform(-noise.jitter, noise.jitter) * w
@@ -293,23 +261,21 @@ def test_draws_come_in_their_order_from_a_generator_of_the_variant(place: int) -
             top, bottom = max(0.0, centre_y - half_h), min(float(HEIGHT), centre_y + half_h)
             kept.append(in_fractions(round(left, 2), round(top, 2), round(right - left, 2), round(bottom - top, 2)))
         expected.append(kept)
-    found = [probe.regions for probe in noisy(name)]
-    assert [len(regions) for regions in found] == [len(regions) for regions in expected]
-    for regions, others in zip(found, expected, strict=True):
-        for region, other in zip(regions, others, strict=True):
+    for probe, original, others in zip(noisy(name), PROBES, expected, strict=True):
+        assert len(probe.regions) == len(others)
+        for region, other in zip(probe.regions, others, strict=True):
             assert region == pytest.approx(other, abs=1e-12)
+        assert len(probe.roles) in (0, len(probe.regions))
+        assert set(probe.roles) <= set(original.roles)
+        assert all(0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 for x1, y1, x2, y2 in probe.regions)
+        assert probe.visible_boxes == ()
 
 
-def test_regions_stay_in_their_image_with_their_roles_and_clean_ones_are_the_annotated(refused: Refused) -> None:
-    for variant in AUDIT_VARIANTS:
-        for probe, original in zip(noisy(variant), PROBES, strict=True):
-            assert len(probe.roles) in (0, len(probe.regions))
-            assert set(probe.roles) <= set(original.roles)
-            assert all(0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 for x1, y1, x2, y2 in probe.regions)
-            assert probe.visible_boxes == ()
-    assert noisy("clean")[0].regions[0] == pytest.approx(PROBES[0].regions[0], abs=1e-12)
-    assert noisy("clean")[0].extra["region_noise"] == {"variant": "clean", "kept": 2, "of": 2}
-    assert noisy("clean")[1] == PROBES[1]
+def test_clean_regions_are_the_annotated_and_the_variants_those_of_the_paper(refused: Refused) -> None:
+    damaged, bare, _ = noisy("clean")
+    assert damaged.regions[0] == pytest.approx(PROBES[0].regions[0], abs=1e-12)
+    assert damaged.extra["region_noise"] == {"variant": "clean", "kept": 2, "of": 2}
+    assert bare == PROBES[1]
     refused("unknown noise variant 'drop'; choose from clean, jitter_10pct", noisy, "drop")
     assert AUDIT_SEED == 20260717
     assert [(v.jitter, v.drop, v.scale) for v in AUDIT_VARIANTS.values()] == [

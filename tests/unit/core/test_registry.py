@@ -30,34 +30,33 @@ def test_registry_takes_objects_and_lazy_names_once_and_of_its_base_alone(refuse
     refused("PurePath is no path: derive it from Path", paths.get, "pure")
 
 
-def offered(name: str, value: str, package: str) -> EntryPoint:
-    """An entry point as an installed package has it."""
-    point = EntryPoint(name, value, "sightline.things")
-    vars(point).update(dist=SimpleNamespace(name=package))
-    return point
+def offer(monkeypatch: pytest.MonkeyPatch, *offered: tuple[str, str, str]) -> Registry[Any]:
+    """A registry to which installed packages offer entry points: (name, value, package)."""
+    points = [EntryPoint(name, value, "sightline.things") for name, value, _ in offered]
+    for point, (*_, package) in zip(points, offered, strict=True):
+        vars(point).update(dist=SimpleNamespace(name=package))
+    monkeypatch.setattr("sightline.core.registry.entry_points", lambda group: points)
+    return Registry("thing", group="sightline.things")
 
 
-@pytest.fixture
-def things(monkeypatch: pytest.MonkeyPatch) -> Registry[Any]:
-    """One thing of our own, and a package each for a good one, a broken one and two that take other people's names."""
-    monkeypatch.setattr(
-        "sightline.core.registry.entry_points",
-        lambda group: [
-            offered("good", "pathlib:PurePath", "good-package"),
-            offered("missing", "no_such_module_anywhere:Thing", "missing-package"),
-            offered("own", "pathlib:PosixPath", "shadowing-package"),
-            offered("good", "pathlib:WindowsPath", "late-package"),
-            offered("fine", "pathlib:Path", "fine-package"),
-        ],
-    )
-    registry: Registry[Any] = Registry("thing", group="sightline.things")
-    registry.add("own", list)
-    return registry
-
-
-def test_a_package_that_cannot_be_imported_hinders_nobody_and_two_of_one_name_are_refused(
-    things: Registry[Any], refused: Refused
+def test_packages_that_are_broken_or_take_a_name_hinder_nobody_and_are_named(
+    monkeypatch: pytest.MonkeyPatch, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    things = offer(
+        monkeypatch,
+        ("good", "pathlib:PurePath", "good-package"),
+        ("missing", "no_such_module_anywhere:Thing", "missing-package"),
+        ("own", "pathlib:PosixPath", "shadowing-package"),
+        ("good", "pathlib:WindowsPath", "late-package"),
+        ("fine", "pathlib:Path", "fine-package"),
+    )
+    things.add("own", list)
+    assert things.get("own") is list
+    assert things.get("own") is list
+    assert capsys.readouterr().err == (
+        "note: thing 'own' is Sightline's own; that of package shadowing-package is not used: "
+        "rename it in shadowing-package\n"
+    ), "said once"
     assert things.get("fine") is Path
     assert "missing" in things
     assert ("fine", Path) in list(things.items())
@@ -69,15 +68,15 @@ def test_a_package_that_cannot_be_imported_hinders_nobody_and_two_of_one_name_ar
     assert set(things.broken()) == {"missing", "good"}
 
 
-def test_a_package_cannot_take_the_place_of_something_built_in(
-    things: Registry[Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert things.get("own") is list
-    assert things.get("own") is list
-    assert capsys.readouterr().err == (
-        "note: thing 'own' is Sightline's own; that of package shadowing-package is not used: "
-        "rename it in shadowing-package\n"
-    ), "said once"
+def test_a_class_may_be_an_entry_point_and_decorated_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = offer(monkeypatch, ("path", "pathlib:Path", "a-package"))
+    assert registry.names() == ["path"]
+    monkeypatch.setattr(Path, "__module__", "pathlib")
+    registry.register("path")(Path)
+    assert registry.get("path") is Path
+    late: Registry[Any] = Registry("thing", group="sightline.things")
+    late.register("path")(Path)
+    assert late.get("path") is Path
 
 
 @pytest.mark.parametrize(
@@ -97,17 +96,3 @@ def test_whatever_an_import_does_is_one_line(monkeypatch: pytest.MonkeyPatch, er
     registry.add("failing", "failing_plug_in:Thing")
     with pytest.raises(SightlineError, match=rf"^thing 'failing' cannot be loaded \({words}\)$"):
         registry.get("failing")
-
-
-def test_a_class_may_be_an_entry_point_and_decorated_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry: Registry[Any] = Registry("thing", group="sightline.things")
-    monkeypatch.setattr(
-        "sightline.core.registry.entry_points", lambda group: [offered("path", "pathlib:Path", "a-package")]
-    )
-    assert registry.names() == ["path"]
-    monkeypatch.setattr(Path, "__module__", "pathlib")
-    registry.register("path")(Path)
-    assert registry.get("path") is Path
-    late: Registry[Any] = Registry("thing", group="sightline.things")
-    late.register("path")(Path)
-    assert late.get("path") is Path

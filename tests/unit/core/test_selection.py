@@ -1,7 +1,5 @@
 """Budgets, selections and their checks, regimes of arms, and the cut of probes into shards."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from hypothesis import given
@@ -10,35 +8,30 @@ from hypothesis import strategies as st
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import boxes_read
 from sightline.core.row import cut_shards
-from sightline.core.selection import Budget, Method, Regime, Role, Selection, arm_regime, form_for
+from sightline.core.selection import Budget, Method, Regime, Selection, arm_regime, form_for
 from sightline.core.selection_rules import contributing, in_native_order, largest_shares, lineage_mask, output_parts
 from sightline.selectors.flowcut import FlowCut
 from sightline.selectors.nuwa import Nuwa, TokenNuwa
 from sightline.selectors.prumerge import PruMerge
 from sightline.selectors.vscan import ReceivedVScan, VScan
 
-# What holds of every budget and selection; how much of an output comes from a source, which legibility divides by.
 
-
-def test_a_budget_is_rounded_up_and_keeps_a_token_at_least_and_no_more_than_there_are() -> None:
+def test_a_budget_is_rounded_up_per_tile_too_and_keeps_a_token_at_least_and_no_more_than_there_are() -> None:
     ratios = {0.3: 3, 1.0: 7, 0.01: 1, 0.0: 1}
     assert {keep: Budget(keep=keep).resolve(7) for keep in ratios} == ratios
     assert Budget.ratio(0.3).resolve(10) == 3
     assert [Budget.tokens(count).resolve(7) for count in (5, 9)] == [5, 7]
-
-
-def test_outputs_stand_in_the_order_of_their_anchors_and_every_tile_is_rounded_up() -> None:
-    mix = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-    ordered = in_native_order(Selection(torch.tensor([2, -1, 1]), mix))
-    assert ordered.anchors.tolist() == [-1, 1, 2]
-    assert ordered.mix is not None
-    assert torch.equal(ordered.mix, mix[[1, 2, 0]])
     tiles = ((2, 2), (2, 2), (1, 3))
     assert Budget.ratio(0.3).total(tiles) == 4
     assert Budget.ratio(0.3, per="tile").total(tiles) == 2 + 2 + 1
 
 
-def test_parts_of_even_mixes_and_of_sources_that_are_subtracted() -> None:
+def test_outputs_stand_in_the_order_of_their_anchors_and_consist_of_parts_that_may_be_subtracted() -> None:
+    mix = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    ordered = in_native_order(Selection(torch.tensor([2, -1, 1]), mix))
+    assert ordered.anchors.tolist() == [-1, 1, 2]
+    assert ordered.mix is not None
+    assert torch.equal(ordered.mix, mix[[1, 2, 0]])
     mix = torch.tensor([[3.0, 3.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.25]])
     assert output_parts(mix).tolist() == [pytest.approx([1 / 3] * 3 + [0.0]), [0.0, 0.0, 0.0, 1.0]]
     mix = torch.tensor([[1.0, -0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
@@ -46,15 +39,16 @@ def test_parts_of_even_mixes_and_of_sources_that_are_subtracted() -> None:
     assert largest_shares(torch.tensor([[1.0, -1.0]]), 2).tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-def test_every_source_with_a_weight_has_a_share_and_no_other(dtype: torch.dtype) -> None:
-    mix = torch.tensor([[1e4, 1e-7, 0.0, 0.0], [0.0, 1e-7, 0.0, 1.0]], dtype=dtype)
-    assert torch.equal(largest_shares(mix, 4) > 0, contributing(mix, 4))
-    denormal = torch.tensor([[1e10, 1e-45]])
-    assert torch.equal(largest_shares(denormal, 2) > 0, contributing(denormal, 2))
-    assert largest_shares(torch.tensor([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0]]), 3).tolist() == pytest.approx(
-        [0.9, 0.75, 0]
-    )
+def test_every_source_with_a_weight_has_a_share_and_no_other() -> None:
+    mixes = [
+        torch.tensor([[1e4, 1e-7, 0.0, 0.0], [0.0, 1e-7, 0.0, 1.0]], dtype=dtype)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+    ]
+    for mix in (*mixes, torch.tensor([[1e10, 1e-45]])):  # the last is a denormal
+        n = mix.shape[1]
+        assert torch.equal(largest_shares(mix, n) > 0, contributing(mix, n)), mix
+    shares = largest_shares(torch.tensor([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0]]), 3)
+    assert shares.tolist() == pytest.approx([0.9, 0.75, 0])
     assert largest_shares(torch.tensor([[1.0, 1.0, 2.0]]), 2).tolist() == [0.25, 0.25], "a class token has no cell"
     assert largest_shares(torch.zeros(2, 3), 3).tolist() == [0.0] * 3, "made of nothing"
 
@@ -62,11 +56,8 @@ def test_every_source_with_a_weight_has_a_share_and_no_other(dtype: torch.dtype)
 def test_a_method_runs_in_its_other_form_only_where_that_is_served_and_the_first_is_not() -> None:
     """The one place where it is decided; arguments that were changed go along, others are those of the form."""
 
-    def lacking(*kinds: str) -> Callable[[str], str | None]:
-        return lambda name: "not here" if name.startswith(kinds) else None
-
     def form(method: Method, *lacks: str, unprojected: str | None = None) -> Method:
-        return form_for(method, lacking(*lacks), lambda: unprojected, 30)
+        return form_for(method, lambda name: "not here" if name.startswith(lacks) else None, lambda: unprojected, 30)
 
     vscan = VScan(side=5)
     assert form(vscan, "vision.key") is vscan
@@ -84,9 +75,6 @@ def test_a_method_runs_in_its_other_form_only_where_that_is_served_and_the_first
     assert isinstance(form(Both(), "vision.cls"), Both), "a form of its first stage is none of both"
 
 
-DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}
-
-
 @pytest.mark.parametrize(
     ("arm", "regime", "with_detector"),
     [
@@ -102,23 +90,12 @@ DETECTED, ANNOTATED = {"box_source": "rapidocr"}, {"box_source": "annotation"}
     ],
 )
 def test_the_regime_follows_from_what_an_arm_reads(arm: str, regime: Regime, with_detector: Regime) -> None:
-    parsed = parse_arm(arm)
-    reads = regime == "oracle"
-    found = boxes_read(parsed, ANNOTATED, detected=False)
-    assert found == {"box_source": "annotation" if reads else "none", "regime": regime}
-    found = boxes_read(parsed, DETECTED, detected=True)
-    assert found == {"box_source": "rapidocr" if reads else "none", "regime": with_detector}
-
-
-@pytest.mark.parametrize(
-    ("role", "reads_boxes", "regimes"),
-    [("method", None, ("oracle", "detector-assisted")), ("oracle", False, ("oracle", "oracle"))],
-    ids=["who does not say is taken to read them", "an oracle that reads none"],
-)
-def test_the_regime_of_who_does_not_say_and_of_oracles(
-    role: Role, reads_boxes: bool | None, regimes: tuple[Regime, Regime]
-) -> None:
-    assert tuple(arm_regime(role, reads_boxes, detected=detected) for detected in (False, True)) == regimes
+    for source, detected, expected in (("annotation", False, regime), ("rapidocr", True, with_detector)):
+        found = boxes_read(parse_arm(arm), {"box_source": source}, detected=detected)
+        assert found == {"box_source": source if regime == "oracle" else "none", "regime": expected}
+    unsaid = tuple(arm_regime("method", None, detected=detected) for detected in (False, True))
+    assert unsaid == ("oracle", "detector-assisted"), "who does not say is taken to read them"
+    assert {arm_regime("oracle", False, detected=detected) for detected in (False, True)} == {"oracle"}
 
 
 def test_images_bound_a_shard_and_one_with_many_probes_fills_several() -> None:

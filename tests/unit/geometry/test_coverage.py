@@ -1,5 +1,7 @@
 """Coverage of evidence, its areas and marks, and how legible it reaches the model."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from sightline.core.probe import Box
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
 from sightline.geometry.coverage import RegionGeometry, Sampling, region_areas
 from sightline.geometry.marks import MARKS, UNTYPED, marks_of, overlay
@@ -14,6 +17,10 @@ from sightline.probes.regions import ROLES
 from tests.refusals import Refused
 
 QUARTERS = grid_cells(2, 2)
+WHOLE = [0.0, 0.0, 1.0, 1.0]
+WORD = [0.25, 0.5, 0.75, 0.55]
+"""Half of the width, a twentieth of the height."""
+PAGE = (400, 400)
 
 
 def test_values_by_hand_and_half_covered_counts_as_half() -> None:
@@ -24,14 +31,10 @@ def test_values_by_hand_and_half_covered_counts_as_half() -> None:
     assert found.ecr == pytest.approx(0.25 / 0.5625)
     assert found.center_recall == 0.5  # (0.25, 0.5) lies on the border of the kept cell
     assert found.patch_recall == pytest.approx(1 / 3)
-    assert found.lpp == 1.0
     assert found.geo_f1 == pytest.approx(2 * found.ecr / (1 + found.ecr))
-    assert found.worst_region == 0.0
-    assert not found.all_half
-    assert found.evidence_cells == 3
+    assert (found.lpp, found.worst_region, found.all_half, found.evidence_cells) == (1.0, 0.0, False, 3)
     for width in range(2, 30):
-        cells = grid_cells(1, 2 * width)
-        plane = RegionGeometry(cells, [[0.0, 0.0, 1.0, 1.0], [0.0, 0.1, 1.0, 0.7]])
+        plane = RegionGeometry(grid_cells(1, 2 * width), [WHOLE, [0.0, 0.1, 1.0, 0.7]])
         assert plane.measure(np.arange(width)).all_half
         assert not plane.measure(np.arange(width - 1)).all_half
 
@@ -40,8 +43,7 @@ def test_lineage_and_anchors_are_measured_apart() -> None:
     plane = RegionGeometry(QUARTERS, [[0.0, 0.0, 1.0, 0.5]])
     found = plane.measure([0, 1, 2, 3], anchors=[0])
     assert (found.ecr, found.anchor_ecr) == (1.0, 0.5)
-    assert plane.measure([0]).anchor_ecr == 0.5
-    assert plane.measure([0, 1], anchors=[-1, 0]).anchor_ecr == 0.5
+    assert plane.measure([0]).anchor_ecr == plane.measure([0, 1], anchors=[-1, 0]).anchor_ecr == 0.5
     plane = RegionGeometry(QUARTERS, [[0.0, 0.0, 0.5, 0.5], [0.5, 0.0, 0.75, 0.25]])
     found = plane.measure([0, 1], anchors=[1])
     assert (found.lpp, found.anchor_lpp) == pytest.approx((0.3125 / 0.5, 0.0625 / 0.25))
@@ -54,22 +56,21 @@ def test_lineage_and_anchors_are_measured_apart() -> None:
 
 def test_everything_is_everything_and_overlapping_cells_count_once() -> None:
     for cells in (grid_cells(24, 24), grid_cells(27, 29), tile_cells((4, 3), 13, 8, 8)):
-        plane = RegionGeometry(cells, [[0.1, 0.12, 0.3, 0.2], [0.62, 0.7, 0.9, 0.81], [0.0, 0.0, 1.0, 1.0]])
+        plane = RegionGeometry(cells, [[0.1, 0.12, 0.3, 0.2], [0.62, 0.7, 0.9, 0.81], WHOLE])
         found = plane.measure(np.arange(len(cells)))
         assert (found.ecr, found.worst_region, found.center_recall, found.patch_recall) == (1.0, 1.0, 1.0, 1.0)
-    cells = tile_cells((2, 1), 3, 1, 1)  # left half, right half, whole image
-    plane = RegionGeometry(cells, [[0.25, 0.0, 0.75, 1.0]])
+    # The left half, the right half, the whole image.
+    plane = RegionGeometry(tile_cells((2, 1), 3, 1, 1), [[0.25, 0.0, 0.75, 1.0]])
     assert plane.measure([0]).ecr == 0.5
-    assert plane.measure([0, 2]).ecr == 1.0
-    assert plane.measure([0, 2]).lpp == 0.5
+    both = plane.measure([0, 2])
+    assert (both.ecr, both.lpp) == (1.0, 0.5)
 
 
 def test_what_the_crop_cut_away_is_uncovered_and_not_read() -> None:
     cells = cropped_cells(4, 4, (672, 336), 336, (336, 336))
     outside = RegionGeometry(cells, [[0.0, 0.0, 0.2, 0.2]]).measure(np.arange(16))
     assert (outside.ecr, outside.center_recall, outside.evidence_cells) == (0.0, 0.0, 0)
-    partly = RegionGeometry(cells, [[0.15, 0.0, 0.35, 0.25]]).measure(np.arange(16))
-    assert partly.ecr == pytest.approx(0.5)
+    assert RegionGeometry(cells, [[0.15, 0.0, 0.35, 0.25]]).measure(np.arange(16)).ecr == pytest.approx(0.5)
     cells = cropped_cells(20, 20, (800, 400), 400, (400, 400))  # the middle half of the width
     plane = RegionGeometry(cells, [[0.0, 0.5, 0.5, 0.55]], sampling=Sampling((800, 400), 400))
     found = plane.measure(np.arange(len(cells)))
@@ -84,20 +85,15 @@ def test_what_the_crop_cut_away_is_uncovered_and_not_read() -> None:
             assert plane.measure(np.arange(len(cells))).ecr == plane.visible
 
 
-@pytest.mark.parametrize("regions", [[], [[0.2, 0.2, 0.2, 0.5]], [[2.0, 2.0, 3.0, 3.0]]])
-def test_nothing_to_cover_is_zero(regions: list[list[float]]) -> None:
-    found = RegionGeometry(QUARTERS, regions).measure(np.ones(4, dtype=bool))
-    assert (found.ecr, found.lpp, found.geo_f1, found.patch_recall, found.worst_region) == (0.0, 0.0, 0.0, 0.0, 0.0)
-    assert not found.all_half
-
-
-def test_nothing_kept_or_asked_is_zero() -> None:
-    found = RegionGeometry(QUARTERS, [[0.0, 0.0, 1.0, 1.0]]).measure([])
-    assert (found.ecr, found.lpp, found.geo_f1, found.center_recall) == (0.0, 0.0, 0.0, 0.0)
-    assert found.evidence_cells == 4
+def test_nothing_to_cover_kept_or_asked_is_zero() -> None:
+    for regions in ([], [[0.2, 0.2, 0.2, 0.5]], [[2.0, 2.0, 3.0, 3.0]]):
+        found = RegionGeometry(QUARTERS, regions).measure(np.ones(4, dtype=bool))
+        zeros = (found.ecr, found.lpp, found.geo_f1, found.patch_recall, found.worst_region)
+        assert (*zeros, found.all_half) == (0.0, 0.0, 0.0, 0.0, 0.0, False), regions
+    found = RegionGeometry(QUARTERS, [WHOLE]).measure([])
+    assert (found.ecr, found.lpp, found.geo_f1, found.center_recall, found.evidence_cells) == (0.0, 0.0, 0.0, 0.0, 4)
     assert region_areas(raster(2, 2), []).tolist() == []
-    plane = RegionGeometry(grid_cells(4, 4), [WORD])
-    assert plane.measure([0]).legibility is None
+    assert RegionGeometry(grid_cells(4, 4), [WORD]).measure([0]).legibility is None
     assert RegionGeometry(grid_cells(4, 4), [], sampling=Sampling(PAGE, 4)).measure([0]).legibility is None
 
 
@@ -107,7 +103,7 @@ def test_indices_masks_and_tensors_agree_and_other_tokens_are_an_error(refused: 
     mask = np.zeros(36, dtype=bool)
     mask[kept] = True
     assert plane.measure(kept) == plane.measure(mask) == plane.measure(torch.tensor(kept))
-    plane = RegionGeometry(QUARTERS, [[0.0, 0.0, 1.0, 1.0]])
+    plane = RegionGeometry(QUARTERS, [WHOLE])
     refused("token index 4 lies outside the 4 cells", plane.measure, [4])
     refused("mask of 5 tokens does not fit the 4 cells", plane.measure, np.ones(5, dtype=bool))
     plane = RegionGeometry(QUARTERS, [[0.6, 0.1, 0.9, 0.2], [0.5, 0.6, 0.7, 0.7]])
@@ -116,10 +112,9 @@ def test_indices_masks_and_tensors_agree_and_other_tokens_are_an_error(refused: 
 
 def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
     cells = tile_cells((4, 3), 13, 8, 8)
-    regions = [[0.03, 0.04, 0.9, 0.31], [0.2, 0.25, 0.4, 0.8], [0.5, 0.5, 0.77, 0.93]]
     masks = np.random.default_rng(0).random((70, len(cells))) < 0.4
     anchors = masks & (np.random.default_rng(1).random(masks.shape) < 0.5)
-    plane = RegionGeometry(cells, regions)
+    plane = RegionGeometry(cells, [[0.03, 0.04, 0.9, 0.31], [0.2, 0.25, 0.4, 0.8], [0.5, 0.5, 0.77, 0.93]])
     together = plane.measure_many(masks, anchors)
     assert together == [plane.measure(mask, anchor) for mask, anchor in zip(masks, anchors, strict=True)]
     assert together[13:21] == plane.measure_many(masks[13:21], anchors[13:21])
@@ -134,17 +129,13 @@ def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
 
 def test_published_shortcut_adds_overlapping_pieces_above_5000() -> None:
     cells = grid_cells(60, 60)
-    regions = [[0.0, 0.0, 1.0, 1.0]] * 2
     kept = np.arange(0, 3600, 2)
-    exact, summed = (RegionGeometry(cells, regions, union=union) for union in ("exact", "sum_above_5000"))
+    exact, summed = (RegionGeometry(cells, [WHOLE] * 2, union=union) for union in ("exact", "sum_above_5000"))
     assert exact.measure(kept).ecr == summed.measure(kept).ecr == pytest.approx(0.5)  # 3600 pieces
     most = np.delete(np.arange(3600), np.arange(0, 3600, 4))
     assert exact.measure(most).ecr == pytest.approx(0.75)
     assert summed.measure(most).ecr == 1.0  # 5400 pieces, each area counted for both regions
     assert summed.measure(most).lpp == exact.measure(most).lpp
-
-
-# Areas of many questions at once are to the bit those of each question alone.
 
 
 def raster(rows: int, columns: int) -> np.ndarray:
@@ -164,101 +155,78 @@ place = st.one_of(st.floats(0.0, 1.0, width=32), st.integers(0, 20).map(lambda l
 box = st.tuples(place, place, place, place).map(
     lambda ends: (min(ends[0], ends[2]), min(ends[1], ends[3]), max(ends[0], ends[2]), max(ends[1], ends[3]))
 )
-questions = st.lists(st.lists(box, min_size=1, max_size=3), min_size=1, max_size=12)
 
 
 @pytest.mark.parametrize("kind", CELLS)
 @settings(max_examples=40)
-@given(asked=questions)
-def test_areas_are_those_of_region_geometry(kind: str, asked: list[list[tuple[float, ...]]]) -> None:
-    cells = CELLS[kind]
-    expected = [RegionGeometry(cells, regions).area for regions in asked]
-    assert region_areas(cells, asked).tolist() == expected
+@given(asked=st.lists(st.lists(box, min_size=1, max_size=3), min_size=1, max_size=12))
+def test_areas_of_many_questions_at_once_are_to_the_bit_those_of_each_alone(
+    kind: str, asked: list[list[tuple[float, ...]]]
+) -> None:
+    expected = [RegionGeometry(CELLS[kind], regions).area for regions in asked]
+    assert region_areas(CELLS[kind], asked).tolist() == expected
 
 
 # Legibility by hand: pixels of character height, times the root of how densely the region is sampled.
 
 
-WORD = [0.25, 0.5, 0.75, 0.55]
-"""Half of the width, a twentieth of the height."""
-PAGE = (400, 400)
+GRID, SAMPLED = grid_cells(20, 20), Sampling(PAGE, 20 * 20)
+TILES = tile_cells((2, 2), 5, 10, 10)
+"""Four tiles of 100 tokens, then the thumbnail."""
+UPRIGHT, SMALL = [0.1, 0.1, 0.15, 0.6], [0.5, 0.5, 0.6, 0.52]
 
 
-def legibility(
-    cells: np.ndarray, sampling: Sampling, kept: np.ndarray | None = None, shares: np.ndarray | None = None
-) -> float:
-    plane = RegionGeometry(cells, [WORD], sampling=sampling)
-    found = plane.measure(np.arange(len(cells)) if kept is None else kept, shares=shares).legibility
-    assert found is not None
-    return found
+@pytest.mark.parametrize(
+    ("cells", "sampling", "regions", "kept", "merged", "expected"),
+    [
+        *((grid_cells(side, side), SAMPLED, [WORD], None, 1, min(20.0, side)) for side in (40, 20, 10, 5)),
+        (grid_cells(10, 10), Sampling((200, 200), 400), [WORD], None, 1, 10.0),
+        (GRID, SAMPLED, [WORD], [0], 1, 0.0),
+        (GRID, SAMPLED, [WORD], None, 2, 20.0 / 2**0.5),
+        (GRID, SAMPLED, [WORD], None, 16, 5.0),
+        (TILES, SAMPLED, [WORD], None, 1, 20.0),
+        (TILES, SAMPLED, [WORD], range(400), 1, 20.0),
+        (TILES, SAMPLED, [WORD], range(400, 500), 1, 10.0),
+        (GRID, SAMPLED, [UPRIGHT], None, 1, 20.0),
+        (GRID, SAMPLED, [UPRIGHT, SMALL], None, 1, 8.0),
+    ],
+)
+def test_a_character_is_as_high_as_on_the_page_whoever_shrank_it_and_the_least_legible_region_decides(
+    cells: np.ndarray, sampling: Sampling, regions: list[list[float]], kept: Any, merged: int, expected: float
+) -> None:
+    """Of tokens that an output mixes each counts its share; a thumbnail adds nothing to its tiles."""
+    plane = RegionGeometry(cells, regions, sampling=sampling)
+    tokens = np.arange(len(cells)) if kept is None else np.array(kept)
+    shares = None if merged == 1 else np.full(len(cells), 1 / merged)
+    assert plane.measure(tokens, shares=shares).legibility == pytest.approx(expected)
 
 
-def test_a_page_has_its_own_character_height_whoever_shrank_it() -> None:
-    """The size is that of the image handed over; whoever shrank it, as many samples fall on a character."""
-    assert legibility(grid_cells(20, 20), Sampling(PAGE, 20 * 20)) == pytest.approx(20.0)
-    assert legibility(grid_cells(40, 40), Sampling(PAGE, 20 * 20)) == pytest.approx(20.0)
-    cells = grid_cells(10, 10)
-    assert legibility(cells, Sampling(PAGE, 400)) == pytest.approx(legibility(cells, Sampling((200, 200), 400)))
-    for side in (10, 5):
-        plane = RegionGeometry(grid_cells(side, side), [WORD], sampling=Sampling(PAGE, 20 * 20))
-        found = plane.measure(np.arange(side * side))
-        assert found.ecr == 1.0
-        assert found.legibility == pytest.approx(20.0 * side / 20)
-
-
-def test_deletion_leaves_the_root_of_what_is_covered_and_merging_loses_more() -> None:
-    cells = grid_cells(20, 20)
-    plane = RegionGeometry(cells, [WORD], sampling=Sampling(PAGE, 400))
-    kept = np.flatnonzero(plane.evidence)[:3]
-    found = plane.measure(kept)
+def test_deletion_leaves_the_root_of_what_is_covered() -> None:
+    plane = RegionGeometry(GRID, [WORD], sampling=SAMPLED)
+    found = plane.measure(np.flatnonzero(plane.evidence)[:3])
     assert 0.0 < found.ecr < 1.0
     assert found.legibility == pytest.approx(20.0 * found.ecr**0.5)
-    assert plane.measure([0]).legibility == 0.0
-    everything = np.ones(len(cells), dtype=bool)
-    alone, pairs, sixteen = (
-        legibility(cells, Sampling(PAGE, 400), everything, np.full(len(cells), 1 / m)) for m in (1, 2, 16)
-    )
-    assert (alone, pairs, sixteen) == pytest.approx((20.0, 20.0 / 2**0.5, 5.0))
-
-
-def test_a_thumbnail_adds_nothing_and_the_least_legible_region_decides() -> None:
-    cells = tile_cells((2, 2), 5, 10, 10)  # four tiles of 100 tokens, then the thumbnail
-    sampling = Sampling(PAGE, 20 * 20)
-    tiles, thumbnail = np.arange(400), np.arange(400, 500)
-    assert legibility(cells, sampling) == legibility(cells, sampling, tiles) == pytest.approx(20.0)
-    assert legibility(cells, sampling, thumbnail) == pytest.approx(10.0)
-    sampling = Sampling(PAGE, 400)
-    upright, small = [0.1, 0.1, 0.15, 0.6], [0.5, 0.5, 0.6, 0.52]
-    cells = grid_cells(20, 20)
-    everything = np.arange(len(cells))
-    assert RegionGeometry(cells, [upright], sampling=sampling).measure(everything).legibility == pytest.approx(20.0)
-    both = RegionGeometry(cells, [upright, small], sampling=sampling)
-    assert both.measure(everything).legibility == pytest.approx(8.0)
 
 
 # Regions in a picture are told apart by what they are to the question, with and without colours.
 
 
-EVERYTHING = np.array([[0.0, 0.0, 1.0, 1.0]])
-REGIONS = [(0.2, 0.4, 0.4, 0.5), (0.6, 0.4, 0.8, 0.5)]
+SIDE_BY_SIDE: list[Box] = [(0.2, 0.4, 0.4, 0.5), (0.6, 0.4, 0.8, 0.5)]
 
 
-def drawn(roles: tuple[str, ...]) -> np.ndarray:
+def drawn(*roles: str, regions: list[Box] = SIDE_BY_SIDE) -> np.ndarray:
     image = Image.new("RGB", (320, 240), "white")
-    return np.asarray(overlay(image, EVERYTHING, np.array([True]), REGIONS, roles=roles))
+    return np.asarray(overlay(image, np.array([WHOLE]), np.array([True]), regions, roles=roles))
 
 
-def test_every_role_has_a_letter_and_a_colour_and_regions_without_one_have_none() -> None:
+def test_roles_have_a_letter_and_a_colour_and_stand_above_their_regions_or_below_where_there_is_no_room() -> None:
     assert set(MARKS) == set(ROLES)
     assert len({mark.letter for mark in MARKS.values()}) == len(MARKS)
     assert len({mark.colour for mark in MARKS.values()}) == len(MARKS)
     assert marks_of((), 2) == [UNTYPED, UNTYPED]
-    assert marks_of(("side_note",), 1)[0].letter == "S"
-    assert marks_of(("side_note",), 1)[0].words == "side note"
-
-
-def test_roles_stand_above_their_regions_or_below_where_there_is_no_room() -> None:
-    plain, typed = drawn(()), drawn(("answer_value", "field_label"))
+    (mark,) = marks_of(("side_note",), 1)
+    assert (mark.letter, mark.words) == ("S", "side note")
+    plain, typed = drawn(), drawn("answer_value", "field_label")
     above = np.s_[80:92, 60:90]
     assert (plain[above] == 255).all()
     assert (typed[above] != 255).any()
@@ -266,7 +234,4 @@ def test_roles_stand_above_their_regions_or_below_where_there_is_no_room() -> No
     blue = (typed == (0x3B, 0x9E, 0xDE)).all(axis=2)
     assert blue[:, 180:270].any()
     assert not blue[:, :160].any()
-    image = Image.new("RGB", (320, 240), "white")
-    top = [(0.2, 0.0, 0.4, 0.1)]
-    typed = np.asarray(overlay(image, EVERYTHING, np.array([True]), top, roles=("context",)))
-    assert (typed[28:40, 60:76] != 255).any()
+    assert (drawn("context", regions=[(0.2, 0.0, 0.4, 0.1)])[28:40, 60:76] != 255).any()

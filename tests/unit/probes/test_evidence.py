@@ -1,6 +1,7 @@
-"""Where an answer stands among the words of a page, and what is on its line."""
+"""Where an answer stands among the words of a page, what is on its line, and what people draw as evidence."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,16 @@ from lab.stand_ins import StandIns
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, typed_rows, write_probes
-from sightline.probes.evidence import Span, find_span, line_context, plain, span_at
+from sightline.probes.evidence import Evidence, Span, find_span, line_context, plain, span_at
 from tests.refusals import Refused
+from tests.unit.probes.conftest import Save
 from tests.unit.probes.test_command import output, refusal
 
 WORDS = ["Invoice", "No.", "2010-55", "Total:", "$1,000.00", "paid", "on", "March", "3,", "1997", "by", "Mill", "Lane"]
 
 
-@pytest.mark.parametrize(
-    ("answers", "found"),
-    [
+def test_an_answer_is_equal_else_contained_else_similar_in_no_more_words_than_needed() -> None:
+    for answers, found in (
         (["march 3 1997"], Span(7, 3, "equal")),
         (["$1,000.00"], Span(4, 1, "equal")),
         (["100000"], Span(4, 1, "equal")),
@@ -31,13 +32,8 @@ WORDS = ["Invoice", "No.", "2010-55", "Total:", "$1,000.00", "paid", "on", "Marc
         (["elsewhere"], None),
         (["..."], None),
         ([], None),
-    ],
-)
-def test_an_answer_is_equal_else_contained_else_similar(answers: list[str], found: Span | None) -> None:
-    assert find_span(WORDS, answers) == found
-
-
-def test_an_answer_takes_no_more_words_than_needed_and_from_a_known_word_its_length_is_inferred() -> None:
+    ):
+        assert find_span(WORDS, answers) == found, answers
     assert find_span(["-", "b", "a", "b"], ["b"]) == Span(1, 1, "equal")
     assert find_span(["a", "b", "c", "a", "b"], ["a b"]) == Span(0, 2, "equal")
     words = [f"w{number}" for number in range(20)]
@@ -50,21 +46,18 @@ def test_an_answer_takes_no_more_words_than_needed_and_from_a_known_word_its_len
     assert span_at(said, 0, "mill lane") is None
 
 
-def box(x: float, y: float, width: float = 40, height: float = 20) -> Box:
-    return (x, y, x + width, y + height)
+def box(x: float, y: float, height: float = 20) -> Box:
+    return (x, y, x + 40, y + height)
 
 
-def test_line_context_is_three_words_on_either_side_from_left_to_right_and_none_of_the_answer() -> None:
+def test_line_context_is_three_words_on_either_side_within_three_quarters_of_the_height() -> None:
     line = [box(50 * place, 100) for place in (4, 0, 1, 2, 3, 5, 6, 7, 8)]  # the fifth of the line is written first
     others = [box(200, 60), box(200, 140)]
-    assert line_context([*line, *others], [0]) == [2, 3, 4, 5, 6, 7]
+    assert line_context([*line, *others], [0]) == [2, 3, 4, 5, 6, 7], "from left to right, and none of the answer"
     assert line_context([box(50 * place, 100) for place in range(4)], [1, 2]) == [0, 3]
-
-
-@pytest.mark.parametrize(("height", "away", "near"), [(20, 15, True), (20, 16, False), (4, 8, True), (4, 9, False)])
-def test_a_line_reaches_three_quarters_of_its_height(height: float, away: float, near: bool) -> None:
-    boxes = [box(0, 100, height=height), box(50, 100 + away, height=height)]
-    assert line_context(boxes, [0]) == ([1] if near else [])
+    for height, away, near in ((20, 15, True), (20, 16, False), (4, 8, True), (4, 9, False)):
+        boxes = [box(0, 100, height), box(50, 100 + away, height)]
+        assert line_context(boxes, [0]) == ([1] if near else [])
 
 
 # Evidence that people draw: rows are read as they stand, checked, and become regions and roles.
@@ -81,44 +74,31 @@ PROBE = Probe(
 )  # fmt: skip
 
 
-def save(path: Path, *rows: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+def evidence(path: Path, size: tuple[int, int] = (1000, 800)) -> dict[str, Evidence]:
+    return typed_rows.evidence_of_rows([PROBE], typed_rows.read_typed_rows(path), lambda image: size)
 
 
-def test_rows_are_written_as_read_and_those_annotated_are_evidence_in_pixels_as_shown(tmp_path: Path) -> None:
-    path = save(tmp_path / "rows.jsonl", ROW, {**ROW, "sample_id": "docvqa:2", "boxes": [], "status": "not_visible"})
+def test_rows_are_written_as_read_and_those_annotated_are_evidence_in_pixels_as_shown(
+    save: Save, tmp_path: Path
+) -> None:
+    path = save(ROW, {**ROW, "sample_id": "docvqa:2", "boxes": [], "status": "not_visible"})
     typed_rows.write_typed_rows(tmp_path / "again.jsonl", typed_rows.read_typed_rows(path))
     assert list(map(json.loads, (tmp_path / "again.jsonl").open())) == list(map(json.loads, path.open()))
-    rows = typed_rows.read_typed_rows(save(tmp_path / "rows.jsonl", ROW))
-    found = typed_rows.evidence_of_rows([PROBE], rows, lambda image: (3200, 2400))
-    assert found["docvqa:1"].regions == ((310 / 1600, 420 / 1200, 390 / 1600, 440 / 1200),)
-    assert found["docvqa:1"].roles == ("answer_value",)
+    found = evidence(save(ROW), (3200, 2400))["docvqa:1"]
+    assert found.regions == ((310 / 1600, 420 / 1200, 390 / 1600, 440 / 1200),)
+    assert found.roles == ("answer_value",)
     for status in typed_rows.STATUSES:
-        rows = typed_rows.read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "status": status}))
-        assert bool(typed_rows.evidence_of_rows([PROBE], rows, lambda image: (1000, 800))) == (status == "annotated")
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [((3200, 2400), (1600, 1200)), ((1000, 800), (1000, 800)), ((500, 5000), (160, 1600)), ((1, 9000), (1, 1600))],
-)
-def test_images_are_shown_with_no_side_above_1600_pixels(size: tuple[int, int], shown: tuple[int, int]) -> None:
-    assert typed_rows.shown_size(*size) == shown
-
-
-def test_the_regions_of_a_probe_come_back_through_a_row() -> None:
+        assert bool(evidence(save({**ROW, "status": status}))) == (status == "annotated")
+    shown = {(3200, 2400): (1600, 1200), (1000, 800): (1000, 800), (500, 5000): (160, 1600), (1, 9000): (1, 1600)}
+    assert {size: typed_rows.shown_size(*size) for size in shown} == shown, "no side above 1600 pixels"
     row = typed_rows.typed_row(PROBE, 3200, 1600)
     assert row.status == "needs_review"
     assert [box.label for box in row.boxes] == ["answer_value:2000", "field_label:"]
-    evidence = row.evidence(1600, 800)
-    assert evidence.roles == PROBE.roles
-    for found, region in zip(evidence.regions, PROBE.regions, strict=True):
-        assert found == pytest.approx(region, abs=1e-5)
-    assert (
-        typed_rows.typed_row(Probe("p", "a.png", "a", "?", "open", "", "", (), answers=("x",)), 10, 10).status
-        == "unannotated"
-    )
+    again = row.evidence(1600, 800)
+    assert again.roles == PROBE.roles
+    for region, expected in zip(again.regions, PROBE.regions, strict=True):
+        assert region == pytest.approx(expected, abs=1e-5)
+    assert typed_rows.typed_row(replace(PROBE, regions=(), roles=()), 10, 10).status == "unannotated"
 
 
 @pytest.mark.parametrize(
@@ -134,41 +114,33 @@ def test_the_regions_of_a_probe_come_back_through_a_row() -> None:
         ({}, "sample_id 'docvqa:1' occurs twice"),
     ],
 )
-def test_a_row_that_is_not_one_is_refused_with_its_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    path = save(tmp_path / "rows.jsonl", ROW, {**ROW, **changes})
+def test_a_row_that_is_not_one_is_refused_with_its_line(save: Save, changes: dict[str, Any], says: str) -> None:
+    path = save(ROW, {**ROW, **changes})
     with pytest.raises(SightlineError, match=says) as caught:
         typed_rows.read_typed_rows(path)
     assert str(caught.value).startswith(f"{path} line 2: ")
 
 
-def test_a_complete_set_has_nothing_left_to_do(tmp_path: Path, refused: Refused) -> None:
-    path = save(tmp_path / "rows.jsonl", ROW, {**ROW, "sample_id": "docvqa:2", "status": "uncertain"})
+def test_a_complete_set_has_nothing_left_to_do_and_a_box_lies_within_its_image_up_to_a_pixel(
+    save: Save, refused: Refused
+) -> None:
+    path = save(ROW, {**ROW, "sample_id": "docvqa:2", "status": "uncertain"})
     assert len(typed_rows.read_typed_rows(path)) == 2
     refused("uncertain, not annotated", typed_rows.read_typed_rows, path, complete=True)
-    path = save(path, {**ROW, "boxes": [{**BOX, "label": "answer_value:smoke test"}]})
+    path = save({**ROW, "boxes": [{**BOX, "label": "answer_value:smoke test"}]})
     refused("trial run", typed_rows.read_typed_rows, path, complete=True)
-    refused("holds no rows", typed_rows.read_typed_rows, save(path))
-
-
-@pytest.mark.parametrize(
-    ("boxes", "says"),
-    [
+    refused("holds no rows", typed_rows.read_typed_rows, save())
+    for boxes, says in (
         ([{**BOX, "w": 0}], "box 'answer_value:2000' has no width or no height"),
         ([{**BOX, "x": 925}], "box 'answer_value:2000' leaves its image of 1000 x 800 pixels"),
         ([{**BOX, "y": -1.5}], "leaves its image"),
         ([{**BOX, "x": 1000, "w": 1}], "lies outside its image"),
         ([], "docvqa:1 is annotated but has no box"),
-        ([{**BOX, "x": 921}], None),
-    ],
-)
-def test_a_box_must_lie_within_its_image_up_to_a_pixel(tmp_path: Path, boxes: list[Any], says: str | None) -> None:
-    rows = typed_rows.read_typed_rows(save(tmp_path / "rows.jsonl", {**ROW, "boxes": boxes}))
-    if says is None:
-        (region,) = typed_rows.evidence_of_rows([PROBE], rows, lambda image: (1000, 800))["docvqa:1"].regions
-        assert region == (0.921, 0.525, 1.0, 0.55)
-        return
-    with pytest.raises(SightlineError, match=says):
-        typed_rows.evidence_of_rows([PROBE], rows, lambda image: (1000, 800))
+    ):
+        with pytest.raises(SightlineError, match=says):
+            evidence(save({**ROW, "boxes": boxes}))
+    (region,) = evidence(save({**ROW, "boxes": [{**BOX, "x": 921}]}))["docvqa:1"].regions
+    assert region == (0.921, 0.525, 1.0, 0.55)
 
 
 # From a published file to probes with evidence, on the command line.
@@ -181,14 +153,17 @@ def docvqa(stand_ins: StandIns, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def images(stand_ins: StandIns) -> Path:
+    return stand_ins.file("docvqa")
+
+
 def test_questions_are_built_with_decoys_and_all_of_their_images(stand_ins: StandIns, tmp_path: Path) -> None:
-    shards = stand_ins.shards("textvqa/validation-*.parquet")
-    build = ["build", *shards, "--out", tmp_path / "t.jsonl"]
+    build = ["build", *stand_ins.shards("textvqa/validation-*.parquet"), "--out", tmp_path / "t.jsonl"]
     assert refusal(*build).endswith("holds the images; say with --images where they are to be unpacked")
     text = output(*build, "--images", tmp_path / "images")
-    assert "12 images, 24 questions" in text
-    assert "unpacked     12 of 12 images" in text
-    assert "24 probes (24 open) from 12 images\n" in text
+    for said in ("12 images, 24 questions", "unpacked     12 of 12 images", "24 probes (24 open) from 12 images\n"):
+        assert said in text
     found = read_probes(tmp_path / "t.jsonl")
     assert found.construction == {
         "name": "textvqa", "seed": 17, "limit_images": None, "shuffle_images": False, "decoys": True,
@@ -199,18 +174,19 @@ def test_questions_are_built_with_decoys_and_all_of_their_images(stand_ins: Stan
 
 
 def test_a_sample_unpacks_only_its_own_images(stand_ins: StandIns, tmp_path: Path) -> None:
-    shards = stand_ins.shards("ocrbench/test-*.parquet")
-    options = ["--images", tmp_path / "images", "--sample", 1, "--seed", 29, "--out", tmp_path / "o.jsonl"]
-    assert "unpacked     10 of 10 images" in output("build", *shards, *options)
-    found = read_probes(tmp_path / "o.jsonl")
+    out = tmp_path / "o.jsonl"
+    build = ["build", *stand_ins.shards("ocrbench/test-*.parquet"), "--sample", 1, "--seed", 29, "--out", out]
+    build += ["--images", tmp_path / "images"]
+    assert "unpacked     10 of 10 images" in output(*build)
+    found = read_probes(out)
     assert len(list((tmp_path / "images").iterdir())) == 10
     assert [probe.kind for probe in found.probes] == sorted({probe.kind for probe in found.probes})
     assert found.construction["sample"] == 1
     assert not any(probe.decoy for probe in found.probes if probe.decoy in probe.answers)
-    output("build", *shards, *options, "--no-decoys")
-    assert not any(probe.decoy for probe in read_probes(tmp_path / "o.jsonl").probes)
-    output("build", *shards, *options, "--limit", 3)
-    assert len(read_probes(tmp_path / "o.jsonl")) == 3
+    output(*build, "--no-decoys")
+    assert not any(probe.decoy for probe in read_probes(out).probes)
+    output(*build, "--limit", 3)
+    assert len(read_probes(out)) == 3
 
 
 @pytest.mark.parametrize(
@@ -231,21 +207,27 @@ def test_what_cannot_be_built_is_said(
     assert not (tmp_path / "p.jsonl").exists()
 
 
-def test_the_answer_is_found_among_the_words_of_an_ocr_engine(
-    stand_ins: StandIns, docvqa: Path, tmp_path: Path
+def test_the_answer_is_found_among_the_words_of_an_ocr_engine_where_it_was_drawn(
+    docvqa: Path, images: Path, tmp_path: Path
 ) -> None:
-    words, images = stand_ins.file("docvqa/ocr_results"), stand_ins.file("docvqa")
-    said = output("evidence", docvqa, "--ocr", words, "--images", images, "--out", tmp_path / "answer.jsonl")
+    def evidence(*options: object) -> tuple[str, tuple[Probe, ...]]:
+        said = output("evidence", docvqa, *options, "--images", images, "--out", tmp_path / "e.jsonl")
+        return said, read_probes(tmp_path / "e.jsonl").probes
+
+    said, answers = evidence("--ocr", images / "ocr_results")
     assert "24 of 24 questions" in said
-    answers = read_probes(tmp_path / "answer.jsonl").probes
     assert {role for probe in answers for role in probe.roles} == {"answer_value"}
-    arguments = ["evidence", docvqa, "--ocr", words, "--line-context", "--out", tmp_path / "line.jsonl"]
-    output(*arguments, "--images", images)
-    lines = read_probes(tmp_path / "line.jsonl").probes
+    _, lines = evidence("--ocr", images / "ocr_results", "--line-context")
     for alone, line in zip(answers, lines, strict=True):
         assert line.regions[: len(alone.regions)] == alone.regions
         assert set(line.roles[len(alone.regions) :]) <= {"context"}
     assert any("context" in probe.roles for probe in lines)
+    _, typed = evidence("--typed", images / "annotations.jsonl", "--complete")
+    hits = 0
+    for one, ocr in zip(typed, answers, strict=True):
+        drawn = [region for region, role in zip(one.regions, one.roles, strict=True) if role == "answer_value"]
+        hits += all(any(max(map(abs, map(float.__sub__, a, b))) < 0.01 for b in drawn) for a in ocr.regions)
+    assert hits >= 20  # an answer may stand on its page twice
     probe = read_probes(docvqa).probes[0]
     text = output("show", docvqa, "--examples", 1)
     assert "24 (24 open)" in text
@@ -256,46 +238,23 @@ def test_published_boxes_become_regions_and_md5_splits(stand_ins: StandIns, tmp_
     path, out = tmp_path / "t.jsonl", tmp_path / "boxed.jsonl"
     output("build", stand_ins.file("textvqa/TextVQA_0.5.1_val.json"), "--out", path)
     boxes = stand_ins.shards("textvqa/boxes-*.parquet")[0]
-    assert "24 of 24 questions, 24 regions (24 answer_value)" in output(
-        "evidence", path, "--questions", boxes, "--out", out
-    )
+    said = output("evidence", path, "--questions", boxes, "--out", out)
+    assert "24 of 24 questions, 24 regions (24 answer_value)" in said
     found = read_probes(out)
-    assert {len(probe.regions) for probe in found.probes} == {1}
-    assert all(probe.visible_boxes == () for probe in found.probes)
-    assert found.construction["evidence"]["from"] == "questions"
-    assert found.construction["evidence"]["format"] == "textvqa_gt"
-    untouched = read_probes(path)
-    assert [probe.answers for probe in found.probes] == [probe.answers for probe in untouched.probes]
+    assert {(len(probe.regions), probe.visible_boxes) for probe in found.probes} == {(1, ())}
+    made = found.construction["evidence"]
+    assert (made["from"], made["format"]) == ("questions", "textvqa_gt")
+    assert [probe.answers for probe in found.probes] == [probe.answers for probe in read_probes(path).probes]
     text = output("split", docvqa, "--hash", "md5", "--group-by", "probe", "--out", tmp_path / "sides")
     assert "dev          13 probes" in text
-    dev = read_probes(tmp_path / "sides" / "dev.jsonl")
-    assert dev.construction["split"]["hash"] == "md5"
+    assert read_probes(tmp_path / "sides" / "dev.jsonl").construction["split"]["hash"] == "md5"
     assert "--hash md5 halves the set" in refusal("split", docvqa, "--hash", "md5", "--dev-buckets", 3)
 
 
-def test_a_word_is_found_where_it_was_drawn(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
-    images = stand_ins.file("docvqa")
-    output(
-        "evidence", docvqa, "--typed", images / "annotations.jsonl", "--complete", "--images", images,
-        "--out", tmp_path / "typed.jsonl",
-    )  # fmt: skip
-    output("evidence", docvqa, "--ocr", images / "ocr_results", "--images", images, "--out", tmp_path / "ocr.jsonl")
-    hits = 0
-    for typed, ocr in zip(
-        read_probes(tmp_path / "typed.jsonl").probes, read_probes(tmp_path / "ocr.jsonl").probes, strict=True
-    ):
-        drawn = [region for region, role in zip(typed.regions, typed.roles, strict=True) if role == "answer_value"]
-        hits += all(any(max(map(abs, map(float.__sub__, a, b))) < 0.01 for b in drawn) for a in ocr.regions)
-    assert hits >= 20  # an answer may stand on its page twice
-
-
-def test_a_pack_for_annotators_reads_back(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
-    images = stand_ins.file("docvqa")
-    with_boxes = tmp_path / "typed.jsonl"
-    typed = ["--typed", images / "annotations.jsonl", "--images", images]
-    output("evidence", docvqa, *typed, "--out", with_boxes)
-    pack = tmp_path / "pack"
-    output("annotation-pack", with_boxes, "--images", images, "--out", pack)
+def test_a_pack_for_annotators_reads_back_and_noise_is_written(docvqa: Path, images: Path, tmp_path: Path) -> None:
+    boxed, pack, few = tmp_path / "typed.jsonl", tmp_path / "pack", tmp_path / "few.jsonl"
+    output("evidence", docvqa, "--typed", images / "annotations.jsonl", "--images", images, "--out", boxed)
+    output("annotation-pack", boxed, "--images", images, "--out", pack)
     with Image.open(pack / "images" / "documents" / "xnbl0037_1.jpg") as image:
         assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (448, 448))
     rows = pack / "annotations.jsonl"
@@ -303,18 +262,10 @@ def test_a_pack_for_annotators_reads_back(stand_ins: StandIns, docvqa: Path, tmp
     assert "no row is annotated; docvqa:34602 is needs_review" in refusal(*again)
     rows.write_text(rows.read_text().replace("needs_review", "annotated"))
     output(*again)
-    for one, other in zip(read_probes(with_boxes).probes, read_probes(tmp_path / "again.jsonl").probes, strict=True):
+    for one, other in zip(read_probes(boxed).probes, read_probes(tmp_path / "again.jsonl").probes, strict=True):
         assert one.roles == other.roles
         for a, b in zip(one.regions, other.regions, strict=True):
             assert a == pytest.approx(b, abs=2e-5)
-
-
-def test_noise_is_written_and_questions_without_evidence_left_out(
-    stand_ins: StandIns, docvqa: Path, tmp_path: Path
-) -> None:
-    images = stand_ins.file("docvqa")
-    boxed, few = tmp_path / "typed.jsonl", tmp_path / "few.jsonl"
-    output("evidence", docvqa, "--typed", images / "annotations.jsonl", "--images", images, "--out", boxed)
     text = output("region-noise", boxed, "--images", images, "--out", tmp_path / "noise")
     assert len(list((tmp_path / "noise").iterdir())) == 9
     assert "clean.jsonl: 58 of 58 regions left" in text
@@ -327,8 +278,8 @@ def test_noise_is_written_and_questions_without_evidence_left_out(
     assert len(read_probes(tmp_path / "e.jsonl")) == 5
 
 
-def test_evidence_says_what_it_lacks(stand_ins: StandIns, docvqa: Path, tmp_path: Path) -> None:
-    rows, other, words = stand_ins.file("docvqa/annotations.jsonl"), tmp_path / "other.jsonl", tmp_path / "words.jsonl"
+def test_evidence_says_what_it_lacks(stand_ins: StandIns, docvqa: Path, images: Path, tmp_path: Path) -> None:
+    rows, other, words = images / "annotations.jsonl", tmp_path / "other.jsonl", tmp_path / "words.jsonl"
     other.write_text(stand_ins.file("textvqa/annotations.jsonl").read_text().replace("textvqa:", "other:"))
     write_probes(words, [Probe("a", "a.jpg", "a", "?", "yes", "T", "T", ())])
     for options, says in (

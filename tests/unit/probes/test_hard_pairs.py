@@ -32,9 +32,11 @@ from sightline.probes import (
     split_probes,
     write_probes,
 )
+from sightline.probes.hard_pairs import decoy_candidates, normalise_word
 from sightline.probes.regions import Ingest
 
 ANY = HardPairRules(min_area=0.0, max_area=1.0)
+STRICT = replace(ANY, version="strict-v3")
 
 
 def box(area: float, left: float = 0.1) -> Box:
@@ -46,10 +48,14 @@ def image(*texts: str, image_id: str = "a", area: float = 0.001) -> ImageRegions
     return ImageRegions(image_id=image_id, image=f"{image_id}.jpg", words=words)
 
 
-def asked(record: ImageRegions, rules: HardPairRules = ANY) -> set[str]:
-    """Every word that some seed asks for."""
-    seeds = (replace(rules, seed=seed, negatives=False) for seed in range(40))
-    return {probe.target_text for some in seeds for probe in build_hard_pairs([record], some).probes}
+def asked(record: ImageRegions, rules: HardPairRules = ANY, label: str = "yes", seeds: int = 40) -> set[str]:
+    """Every word, or every decoy, that some seed asks for."""
+    built = (build_hard_pairs([record], replace(rules, seed=seed)).probes for seed in range(seeds))
+    return {probe.target_text for probes in built for probe in probes if probe.label == label}
+
+
+def near_misses(record: ImageRegions, rules: HardPairRules) -> set[str]:
+    return asked(record, rules, "no", 120)
 
 
 def test_a_pair_is_a_positive_followed_by_its_negative_without_edge_punctuation() -> None:
@@ -58,30 +64,17 @@ def test_a_pair_is_a_positive_followed_by_its_negative_without_edge_punctuation(
     assert (negative.id, negative.label, negative.kind) == ("a:hard-nearmiss-neg", "no", "near_miss_negative")
     assert positive.question == 'Does the image contain the exact text "Total"? Answer yes or no.'
     assert positive.target_text == positive.source_text == negative.source_text == "Total"
-    assert negative.target_text in hard_pairs.decoy_candidates("Total", {"total"})
+    assert negative.target_text in decoy_candidates("Total", {"total"})
     assert positive.regions == negative.regions == (box(0.001),)
-    assert hard_pairs.normalise_word("  “x”  ") == "“x”"
-    assert hard_pairs.normalise_word(' "(a \t b).!" ') == "a b"
-    assert hard_pairs.normalise_word("...") == ""
+    assert [normalise_word(text) for text in ("  “x”  ", ' "(a \t b).!" ', "...")] == ["“x”", "a b", ""]
 
 
-@pytest.mark.parametrize(
-    ("text", "eligible"),
-    [
-        ("abc", False),
-        ("abcd", True),
-        ("a" * 18, True),
-        ("a" * 19, False),
-        ("ab--cd", True),
-        ("a--bc", False),
-        ("#$%&", False),
-    ],
-)
-def test_length_and_symbols(text: str, eligible: bool) -> None:
-    assert (text in asked(image(text))) is eligible
-
-
-def test_what_is_asked_for_is_unique_small_and_in_the_pool() -> None:
+def test_what_is_asked_for_is_unique_small_of_some_length_with_letters_and_in_the_pool() -> None:
+    eligible = {
+        "abc": False, "abcd": True, "a" * 18: True, "a" * 19: False, "ab--cd": True, "a--bc": False, "#$%&": False,
+    }  # fmt: skip
+    for text, expected in eligible.items():
+        assert (text in asked(image(text))) is expected, text
     twice = image("Same", "SAME,", "other")
     assert asked(twice) == {"other"}
     assert asked(twice, replace(ANY, unique=False)) == {"Same", "SAME", "other"}
@@ -99,53 +92,33 @@ def test_what_is_asked_for_is_unique_small_and_in_the_pool() -> None:
 
 def test_excluded_and_empty_images_count_for_no_limit_and_one_without_decoys_gives_its_positive() -> None:
     records = [image(f"word{i}", f"text{i}", image_id=f"i{i}") for i in range(8)]
-    padded = [records[0], image("no", image_id="none"), *records[1:]]
-    built = build_hard_pairs(padded, ANY, exclude={"i0", "i1"})
+    empty = image("no", image_id="none")
+    built = build_hard_pairs([records[0], empty, *records[1:]], ANY, exclude={"i0", "i1"})
     assert built.probes == build_hard_pairs(records[2:], ANY).probes
     assert (built.excluded_images, built.images_without_candidate) == (2, 1)
-    limited = build_hard_pairs([padded[1], *records[:5]], replace(ANY, limit_images=3)).probes
+    limited = build_hard_pairs([empty, *records[:5]], replace(ANY, limit_images=3)).probes
     assert [probe.image_id for probe in limited[::2]] == ["i0", "i1", "i2"]
-    assert len(build_hard_pairs([padded[1], *records[:5]], replace(ANY, limit_images=None)).probes) == 10
+    assert len(build_hard_pairs([empty, *records[:5]], replace(ANY, limit_images=None)).probes) == 10
     order = [f"i{i}" for i in range(8)]
     random.Random(5).shuffle(order)
     shuffled = build_hard_pairs(records, replace(ANY, seed=5, shuffle_images=True), exclude={"i3", "i4"}).probes
     assert [probe.image_id for probe in shuffled[::2]] == [name for name in order if name not in ("i3", "i4")]
     built = build_hard_pairs([image("мир", image_id="ru")], replace(ANY, min_length=3))
-    assert [probe.label for probe in built.probes] == ["yes"]
-    assert built.images_without_decoy == 1
+    assert ([probe.label for probe in built.probes], built.images_without_decoy) == (["yes"], 1)
+    for word in ("10m²", "İstanbul"):  # characters without a successor stop the first construction only
+        with pytest.raises(SightlineError, match=rf"image 'a': word '{word}': .* use --version confirmation-v2"):
+            build_hard_pairs([image(word)], replace(ANY, version="development-v1"))
+        assert len(build_hard_pairs([image(word)], ANY).probes) == 2
 
 
-@pytest.mark.parametrize("word", ["10m²", "İstanbul"])
-def test_characters_without_successor_stop_the_first_construction_only(word: str) -> None:
-    with pytest.raises(SightlineError, match=rf"image 'a': word '{word}': .* use --version confirmation-v2"):
-        build_hard_pairs([image(word)], replace(ANY, version="development-v1"))
-    assert len(build_hard_pairs([image(word)], ANY).probes) == 2
-
-
-def test_lines_hide_words() -> None:
+def test_lines_hide_words_and_the_strict_construction_has_no_spaces_at_ends_nor_decoys_of_the_texts() -> None:
     record = image("5.00", "QTY: 5.00 EA", "TOTAL 6.00", "6.00x")
     assert "5.00" in asked(record)
     assert "5.00" not in asked(record, replace(ANY, lines=True))
-    source = image("3.00", "ITEM 8.00", "13.00")
-    decoys = set()
-    for seed in range(60):
-        rules = replace(ANY, seed=seed, max_length=4, lines=True)
-        decoys |= {probe.target_text for probe in build_hard_pairs([source], rules).probes if probe.label == "no"}
-    assert "8.00" in hard_pairs.decoy_candidates("3.00", {"3.00"})
+    decoys = near_misses(image("3.00", "ITEM 8.00", "13.00"), replace(ANY, max_length=4, lines=True))
+    assert "8.00" in decoy_candidates("3.00", {"3.00"})
     assert "8.00" not in decoys
     assert "4.00" in decoys
-
-
-STRICT = replace(ANY, version="strict-v3")
-
-
-def near_misses(record: ImageRegions, rules: HardPairRules) -> set[str]:
-    """Every decoy that some seed asks for."""
-    built = (build_hard_pairs([record], replace(rules, seed=seed)).probes for seed in range(120))
-    return {probe.target_text for probes in built for probe in probes if probe.label == "no"}
-
-
-def test_the_strict_construction_has_no_space_at_the_ends_and_no_decoy_that_stands_in_the_texts() -> None:
     assert asked(image("CASH :")) == {"CASH "}  # as the paper's constructions do, byte for byte
     assert asked(image("CASH :"), STRICT) == {"CASH"}
     assert asked(image(" ( BILL  TO : ) "), STRICT) == {"BILL TO"}
@@ -163,22 +136,19 @@ def test_the_strict_construction_has_no_space_at_the_ends_and_no_decoy_that_stan
 @pytest.mark.parametrize(
     "rules",
     [
-        {"version": "v3"},
-        {"min_length": 5, "max_length": 4},
-        {"min_area": 0.1, "max_area": 0.01},
-        {"pool": 0},
+        {"version": "v3"}, {"min_length": 5, "max_length": 4}, {"min_area": 0.1, "max_area": 0.01}, {"pool": 0},
         {"limit_images": 0},
     ],
-)
-def test_impossible_rules_are_refused(rules: dict[str, object]) -> None:
+)  # fmt: skip
+def test_impossible_rules_are_refused(rules: dict[str, Any]) -> None:
     with pytest.raises(SightlineError):
-        HardPairRules(**rules)  # type: ignore[arg-type]
+        HardPairRules(**rules)
 
 
 @given(st.text(min_size=1, max_size=20))
 def test_decoys_are_near_absent_and_distinct(text: str) -> None:
     taken = {text.casefold(), "total"}
-    decoys = hard_pairs.decoy_candidates(text, taken)
+    decoys = decoy_candidates(text, taken)
     assert len(set(decoys)) == len(decoys)
     assert not {decoy.casefold() for decoy in decoys} & taken
     assert all(edit_distance(text, decoy) <= 2 for decoy in decoys)
@@ -186,7 +156,6 @@ def test_decoys_are_near_absent_and_distinct(text: str) -> None:
 
 
 # Which words may be asked for, and what stands against the others.
-
 
 RULES = HardPairRules()
 SMALL: Box = (0.1, 0.1, 0.15, 0.11)
@@ -208,17 +177,13 @@ def met(text: str, box: Box, rules: HardPairRules = RULES) -> list[str]:
     return list(hard_pairs.obstacles(text, box, hard_pairs.Presence([text, "twice"]), rules))
 
 
-@pytest.mark.parametrize("obstacle", CASES)
-def test_the_option_that_is_suggested_lifts_the_obstacle(obstacle: str) -> None:
-    text, box, lifted = CASES[obstacle]
-    (field,) = lifted
-    assert met(text, box) == [obstacle]
-    assert met(text, box, replace(RULES, **lifted)) == []
-    assert field.replace("_", "-") in hard_pairs.REMEDIES[obstacle]
-
-
-def test_what_no_option_lifts_is_named_too_and_candidates_meet_nothing() -> None:
+def test_every_obstacle_is_named_with_the_option_that_lifts_it_if_one_does() -> None:
     assert set(CASES) == set(hard_pairs.REMEDIES), "every suggestion is tried"
+    for obstacle, (text, place, lifted) in CASES.items():
+        assert met(text, place) == [obstacle]
+        assert met(text, place, replace(RULES, **lifted)) == [], obstacle
+        (field,) = lifted
+        assert field.replace("_", "-") in hard_pairs.REMEDIES[obstacle]
     assert met("", SMALL) == ["without text"]
     assert met("#$%&", SMALL) == ["without a letter or digit"]
     assert met("total", (0.9, 0.9, 1.01, 0.901)) == ["outside the image"]
@@ -228,16 +193,13 @@ def test_what_no_option_lifts_is_named_too_and_candidates_meet_nothing() -> None
     assert [candidate.text for candidate in found] == ["other", "total"]
 
 
-def candidates_image(image_id: str, *words: tuple[str, Box]) -> ImageRegions:
-    return ImageRegions(image_id, f"{image_id}.jpg", tuple(Word(text, box) for text, box in words))
-
-
 def test_the_suggestion_is_the_option_that_helps_most_images_or_none() -> None:
-    records = [
-        candidates_image("a", ("total", LARGE), ("cash", LARGE), ("change", LARGE), ("ab", SMALL)),
-        candidates_image("b", ("ab", LARGE), ("cd", LARGE), ("ef", SMALL)),
-        candidates_image("c", ("fine", SMALL), ("ab", LARGE)),
-    ]
+    images = {
+        "a": [("total", LARGE), ("cash", LARGE), ("change", LARGE), ("ab", SMALL)],
+        "b": [("ab", LARGE), ("cd", LARGE), ("ef", SMALL)],
+        "c": [("fine", SMALL), ("ab", LARGE)],
+    }
+    records = [ImageRegions(name, name, tuple(Word(*word) for word in words)) for name, words in images.items()]
     pairs = build_hard_pairs(records, RULES)
     assert {probe.image_id for probe in pairs.probes} == {"c"}
     assert pairs.images_without_candidate == pairs.shortage.images == 2
@@ -252,23 +214,8 @@ def test_the_suggestion_is_the_option_that_helps_most_images_or_none() -> None:
 
 # Byte parity with files that the paper's artifact wrote.
 
-
 PREFIX = "mini_textocr"
 BOX_VARIANTS = ("gt", "jitter_light", "jitter_heavy", "detected_like", "low_recall", "missing")
-ROUND_TRIPS = [
-    *(f"box_robustness/{variant}.jsonl" for variant in BOX_VARIANTS),
-    *(f"image_free_conf/image_mismatch_seed{seed}.jsonl" for seed in (101, 202, 303)),
-]
-
-
-@pytest.mark.parametrize("name", ROUND_TRIPS)
-def test_simulated_boxes_and_wrong_images_survive_a_round_trip(
-    name: str, inputs: Path, digests: dict[str, str], tmp_path: Path
-) -> None:
-    read = read_probes(inputs / f"{name}.gz", image_prefix="mini_textocr")
-    assert any(probe.image_id not in probe.image for probe in read.probes) == ("mismatch" in name)
-    write_probes(tmp_path / "probes.jsonl", read, layout="artifact", image_prefix="mini_textocr")
-    assert sha256(tmp_path / "probes.jsonl") == digests[name]
 
 
 def sha256(path: Path) -> str:
@@ -278,12 +225,6 @@ def sha256(path: Path) -> str:
 @pytest.fixture(scope="module")
 def inputs(data: Path) -> Path:
     return data / "golden_e2e" / "inputs"
-
-
-@pytest.fixture(scope="module")
-def digests(inputs: Path) -> dict[str, str]:
-    lines = (inputs / "sha256.txt").read_text().splitlines()
-    return {name: digest for digest, name in (line.split() for line in lines)}
 
 
 @pytest.fixture(scope="module")
@@ -297,18 +238,26 @@ def dev(mini: Ingest) -> HardPairs:
 
 
 @pytest.fixture(scope="module")
-def conf(mini: Ingest, dev: HardPairs) -> HardPairs:
-    rules = HardPairRules(seed=20260720, shuffle_images=True, limit_images=50)
-    return build_hard_pairs(mini.records, rules, exclude={probe.image_id for probe in dev.probes})
-
-
-@pytest.fixture(scope="module")
 def golden(data: Path) -> dict[str, Any]:
     folder = data / "protocol" / "golden_json"
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json") if path.stem != "selectors"}
 
 
-def test_files_of_the_artifact_give_the_same_probes_and_digest(inputs: Path, dev: HardPairs) -> None:
+def test_files_of_the_artifact_survive_a_round_trip(inputs: Path, dev: HardPairs, tmp_path: Path) -> None:
+    target = tmp_path / "probes.jsonl"
+    digests = {name: digest for digest, name in map(str.split, (inputs / "sha256.txt").read_text().splitlines())}
+    for name in (
+        *(f"box_robustness/{variant}.jsonl" for variant in BOX_VARIANTS),
+        *(f"image_free_conf/image_mismatch_seed{seed}.jsonl" for seed in (101, 202, 303)),
+    ):
+        read = read_probes(inputs / f"{name}.gz", image_prefix=PREFIX)
+        assert any(probe.image_id not in probe.image for probe in read.probes) == ("mismatch" in name)
+        write_probes(target, read, layout="artifact", image_prefix=PREFIX)
+        assert sha256(target) == digests[name], name
+    source = inputs / "occlusion_probes.jsonl.gz"
+    write_probes(target, read_probes(source), layout="artifact")
+    with gzip.open(source, "rt") as stream:
+        assert [json.loads(line) for line in target.read_text().splitlines()] == [json.loads(line) for line in stream]
     regions = read_regions(inputs / "regions.jsonl.gz", image_prefix=PREFIX)
     rebuilt = build_hard_pairs(regions.records, HardPairRules(version="development-v1", limit_images=52))
     read = read_probes(inputs / "probes_dev.jsonl", image_prefix=PREFIX)
@@ -318,43 +267,29 @@ def test_files_of_the_artifact_give_the_same_probes_and_digest(inputs: Path, dev
 
 def test_hard_builder_and_decoy_cases(golden: dict[str, Any], tmp_path: Path) -> None:
     expected = golden["hard_builder_expected"]
-    rows = "".join(json.dumps(row) + "\n" for row in golden["hard_builder_regions"])
-    (tmp_path / "regions.jsonl").write_text(rows)
+    (tmp_path / "regions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in golden["hard_builder_regions"]))
     records = read_regions(tmp_path / "regions.jsonl").records
     first = build_hard_pairs(records, HardPairRules(version="development-v1", limit_images=20))
-    second = build_hard_pairs(
-        records,
-        HardPairRules(seed=20260720, shuffle_images=True, limit_images=20),
-        exclude={probe.image_id for probe in first.probes},
-    )
+    shuffled = HardPairRules(seed=20260720, shuffle_images=True, limit_images=20)
+    second = build_hard_pairs(records, shuffled, exclude={probe.image_id for probe in first.probes})
     for name, pairs in (("dev", first), ("conf", second)):
         write_probes(tmp_path / name, pairs.probes, layout="artifact")
         assert (tmp_path / name).read_text().splitlines() == expected[name]["lines"]
         assert sha256(tmp_path / name) == expected[name]["sha256"]
-    cases = golden["hard_builder_expected"]["decoy_candidates"]
-    assert len(cases) == 12
-    for case, expected in cases.items():
+    assert len(expected["decoy_candidates"]) == 12
+    for case, decoys in expected["decoy_candidates"].items():
         version, _, text = case.partition("|")
-        assert hard_pairs.decoy_candidates(text, {text.casefold()}, version) == expected, case
+        assert decoy_candidates(text, {text.casefold()}, version) == decoys, case
 
 
-def test_occlusion_views_survive_a_round_trip(inputs: Path, tmp_path: Path) -> None:
-    source = inputs / "occlusion_probes.jsonl.gz"
-    write_probes(tmp_path / "probes.jsonl", read_probes(source), layout="artifact")
-    with gzip.open(source, "rt") as stream:
-        expected = [json.loads(line) for line in stream]
-    assert [json.loads(line) for line in (tmp_path / "probes.jsonl").read_text().splitlines()] == expected
-
-
-@pytest.mark.parametrize("name", ["dev", "conf"])
-def test_lexical_tables_are_byte_identical(
-    name: str, request: pytest.FixtureRequest, mini: Ingest, inputs: Path, tmp_path: Path
-) -> None:
-    audit = audit_negatives(request.getfixturevalue(name).probes, mini.records)
-    written = lexical_audit.write_audit(tmp_path, audit)
-    assert {path.name for path in written} == set(lexical_audit.TABLES)
-    for path in written:
-        assert path.read_bytes() == (inputs / f"lexical_{name}" / path.name).read_bytes(), path.name
+def test_lexical_tables_are_byte_identical(mini: Ingest, dev: HardPairs, inputs: Path, tmp_path: Path) -> None:
+    rules = HardPairRules(seed=20260720, shuffle_images=True, limit_images=50)
+    conf = build_hard_pairs(mini.records, rules, exclude={probe.image_id for probe in dev.probes})
+    for name, pairs in (("dev", dev), ("conf", conf)):
+        written = lexical_audit.write_audit(tmp_path, audit_negatives(pairs.probes, mini.records))
+        assert {path.name for path in written} == set(lexical_audit.TABLES)
+        for path in written:
+            assert path.read_bytes() == (inputs / f"lexical_{name}" / path.name).read_bytes(), path.name
 
 
 def test_normaliser_edit_and_split_vectors_and_published_counts(golden: dict[str, Any], data: Path) -> None:
@@ -367,7 +302,7 @@ def test_normaliser_edit_and_split_vectors_and_published_counts(golden: dict[str
     for source, target, kind, changed in misc["edit_class"]:
         folded = lexical_audit.nfkc_casefold(source), lexical_audit.nfkc_casefold(target)
         assert (lexical_audit.edit_type(*folded), lexical_audit.changed_char_class(*folded)) == (kind, changed)
-    assert {group: hash_side(group) for group in golden["misc"]["hash_split"]} == golden["misc"]["hash_split"]
+    assert {group: hash_side(group) for group in misc["hash_split"]} == misc["hash_split"]
     ids = (data / "protocol" / "paper_evidence" / "sample_ids.txt").read_text().split()
     probes = [Probe(id, "x.jpg", id.partition(":")[0].removeprefix("textocr-"), "?", "yes", "", "", ()) for id in ids]
     by_image = split_probes(probes)

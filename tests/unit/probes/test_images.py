@@ -31,48 +31,46 @@ from sightline.probes.packed_images import PageImages
 from tests.refusals import Refused
 from tests.unit.probes.formats.pages import paint, png_of
 
+Array = np.ndarray[Any, Any]
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "train").mkdir()
     noise = np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "train" / "a.png")
-    Image.fromarray(noise).save(tmp_path / "train" / "a.jpg")
+    for name in ("a.png", "a.jpg"):
+        Image.fromarray(noise).save(tmp_path / "train" / name)
     return tmp_path
 
 
-def header_only_png(width: int, height: int) -> bytes:
-    """A PNG that announces a size and holds no pixels."""
-    return png_of(width, height, 8, b"")
+def gray(folder: Path, name: str) -> Array:
+    """The values of an image that is gray."""
+    return np.asarray(open_image(folder, name))[..., 0]
 
 
-def deep_png(values: np.ndarray[Any, Any]) -> bytes:
+def deep_png(values: Array) -> bytes:
     """(height, width, 3) values as a PNG of 16 bits a channel, which Pillow reads and does not write."""
     lines = b"".join(b"\0" + line.astype(">u2").tobytes() for line in values)
     return png_of(values.shape[1], values.shape[0], 16, zlib.compress(lines))
 
 
-@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
-def test_what_is_transparent_is_white_paper(root: Path, mode: str) -> None:
+def test_what_is_transparent_is_white_paper(root: Path) -> None:
     clear = Image.new("RGBA", (2, 1), (255, 0, 0, 0))
     clear.putpixel((1, 0), (0, 0, 0, 255))
-    clear.convert(mode).save(root / "clear.png")
-    shown = open_image(root, "clear.png")
-    assert [shown.getpixel((x, 0)) for x in (0, 1)] == [(255, 255, 255), (0, 0, 0)]
+    for mode in ("RGBA", "LA", "P"):
+        clear.convert(mode).save(root / "clear.png")
+        assert np.asarray(open_image(root, "clear.png")).tolist() == [[[255] * 3, [0] * 3]], mode
 
 
-MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "deep")
-
-
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "deep"])
 def test_strips_change_no_pixel(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large page is converted strip by strip."""
     noise = np.random.default_rng(0).integers(0, 65536, (40, 30, 4), dtype=np.uint16)
     if mode == "deep":
         (tmp_path / "a.tif").write_bytes(deep_png(noise[..., :3]))
     else:
-        deep = mode == "I;16"
-        image = Image.fromarray(noise[..., 0]) if deep else Image.fromarray((noise >> 8).astype(np.uint8)).convert(mode)
+        shallow = Image.fromarray((noise >> 8).astype(np.uint8))
+        image = Image.fromarray(noise[..., 0]) if mode == "I;16" else shallow.convert(mode)
         image.save(tmp_path / "a.tif", format="TIFF" if mode == "CMYK" else "PNG")
     whole, pixels = open_image(tmp_path, "a.tif"), list[bytes]()
     for rows in (1, 7, 40):
@@ -138,14 +136,7 @@ def test_neither_a_name_nor_a_link_leads_out_of_the_root(
     refused("leaves the image root", resolve_image, root, strip_image_prefix("mini/../../a.png", "mini"))
 
 
-@pytest.mark.parametrize(("side", "limit"), [(20_000, 100_000_000), (60_000, 100_000_000), (100, 9_999)])
-def test_size_bombs_are_refused_from_the_header(root: Path, side: int, limit: int) -> None:
-    (root / "bomb.png").write_bytes(header_only_png(side, side))
-    with pytest.raises(SightlineError, match=r"bomb\.png (has|is too large)"):
-        open_image(root, "bomb.png", max_pixels=limit)
-
-
-def test_damaged_files_are_named(root: Path) -> None:
+def test_damaged_files_bombs_and_narrow_images_are_named_before_they_are_decoded(root: Path, refused: Refused) -> None:
     whole = (root / "train" / "a.jpg").read_bytes()
     (root / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     (root / "text.jpg").write_text("not an image")
@@ -154,23 +145,27 @@ def test_damaged_files_are_named(root: Path) -> None:
     for name in ("cut.jpg", "text.jpg", "empty.jpg", "page.eps", "absent.jpg", "train"):
         with pytest.raises(SightlineError, match=name.replace(".", r"\.")):
             open_image(root, name)
+    for side, limit in ((20_000, 100_000_000), (60_000, 100_000_000), (100, 9_999)):
+        (root / "bomb.png").write_bytes(png_of(side, side, 8, b""))  # announces a size and holds no pixels
+        with pytest.raises(SightlineError, match=r"bomb\.png (has|is too large)"):
+            open_image(root, "bomb.png", max_pixels=limit)
+    for size in ((20_000, 1), (1, 20_000), (4_021, 20), (4_000, 20)):
+        Image.new("L", size).save(root / "narrow.png")
+        if size == (4_000, 20):
+            assert open_image(root, "narrow.png").size == size
+        else:
+            refused(f"has {size[0]} x {size[1]} pixels", open_image, root, "narrow.png")
 
 
-@pytest.mark.parametrize(
-    ("box", "pixels"),
-    [
+def test_boxes_in_pixels_round_half_to_even_and_occlusion_fills_them_with_their_far_edges(root: Path) -> None:
+    for box, pixels in (
         ((0.1, 0.1, 0.2, 0.3), (6, 4, 12, 12)),
         ((0.0, 0.0, 1.0, 1.0), (0, 0, 60, 40)),
         ((0.5, 0.5, 0.5001, 0.5001), (30, 20, 31, 21)),
         ((0.9999, 0.9999, 1.0, 1.0), (59, 39, 60, 40)),
-        ((0.025, 0.0375, 0.0583, 0.0875), (2, 2, 3, 4)),  # 1.5 and 1.5, 3.498 and 3.5: half goes to even
-    ],
-)
-def test_pixel_boxes(box: tuple[float, float, float, float], pixels: tuple[int, int, int, int]) -> None:
-    assert pixel_box(box, 60, 40) == pixels
-
-
-def test_occlusion_fills_the_box_and_its_far_edges(root: Path) -> None:
+        ((0.025, 0.0375, 0.0583, 0.0875), (2, 2, 3, 4)),  # 1.5 and 1.5, 3.498 and 3.5
+    ):
+        assert pixel_box(box, 60, 40) == pixels
     plain = np.asarray(open_image(root, "train/a.png"))
     grayed = np.asarray(open_image(root, "train/a.png", occlude=((0.1, 0.1, 0.2, 0.3),)))
     inside = np.zeros((40, 60), dtype=bool)
@@ -199,82 +194,29 @@ def test_a_gray_image_of_16_bits_gives_the_pixels_of_its_twin_of_8_bits(tmp_path
     assert open_image(tmp_path, name).tobytes() == open_image(tmp_path, "twin.png").tobytes()
     values = np.array([[0, 128, 129, 257 * 7 - 128, 257 * 7 + 128, 257 * 7 + 129, 65535]], dtype=np.uint16)
     Image.fromarray(values).save(tmp_path / name)
-    assert np.asarray(open_image(tmp_path, name))[0, :, 0].tolist() == [0, 0, 1, 7, 7, 8, 255], "the nearer of two"
-
-
-def tiff(byte_order: str, *, width: int, bits: int, photometric: int, samples: bytes) -> bytes:
-    """A TIFF of one row of gray samples: header, one directory, the samples behind it."""
-    tags = {256: width, 257: 1, 258: bits, 259: 1, 262: photometric, 277: 1, 278: 1, 279: len(samples)}
-    start = 8 + 2 + 12 * (len(tags) + 1) + 4
-    mark, order = (b"II", "<") if byte_order == "little" else (b"MM", ">")
-    entries = b"".join(
-        struct.pack(f"{order}HHII", tag, 4, 1, value) for tag, value in sorted({**tags, 273: start}.items())
-    )
-    return mark + struct.pack(f"{order}HIH", 42, 8, len(tags) + 1) + entries + bytes(4) + samples
+    assert gray(tmp_path, name)[0].tolist() == [0, 0, 1, 7, 7, 8, 255], "the nearer of two"
 
 
 @pytest.mark.parametrize(
-    ("content", "grays"),
+    ("order", "bits", "photometric", "samples", "grays"),
     [
-        (tiff("little", width=3, bits=16, photometric=1, samples=struct.pack("<3H", 0, 257 * 90, 65535)), [0, 90, 255]),
-        (tiff("big", width=3, bits=16, photometric=1, samples=struct.pack(">3H", 0, 257 * 90, 65535)), [0, 90, 255]),
-        (
-            tiff("little", width=3, bits=16, photometric=0, samples=struct.pack("<3H", 0, 257 * 90, 65535)),
-            [255, 165, 0],
-        ),
-        (tiff("little", width=2, bits=12, photometric=1, samples=bytes([0xFF, 0xF8, 0x00])), [255, 128]),
+        ("<", 16, 1, struct.pack("<3H", 0, 257 * 90, 65535), [0, 90, 255]),
+        (">", 16, 1, struct.pack(">3H", 0, 257 * 90, 65535), [0, 90, 255]),
+        ("<", 16, 0, struct.pack("<3H", 0, 257 * 90, 65535), [255, 165, 0]),
+        ("<", 12, 1, bytes([0xFF, 0xF8, 0x00]), [255, 128]),
     ],
     ids=["little-endian", "big-endian", "white-is-zero", "12-bits"],
 )
-def test_deep_gray_tiffs_are_read_as_their_tags_say(tmp_path: Path, content: bytes, grays: list[int]) -> None:
-    (tmp_path / "row.tif").write_bytes(content)
-    assert np.asarray(open_image(tmp_path, "row.tif"))[0, :, 0].tolist() == grays
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.int32])
-def test_values_that_have_no_agreed_white_are_refused_before_decoding(tmp_path: Path, kind: type[np.generic]) -> None:
-    Image.fromarray(np.asarray(drawn_page()).astype(kind)).save(tmp_path / "page.tif")
-    for read in (lambda: image_size(tmp_path / "page.tif"), lambda: open_image(tmp_path, "page.tif")):
-        with pytest.raises(SightlineError, match=r"page\.tif .* 8 or 16 bits") as caught:
-            read()
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("look", [image_digest, image_size, lambda path: open_image(path.parent, path.name)])
-def test_a_pipe_is_no_image_and_nobody_waits_for_it(tmp_path: Path, look: Any, refused: Refused) -> None:
-    os.mkfifo(tmp_path / "pipe.png")
-    refused("pipe.png is not a file", look, tmp_path / "pipe.png")
-
-
-@pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (4_021, 20)])
-def test_a_narrow_image_is_refused_from_its_header(root: Path, size: tuple[int, int], refused: Refused) -> None:
-    Image.new("L", size).save(root / "narrow.png")
-    refused(f"has {size[0]} x {size[1]} pixels", open_image, root, "narrow.png")
-    Image.new("L", (4_000, 20)).save(root / "narrow.png")
-    assert open_image(root, "narrow.png").size == (4_000, 20)
-
-
-@pytest.mark.parametrize("name", ["scan.tif", "moving.gif", "moving.webp", "moving.png"])
-def test_an_image_of_several_pages_is_refused_by_name_with_their_number(tmp_path: Path, name: str) -> None:
-    pages = [Image.new("RGB", (30, 20), (shade, 0, 0)) for shade in (50, 150, 250)]
-    pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
-    for read in (lambda: image_size(tmp_path / name), lambda: open_image(tmp_path, name)):
-        with pytest.raises(SightlineError, match=rf"{name} has 3 pages or frames .* save the one that is asked about"):
-            read()
-    assert check_image(tmp_path, name, False) == check_image(tmp_path, name, True), (
-        "before a model is loaded, as while it runs"
-    )
-    pages[0].save(tmp_path / name, save_all=True)
-    assert image_size(tmp_path / name) == (30, 20), "one page is one image"
-
-
-def test_a_smaller_copy_within_a_tiff_is_no_page(tmp_path: Path) -> None:
-    page, small = Image.new("RGB", (30, 20), "red"), Image.new("RGB", (15, 10), "red")
-    small.encoderinfo = {"tiffinfo": {254: 1}}
-    page.save(tmp_path / "scan.tif", save_all=True, append_images=[small])
-    with Image.open(tmp_path / "scan.tif") as stored:
-        assert getattr(stored, "n_frames", 1) == 2
-    assert open_image(tmp_path, "scan.tif").size == (30, 20)
+def test_deep_gray_tiffs_are_read_as_their_tags_say(
+    tmp_path: Path, order: str, bits: int, photometric: int, samples: bytes, grays: list[int]
+) -> None:
+    """A TIFF of one row: header, one directory, the samples behind it."""
+    tags = {256: len(grays), 257: 1, 258: bits, 259: 1, 262: photometric, 277: 1, 278: 1, 279: len(samples)}
+    tags[273] = 8 + 2 + 12 * (len(tags) + 1) + 4
+    entries = b"".join(struct.pack(f"{order}HHII", tag, 4, 1, value) for tag, value in sorted(tags.items()))
+    header = {"<": b"II", ">": b"MM"}[order] + struct.pack(f"{order}HIH", 42, 8, len(tags))
+    (tmp_path / "row.tif").write_bytes(header + entries + bytes(4) + samples)
+    assert gray(tmp_path, "row.tif")[0].tolist() == grays
 
 
 @pytest.mark.parametrize("name", ["gray.png", "gray.tif", "colour.png"])
@@ -292,28 +234,59 @@ def test_12_bits_in_a_file_of_16_are_refused_instead_of_read_as_black(tmp_path: 
             assert np.asarray(open_image(tmp_path, name)).max() == high // 257
 
 
-def webp(width: int, height: int, mode: str = "RGB", **how: Any) -> bytes:
+def test_values_without_an_agreed_white_and_pipes_are_refused_before_anything_is_decoded_or_waited_for(
+    tmp_path: Path, refused: Refused
+) -> None:
+    looks = (image_size, lambda path: open_image(path.parent, path.name))
+    for kind in (np.float32, np.int32):
+        Image.fromarray(np.asarray(drawn_page()).astype(kind)).save(tmp_path / "page.tif")
+        for look in looks:
+            with pytest.raises(SightlineError, match=r"page\.tif .* 8 or 16 bits") as caught:
+                look(tmp_path / "page.tif")
+            assert "\n" not in str(caught.value)
+    os.mkfifo(tmp_path / "pipe.png")
+    for look in (image_digest, *looks):
+        refused("pipe.png is not a file", look, tmp_path / "pipe.png")
+    refused("absent.png: cannot be read", image_digest, tmp_path / "absent.png")
+
+
+@pytest.mark.parametrize("name", ["scan.tif", "moving.gif", "moving.webp", "moving.png"])
+def test_an_image_of_several_pages_is_refused_by_name_with_their_number(tmp_path: Path, name: str) -> None:
+    pages = [Image.new("RGB", (30, 20), (shade, 0, 0)) for shade in (50, 150, 250)]
+    pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
+    for look in (image_size, lambda path: open_image(path.parent, path.name)):
+        with pytest.raises(SightlineError, match=rf"{name} has 3 pages or frames .* save the one that is asked about"):
+            look(tmp_path / name)
+    before, during = (check_image(tmp_path, name, runs) for runs in (False, True))
+    assert before == during, "before a model is loaded, as while it runs"
+    pages[0].save(tmp_path / name, save_all=True)
+    assert image_size(tmp_path / name) == (30, 20), "one page is one image"
+
+
+def test_a_smaller_copy_within_a_tiff_is_no_page(tmp_path: Path) -> None:
+    page, small = Image.new("RGB", (30, 20), "red"), Image.new("RGB", (15, 10), "red")
+    small.encoderinfo = {"tiffinfo": {254: 1}}
+    page.save(tmp_path / "scan.tif", save_all=True, append_images=[small])
+    with Image.open(tmp_path / "scan.tif") as stored:
+        assert getattr(stored, "n_frames", 1) == 2
+    assert open_image(tmp_path, "scan.tif").size == (30, 20)
+
+
+def webp(size: tuple[int, int], **how: Any) -> bytes:
     packed = io.BytesIO()
-    Image.effect_noise((width, height), 60).convert(mode).save(packed, format="WEBP", **how)
+    Image.effect_noise(size, 60).convert("RGB").save(packed, format="WEBP", **how)
     return packed.getvalue()
 
 
-@pytest.mark.parametrize("size", [(1, 1), (3, 700), (1000, 17)])
-@pytest.mark.parametrize(
-    ("kind", "mode", "how"),
-    [(b"VP8 ", "RGB", {}), (b"VP8L", "RGB", {"lossless": True}), (b"VP8X", "RGB", {"exif": b"Exif\0\0MM"})],
-)
-def test_all_three_kinds_tell_their_size(size: tuple[int, int], kind: bytes, mode: str, how: dict[str, Any]) -> None:
-    data = webp(*size, mode, **how)
-    assert data[12:16] == kind
-    assert webp_size(data[:30]) == size
-
-
-def test_other_bytes_tell_nothing() -> None:
-    assert webp_size(b"") is None
-    assert webp_size(b"RIFF\0\0\0\0WAVE" + bytes(30)) is None
-    assert webp_size(b"RIFF\0\0\0\0WEBPABCD" + bytes(30)) is None
-    assert webp_size(webp(8, 8)[:20]) is None
+def test_all_three_kinds_of_webp_tell_their_size_and_other_bytes_nothing() -> None:
+    kinds: dict[bytes, dict[str, Any]] = {b"VP8 ": {}, b"VP8L": {"lossless": True}, b"VP8X": {"exif": b"Exif\0\0MM"}}
+    for kind, how in kinds.items():
+        for size in ((1, 1), (3, 700), (1000, 17)):
+            data = webp(size, **how)
+            assert data[12:16] == kind
+            assert webp_size(data[:30]) == size
+    others = (b"", b"RIFF\0\0\0\0WAVE" + bytes(30), b"RIFF\0\0\0\0WEBPABCD" + bytes(30), webp((8, 8))[:20])
+    assert [webp_size(data) for data in others] == [None] * 4
 
 
 # Where the image of an annotated page is looked for.
@@ -340,16 +313,13 @@ def test_a_subfolder_has_its_own_images_first_and_a_given_folder_alone(tmp_path:
     refused("no image of that name", PageImages(tmp_path, tmp_path / "elsewhere").find, "", tmp_path / "p1.xml")
 
 
-@pytest.mark.parametrize(
-    ("stated", "name"),
-    [
-        ("p1.png", "p1.png"), ("scans/p1.png", "scans/p1.png"), ("/home/me/p1.png", "p1.png"),
-        ("C:\\scans\\p1.png", "p1.png"), ("../../etc/p1.png", "p1.png"), ("file:///scans/p1.png", "p1.png"),
-        ("https://example.org/iiif/p1.png", "p1.png"), ("x" * 5000 + ".png", "x" * 5000 + ".png"), ("q1", "q1.PNG"),
-    ],
-)  # fmt: skip
-def test_a_stated_name_never_leads_out_of_the_root(tmp_path: Path, stated: str, name: str, refused: Refused) -> None:
+def test_a_stated_name_never_leads_out_of_the_root(tmp_path: Path, refused: Refused) -> None:
     paint(tmp_path / "q1.PNG")
-    assert PageImages(tmp_path, None).find(stated) == name
+    for stated, name in {
+        "p1.png": "p1.png", "scans/p1.png": "scans/p1.png", "/home/me/p1.png": "p1.png",
+        "C:\\scans\\p1.png": "p1.png", "../../etc/p1.png": "p1.png", "file:///scans/p1.png": "p1.png",
+        "https://example.org/iiif/p1.png": "p1.png", "x" * 5000 + ".png": "x" * 5000 + ".png", "q1": "q1.PNG",
+    }.items():  # fmt: skip
+        assert PageImages(tmp_path, None).find(stated) == name
     assert PageImages(tmp_path, None).find("", tmp_path / "q1.xml.gz") == "q1.PNG"
     refused("image name '' is empty", PageImages(tmp_path, None).find, "")

@@ -18,14 +18,6 @@ from tests.refusals import Refused
 WORDS = st.text("abcé1'", max_size=8)
 
 
-def negative(source: str, target: str, image_id: str = "a") -> Probe:
-    return Probe(f"{image_id}:neg", f"{image_id}.jpg", image_id, "?", "no", target, source, ())
-
-
-def image(image_id: str, *texts: str) -> ImageRegions:
-    return ImageRegions(image_id, f"{image_id}.jpg", tuple(Word(text, (0.0, 0.0, 1.0, 1.0)) for text in texts))
-
-
 @given(WORDS, WORDS, WORDS)
 def test_edit_distance_is_a_metric(a: str, b: str, c: str) -> None:
     assert edit_distance(a, b) == edit_distance(b, a)
@@ -38,18 +30,19 @@ def test_shapes_and_buckets() -> None:
     assert shape("Aé-1") == "alpha+digit+punct+non_ascii"
     assert shape(" ") == "other"
     assert [difficulty_bucket(value) for value in (0.1, 0.2, 0.35, 0.36)] == [
-        "norm_edit_le_0p10",
-        "norm_edit_0p10_to_0p20",
-        "norm_edit_0p20_to_0p35",
-        "norm_edit_gt_0p35",
-    ]
+        "norm_edit_le_0p10", "norm_edit_0p10_to_0p20", "norm_edit_0p20_to_0p35", "norm_edit_gt_0p35",
+    ]  # fmt: skip
     assert [rank_bucket(rank) for rank in (1, 5, 10, 11, None)] == [
-        "rank_1",
-        "rank_2_to_5",
-        "rank_6_to_10",
-        "rank_gt_10",
-        "rank_unknown",
-    ]
+        "rank_1", "rank_2_to_5", "rank_6_to_10", "rank_gt_10", "rank_unknown",
+    ]  # fmt: skip
+
+
+def negative(source: str, target: str, image_id: str = "a") -> Probe:
+    return Probe(f"{image_id}:neg", f"{image_id}.jpg", image_id, "?", "no", target, source, ())
+
+
+def image(image_id: str, *texts: str) -> ImageRegions:
+    return ImageRegions(image_id, f"{image_id}.jpg", tuple(Word(text, (0.0, 0.0, 1.0, 1.0)) for text in texts))
 
 
 @pytest.mark.parametrize(
@@ -66,37 +59,27 @@ def test_shapes_and_buckets() -> None:
     ids=["punctuation dropped", "within a line", "in other images", "strings that vanish"],
 )  # fmt: skip
 def test_where_a_decoy_stands_is_found(
-    source: str, target: str, regions: list[ImageRegions], found: dict[str, object]
+    source: str, target: str, regions: list[ImageRegions], found: dict[str, object], refused: Refused
 ) -> None:
+    """Missing regions are an error, not a clean bill."""
     (finding,) = audit_negatives([negative(source, target)], regions).findings
     assert {name: getattr(finding, name) for name in found} == found
     assert ("same_image_collision" in finding.reasons) == bool(finding.collisions)
-
-
-def test_missing_regions_are_an_error_not_a_clean_bill(refused: Refused) -> None:
     refused("1 probes have no region record", audit_negatives, [negative("door", "doom", "z")], [image("a", "door")])
     refused("no negatives", audit_negatives, [], [image("a", "door")])
 
 
-# Signed decisions on disk: read back as written, refused once changed, used by reports and controls.
-
-
-DECISIONS = (
-    SignedDecision("a-no", "a", ("a-yes", "a-no"), "valid_negative", True, "agreement"),
-    SignedDecision("b-no", "b", ("b-yes", "b-no"), "unclear", False, "adjudicated"),
-)
-
-
-@pytest.fixture
-def signed(tmp_path: Path) -> Path:
-    path = tmp_path / "decisions.jsonl"
-    write_decisions(path, {"kind": "hard-negatives", "signed_by": "dora"}, DECISIONS)
-    return path
-
-
-def test_decisions_are_read_as_written_and_refused_once_changed(signed: Path, refused: Refused) -> None:
+def test_signed_decisions_are_read_as_written_and_refused_once_changed_or_where_none_is_valid(
+    tmp_path: Path, refused: Refused
+) -> None:
+    decisions = (
+        SignedDecision("a-no", "a", ("a-yes", "a-no"), "valid_negative", True, "agreement"),
+        SignedDecision("b-no", "b", ("b-yes", "b-no"), "unclear", False, "adjudicated"),
+    )
+    signed, other = tmp_path / "decisions.jsonl", tmp_path / "ids.txt"
+    write_decisions(signed, {"kind": "hard-negatives", "signed_by": "dora"}, decisions)
     found = read_decision_file(signed)
-    assert found.decisions == DECISIONS
+    assert found.decisions == decisions
     assert found.head["signed_by"] == "dora"
     assert is_decision_file(signed)
     assert read_probe_list(signed).ids == {"a-yes", "a-no"}, "both probes of a valid image"
@@ -105,15 +88,10 @@ def test_decisions_are_read_as_written_and_refused_once_changed(signed: Path, re
     for changed in (text.replace('"valid": false', '"valid": true'), "\n".join(text.splitlines()[:-1])):
         signed.write_text(changed, encoding="utf-8")
         refused("changed after it was signed off by dora", read_decision_file, signed)
-
-
-def test_other_files_are_none_and_nothing_valid_is_said(tmp_path: Path, refused: Refused) -> None:
-    other = tmp_path / "ids.txt"
+    write_decisions(signed, {"signed_by": "dora"}, decisions[1:])
+    refused("valid, so there is nothing to report", read_probe_list, signed)
+    refused("valid, so there is nothing to build", reviewed_images, signed)
     other.write_text("a-yes\n", encoding="utf-8")
     assert not is_decision_file(other)
     assert not is_decision_file(tmp_path / "missing")
     refused("not JSON", read_decision_file, other)
-    path = tmp_path / "decisions.jsonl"
-    write_decisions(path, {"signed_by": "dora"}, DECISIONS[1:])
-    refused("valid, so there is nothing to report", read_probe_list, path)
-    refused("valid, so there is nothing to build", reviewed_images, path)

@@ -17,84 +17,67 @@ import shapely
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, lock_probes, read_probes, verify_lock, write_probes
-from sightline.probes.dialects import artifact_row, probe_from_artifact
+from sightline.probes.dialects import artifact_row, own_row, probe_from_artifact
 from sightline.probes.probe_file import canonical, even_side, hash_side, lock_path, read_lock, split_probes
 from tests.refusals import Refused
+from tests.unit.probes.conftest import Save
 
 PROBE = Probe(
-    id="a:pos",
-    image="train/a.jpg",
-    image_id="a",
-    question='Is "Größe" there?',
-    label="yes",
-    target_text="Größe",
-    source_text="Größe",
-    regions=((0.1, 0.2, 0.30000000000000004, 1.0),),
-    boxes=(),
-    kind="small_positive",
-    view="evidence_masked",
-    occlude=((0.0, 0.0, 0.5, 0.5),),
+    "a:pos", "train/a.jpg", "a", 'Is "Größe" there?', "yes", "Größe", "Größe", ((0.1, 0.2, 0.30000000000000004, 1.0),),
+    boxes=(), kind="small_positive", view="evidence_masked", occlude=((0.0, 0.0, 0.5, 0.5),),
     extra={"rank": 3, "note": None},
-)
+)  # fmt: skip
 PLAIN = Probe("b", "b.jpg", "b", "q?", "no", "", "", ())
+OPEN = Probe(
+    "docvqa:1", "a.png", "a", "Who sold the mill?", "open", "mill", "", ((0.1, 0.1, 0.2, 0.2), (0.3, 0.1, 0.4, 0.2)),
+    answers=("Ada", "Ada", "ada l."), roles=("answer_value", "field_label"), task="docvqa", decoy="Bob",
+)  # fmt: skip
+OPEN_ROW = {
+    "id": "docvqa:1", "image": "a.png", "image_id": "a", "question": "Who sold the mill?", "label": "open",
+    "target_text": "mill", "source_text": "", "regions": [[0.1, 0.1, 0.2, 0.2], [0.3, 0.1, 0.4, 0.2]],
+    "answers": ["Ada", "Ada", "ada l."], "roles": ["answer_value", "field_label"], "task": "docvqa", "decoy": "Bob",
+}  # fmt: skip
+BOX: Box = (0.1, 0.1, 0.2, 0.2)
+PROBES = tuple(Probe(f"p{i}", f"{i}.jpg", f"i{i}", f"q{i}?", "yes", "t", "t", (BOX,)) for i in range(6))
+HEADER = {"sightline_probes": 1}
 
 
-def rows_of(*probes: Probe) -> list[dict[str, Any]]:
-    from sightline.probes.dialects import own_row
-
-    return [own_row(probe) for probe in probes]
-
-
-@pytest.fixture
-def save(tmp_path: Path) -> Any:
-    def write(*rows: Any) -> Path:
-        path = tmp_path / "probes.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
-
-    return write
-
-
-@pytest.mark.parametrize("name", ["probes.jsonl", "deep/er/probes.jsonl.gz"])
-def test_round_trip(tmp_path: Path, name: str) -> None:
-    written = write_probes(tmp_path / name, [PROBE, PLAIN], construction={"seed": 17}, source={"annotations": "x.json"})
-    read = read_probes(tmp_path / name)
-    assert read == written
-    assert read.probes == (PROBE, PLAIN)
-    assert (read.construction, read.source) == ({"seed": 17}, {"annotations": "x.json"})
-
-
-def test_the_headers_digest_is_of_content_alone_and_holds_it(tmp_path: Path, save: Any) -> None:
-    digest = ProbeSet((PROBE, PLAIN)).digest
-    lines = "".join(f"{canonical(row)}\n" for row in rows_of(PROBE, PLAIN))
+def test_probes_are_read_as_written_under_a_header_with_the_digest_of_their_content_alone(
+    tmp_path: Path, save: Save
+) -> None:
+    probes = (PROBE, PLAIN, OPEN)
+    digest = ProbeSet(probes).digest
+    lines = "".join(f"{canonical(own_row(probe))}\n" for probe in probes)
     assert digest == f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
-    assert write_probes(tmp_path / "a.jsonl", [PROBE, PLAIN], source={"x": 1}).digest == digest
-    assert write_probes(tmp_path / "b" / "c.gz", [PROBE, PLAIN]).digest == digest
-    assert ProbeSet((replace(PROBE, extra={"note": None, "rank": 3}), PLAIN)).digest == digest
-    header = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
+    for name in ("probes.jsonl", "deep/er/probes.jsonl.gz"):
+        written = write_probes(tmp_path / name, probes, construction={"seed": 17}, source={"annotations": "x.json"})
+        read = read_probes(tmp_path / name)
+        assert read == written
+        assert (read.probes, read.digest) == (probes, digest)
+        assert (read.construction, read.source) == ({"seed": 17}, {"annotations": "x.json"})
+    assert write_probes(tmp_path / "a.jsonl", probes, source={"x": 1}).digest == digest
+    assert ProbeSet((replace(PROBE, extra={"note": None, "rank": 3}), PLAIN, OPEN)).digest == digest
+    header, *_, last = map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines())
     assert list(header) == ["sightline_probes", "digest", "construction", "source"]
     assert header["digest"] == digest
-    assert digest.startswith("sha256:")
-    assert read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN))).probes == (PLAIN,), "it may be left out"
-    path = tmp_path / "p.jsonl"
-    write_probes(path, [PROBE, PLAIN])
+    assert last == OPEN_ROW
+    assert read_probes(save(HEADER, own_row(PLAIN))).probes == (PLAIN,), "the digest may be left out"
+    path = tmp_path / "a.jsonl"
     path.write_text(path.read_text().replace('"label": "no"', '"label": "yes"'))
-    with pytest.raises(SightlineError, match=r"p\.jsonl: content does not match its digest") as caught:
+    with pytest.raises(SightlineError, match=r"a\.jsonl: content does not match its digest") as caught:
         read_probes(path)
     assert "\n" not in str(caught.value)
     assert read_probes(path, check_digest=False).probes[1].label == "yes"
 
 
-CHANGES: dict[str, Any] = {
-    "id": "c", "image": "c.jpg", "image_id": "c", "question": "?", "label": "no",
-    "target_text": "x", "source_text": "x",
-    "regions": (), "boxes": None, "kind": "", "view": "orig", "occlude": (), "extra": {"rank": 4},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_every_field_enters_the_digest(name: str) -> None:
-    assert ProbeSet((replace(PROBE, **{name: CHANGES[name]}),)).digest != ProbeSet((PROBE,)).digest
+def test_every_field_enters_the_digest() -> None:
+    changes: dict[str, Any] = {
+        "id": "c", "image": "c.jpg", "image_id": "c", "question": "?", "label": "no",
+        "target_text": "x", "source_text": "x",
+        "regions": (), "boxes": None, "kind": "", "view": "orig", "occlude": (), "extra": {"rank": 4},
+    }  # fmt: skip
+    for name, value in changes.items():
+        assert ProbeSet((replace(PROBE, **{name: value}),)).digest != ProbeSet((PROBE,)).digest, name
 
 
 @pytest.mark.parametrize(
@@ -135,6 +118,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -
         ({"regions": [[0.2, 0.1, 0.1, 0.2]]}, r"regions\[0\] .* x1 < x2"),
         ({"regions": [[0.1, 0.1, 0.2]]}, r"regions\[0\] .* not a box"),
         ({"regions": [[0.1, 0.1, float("nan"), 0.2]]}, r"regions\[0\] .* not a box"),
+        ({"regions": [[0, 0, 10**400, 1]]}, r"regions\[0\] .* not a box"),
         ({"regions": None}, "regions is missing"),
         ({"occlude": [[0.1, 0.1, 0.2, "x"]]}, r"occlude\[0\]"),
         ({"image": "/etc/passwd"}, "is absolute"),
@@ -143,30 +127,34 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -
         ({"image": 3}, "empty or not text"),
         ({"question": "\ud800"}, "surrogate"),
         ({"reggions": []}, "unknown key 'reggions'"),
-        ({"regions": [[0, 0, 10**400, 1]]}, r"regions\[0\] .* not a box"),
         ({"extra": []}, "'extra' must be an object"),
         ({"extra": {"x": float("inf")}}, "'extra' holds a number or text"),
         ({"extra": {"x": "\ud800"}}, "'extra' holds a number or text"),
+        ({**OPEN_ROW, "answers": []}, "label 'open' with 0 answers"),
+        ({**OPEN_ROW, "label": "yes"}, "label 'yes' with 3 answers: open questions, and only they, have some"),
+        ({**OPEN_ROW, "roles": ["answer_value"]}, "1 roles for 2 regions; give each region one, or none"),
+        ({**OPEN_ROW, "target_text": "Ada"}, "'Ada' is not in the question; selectors must not be told the answer"),
+        ({**OPEN_ROW, "answers": "Ada"}, "answers is 'Ada', expected a list of texts"),
+        ({**OPEN_ROW, "answers": ["Ada", " "]}, "answers.1. is ' ', expected non-empty text"),
     ],
 )
-def test_bad_rows_name_their_line(save: Any, change: dict[str, Any], message: str) -> None:
-    (row,) = rows_of(PLAIN)
-    with pytest.raises(SightlineError, match=rf"probes\.jsonl line 3: .*{message}"):
-        read_probes(save({"sightline_probes": 1}, rows_of(PROBE)[0], row | change))
+def test_bad_rows_name_their_line(save: Save, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SightlineError, match=rf"rows\.jsonl line 3: .*{message}"):
+        read_probes(save(HEADER, own_row(PROBE), own_row(PLAIN) | change))
 
 
-def test_ids_are_unique_per_view_and_layouts_have_limits(save: Any, tmp_path: Path, refused: Refused) -> None:
-    masked = replace(PLAIN, view="masked")
-    assert len(read_probes(save({"sightline_probes": 1}, *rows_of(PLAIN, masked)))) == 2
-    refused("line 3: probe id 'b' occurs twice", read_probes, save({"sightline_probes": 1}, *rows_of(PLAIN, PLAIN)))
-    refused("probe id 'b' occurs twice", write_probes, tmp_path / "q.jsonl", [PLAIN, PLAIN])
-    assert not (tmp_path / "q.jsonl").exists()
-    refused("belongs to the artifact layout", write_probes, tmp_path / "p.jsonl", [PLAIN], image_prefix="root")
-    refused("'docvqa:1' is an open", write_probes, tmp_path / "p.jsonl", [OPEN_PROBES_PROBE], layout="artifact")
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+def test_ids_are_unique_per_view_layouts_have_limits_and_a_failed_write_leaves_the_old_file(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    assert len(read_probes(save(HEADER, own_row(PLAIN), own_row(replace(PLAIN, view="masked"))))) == 2
+    path = save(HEADER, own_row(PLAIN), own_row(PLAIN))
+    refused("line 3: probe id 'b' occurs twice", read_probes, path)
+    path.unlink()
     path = tmp_path / "p.jsonl"
+    refused("probe id 'b' occurs twice", write_probes, path, [PLAIN, PLAIN])
+    assert not path.exists()
+    refused("belongs to the artifact layout", write_probes, path, [PLAIN], image_prefix="root")
+    refused("'docvqa:1' is an open", write_probes, path, [OPEN], layout="artifact")
     write_probes(path, [PLAIN])
     before = path.read_bytes()
 
@@ -192,18 +180,10 @@ def test_a_prefix_is_stripped_only_when_asked(tmp_path: Path, refused: Refused) 
 
 # What the fields of an artifact row become.
 
-
 ROW: dict[str, Any] = {
-    "id": "a:pos",
-    "image": "root/train/a.jpg",
-    "image_id": "a",
-    "question": "q?",
-    "target_answer": "yes",
-    "target_text": "t",
-    "source_text": "t",
-    "binary_polarity": "positive",
-    "evidence_regions": [[0.1, 0.1, 0.2, 0.2]],
-}
+    "id": "a:pos", "image": "root/train/a.jpg", "image_id": "a", "question": "q?", "target_answer": "yes",
+    "target_text": "t", "source_text": "t", "binary_polarity": "positive", "evidence_regions": [list(BOX)],
+}  # fmt: skip
 
 
 def coverage(boxes: tuple[Box, ...], kept: list[int], side: int = 24) -> float:
@@ -224,10 +204,8 @@ def test_regions_are_the_true_boxes_and_boxes_the_shown_ones(data: Path) -> None
     with open(folder / "analysis" / "box_robustness" / "box_robustness_summary.csv") as stream:
         summary = {row["variant"]: row for row in csv.DictReader(stream) if row["model"] == "LLaVA"}
     for variant in ("jitter_heavy", "detected_like", "missing"):
-        probes = {
-            probe.id: probe
-            for probe in read_probes(folder / "inputs" / "box_robustness" / f"{variant}.jsonl.gz").probes
-        }
+        read = read_probes(folder / "inputs" / "box_robustness" / f"{variant}.jsonl.gz")
+        probes = {probe.id: probe for probe in read.probes}
         runs = [record for record in records if record["run"] == f"box_robustness/llava_{variant}"]
         assert len(runs) == 62
         true = []
@@ -239,102 +217,31 @@ def test_regions_are_the_true_boxes_and_boxes_the_shown_ones(data: Path) -> None
         assert sum(true) / len(true) == pytest.approx(float(summary[variant]["true_ECR"]), abs=1e-12)
 
 
-def test_a_row_without_oracle_boxes_shows_its_regions_and_missing_boxes_stay_missing(refused: Refused) -> None:
+def test_rows_of_the_artifact_say_what_is_shown_and_grayed_and_keep_unknown_fields(refused: Refused) -> None:
     probe = probe_from_artifact(ROW)
-    assert probe.regions == ((0.1, 0.1, 0.2, 0.2),)
-    assert probe.boxes is None
-    assert probe.visible_boxes == probe.regions
-    row = ROW | {"evidence_regions": [], "oracle_evidence_regions": [[0.1, 0.1, 0.2, 0.2]]}
-    probe = probe_from_artifact(row)
-    assert probe.regions == ((0.1, 0.1, 0.2, 0.2),)
-    assert probe.visible_boxes == ()
+    assert (probe.regions, probe.boxes, probe.visible_boxes) == ((BOX,), None, (BOX,))
+    probe = probe_from_artifact(ROW | {"evidence_regions": [], "oracle_evidence_regions": [list(BOX)]})
+    assert (probe.regions, probe.visible_boxes) == ((BOX,), ()), "missing boxes stay missing"
+    elsewhere = ((0.5, 0.5, 0.6, 0.6),)
+    for view, occluded in (("original", ()), ("evidence_masked", (BOX,)), ("mask_regions", elsewhere)):
+        probe = probe_from_artifact(ROW | {"probe": "name", "rice_view": view, "mask_regions": [list(*elsewhere)]})
+        assert (probe.view, probe.occlude) == ("name", occluded)
     refused("'flip'", probe_from_artifact, ROW | {"rice_view": "flip"})
     row = ROW | {"control_type": "blank", "image": "/elsewhere/blank/a.jpg", "original_image": "root/train/a.jpg"}
     probe = probe_from_artifact(row, image_prefix="root")
-    assert probe.image == "train/a.jpg"
-    assert probe.occlude == ((0.0, 0.0, 1.0, 1.0),)
-
-
-@pytest.mark.parametrize(
-    ("view", "expected"),
-    [("original", ()), ("evidence_masked", ((0.1, 0.1, 0.2, 0.2),)), ("mask_regions", ((0.5, 0.5, 0.6, 0.6),))],
-)
-def test_views_become_occlusions(view: str, expected: tuple[Box, ...]) -> None:
-    row = ROW | {"probe": "name", "rice_view": view, "mask_regions": [[0.5, 0.5, 0.6, 0.6]]}
-    probe = probe_from_artifact(row)
-    assert probe.view == "name"
-    assert probe.occlude == expected
-
-
-def test_unknown_fields_survive_the_artifact_layout_and_contradictions_do_not(refused: Refused) -> None:
+    assert (probe.image, probe.occlude) == ("train/a.jpg", ((0.0, 0.0, 1.0, 1.0),))
     probe = probe_from_artifact(ROW | {"novel": [1, {"a": None}]})
     assert probe.extra == {"novel": [1, {"a": None}]}
     assert artifact_row(probe)["novel"] == [1, {"a": None}]
-    boxes = ((0.5, 0.5, 0.6, 0.6), (0.1, 0.1, 0.2, 0.2))
-    row = artifact_row(replace(PROBES[0], occlude=boxes))
+    row = artifact_row(replace(PROBES[0], occlude=(*elsewhere, BOX)))
     again = probe_from_artifact(row)
-    assert again.occlude == boxes
+    assert again.occlude == (*elsewhere, BOX)
     assert artifact_row(again) == row
     refused("contradicts binary_polarity", probe_from_artifact, ROW | {"target_answer": "no"})
     refused("image name 5", artifact_row, replace(PROBES[0], extra={"original_image": 5}))
 
 
-# Open questions on disk: written and read back whole, and refused where they contradict themselves.
-
-
-OPEN_PROBES_PROBE = Probe(
-    "docvqa:1", "a.png", "a", "Who sold the mill?", "open", "mill", "", ((0.1, 0.1, 0.2, 0.2), (0.3, 0.1, 0.4, 0.2)),
-    answers=("Ada", "Ada", "ada l."), roles=("answer_value", "field_label"), task="docvqa", decoy="Bob",
-)  # fmt: skip
-OPEN_PROBES_ROW = {
-    "id": "docvqa:1", "image": "a.png", "image_id": "a", "question": "Who sold the mill?", "label": "open",
-    "target_text": "mill", "source_text": "", "regions": [[0.1, 0.1, 0.2, 0.2], [0.3, 0.1, 0.4, 0.2]],
-    "answers": ["Ada", "Ada", "ada l."], "roles": ["answer_value", "field_label"], "task": "docvqa", "decoy": "Bob",
-}  # fmt: skip
-
-
-def test_an_open_question_is_written_and_read_back_whole(tmp_path: Path) -> None:
-    written = write_probes(tmp_path / "p.jsonl", [OPEN_PROBES_PROBE])
-    assert json.loads((tmp_path / "p.jsonl").read_text().splitlines()[1]) == OPEN_PROBES_ROW
-    found = read_probes(tmp_path / "p.jsonl")
-    assert found.probes == (OPEN_PROBES_PROBE,)
-    assert found.digest == written.digest
-
-
-@pytest.mark.parametrize("key", ["answers", "roles", "task", "decoy"])
-def test_a_lock_notices_every_field_of_an_open_question(tmp_path: Path, key: str) -> None:
-    path = tmp_path / "p.jsonl"
-    lock_probes(path, write_probes(path, [OPEN_PROBES_PROBE]))
-    changed: dict[str, Any] = {
-        "answers": ["Ada"], "roles": ["answer_value", "context"], "task": "textvqa", "decoy": "Carl",
-    }  # fmt: skip
-    path.write_text('{"sightline_probes": 1}\n' + json.dumps({**OPEN_PROBES_ROW, key: changed[key]}))
-    with pytest.raises(SightlineError, match=rf"1 changed \(docvqa:1: {key}\)"):
-        verify_lock(path, read_probes(path))
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"answers": []}, "label 'open' with 0 answers"),
-        ({"label": "yes"}, "label 'yes' with 3 answers: open questions, and only they, have some"),
-        ({"label": "maybe"}, "unknown label: label is 'maybe'"),
-        ({"roles": ["answer_value"]}, "1 roles for 2 regions; give each region one, or none"),
-        ({"target_text": "Ada"}, "target_text 'Ada' is not in the question; selectors must not be told the answer"),
-        ({"answers": "Ada"}, "answers is 'Ada', expected a list of texts"),
-        ({"answers": ["Ada", " "]}, "answers.1. is ' ', expected non-empty text"),
-    ],
-)
-def test_a_contradicting_question_is_refused_with_its_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    path = tmp_path / "p.jsonl"
-    path.write_text('{"sightline_probes": 1}\n' + json.dumps({**OPEN_PROBES_ROW, **changes}))
-    with pytest.raises(SightlineError, match=f"line 2: .*{says}"):
-        read_probes(path)
-
-
-PROBES = tuple(
-    Probe(f"p{i}", f"{i}.jpg", f"i{i}", f"q{i}?", "yes", "t", "t", ((0.1, 0.1, 0.2, 0.2),)) for i in range(6)
-)
+# Locks.
 
 
 @pytest.fixture
@@ -366,11 +273,19 @@ def test_a_changed_set_is_refused_with_what_changed(path: Path, probes: Any, ima
         verify_lock(path, ProbeSet(tuple(probes)), images=images)
 
 
-def test_a_lock_does_not_give_way(path: Path, refused: Refused) -> None:
-    lock_probes(path, ProbeSet(PROBES))
+def test_a_lock_notices_every_field_of_an_open_question_and_does_not_give_way(
+    path: Path, save: Save, refused: Refused
+) -> None:
     refused("locks other content", lock_probes, path, ProbeSet(PROBES[:3]))
+    lock_probes(path, ProbeSet(PROBES))
     lock_probes(path, ProbeSet(PROBES[:3]), replace=True)
     assert len(verify_lock(path, ProbeSet(PROBES[:3])).fields) == 3
+    lock_probes(path, ProbeSet((OPEN,)), replace=True)
+    for key, value in {
+        "answers": ["Ada"], "roles": ["answer_value", "context"], "task": "textvqa", "decoy": "Carl",
+    }.items():  # fmt: skip
+        with pytest.raises(SightlineError, match=rf"1 changed \(docvqa:1: {key}\)"):
+            verify_lock(path, read_probes(save(HEADER, {**OPEN_ROW, key: value})))
 
 
 @pytest.mark.parametrize(
@@ -379,23 +294,16 @@ def test_a_lock_does_not_give_way(path: Path, refused: Refused) -> None:
 )  # fmt: skip
 def test_a_damaged_lock_is_one_line(path: Path, content: str, refused: Refused) -> None:
     lock_path(path).write_text(content)
-    for read in (lambda: read_lock(lock_path(path)), lambda: verify_lock(path, ProbeSet(PROBES))):
-        refused("not a probe lock", read)
+    refused("not a probe lock", read_lock, lock_path(path))
+    refused("not a probe lock", verify_lock, path, ProbeSet(PROBES))
 
 
-# The paper's two splits: tenths of sha1 for yes/no probes, halves of md5 for open questions.
-
-
-def question(number: int, image: str) -> Probe:
-    return Probe(f"docvqa:{number}", f"{image}.png", image, "?", "open", "", "", (), answers=("x",), task="docvqa")
-
-
-def test_open_questions_are_split_by_probe_or_kept_together_by_image(refused: Refused) -> None:
+def test_the_papers_two_splits_are_tenths_of_sha1_and_halves_of_md5_by_probe_or_image(refused: Refused) -> None:
     for name in ("docvqa_val_lite:49153", "textvqa_val_lite:34602", "ä"):
         digits = hashlib.md5(name.encode("utf-8")).hexdigest()[:8]
         assert even_side(name) == ("dev" if digits[-1] in "02468ace" else "test")
     assert 900 < sum(even_side(f"textvqa:{number}") == "dev" for number in range(2000)) < 1100
-    probes = [question(number, f"i{number % 7}") for number in range(60)]
+    probes = [replace(OPEN, id=f"docvqa:{number}", image_id=f"i{number % 7}") for number in range(60)]
     by_probe = split_probes(probes, group_by="probe", rule="md5")
     assert all(even_side(probe.id) == side for side, part in by_probe.items() for probe in part)
     by_image = split_probes(probes, rule="md5")
@@ -404,7 +312,7 @@ def test_open_questions_are_split_by_probe_or_kept_together_by_image(refused: Re
     for name in (f"i{number}" for number in range(40)):
         bucket = int(hashlib.sha1(name.encode()).hexdigest()[:8], 16) % 10
         assert [hash_side(name, tenths) for tenths in (bucket, bucket + 1)] == ["test", "dev"]
-    probes = [question(number, f"i{number}") for number in range(40)]
+    probes = [replace(OPEN, id=f"docvqa:{number}", image_id=f"i{number}") for number in range(40)]
     sides = split_probes(probes, dev_buckets=3)
     assert all(hash_side(probe.image_id, 3) == side for side, part in sides.items() for probe in part)
-    refused("open questions (docvqa:1) have no records; group", split_probes, [question(1, "a")], group_by="record")
+    refused("open questions (docvqa:1) have no records; group", split_probes, [OPEN], group_by="record")

@@ -1,4 +1,4 @@
-"""Which of the questions that annotations bring along a probe set takes."""
+"""Which of the questions that annotations bring along a probe set takes, and what open ones are compared with."""
 
 import random
 from dataclasses import replace
@@ -12,13 +12,9 @@ from sightline.probes.formats.published_questions import PUBLISHED
 from sightline.probes.questions import add_decoys, refuse_word_rules, sample_questions, take_questions
 
 RULES = HardPairRules()
-
-
-def probe(number: int, image: str) -> Probe:
-    return Probe(f"q{number}", f"{image}.jpg", image, "Is it?", "yes", "it", "it", ())
-
-
-PROBES = [probe(number, image) for number, image in enumerate("abacb")]
+PROBES = [
+    Probe(f"q{number}", f"{image}.jpg", image, "Is it?", "yes", "it", "it", ()) for number, image in enumerate("abacb")
+]
 
 
 def ids(rules: HardPairRules, *exclude: str) -> list[str]:
@@ -39,9 +35,6 @@ def test_questions_stay_in_file_order_or_together_by_image_and_take_no_rule_abou
             refuse_word_rules(replace(RULES, **changed), "gsr")
 
 
-# Which open questions are drawn, and what they are compared with: one generator, its draws in a stated order.
-
-
 def question(number: int, kind: str, *answers: str, decoy: str = "") -> Probe:
     return Probe(
         f"t:{number}", f"{number}.png", str(number), "?", "open", "", "", (), kind=kind,
@@ -59,41 +52,31 @@ def test_each_kind_is_shuffled_in_the_benchmarks_order_and_one_with_few_question
         rows = [number for number in range(48) if kinds[number % 4] == kind]
         rng.shuffle(rows)
         drawn += [(kind, number) for number in rows[:5]]
-    after = rng.random()
     ours = random.Random(29)
     found = sample_questions(probes, 5, ours, PUBLISHED["ocrbench"].kinds)
     assert [(probe.kind, int(probe.image_id)) for probe in found] == sorted(drawn)
-    assert ours.random() == after
+    assert ours.random() == rng.random()
     probes = [question(0, "few"), *(question(number, "many") for number in range(1, 100))]
     assert [probe.kind for probe in sample_questions(probes, 2, random.Random(0))] == ["few", "many", "many"]
     samples = {tuple(probe.id for probe in sample_questions(probes, 10, random.Random(seed))) for seed in range(5)}
     assert len(samples) == 5
 
 
-def test_a_decoy_is_one_draw_among_other_answers_of_the_kind() -> None:
+def test_a_decoy_is_one_draw_among_other_answers_of_the_kind_or_any_and_never_an_accepted_answer() -> None:
     pool = [
         question(0, "k", "Mill"), question(1, "k", "mill"), question(2, "k", "Lane"), question(3, "k", "Lane"),
         question(4, "other", "elsewhere"), question(5, "k", "two\n words"),
     ]  # fmt: skip
-    rng = random.Random(29)
-    expected = rng.choice(["Lane", "two words"])
     (probe,) = add_decoys(pool[:1], pool, random.Random(29))
-    assert probe.decoy == expected
-
-
-def test_a_decoy_is_of_its_kind_or_any_and_never_an_accepted_answer() -> None:
+    assert probe.decoy == random.Random(29).choice(["Lane", "two words"])
     pool = [question(0, "k", "Mill"), question(1, "k", "MILL"), question(2, "other", "Lane")]
     assert [probe.decoy for probe in add_decoys(pool[:2], pool, random.Random(1))] == ["Lane", "Lane"]
     accepted = [question(0, "k", "12", "12.0", "twelve"), question(1, "k", "12.0"), question(2, "k", "13")]
     drawn = {add_decoys(accepted[:1], accepted, random.Random(seed))[0].decoy for seed in range(20)}
     assert drawn == {"13"}
     assert add_decoys(accepted[:1], accepted[:2], random.Random(0))[0].decoy == ""
-
-
-def test_a_decoy_of_the_file_stays_and_yes_no_probes_get_none() -> None:
     pool = [question(0, "k", "a", decoy="mine"), question(1, "k", "b"), question(2, "k", "c"), question(3, "k", "d")]
-    given, drawn = add_decoys(pool[:2], pool, random.Random(3))
-    assert given.decoy == "mine"
-    assert drawn.decoy == random.Random(3).choice(["a", "c", "d"])
-    probe = Probe("p", "a.png", "a", "?", "yes", "T", "T", ())
-    assert add_decoys([probe], [probe, question(1, "k")], random.Random(0)) == (probe,)
+    given, probe = add_decoys(pool[:2], pool, random.Random(3))
+    assert given.decoy == "mine", "that of the file stays"
+    assert probe.decoy == random.Random(3).choice(["a", "c", "d"])
+    assert add_decoys(PROBES[:1], [PROBES[0], question(1, "k")], random.Random(0)) == (PROBES[0],), "yes/no needs none"

@@ -6,7 +6,6 @@ in the same unit, so that fractions of the image need no resolution.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,27 +28,19 @@ from sightline.probes.formats.pages import (
 )
 
 UNITS = ("pixel", "mm10", "inch1200")
-_START = re.compile(r"<(?:\w+:)?alto[\s>]")
 _PLACE = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
 
 
 @FORMATS.register("alto")
 @dataclass(frozen=True)
 class Alto(OcrPages):
-    """The format as it is chosen on the command line."""
-
     name: ClassVar[str] = "alto"
     description: ClassVar[str] = "ALTO XML, versions 2 to 4: one file per page, or a folder of them"
     suffixes: ClassVar[tuple[str, ...]] = (".xml", ".alto")
-
-    @classmethod
-    def recognises(cls, start: str) -> bool:
-        return _START.search(start) is not None
+    begins: ClassVar[str] = r"<(?:\w+:)?alto[\s>]"
 
     def pages(self, file: Path) -> Iterator[ScannedPage]:
-        root = read_xml(file)
-        if root.tag != "alto":
-            raise SightlineError(f"{file}: its root is <{root.tag}>, not <alto>")
+        root = read_xml(file, "alto")
         unit = (root.findtext("Description/MeasurementUnit") or "pixel").strip()
         if unit not in UNITS:
             raise SightlineError(f"{file}: MeasurementUnit {unit!r} is none of {', '.join(UNITS)}; convert to pixels")
@@ -62,12 +53,16 @@ class Alto(OcrPages):
                     f"{file}: positions are in {unit}, but the Page has no WIDTH and HEIGHT in it; "
                     "add them or convert to pixels"
                 )
-            lines = [
-                (line, [_string(file, string) for string in below(line, "String")]) for line in below(page, "TextLine")
-            ]
+            words: list[PageText] = []
+            lines: list[PageText] = []
+            for line in below(page, "TextLine"):
+                if inside := [_string(file, string) for string in below(line, "String")]:
+                    words += inside
+                    whole = joined(inside)
+                    lines.append(whole._replace(box=_box(line) or whole.box))
             yield ScannedPage(
-                words=[word for _, words in lines for word in words],
-                lines=[_line(line, words) for line, words in lines if words],
+                words=words,
+                lines=lines,
                 image=stated if len(pages) == 1 else "",
                 width=width,
                 height=height,
@@ -81,12 +76,6 @@ def _string(file: Path, element: Element) -> PageText:
         content = element.get("CONTENT", "")
         raise SightlineError(f"{file}: String {content!r} has no {', '.join(_PLACE)} in numbers")
     return PageText(element.get("CONTENT", ""), box, percent(element.get("WC")))
-
-
-def _line(element: Element, words: list[PageText]) -> PageText:
-    """Its words, in its own box where it has one."""
-    line = joined(words)
-    return line._replace(box=_box(element) or line.box)
 
 
 def _box(element: Element) -> Box | None:

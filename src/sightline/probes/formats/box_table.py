@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from sightline.core.probe import Box
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.probes.data_rows import DELIMITERS, column_names, decoded, table_rows
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
 from sightline.probes.formats.pages import extent, number, whole
@@ -96,14 +96,12 @@ class BoxTable(Format):
         found_as: dict[str, str] = {}
         largest = 0.0
         for where, row, columns in self._rows(path):
-            try:
+            with located(where):
                 box = _box(row, columns)
                 stated = row[columns.image].strip()
                 image = found_as.get(stated) or found_as.setdefault(stated, beside.find(stated))
                 if image not in sizes:
                     sizes[image] = self._size(row, columns, image, beside)
-            except SightlineError as problem:
-                raise SightlineError(f"{where}: {problem}") from None
             largest = max(largest, *(abs(value) for value in box))
             texts.setdefault(image, []).append((row[columns.text], box))
         if texts and self.units == "pixels" and largest <= 1.0:

@@ -37,8 +37,7 @@ ALIASES: dict[str, str] = _WORDS["aliases"]
 """What captions say -> the name of COCO's category."""
 
 
-@dataclass(frozen=True)
-class CocoObject:
+class CocoObject(NamedTuple):
     """One object: its category, its box in fractions, the area of its outline in square pixels."""
 
     category: str
@@ -245,16 +244,16 @@ def _probe(
     scene: CocoImage | None,
     categories: tuple[str, ...],
 ) -> Probe:
-    boxes: Mapping[str, Box] = {} if scene is None else _boxes(relation, scene, categories)
+    boxes: dict[str, Box] = {}  # of the largest object of each category, where there is one
+    for role, thing in (("subject", relation.subject), ("object", relation.object)):
+        category = category_of(thing, categories)
+        if scene is not None and category is not None and (largest := scene.largest(category)):
+            boxes[role] = largest.box
     right = position == 0
-    extra: dict[str, Any] = {
-        "source_dataset": record.dataset,
-        "bbox_source": record.box_source,
-        "subject": relation.subject,
-        "relation": relation.phrase,
-        "object": relation.object,
-        "evidence": list(boxes),
-    }
+    extra = {
+        "source_dataset": record.dataset, "bbox_source": record.box_source, "subject": relation.subject,
+        "relation": relation.phrase, "object": relation.object, "evidence": list(boxes),
+    }  # fmt: skip
     return Probe(
         id=f"gsr-{number:04d}:{'yes' if right else f'no{position}'}",
         image=record.image,
@@ -267,14 +266,3 @@ def _probe(
         kind=relation.family,
         extra=extra,
     )
-
-
-def _boxes(relation: Relation, scene: CocoImage, categories: tuple[str, ...]) -> dict[str, Box]:
-    """``subject`` and ``object`` -> the largest object of that category; without those that are not found."""
-    found: dict[str, Box] = {}
-    for role, thing in (("subject", relation.subject), ("object", relation.object)):
-        category = category_of(thing, categories)
-        largest = None if category is None else scene.largest(category)
-        if largest is not None:
-            found[role] = largest.box
-    return found

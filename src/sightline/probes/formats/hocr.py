@@ -29,7 +29,6 @@ _PARTS = {
 """Class of an element -> the part of a page that it is."""
 _EMPTY_TAGS = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
 """Elements that HTML never closes."""
-_START = re.compile(r"""class\s*=\s*["'][^"']*\bocr_page\b|\bocr-system\b""")
 _BOX = re.compile(r"\bbbox\s+(\S+)\s+(\S+)\s+(\S+)\s+([^\s;]+)")
 _IMAGE = re.compile(r"""\bimage\s+(?:"([^"]*)"|'([^']*)'|([^;]+))""")
 _CONFIDENCE = re.compile(r"\bx_wconf\s+([^\s;]+)")
@@ -38,15 +37,10 @@ _CONFIDENCE = re.compile(r"\bx_wconf\s+([^\s;]+)")
 @FORMATS.register("hocr")
 @dataclass(frozen=True)
 class Hocr(OcrPages):
-    """The format as it is chosen on the command line."""
-
     name: ClassVar[str] = "hocr"
     description: ClassVar[str] = "hOCR (HTML of Tesseract, OCRopus, Kraken): one file per page, or a folder of them"
     suffixes: ClassVar[tuple[str, ...]] = (".hocr", ".html", ".htm", ".xhtml")
-
-    @classmethod
-    def recognises(cls, start: str) -> bool:
-        return _START.search(start) is not None
+    begins: ClassVar[str] = r"""class\s*=\s*["'][^"']*\bocr_page\b|\bocr-system\b"""
 
     def pages(self, file: Path) -> Iterator[ScannedPage]:
         reader = _Reader(file)

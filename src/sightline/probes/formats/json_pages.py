@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,14 +24,9 @@ class JsonPages(PageFiles):
     """Reads by the paths that a format declares; what they are is said in json_pages.toml."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
-    begins: ClassVar[str]
     pages_at: ClassVar[list[str]] = []
     at: ClassVar[dict[str, str]]
     """Everything else that is declared, by name; what is not declared is nowhere."""
-
-    @classmethod
-    def recognises(cls, start: str) -> bool:
-        return re.search(cls.begins, start) is not None
 
     def pages(self, file: Path) -> Iterator[ScannedPage]:
         document = read_json(file)

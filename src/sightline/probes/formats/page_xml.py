@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,6 @@ from sightline.probes.formats.pages import (
     read_xml,
 )
 
-_START = re.compile(r"<(?:\w+:)?PcGts[\s>]")
-
 
 @FORMATS.register("page_xml")
 @dataclass(frozen=True)
@@ -40,16 +37,10 @@ class PageXml(OcrPages):
     name: ClassVar[str] = "page_xml"
     description: ClassVar[str] = "PAGE XML (Transkribus, OCR-D, eScriptorium): one file per page, or a folder of them"
     suffixes: ClassVar[tuple[str, ...]] = (".xml",)
-
-    @classmethod
-    def recognises(cls, start: str) -> bool:
-        return _START.search(start) is not None
+    begins: ClassVar[str] = r"<(?:\w+:)?PcGts[\s>]"
 
     def pages(self, file: Path) -> Iterator[ScannedPage]:
-        root = read_xml(file)
-        if root.tag != "PcGts":
-            raise SightlineError(f"{file}: its root is <{root.tag}>, not <PcGts>")
-        page = root.find("Page")
+        page = read_xml(file, "PcGts").find("Page")
         if page is None:
             raise SightlineError(f"{file}: has no Page element")
         words: list[PageText] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,12 @@ class PageFiles(Format):
     level: Annotated[Level, FormatOption("Read words, or whole lines (with --lines).")] = "words"
 
     box_source: ClassVar[str] = "annotation"
+    begins: ClassVar[str]
+    """A pattern that stands somewhere in the beginning of such a file, and of no other."""
+
+    @classmethod
+    def recognises(cls, start: str) -> bool:
+        return re.search(cls.begins, start) is not None
 
     @abstractmethod
     def pages(self, file: Path) -> Iterator[ScannedPage]:
@@ -167,8 +174,11 @@ MAX_XML_BYTES = 64 * 2**20
 MAX_DEPTH = 100
 
 
-def read_xml(path: Path) -> Element:
-    """The root element. Tags and attributes lose their namespaces, of which every version of a schema has its own."""
+def read_xml(path: Path, root: str = "") -> Element:
+    """The root element, refused where it is not the one that is asked for.
+
+    Tags and attributes lose their namespaces, of which every version of a schema has its own.
+    """
     builder = TreeBuilder()
     depth = 0
 
@@ -202,7 +212,10 @@ def read_xml(path: Path) -> Element:
         raise SightlineError(f"{path} line {problem.lineno}: not XML: {expat.ErrorString(problem.code)}") from None
     except (LookupError, ValueError) as problem:  # an encoding that nobody knows
         raise SightlineError(f"{path}: not XML: {problem}") from None
-    return builder.close()
+    found = builder.close()
+    if root not in ("", found.tag):
+        raise SightlineError(f"{path}: its root is <{found.tag}>, not <{root}>")
+    return found
 
 
 def below(element: Element, tag: str) -> Iterator[Element]:

@@ -180,7 +180,9 @@ class QuestionFiles(Format):
                     copies[image] = contents.setdefault(sha256(data).digest(), image)
                     sizes[image] = image_header(data, row.where)[1]
                 else:
-                    image = beside.find(_path(row) or asked.image, below=self.image_folder)
+                    cell = row.cells.get("image")
+                    named = text_of(cell.get("path")) if isinstance(cell, dict) else ""
+                    image = beside.find(named or asked.image, below=self.image_folder)
                 regions, roles = self._evidence(asked, image, data, beside, counts)
                 probe = self._probe(asked, image, regions, roles)
                 check_open(probe)
@@ -302,20 +304,17 @@ def _pixels(stored: tuple[str, Path | io.BytesIO]) -> tuple[str, str]:
 
 def _is_complete(asked: AskedRow, row: DataRow, counts: IngestCounts) -> bool:
     """Whether a row has a question, answers and an image; what is missing first is counted."""
+    cell = row.cells.get("image", "named elsewhere")
+    shown = packed_bytes(cell) or cell.get("path") if isinstance(cell, dict) else cell
     if not asked.question:
         counts.questions_without_text += 1
     elif not asked.answers:
         counts.questions_without_answers += 1
-    elif not asked.image or ("image" in row.cells and _is_empty(row.cells["image"])):
+    elif not asked.image or not shown:
         counts.questions_without_image += 1
     else:
         return True
     return False
-
-
-def _is_empty(cell: object) -> bool:
-    """Whether a cell that is there for an image has neither its bytes nor its name."""
-    return not (packed_bytes(cell) or cell.get("path")) if isinstance(cell, dict) else not cell
 
 
 def _filled(pattern: str, values: Mapping[str, Any]) -> str:
@@ -342,12 +341,6 @@ def _boxes(value: Any) -> tuple[Box, ...]:
             raise SightlineError(f"box {each!r} is not four finite numbers")
         found.append(box)
     return tuple(found)
-
-
-def _path(row: DataRow) -> str:
-    """The file that an image cell names instead of holding the image."""
-    cell = row.cells.get("image")
-    return text_of(cell.get("path")) if isinstance(cell, dict) else ""
 
 
 def _size(image: str, data: bytes | None, beside: PageImages) -> tuple[int, int]:

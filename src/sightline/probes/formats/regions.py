@@ -49,8 +49,6 @@ _ARTIFACT_FORMAT = BoxFormat("xyxy", "normalised")
 @FORMATS.register("regions")
 @dataclass(frozen=True)
 class Regions(Format):
-    """The format as it is chosen on the command line."""
-
     name: ClassVar[str] = "regions"
     description: ClassVar[str] = "JSON lines, one image each, with declared boxes; also the artifact's region files"
     yields: ClassVar[bool] = True
@@ -67,15 +65,10 @@ class Regions(Format):
         return first_line.startswith("{") and _OWN_KEY.search(first_line) is not None
 
     def read(self, path: Path, images: Path | None) -> Ingest:
-        return read_regions(
-            path, order=self.order, units=self.units, size_of=None if images is None else _sizes_below(images)
-        )
+        from sightline.probes.images import image_size
 
-
-def _sizes_below(root: Path) -> SizeOf:
-    from sightline.probes.images import image_size
-
-    return lambda name: image_size(resolve_image(root, name))
+        size_of: SizeOf | None = None if images is None else lambda name: image_size(resolve_image(images, name))
+        return read_regions(path, order=self.order, units=self.units, size_of=size_of)
 
 
 def read_regions(

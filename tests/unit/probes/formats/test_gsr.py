@@ -55,7 +55,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return rows, instances
 
 
-def test_each_caption_is_a_question_about_subject_and_object(files: tuple[Path, Path]) -> None:
+def test_each_caption_is_a_question_about_subject_and_object(files: tuple[Path, Path], tmp_path: Path) -> None:
     rows, instances = files
     assert detect_format(rows) == "gsr"
     ingest = load_regions(rows, instances=instances)
@@ -68,42 +68,36 @@ def test_each_caption_is_a_question_about_subject_and_object(files: tuple[Path, 
         ("gsr-0003:no1", "no", "vertical", "Is the kite below the dog?"),
     ]
     assert [probe.regions for probe in ingest.probes[::2]] == [(DOG, BENCH), (COUCH, DOG), ((0.0, 0.5, 0.1, 0.6),)]
-    negative = ingest.probes[1]
-    assert (negative.target_text, negative.source_text) == (
-        "the dog to the right of the bench",
-        "the dog to the left of the bench",
-    )
-    assert negative.regions == ingest.probes[0].regions
+    positive, negative = ingest.probes[:2]
+    assert negative.target_text == "the dog to the right of the bench"
+    assert negative.source_text == "the dog to the left of the bench"
+    assert negative.regions == positive.regions
     assert {key: negative.extra[key] for key in ("subject", "relation", "object", "evidence")} == {
-        "subject": "dog",
-        "relation": "to the right of",
-        "object": "bench",
-        "evidence": ["subject", "object"],
-    }
-    ingest = load_regions(files[0], instances=files[1])
+        "subject": "dog", "relation": "to the right of", "object": "bench", "evidence": ["subject", "object"],
+    }  # fmt: skip
     assert ingest.counts.questions_without_both_boxes == 2
     assert ingest.probes[4].extra["evidence"] == ["object"]
-    assert load_regions(files[0]).counts.questions_without_both_boxes == 6
-    names = ("coco_qa_two_obj.json", "instances_val2017.json")
-    assert (ingest.source["annotations"], ingest.source["instances"]) == names
+    assert load_regions(rows).counts.questions_without_both_boxes == 6
+    assert (ingest.source["annotations"], ingest.source["instances"]) == (rows.name, instances.name)
     assert ingest.source["instances_digest"].startswith("sha256:")
-    assert str(files[0].parent) not in json.dumps(ingest.source)
+    assert str(tmp_path) not in json.dumps(ingest.source)
+    rows.write_text(json.dumps([*ROWS, [724, "A photo of a dog", "A photo of a dog above a bench"]]))
+    ingest = load_regions(rows)
+    assert (ingest.counts.captions_without_relation, ingest.probes[-1].id) == (1, "gsr-0003:no1")
+    # Images of Visual Genome are named by their id.
+    genome = tmp_path / "vg_qa_two_obj.json"
+    genome.write_text(json.dumps([["2317", "A photo of a cup left of a fork", "A photo of a cup right of a fork"]]))
+    probe = load_regions(genome).probes[0]
+    assert (probe.image, probe.question) == ("2317.jpg", "Is the cup to the left of the fork?")
+    assert load_regions(genome.rename(rows)).probes[0].image == "000000002317.jpg"
 
 
-def test_images_of_visual_genome_are_named_by_their_id(tmp_path: Path) -> None:
-    path = tmp_path / "vg_qa_two_obj.json"
-    path.write_text(json.dumps([["2317", "A photo of a cup left of a fork", "A photo of a cup right of a fork"]]))
-    ingest = load_regions(path)
-    assert ingest.probes[0].image == "2317.jpg"
-    assert ingest.probes[0].question == "Is the cup to the left of the fork?"
-    coco = path.rename(tmp_path / "coco_qa_two_obj.json")
-    assert load_regions(coco).probes[0].image == "000000002317.jpg"
-
-
-def test_build_writes_the_questions_as_they_are(files: tuple[Path, Path], tmp_path: Path) -> None:
-    out = tmp_path / "gsr.jsonl"
-    build = ["build", "--format", "gsr", "--annotations", files[0], "--out", out]
-    build += ["--format-option", f"instances={files[1]}", "--images", tmp_path / "val2017"]
+def test_build_writes_the_questions_as_they_are_and_objects_become_regions(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out, excluded = tmp_path / "gsr.jsonl", tmp_path / "ids.txt"
+    given = ["--annotations", files[0], "--format-option", f"instances={files[1]}", "--out"]
+    build = ["build", "--format", "gsr", *given, out, "--images", tmp_path / "val2017"]
     text = output(*build)
     assert "read         2 images, 5 boxes, 2 questions without both boxes" in text
     assert "built        6 probes (3 yes, 3 no) from 2 images of 500 asked for\n" in text
@@ -111,41 +105,25 @@ def test_build_writes_the_questions_as_they_are(files: tuple[Path, Path], tmp_pa
     assert found.probes == load_regions(files[0], instances=files[1], images=tmp_path / "val2017").probes
     assert found.construction == {"name": "gsr", "seed": 17, "limit_images": 500, "shuffle_images": False}
     assert "2 left_right, 4 vertical" in output("show", out)
-    assert "4 probes (2 yes, 2 no) from 1 images" in output(*build, "--format-option", "rows=2")
-    assert "4 probes (2 yes, 2 no) from 1 images" in output(*build, "--limit", 1)
-    (tmp_path / "ids.txt").write_text("139\n")
-    assert "2 probes (1 yes, 1 no) from 1 images of 500 asked for; 1 images excluded" in output(
-        *build, "--exclude", tmp_path / "ids.txt"
-    )
-    (tmp_path / "ids.txt").write_text("139\n724\n")
-    assert refusal(*build, "--exclude", tmp_path / "ids.txt").endswith("gave a probe (2 excluded)")
-
-
-@pytest.mark.parametrize(
-    ("option", "says"),
-    [
+    for option in (("--format-option", "rows=2"), ("--limit", 1)):
+        assert "4 probes (2 yes, 2 no) from 1 images" in output(*build, *option)
+    excluded.write_text("139\n")
+    said = output(*build, "--exclude", excluded)
+    assert "2 probes (1 yes, 1 no) from 1 images of 500 asked for; 1 images excluded" in said
+    excluded.write_text("139\n724\n")
+    assert refusal(*build, "--exclude", excluded).endswith("gave a probe (2 excluded)")
+    for option, says in (
         (("--max-area", 1), "format gsr brings its own questions; --max-area is about words"),
         (("--no-unique",), "--no-unique is about words"),
         (("--version", "strict-v3"), "--version is about words"),
         (("--lines",), "--lines is about words"),
         (("--layout", "artifact"), "layout is that of hard pairs"),
         (("--profile", "artifact"), "layout is that of hard pairs"),
-    ],
-)
-def test_options_about_words_are_refused(files: tuple[Path, Path], tmp_path: Path, option: Any, says: str) -> None:
-    out = tmp_path / "p.jsonl"
-    assert says in refusal("build", "--annotations", files[0], "--no-check-images", "--out", out, *option)
-
-
-def test_objects_become_regions_and_captions_are_counted(files: tuple[Path, Path], tmp_path: Path) -> None:
-    given = ["--format-option", f"instances={files[1]}", "--out", tmp_path / "r.jsonl"]
-    output("regions", "--annotations", files[0], *given)
+    ):
+        assert says in refusal("build", "--annotations", files[0], "--no-check-images", "--out", out, *option)
+    output("regions", *given, tmp_path / "r.jsonl")
     (first, _) = load_regions(tmp_path / "r.jsonl").records
     assert [word.text for word in first.words] == ["dog", "dog", "bench", "couch"]
-    files[0].write_text(json.dumps([*ROWS, [724, "A photo of a dog", "A photo of a dog above a bench"]]))
-    ingest = load_regions(files[0])
-    assert ingest.counts.captions_without_relation == 1
-    assert [probe.id for probe in ingest.probes[-1:]] == ["gsr-0003:no1"]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +138,6 @@ def test_objects_become_regions_and_captions_are_counted(files: tuple[Path, Path
 def test_what_is_wrong_has_its_row(files: tuple[Path, Path], content: Any, says: str, refused: Refused) -> None:
     files[0].write_text(json.dumps(content))
     refused(says, load_regions, files[0], file_format="gsr", instances=files[1])
-
-
-# Captions about two things.
 
 
 @pytest.mark.parametrize(
@@ -186,38 +161,21 @@ def test_a_caption_is_taken_apart_where_it_is_about_two_things(caption: str, par
     assert parse_relation(caption) == parts
 
 
-def test_every_family_has_a_phrase_that_reads_back_and_no_alias_is_a_category() -> None:
+def test_every_family_has_a_phrase_that_reads_back_and_things_are_a_name_an_alias_or_the_longest_name_in_them() -> None:
     assert {family for _, family in PHRASES.values()} == set(get_args(Family))
     for phrase, (asked, family) in PHRASES.items():
         assert parse_relation(f"a fork {phrase} a plate") == ("fork", asked, "plate", family)
         assert PHRASES[asked] == (asked, family)
     assert not set(ALIASES) & set(ALIASES.values())
-
-
-# Objects of COCO, by what captions call them.
-
-
-CATEGORIES = ("person", "bear", "teddy bear", "bench", "dining table", "tv", "dog", "hot dog", "couch", "potted plant")
-
-
-@pytest.mark.parametrize(
-    ("thing", "category"),
-    [
-        ("dog", "dog"),
-        ("Teddy  Bear", "teddy bear"),
-        ("large brown teddy bear", "teddy bear"),
-        ("sofa", "couch"),
-        ("old woman", "person"),
-        ("two dogs", "dog"),
-        ("plant", "potted plant"),
-        ("hot dog stand", "hot dog"),
-        ("television", "tv"),
-        ("giraffe", None),
-        ("dogma", None),
-    ],
-)
-def test_a_thing_is_its_name_an_alias_or_the_longest_name_in_it(thing: str, category: str | None) -> None:
-    assert category_of(thing, CATEGORIES) == category
+    categories = (
+        "person", "bear", "teddy bear", "bench", "dining table", "tv", "dog", "hot dog", "couch", "potted plant",
+    )  # fmt: skip
+    things = {
+        "dog": "dog", "Teddy  Bear": "teddy bear", "large brown teddy bear": "teddy bear", "sofa": "couch",
+        "old woman": "person", "two dogs": "dog", "plant": "potted plant", "hot dog stand": "hot dog",
+        "television": "tv", "giraffe": None, "dogma": None,
+    }  # fmt: skip
+    assert {thing: category_of(thing, categories) for thing in things} == things
 
 
 def coco(**image: Any) -> dict[str, Any]:
@@ -233,9 +191,10 @@ def coco(**image: Any) -> dict[str, Any]:
     return INSTANCES | {"images": images, "annotations": [*annotations, crowd]}
 
 
-def test_the_largest_object_is_by_its_outline_and_never_a_crowd(tmp_path: Path) -> None:
-    (tmp_path / "i.json").write_text(json.dumps(coco()))
-    images, categories = read_instances(tmp_path / "i.json", ["139", "404"])
+def test_the_largest_object_is_by_its_outline_and_never_a_crowd_and_other_files_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "i.json"
+    file.write_text(json.dumps(coco()))
+    images, categories = read_instances(file, ["139", "404"])
     assert (categories, list(images)) == (("dog", "bench", "couch"), ["139"])
     image = images["139"]
     assert (image.name, image.width, image.height, len(image.objects)) == ("000000000139.jpg", 100, 200, 3)
@@ -243,16 +202,10 @@ def test_the_largest_object_is_by_its_outline_and_never_a_crowd(tmp_path: Path) 
     assert dog is not None
     assert dog.box == (0.0, 0.0, 0.1, 0.05)
     assert image.largest("cat") is None
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
+    for content, says in (
         ("[]", "not a COCO instances file"), ("{", "not a JSON document"), ('{"a": 1}', "'categories'"),
         *((json.dumps(coco(width=width)), "not a COCO instances") for width in (0, 1e400, 10**400, "wide", None)),
-    ],
-)  # fmt: skip
-def test_another_file_and_an_image_without_a_size_are_refused(tmp_path: Path, content: str, says: str) -> None:
-    (tmp_path / "i.json").write_text(content)
-    with pytest.raises(SightlineError, match=rf"i\.json: .*{says}"):
-        read_instances(tmp_path / "i.json", ["139"])
+    ):  # fmt: skip
+        file.write_text(content)
+        with pytest.raises(SightlineError, match=rf"i\.json: .*{says}"):
+            read_instances(file, ["139"])

@@ -1,4 +1,5 @@
-import json
+"""Regions as JSON lines: boxes mean what is declared of them, and what contradicts itself is refused with its line."""
+
 from pathlib import Path
 from typing import Any
 
@@ -7,28 +8,14 @@ from PIL import Image
 
 from sightline.errors import SightlineError
 from sightline.probes import read_regions, read_textocr, write_regions
-from sightline.probes.annotations import detect_format, load_regions
+from sightline.probes.annotations import load_regions
 from tests.refusals import Refused
+from tests.unit.probes.conftest import Save
 
 
 def record(box: Any, **more: Any) -> dict[str, Any]:
-    return {
-        "image_id": "r",
-        "image": "r.jpg",
-        "width": 100,
-        "height": 200,
-        "words": [{"text": "Total", "box": box}],
-    } | more
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Any:
-    def save(*rows: Any) -> Path:
-        path = tmp_path / "regions.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
-
-    return save
+    words = [{"text": "Total", "box": box}]
+    return {"image_id": "r", "image": "r.jpg", "width": 100, "height": 200, "words": words} | more
 
 
 @pytest.mark.parametrize(
@@ -40,13 +27,12 @@ def write(tmp_path: Path) -> Any:
         ([0.1, 0.1, 0.4, 0.3], "xyxy", "normalised"),
     ],
 )
-def test_declared_formats_mean_what_they_say(write: Any, box: list[float], order: str, units: str) -> None:
-    expected = pytest.approx((0.1, 0.1, 0.4, 0.3))
-    declared = read_regions(write(record(box)), order=order, units=units)
-    assert declared.records[0].words[0].box == expected
+def test_declared_formats_mean_what_they_say(save: Save, box: list[float], order: str, units: str) -> None:
+    declared = read_regions(save(record(box)), order=order, units=units)
+    assert declared.records[0].words[0].box == pytest.approx((0.1, 0.1, 0.4, 0.3))
     header = {"sightline_regions": 1, "boxes": order, "units": units}
-    assert read_regions(write(header, record(box))).records == declared.records
-    assert read_regions(write(record(box, boxes=order, units=units))).records == declared.records
+    assert read_regions(save(header, record(box))).records == declared.records
+    assert read_regions(save(record(box, boxes=order, units=units))).records == declared.records
 
 
 PIXELS = {"sightline_regions": 1, "boxes": "xyxy", "units": "pixels"}
@@ -61,11 +47,7 @@ SMALL = [1, 2, 3, 4]
         ([PIXELS, record(SMALL)], {"order": "xywh"}, "the header declares boxes 'xyxy', the command line 'xywh'"),
         ([PIXELS, record([0.1, 0.1, 0.4, 0.3])], {}, "declared as pixels, but no coordinate in the file exceeds 1"),
         ([PIXELS, record(SMALL), record(SMALL)], {}, "line 3: image id 'r' was already on line 2"),
-        (
-            [PIXELS, record([10, 20, 300, 40], units="normalised")],
-            {},
-            r"line 2: word 0: box .*far outside.*not xyxy in norm",
-        ),
+        ([PIXELS, record([10, 20, 300, 40], units="normalised")], {}, r"line 2: word 0: box .*far.*not xyxy in norm"),
         ([PIXELS, record([40, 20, 10, 60])], {}, r"word 0: box \[.*\] .*x2 < x1.*not xyxy in pixels"),
         ([PIXELS, record([40, 20, -10, 60], boxes="xywh")], {}, "word 0: box .*negative width.*not xywh in pixels"),
         ([PIXELS, record([90, 20, 500, 60], boxes="xywh")], {}, "word 0: box .*far outside.*not xywh in pixels"),
@@ -78,18 +60,18 @@ SMALL = [1, 2, 3, 4]
         ([PIXELS, [1]], {}, "line 2: expected a JSON object"),
     ],
 )
-def test_what_contradicts_itself_is_refused_with_its_line(write: Any, rows: Any, options: Any, says: str) -> None:
-    with pytest.raises(SightlineError, match=rf"regions\.jsonl.*{says}"):
-        read_regions(write(*rows), **options)
+def test_what_contradicts_itself_is_refused_with_its_line(save: Save, rows: Any, options: Any, says: str) -> None:
+    with pytest.raises(SightlineError, match=rf"rows\.jsonl.*{says}"):
+        read_regions(save(*rows), **options)
 
 
-def test_boxes_are_clipped_and_images_tell_their_sizes(write: Any, tmp_path: Path, refused: Refused) -> None:
-    ingest = read_regions(write(PIXELS, record([-5, 150, 60, 210]), record([10, 20, 10, 60], image_id="s")))
+def test_boxes_are_clipped_and_images_tell_their_sizes(save: Save, tmp_path: Path, refused: Refused) -> None:
+    ingest = read_regions(save(PIXELS, record([-5, 150, 60, 210]), record([10, 20, 10, 60], image_id="s")))
     (found,) = ingest.records
     assert found.words[0].box == (0.0, 0.75, 0.6, 1.0)
     assert (ingest.counts.clipped_boxes, ingest.counts.dropped_no_area) == (1, 1)
     Image.new("RGB", (50, 100)).save(tmp_path / "r.jpg")
-    path = write(record([10, 20, 25, 50], width=None, height=None))
+    path = save(record([10, 20, 25, 50], width=None, height=None))
     refused("need the image's width and height", load_regions, path, order="xyxy", units="pixels")
     ingest = load_regions(path, order="xyxy", units="pixels", images=tmp_path)
     assert ingest.records[0].words[0].box == (0.2, 0.2, 0.5, 0.5)
@@ -98,16 +80,10 @@ def test_boxes_are_clipped_and_images_tell_their_sizes(write: Any, tmp_path: Pat
 @pytest.mark.parametrize("real", [False, True])
 def test_own_layout_round_trip(request: pytest.FixtureRequest, data: Path, tmp_path: Path, real: bool) -> None:
     mini = data / "mini_textocr" / "TextOCR_mini_val.json"
-    annotations = request.getfixturevalue("receipts") / "receipts.json" if real else mini
-    records = read_textocr(annotations).records
-    assert records
+    records = read_textocr(request.getfixturevalue("receipts") / "receipts.json" if real else mini).records
     write_regions(tmp_path / "regions.jsonl.gz", records)
     back = read_regions(tmp_path / "regions.jsonl.gz").records
+    assert records
     assert [(r.image_id, r.image, r.words, r.width, r.height) for r in back] == [
         (r.image_id, r.image, r.words, r.width, r.height) for r in records
     ]
-
-
-def test_formats_are_told_apart(data: Path) -> None:
-    assert detect_format(data / "mini_textocr" / "TextOCR_mini_val.json") == "textocr"
-    assert detect_format(data / "golden_e2e" / "inputs" / "regions.jsonl.gz") == "regions"

@@ -55,41 +55,26 @@ class Sample(NamedTuple):
         return folder / self.file
 
 
+HEADED, DATED = ("Invoice n&m", (95, 98, 405, 116)), ("Invoice date:", (95, 98, 405, 116))
 SAMPLES = {
-    "hocr": Sample(
-        "page.hocr", HOCR, [INVOICE, AND, DATE], [("Invoice n&m", (95, 98, 405, 116)), DATE], ["Invoice", "", DATE[0]]
-    ),
+    "hocr": Sample("page.hocr", HOCR, [INVOICE, AND, DATE], [HEADED, DATE], ["Invoice", "", DATE[0]]),
     "alto": Sample(
-        "page.xml",
-        ALTO,
+        "page.xml", ALTO,
         [INVOICE, AND, ("12.07.", (100, 120, 140, 136)), ("2031", (150, 121, 190, 137))],
-        [("Invoice n&m", (95, 98, 405, 116)), ("12.07. 2031", (100, 120, 190, 137))],
+        [HEADED, ("12.07. 2031", (100, 120, 190, 137))],
         ["Invoice", "", "12.07.", "2031"],
     ),
     "page_xml": Sample(
-        "page.xml",
-        PAGE_XML,
-        [INVOICE, AND, DATE],
-        [("Invoice n&m.", (95, 98, 405, 116)), DATE],
-        ["Invoice", "", DATE[0]],
+        "page.xml", PAGE_XML, [INVOICE, AND, DATE], [("Invoice n&m.", HEADED[1]), DATE], ["Invoice", "", DATE[0]]
     ),
     "ms_read": Sample(
-        "doc_1.json",
-        {"status": "Succeeded", "recognitionResults": [MS_READ_PAGE]},
-        [INVOICE, ("date:", (170, 99, 220, 114))],
-        [("Invoice date:", (100, 99, 220, 114))],
-        ["Invoice", "date:"],
+        "doc_1.json", {"status": "Succeeded", "recognitionResults": [MS_READ_PAGE]},
+        [INVOICE, ("date:", (170, 99, 220, 114))], [("Invoice date:", (100, 99, 220, 114))], ["Invoice", "date:"],
         "documents/doc_1.png",
     ),
-    "funsd": Sample("page.json", {"form": FORM}, [INVOICE, BELOW, DATE], [("Invoice date:", (95, 98, 405, 116)), DATE]),
-    "xfund": Sample(
-        "de.val.json",
-        xfund(german(0)),
-        [INVOICE, BELOW, DATE],
-        [("Invoice date:", (95, 98, 405, 116)), DATE],
-        image="de_val_0.jpg",
-    ),
-}
+    "funsd": Sample("page.json", {"form": FORM}, [INVOICE, BELOW, DATE], [DATED, DATE]),
+    "xfund": Sample("de.val.json", xfund(german(0)), [INVOICE, BELOW, DATE], [DATED, DATE], image="de_val_0.jpg"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -115,9 +100,17 @@ def test_words_and_lines_stand_in_their_boxes(tmp_path: Path, name: str, refused
 
 WIDTHLESS = ALTO.replace('NR="1" WIDTH="1000"', 'NR="1"')
 COORDS = '<Coords points="170,100 220,100 220,114 170,114"/>'
+WORDLESS = "\n".join(line for line in PAGE_XML.splitlines() if "Word" not in line and "index=" not in line)
+
+
+def read_pages(*changes: dict[str, Any]) -> dict[str, Any]:
+    return {"recognitionResults": [{**MS_READ_PAGE, **change} for change in changes]}
+
+
 WRONG: list[tuple[str, Any, str]] = [
     ("hocr", HOCR.replace("bbox 100 100 160 114", "box"), "line 12: a word without 'bbox x1 y1 x2 y2'"),
     ("hocr", HOCR.replace("100 100 160 114", "100 100 160 wide"), "is not four numbers"),
+    ("hocr", HOCR.replace("100 100 160 114", "100 100 160 inf"), "160 inf' is not four numbers"),
     ("hocr", HOCR.replace("ocr_page", "page"), "line 11: a line outside of every ocr_page"),
     ("hocr", HEAD + "<p>nothing</p>" + TAIL, "no element of class ocr_page"),
     ("hocr", HOCR.replace("bbox 0 0 1000 800", "bbox 0 0 10 8"), "reversed or far outside an image of 10 x 8"),
@@ -130,28 +123,16 @@ WRONG: list[tuple[str, Any, str]] = [
     ("alto", ALTO.replace(">pixel<", ">furlong<"), "MeasurementUnit 'furlong' is none of pixel, mm10"),
     ("alto", WIDTHLESS.replace(">pixel<", ">mm10<"), "positions are in mm10, but the Page has no WIDTH"),
     ("alto", WIDTHLESS.replace(">pixel<", ">inch1200<"), "positions are in inch1200, but the Page has no WIDTH"),
-    *(
-        ("page_xml", PAGE_XML.replace(COORDS, each), "Word 'w2' has no Coords of the form points=")
-        for each in ('<Coords points="170;100"/>', "<Coords/>", "")
-    ),
+    *(("page_xml", PAGE_XML.replace(COORDS, each), "Word 'w2' has no Coords of the form points=")
+      for each in ('<Coords points="170;100"/>', "<Coords/>", "")),
     ("page_xml", "<PcGts><Metadata/></PcGts>", "has no Page element"),
-    (
-        "page_xml",
-        "\n".join(line for line in PAGE_XML.splitlines() if "Word" not in line and "index=" not in line),
-        "page.xml: has no words, only lines",
-    ),
+    ("page_xml", WORDLESS, "page.xml: has no words, only lines"),
     ("ms_read", {"recognitionResults": []}, "list of pages under recognitionResults"),
     ("ms_read", {"recognitionResults": [{}]}, "page 0 has no list 'lines'"),
-    ("ms_read", {"recognitionResults": [{**MS_READ_PAGE, "lines": [{"text": []}]}]}, "page 0 line 0 is no"),
-    *(
-        (
-            "ms_read",
-            {"recognitionResults": [{**MS_READ_PAGE, "lines": [{"text": "x", "boundingBox": each}]}]},
-            f"found {str(each)[:9]}",
-        )
-        for each in ([1, 2, 3], [1, 2, 10**400, 4], ["a"] * 4, None)
-    ),
-    ("ms_read", {"recognitionResults": [MS_READ_PAGE, MS_READ_PAGE]}, "was already described by another page"),
+    ("ms_read", read_pages({"lines": [{"text": []}]}), "page 0 line 0 is no"),
+    *(("ms_read", read_pages({"lines": [{"text": "x", "boundingBox": each}]}), f"found {str(each)[:9]}")
+      for each in ([1, 2, 3], [1, 2, 10**400, 4], ["a"] * 4, None)),
+    ("ms_read", read_pages({}, {}), "was already described by another page"),
     ("funsd", {"form": [*FORM, {"text": "x", "words": []}]}, "line 2: needs 'box' of four numbers"),
     ("funsd", {"form": [{**FORM[0], "words": [{"text": "x", "box": [1, 2, 3]}]}]}, "line 0 word 0: needs 'box'"),
     ("funsd", {"form": [{**FORM[0], "words": {}}]}, "line 0 has no list 'words'"),
@@ -159,7 +140,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("funsd", '{"form": [', "not a JSON document"),
     ("xfund", xfund(german(), {"id": "x", "document": FORM}), "page 1 does not name its image"),
     ("xfund", {"documents": {}}, "list of pages under documents"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "content", "says"), WRONG, ids=[f"{each[0]}-{i}" for i, each in enumerate(WRONG)])
@@ -172,14 +153,22 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: Any, says: st
 # hOCR, as Tesseract writes it.
 
 
-def test_the_image_gives_its_size_and_a_line_without_words_its_own_text(tmp_path: Path, refused: Refused) -> None:
+def test_pages_of_a_file_have_a_name_and_size_each_and_lines_without_words_their_own_text(
+    tmp_path: Path, refused: Refused
+) -> None:
+    hocr = SAMPLES["hocr"]
+    path = hocr.write(tmp_path, HEAD + HOCR_PAGE + HOCR_PAGE.replace("page.png", "second.png") + TAIL)
+    assert [record.image for record in load_regions(path).records] == ["page.png", "second.png"]
+    doctype = '<!DOCTYPE html [<!ENTITY a "AAAAAAAAAA"><!ENTITY b "&a;&a;&a;">]>'
+    path = hocr.write(tmp_path, doctype + HOCR_PAGE.replace("Invoice", "&b;"))
+    assert load_regions(path).records[0].words[0].text == "&b;", "entities are not expanded"
     paint(tmp_path / "images" / "page.png", (2000, 1600))
-    ingest = load_regions(SAMPLES["hocr"].write(tmp_path, HOCR.replace("bbox 0 0 1000 800; ", "")))
+    ingest = load_regions(hocr.write(tmp_path, HOCR.replace("bbox 0 0 1000 800; ", "")))
     assert (ingest.images, ingest.records[0].image) == (tmp_path / "images", "page.png")
     assert in_pixels(ingest.records[0])[0] == ("Invoice", (50, 50, 80, 57))
     page = '<div class="ocr_page" title="bbox 0 0 1000 800"><span class="ocr_line" title="bbox 1 2 30 14">Sum 5<br>'
     paint(tmp_path / "page.png")
-    path = SAMPLES["hocr"].write(tmp_path, HEAD + page + "EUR</span></div>" + TAIL)
+    path = hocr.write(tmp_path, HEAD + page + "EUR</span></div>" + TAIL)
     refused("has no words, only lines; read those with --lines", load_regions, path)
     (record,) = load_regions(path, level="lines").records
     assert in_pixels(record) == [("Sum 5EUR", (1, 2, 30, 14))]
@@ -197,98 +186,75 @@ def test_a_folder_is_read_file_by_file_and_others_are_counted(tmp_path: Path) ->
     assert load_regions(tmp_path).source["digest"] != ingest.source["digest"]
 
 
-def test_pages_of_a_file_have_a_name_each_and_entities_are_not_expanded(tmp_path: Path) -> None:
-    path = SAMPLES["hocr"].write(tmp_path, HEAD + HOCR_PAGE + HOCR_PAGE.replace("page.png", "second.png") + TAIL)
-    assert [record.image for record in load_regions(path).records] == ["page.png", "second.png"]
-    doctype = '<!DOCTYPE html [<!ENTITY a "AAAAAAAAAA"><!ENTITY b "&a;&a;&a;">]>'
-    path = SAMPLES["hocr"].write(tmp_path, doctype + HOCR_PAGE.replace("Invoice", "&b;"))
-    assert load_regions(path).records[0].words[0].text == "&b;"
-
-
 # ALTO XML, versions 2 to 4, and PAGE XML, of 2010 and of today.
 
 
-@pytest.mark.parametrize("namespace", ["www.loc.gov/standards/alto/ns-v3#", "schema.ccs-gmbh.com/ALTO", ""])
-def test_words_of_every_version_stand_in_their_boxes(tmp_path: Path, namespace: str) -> None:
-    own = f'xmlns="http://{namespace}" ' if namespace else ""
-    path = SAMPLES["alto"].write(tmp_path, ALTO.replace('xmlns="http://www.loc.gov/standards/alto/ns-v4#" ', own))
-    assert detect_format(path) == "alto"
-    assert in_pixels(load_regions(path).records[0]) == SAMPLES["alto"].words
-
-
-@pytest.mark.parametrize("unit", ["mm10", "inch1200"])
-def test_other_units_are_read_as_fractions_of_the_page(tmp_path: Path, unit: str) -> None:
-    (record,) = load_regions(SAMPLES["alto"].write(tmp_path, ALTO.replace(">pixel<", f">{unit}<"))).records
-    assert in_pixels(record) == SAMPLES["alto"].words
-    assert (record.width, record.height) == (None, None)  # in pixels nobody knows
-
-
-def test_a_page_without_size_is_as_large_as_its_image_and_corners_may_be_elements(tmp_path: Path) -> None:
+def test_words_of_every_version_and_unit_stand_in_their_boxes(tmp_path: Path) -> None:
+    alto, page_xml = SAMPLES["alto"], SAMPLES["page_xml"]
+    paint(tmp_path / "page.png")
+    for namespace in ("http://www.loc.gov/standards/alto/ns-v3#", "http://schema.ccs-gmbh.com/ALTO", ""):
+        own = ALTO.replace("http://www.loc.gov/standards/alto/ns-v4#", namespace)
+        path = alto.write(tmp_path, own if namespace else own.replace('xmlns="" ', ""))
+        assert detect_format(path) == "alto"
+        assert in_pixels(load_regions(path).records[0]) == alto.words
+    for unit in ("mm10", "inch1200"):  # read as fractions of the page
+        (record,) = load_regions(alto.write(tmp_path, ALTO.replace(">pixel<", f">{unit}<"))).records
+        assert in_pixels(record) == alto.words
+        assert (record.width, record.height) == (None, None), "in pixels nobody knows"
     sized = ALTO.replace('NR="1" WIDTH="1000" HEIGHT="800"', 'NR="1" WIDTH="0" HEIGHT="0"')
-    paint(tmp_path / "page.png")
-    assert in_pixels(load_regions(SAMPLES["alto"].write(tmp_path, sized)).records[0]) == SAMPLES["alto"].words
+    assert in_pixels(load_regions(alto.write(tmp_path, sized)).records[0]) == alto.words, "as large as its image"
     old = '<Coords><Point x="170" y="100"/><Point x="220" y="100"/><Point x="220" y="114"/></Coords>'
-    path = SAMPLES["page_xml"].write(tmp_path, PAGE_XML.replace(COORDS, old))
-    assert in_pixels(load_regions(path).records[0]) == SAMPLES["page_xml"].words
-
-
-def test_images_are_found_above_a_folder_of_pages(tmp_path: Path) -> None:
-    (tmp_path / "page").mkdir()
-    SAMPLES["page_xml"].write(tmp_path / "page")
-    (tmp_path / "page" / "mets.xml").write_text("<mets/>")
-    paint(tmp_path / "page.png")
-    ingest = load_regions(tmp_path / "page")
+    path = page_xml.write(tmp_path, PAGE_XML.replace(COORDS, old))
+    assert in_pixels(load_regions(path).records[0]) == page_xml.words
+    (tmp_path / "pages").mkdir()
+    page_xml.write(tmp_path / "pages")
+    (tmp_path / "pages" / "mets.xml").write_text("<mets/>")
+    ingest = load_regions(tmp_path / "pages")
     assert ingest.images is not None
-    assert ingest.images.samefile(tmp_path)
+    assert ingest.images.samefile(tmp_path), "images are found above a folder of pages"
     assert ingest.counts.files_left_out == 1
 
 
 # What Microsoft's Read service writes, in its older and newer form; forms one by one, and by language.
 
 
-def test_without_an_image_beside_it_a_page_is_docvqas(tmp_path: Path) -> None:
+def test_pages_of_the_read_service_are_docvqas_without_an_image_and_have_confidences_and_units(tmp_path: Path) -> None:
+    def sure(path: Path, least: int) -> list[str]:
+        return [word.text for word in load_regions(path, min_confidence=least).records[0].words]
+
     for name in ("b", "a"):
-        (tmp_path / f"{name}.json").write_text(json.dumps({"recognitionResults": [MS_READ_PAGE]}))
+        (tmp_path / f"{name}.json").write_text(json.dumps(read_pages({})))
     (tmp_path / "notes.json").write_text("{}")
     assert detect_format(tmp_path) == "ms_read"
     ingest = load_regions(tmp_path)
     assert [record.image_id for record in ingest.records] == ["documents/a", "documents/b"]
     assert ingest.counts.files_left_out == 1
+    assert sure(tmp_path / "a.json", 60) == ["Invoice", ""]
     paint(tmp_path / "images" / "a.png")
     found = load_regions(tmp_path / "a.json")
     assert (found.records[0].image, found.images) == ("a.png", tmp_path / "images")
-
-
-def test_confidences_and_units_of_the_read_service(tmp_path: Path) -> None:
     (line,) = MS_READ_PAGE["lines"]
-    words = [
-        {**word, "confidence": sure} for word, sure in zip(MS_READ_PAGE["lines"][0]["words"], (0.95, 0.4), strict=True)
-    ]
-    page = {**MS_READ_PAGE, "lines": [{**line, "words": words}]}
-    path = SAMPLES["ms_read"].write(tmp_path, {"status": "succeeded", "analyzeResult": {"readResults": [page]}})
-    assert [word.text for word in load_regions(path, min_confidence=90).records[0].words] == ["Invoice", ""]
+    words = [{**word, "confidence": share} for word, share in zip(line["words"], (0.95, 0.4), strict=True)]
+    newer = {"readResults": [{**MS_READ_PAGE, "lines": [{**line, "words": words}]}]}
+    path = SAMPLES["ms_read"].write(tmp_path, {"status": "succeeded", "analyzeResult": newer})
+    assert sure(path, 90) == ["Invoice", ""]
     inches = {"analyzeResult": {"readResults": [{**MS_READ_PAGE, "unit": "inch"}]}}
     (record,) = load_regions(SAMPLES["ms_read"].write(tmp_path, inches)).records
     assert (record.width, record.height) == (None, None)
     assert record.words[0].box == (0.1, 0.125, 0.16, 0.1425)
-    path = SAMPLES["ms_read"].write(tmp_path)
-    assert [word.text for word in load_regions(path, min_confidence=60).records[0].words] == ["Invoice", ""]
 
 
-@pytest.mark.parametrize("folder", ["annotations", "."])
-def test_a_folder_of_forms_is_read_in_the_order_of_names(tmp_path: Path, folder: str) -> None:
+def test_folders_of_forms_are_read_in_the_order_of_names_and_single_boxes_far_away_dropped(tmp_path: Path) -> None:
     (tmp_path / "annotations").mkdir()
     for name in ("82200067_0069", "00040534"):
         (tmp_path / "annotations" / f"{name}.json").write_text(json.dumps({"form": FORM}))
         paint(tmp_path / "images" / f"{name}.png")
-    ingest = load_regions(tmp_path / folder)
-    assert [record.image_id for record in ingest.records] == ["00040534", "82200067_0069"]
-    assert ingest.images is not None
-    assert ingest.images.samefile(tmp_path / "images")
-    assert load_regions(tmp_path / folder, images=tmp_path / "images").records == ingest.records
-
-
-def test_single_boxes_far_away_are_dropped_and_counted(tmp_path: Path) -> None:
+    for folder in ("annotations", "."):
+        ingest = load_regions(tmp_path / folder)
+        assert [record.image_id for record in ingest.records] == ["00040534", "82200067_0069"]
+        assert ingest.images is not None
+        assert ingest.images.samefile(tmp_path / "images")
+        assert load_regions(tmp_path / folder, images=tmp_path / "images").records == ingest.records
     strange = {**FORM[1], "words": [{"text": "lost", "box": [9000, 10, 9100, 20]}, *FORM[1]["words"]]}
     content = xfund({**german(), "document": [FORM[0], strange]}, german(1))
     ingest = load_regions(SAMPLES["xfund"].write(tmp_path, content))
@@ -299,50 +265,38 @@ def test_single_boxes_far_away_are_dropped_and_counted(tmp_path: Path) -> None:
 
 # XML from anywhere: nothing is expanded, nothing is fetched, nothing grows without bound.
 
-
 LAUGHS = """<!DOCTYPE alto [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">
 <!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">]>
 <alto>&c;</alto>"""
 
 
-def safe_xml_save(folder: Path, text: str) -> Path:
-    (folder / "x.xml").write_text(text, encoding="utf-8")
-    return folder / "x.xml"
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
+def test_nothing_is_expanded_fetched_or_endless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    path, packed = tmp_path / "x.xml", tmp_path / "x.xml.gz"
+    path.write_text("<a>" * 100 + "</a>" * 100)
+    assert read_xml(path).tag == "a"
+    for text, says in (
         (LAUGHS, "line 1: declares a document type.* delete the <!DOCTYPE"),
         ('<!DOCTYPE alto SYSTEM "alto.dtd"><alto/>', "line 1: declares a document type"),
         ('<!DOCTYPE alto [<!ENTITY secret SYSTEM "x.xml">]><alto>&secret;</alto>', "line 1: declares a document type"),
         ("<alto>&c;</alto>", "line 1: not XML: undefined entity"),
         ("<a>" * 101 + "</a>" * 101, "nest deeper than 100"),
         ('<?xml version="1.0" encoding="klingon"?><a/>', ".*: not XML: "),
-    ],
-)
-def test_nothing_is_expanded_fetched_or_endless(tmp_path: Path, text: str, says: str) -> None:
-    assert read_xml(safe_xml_save(tmp_path, "<a>" * 100 + "</a>" * 100)).tag == "a"
-    with pytest.raises(SightlineError, match=rf"x\.xml.*{says}"):
-        read_xml(safe_xml_save(tmp_path, text))
-
-
-def test_a_large_or_damaged_file_is_refused_packed_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
-    monkeypatch.setattr(pages, "MAX_XML_BYTES", 2**20)
-    path = safe_xml_save(tmp_path, "<a>" + " " * 2**20 + "</a>")
-    refused("x.xml: holds more than 1 MiB; split it", read_xml, path)
-    packed = tmp_path / "x.xml.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert packed.stat().st_size < 2**12
-    refused("holds more than 1 MiB", read_xml, packed)
-    path = tmp_path / "x.xml"
-    path.write_bytes(
-        '<?xml version="1.0" encoding="ISO-8859-1"?><n:a xmlns:n="u"><n:b n:c="ü"/></n:a>'.encode("latin-1")
-    )
+    ):
+        path.write_text(text)
+        with pytest.raises(SightlineError, match=rf"x\.xml.*{says}"):
+            read_xml(path)
+    text = '<?xml version="1.0" encoding="ISO-8859-1"?><n:a xmlns:n="u"><n:b n:c="ü"/></n:a>'
+    path.write_bytes(text.encode("latin-1"))
     root = read_xml(path)
     assert root.tag == "a"
     assert [each.attrib for each in below(root, "b")] == [{"c": "ü"}]
-    (tmp_path / "y.gz").write_bytes(gzip.compress(b"<a/>")[:-6])
-    refused("damaged gzip file", data_rows.read_bytes, tmp_path / "y.gz")
+    monkeypatch.setattr(pages, "MAX_XML_BYTES", 2**20)
+    path.write_text("<a>" + " " * 2**20 + "</a>")
+    refused("x.xml: holds more than 1 MiB; split it", read_xml, path)
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert packed.stat().st_size < 2**12
+    refused("holds more than 1 MiB", read_xml, packed)
+    packed.write_bytes(gzip.compress(b"<a/>")[:-6])
+    refused("damaged gzip file", data_rows.read_bytes, packed)
