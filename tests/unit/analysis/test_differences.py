@@ -166,9 +166,7 @@ def test_the_change_is_control_minus_arm_over_the_same_draws(rows: pd.DataFrame)
         assert bounds == pytest.approx(tuple(np.quantile(changes, [0.025, 0.975])))
 
 
-def test_methods_are_told_by_their_role_and_a_control_that_is_missing_is_named(
-    rows: pd.DataFrame, refused: Refused
-) -> None:
+def test_methods_are_told_by_their_role_and_a_missing_control_is_named(rows: pd.DataFrame, refused: Refused) -> None:
     found = shuffled_frame(rows.assign(role=None), draws=DRAWS)
     assert set(found["arm"]) == {"target:0.3", "random:0.3", "evidence_only:0.3"}, "rows of the first release have none"
     refused("add it, for example shuffled:0.3", shuffled_frame, rows[rows["selector"] != "shuffled"], draws=DRAWS)
