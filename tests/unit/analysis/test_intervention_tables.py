@@ -14,16 +14,12 @@ from sightline.analysis.outcomes import OUTCOMES, samples, tertiles
 from sightline.controls.image_free import plausible_images
 from sightline.errors import SightlineError
 from sightline.probes import load_regions, read_probes
+from sightline.report.sections import replaced_text
 from sightline.report.sections.boxes import box_source_frame
 from sightline.report.sections.deletion import deletion_frame, logit_drop_frame, occlusion_frame
 from sightline.report.sections.image_dependence import image_dependence_frame
 from sightline.report.sections.positions import positions_frame
-from sightline.report.sections.replaced_text import (
-    EDIT_DRAWS,
-    edit_region_frame,
-    text_replacement_frame,
-    text_replacement_models_frame,
-)
+from sightline.report.sections.replaced_text import EDIT_DRAWS, edit_region_frame, text_replacement_frame
 from sightline.report.sections.validity import association_frame, correlations, strata
 from sightline.rows.thresholds import apply_thresholds, on_development_side
 from sightline.statistics.bootstrap import SEED, count_blocks
@@ -335,14 +331,16 @@ def test_the_four_control_test_counts_pairs_and_two_models_differ_as_the_paper_s
         for i in range(102)
         for row in replacement_rows({**every, "replacement": i < passing}, f"i{i}")
     )
-    (found,) = text_replacement_models_frame(rows).to_dict("records")
+    (found,) = replaced_text.text_replacement_models_frame(rows).to_dict("records")
     assert (found["first"], found["second"], found["images"]) == ("Qwen", "InternVL", 102)
     assert (round(found["first_rate"], 3), round(found["second_rate"], 3)) == (0.255, 0.029)
     assert (found["only_first"], found["only_second"]) == (23, 0)
     assert found["mcnemar_p"] == pytest.approx(binomtest(0, 23).pvalue) == pytest.approx(2.38e-7, rel=2e-3)
     half = rows[(rows["model"] == "Qwen") | rows["image_id"].isin([f"i{i}" for i in range(10)])]
-    assert text_replacement_models_frame(half)["images"].tolist() == [10], "on the images that both were asked"
-    refused("no two models", text_replacement_models_frame, rows[rows["model"] == "Qwen"])
+    assert replaced_text.text_replacement_models_frame(half)["images"].tolist() == [10], (
+        "on the images that both were asked"
+    )
+    refused("no two models", replaced_text.text_replacement_models_frame, rows[rows["model"] == "Qwen"])
 
 
 @pytest.mark.usefixtures("plain_percentiles")

@@ -9,18 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sightline.analysis import policy_verdict
 from sightline.analysis.policy_replay import AskedProbes, Played, fixed_answers
-from sightline.analysis.policy_verdict import (
-    PolicyFigures,
-    PolicyLimits,
-    PolicyVerdict,
-    chosen_by,
-    figures,
-    judge_run,
-    penalised,
-    tune,
-    verdict,
-)
+from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, figures, penalised, tune, verdict
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies.cascades import ConfidenceFallback
@@ -31,8 +22,6 @@ from tests.refusals import Refused
 from tests.runs.yes_no import make_run, says_no
 
 LEVELS = LOW, MID, HIGH = tuple(map(Budget.ratio, (0.15, 0.3, 0.5)))
-
-
 ARMS = ("full", "target:0.15", "target:0.3", "target:0.5")
 
 
@@ -139,8 +128,10 @@ def test_least_keep_is_the_fewest_tokens_near_the_reference(run: Any) -> None:
         return PolicyFigures("x", 10, {"all": score}, 0.0, keep, keep)
 
     tried = [of(near - 0.02, 0.2), of(near - 0.014, 0.45), of(near, 0.4), of(near + 0.1, 0.6)]
-    assert chosen_by("least_keep", tried, answers, HIGH) == 2
-    assert chosen_by("least_keep", tried[:1], answers, HIGH) == 0, "the best there is, where none is near"
+    assert policy_verdict.chosen_by("least_keep", tried, answers, HIGH) == 2
+    assert policy_verdict.chosen_by("least_keep", tried[:1], answers, HIGH) == 0, (
+        "the best there is, where none is near"
+    )
 
 
 def test_what_cannot_be_fitted_or_judged_is_refused_in_one_line(run: Any, refused: Refused) -> None:
@@ -161,8 +152,8 @@ def test_what_cannot_be_fitted_or_judged_is_refused_in_one_line(run: Any, refuse
     for judge, reason in (
         (lambda: verdict(short, FIXED, MANY, draws=200), "have other probes"),
         (lambda: verdict(short, FIXED, Budget.ratio(0.5), draws=200), "no fixed arm at 0.5 to compare with"),
-        (lambda: judge_run(run), "has no arm with a policy"),
-        (lambda: judge_run(run, ["target:0.3"]), "has no policy to judge"),
+        (lambda: policy_verdict.judge_run(run), "has no arm with a policy"),
+        (lambda: policy_verdict.judge_run(run, ["target:0.3"]), "has no policy to judge"),
     ):
         refused(reason, judge)
 
@@ -200,7 +191,7 @@ FIXED = {
 }
 
 
-def judged(policy: Played, fixed: Mapping[Budget, Played], reference: Budget, *limits: PolicyLimits) -> PolicyVerdict:
+def judged(policy: Played, fixed: Mapping[Budget, Played], reference: Budget, *limits: PolicyLimits) -> Any:
     """On fifty of each probe, on images of their own: bounds are near the points."""
 
     def fifty(one: Played) -> Played:

@@ -140,8 +140,6 @@ def test_differences_of_margins_do_not_move_with_thresholds_of_their_own(runs: R
     of_validity = (validity.association_table, validity.construct_table, validity.drop_strata_table)
     for make in (*of_validity, deletion.logit_drop_table, deletion.occlusion_table):
         before, after = make(plain, 60), make(moved_apart, 60)
-        assert before is not None
-        assert after is not None
         of_answers = before.name in ("logit_drop", "occlusion")
         own = [column for column in before.frame if not of_answers or "support" in str(column)]
         assert own
@@ -182,8 +180,6 @@ def test_a_rule_chosen_on_the_split_leaves_the_held_out_images_in_every_table_an
     assert set(control.rows["threshold"]) == set(joined.runs[0].thresholds["threshold"]), "wrong images have those"
     split = positions_table(read_source(runs.high[:1]))
     apart = positions_table(read_source(runs.high[:1], threshold="own-dev"))
-    assert split is not None
-    assert apart is not None
     by_split, by_rule = (table.frame.set_index("comparison").to_dict("index") for table in (split, apart))
     assert by_rule["own"]["n"] == by_split["own"]["n"] < by_split["0"]["n"]
     for column in ("threshold_compact", "threshold_preserve", "accuracy_compact", "accuracy_preserve", "flips"):
