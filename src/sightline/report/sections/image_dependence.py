@@ -150,13 +150,7 @@ def image_dependence_table(source: Source, draws: int) -> Table:
     narrow = "stratum" if frame["stratum"].nunique() > 1 else ""
     ranges = [f"{name}_{end}" for name in RANGED for end in ENDS]
     return build_table(
-        "image_dependence",
-        frame,
-        source,
-        filter=narrow,
-        sentence=sentence,
-        unprinted=ranges,
-        at=source.at,
+        "image_dependence", frame, source, filter=narrow, sentence=sentence, unprinted=ranges, at=source.at
     )
 
 

@@ -126,13 +126,7 @@ def coverage_table(source: Source, draws: int) -> Table:
 
     frame = collect(Source(source.in_words, []), lambda rows: True, make)
     run = ["run"] if len(source.in_words) > 1 else []
-    return build_table(
-        "coverage_and_score",
-        frame,
-        columns={"run": run},
-        sentence=_sentence(frame),
-        draws=f"{draws:,}",
-    )
+    return build_table("coverage_and_score", frame, columns={"run": run}, sentence=_sentence(frame), draws=f"{draws:,}")
 
 
 def _family(line: dict[Any, Any]) -> str:
