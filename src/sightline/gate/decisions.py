@@ -162,10 +162,10 @@ def run_gate(
     parsed += filled
     if not parsed:
         raise SightlineError(f"no rule is about what {audited.run.path} has measured: {'; '.join(left_out)}")
+    kinds = sorted(str(name) for name in audited.frame["kind"].dropna().unique())
     for rule in parsed:
         for term in rule.terms:
             _check_arm(term.arm, audited.frame, audited.run.arms)
-            kinds = sorted(str(name) for name in audited.frame["kind"].dropna().unique())
             if term.kind and term.kind not in kinds:
                 raise SightlineError(f"the run has no questions of kind '{term.kind}'; kinds: {', '.join(kinds)}")
     outcomes = [decide_rule(rule, audited.frame, least_n=least_n, draws=draws, seed=seed) for rule in parsed]
