@@ -118,13 +118,17 @@ def test_arms_change_against_full_in_each_benchmark_and_over_all_each_weighs_the
     assert set(alone["task"]) == {"docvqa"}
 
 
-def test_neither_interventions_nor_questions_that_some_arm_did_not_answer_count(frame: pd.DataFrame) -> None:
+def test_neither_interventions_nor_unanswered_questions_count(frame: pd.DataFrame, refused: Refused) -> None:
     other = frame[frame["arm"] == "target:0.3"].assign(arm="target:0.3+remove_evidence", intervention="remove_evidence")
     both = pd.concat([frame, other.assign(score=0.0)], ignore_index=True)
     pd.testing.assert_frame_equal(against_full(both, draws=50), against_full(frame, draws=50))
     missing = frame[~((frame["arm"] == "grid:0.7") & (frame["probe_id"] == "textvqa:3"))]
     table = against_full(missing, draws=50)
     assert set(table.loc[table["task"] == "textvqa", "n"]) == {TASKS["textvqa"] - 1}
+    refused("no row has an answer in words", against_full, frame.drop(columns="score"))
+    refused("amend the run with --arm full", against_full, frame[frame["arm"] != "full"])
+    refused("Full is the only arm", stress_slices, frame[frame["arm"] == "full"], probes())
+    refused("more than one answer", against_full, pd.concat([frame, frame]))
 
 
 @pytest.mark.usefixtures("plain_percentiles")
@@ -172,13 +176,6 @@ def test_questions_have_the_protocols_tags_and_a_slice_is_the_table_of_its_quest
     assert line["full_score"] == pytest.approx(scores(own, "full", "textvqa").mean())
     plain = only(table, slice=UNTAGGED, arm="grid:0.3", task="textvqa")
     assert plain["n"] == sum(i % 3 > 0 and i % 4 > 0 for i in range(30))
-
-
-def test_what_is_missing_is_said_in_one_line(frame: pd.DataFrame, refused: Refused) -> None:
-    refused("no row has an answer in words", against_full, frame.drop(columns="score"))
-    refused("amend the run with --arm full", against_full, frame[frame["arm"] != "full"])
-    refused("Full is the only arm", stress_slices, frame[frame["arm"] == "full"], probes())
-    refused("more than one answer", against_full, pd.concat([frame, frame]))
 
 
 FEWER = 200

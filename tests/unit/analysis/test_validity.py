@@ -88,7 +88,7 @@ def estimate(found: pd.DataFrame, predictor: str = "ecr", scope: str = "all") ->
     return lines.iloc[0]
 
 
-def test_oracles_and_further_seeds_are_left_out_unless_chosen(
+def test_oracles_and_seeds_are_left_out_unless_chosen_and_merged_tokens_count_by_anchor_or_lineage(
     rows: pd.DataFrame, scales: pd.DataFrame, refused: Refused
 ) -> None:
     assert pooled_arms(rows) == ["full", *FOUR, "target:0.5"]
@@ -101,20 +101,19 @@ def test_oracles_and_further_seeds_are_left_out_unless_chosen(
     assert estimate(found)["arms"] == 3
     assert estimate(found)["estimate"] == pytest.approx(by_hand(rows, scales, chosen, "anchor_ecr"), abs=1e-12)
     refused("3' to pool; did you mean 'target:0", association_frame, rows, scales, arms=["targt:0.3"], draws=DRAWS)
-
-
-@pytest.mark.parametrize("predictor", PREDICTORS)
-def test_merged_tokens_count_by_anchor_in_every_predictor_or_by_lineage(
-    rows: pd.DataFrame, scales: pd.DataFrame, predictor: str, refused: Refused
-) -> None:
     anchor = association_frame(rows, scales, draws=DRAWS)
     lineage = association_frame(rows, scales, coverage="lineage", draws=DRAWS)
-    for found, column in ((anchor, f"anchor_{predictor}"), (lineage, predictor)):
-        assert estimate(found, predictor)["estimate"] == pytest.approx(by_hand(rows, scales, FOUR, column), abs=1e-12)
-        deletion = estimate(found, predictor, "deletion_only")
-        assert deletion["arms"] == 3
-        assert deletion["estimate"] == pytest.approx(by_hand(rows, scales, FOUR[:3], column), abs=1e-12)
-    assert estimate(anchor, predictor)["estimate"] != pytest.approx(estimate(lineage, predictor)["estimate"], abs=1e-3)
+    for predictor in PREDICTORS:
+        for found, column in ((anchor, f"anchor_{predictor}"), (lineage, predictor)):
+            assert estimate(found, predictor)["estimate"] == pytest.approx(
+                by_hand(rows, scales, FOUR, column), abs=1e-12
+            )
+            deletion = estimate(found, predictor, "deletion_only")
+            assert deletion["arms"] == 3
+            assert deletion["estimate"] == pytest.approx(by_hand(rows, scales, FOUR[:3], column), abs=1e-12)
+        assert estimate(anchor, predictor)["estimate"] != pytest.approx(
+            estimate(lineage, predictor)["estimate"], abs=1e-3
+        )
     refused("counted by anchor or lineage", association_frame, rows, scales, coverage=cast(Any, "cells"), draws=DRAWS)
 
 

@@ -15,7 +15,7 @@ from sightline.report.svg import CHARACTER, Scale, padded, place_labels, sequent
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_frontier_is_named_escaped_and_complete() -> None:
+def test_frontier_is_named_escaped_and_complete_and_arms_that_pile_up_share_one_label() -> None:
     points = [
         charts.FrontierPoint("full", 1.0, 0.8, 0.2, None, (0.75, 0.85), "diamond"),
         charts.FrontierPoint("<b>&", 0.6, 0.79, 0.25, (0.5, 0.7), None),
@@ -27,6 +27,14 @@ def test_frontier_is_named_escaped_and_complete() -> None:
     assert [t.text for t in root.iter(f"{SVG}text") if t.get("class") == "name"] == ["full", "<b>&"]
     assert len([c for c in root.iter(f"{SVG}circle") if c.get("class") == "point"]) == 1
     assert "Accuracy 0.790, PosECR 0.600, hFPR 0.250" in "".join(root.itertext())
+    points = [charts.FrontierPoint(f"arm{i}", 0.999 + i / 10_000, 0.97 + i / 5_000, 0.1) for i in range(5)]
+    points.append(charts.FrontierPoint("apart", 0.3, 0.8, 0.2))
+    *pile, apart = names(charts.frontier(points, "PosECR", "Accuracy", "hFPR"))
+    assert [t.text for t in pile] == [f"arm{i}" for i in range(5)]
+    assert len({(t.get("x"), t.get("text-anchor")) for t in pile}) == 1, "one block of lines"
+    heights = [float(t.get("y", "0")) for t in pile]
+    assert {round(b - a, 6) for a, b in pairwise(heights)} == {13.0}
+    assert apart.text == "apart"
 
 
 def test_budget_curves_stay_inside_label_each_line_and_need_two_budgets() -> None:
@@ -84,17 +92,6 @@ def test_labels_avoid_each_other_and_stay_in_the_frame() -> None:
 
 def names(chart: object) -> list[ElementTree.Element]:
     return [t for t in ElementTree.fromstring(str(chart)).iter(f"{SVG}text") if t.get("class") == "name"]
-
-
-def test_arms_that_pile_up_share_one_label_with_a_line_each() -> None:
-    points = [charts.FrontierPoint(f"arm{i}", 0.999 + i / 10_000, 0.97 + i / 5_000, 0.1) for i in range(5)]
-    points.append(charts.FrontierPoint("apart", 0.3, 0.8, 0.2))
-    *pile, apart = names(charts.frontier(points, "PosECR", "Accuracy", "hFPR"))
-    assert [t.text for t in pile] == [f"arm{i}" for i in range(5)]
-    assert len({(t.get("x"), t.get("text-anchor")) for t in pile}) == 1, "one block of lines"
-    heights = [float(t.get("y", "0")) for t in pile]
-    assert {round(b - a, 6) for a, b in pairwise(heights)} == {13.0}
-    assert apart.text == "apart"
 
 
 @pytest.mark.parametrize("size", [charts.WIDE, charts.NARROW])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sightline.core.selection import NO_BOXES
+from sightline.core.table import format_value
 from sightline.report import columns
 from sightline.rows.reader import oracle_words
 from sightline.statistics.metrics import METRICS
@@ -66,7 +67,7 @@ def test_a_key_has_one_title_in_a_vocabulary_that_leaves_metrics_their_own(refus
     refused("no_such_column", columns.table_columns, "arm no_such_column")
 
 
-def test_what_families_panels_and_oracles_are_called() -> None:
+def test_what_families_panels_oracles_and_values_are_called() -> None:
     for arm, without_budget in (
         ("scope:0.4:alpha=0", "scope:alpha=0"),
         ("target:192t", "target"),
@@ -90,3 +91,9 @@ def test_what_families_panels_and_oracles_are_called() -> None:
     assert oracle_words("annotation") == "(oracle: reads the annotated boxes)"
     assert oracle_words("heavy_jitter") == "(oracle: reads boxes made from the annotation)"
     assert oracle_words(NO_BOXES) == "(oracle: knows what no deployed method could)"
+    assert (
+        columns.signed({"d": -0.031, "d_low": -0.094, "d_high": 0.031}, "d") == "−0.031 (−0.094 to +0.031, holds zero)"
+    )
+    assert columns.signed({"d": 0.2, "d_low": 0.1, "d_high": 0.3}, "d") == "+0.200 (+0.100 to +0.300)"
+    assert columns.signed({"d": 0.2, "d_low": float("nan"), "d_high": float("nan")}, "d") == "+0.200"
+    assert [format_value(value, "percent") for value in (-0.0, -0.25, 1.0)] == ["0.0%", "−25.0%", "100.0%"]

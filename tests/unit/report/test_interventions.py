@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline.core.table import format_value
-from sightline.report.columns import NoRowsError, signed
+from sightline.report.columns import NoRowsError
 from sightline.report.sections.replaced_text import models_table, text_replacement_table
 from sightline.rows.run import load_run
 from sightline.rows.source import Audited, Source, read_source
@@ -278,10 +277,3 @@ def test_the_edited_glyph_and_its_word_come_from_the_same_mask(tmp_path: Path) -
     assert f"from {DRAWS} draws" in page.text
     alone = page_of(tmp_path / "alone", images=6, arms=("full", "target:0.3"), **asked)
     assert "nothing to be compared with" in alone.readings
-
-
-def test_values_in_sentences() -> None:
-    assert signed({"d": -0.031, "d_low": -0.094, "d_high": 0.031}, "d") == "−0.031 (−0.094 to +0.031, holds zero)"
-    assert signed({"d": 0.2, "d_low": 0.1, "d_high": 0.3}, "d") == "+0.200 (+0.100 to +0.300)"
-    assert signed({"d": 0.2, "d_low": float("nan"), "d_high": float("nan")}, "d") == "+0.200"
-    assert [format_value(value, "percent") for value in (-0.0, -0.25, 1.0)] == ["0.0%", "−25.0%", "100.0%"]

@@ -201,39 +201,30 @@ def test_runs_over_the_same_probes_share_their_cases_and_methods_lead_over_contr
             assert standing(regime or None, selector) == rank, selector
 
 
-HALVES = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
+def test_kept_cells_are_lit_merged_ones_between_dropped_ones_dimmed_on_any_page_and_the_crop_is_darkest() -> None:
+    def shade(picture: Image.Image, x: int) -> float:
+        return picture.getpixel((x, 5))[0] / 200  # type: ignore[index]
 
-
-def shade(picture: Image.Image, x: int, y: int = 5) -> float:
-    return picture.getpixel((x, y))[0] / 200  # type: ignore[index]
-
-
-GREY = Image.new("RGB", (100, 60), (200, 200, 200))
-
-
-def test_kept_cells_are_lit_merged_ones_between_dropped_ones_dimmed_and_the_crop_is_darkest() -> None:
-    picture = overlay(GREY, HALVES, np.array([True, False]), [(0.6, 0.4, 0.9, 0.6)])
+    halves = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
+    page = Image.new("RGB", (100, 60), (200, 200, 200))
+    picture = overlay(page, halves, np.array([True, False]), [(0.6, 0.4, 0.9, 0.6)])
     assert shade(picture, 10) == 1.0
     assert abs(shade(picture, 55) - (1 - DROPPED)) < 0.02
     assert picture.getpixel((75, 22))[0] > picture.getpixel((75, 22))[2]  # type: ignore[index]
-    assert GREY.getpixel((55, 5)) == (200, 200, 200), "the image itself stays"
+    assert page.getpixel((55, 5)) == (200, 200, 200), "the image itself stays"
     cells = np.array([[0, 0, 0.25, 1], [0.25, 0, 0.5, 1], [0.5, 0, 0.75, 1]])
-    picture = overlay(GREY, cells, np.array([1, 0, 0]), [], lineage=np.array([1, 1, 0]))
+    picture = overlay(page, cells, np.array([1, 0, 0]), [], lineage=np.array([1, 1, 0]))
     shades = [shade(picture, x) for x in (10, 35, 60, 90)]
     assert np.allclose(shades, [1.0, 1 - MERGED, 1 - DROPPED, 1 - OUTSIDE], atol=0.02)
     # A thumbnail cell over dropped tiles: the model still holds something of that place.
-    picture = overlay(GREY, np.vstack([HALVES, [[0, 0, 1, 1]]]), np.array([False, False, True]), [])
+    picture = overlay(page, np.vstack([halves, [[0, 0, 1, 1]]]), np.array([False, False, True]), [])
     assert shade(picture, 10) == shade(picture, 90) == 1.0
-
-
-@pytest.mark.parametrize(("grey", "veil"), [(18, PALE), (100, PALE), (120, BLACK), (240, BLACK)])
-def test_what_was_dropped_is_told_from_what_was_kept_on_any_page(grey: int, veil: str) -> None:
-    page = Image.new("RGB", (100, 60), (grey,) * 3)
-    assert veil_of(page) == veil
-    picture = overlay(page, HALVES, np.array([True, False]), [])
-    lit, dropped = (picture.getpixel((x, 5))[0] for x in (10, 90))  # type: ignore[index]
-    assert lit == grey, "what was kept stays as it is"
-    assert abs(lit - dropped) > 80
+    for grey, veil in ((18, PALE), (100, PALE), (120, BLACK), (240, BLACK)):
+        page = Image.new("RGB", (100, 60), (grey,) * 3)
+        assert veil_of(page) == veil
+        picture = overlay(page, halves, np.array([True, False]), [])
+        assert shade(picture, 10) == grey / 200, "what was kept stays as it is"
+        assert abs(shade(picture, 10) - shade(picture, 90)) > 80 / 200
 
 
 def test_paths_join_neighbours_and_only_neighbours() -> None:

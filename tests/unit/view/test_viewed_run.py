@@ -205,7 +205,9 @@ def swapped(tmp_path_factory: pytest.TempPathFactory) -> PageData:
     return PageData(viewed_runs([home / "run"], None))
 
 
-def test_menus_and_buttons_are_queries_of_what_the_run_has(swapped: PageData, answers: PageData) -> None:
+def test_menus_buttons_and_cases_tell_words_of_their_view_and_where_an_answer_was_taken_from(
+    swapped: PageData, answers: PageData
+) -> None:
     (facts,) = swapped.about_runs({})["runs"]
     assert facts["menus"]["arm"] == facts["arms"]
     assert facts["menus"]["outcome"] == ["right", "swapped"]
@@ -218,9 +220,6 @@ def test_menus_and_buttons_are_queries_of_what_the_run_has(swapped: PageData, an
     assert len(asked.matching("correct")) + len(asked.matching("not correct")) == asked.rows.count
     assert "swapped" not in answers.about_runs({})["runs"][0]["chips"]
     assert "'=cmd()" in swapped.take({"format": "csv"}), "a spreadsheet would compute it"
-
-
-def test_a_row_is_told_the_words_of_its_view_and_a_case_where_an_answer_was_taken_from(swapped: PageData) -> None:
     row = swapped.rows({"limit": "1"})["rows"][0]
     assert row["question"].startswith("Does the image contain")
     assert row["target_text"]
