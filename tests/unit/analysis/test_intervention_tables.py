@@ -218,8 +218,10 @@ CONSTRUCT = {
 }  # fmt: skip
 
 
-def joined(data: Path, model: str) -> pd.DataFrame:
-    """Our samples from recorded rows: the plain arm, its deletions, Full and Full on occluded images."""
+@pytest.mark.parametrize("model", CONSTRUCT)
+def test_samples_are_joined_as_the_reference_joins_them(data: Path, model: str) -> None:
+    rows = [r for r in analysis(data, "ecr_construct", "construct_validity_sample_rows.csv") if r["model"] == model]
+    # Our samples from recorded rows: the plain arm, its deletions, Full and Full on occluded images.
     name, selected, full, deletion = CONSTRUCT[model]
     parts = [frame(data, selected, arm="target:0.3", model=model, precision=True)]
     occluded = frame(data, OCCLUDED[name], arm="full", model=model)
@@ -229,13 +231,7 @@ def joined(data: Path, model: str) -> pd.DataFrame:
     if deletion:
         edits = deleted(data, deletion, "target:0.3", model=model)
         parts.append(edits[edits["intervention"] != "none"])
-    return samples(pd.concat(parts), scales(data, selected))
-
-
-@pytest.mark.parametrize("model", CONSTRUCT)
-def test_samples_are_joined_as_the_reference_joins_them(data: Path, model: str) -> None:
-    rows = [r for r in analysis(data, "ecr_construct", "construct_validity_sample_rows.csv") if r["model"] == model]
-    found = joined(data, model).set_index("probe_id")
+    found = samples(pd.concat(parts), scales(data, selected)).set_index("probe_id")
     for row in rows:
         ours: Any = found.loc[row["sample_id"]]
         # Deletion runs replay masks, so a selected margin may differ from the first run's in the last float32 bit.
@@ -249,21 +245,16 @@ def test_samples_are_joined_as_the_reference_joins_them(data: Path, model: str) 
         assert tertiles(values).to_dict() == strata
 
 
-@pytest.fixture(scope="module")
-def reference_samples(data: Path) -> pd.DataFrame:
+def test_construct_validity_and_scale_strata(data: Path) -> None:
     rows = pd.read_csv(data / "golden_e2e" / "analysis" / "ecr_construct" / "construct_validity_sample_rows.csv")
-    return rows.rename(columns={"local_provenance_precision": "lpp"}).assign(arm="selected", image_id=rows["sample_id"])
-
-
-PREDICTOR = {"ecr": "ecr", "local_provenance_precision": "lpp", "geo_f1": "geo_f1"}
-
-
-def test_construct_validity_and_scale_strata(data: Path, reference_samples: pd.DataFrame) -> None:
+    rows = rows.rename(columns={"local_provenance_precision": "lpp"})
+    reference_samples = rows.assign(arm="selected", image_id=rows["sample_id"])
     found = correlations(reference_samples, draws=DRAWS).set_index(["model", "outcome", "predictor", "correlation"])
     checked = 0
     for file in ("construct_validity_correlations.csv", "construct_validity_partial_correlations.csv"):
         for row in analysis(data, "ecr_construct", file):
-            key = (row["model"], row["intervention"], PREDICTOR[row["predictor"]], row["correlation"])
+            predictor = row["predictor"].replace("local_provenance_precision", "lpp")
+            key = (row["model"], row["intervention"], predictor, row["correlation"])
             ours: Any = cast(Any, found.loc)[key]
             assert ours["n"] == int(row["n"])
             assert ours["estimate"] == pytest.approx(float(row["estimate"]), abs=1e-11)
@@ -273,7 +264,8 @@ def test_construct_validity_and_scale_strata(data: Path, reference_samples: pd.D
     assert checked > 60
     means = strata(reference_samples, draws=DRAWS).set_index(["model", "scale", "stratum", "metric"])
     for row in analysis(data, "ecr_construct", "construct_validity_scale_strata.csv"):
-        place = (row["model"], row["scale_dimension"], row["stratum"], PREDICTOR.get(row["metric"], row["metric"]))
+        metric = row["metric"].replace("local_provenance_precision", "lpp")
+        place = (row["model"], row["scale_dimension"], row["stratum"], metric)
         assert means.loc[place, "n"] == int(row["n"])
         assert means.loc[place, "mean"] == pytest.approx(float(row["mean"]), abs=1e-11)
 
