@@ -21,17 +21,9 @@ from sightline.interventions import split_arm
 from tests.runs.yes_no import HOSTILE, SIZE, _mask, _row, begin_run, edited_mask, geometry_of, grid_cells
 
 ARMS = (
-    "full",
-    "target:0.2",
-    "target:0.3",
-    "target:0.5",
-    "random:0.2",
-    "random:0.3",
-    "random:0.5",
-    "grid:0.3",
-    "resize:0.3",
-    "anti_evidence:0.3",
-)
+    "full", "target:0.2", "target:0.3", "target:0.5", "random:0.2", "random:0.3", "random:0.5", "grid:0.3",
+    "resize:0.3", "anti_evidence:0.3",
+)  # fmt: skip
 LABELS = ("Total", "Date", "Room", "Platform", "Price", "Seats")
 TASKS = ("textvqa", "docvqa", "qa")
 
@@ -74,20 +66,11 @@ def make_questions(images: int, rng: np.random.Generator) -> tuple[list[Probe], 
         ):
             probes.append(
                 Probe(
-                    id=f"page{i:03d}:{name}",
-                    image=f"page{i:03d}.jpg",
-                    image_id=f"page{i:03d}",
-                    question=question,
-                    label="open",
-                    target_text="",
-                    source_text="",
-                    regions=regions,
-                    kind=name,
-                    answers=(answer,) * (10 if task == "textvqa" else 1),
-                    roles=roles,
-                    task=task,
+                    id=f"page{i:03d}:{name}", image=f"page{i:03d}.jpg", image_id=f"page{i:03d}", question=question,
+                    label="open", target_text="", source_text="", regions=regions, kind=name,
+                    answers=(answer,) * (10 if task == "textvqa" else 1), roles=roles, task=task,
                 )
-            )
+            )  # fmt: skip
     return probes, jpegs
 
 
@@ -117,10 +100,8 @@ def make_open_run(
     for arm in arms:
         each = zip(probes, luck, strict=True)
         rows = [_answered(arm, list(arms), probe, chance, cells, seed, regions) for probe, chance in each]
-        if twins:
-            rows += [
-                row | {"intervention": TWIN, "view": TWIN, "image_key": f"{row['image_key']}@{TWIN}"} for row in rows
-            ]
+        for row in list(rows) if twins else ():
+            rows.append(row | {"intervention": TWIN, "view": TWIN, "image_key": f"{row['image_key']}@{TWIN}"})
         for row in rows:
             edit_row(row)
         folder.write_rows(arm, 0, rows, own)
@@ -137,8 +118,10 @@ def _answered(
     k = Budget.ratio(float(budget) if budget else 1.0).resolve(len(cells))
     value = probe.regions[probe.roles.index("answer_value")]
     kept = np.ones(len(cells), dtype=bool)
-    if name == "anti_evidence":
-        kept = _avoiding(cells, probe, k)
+    if name == "anti_evidence":  # the first k cells that touch no region
+        for x1, y1, x2, y2 in probe.regions:
+            kept &= (cells[:, 2] <= x1) | (cells[:, 0] >= x2) | (cells[:, 3] <= y1) | (cells[:, 1] >= y2)
+        kept[np.flatnonzero(kept)[k:]] = False
     elif name != "full":
         kept, _ = _mask("random" if name == "resize" else name, k, cells, value, noise)
     kept = kept if edit is None else edited_mask(kept, cells, value, edit)
@@ -151,13 +134,3 @@ def _answered(
     if edit is not None:
         row |= {"intervention": str(edit), "view": edit.view, "image_key": f"{probe.image}@{edit.view}"}
     return row
-
-
-def _avoiding(cells: np.ndarray, probe: Probe, k: int) -> np.ndarray:
-    """(N,) bool: the first k cells that touch no region."""
-    free = np.ones(len(cells), dtype=bool)
-    for x1, y1, x2, y2 in probe.regions:
-        free &= (cells[:, 2] <= x1) | (cells[:, 0] >= x2) | (cells[:, 3] <= y1) | (cells[:, 1] >= y2)
-    kept = np.zeros(len(cells), dtype=bool)
-    kept[np.flatnonzero(free)[:k]] = True
-    return kept

@@ -120,6 +120,11 @@ class Page:
         return {file.stem: pd.read_csv(file) for file in sorted(self.file(".").glob("*.csv"))}
 
 
+def missing(text: str, *words: str) -> list[str]:
+    """Those of some words that do not stand in a text."""
+    return [each for each in words if each not in text]
+
+
 def report_on(out: Path, *runs: Path, draws: int = DRAWS, cases: int = 1, **options: Any) -> Page:
     return Page(build_report(list(runs), out, draws=draws, cases=cases, **options))
 

@@ -51,7 +51,11 @@ GEOMETRY = (
     "worst_region", "all_half",
 )  # fmt: skip
 SIZE = (640, 480)
-
+MODEL = {
+    "model": "reader-mini", "model_type": "sightline_reader", "weight_digest": "ab" * 32, "device": "cpu",
+    "dtype": "float32", "attention": "sdpa", "profile": "paper",
+}  # fmt: skip
+"""What rows and manifest say of it."""
 
 Edit = Callable[[dict[str, Any]], None]
 """What happens to a row before it is written."""
@@ -158,17 +162,13 @@ def make_probes(images: int, rng: np.random.Generator) -> tuple[list[Probe], dic
         for label, target in (("yes", source), ("no", source[:-1] + "x")):
             probes.append(
                 Probe(
-                    id=f"img{i:04d}:{label}",
-                    image=f"img{i:04d}.jpg",
-                    image_id=f"img{i:04d}",
+                    id=f"img{i:04d}:{label}", image=f"img{i:04d}.jpg", image_id=f"img{i:04d}",
                     question=f'Does the image contain the exact text "{target}"? Answer yes or no.',
                     label=label,  # type: ignore[arg-type]
-                    target_text=target,
-                    source_text=source,
-                    regions=(box,),
+                    target_text=target, source_text=source, regions=(box,),
                     kind="small_positive" if label == "yes" else "near_miss_negative",
                 )
-            )
+            )  # fmt: skip
     return probes, jpegs
 
 
@@ -193,58 +193,21 @@ def _row(arm: str, probe: Probe, kept: np.ndarray, lineage: np.ndarray | None, m
         "legibility": height * (0.5 * (measured.ecr + measured.anchor_ecr)) ** 0.5,
     }
     predicted = "yes" if margin >= 0 else "no"
-    keep_requested = 1.0 if selector == "full" else float(budget.split(",")[0])
     return {
-        "arm": arm,
-        "plain_arm": plain,
-        "selector": selector,
-        "role": role,
-        "regime": arm_regime(role, reads_boxes, detected=False),
-        "arguments": "{}",
-        "budget": budget or "1.0",
-        "keep_requested": keep_requested,
-        "keep": k / n,
-        "n_tokens": n,
-        "k_tokens": k,
-        "k_layers": None,
-        "keep_layer_mean": k / n,
-        "positions": "preserve",
-        "box_source": "annotation" if reads_boxes else NO_BOXES,
-        "intervention": "none",
-        "probe_id": probe.id,
-        "image_id": probe.image_id,
-        "image_key": f"{probe.image}@orig",
-        "view": "orig",
-        "label": probe.label,
-        "kind": probe.kind,
-        "loss_yes": 1.0,
-        "loss_no": 1.0 + margin,
-        "margin": margin,
-        "predicted": predicted,
-        "correct": predicted == probe.label,
-        "greedy_yes": margin > 0,
-        "greedy_no": margin < 0,
-        "n_regions": len(probe.regions),
-        **(geometry if probe.regions else dict.fromkeys(geometry)),
-        "kept_mask": pack_mask(kept),
-        "lineage_mask": None if lineage is None else pack_mask(lineage),
-        "sequence_full": n + 40,
-        "sequence_pruned": k + 40,
-        "preprocess_ms": 3.0,
-        "vision_ms": 12.0,
-        "signal_ms": 0.0,
-        "select_ms": 0.0 if selector == "full" else 0.8,
-        "materialise_ms": 0.2,
-        "language_ms": 4.0 + 20.0 * k / n,
-        "model": "reader-mini",
-        "model_type": "sightline_reader",
-        "weight_digest": "ab" * 32,
-        "device": "cpu",
-        "dtype": "float32",
-        "attention": "sdpa",
-        "profile": "paper",
-        "versions": json.dumps({"sightline": "0.1.0"}),
-    }
+        "arm": arm, "plain_arm": plain, "selector": selector, "role": role,
+        "regime": arm_regime(role, reads_boxes, detected=False), "arguments": "{}", "budget": budget or "1.0",
+        "keep_requested": 1.0 if selector == "full" else float(budget.split(",")[0]), "keep": k / n, "n_tokens": n,
+        "k_tokens": k, "k_layers": None, "keep_layer_mean": k / n, "positions": "preserve",
+        "box_source": "annotation" if reads_boxes else NO_BOXES, "intervention": "none",
+        "probe_id": probe.id, "image_id": probe.image_id, "image_key": f"{probe.image}@orig", "view": "orig",
+        "label": probe.label, "kind": probe.kind, "loss_yes": 1.0, "loss_no": 1.0 + margin, "margin": margin,
+        "predicted": predicted, "correct": predicted == probe.label, "greedy_yes": margin > 0, "greedy_no": margin < 0,
+        "n_regions": len(probe.regions), **(geometry if probe.regions else dict.fromkeys(geometry)),
+        "kept_mask": pack_mask(kept), "lineage_mask": None if lineage is None else pack_mask(lineage),
+        "sequence_full": n + 40, "sequence_pruned": k + 40, "preprocess_ms": 3.0, "vision_ms": 12.0, "signal_ms": 0.0,
+        "select_ms": 0.0 if selector == "full" else 0.8, "materialise_ms": 0.2, "language_ms": 4.0 + 20.0 * k / n,
+        **MODEL, "versions": json.dumps({"sightline": "0.1.0"}),
+    }  # fmt: skip
 
 
 def begin_run(
@@ -258,39 +221,21 @@ def begin_run(
     """A run folder with its manifest, probes and image records, one per image and view, and no row yet."""
     folder = RunFolder(path)
     told = {
-        "shards": 1,
-        "shard_images": len(jpegs),
-        "model": "reader-mini",
-        "model_type": "sightline_reader",
-        "weight_digest": "ab" * 32,
-        "dtype": "float32",
-        "device": "cpu",
-        "attention": "sdpa",
-        "profile": "paper",
-        "positions": "preserve",
-        "box_source": "annotation",
-        "versions": {"sightline": "0.1.0", "torch": "2.13.0"},
-        "created": "2026-07-29T12:00:00Z",
-        "image_options": {},
-    }
+        **MODEL, "shards": 1, "shard_images": len(jpegs), "positions": "preserve", "box_source": "annotation",
+        "versions": {"sightline": "0.1.0", "torch": "2.13.0"}, "created": "2026-07-29T12:00:00Z", "image_options": {},
+    }  # fmt: skip
     lines = [json.dumps({"sightline_probes": 1}), *(json.dumps(each, ensure_ascii=False) for each in probes)]
     folder.open({**told, **facts}, list(arms), ("\n".join(lines) + "\n").encode())
     edits = [edit for edit in (split_arm(arm)[1] for arm in arms) if edit is not None]
     records = [
         {
-            "image_key": f"{key}.jpg@{view}",
-            "image": f"{key}.jpg",
-            "image_id": key,
-            "digest": sha256(jpeg).hexdigest(),
-            "width": SIZE[0],
-            "height": SIZE[1],
-            "layout": json.dumps([[ROWS, COLUMNS]]),
-            "cells": grid_cells().tobytes(),
-            "preview": jpeg,
+            "image_key": f"{key}.jpg@{view}", "image": f"{key}.jpg", "image_id": key,
+            "digest": sha256(jpeg).hexdigest(), "width": SIZE[0], "height": SIZE[1],
+            "layout": json.dumps([[ROWS, COLUMNS]]), "cells": grid_cells().tobytes(), "preview": jpeg,
         }
         for view in dict.fromkeys(["orig", *(edit.view for edit in edits)])
         for key, jpeg in jpegs.items()
-    ]
+    ]  # fmt: skip
     for record in records:
         edit_image(record)
     folder.write_images(0, "orig", records)
@@ -353,15 +298,10 @@ def make_run(
             if edit is None and scores is not None:
                 row |= {"scores": scores.tobytes(), "scores_rule": "top"}
             if edit is not None:
-                key = f"{probe.image}@{edit.view}"
-                row |= {
-                    "intervention": str(edit),
-                    "view": edit.view,
-                    "image_key": key,
-                    "positions": edit.positions("preserve"),
-                }
+                row |= {"intervention": str(edit), "view": edit.view, "image_key": f"{probe.image}@{edit.view}"}
+                row["positions"] = edit.positions("preserve")
+            edit_row(row)
             rows.append(row)
-            edit_row(rows[-1])
         folder.write_rows(arm, 0, rows, scorer_columns)
     return path
 

@@ -257,7 +257,11 @@ def score_changes(
             record |= {"win": tally.win, "loss": tally.loss, "tie": tally.tie}
             if flips and task != ALL_TASKS:
                 record["p"] = sign_flip_p(_differences(scores, [pair])[:, 0], draws=draws, seed=seed)
-            yield record | {"words": describe_difference(change.value, change.low, change.high, _name(pair.reference))}
+            yield record | {
+                "words": describe_difference(
+                    change.value, change.low, change.high, "Full" if pair.reference == "full" else pair.reference
+                )
+            }
 
 
 def _scores(own: pd.DataFrame, arms: Sequence[str], task: str) -> pd.DataFrame:
@@ -275,7 +279,3 @@ def _scores(own: pd.DataFrame, arms: Sequence[str], task: str) -> pd.DataFrame:
 def _differences(scores: pd.DataFrame, pairs: Sequence[ArmPair]) -> FloatArray:
     """(n, p) score of the arm minus score of its reference."""
     return np.stack([(scores[arm] - scores[reference]).to_numpy() for arm, reference in pairs], axis=1)
-
-
-def _name(arm: str) -> str:
-    return "Full" if arm == "full" else arm

@@ -15,15 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.comparison import (
-    ArmPair,
-    Record,
-    by_model,
-    full_arm,
-    rows_in_words,
-    score_changes,
-    table_of,
-)
+from sightline.analysis.comparison import ArmPair, Record, by_model, full_arm, rows_in_words, score_changes, table_of
 from sightline.errors import SightlineError
 from sightline.places.listing import open_file
 from sightline.probes.regions import ROLES, four_numbers

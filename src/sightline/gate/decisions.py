@@ -24,9 +24,9 @@ from sightline.places.listing import Place
 from sightline.rows.reader import oracle_words
 from sightline.rows.run import Run, load_run
 from sightline.rows.source import read_source
-from sightline.statistics.arm_rows import ArmRows, are_in_words
+from sightline.statistics.arm_rows import are_in_words
 from sightline.statistics.bootstrap import DRAWS, SEED, ImageSums, OneThread, ranked_words
-from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL, ImageShares
+from sightline.statistics.intervals import EQUIVALENCE_LEVEL, LEVEL
 from sightline.statistics.metrics import METRICS, POPULATIONS, Metric, why_not
 from sightline.statistics.paired import image_differences, image_shares, images_needed, images_to_bound
 from sightline.statistics.summaries import (
@@ -162,10 +162,12 @@ def run_gate(
     parsed += filled
     if not parsed:
         raise SightlineError(f"no rule is about what {audited.run.path} has measured: {'; '.join(left_out)}")
+    kinds = sorted(str(name) for name in audited.frame["kind"].dropna().unique())
     for rule in parsed:
         for term in rule.terms:
             _check_arm(term.arm, audited.frame, audited.run.arms)
-            _check_kind(term.kind, audited.frame)
+            if term.kind and term.kind not in kinds:
+                raise SightlineError(f"the run has no questions of kind '{term.kind}'; kinds: {', '.join(kinds)}")
     outcomes = [decide_rule(rule, audited.frame, least_n=least_n, draws=draws, seed=seed) for rule in parsed]
     if any(METRICS[rule.left.metric].reads_answers for rule in parsed):
         least = min(LEAST_IMAGES, least_n)
@@ -173,7 +175,13 @@ def run_gate(
         nothing = {kind: read(_telling(audited.frame, kind)) for kind in {"", *(rule.left.kind for rule in parsed)}}
         outcomes = [_of_silent(outcome, nothing[""] or nothing[outcome.rule.left.kind]) for outcome in outcomes]
     if audited.run.unfinished:
-        outcomes = [_of_unfinished(outcome, audited.run.unfinished, allow_partial) for outcome in outcomes]
+        said = f"{audited.run.unfinished} (--allow-partial decides on the rows so far)"
+        outcomes = [
+            replace(outcome, words=f"{outcome.words}; {audited.run.unfinished}")
+            if allow_partial
+            else replace(outcome, verdict="refused", words=said)
+            for outcome in outcomes
+        ]
     named = [term.arm for rule in parsed for term in rule.terms]
     ranked = any(METRICS[rule.left.metric].form == "auroc" for rule in parsed)
     largest = int(audited.frame["arm"].value_counts().max())
@@ -242,13 +250,6 @@ def _of_silent(outcome: Outcome, nothing: str) -> Outcome:
     return outcome if readable else replace(outcome, verdict="refused", words=nothing)
 
 
-def _of_unfinished(outcome: Outcome, unfinished: str, allowed: bool) -> Outcome:
-    """The outcome on the rows that are there: refused, unless it was asked for; its words say it in both cases."""
-    if allowed:
-        return replace(outcome, words=f"{outcome.words}; {unfinished}")
-    return replace(outcome, verdict="refused", words=f"{unfinished} (--allow-partial decides on the rows so far)")
-
-
 def _check_arm(arm: str, frame: pd.DataFrame, written: list[str]) -> None:
     arms = [str(name) for name in frame["arm"].unique()]
     if arm in written and arm not in arms:
@@ -257,12 +258,6 @@ def _check_arm(arm: str, frame: pd.DataFrame, written: list[str]) -> None:
             "still to come or whose margin is not finite"
         )
     refuse_unknown(arm, arms, f"the run has no arm '{arm}'", "arms:")
-
-
-def _check_kind(kind: str, frame: pd.DataFrame) -> None:
-    known = sorted(str(name) for name in frame["kind"].dropna().unique())
-    if kind and kind not in known:
-        raise SightlineError(f"the run has no questions of kind '{kind}'; kinds: {', '.join(known)}")
 
 
 def oracle_notes(arms: Iterable[str], frame: pd.DataFrame) -> list[str]:
@@ -347,7 +342,8 @@ def images_to_decide(rule: Rule, frame: pd.DataFrame, value: float, few_differ: 
     level = EQUIVALENCE_LEVEL if rule.margin else LEVEL
     try:
         if few_differ:  # shares that hardly vary would say that any two images are enough
-            needed = images_to_bound(_shares(metric, left, *others), bound, level=level)
+            own, *beside = (ImageSums.of(rows, [metric]).shares(metric) for rows in (left, *others))
+            needed = images_to_bound(own.minus(beside[0]) if beside else own, bound, level=level)
         elif not others:
             needed = images_needed(image_shares(left, metric), value - bound, level=level)
         else:
@@ -355,11 +351,6 @@ def images_to_decide(rule: Rule, frame: pd.DataFrame, value: float, few_differ: 
     except SightlineError:
         return 0, left.n_images
     return needed if needed < MOST_IMAGES else 0, left.n_images
-
-
-def _shares(metric: Metric, left: ArmRows, right: ArmRows | None = None) -> ImageShares:
-    own = ImageSums.of(left, [metric]).shares(metric)
-    return own if right is None else own.minus(ImageSums.of(right, [metric]).shares(metric))
 
 
 # What a gate decided, for a job page (Markdown) and for test runners (JUnit XML).

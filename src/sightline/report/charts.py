@@ -216,17 +216,14 @@ def budget_curves(
         below = y(reference) - y.end < 14  # No room between the line and the chart's title.
         parts.append(tag("text", "Full", x=x.start + 4, y=y(reference) + (13 if below else -5), class_="name"))
     longest = int((name_room - 10) / CHARACTER)
-    parts += labelled_lines([replace(c, label=_cut(c.label, longest)) for c in curves], x, y)
+    cut = (c.label if len(c.label) <= longest else f"{c.label[: longest - 1]}…" for c in curves)
+    parts += labelled_lines([replace(c, label=label) for c, label in zip(curves, cut, strict=True)], x, y)
     description = "; ".join(
         f"{c.label} from {format_value(c.y[0], 'score')} at {tick(c.x[0])} "
         f"to {format_value(c.y[-1], 'score')} at {tick(c.x[-1])}"
         for c in curves
     )
     return chart(width, height, f"{y_title} over the kept fraction", description, *parts, class_=class_)
-
-
-def _cut(label: str, longest: int) -> str:
-    return label if len(label) <= longest else f"{label[: longest - 1]}…"
 
 
 def labelled_lines(curves: Sequence[Curve], x: Scale, y: Scale) -> list[Markup]:
@@ -275,7 +272,8 @@ def _marker(kind: int, x: float, y: float, colour: str) -> Markup:
 def reliability(name: str, probability: np.ndarray, positive: np.ndarray) -> Markup:
     """Observed share of yes-labels against the model's probability of yes, sigmoid(margin); area is the bin's count."""
     size, left = 176.0, 34.0
-    titles = _title_lines(name, int((size - 4) / CHARACTER))
+    most = int((size - 4) / CHARACTER)
+    titles = [part[i : i + most] for part in name.split(" · ", 1) for i in range(0, len(part), most)]
     top = 12.0 + LINE * len(titles)
     height = top + size - 34
     x, y = Scale(0, 1, left, size - 8), Scale(0, 1, height - 8, top)
@@ -294,11 +292,6 @@ def reliability(name: str, probability: np.ndarray, positive: np.ndarray) -> Mar
         f"{mean:.2f} predicted, {observed:.2f} observed, n {count}" for mean, observed, count in rows
     )
     return chart(size, height, f"Reliability of {name}", description or "no rows", *parts, class_="chart small")
-
-
-def _title_lines(name: str, most: int) -> list[str]:
-    """The run and the arm below one another, and each cut into lines of at most ``most`` characters."""
-    return [part[i : i + most] for part in name.split(" · ", 1) for i in range(0, len(part), most)]
 
 
 def reliability_bins(probability: np.ndarray, positive: np.ndarray) -> list[tuple[float, float, int]]:

@@ -57,7 +57,8 @@ def compare_runs(
     progress("resampling images")
     differences = between_runs_table(source, arms, draws, seed)
     summary = summarise(source, draws, seed)
-    called = _folders(source)
+    paths = [audited.run.path.resolve() for audited in source.runs]
+    called = [path.name for path in paths] if paths[0].name != paths[1].name else list(map(str, paths))
     progress("tables and charts")
     lead = f"The same arm on the same probes in both runs: A is {called[0]}, B is {called[1]}."
     between = Section("between", "From A to B", lead)
@@ -69,7 +70,11 @@ def compare_runs(
     contract.tables.append(manifest_table(source))
     context = Context(source, summary, draws, seed)
     other = "pictures" if source.all_in_words else "answers"
-    made = {name: _made(name, context) for name in ("contract", *SHOWN) if name != other}
+    makers = {name: SECTIONS.get(name)() for name in ("contract", *SHOWN) if name != other}
+    made = {
+        name: make_section(maker, context) or Section(maker.id, maker.title, maker.lead)
+        for name, maker in makers.items()
+    }
     contract.tables += made.pop("contract").tables
     parts = [between, made.pop("frontier"), contract, *made.values()]
     progress("pictures")
@@ -92,12 +97,6 @@ def compare_runs(
     )
     progress("writing")
     return write_page(page, Path(out))
-
-
-def _folders(source: Source) -> list[str]:
-    """The names of the two folders, or their paths where folders are called alike."""
-    paths = [audited.run.path.resolve() for audited in source.runs]
-    return [path.name for path in paths] if paths[0].name != paths[1].name else [str(path) for path in paths]
 
 
 def _measure(source: Source) -> str:
@@ -126,11 +125,6 @@ def _headline(differences: pd.DataFrame, called: list[str], measure: str, silent
         ]
     arms_in_all = f"{len(lines)} arm{'s' if len(lines) > 1 else ''}"
     return [f"From {called[0]} to {called[1]} {' and '.join(said)}, of {arms_in_all}."]
-
-
-def _made(name: str, context: Context) -> Section:
-    maker = SECTIONS.get(name)()
-    return make_section(maker, context) or Section(maker.id, maker.title, maker.lead)
 
 
 def aligned(
@@ -208,16 +202,11 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
     words = not source.yes_or_no
     frame["label"] = frame["metric"].map(lambda name: (words and METRICS[name].label_of_words) or METRICS[name].label)
     frame["words"] = typographic(frame["words"])
-    frame["panel"] = frame["arm"].map(_regimes(source)).map(panel_of)
+    facts = arm_facts(source)
+    regimes = facts[facts["run"] == "A"].set_index("arm_name")["regime"]
+    frame["panel"] = frame["arm"].map(regimes).map(panel_of)
     frame = frame.sort_values("panel", kind="stable", ignore_index=True)
     return build_table("between_runs", frame, source)
-
-
-def _regimes(source: Source) -> dict[str, Any]:
-    """Of the common arms, as run A has them."""
-    facts = arm_facts(source)
-    facts = facts[facts["run"] == "A"]
-    return dict(zip(facts["arm_name"], facts["regime"], strict=True))
 
 
 def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
@@ -245,16 +234,13 @@ def sameness_table(source: Source, arms: list[str]) -> Table:
         change = np.abs(_margins(b) - _margins(a))
         records.append(
             {
-                "arm": arm,
-                "probes": len(a),
-                "same_cells": float(identical.mean()),
+                "arm": arm, "probes": len(a), "same_cells": float(identical.mean()),
                 "jaccard": float(np.mean(overlaps)) if overlaps else np.nan,
                 "same_margin": float((change == 0).mean()) if np.isfinite(change).any() else np.nan,
-                "mean_change": float(change.mean()),
-                "max_change": float(change.max()),
+                "mean_change": float(change.mean()), "max_change": float(change.max()),
                 "same_answer": float((a["predicted"].to_numpy() == b["predicted"].to_numpy()).mean()),
             }
-        )
+        )  # fmt: skip
     return build_table("sameness", pd.DataFrame(records), source)
 
 

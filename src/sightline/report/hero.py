@@ -96,9 +96,12 @@ def make_hero(packed: dict[str, Any], *, tells: bool = True) -> Hero:
     panels = [next(p for p in case["panels"] if p["arm"] == arm) for arm in shown]
     image = packed["images"][panels[0]["image"]]
     width, height = image["w"], image["h"]
+    # The preview, and over it the evidence as sharp as the run kept it.
+    layers = [(image["jpeg"], (0.0, 0.0, 1.0, 1.0)), *((each["jpeg"], each["box"]) for each in image["details"])]
+    first = tag("g", *(_jpeg(jpeg, box, width, height) for jpeg, box in layers), id="hero-image")
     drawn = []
     for place, panel in enumerate(panels):
-        photograph = tag("use", href="#hero-image") if place else _photograph(image, "hero-image")
+        photograph = tag("use", href="#hero-image") if place else first
         cells = np.frombuffer(base64.b64decode(packed["cells"][panel["cells"]]), "<u2").reshape(-1, 4) / 65535
         name = f"hero-seen-{place}"
         shade = _shade(panel, cells, width, height, f"{name}-mask", image["veil"])
@@ -112,24 +115,20 @@ def make_hero(packed: dict[str, Any], *, tells: bool = True) -> Hero:
         frames = _frames(boxes, known, width, height, width, dashes)
         picture = _svg((0, 0, width, height), seen, *frames, label=alternative)
         inset = _magnified(case["regions"], marks, width, height, f"#{name}")
-        drawn.append(HeroPanel(picture, inset, _panel_words(panel, packed["arms"][panel["arm"]]["label"])))
+        kept = f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells"
+        kept = "no cells" if panel["no_cells"] else kept
+        verdict = f"{'right' if panel['correct'] else 'wrong'}{_margin_words(panel)}"
+        label = packed["arms"][panel["arm"]]["label"]
+        drawn.append(HeroPanel(picture, inset, f"{label}: {_said(panel)} ({verdict}), {kept}"))
     image["jpeg"] = None
     featured = packed["arms"][case["featured"]]["label"]
     headline, words = _sentences(case, panels[-1], featured)
     if case["beside"] is not None:
         headline, words = _pair_sentences(case, panels, [packed["arms"][arm]["label"] for arm in shown])
     undimmed = _magnified(case["regions"], marks, width, height, "#hero-image")
-    return Hero(
-        drawn, undimmed, headline if tells else CASE, f"{words}{_marks_words(marks)}", not panels[0]["no_cells"]
-    )
-
-
-def _photograph(image: dict[str, Any], name: str) -> Markup:
-    """The preview, and over it the evidence as sharp as the run kept it."""
-    width, height = image["w"], image["h"]
-    layers = [_jpeg(image["jpeg"], (0.0, 0.0, 1.0, 1.0), width, height)]
-    layers += [_jpeg(detail["jpeg"], detail["box"], width, height) for detail in image["details"]]
-    return tag("g", *layers, id=name)
+    named = ", ".join(f"{mark.letter}: {mark.words}" for mark in dict.fromkeys(marks) if mark.letter)
+    words += f" Outlined are {named}." if named else ""
+    return Hero(drawn, undimmed, headline if tells else CASE, words, not panels[0]["no_cells"])
 
 
 def _jpeg(data: str, box: Any, width: int, height: int) -> Markup:
@@ -203,12 +202,6 @@ def _frames(
     return found
 
 
-def _marks_words(marks: list[RegionMark]) -> str:
-    """What the letters stand for, as a sentence behind another; "" where regions have none."""
-    named = [f"{mark.letter}: {mark.words}" for mark in dict.fromkeys(marks) if mark.letter]
-    return f" Outlined are {', '.join(named)}." if named else ""
-
-
 def _magnified(regions: list[list[float]], marks: list[RegionMark], width: int, height: int, drawing: str) -> Markup:
     """The regions with their surroundings, from a drawing on the page: ``use`` costs a few bytes, not an image."""
     x1, y1, x2, y2 = surroundings(regions, width, height) if regions else (0, 0, width, height)
@@ -251,13 +244,6 @@ def _margin_words(panel: dict[str, Any]) -> str:
         return ""
     at = f" at t = {shown(panel['threshold'])}" if panel["threshold"] else ""
     return f", margin {format_value(panel['margin'], 'signed')}{at}"
-
-
-def _panel_words(panel: dict[str, Any], arm: str) -> str:
-    verdict = "right" if panel["correct"] else "wrong"
-    margin = _margin_words(panel)
-    cells = "no cells" if panel["no_cells"] else f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells"
-    return f"{arm}: {_said(panel)} ({verdict}{margin}), {cells}"
 
 
 def _said(panel: dict[str, Any]) -> str:

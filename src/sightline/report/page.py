@@ -82,13 +82,14 @@ def named_runs(source: Source) -> list[NamedRun]:
 def run_facts(audited: Audited) -> list[tuple[str, str]]:
     """The line under the title; the runs table has the rest."""
     manifest, probes = audited.run.manifest, audited.frame.drop_duplicates("probe_id")
+    boxes = [str(source) for source in audited.frame["box_source"].unique() if source != NO_BOXES]
     told = [
         ("Run", _called(audited)),
         ("model", str(manifest.get("model"))),
         ("probes", f"{len(probes)} on {probes['image_id'].nunique()} images"),
         ("device", f"{manifest.get('device')}, {manifest.get('dtype')}"),
         ("positions", str(manifest.get("positions"))),
-        ("boxes", _boxes(audited)),
+        ("boxes", ", ".join(boxes) or "none read"),
         ("profile", str(manifest.get("profile"))),
         ("created", str(manifest.get("created"))[:10]),
     ]
@@ -100,12 +101,6 @@ def _called(audited: Audited) -> str:
     folder = audited.run.path.resolve().name
     known = ("", folder, str(audited.run.manifest.get("model")))
     return folder if audited.name in known else f"{audited.name} = {folder}"
-
-
-def _boxes(audited: Audited) -> str:
-    """The box source, as far as any arm reads boxes."""
-    read = [str(source) for source in audited.frame["box_source"].unique() if source != NO_BOXES]
-    return ", ".join(read) or "none read"
 
 
 def method_words(draws: int, seed: int) -> str:
@@ -133,6 +128,7 @@ def render(page: Page) -> str:
     template = environment.from_string((HERE / "template.html").read_text(encoding="utf-8"))
     script = (HERE / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    reference = [] if page.outcome is None else page.outcome.reference
     return template.render(
         title=page.title,
         facts=page.facts,
@@ -143,7 +139,7 @@ def render(page: Page) -> str:
         overview=page.overview,
         sections=page.sections,
         outcome=page.outcome,
-        asked=_asked(page),
+        asked=[each for each in reference if not any(said in each for said in page.banner)],
         decisions=DECISIONS,
         hero=page.hero,
         reference="Full" if page.packed is None else page.packed["reference"],
@@ -156,12 +152,6 @@ def render(page: Page) -> str:
         script=Markup(script),
         script_hash=digest,
     )
-
-
-def _asked(page: Page) -> list[str]:
-    """The sentences before the methods of a verdict, without what stands at the head of the page already."""
-    told = [] if page.outcome is None else page.outcome.reference
-    return [sentence for sentence in told if not any(said in sentence for said in page.banner)]
 
 
 def write_page(page: Page, out: Path) -> Path:

@@ -97,7 +97,9 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
             wanted = [next(plain for plain, shown in names.items() if shown == audited.full)]
         else:
             wanted = []
-            notes.append(_no_difference(audited))
+            lacking = "no full arm, so nothing can be compared with it; amend the run with --arm full"
+            alone = "Full is the only arm; amend the run with the arms to compare, for example --arm target:0.3"
+            notes.append(audited.said(lacking if audited.full is None else alone))
         nothing = nothing_in(table)
         if nothing:
             says_nothing[audited.name] = sentence(nothing, audited.name)
@@ -119,12 +121,6 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
 def compared() -> list[str]:
     """Metrics whose difference from a reference is reported."""
     return [metric.name for metric in metrics_shown_in("differences")]
-
-
-def _no_difference(audited: Audited) -> str:
-    if audited.full is None:
-        return audited.said("no full arm, so nothing can be compared with it; amend the run with --arm full")
-    return audited.said("Full is the only arm; amend the run with the arms to compare, for example --arm target:0.3")
 
 
 # What a reader should take away first: one or two sentences per run, made from the numbers alone.

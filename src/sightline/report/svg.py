@@ -21,17 +21,13 @@ CHARACTER = 6.4
 
 def tag(name: str, *children: Markup | str, **attributes: object) -> Markup:
     """One element. Text children and attribute values are escaped; ``class_`` and ``stroke_width`` style names work."""
-    parts = [
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    ]
+    parts = []
+    for key, value in attributes.items():
+        text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+        if value is not None:
+            parts.append(f' {key.rstrip("_").replace("_", "-")}="{escape(text)}"')
     inside = Markup("").join(children)
     return Markup(f"<{name}{''.join(parts)}>{inside}</{name}>")
-
-
-def _text(value: object) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def chart(

@@ -382,7 +382,8 @@ def outcomes_of(rows: pd.DataFrame) -> pd.Series[str]:
 
 def what_breaks(frame: pd.DataFrame, arm: str, full: str) -> Breakage | None:
     """The outcome and kind of question that an arm most surely has more of than Full; None where nothing rises."""
-    own, before = (_by_probe(frame, name) for name in (arm, full))
+    both = (frame[frame["arm"] == name] for name in (arm, full))
+    own, before = (rows.assign(became=outcomes_of(rows)).set_index(as_names(rows["probe_id"])) for rows in both)
     shared = own.index.intersection(before.index)
     own, before = own.loc[shared], before.loc[shared]
     kinds = own["kind"].astype(object).fillna("").astype(str)
@@ -399,12 +400,6 @@ def what_breaks(frame: pd.DataFrame, arm: str, full: str) -> Breakage | None:
                 shown = own[there & (own["became"] == outcome) & (before["became"] == "right")]
                 best = sure, Breakage(arm, outcome, kind, now, int(there.sum()), then, _clearest(shown))
     return None if best is None else best[1]
-
-
-def _by_probe(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
-    rows = frame[frame["arm"] == arm]
-    rows = rows.assign(became=outcomes_of(rows))
-    return rows.set_index(as_names(rows["probe_id"]))
 
 
 def _clearest(rows: pd.DataFrame) -> str:

@@ -16,7 +16,6 @@ from PIL import Image
 
 from sightline.core.table import format_value
 from sightline.errors import SightlineError
-from sightline.places.listing import Place
 from sightline.probes.images import stored_as
 from sightline.rows.picture import ArmPicture
 from sightline.statistics.arm_rows import are_in_words, is_plain
@@ -104,21 +103,18 @@ def _case(run: ShownRun, probe: str, frame: pd.DataFrame) -> str:
     drawn = []
     for picture in run._arm_pictures(probe, *arms):
         name, answer = picture.caption
+        image = picture.drawn(picture.pixels(None)[0])
+        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+        jpeg = base64.b64encode(stored_as(image, "JPEG", quality=70)).decode()
         drawn.append(
             f'<figure style="display:inline-block;margin:0 .8em .6em 0;max-width:{SIDE}px;vertical-align:top">'
-            f'<img src="data:image/jpeg;base64,{_jpeg(picture)}" alt="{_escaped(f"{name}: {answer}")}">'
+            f'<img src="data:image/jpeg;base64,{jpeg}" alt="{_escaped(f"{name}: {answer}")}">'
             f"<figcaption><b>{_escaped(name)}</b><br>{_escaped(answer)}</figcaption></figure>"
         )
     asked = picture.probe
     accepted: Sequence[str] = asked.get("answers") or [asked.get("label", "")]
     question = f"{asked.get('question') or probe} ({', '.join(dict.fromkeys(map(str, accepted)))})"
     return f"<p>{_escaped(question)}</p><div>{''.join(drawn)}</div>"
-
-
-def _jpeg(picture: ArmPicture, images: Place | None = None) -> str:
-    image = picture.drawn(picture.pixels(images)[0])
-    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    return base64.b64encode(stored_as(image, "JPEG", quality=70)).decode()
 
 
 def _escaped(text: object) -> str:

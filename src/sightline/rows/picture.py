@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from sightline.core.probe import ORIGINAL
@@ -210,15 +209,12 @@ def stored_geometry(rows: pa.Table, images: pa.Table, regions: Mapping[str, Boxe
     for (image, probe), places in groups.items():
         own = unpack_cells(cells[image]).astype(np.float64)
         plane = RegionGeometry(own, regions[probe])
-        kept, lineage = (np.stack([_mask(lines[place], name, len(own)) for place in places]) for name in NEEDED[-2:])
+        # What was not merged has its anchors for a lineage.
+        masks = ([lines[place][name] or lines[place]["kept_mask"] for place in places] for name in NEEDED[-2:])
+        kept, lineage = (np.stack([unpack_mask(mask, len(own)) for mask in each]) for each in masks)
         for place, geometry in zip(places, plane.measure_many(lineage, kept), strict=True):
             found[place] = geometry
     return found
-
-
-def _mask(line: Mapping[str, Any], name: str, n: int) -> NDArray[np.bool_]:
-    """(n,) one of a row's two masks, over the cells of its image; what was not merged has its anchors for a lineage."""
-    return unpack_mask(line[name] or line["kept_mask"], n)
 
 
 # What a run's probes ask, beside the rows that answer it.

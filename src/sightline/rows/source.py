@@ -366,8 +366,10 @@ def _audit(
 ) -> Audited:
     notes: list[str] = []
     frame = run.compact_frame(lambda column: column not in UNREAD or column in also, same)
-    if "margin" in frame and frame["margin"].isna().all() and not _has_values(run, "margin"):
-        frame = frame.drop(columns="margin")  # of a scorer that gives none
+    if "margin" in frame and frame["margin"].isna().all():
+        empty = (batch.column(0).null_count == batch.num_rows for batch in run.scan(["margin"]))
+        if all(empty):  # of a scorer that gives none; one that overflowed is no number, but it is not missing
+            frame = frame.drop(columns="margin")
     frame["row"] = np.arange(len(frame), dtype=np.int32)
     if only is not None:
         frame = only.chosen(frame, run.path, notes).copy()
@@ -388,11 +390,6 @@ def _audit(
         return Audited(name, run, main, others, notes)
     unlimited = None if only is None else _audit(run, name, None, same=same).frame
     return Audited(name, run, paired(main, notes), others, notes, unlimited=unlimited)
-
-
-def _has_values(run: Run, column: str) -> bool:
-    """Whether any row has a value there, be it one that overflowed: that is no number, but it is not missing."""
-    return any(batch.column(0).null_count < batch.num_rows for batch in run.scan([column]))
 
 
 def _at_thresholds(source: Source, rules: Thresholds) -> Source:

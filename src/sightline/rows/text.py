@@ -60,7 +60,11 @@ def _cells(
     elif pa.types.is_integer(kind):
         text = column.cast(pa.string())
     elif pa.types.is_floating(kind):
-        text = _numbers(column if not finite else pc.if_else(pc.is_finite(column), column, None))
+        known = column if not finite else pc.if_else(pc.is_finite(column), column, None)
+        text = known.cast(pa.string())
+        # With a point where a whole number would be taken for an integer.
+        whole = pc.match_substring_regex(text, r"^-?\d+$")
+        text = pc.if_else(whole, pc.binary_join_element_wise(text, ".0", ""), text)
     elif pa.types.is_string(kind):
         text = _each_once(column, words)
     elif pa.types.is_binary(kind):
@@ -71,13 +75,6 @@ def _cells(
         texts = [None if value is None else lists(_json(value)) for value in column.to_pylist()]
         text = pa.array(texts, pa.string())
     return text.fill_null(nothing)
-
-
-def _numbers(column: pa.Array) -> pa.Array:
-    """With a point where a whole number would be taken for an integer."""
-    text = column.cast(pa.string())
-    whole = pc.match_substring_regex(text, r"^-?\d+$")
-    return pc.if_else(whole, pc.binary_join_element_wise(text, ".0", ""), text)
 
 
 def _each_once(column: pa.Array, words: Callable[[Any], str]) -> pa.Array:

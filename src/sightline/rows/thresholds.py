@@ -66,7 +66,8 @@ def apply_thresholds(
             parts.append(own.assign(threshold=0.0))
             continue
         if development_rows is not None or not chosen_by.needs_development:
-            development, where = _of_model(development_rows, model, own), "the development rows"
+            there = own.iloc[:0] if development_rows is None else development_rows
+            development, where = there[there["model"] == model], "the development rows"
         else:
             aside = on_development_side(own)
             development, own, where = own[aside], own[~aside], HASH_SPLIT
@@ -81,11 +82,6 @@ def apply_thresholds(
         " ".join(sentences),
         pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(CHOSEN)),
     )
-
-
-def _of_model(rows: pd.DataFrame | None, model: str, like: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one model; none, with the columns of ``like``, where there are no rows at all."""
-    return like.iloc[:0] if rows is None else rows[rows["model"] == model]
 
 
 def on_development_side(rows: pd.DataFrame) -> pd.Series[bool]:
@@ -148,18 +144,14 @@ def at_thresholds(rows: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     margin = rows["margin"].astype(np.float64)
     answered = pd.Series(np.where(margin >= threshold, "yes", "no"), index=rows.index)
     known = pd.Series(np.isfinite(margin), index=rows.index)
+    before = rows["predicted"]
+    if isinstance(before.dtype, pd.CategoricalDtype):  # it has to hold both words, in the order of the names
+        before = before.cat.set_categories(sorted({"yes", "no", *before.cat.categories}))
     return rows.assign(
         threshold=threshold,
-        predicted=_with_answers(rows["predicted"]).where(~known, answered),
+        predicted=before.where(~known, answered),
         correct=rows["correct"].where(~known, answered == rows["label"]).astype(bool),
     )
-
-
-def _with_answers(predicted: pd.Series) -> pd.Series:
-    """The same answers in a column that can hold both words: of a categorical, in the order of the names."""
-    if not isinstance(predicted.dtype, pd.CategoricalDtype):
-        return predicted
-    return predicted.cat.set_categories(sorted({"yes", "no", *predicted.cat.categories}))
 
 
 def words_of(
@@ -171,18 +163,15 @@ def words_of(
     name: str = "",
 ) -> str:
     """One sentence: the threshold, whose it is, on what it was chosen and on what it is judged."""
-    sentence = f"{f'In {name} the' if name else 'The'} threshold is {rule.words}, {_values(chosen)}"
+    low, high = (shown(float(end)) for end in (chosen["threshold"].min(), chosen["threshold"].max()))
+    values = f"t = {low}" if low == high else f"t from {low} to {high}"
+    sentence = f"{f'In {name} the' if name else 'The'} threshold is {rule.words}, {values}"
     if not rule.needs_development:
         return f"{sentence}."
     sentence += f"; chosen on {development['image_id'].nunique()} images, {where}"
     if where != HASH_SPLIT:
         return f"{sentence}, and judged on all images here."
     return f"{sentence}, and judged on the other {judged['image_id'].nunique()}: they alone are in the tables."
-
-
-def _values(chosen: pd.DataFrame) -> str:
-    low, high = chosen["threshold"].min(), chosen["threshold"].max()
-    return f"t = {shown(low)}" if low == high else f"t from {shown(low)} to {shown(high)}"
 
 
 def at_words(thresholds: Iterable[float]) -> str:

@@ -182,12 +182,7 @@ class Impatient(H11Protocol):
 
 
 def serve(
-    app: ASGIApp,
-    port: int,
-    open_browser: bool,
-    *,
-    host: str = LOOPBACK[0],
-    say: Callable[[str], None] = print,
+    app: ASGIApp, port: int, open_browser: bool, *, host: str = LOOPBACK[0], say: Callable[[str], None] = print
 ) -> None:
     """Serves an application under an address of its own until Ctrl-C; ``port`` 0 takes any that is free.
 

@@ -40,7 +40,10 @@ def write_bundle(answers: PageData, folder: Path, query: str, most: int) -> Path
     data = {
         "words": _words(query, most, chosen),
         "runs": answers.about_runs({}),
-        "overviews": [_overview(run) for run in answers.runs],
+        # With intervals: a bundle has no process beside it.
+        "overviews": [
+            {**run.numbers(), "headline": [], **measured(str(run.folder)), "version": 0} for run in answers.runs
+        ],
         "rows": [one.rows() for one in chosen],
         "cases": [one.cases for one in chosen],
         "keepers": [one.keepers() for one in chosen],
@@ -123,11 +126,6 @@ class _Chosen:
         if not (folder / name).exists():
             write_whole(folder / name, content)
         return name
-
-
-def _overview(run: ViewedRun) -> dict[str, Any]:
-    """With intervals: a bundle has no process beside it."""
-    return {**run.numbers(), "headline": [], **measured(str(run.folder)), "version": 0}
 
 
 def _compared(answers: PageData, chosen: list[_Chosen]) -> Iterator[dict[str, Any]]:

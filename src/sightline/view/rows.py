@@ -94,7 +94,8 @@ class Rows:
         """A column of strings as (rows,) codes, -1 where it is null, and what they stand for."""
         known: dict[str, tuple[NDArray[np.int32], list[Any]]] = self.__dict__.setdefault("_codes", {})
         if column not in known:
-            array = _one(self.table.column(column))
+            chunks = self.table.column(column)
+            array = chunks.combine_chunks() if chunks.num_chunks != 1 else chunks.chunk(0)
             codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
             known[column] = codes, array.dictionary.to_pylist()
         return known[column]
@@ -116,15 +117,10 @@ class Rows:
     def records(self, rows: Sequence[int] | NDArray[np.int64], columns: Sequence[str]) -> list[dict[str, Any]]:
         """Some rows as plain values; numbers that are none become null, which JSON has a word for."""
         part = self.table.select(list(columns)).take(pa.array(rows, pa.int64()))
-        return [{name: _plain(value) for name, value in record.items()} for record in part.to_pylist()]
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _one(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        return [
+            {name: None if isinstance(v, float) and not np.isfinite(v) else v for name, v in record.items()}
+            for record in part.to_pylist()
+        ]
 
 
 @dataclass
@@ -156,32 +152,26 @@ class RowIndex:
                 self.rows = Rows(old.version + 1, manifest, old.files, old.table)
                 return True
             fresh = [place for place in places if place not in known]
-            with ThreadPoolExecutor(READERS) as readers:
-                read = list(readers.map(lambda place: _light(folder, *place), fresh))
-            tables = {(file.arm, file.piece): table for file, table in read}
-            known.update({(file.arm, file.piece): file for file, _ in read})
+            with ThreadPoolExecutor(READERS) as readers:  # without heavy columns, strings by code
+                read = readers.map(
+                    lambda place: read_coded(place[1], folder.owner(place[0]), (*HEAVY, *UNASKED)), fresh
+                )
+                tables = {}
+                for place, (start, table) in zip(fresh, read, strict=True):
+                    tables[place] = table
+                    known[place] = RowFile(*place, start, table.num_rows)
             files = [known[place] for place in places]
             kept = {
                 (file.arm, file.piece): old.table.slice(int(start), file.count)
                 for start, file in zip(old.starts[:-1], old.files, strict=True)
             }
             parts = [tables[place] if place in tables else kept[place] for place in places]
-            self.rows = Rows(old.version + 1, manifest, files, _together(parts) if parts else pa.table({}))
+            # The columns of all, null where a part has none: an arm of an amended run may say more.
+            whole = pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
+            # Every column in one piece with one dictionary.
+            whole = whole.unify_dictionaries().combine_chunks()
+            self.rows = Rows(old.version + 1, manifest, files, whole)
             return True
-
-
-def _light(folder: RunFolder, arm: str, piece: ShardPiece) -> tuple[RowFile, pa.Table]:
-    """A piece of a file without heavy columns, strings by code."""
-    start, table = read_coded(piece, folder.owner(arm), (*HEAVY, *UNASKED))
-    return RowFile(arm, piece, start, table.num_rows), table
-
-
-def _together(parts: Sequence[pa.Table]) -> pa.Table:
-    """Tables of one run as one, every column in one piece with one dictionary.
-
-    It has the columns of all, null where a part has none: an arm of an amended run may say more.
-    """
-    return pa.concat_tables(parts, promote_options="default").unify_dictionaries().combine_chunks()
 
 
 def layout_of(record: dict[str, Any]) -> list[list[int]]:

@@ -81,23 +81,16 @@ class ViewedRun:
         asked = self.asked()
         rows, manifest = asked.rows, asked.rows.manifest
         return {
-            "name": self.name,
-            "model": str(manifest.get("model")),
-            "created": str(manifest.get("created", ""))[:10],
-            "device": f"{manifest.get('device')}, {manifest.get('dtype')}",
-            "version": rows.version,
-            "rows": rows.count,
+            "name": self.name, "model": str(manifest.get("model")), "created": str(manifest.get("created", ""))[:10],
+            "device": f"{manifest.get('device')}, {manifest.get('dtype')}", "version": rows.version, "rows": rows.count,
             "probes": len(rows.codes("probe_id")[1]),
-            "images": len(set(rows.codes("image_id")[1]).difference(self._same(rows.version))),
-            "arms": rows.arms,
-            "missing": rows.missing,
-            "shards": int(manifest.get("shards", 0)) * len(rows.arms),
-            "sharp": self.images is not None,
-            "probe_digest": str(manifest.get("probe_digest")),
+            "images": len(set(rows.codes("image_id")[1]).difference(self._same(rows.version))), "arms": rows.arms,
+            "missing": rows.missing, "shards": int(manifest.get("shards", 0)) * len(rows.arms),
+            "sharp": self.images is not None, "probe_digest": str(manifest.get("probe_digest")),
             "columns": [{"name": name, "doc": doc, "kind": _kind(asked, name)} for name, doc in asked.docs.items()],
             "menus": {name: values for name in MENUS if len(values := _choices(asked, name)) > 1},
             "chips": {words: query for words, (needed, query) in _chips(asked).items() if needed in asked.names},
-        }
+        }  # fmt: skip
 
 
 def _choices(asked: AskedRows, name: str) -> list[str]:
@@ -194,8 +187,9 @@ def compared(
 ) -> dict[str, Any]:
     """Counts of who is right, and the pairs of one outcome, the most different margins first."""
     a, b = paired_rows(first, arm, second, other)
-    right = [_truths(rows, places) for rows, places in ((first, a), (second, b))]
-    said = [_texts(rows, places, "predicted") for rows, places in ((first, a), (second, b))]
+    sides = ((first, a), (second, b))
+    right = [rows.column("correct").fill_null(False).to_numpy(zero_copy_only=False)[places] for rows, places in sides]
+    said = [_texts(rows, places, "predicted") for rows, places in sides]
     masks = {
         "only_first": right[0] & ~right[1],
         "only_second": ~right[0] & right[1],
@@ -220,16 +214,11 @@ def compared(
         "pairs": len(a),
         "counts": {name: int(mask.sum()) for name, mask in masks.items()},
         "accuracy": [float(one.mean()) for one in right],
-        "coverage": [_mean(one) for one in coverage],
+        "coverage": [float(np.nanmean(one)) if np.isfinite(one).any() else None for one in coverage],
         "outcome": outcome,
         "total": len(chosen),
         "rows": [{**record, "first": one, "second": two} for record, one, two in zip(records, *sides, strict=True)],
     }
-
-
-def _truths(rows: AskedRows, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-    column: NDArray[np.bool_] = rows.column("correct").fill_null(False).to_numpy(zero_copy_only=False)[places]
-    return column
 
 
 def _texts(rows: AskedRows, places: NDArray[np.int64], name: str) -> list[Any]:
@@ -242,7 +231,3 @@ def _numbers(rows: AskedRows, places: NDArray[np.int64], name: str) -> NDArray[n
         return np.full(len(places), np.nan)
     column: NDArray[np.float64] = rows.column(name).to_numpy(zero_copy_only=False)[places]
     return column
-
-
-def _mean(values: NDArray[np.float64]) -> float | None:
-    return float(np.nanmean(values)) if np.isfinite(values).any() else None

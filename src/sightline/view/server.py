@@ -160,9 +160,11 @@ class PageData:
         rows = run.asked().rows
         arms = [arm for arm in given.get("arms", "").split("|") if arm]
         case = run.reader.case(rows, _needed(given, "probe"), given.get("view") or None, arms)
+        # The image that the probe itself is about.
+        plain = [one["image_key"] for one in case["answers_of_arms"] if one["intervention"] == "none"]
         for key, image in case["images"].items():
-            record = run.reader.image(key)
-            image["source"] = shown_source(record, case["view"] if key == _first_key(case) else "", run.images)
+            view = case["view"] if key in plain[:1] else ""
+            image["source"] = shown_source(run.reader.image(key), view, run.images)
         return case
 
     def keepers(self, given: Parameters) -> dict[str, Any]:
@@ -207,12 +209,6 @@ class PageData:
             preview = bytes(record["preview"] or b"")
             return small_picture(preview) if given["source"] == "thumbnail" else preview, "image/jpeg"
         return shown_bytes(record, given.get("view") or "orig", run.images)
-
-
-def _first_key(case: Mapping[str, Any]) -> str:
-    """The image that the probe itself is about."""
-    plain = [one["image_key"] for one in case["answers_of_arms"] if one["intervention"] == "none"]
-    return str(plain[0]) if plain else ""
 
 
 def _needed(given: Parameters, name: str) -> str:

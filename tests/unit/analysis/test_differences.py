@@ -150,7 +150,7 @@ def rows() -> pd.DataFrame:
 
 
 @pytest.mark.usefixtures("plain_percentiles")
-def test_the_change_is_control_minus_arm_over_the_same_draws(rows: pd.DataFrame) -> None:
+def test_the_change_is_control_minus_arm_over_the_same_draws(rows: pd.DataFrame, refused: Refused) -> None:
     (line,) = shuffled_frame(rows, draws=DRAWS).to_dict("records")
     assert (line["arm"], line["control"], line["n"]) == ("target:0.3", "shuffled:0.3", 2 * IMAGES)
     counts = np.concatenate(list(count_blocks(IMAGES, DRAWS, SEED))).astype(int)
@@ -164,11 +164,6 @@ def test_the_change_is_control_minus_arm_over_the_same_draws(rows: pd.DataFrame)
         changes = [(control[:, images] - arm[:, images]).mean() for images in drawn]
         bounds = (line[f"delta_{metric}_low"], line[f"delta_{metric}_high"])
         assert bounds == pytest.approx(tuple(np.quantile(changes, [0.025, 0.975])))
-
-
-def test_methods_are_told_by_their_role_and_a_control_that_is_missing_is_named(
-    rows: pd.DataFrame, refused: Refused
-) -> None:
     found = shuffled_frame(rows.assign(role=None), draws=DRAWS)
     assert set(found["arm"]) == {"target:0.3", "random:0.3", "evidence_only:0.3"}, "rows of the first release have none"
     refused("add it, for example shuffled:0.3", shuffled_frame, rows[rows["selector"] != "shuffled"], draws=DRAWS)

@@ -1,29 +1,25 @@
 """Every table against the analysis files of the reference, from its recorded rows. Intervals are our own convention."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy.stats import binomtest
 
 from sightline.analysis.outcomes import OUTCOMES, samples, tertiles
 from sightline.controls.image_free import plausible_images
 from sightline.errors import SightlineError
 from sightline.probes import load_regions, read_probes
+from sightline.report.sections import replaced_text
 from sightline.report.sections.boxes import box_source_frame
 from sightline.report.sections.deletion import deletion_frame, logit_drop_frame, occlusion_frame
 from sightline.report.sections.image_dependence import image_dependence_frame
 from sightline.report.sections.positions import positions_frame
-from sightline.report.sections.replaced_text import (
-    EDIT_DRAWS,
-    edit_region_frame,
-    text_replacement_frame,
-    text_replacement_models_frame,
-)
+from sightline.report.sections.replaced_text import EDIT_DRAWS, edit_region_frame, text_replacement_frame
 from sightline.report.sections.validity import association_frame, correlations, strata
 from sightline.rows.thresholds import apply_thresholds, on_development_side
 from sightline.statistics.bootstrap import SEED, count_blocks
@@ -38,6 +34,9 @@ OCCLUDED = {
     "llava": "bbox_occlusion_cross_model_textocr_hard_100/llava15_7b_direct",
     "internvl": "bbox_occlusion_cross_model_textocr_hard_100/internvl35_8b_direct",
 }
+COLUMNS: dict[str, dict[str, str]] = yaml.safe_load(
+    Path(__file__).with_name("reference_columns.yaml").read_text("utf-8")
+)
 VARIANTS = {
     "selected": "none", "remove_evidence": "remove_evidence",
     **{f"restore_{kind}_{share:.2f}".replace(".", "p"): f"restore_{kind}={share}"
@@ -52,35 +51,24 @@ def deleted(data: Path, run: str, arm: str, **fields: Any) -> pd.DataFrame:
     )
 
 
-def same(found: object, expected: str) -> bool:
-    return (
-        math.isnan(float(str(found)))
-        if expected == ""
-        else float(str(found)) == pytest.approx(float(expected), abs=EXACT)
-    )
+def agrees(ours: Any, row: dict[str, str], table: str, exact: float = EXACT) -> None:
+    """A line of ours has the numbers of a line of the reference; what that leaves empty is no number."""
+    for theirs, name in COLUMNS[table].items():
+        expected = float(row[theirs] or "nan")
+        assert float(str(ours[name])) == pytest.approx(expected, abs=exact, nan_ok=True), (row, theirs)
 
 
 @pytest.mark.parametrize(
     ("folder", "run", "arm"),
     [("deletion_qwen", "qwen_target30", "target:0.3"), ("deletion_internvl", "internvl_soft50", "soft_evidence:0.5")],
 )
-def test_deletion(data: Path, folder: str, run: str, arm: str) -> None:
-    found = deletion_frame(deleted(data, run, arm), draws=DRAWS).set_index("variant")
-    columns = {
-        "acc": "accuracy", "hFPR": "hfpr", "ECR": "ecr", "CenterR": "center_recall", "PatchR": "patch_recall",
-        "keep_ratio": "keep", "n": "n", "acc_recovery_frac": "recovery", "delta_acc_vs_removed": "change_from_removed",
-        "gap_acc_to_selected": "change",
-    }  # fmt: skip
-    rows = analysis(data, folder, "deletion_restoration_summary.csv")
-    for row in rows:
-        ours = found.loc["selected" if row["variant"] == "selected" else VARIANTS[row["variant"]]]
-        for theirs, name in columns.items():
-            assert same(ours[name], row[theirs]), (row["variant"], theirs)
-    assert len(rows) == len(found) == 8
-
-
-def test_recovery_is_the_share_of_the_lost_accuracy_that_comes_back(data: Path) -> None:
-    rows = deleted(data, "qwen_target30", "target:0.3")
+def test_deletion_and_the_share_of_lost_accuracy_that_comes_back(data: Path, folder: str, run: str, arm: str) -> None:
+    rows = deleted(data, run, arm)
+    found = deletion_frame(rows, draws=DRAWS).set_index("variant")
+    expected = analysis(data, folder, "deletion_restoration_summary.csv")
+    for row in expected:
+        agrees(found.loc["selected" if row["variant"] == "selected" else VARIANTS[row["variant"]]], row, "deletion")
+    assert len(expected) == len(found) == 8
     rows["correct"] = True
     rows.loc[(rows["intervention"] == "remove_evidence"), "correct"] = False
     half = rows["intervention"] == "restore_evidence=0.5"
@@ -95,45 +83,29 @@ def test_recovery_is_the_share_of_the_lost_accuracy_that_comes_back(data: Path) 
     assert (selected["change"], np.isnan(selected["change_low"])) == (0.0, True), "0 by construction"
 
 
-def comparisons(found: pd.DataFrame, rows: list[dict[str, str]], names: dict[str, str]) -> int:
-    columns = {
-        "n": "n", "mean_support_diff": "support_diff", "median_support_diff": "median_support_diff",
-        "frac_support_left_gt_right": "share_left_larger", "pos_mean_support_diff": "pos_support_diff",
-        "neg_mean_support_diff": "neg_support_diff", "left_correct_right_wrong": "only_left_correct",
-        "left_wrong_right_correct": "only_right_correct", "left_hfp_right_not": "only_left_false_alarm",
-        "right_hfp_left_not": "only_right_false_alarm",
-    }  # fmt: skip
-    for row in rows:
-        ours = found[(found["left"] == names[row["left"]]) & (found["right"] == names[row["right"]])]
-        assert len(ours) == 1
-        for theirs, name in columns.items():
-            assert same(ours[name].iloc[0], row[theirs]), (row["comparison"], theirs)
-        # Where hardly two images differ, margins, which have no limits, have no interval.
-        assert not ours["support_diff"].iloc[0] < ours["support_diff_low"].iloc[0]
-        assert not ours["support_diff"].iloc[0] > ours["support_diff_high"].iloc[0]
-    return len(rows)
-
-
-@pytest.mark.parametrize("model", OCCLUDED)
-def test_occlusion(data: Path, model: str) -> None:
-    names = {"orig": "original", "evidence_masked": "evidence grayed", "random_masked": "other box grayed"}
-    found = occlusion_frame(frame(data, OCCLUDED[model], arm="full"), draws=DRAWS)
-    assert comparisons(found, analysis(data, f"occlusion_{model}", f"{model}_pairwise.csv"), names) == 3
-
-
-def test_logit_drop(data: Path) -> None:
-    base = "prune_textocr_hard_full1000/qwen3_8b_textocr_hard_full1000_"
-    names = {
+def test_occlusion_and_logit_drop(data: Path) -> None:
+    grayed = {"orig": "original", "evidence_masked": "evidence grayed", "random_masked": "other box grayed"}
+    kept = {
         "full": "full", "evidence_kept": "evidence_only:0.3", "evidence_removed": "anti_evidence:0.3",
         "ours_target0p30": "target:0.3",
     }  # fmt: skip
-    runs = {
-        "full": f"{base}topk_1p00", "evidence_only:0.3": f"{base}topk_0p30", "anti_evidence:0.3": f"{base}bottomk_0p30",
-        "target:0.3": f"{base}target_embed_topk_0p30_targetfix_802816",
-    }  # fmt: skip
-    rows = pd.concat(frame(data, run, arm=arm) for arm, run in runs.items())
-    found = logit_drop_frame(rows, draws=DRAWS)
-    assert comparisons(found, analysis(data, "region_logit_drop", "qwen_region_logit_drop_pairwise.csv"), names) == 5
+    runs = ("topk_1p00", "topk_0p30", "bottomk_0p30", "target_embed_topk_0p30_targetfix_802816")
+    rows = pd.concat(frame(data, QWEN + run, arm=arm) for arm, run in zip(kept.values(), runs, strict=True))
+    tables = [
+        (occlusion_frame(frame(data, run, arm="full"), draws=DRAWS), grayed, 3, f"occlusion_{model}/{model}_pairwise")
+        for model, run in OCCLUDED.items()
+    ]
+    logits = logit_drop_frame(rows, draws=DRAWS)
+    for found, names, count, file in (*tables, (logits, kept, 5, "region_logit_drop/qwen_region_logit_drop_pairwise")):
+        expected = analysis(data, f"{file}.csv")
+        for row in expected:
+            ours = found[(found["left"] == names[row["left"]]) & (found["right"] == names[row["right"]])]
+            assert len(ours) == 1
+            agrees(ours.iloc[0], row, "comparison")
+            # Where hardly two images differ, margins, which have no limits, have no interval.
+            assert not ours["support_diff"].iloc[0] < ours["support_diff_low"].iloc[0]
+            assert not ours["support_diff"].iloc[0] > ours["support_diff_high"].iloc[0]
+        assert len(expected) == count
 
 
 MATCHED = {
@@ -145,12 +117,8 @@ MATCHED = {
 
 def image_free(data: Path, model: str) -> pd.DataFrame:
     conditions = ("blank", *(f"image_mismatch_seed{seed}" for seed in (101, 202, 303)))
-    controls = [
-        frame(
-            data, f"problem_optimization_audit/image_free_controls/{model}/{name}", arm="full", model=model, view=name
-        )
-        for name in conditions
-    ]
+    folder = f"problem_optimization_audit/image_free_controls/{model}"
+    controls = [frame(data, f"{folder}/{name}", arm="full", model=model, view=name) for name in conditions]
     matched = frame(data, MATCHED[model], arm="full", model=model)
     return pd.concat([matched[matched["probe_id"].isin(controls[0]["probe_id"])], *controls])
 
@@ -159,6 +127,7 @@ def image_free(data: Path, model: str) -> pd.DataFrame:
 @pytest.mark.parametrize("model", MATCHED)
 def test_image_dependence(data: Path, model: str, file: str) -> None:
     rows = [row for row in analysis(data, "image_free", file) if row["model_key"] == model]
+    images = None
     if file.startswith("lexically"):
         inputs = data / "golden_e2e" / "inputs"
         probes = read_probes(inputs / ("probes_dev.jsonl" if model == "internvl" else "probes_conf.jsonl")).probes
@@ -166,42 +135,23 @@ def test_image_dependence(data: Path, model: str, file: str) -> None:
         if not rows:
             assert not images & set(image_free(data, model)["image_id"])
             return
-    else:
-        images = None
     cut = float(rows[0]["threshold"])
-    found = image_dependence_frame(
-        image_free(data, model), threshold={model: cut}, images=images, draws=DRAWS
-    ).set_index("condition")
-    applied = apply_thresholds(image_free(data, model), None, {model: cut}).rows
-    again = image_dependence_frame(applied, images=images, draws=DRAWS).set_index("condition")
-    pd.testing.assert_frame_equal(again, found)
-    columns = {
-        "n": "n", "images": "images", "accuracy": "accuracy", "positive_accuracy": "positive_accuracy", "hfpr": "hfpr",
-        "negative_accuracy": "negative_accuracy", "balanced_accuracy": "balanced_accuracy", "auroc": "auroc",
-        "yes_rate": "yes_rate", "mean_positive_minus_negative_margin": "margin_gap",
-        "pairwise_positive_margin_win_rate": "margin_win_rate", "delta_accuracy_vs_matched": "delta_accuracy",
-    }  # fmt: skip
+    asked = image_free(data, model)
+    found = image_dependence_frame(asked, threshold={model: cut}, images=images, draws=DRAWS)
+    applied = apply_thresholds(asked, None, {model: cut}).rows
+    pd.testing.assert_frame_equal(image_dependence_frame(applied, images=images, draws=DRAWS), found)
+    found = found.set_index("condition")
     for row in rows:
         ours = found.loc["matching image" if row["condition"] == "matched_image_full" else row["condition"]]
-        for theirs, name in columns.items():
-            assert same(ours[name], row[theirs]), (row["condition"], theirs)
+        agrees(ours, row, "image_dependence")
     assert len(rows) == 5
     seeds = next(r for r in analysis(data, "image_free", "image_mismatch_seed_summary.csv") if r["model_key"] == model)
     if images is None:
-        for name in ("accuracy", "hfpr", "auroc"):
-            assert same(found.loc["wrong images", name], seeds[f"{name}_mean"])
-            for end in ("min", "max"):
-                assert same(found.loc["wrong images", f"{name}_{end}"], seeds[f"{name}_{end}"])
-        assert same(found.loc["wrong images", "delta_accuracy"], seeds["delta_accuracy_vs_matched_mean"])
+        agrees(found.loc["wrong images"], seeds, "mismatch_seeds")
 
 
 def test_box_sources(data: Path, refused: Refused) -> None:
     rows = analysis(data, "box_robustness", "box_robustness_summary.csv")
-    columns = {
-        "num_samples": "n", "accuracy": "accuracy", "hFPR": "hfpr", "true_ECR": "ecr", "true_positive_ECR": "pos_ecr",
-        "true_negative_source_coverage": "neg_src", "true_CenterR": "center_recall", "true_PatchR": "patch_recall",
-        "keep_ratio": "keep",
-    }  # fmt: skip
     every = pd.concat(
         frame(
             data, row["score_dir"].removeprefix("runs/"), arm="protected:0.4", model=row["model"],
@@ -212,8 +162,7 @@ def test_box_sources(data: Path, refused: Refused) -> None:
     quality = {"missing": {"missing_rate": 1.0, "best_iou": 0.0}}
     found = box_source_frame(every, quality).set_index(["model", "box_source"])
     for row in rows:
-        for theirs, name in columns.items():
-            assert same(found.loc[(row["model"], row["variant"]), name], row[theirs]), (row["variant"], theirs)
+        agrees(found.loc[(row["model"], row["variant"])], row, "box_sources")
     assert found.loc[("LLaVA", "missing"), "missing_rate"] == 1.0
     refused("all rows saw annotated boxes", box_source_frame, every.assign(box_source="annotation"))
 
@@ -269,8 +218,10 @@ CONSTRUCT = {
 }  # fmt: skip
 
 
-def joined(data: Path, model: str) -> pd.DataFrame:
-    """Our samples from recorded rows: the plain arm, its deletions, Full and Full on occluded images."""
+@pytest.mark.parametrize("model", CONSTRUCT)
+def test_samples_are_joined_as_the_reference_joins_them(data: Path, model: str) -> None:
+    rows = [r for r in analysis(data, "ecr_construct", "construct_validity_sample_rows.csv") if r["model"] == model]
+    # Our samples from recorded rows: the plain arm, its deletions, Full and Full on occluded images.
     name, selected, full, deletion = CONSTRUCT[model]
     parts = [frame(data, selected, arm="target:0.3", model=model, precision=True)]
     occluded = frame(data, OCCLUDED[name], arm="full", model=model)
@@ -280,26 +231,13 @@ def joined(data: Path, model: str) -> pd.DataFrame:
     if deletion:
         edits = deleted(data, deletion, "target:0.3", model=model)
         parts.append(edits[edits["intervention"] != "none"])
-    return samples(pd.concat(parts), scales(data, selected))
-
-
-@pytest.mark.parametrize("model", CONSTRUCT)
-def test_samples_are_joined_as_the_reference_joins_them(data: Path, model: str) -> None:
-    rows = [r for r in analysis(data, "ecr_construct", "construct_validity_sample_rows.csv") if r["model"] == model]
-    found = joined(data, model).set_index("probe_id")
-    columns = {
-        "ecr": "ecr", "local_provenance_precision": "lpp", "geo_f1": "geo_f1", "selected_margin": "selected_margin",
-        "evidence_area": "evidence_area", "median_cell_area": "median_cell_area", "box_cell_ratio": "box_cell_ratio",
-        **{outcome: outcome for outcome in OUTCOMES},
-    }  # fmt: skip
+    found = samples(pd.concat(parts), scales(data, selected)).set_index("probe_id")
     for row in rows:
         ours: Any = found.loc[row["sample_id"]]
-        for theirs, name in columns.items():
-            expected = "" if row[theirs] == "nan" else row[theirs]
-            # Deletion runs replay masks, so a selected margin may differ from the first run's in the last float32 bit.
-            assert (expected == "" and math.isnan(ours[name])) or ours[name] == pytest.approx(
-                float(expected), abs=2e-6
-            ), (row["sample_id"], theirs)
+        # Deletion runs replay masks, so a selected margin may differ from the first run's in the last float32 bit.
+        agrees(ours, row, "samples", exact=2e-6)
+        for outcome in OUTCOMES:
+            assert ours[outcome] == pytest.approx(float(row[outcome] or "nan"), abs=2e-6, nan_ok=True), row
     assert len(rows) == len(found)
     for scale in ("evidence_area", "median_cell_area", "box_cell_ratio"):
         strata = {row["sample_id"]: row[f"{scale}_stratum"] for row in rows}
@@ -307,21 +245,16 @@ def test_samples_are_joined_as_the_reference_joins_them(data: Path, model: str) 
         assert tertiles(values).to_dict() == strata
 
 
-@pytest.fixture(scope="module")
-def reference_samples(data: Path) -> pd.DataFrame:
+def test_construct_validity_and_scale_strata(data: Path) -> None:
     rows = pd.read_csv(data / "golden_e2e" / "analysis" / "ecr_construct" / "construct_validity_sample_rows.csv")
-    return rows.rename(columns={"local_provenance_precision": "lpp"}).assign(arm="selected", image_id=rows["sample_id"])
-
-
-PREDICTOR = {"ecr": "ecr", "local_provenance_precision": "lpp", "geo_f1": "geo_f1"}
-
-
-def test_construct_validity_and_scale_strata(data: Path, reference_samples: pd.DataFrame) -> None:
+    rows = rows.rename(columns={"local_provenance_precision": "lpp"})
+    reference_samples = rows.assign(arm="selected", image_id=rows["sample_id"])
     found = correlations(reference_samples, draws=DRAWS).set_index(["model", "outcome", "predictor", "correlation"])
     checked = 0
     for file in ("construct_validity_correlations.csv", "construct_validity_partial_correlations.csv"):
         for row in analysis(data, "ecr_construct", file):
-            key = (row["model"], row["intervention"], PREDICTOR[row["predictor"]], row["correlation"])
+            predictor = row["predictor"].replace("local_provenance_precision", "lpp")
+            key = (row["model"], row["intervention"], predictor, row["correlation"])
             ours: Any = cast(Any, found.loc)[key]
             assert ours["n"] == int(row["n"])
             assert ours["estimate"] == pytest.approx(float(row["estimate"]), abs=1e-11)
@@ -331,7 +264,8 @@ def test_construct_validity_and_scale_strata(data: Path, reference_samples: pd.D
     assert checked > 60
     means = strata(reference_samples, draws=DRAWS).set_index(["model", "scale", "stratum", "metric"])
     for row in analysis(data, "ecr_construct", "construct_validity_scale_strata.csv"):
-        place = (row["model"], row["scale_dimension"], row["stratum"], PREDICTOR.get(row["metric"], row["metric"]))
+        metric = row["metric"].replace("local_provenance_precision", "lpp")
+        place = (row["model"], row["scale_dimension"], row["stratum"], metric)
         assert means.loc[place, "n"] == int(row["n"])
         assert means.loc[place, "mean"] == pytest.approx(float(row["mean"]), abs=1e-11)
 
@@ -389,14 +323,16 @@ def test_the_four_control_test_counts_pairs_and_two_models_differ_as_the_paper_s
         for i in range(102)
         for row in replacement_rows({**every, "replacement": i < passing}, f"i{i}")
     )
-    (found,) = text_replacement_models_frame(rows).to_dict("records")
+    (found,) = replaced_text.text_replacement_models_frame(rows).to_dict("records")
     assert (found["first"], found["second"], found["images"]) == ("Qwen", "InternVL", 102)
     assert (round(found["first_rate"], 3), round(found["second_rate"], 3)) == (0.255, 0.029)
     assert (found["only_first"], found["only_second"]) == (23, 0)
     assert found["mcnemar_p"] == pytest.approx(binomtest(0, 23).pvalue) == pytest.approx(2.38e-7, rel=2e-3)
     half = rows[(rows["model"] == "Qwen") | rows["image_id"].isin([f"i{i}" for i in range(10)])]
-    assert text_replacement_models_frame(half)["images"].tolist() == [10], "on the images that both were asked"
-    refused("no two models", text_replacement_models_frame, rows[rows["model"] == "Qwen"])
+    assert replaced_text.text_replacement_models_frame(half)["images"].tolist() == [10], (
+        "on the images that both were asked"
+    )
+    refused("no two models", replaced_text.text_replacement_models_frame, rows[rows["model"] == "Qwen"])
 
 
 @pytest.mark.usefixtures("plain_percentiles")

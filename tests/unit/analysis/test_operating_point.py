@@ -77,26 +77,21 @@ def test_answers_are_at_the_threshold_which_itself_says_yes_and_margins_stay_as_
     assert apply_thresholds(rows, None, 50).rows["predicted"].tolist() == ["yes", "no", "no", "no"]
 
 
-def test_a_rule_is_chosen_on_development_rows_and_applied_to_all_others() -> None:
+def test_development_rows_choose_the_rule_for_all_images_or_else_a_split_for_the_side_held_out() -> None:
     here = pd.concat([pairs(0.0, range(4)), pairs(0.0, range(4), arm="grid:0.3")], ignore_index=True)
     there = pd.concat([pairs(2.0, range(90, 95)), pairs(-1.0, range(90, 95), arm="grid:0.3")], ignore_index=True)
     by_rule = {rule: apply_thresholds(here, there, rule) for rule in ("full-dev", "own-dev", "shared", "hfpr<=0.0")}
     assert all(len(found.rows) == len(here) for found in by_rule.values())
-    assert by_rule["full-dev"].chosen["threshold"].tolist() == [2.0, 2.0]
-    assert by_rule["own-dev"].chosen["threshold"].tolist() == [2.0, -1.0]
-    assert by_rule["hfpr<=0.0"].chosen["threshold"].tolist() == [2.0, -1.0]
-    together = pd.concat([there["label"] == "yes", there["margin"]], axis=1)
-    shared = accuracy_optimal(together["label"], together["margin"]).threshold
-    assert by_rule["shared"].chosen["threshold"].tolist() == [shared, shared]
+    shared = accuracy_optimal(there["label"] == "yes", there["margin"]).threshold
+    assert {rule: found.chosen["threshold"].tolist() for rule, found in by_rule.items()} == {
+        "full-dev": [2.0, 2.0], "own-dev": [2.0, -1.0], "shared": [shared, shared], "hfpr<=0.0": [2.0, -1.0],
+    }  # fmt: skip
     assert by_rule["own-dev"].words == (
         "The threshold is each arm's own most accurate one, t from −1 to 2; chosen on 5 images, the development rows, "
         "and judged on all images here."
     )
     assert by_rule["full-dev"].chosen["dev_accuracy"].tolist() == [1.0, 0.5]
     assert by_rule["full-dev"].chosen["dev_probes"].tolist() == [10, 10]
-
-
-def test_without_development_rows_the_images_are_split_and_only_the_held_out_side_is_judged() -> None:
     rows = pairs(1.5, range(40))
     aside = on_development_side(rows)
     found = apply_thresholds(rows, None, "full-dev")
@@ -160,10 +155,9 @@ def test_bad_input_is_one_clear_line(refused: Refused) -> None:
     )
 
 
-def test_reference_decomposition_of_the_recorded_runs(data: Path) -> None:
-    rows = pd.concat(
-        [recorded(data, f"{INTERNVL}_{run}", arm, "InternVL") for arm, run in METHODS.values()], ignore_index=True
-    )
+def test_reference_decomposition_of_the_recorded_runs_and_the_published_split(data: Path) -> None:
+    recorded_runs = [recorded(data, f"{INTERNVL}_{run}", arm, "InternVL") for arm, run in METHODS.values()]
+    rows = pd.concat(recorded_runs, ignore_index=True)
     published = table(data / "golden_e2e" / "analysis" / "internvl_threshold" / "internvl_threshold_decomposition.csv")
     for rule, stem in (("own-dev", "method"), ("full-dev", "full_shared"), ("shared", "pooled_shared")):
         found = apply_thresholds(rows, None, rule)
@@ -173,9 +167,15 @@ def test_reference_decomposition_of_the_recorded_runs(data: Path) -> None:
             arm, _ = METHODS[row["method"]]
             assert judged.loc[arm, "n_probes"] == int(row["test_n"])
             assert thresholds[arm] == float(row[f"{stem}_threshold"])
-            assert judged.loc[arm, "accuracy"] == pytest.approx(float(row[f"{stem}_acc"]), abs=1e-15)
-            assert judged.loc[arm, "hfpr"] == pytest.approx(float(row[f"{stem}_hfpr"]), abs=1e-15)
-            assert judged.loc[arm, "auroc"] == pytest.approx(float(row["test_auroc"]), abs=1e-15)
+            expected = [float(row[name]) for name in (f"{stem}_acc", f"{stem}_hfpr", "test_auroc")]
+            assert judged.loc[arm, ["accuracy", "hfpr", "auroc"]].tolist() == pytest.approx(expected, abs=1e-15)
+    folder = data / "protocol" / "paper_evidence"
+    ids = (folder / "sample_ids.txt").read_text().split()
+    images = list(dict.fromkeys(one.partition(":")[0].removeprefix("textocr-") for one in ids))
+    rows = pairs(0.0, range(len(images))).assign(image_id=np.repeat(images, 2))
+    held_out = int((~on_development_side(rows)).sum())
+    for row in table(folder / "internvl_threshold_decomposition.csv"):
+        assert held_out == int(row["test_n"]) == 536
 
 
 def test_reference_thresholds_chosen_on_all_development_rows_of_two_models_at_once(data: Path) -> None:
@@ -185,15 +185,9 @@ def test_reference_thresholds_chosen_on_all_development_rows_of_two_models_at_on
     }
     published = table(data / "golden_e2e" / "analysis" / "qwen_llava_calibration" / "calibration_decomposition.csv")
     development = pd.concat([recorded(data, run, "full", model) for model, run in full_runs.items()])
-    rows = pd.concat(
-        [
-            recorded(
-                data, row["source"].removeprefix("runs/").removesuffix("/probe_scores.jsonl"), row["method"],
-                row["model"],
-            )
-            for row in published
-        ]
-    )  # fmt: skip
+    runs = [row["source"].removeprefix("runs/").removesuffix("/probe_scores.jsonl") for row in published]
+    each = zip(runs, published, strict=True)
+    rows = pd.concat([recorded(data, run, row["method"], row["model"]) for run, row in each])
     found = apply_thresholds(rows, development, "full-dev").rows
     for row in published:
         judged = found[(found["model"] == row["model"]) & (found["arm"] == row["method"])]
@@ -205,16 +199,6 @@ def test_reference_thresholds_chosen_on_all_development_rows_of_two_models_at_on
         assert own == pytest.approx(expected, abs=1e-15)
         negatives = judged[judged["label"] == "no"]
         assert (negatives["predicted"] == "yes").mean() == pytest.approx(float(row["shared_hfpr"]), abs=1e-15)
-
-
-def test_the_published_images_are_split_as_published(data: Path) -> None:
-    folder = data / "protocol" / "paper_evidence"
-    ids = (folder / "sample_ids.txt").read_text().split()
-    images = list(dict.fromkeys(one.partition(":")[0].removeprefix("textocr-") for one in ids))
-    rows = pairs(0.0, range(len(images))).assign(image_id=np.repeat(images, 2))
-    held_out = int((~on_development_side(rows)).sum())
-    for row in table(folder / "internvl_threshold_decomposition.csv"):
-        assert held_out == int(row["test_n"]) == 536
 
 
 def test_text_replacement_and_edit_regions_are_at_the_applied_threshold() -> None:

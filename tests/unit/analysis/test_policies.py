@@ -9,18 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sightline.analysis import policy_verdict
 from sightline.analysis.policy_replay import AskedProbes, Played, fixed_answers
-from sightline.analysis.policy_verdict import (
-    PolicyFigures,
-    PolicyLimits,
-    PolicyVerdict,
-    chosen_by,
-    figures,
-    judge_run,
-    penalised,
-    tune,
-    verdict,
-)
+from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, figures, penalised, tune, verdict
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
 from sightline.policies.cascades import ConfidenceFallback
@@ -31,8 +22,6 @@ from tests.refusals import Refused
 from tests.runs.yes_no import make_run, says_no
 
 LEVELS = LOW, MID, HIGH = tuple(map(Budget.ratio, (0.15, 0.3, 0.5)))
-
-
 ARMS = ("full", "target:0.15", "target:0.3", "target:0.5")
 
 
@@ -41,13 +30,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return load_run(make_run(tmp_path_factory.mktemp("tuning") / "run", images=60, arms=ARMS))
 
 
-def test_sides_are_those_of_the_papers_pilots() -> None:
+def test_sides_and_prices_are_those_of_the_papers_pilots_and_false_alarms_those_of_negatives() -> None:
     rows = pd.DataFrame({"probe_id": ["a:1", "b:2"], "image_id": ["a", "b"], "label": ["yes", "no"]})
     by_image = [int(hashlib.sha1(f"textocr-{name}".encode()).hexdigest()[:8], 16) % 10 < 5 for name in "ab"]
     assert (AskedProbes.of(rows).sides == "dev").tolist() == by_image
     by_probe = [int(hashlib.md5(name.encode()).hexdigest()[:8], 16) % 2 == 0 for name in ("a:1", "b:2")]
     assert (AskedProbes.of(rows.assign(score=1.0)).sides == "dev").tolist() == by_probe
     assert AskedProbes.of(rows.assign(score=1.0, task=["docvqa", ""])).tasks.tolist() == ["docvqa", "all"]
+    found = PolicyFigures("x", 10, {"a": 0.8, "b": 0.6}, 0.324, 0.4, 0.5)
+    assert penalised(found, yes_or_no=True) == pytest.approx(0.7 - 2.0 * 0.1 - 0.05 * 0.4 - 0.02 * 0.5)
+    assert penalised(found, yes_or_no=False) == pytest.approx(0.7 - 0.10 * 0.4)
+    ids, images, negative = np.array(["a", "b", "c"]), np.array(["1", "1", "2"]), np.array([False, True, True])
+    asked = AskedProbes(ids, images, np.array(["all"] * 3), negative, True)
+    assert figures(Played("x", asked, np.array([0.0, 1.0, 0.0]), np.ones(3), np.ones(3), ("1.0",) * 3)).hfpr == 0.5
+    assert np.isnan(figures(FIXED[FEW]).hfpr)
 
 
 def test_a_replay_takes_the_answer_of_the_level_it_ends_at_and_pays_for_all(run: Any) -> None:
@@ -87,9 +83,7 @@ def test_the_held_out_half_has_no_say_in_what_is_chosen(run: Any, tmp_path: Path
     assert first.verdict.policy.scores["all"] == pytest.approx(1.0 - second.verdict.policy.scores["all"])
 
 
-def test_the_chosen_one_is_the_best_of_its_development_half_and_what_is_given_whole_is_judged_as_it_is(
-    run: Any, refused: Refused
-) -> None:
+def test_the_chosen_one_is_the_best_of_its_development_half_unless_it_is_given_whole(run: Any) -> None:
     tuned = tune(run, "confidence_fallback", "target", LEVELS, draws=200)
     answers = fixed_answers(run, "target", LEVELS, tuned.policy)
     development = answers.chosen(answers.asked.sides == "dev")
@@ -101,69 +95,29 @@ def test_the_chosen_one_is_the_best_of_its_development_half_and_what_is_given_wh
     assert tuned.verdict.reference == "target:0.5"
     whole = tune(run, "confidence_fallback", "target", LEVELS, given={"threshold": 0.7}, draws=200)
     assert (whole.policy, whole.tried) == (ConfidenceFallback(0.7), 1)
-    refused(
-        "mass and cells together",
-        tune,
-        with_saturation(run),
-        "evidence_saturation",
-        "target",
-        LEVELS,
-        given={"mass": 0.5},
-        draws=200,
-    )
 
 
-def with_saturation(run: Any) -> Any:
-    """The run with an arm of the policy, whose rows say what was noticed."""
+def test_token_scores_come_from_rows_of_the_policy_whatever_its_thresholds(run: Any, refused: Refused) -> None:
     arm = "policy:evidence_saturation:target:0.15/0.3/0.5"
-    frame = run.frame(texts=False)
-    own = frame[frame["arm"] == "target:0.3"].assign(
-        arm=arm, plain_arm=arm, decided_on='{"mass": [0.4, 0.6, 0.9], "cells": [0.5, 1.0, 1.0]}'
-    )
+    own = run.frame(texts=False).query("arm == 'target:0.3'")
+    own = own.assign(arm=arm, plain_arm=arm, decided_on='{"mass": [0.4, 0.6, 0.9], "cells": [0.5, 1.0, 1.0]}')
 
     class Widened:
+        """The run with an arm of the policy, whose rows say what was noticed."""
+
         path, manifest, arms = run.path, run.manifest, [*run.arms, arm]
 
         def frame(self, *, texts: bool = True) -> pd.DataFrame:
             return pd.concat([run.frame(texts=texts), own])
 
-    return Widened()
-
-
-def test_token_scores_come_from_rows_of_the_policy_whatever_its_thresholds(run: Any, refused: Refused) -> None:
-    refused(
-        "add --arm policy:evidence_saturation:target:0.15/0.3/0.5",
-        tune,
-        run,
-        "evidence_saturation",
-        "target",
-        LEVELS,
-        draws=200,
-    )
-    widened = with_saturation(run)
+    widened: Any = Widened()
+    asked = ("evidence_saturation", "target", LEVELS)
+    refused(f"add --arm {arm}", tune, run, *asked, draws=200)
+    refused("mass and cells together", tune, widened, *asked, given={"mass": 0.5}, draws=200)
+    refused("decides on token scores", tune, widened, *asked, given={"temperature": 0.5}, draws=200)
     for mass, level in ((0.3, "0.15"), (0.5, "0.3"), (0.8, "0.5"), (0.95, "0.5")):
         policy = EvidenceSaturation(mass=mass, cells=0.5)
         assert set(fixed_answers(widened, "target", LEVELS, policy).replay(policy).levels) == {level}
-    refused(
-        "decides on token scores",
-        tune,
-        widened,
-        "evidence_saturation",
-        "target",
-        LEVELS,
-        given={"temperature": 0.5},
-        draws=200,
-    )
-
-
-def test_prices_are_those_of_the_papers_pilots_and_false_alarms_those_of_negatives() -> None:
-    found = PolicyFigures("x", 10, {"a": 0.8, "b": 0.6}, 0.324, 0.4, 0.5)
-    assert penalised(found, yes_or_no=True) == pytest.approx(0.7 - 2.0 * 0.1 - 0.05 * 0.4 - 0.02 * 0.5)
-    assert penalised(found, yes_or_no=False) == pytest.approx(0.7 - 0.10 * 0.4)
-    ids, images, negative = np.array(["a", "b", "c"]), np.array(["1", "1", "2"]), np.array([False, True, True])
-    asked = AskedProbes(ids, images, np.array(["all"] * 3), negative, True)
-    assert figures(Played("x", asked, np.array([0.0, 1.0, 0.0]), np.ones(3), np.ones(3), ("1.0",) * 3)).hfpr == 0.5
-    assert np.isnan(figures(FIXED[FEW]).hfpr)
 
 
 def test_least_keep_is_the_fewest_tokens_near_the_reference(run: Any) -> None:
@@ -174,13 +128,14 @@ def test_least_keep_is_the_fewest_tokens_near_the_reference(run: Any) -> None:
         return PolicyFigures("x", 10, {"all": score}, 0.0, keep, keep)
 
     tried = [of(near - 0.02, 0.2), of(near - 0.014, 0.45), of(near, 0.4), of(near + 0.1, 0.6)]
-    assert chosen_by("least_keep", tried, answers, HIGH) == 2
-    assert chosen_by("least_keep", tried[:1], answers, HIGH) == 0, "the best there is, where none is near"
+    assert policy_verdict.chosen_by("least_keep", tried, answers, HIGH) == 2
+    assert policy_verdict.chosen_by("least_keep", tried[:1], answers, HIGH) == 0, (
+        "the best there is, where none is near"
+    )
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_what_cannot_be_fitted_or_judged_is_refused_in_one_line(run: Any, refused: Refused) -> None:
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"selector": "grid"}, "has no arm 'grid:0.15'; run it too"),
         ({"levels": (LOW, Budget.ratio(0.9))}, "has no arm 'target:0.9'"),
         ({"name": "nonsense"}, "unknown policy"),
@@ -188,36 +143,29 @@ def test_least_keep_is_the_fewest_tokens_near_the_reference(run: Any) -> None:
         ({"reference": Budget.ratio(0.9)}, "not among the levels"),
         ({"given": {"mass": 1.0}}, "is not an argument of confidence_fallback"),
         ({"objective": "cheap"}, "unknown objective"),
-    ],
-)
-def test_what_cannot_be_fitted_is_refused_in_one_line(run: Any, changes: dict[str, Any], reason: str) -> None:
-    settings: dict[str, Any] = {"name": "confidence_fallback", "selector": "target", "levels": LEVELS, **changes}
-    with pytest.raises(SightlineError, match=reason):
-        tune(run, settings.pop("name"), settings.pop("selector"), settings.pop("levels"), draws=200, **settings)
-
-
-def test_what_cannot_be_judged_is_refused(run: Any, refused: Refused) -> None:
+    )
+    for changes, reason in cases:
+        settings: dict[str, Any] = {"name": "confidence_fallback", "selector": "target", "levels": LEVELS, **changes}
+        with pytest.raises(SightlineError, match=reason):
+            tune(run, settings.pop("name"), settings.pop("selector"), settings.pop("levels"), draws=200, **settings)
     short = played("short", [1.0, 1.0], [0.3, 0.3], tasks=TASKS[:2])
     for judge, reason in (
         (lambda: verdict(short, FIXED, MANY, draws=200), "have other probes"),
         (lambda: verdict(short, FIXED, Budget.ratio(0.5), draws=200), "no fixed arm at 0.5 to compare with"),
-        (lambda: judge_run(run), "has no arm with a policy"),
-        (lambda: judge_run(run, ["target:0.3"]), "has no policy to judge"),
+        (lambda: policy_verdict.judge_run(run), "has no arm with a policy"),
+        (lambda: policy_verdict.judge_run(run, ["target:0.3"]), "has no policy to judge"),
     ):
         refused(reason, judge)
 
 
-def test_no_policy_of_a_model_at_chance_is_a_go(tmp_path: Path) -> None:
+def test_no_policy_of_a_model_at_chance_is_a_go_and_the_command_exits_by_what_the_bounds_say(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path / "run", images=120, arms=ARMS, edit_row=says_no))
     tuned = tune(run, "confidence_fallback", "target", LEVELS, draws=200)
     assert tuned.verdict.policy.n >= 50
     assert not tuned.verdict.go
     assert tuned.verdict.words.startswith("refused: the model answers at chance: nothing about pruning")
-
-
-def test_the_command_exits_by_what_the_bounds_say(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", images=90, arms=ARMS)
-    words = ["policy", "fit", run, "--policy", "confidence_fallback", "--selector", "target", "--levels"]
+    folder = make_run(tmp_path / "fitted", images=90, arms=ARMS)
+    words = ["policy", "fit", folder, "--policy", "confidence_fallback", "--selector", "target", "--levels"]
     words += ["0.15/0.3/0.5", "--draws", 200, "--out", tmp_path / "p.json"]
     loose = ["--tolerance", "1", "--most-keep", "1", "--cost-below", "3"]
     assert "-> go" in sightline(*words, *loose).output
@@ -243,21 +191,18 @@ FIXED = {
 }
 
 
-def judged(policy: Played, fixed: Mapping[Budget, Played], reference: Budget, *limits: PolicyLimits) -> PolicyVerdict:
-    """On fifty of each probe: bounds are near the points."""
+def judged(policy: Played, fixed: Mapping[Budget, Played], reference: Budget, *limits: PolicyLimits) -> Any:
+    """On fifty of each probe, on images of their own: bounds are near the points."""
+
+    def fifty(one: Played) -> Played:
+        lists = [np.tile(each, 50).tolist() for each in (one.scores, one.keep, one.spent, one.asked.tasks)]
+        return played(one.name, *lists)
+
     many = {budget: fifty(each) for budget, each in fixed.items()}
     return verdict(fifty(policy), many, reference, *limits, draws=400)
 
 
-def fifty(one: Played) -> Played:
-    """Every probe on fifty images of its own."""
-    ids = np.array([f"{probe}-{copy}" for copy in range(50) for probe in one.asked.ids])
-    asked = AskedProbes(ids, ids, np.tile(one.asked.tasks, 50), np.tile(one.asked.negative, 50), one.asked.yes_or_no)
-    scores, keep, spent = (np.tile(each, 50) for each in (one.scores, one.keep, one.spent))
-    return Played(one.name, asked, scores, keep, spent, one.levels * 50)
-
-
-def test_the_three_questions_are_answered_in_words() -> None:
+def test_the_three_questions_are_answered_in_words_and_each_bound_counts() -> None:
     cascade = played("cascade", [1.0, 1.0, 0.5, 0.938], [0.3, 0.7, 0.3, 0.7], [0.3, 1.0, 0.3, 1.0])
     found = judged(cascade, FIXED, MANY, PolicyLimits(cost=0.66))
     scores, keep, cost = found.parts
@@ -272,6 +217,9 @@ def test_the_three_questions_are_answered_in_words() -> None:
     assert (found.policy.keep, found.policy.cost) == pytest.approx((0.5, 0.65))
     assert found.policy.scores == pytest.approx({"textvqa": 1.0, "docvqa": 0.719})
     assert found.policy.score == pytest.approx((1.0 + 0.719) / 2), "tasks count alike"
+    for tolerance, most, below in ((0.5, 0.6, 0.75), (0.5, 0.51, 0.75), (0.5, 0.6, 0.66), (0.0, 0.6, 0.75)):
+        found = judged(cascade, FIXED, MANY, PolicyLimits(tolerance, most, below))
+        assert found.go is ((tolerance, most, below) == (0.5, 0.6, 0.75)), "each bound counts: a point is not enough"
 
 
 def test_it_goes_when_all_three_hold_and_a_fixed_budget_that_does_as_well_for_less_is_named() -> None:
@@ -286,20 +234,6 @@ def test_it_goes_when_all_three_hold_and_a_fixed_budget_that_does_as_well_for_le
     higher = judged(played("better", [1.0] * 4, [0.5] * 4, tasks=one), fixed, MANY).parts[0]
     assert higher.passed, "a higher score than the reference's is near enough"
     assert higher.words.startswith("the score within 0.01 of fixed 70 %: yes (+0.500 [+0.")
-
-
-@pytest.mark.parametrize(
-    ("limits", "go"),
-    [
-        (PolicyLimits(tolerance=0.5, keep=0.6, cost=0.75), True),
-        (PolicyLimits(tolerance=0.5, keep=0.51, cost=0.75), False),
-        (PolicyLimits(tolerance=0.5, keep=0.6, cost=0.66), False),
-        (PolicyLimits(tolerance=0.0, keep=0.6, cost=0.75), False),
-    ],
-)
-def test_each_bound_counts_and_a_point_that_holds_is_not_enough(limits: PolicyLimits, go: bool) -> None:
-    cascade = played("cascade", [1.0, 1.0, 0.5, 0.938], [0.3, 0.7, 0.3, 0.7], [0.3, 1.0, 0.3, 1.0])
-    assert judged(cascade, FIXED, MANY, limits).go is go
 
 
 def test_few_probes_images_that_do_not_carry_a_score_and_answers_that_say_nothing_decide_nothing() -> None:

@@ -32,8 +32,8 @@ TASKS = {"textvqa": 30, "docvqa": 12}
 """How many questions each has; two to an image."""
 
 
-def open_frame(seed: int = 0) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
+def open_frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
     parts = []
     for arm, (selector, role, budget, arguments) in ARMS.items():
         for task, n in TASKS.items():
@@ -118,13 +118,17 @@ def test_arms_change_against_full_in_each_benchmark_and_over_all_each_weighs_the
     assert set(alone["task"]) == {"docvqa"}
 
 
-def test_neither_interventions_nor_questions_that_some_arm_did_not_answer_count(frame: pd.DataFrame) -> None:
+def test_neither_interventions_nor_unanswered_questions_count(frame: pd.DataFrame, refused: Refused) -> None:
     other = frame[frame["arm"] == "target:0.3"].assign(arm="target:0.3+remove_evidence", intervention="remove_evidence")
     both = pd.concat([frame, other.assign(score=0.0)], ignore_index=True)
     pd.testing.assert_frame_equal(against_full(both, draws=50), against_full(frame, draws=50))
     missing = frame[~((frame["arm"] == "grid:0.7") & (frame["probe_id"] == "textvqa:3"))]
     table = against_full(missing, draws=50)
     assert set(table.loc[table["task"] == "textvqa", "n"]) == {TASKS["textvqa"] - 1}
+    refused("no row has an answer in words", against_full, frame.drop(columns="score"))
+    refused("amend the run with --arm full", against_full, frame[frame["arm"] != "full"])
+    refused("Full is the only arm", stress_slices, frame[frame["arm"] == "full"], probes())
+    refused("more than one answer", against_full, pd.concat([frame, frame]))
 
 
 @pytest.mark.usefixtures("plain_percentiles")
@@ -149,25 +153,19 @@ def test_two_arms_are_compared_with_a_sign_flip_test_and_images_can_be_what_is_d
     assert (line["change_low"], line["change_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
 
 
-@pytest.mark.parametrize(
-    ("question", "answers", "tags"),
-    [
-        ("What is this?", ["exit"], ()),
-        ("What is this?", ["to the exit", "exit"], ("multi-token answer",)),
-        ("What is the word that stands on this large sign?", ["exit"], ("long question",)),
-        ("Which word is between the lines?", ["exit"], ("several constraints",)),
-        ("Sand or candy?", ["exit"], ()),
-        ("What is this?", ["4 you"], ("numeric answer",)),
-        ("What is the TOTAL?", ["x"], ("field word",)),
-        ("Totals?", ["x"], ()),
-        ("From date?", ["12/15/88"], ("multi-token answer", "several constraints", "numeric answer", "field word")),
-    ],
-)
-def test_a_question_has_the_tags_of_the_protocol(question: str, answers: list[str], tags: tuple[str, ...]) -> None:
-    assert stress_tags(question, answers) == tags
-
-
-def test_every_slice_is_the_table_of_its_questions(frame: pd.DataFrame) -> None:
+def test_questions_have_the_protocols_tags_and_a_slice_is_the_table_of_its_questions(frame: pd.DataFrame) -> None:
+    for question, answer, *tags in (
+        ("What is this?", "exit"),
+        ("What is this?", "to the exit", "multi-token answer"),
+        ("What is the word that stands on this large sign?", "exit", "long question"),
+        ("Which word is between the lines?", "exit", "several constraints"),
+        ("Sand or candy?", "exit"),
+        ("What is this?", "4 you", "numeric answer"),
+        ("What is the TOTAL?", "x", "field word"),
+        ("Totals?", "x"),
+        ("From date?", "12/15/88", "multi-token answer", "several constraints", "numeric answer", "field word"),
+    ):
+        assert list(stress_tags(question, [answer, answer.removeprefix("to the ")])) == tags, question
     table = stress_slices(frame, probes(), draws=DRAWS)
     assert set(table["slice"]) == {"long question", "numeric answer", UNTAGGED} < {*STRESS_TAGS, UNTAGGED}
     line = only(table, slice="long question", arm="grid:0.3", task="textvqa")
@@ -180,38 +178,20 @@ def test_every_slice_is_the_table_of_its_questions(frame: pd.DataFrame) -> None:
     assert plain["n"] == sum(i % 3 > 0 and i % 4 > 0 for i in range(30))
 
 
-def test_what_is_missing_is_said_in_one_line(frame: pd.DataFrame, refused: Refused) -> None:
-    refused("no row has an answer in words", against_full, frame.drop(columns="score"))
-    refused("amend the run with --arm full", against_full, frame[frame["arm"] != "full"])
-    refused("Full is the only arm", stress_slices, frame[frame["arm"] == "full"], probes())
-    refused("more than one answer", against_full, pd.concat([frame, frame]))
-
-
 FEWER = 200
 
 
-@pytest.fixture(scope="module")
-def covered() -> pd.DataFrame:
-    found = open_frame()
-    rng = np.random.default_rng(4)
-    return found.assign(ecr=np.clip(found["worst_region"] + rng.normal(0.0, 0.5, len(found)), 0.0, 1.0))
-
-
-def observations(covered: pd.DataFrame) -> pd.DataFrame:
-    """Both budgets of Target, beside the change of score."""
-    full = covered[covered["arm"] == "full"].set_index("probe_id")["score"]
-    own = covered[covered["arm"].isin(["target:0.3", "target:0.7"])]
-    return own.assign(change=own["score"] - own["probe_id"].map(full))
-
-
 @pytest.mark.usefixtures("plain_percentiles")
-def test_correlations_are_over_all_budgets_of_a_selector_and_draws_rank_its_questions_anew(
-    covered: pd.DataFrame,
-) -> None:
+def test_correlations_are_over_all_budgets_of_a_selector_and_draws_rank_its_questions_anew(refused: Refused) -> None:
+    covered = open_frame()
+    rng = np.random.default_rng(4)
+    covered = covered.assign(ecr=np.clip(covered["worst_region"] + rng.normal(0.0, 0.5, len(covered)), 0.0, 1.0))
     table = coverage_and_score_frame(covered, draws=FEWER)
     own = table[table["arms"] == "target:0.3, target:0.7"].set_index("coverage")
     worst, union = (own["rho"].astype(float)[name] for name in ("worst region", "union"))
-    seen = observations(covered)
+    full = covered[covered["arm"] == "full"].set_index("probe_id")["score"]
+    seen = covered[covered["arm"].isin(["target:0.3", "target:0.7"])]
+    seen = seen.assign(change=seen["score"] - seen["probe_id"].map(full))
     assert set(own.index) == {"worst region", "union"}
     assert set(own["n"]) == {2 * sum(TASKS.values())}
     assert set(own["samples"]) == {sum(TASKS.values())}
@@ -230,9 +210,6 @@ def test_correlations_are_over_all_budgets_of_a_selector_and_draws_rank_its_ques
     assert (line["rho_low"], line["rho_high"]) == pytest.approx(tuple(np.quantile(rhos, [0.025, 0.975])))
     bounds = tuple(np.quantile(advantages, [0.025, 0.975]))
     assert (line["advantage_low"], line["advantage_high"]) == pytest.approx(bounds)
-
-
-def test_questions_without_regions_say_nothing(covered: pd.DataFrame, refused: Refused) -> None:
     bare = covered.assign(worst_region=covered["worst_region"].where(covered["task"] == "textvqa"))
     assert set(coverage_and_score_frame(bare, draws=20)["samples"]) == {TASKS["textvqa"]}
     refused("questions with regions", coverage_and_score_frame, covered.assign(worst_region=np.nan), draws=20)

@@ -23,17 +23,22 @@ IMAGES = 30
 FOUR = ["target:0.3", "random:0.3", "grid:0.3", "visionzip:0.3"]
 
 
-def rows_of(arm: str, rng: np.random.Generator, *, role: str = "method", seed: int | None = None) -> pd.DataFrame:
+ROLES = {"full": "reference", "random": "control", "grid": "control", "evidence_only": "oracle"}
+
+
+def rows_of(arm: str, rng: np.random.Generator) -> pd.DataFrame:
     """One positive per image under one arm; VisionZip merges, so that its lineage covers everything."""
     selector, _, rest = arm.partition(":")
+    seed = arm.partition("seed=")[2] or "17"
     covered, precise = rng.random(IMAGES), rng.random(IMAGES)
     merges = selector == "visionzip"
     own = {"anchor_ecr": covered, "anchor_lpp": precise, "anchor_geo_f1": 2 * covered * precise / (covered + precise)}
     lineage = {"ecr": np.ones(IMAGES), "lpp": np.full(IMAGES, 0.2), "geo_f1": np.full(IMAGES, 1 / 3)}
     return pd.DataFrame(
         {
-            "model": "m", "arm": arm, "plain_arm": arm, "selector": selector, "role": role,
-            "arguments": "{}" if seed is None else f'{{"seed": {seed}}}', "budget": rest.partition(":")[0] or "1.0",
+            "model": "m", "arm": arm, "plain_arm": arm, "selector": selector, "role": ROLES.get(selector, "method"),
+            "arguments": f'{{"seed": {seed}}}' if selector == "random" else "{}",
+            "budget": rest.partition(":")[0] or "1.0",
             "intervention": "none", "view": "orig", "label": "yes", "correct": True,
             "probe_id": [f"p{i}" for i in range(IMAGES)], "image_id": [f"i{i}" for i in range(IMAGES)],
             "margin": rng.normal(size=IMAGES) + covered, **own,
@@ -46,19 +51,8 @@ def rows_of(arm: str, rng: np.random.Generator, *, role: str = "method", seed: i
 @pytest.fixture
 def rows() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    return pd.concat(
-        [
-            rows_of("full", rng, role="reference"),
-            rows_of("target:0.3", rng),
-            rows_of("random:0.3", rng, role="control", seed=17),
-            rows_of("random:0.3:seed=101", rng, role="control", seed=101),
-            rows_of("grid:0.3", rng, role="control"),
-            rows_of("visionzip:0.3", rng),
-            rows_of("evidence_only:0.3", rng, role="oracle"),
-            rows_of("target:0.5", rng),
-        ],
-        ignore_index=True,
-    )
+    arms = ("full", "target:0.3", "random:0.3", "random:0.3:seed=101", *FOUR[2:], "evidence_only:0.3", "target:0.5")
+    return pd.concat([rows_of(arm, rng) for arm in arms], ignore_index=True)
 
 
 @pytest.fixture
@@ -94,7 +88,7 @@ def estimate(found: pd.DataFrame, predictor: str = "ecr", scope: str = "all") ->
     return lines.iloc[0]
 
 
-def test_oracles_and_further_seeds_are_left_out_unless_arms_are_chosen(
+def test_oracles_and_seeds_are_left_out_unless_chosen_and_merged_tokens_count_by_anchor_or_lineage(
     rows: pd.DataFrame, scales: pd.DataFrame, refused: Refused
 ) -> None:
     assert pooled_arms(rows) == ["full", *FOUR, "target:0.5"]
@@ -107,34 +101,30 @@ def test_oracles_and_further_seeds_are_left_out_unless_arms_are_chosen(
     assert estimate(found)["arms"] == 3
     assert estimate(found)["estimate"] == pytest.approx(by_hand(rows, scales, chosen, "anchor_ecr"), abs=1e-12)
     refused("3' to pool; did you mean 'target:0", association_frame, rows, scales, arms=["targt:0.3"], draws=DRAWS)
-
-
-@pytest.mark.parametrize("predictor", PREDICTORS)
-def test_merged_tokens_count_by_anchor_in_every_predictor_or_by_lineage(
-    rows: pd.DataFrame, scales: pd.DataFrame, predictor: str, refused: Refused
-) -> None:
     anchor = association_frame(rows, scales, draws=DRAWS)
     lineage = association_frame(rows, scales, coverage="lineage", draws=DRAWS)
-    for found, column in ((anchor, f"anchor_{predictor}"), (lineage, predictor)):
-        assert estimate(found, predictor)["estimate"] == pytest.approx(by_hand(rows, scales, FOUR, column), abs=1e-12)
-        deletion = estimate(found, predictor, "deletion_only")
-        assert deletion["arms"] == 3
-        assert deletion["estimate"] == pytest.approx(by_hand(rows, scales, FOUR[:3], column), abs=1e-12)
-    assert estimate(anchor, predictor)["estimate"] != pytest.approx(estimate(lineage, predictor)["estimate"], abs=1e-3)
+    for predictor in PREDICTORS:
+        for found, column in ((anchor, f"anchor_{predictor}"), (lineage, predictor)):
+            assert estimate(found, predictor)["estimate"] == pytest.approx(
+                by_hand(rows, scales, FOUR, column), abs=1e-12
+            )
+            deletion = estimate(found, predictor, "deletion_only")
+            assert deletion["arms"] == 3
+            assert deletion["estimate"] == pytest.approx(by_hand(rows, scales, FOUR[:3], column), abs=1e-12)
+        assert estimate(anchor, predictor)["estimate"] != pytest.approx(
+            estimate(lineage, predictor)["estimate"], abs=1e-3
+        )
     refused("counted by anchor or lineage", association_frame, rows, scales, coverage=cast(Any, "cells"), draws=DRAWS)
 
 
-@pytest.fixture
-def joined(scales: pd.DataFrame) -> pd.DataFrame:
-    """Samples with occlusion on the first half alone, as a run has them that occluded some of its probes."""
+@pytest.mark.usefixtures("plain_percentiles")
+def test_correlations_and_strata_made_together_are_those_made_one_by_one(scales: pd.DataFrame) -> None:
+    # Occlusion on the first half alone, as a run has it that occluded some of its probes.
     rng = np.random.default_rng(2)
     columns = {name: rng.normal(size=IMAGES) for name in (*PREDICTORS, *OUTCOMES, "full_margin")}
-    found = pd.DataFrame({"model": "m", "arm": "target:0.3", "image_id": [f"i{i}" for i in range(IMAGES)], **columns})
-    found.loc[IMAGES // 2 :, ["occlusion_drop", "occlusion_specific_drop"]] = math.nan
-    return found.join(scales.reset_index(drop=True))
-
-
-def test_correlations_made_together_are_those_made_one_by_one(joined: pd.DataFrame) -> None:
+    joined = pd.DataFrame({"model": "m", "arm": "target:0.3", "image_id": [f"i{i}" for i in range(IMAGES)], **columns})
+    joined.loc[IMAGES // 2 :, ["occlusion_drop", "occlusion_specific_drop"]] = math.nan
+    joined = joined.join(scales.reset_index(drop=True))
     found = correlations(joined, draws=DRAWS)
     assert list(found["outcome"].unique()) == list(OUTCOMES)
     for _, line in found[found["correlation"] != "pearson"].iterrows():
@@ -148,10 +138,6 @@ def test_correlations_made_together_are_those_made_one_by_one(joined: pd.DataFra
             (alone.value, alone.low, alone.high), abs=1e-12
         )
     assert len(found) == 3 * len(OUTCOMES) * len(PREDICTORS)
-
-
-@pytest.mark.usefixtures("plain_percentiles")
-def test_strata_made_together_have_the_means_of_their_rows(joined: pd.DataFrame) -> None:
     found = strata(joined, draws=DRAWS)
     for _, line in found.iterrows():
         inside = joined[line["scale"]].between(line["from"], line["to"])
@@ -166,8 +152,8 @@ LOSSES = {"resize:0.4": (1.0, 6.0), "resize:0.25": (1.0, 3.0), "grid:0.5": (0.6,
 """Arm -> coverage and legibility; answers change with what is illegible."""
 
 
-def frame(images: int = 40, seed: int = 0) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
+def frame(images: int = 40) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
     difficulty = rng.permutation(np.linspace(-2.5, 2.5, images))
     parts = []
     for arm, (ecr, legible) in {"full": (1.0, 12.0), **LOSSES}.items():

@@ -15,7 +15,7 @@ from sightline.report.svg import CHARACTER, Scale, padded, place_labels, sequent
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_frontier_is_named_escaped_and_complete() -> None:
+def test_frontier_is_named_escaped_and_complete_and_arms_that_pile_up_share_one_label() -> None:
     points = [
         charts.FrontierPoint("full", 1.0, 0.8, 0.2, None, (0.75, 0.85), "diamond"),
         charts.FrontierPoint("<b>&", 0.6, 0.79, 0.25, (0.5, 0.7), None),
@@ -27,6 +27,14 @@ def test_frontier_is_named_escaped_and_complete() -> None:
     assert [t.text for t in root.iter(f"{SVG}text") if t.get("class") == "name"] == ["full", "<b>&"]
     assert len([c for c in root.iter(f"{SVG}circle") if c.get("class") == "point"]) == 1
     assert "Accuracy 0.790, PosECR 0.600, hFPR 0.250" in "".join(root.itertext())
+    points = [charts.FrontierPoint(f"arm{i}", 0.999 + i / 10_000, 0.97 + i / 5_000, 0.1) for i in range(5)]
+    points.append(charts.FrontierPoint("apart", 0.3, 0.8, 0.2))
+    *pile, apart = names(charts.frontier(points, "PosECR", "Accuracy", "hFPR"))
+    assert [t.text for t in pile] == [f"arm{i}" for i in range(5)]
+    assert len({(t.get("x"), t.get("text-anchor")) for t in pile}) == 1, "one block of lines"
+    heights = [float(t.get("y", "0")) for t in pile]
+    assert {round(b - a, 6) for a, b in pairwise(heights)} == {13.0}
+    assert apart.text == "apart"
 
 
 def test_budget_curves_stay_inside_label_each_line_and_need_two_budgets() -> None:
@@ -86,23 +94,6 @@ def names(chart: object) -> list[ElementTree.Element]:
     return [t for t in ElementTree.fromstring(str(chart)).iter(f"{SVG}text") if t.get("class") == "name"]
 
 
-def box_of(label: ElementTree.Element) -> tuple[float, float, float, float]:
-    width = CHARACTER * len(label.text or "")
-    left = float(label.get("x", "0")) - {"start": 0.0, "middle": width / 2, "end": width}[str(label.get("text-anchor"))]
-    return left, float(label.get("y", "0")) - 10, left + width, float(label.get("y", "0")) + 2
-
-
-def test_arms_that_pile_up_share_one_label_with_a_line_each() -> None:
-    points = [charts.FrontierPoint(f"arm{i}", 0.999 + i / 10_000, 0.97 + i / 5_000, 0.1) for i in range(5)]
-    points.append(charts.FrontierPoint("apart", 0.3, 0.8, 0.2))
-    *pile, apart = names(charts.frontier(points, "PosECR", "Accuracy", "hFPR"))
-    assert [t.text for t in pile] == [f"arm{i}" for i in range(5)]
-    assert len({(t.get("x"), t.get("text-anchor")) for t in pile}) == 1, "one block of lines"
-    heights = [float(t.get("y", "0")) for t in pile]
-    assert {round(b - a, 6) for a, b in pairwise(heights)} == {13.0}
-    assert apart.text == "apart"
-
-
 @pytest.mark.parametrize("size", [charts.WIDE, charts.NARROW])
 def test_no_interval_runs_through_a_label_and_nothing_leaves_the_chart(size: tuple[float, float]) -> None:
     points = [
@@ -118,7 +109,10 @@ def test_no_interval_runs_through_a_label_and_nothing_leaves_the_chart(size: tup
     assert len(bars) == 9
     assert {t.text for t in names(chart)} == {p.label for p in points}
     for label in names(chart):
-        left, top, right, bottom = box_of(label)
+        width, y = CHARACTER * len(label.text or ""), float(label.get("y", "0"))
+        anchored = {"start": 0.0, "middle": width / 2, "end": width}[str(label.get("text-anchor"))]
+        left, top, bottom = float(label.get("x", "0")) - anchored, y - 10, y + 2
+        right = left + width
         assert left >= 0
         assert right <= size[0]
         for bar in bars:
@@ -132,7 +126,7 @@ def test_no_interval_runs_through_a_label_and_nothing_leaves_the_chart(size: tup
     assert sorted(shape.count("L") for shape in shapes) == [2, 3], "a triangle for the oracle, a diamond for Full"
 
 
-def test_scales_ticks_spaced_labels_and_escaped_attributes() -> None:
+def test_scales_ticks_spaced_labels_escaped_attributes_and_colours_that_rise_in_lightness() -> None:
     scale = Scale(0.5, 0.9, 0, 100)
     assert scale(0.7) == pytest.approx(50)
     assert scale.ticks(4) == [0.5, 0.6, 0.7, 0.8, 0.9]
@@ -147,8 +141,6 @@ def test_scales_ticks_spaced_labels_and_escaped_attributes() -> None:
     assert min(b - a for a, b in pairwise(ordered)) >= 13 - 1e-9
     assert str(tag("a", "<", href='"><script>')) == '<a href="&#34;&gt;&lt;script&gt;">&lt;</a>'
 
-
-def test_colours_rise_in_lightness() -> None:
     def lightness(colour: str) -> float:
         r, g, b = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
         return 0.2126 * r + 0.7152 * g + 0.0722 * b
@@ -158,18 +150,6 @@ def test_colours_rise_in_lightness() -> None:
     assert re.fullmatch("#[0-9a-f]{6}", sequential(2.0))
 
 
-CSS = (HERE / "report.css").read_text(encoding="utf-8")
-
-
-def theme(block: str) -> dict[str, str]:
-    return {name: value.strip() for name, value in re.findall(r"--([a-z-]+):\s*(#[0-9a-f]{3,6})", block)}
-
-
-LIGHT = theme(CSS[: CSS.index("@media")])
-DARK = LIGHT | theme(CSS[CSS.index("prefers-color-scheme: dark") : CSS.index("* { box-sizing")])
-PRINT = LIGHT | theme(CSS[CSS.index("@media print") :])
-
-
 def luminance(colour: str) -> float:
     digits = colour[1:] if len(colour) == 7 else "".join(c * 2 for c in colour[1:])
     parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
@@ -177,9 +157,17 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize("name", ["light", "dark", "print"])
-def test_text_has_enough_contrast_in_every_theme(name: str) -> None:
-    colours = {"light": LIGHT, "dark": DARK, "print": PRINT}[name]
-    for text, paper in product(("ink", "soft", "accent", "good", "bad"), ("paper", "panel")):
-        high, low = sorted((luminance(colours[text]), luminance(colours[paper])), reverse=True)
-        assert (high + 0.05) / (low + 0.05) >= 4.5, f"{text} on {paper}"
+def test_text_has_enough_contrast_in_every_theme() -> None:
+    css = (HERE / "report.css").read_text(encoding="utf-8")
+    light, dark, printed = (
+        dict(re.findall(r"--([a-z-]+):\s*(#[0-9a-f]{3,6})", block))
+        for block in (
+            css[: css.index("@media")],
+            css[css.index("prefers-color-scheme: dark") : css.index("* { box-sizing")],
+            css[css.index("@media print") :],
+        )
+    )
+    for colours in (light, light | dark, light | printed):
+        for text, paper in product(("ink", "soft", "accent", "good", "bad"), ("paper", "panel")):
+            high, low = sorted((luminance(colours[text]), luminance(colours[paper])), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, f"{text} on {paper}"

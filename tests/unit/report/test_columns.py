@@ -4,9 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from sightline.core.selection import NO_BOXES
+from sightline.core.table import format_value
 from sightline.report import columns
 from sightline.rows.reader import oracle_words
 from sightline.statistics.metrics import METRICS
@@ -36,14 +35,11 @@ def calls(name: str) -> Iterator[tuple[Path, ast.Call]]:
                     yield file, node
 
 
-def test_the_vocabulary_is_in_order_and_leaves_metrics_their_own_names() -> None:
+def test_a_key_has_one_title_in_a_vocabulary_that_leaves_metrics_their_own(refused: Refused) -> None:
     keys = list(columns.vocabulary())
     assert keys == sorted(keys)
     assert not set(keys) & set(METRICS)
     assert all(column.title for column in columns.vocabulary().values())
-
-
-def test_a_key_has_one_title() -> None:
     written = [
         f"{file.name}: {ast.unparse(call)}"
         for file, call in calls("TableColumn")
@@ -64,9 +60,6 @@ def test_a_key_has_one_title() -> None:
         if "title" in column and isinstance(column, dict)
     }
     assert renamed | declared == OTHER_TITLES
-
-
-def test_columns_are_named_by_key_and_changed_where_a_table_says_otherwise(refused: Refused) -> None:
     arm, accuracy, change = columns.table_columns("arm accuracy", columns.table_column("change", interval=True))
     assert (arm.title, arm.kind) == ("Arm", "text")
     assert (accuracy.title, accuracy.kind) == (METRICS["accuracy"].label, "score")
@@ -74,9 +67,8 @@ def test_columns_are_named_by_key_and_changed_where_a_table_says_otherwise(refus
     refused("no_such_column", columns.table_columns, "arm no_such_column")
 
 
-@pytest.mark.parametrize(
-    ("arm", "without_budget"),
-    [
+def test_what_families_panels_oracles_and_values_are_called() -> None:
+    for arm, without_budget in (
         ("scope:0.4:alpha=0", "scope:alpha=0"),
         ("target:192t", "target"),
         ("target:0.3/tile", "target/tile"),
@@ -87,21 +79,21 @@ def test_columns_are_named_by_key_and_changed_where_a_table_says_otherwise(refus
         ("engine:pruning_ratio=30,variant=paper", "engine:pruning_ratio,variant=paper"),
         ("engine:relevance_weight=0.5,pruning_ratio=50", "engine:relevance_weight=0.5,pruning_ratio"),
         ("engine:default", "engine:default"),
-    ],
-)
-def test_a_family_is_an_arm_without_its_size_but_with_what_it_counts(arm: str, without_budget: str) -> None:
-    assert columns.family(arm) == without_budget
-
-
-def test_every_regime_has_its_panel() -> None:
-    assert {columns.panel_of(regime) for regime in ("full", "box-free method", "box-free control")} == {
-        columns.BOX_FREE
-    }
-    assert (columns.panel_of("detector-assisted"), columns.panel_of("oracle")) == (columns.ASSISTED, columns.ORACLES)
-    assert columns.panel_of("replay") == columns.panel_of(None) == columns.panel_of(float("nan")) == columns.UNKNOWN
-
-
-def test_words_follow_from_what_the_oracle_reads() -> None:
+    ):
+        assert columns.family(arm) == without_budget
+    for panel, regimes in (
+        (columns.BOX_FREE, ("full", "box-free method", "box-free control")),
+        (columns.ASSISTED, ("detector-assisted",)),
+        (columns.ORACLES, ("oracle",)),
+        (columns.UNKNOWN, ("replay", None, float("nan"))),
+    ):
+        assert {columns.panel_of(regime) for regime in regimes} == {panel}
     assert oracle_words("annotation") == "(oracle: reads the annotated boxes)"
     assert oracle_words("heavy_jitter") == "(oracle: reads boxes made from the annotation)"
     assert oracle_words(NO_BOXES) == "(oracle: knows what no deployed method could)"
+    assert (
+        columns.signed({"d": -0.031, "d_low": -0.094, "d_high": 0.031}, "d") == "−0.031 (−0.094 to +0.031, holds zero)"
+    )
+    assert columns.signed({"d": 0.2, "d_low": 0.1, "d_high": 0.3}, "d") == "+0.200 (+0.100 to +0.300)"
+    assert columns.signed({"d": 0.2, "d_low": float("nan"), "d_high": float("nan")}, "d") == "+0.200"
+    assert [format_value(value, "percent") for value in (-0.0, -0.25, 1.0)] == ["0.0%", "−25.0%", "100.0%"]

@@ -14,7 +14,7 @@ from sightline.report.sections.provenance import provenance_table
 from sightline.report.summary import headlines, main_table, summarise, verdicts
 from sightline.rows.source import read_source
 from sightline.statistics.bootstrap import SEED
-from tests.runs.pages import DRAWS, Page, comparison_of, open_page_of, page_of, report_on
+from tests.runs.pages import DRAWS, Page, comparison_of, missing, open_page_of, page_of, report_on
 from tests.runs.yes_no import ALL_WRONG, make_run, says_no
 
 ASSISTED, BOX_FREE, ORACLES, UNKNOWN = map(
@@ -48,7 +48,9 @@ def guessing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 AT_CHANCE = "The model answers at chance: nothing about pruning can be read from its answers; "
 
 
-def test_verdicts_of_a_model_at_chance_compare_no_answers(guessing: Path, run: Path) -> None:
+def test_of_a_model_at_chance_no_answers_are_compared_which_is_said_once(
+    guessing: Path, run: Path, tmp_path: Path
+) -> None:
     source = read_source([guessing, run], names=["guessing", "reading"])
     summary = summarise(source, DRAWS)
     assert list(summary.says_nothing) == ["guessing"]
@@ -63,25 +65,6 @@ def test_verdicts_of_a_model_at_chance_compare_no_answers(guessing: Path, run: P
         assert not any(claim in words for claim in ("Full:", "unsupported", "identical", "than"))
     assert sum("% of the evidence survives" in words for words in silent) == 2, "coverage asks for no answer"
     assert any("not distinguishable from Full" in words for words in seeing)
-
-
-def test_an_accuracy_above_chance_is_not_enough_when_one_label_is_rare(tmp_path: Path) -> None:
-    """80 % right because of 80 % negatives: the answers follow the label's share, not the image."""
-
-    def mostly_negative(row: dict[str, Any]) -> None:
-        says_no(row)
-        if row["image_id"] > "img0007" and row["label"] == "yes":
-            row["label"], row["correct"] = "no", True
-
-    run = make_run(tmp_path / "run", arms=("full", "grid:0.3"), edit_row=mostly_negative)
-    summary = summarise(read_source([run]), DRAWS)
-    assert summary.arms.iloc[0]["accuracy_low"] > 0.5
-    assert summary.says_nothing[""].startswith(f"{AT_CHANCE}Balanced accuracy of Full is 0.500 (")
-
-
-def test_a_page_says_once_at_its_head_that_nothing_can_be_read_and_claims_only_what_changes(
-    guessing: Path, tmp_path: Path, run: Path
-) -> None:
     report = report_on(tmp_path / "report", guessing, cases=4).text
     assert report.count("nothing about pruning can be read") == 1
     assert report.index(AT_CHANCE) < report.index('<section id="overview"')
@@ -94,30 +77,32 @@ def test_a_page_says_once_at_its_head_that_nothing_can_be_read_and_claims_only_w
     text = comparison_of(tmp_path / "other", guessing, run).text
     assert f"A: {AT_CHANCE}" in text
     headline = text.partition('<p class="headline">')[2].partition("</p>")[0]
-    assert "accuracy of full" in headline
-    assert "is higher" in headline
+    assert missing(headline, "accuracy of full", "is higher") == []
 
 
-def test_a_score_next_to_nothing_is_no_ground_for_a_headline(tmp_path: Path) -> None:
-    text = open_page_of(tmp_path, images=20, arms=("full", "target:0.3", "grid:0.3"), edit_row=ALL_WRONG).text
+def test_chance_is_balanced_accuracy_or_next_to_nothing_right_and_not_one_half_of_other_labels(tmp_path: Path) -> None:
+    def mostly_negative(row: dict[str, Any]) -> None:
+        """80 % right because of 80 % negatives: the answers follow the label's share, not the image."""
+        says_no(row)
+        if row["image_id"] > "img0007" and row["label"] == "yes":
+            row["label"], row["correct"] = "no", True
+
+    run = make_run(tmp_path / "run", arms=("full", "grid:0.3"), edit_row=mostly_negative)
+    summary = summarise(read_source([run]), DRAWS)
+    assert summary.arms.iloc[0]["accuracy_low"] > 0.5
+    assert summary.says_nothing[""].startswith(f"{AT_CHANCE}Balanced accuracy of Full is 0.500 (")
+    text = open_page_of(tmp_path / "open", images=20, arms=("full", "target:0.3", "grid:0.3"), edit_row=ALL_WRONG).text
     assert "The model answers next to nothing right: nothing about pruning can be read from its answers; " in text
     assert "Of Full" not in text
 
-
-def test_answers_that_are_not_yes_or_no_have_no_chance_of_one_half(tmp_path: Path) -> None:
     def spelled(row: dict[str, Any]) -> None:
         row |= {"margin": None, "loss_no": None, "loss_yes": None, "correct": row["label"] == "yes"}
         row["label"] = row["predicted"] = "14.50"
 
-    run = make_run(tmp_path / "run", arms=("full", "grid:0.3"), edit_row=spelled)
+    run = make_run(tmp_path / "spelled", arms=("full", "grid:0.3"), edit_row=spelled)
     summary = summarise(read_source([run]), DRAWS)
     assert summary.arms["accuracy"].iloc[0] == 0.5
     assert summary.says_nothing == {}
-
-
-def said(*runs: Path) -> list[str]:
-    source = read_source(list(runs))
-    return headlines(source, summarise(source, DRAWS))
 
 
 def covered(share: float, selector: str = "random") -> Any:
@@ -163,7 +148,8 @@ def covered(share: float, selector: str = "random") -> Any:
 def test_the_headline_says_what_pruning_costs_and_no_more(
     tmp_path: Path, run: dict[str, Any], begins: str, ends: str
 ) -> None:
-    (sentence,) = said(make_run(tmp_path / "run", **{"arms": ("full", "random:0.3"), **run}))
+    source = read_source([make_run(tmp_path / "run", **{"arms": ("full", "random:0.3"), **run})])
+    (sentence,) = headlines(source, summarise(source, DRAWS))
     assert sentence.startswith(begins)
     assert sentence.endswith(ends)
     if begins.startswith("Random and Grid"):
@@ -190,12 +176,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("mixed") / "run", arms=ARMS)
 
 
-@pytest.fixture(scope="module")
-def page(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    return report_on(tmp_path_factory.mktemp("mixed_report"), mixed, cases=2)
-
-
-def test_oracles_stand_apart_in_tables_contract_verdicts_and_frontier(page: Page) -> None:
+def test_oracles_stand_apart_in_tables_contract_verdicts_frontier_and_gate(mixed: Path, tmp_path: Path) -> None:
+    page = report_on(tmp_path / "out", mixed, cases=2)
     oracles = ["protected:0.3", "evidence_only:0.3"]
     for name in ("main", "paired_differences", "correct_positive_provenance"):
         found = page.html(name)
@@ -211,23 +193,11 @@ def test_oracles_stand_apart_in_tables_contract_verdicts_and_frontier(page: Page
     said = re.findall(r"<li><b>([^<]+)</b> (.*?)</li>", page.text)
     assert [arm for arm, words in said if words.startswith("(oracle: reads the annotated boxes) ")] == oracles
     assert page.text.index(f"<h3>{BOX_FREE}</h3>") < page.text.index(f"<h3>{ORACLES}</h3>")
-    for words in (
-        ">oracle: reads annotated boxes</text>",
-        "oracles are diagnostics, not a deployable ranking",
-        "protected:0.3 (oracle): Accuracy",
-        "target:0.3: Accuracy",
-    ):
-        assert words in page.text
-
-
-def test_budget_curves_never_join_an_oracle_to_others(tmp_path: Path) -> None:
+    legend = (">oracle: reads annotated boxes</text>", "oracles are diagnostics, not a deployable ranking")
+    assert missing(page.text, *legend, "protected:0.3 (oracle): Accuracy", "target:0.3: Accuracy") == []
     arms = ("full", "target:0.3", "target:0.5", "protected:0.3", "protected:0.5")
-    text = page_of(tmp_path, images=6, arms=arms, cases=0).text
-    assert ">protected (oracle)</text>" in text
-    assert ">target</text>" in text
-
-
-def test_the_gate_notes_that_a_rule_is_about_an_oracle(mixed: Path) -> None:
+    curves = page_of(tmp_path, images=6, arms=arms, cases=0).text
+    assert missing(curves, ">protected (oracle)</text>", ">target</text>") == []
     rules = ["pos_ecr(protected:0.3) >= 0.1", "accuracy(protected:0.3) - accuracy(full) > -1", "pos_ecr(full) >= 0.9"]
     _, notes = run_gate(mixed, rules, least_n=1, draws=DRAWS)
     about = [note for note in notes if "oracle" in note]
@@ -238,19 +208,15 @@ def test_the_gate_notes_that_a_rule_is_about_an_oracle(mixed: Path) -> None:
     assert f"- {about[0]}" in markdown(gate_runs([mixed], rules, least_n=1, draws=DRAWS))
 
 
-def test_replays_and_unknown_methods_are_neither_box_free_nor_oracles(tmp_path: Path) -> None:
+def test_replays_unknown_methods_and_further_runs_have_panels_of_their_own(mixed: Path, tmp_path: Path) -> None:
     def unknown(row: dict[str, Any]) -> None:
-        if row["selector"] == "target":
-            row["regime"] = "replay"
-        if row["selector"] == "grid":
-            row["regime"] = None
+        row["regime"] = {"target": "replay", "grid": None}.get(row["selector"], row["regime"])
 
-    found = page_of(tmp_path, images=6, arms=("full", "target:0.3", "grid:0.3"), edit_row=unknown).html("main")
+    found = page_of(tmp_path / "unknown", images=6, arms=("full", "target:0.3", "grid:0.3"), edit_row=unknown).html(
+        "main"
+    )
     order = [found.index(text) for text in (BOX_FREE, ">full<", UNKNOWN, ">target:0.3<", ">grid:0.3<")]
     assert order == sorted(order)
-
-
-def test_several_runs_have_panels_of_their_own_in_the_order_of_the_title(mixed: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", arms=("full", "target:0.3"), shift=0.2, manifest={"model": "a-model"})
     page = report_on(tmp_path / "out", mixed, other)
     assert re.findall(r"<span>(.*?)</span></th>", page.html("main")) == [

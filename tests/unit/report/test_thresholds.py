@@ -6,7 +6,7 @@ Thresholds come from development runs or the run's own images; a report may be l
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -16,11 +16,10 @@ from sightline.gate.decisions import gate_runs, junit, markdown
 from sightline.probes.probe_file import hash_side
 from sightline.probes.typed_rows import SignedDecision, write_decisions
 from sightline.report.cases import mark_rows
+from sightline.report.sections import deletion, validity
 from sightline.report.sections.calibration import thresholds_in_force_table, thresholds_table
-from sightline.report.sections.deletion import logit_drop_table, occlusion_table
 from sightline.report.sections.interventions import interventions_table
 from sightline.report.sections.positions import positions_table
-from sightline.report.sections.validity import association_table, construct_table, drop_strata_table
 from sightline.report.summary import summarise
 from sightline.rows.run import load_run
 from sightline.rows.source import read_probe_list, read_source
@@ -28,7 +27,7 @@ from sightline.rows.thresholds import on_development_side
 from sightline.statistics.thresholds import accuracy_optimal, evaluate, risk_constrained
 from tests.command_line import sightline
 from tests.refusals import Refused
-from tests.runs.pages import DRAWS, Page, comparison_of, report_on
+from tests.runs.pages import DRAWS, Page, comparison_of, missing, report_on
 from tests.runs.yes_no import EDITED, PLAIN, WITHOUT_MARGIN, Edit, changed, make_run
 
 MOVED = 2.0
@@ -39,20 +38,16 @@ NOT_OF_ANSWERS = {
 """Tables about recorded margins, of which moved ones round differently, or about thresholds themselves."""
 
 
-def moved(by: float, then: Edit = lambda row: None) -> Edit:
-    """Every margin moved, and the answer recorded at t = 0 as a run has it."""
+def moved(by: float, prefix: str = "", **columns: Any) -> Edit:
+    """Every margin moved, and the answer recorded at t = 0 as a run has it; images of other names; other columns."""
 
     def edit(row: dict[str, Any]) -> None:
         row["margin"] += by
         row["predicted"] = "yes" if row["margin"] >= 0 else "no"
         row["correct"] = row["predicted"] == row["label"]
-        then(row)
+        row |= {"image_id": prefix + row["image_id"], **columns}
 
     return edit
-
-
-def elsewhere(row: dict[str, Any]) -> None:
-    row["image_id"] = f"dev-{row['image_id']}"
 
 
 def best_of(rows: pd.DataFrame, arm: str = "full") -> float:
@@ -63,57 +58,53 @@ def best_of(rows: pd.DataFrame, arm: str = "full") -> float:
 
 def audits(folder: Path, by: float) -> list[Path]:
     """A run with every intervention, the same arms with detected boxes, and wrong images alone."""
-    detected = changed(box_source="rapidocr")
-    wrong = changed(view="image_mismatch_seed101", intervention="image_mismatch_seed101")
+    wrong = dict.fromkeys(("view", "intervention"), "image_mismatch_seed101")
     boxes = {"box_source": "rapidocr", "boxes": {"missing_rate": 0.25}}
+    detected = moved(by, box_source="rapidocr")
     return [
         make_run(folder / "plain", images=24, arms=EDITED, edit_row=moved(by)),
-        make_run(folder / "boxes", images=24, arms=ARMS, manifest=boxes, edit_row=moved(by, detected)),
-        make_run(folder / "wrong", images=24, arms=("full",), probe_digest="w", edit_row=moved(by - 0.5, wrong)),
+        make_run(folder / "boxes", images=24, arms=ARMS, manifest=boxes, edit_row=detected),
+        make_run(folder / "wrong", images=24, arms=("full",), probe_digest="w", edit_row=moved(by - 0.5, **wrong)),
     ]
 
 
-@pytest.fixture(scope="module")
-def low(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return audits(tmp_path_factory.mktemp("low"), 0.0)
-
-
-@pytest.fixture(scope="module")
-def high(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The same runs of a model that says yes to nearly everything."""
-    return audits(tmp_path_factory.mktemp("high"), MOVED)
-
-
-@pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
+class Runs(NamedTuple):
+    low: list[Path]
+    high: list[Path]
+    """The same of a model that says yes to nearly everything."""
+    there: Path
     """A development run of that model over other images."""
-    folder = tmp_path_factory.mktemp("development") / "there"
-    return make_run(folder, images=30, arms=PLAIN, seed=8, edit_row=moved(MOVED, elsewhere))
+    here: Path
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("audited") / "here", images=12, arms=ARMS, edit_row=moved(MOVED))
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("thresholds")
+    there = make_run(folder / "there", images=30, arms=PLAIN, seed=8, edit_row=moved(MOVED, "dev-"))
+    here = make_run(folder / "here", images=12, arms=ARMS, edit_row=moved(MOVED))
+    return Runs(audits(folder / "low", 0.0), audits(folder / "high", MOVED), there, here)
+
+
+class Pages(NamedTuple):
+    recorded: Page
+    named: Page
+    unnamed: Page
+    """Those of high margins read at t = 0, as they were recorded."""
 
 
 @pytest.fixture(scope="module")
-def recorded(low: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Page:
-    return report_on(tmp_path_factory.mktemp("recorded"), *low, cases=4)
+def pages(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    folder = tmp_path_factory.mktemp("pages")
+    return Pages(
+        report_on(folder / "recorded", *runs.low, cases=4),
+        report_on(folder / "named", *runs.high, threshold=MOVED, cases=4),
+        report_on(folder / "unnamed", *runs.high, cases=4),
+    )
 
 
-@pytest.fixture(scope="module")
-def named(high: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Page:
-    return report_on(tmp_path_factory.mktemp("named"), *high, threshold=MOVED, cases=4)
-
-
-@pytest.fixture(scope="module")
-def unnamed(high: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Read at t = 0, as they were recorded."""
-    return report_on(tmp_path_factory.mktemp("unnamed"), *high, cases=4)
-
-
-def test_every_table_is_at_the_threshold(recorded: Page, named: Page, unnamed: Page) -> None:
-    expected, found, at_zero = recorded.frames(), named.frames(), unnamed.frames()
+def test_every_table_is_at_the_threshold_and_says_which_it_is_and_where_it_comes_from(pages: Pages) -> None:
+    recorded, named, _ = pages
+    expected, found, at_zero = (page.frames() for page in pages)
     assert set(found) == set(expected) | {"thresholds_in_force"}
     assert {"deletion", "image_dependence", "positions", "box_sources", "interventions", "flips"} <= set(expected)
     for name in set(expected) - NOT_OF_ANSWERS:
@@ -125,38 +116,30 @@ def test_every_table_is_at_the_threshold(recorded: Page, named: Page, unnamed: P
         pd.testing.assert_frame_equal(left, right, check_exact=False, rtol=1e-9, atol=1e-9, obj=name)
     for name in ("main", "paired_differences", "deletion", "image_dependence", "positions", "box_sources", "flips"):
         assert not at_zero[name].equals(expected[name]), name
-
-
-def test_captions_and_notes_name_the_threshold_and_where_it_comes_from(named: Page, recorded: Page) -> None:
     assert "plain: The threshold is the one that was given, t = 2." in named.notes
-    assert "Answers at t = 2 compared with Full" in named.text
-    assert "the image changes; all at t = 2" in named.text
+    said = ("Answers at t = 2 compared with Full", "the image changes; all at t = 2")
+    assert missing(named.text, *said, "With the same mask, at t = 2, the position policy") == []
     assert re.search(r"(yes|no) \((right|wrong), margin [+−][\d.]+ at t = 2\)", named.text), "beneath the first picture"
-    assert "With the same mask, at t = 2, the position policy" in named.text
     for name in ("main", "paired_differences", "correct_positive_provenance", "deletion", "box_sources"):
         assert "Answers are at t = 2." in named.file(f"{name}.md").read_text(), name
         assert "Answers are" not in recorded.file(f"{name}.md").read_text(), name
     assert "Answers at t = 0 compared with Full" in recorded.text
-
-
-def test_calibration_describes_the_recorded_likelihoods(named: Page, unnamed: Page) -> None:
-    plain, found = unnamed.frame("calibration"), named.frame("calibration")
+    plain, calibration = at_zero["calibration"], found["calibration"]
     likelihoods = [name + end for name in ("ece", "brier", "nll") for end in ("", "_low", "_high")]
-    pd.testing.assert_frame_equal(plain[likelihoods], found[likelihoods])
-    assert (found["yes_rate"] < plain["yes_rate"]).all(), "answers are not recorded but read"
+    pd.testing.assert_frame_equal(plain[likelihoods], calibration[likelihoods])
+    assert (calibration["yes_rate"] < plain["yes_rate"]).all(), "answers are not recorded but read"
 
 
-def test_differences_of_margins_do_not_move_with_thresholds_of_their_own(high: list[Path], there: Path) -> None:
+def test_differences_of_margins_do_not_move_with_thresholds_of_their_own(runs: Runs) -> None:
     """Arms are cut at different places here: shifting their margins would change what is compared across arms."""
-    plain = read_source(high[:1])
-    moved_apart = read_source(high[:1], developments=[there], threshold="own-dev")
+    plain = read_source(runs.high[:1])
+    moved_apart = read_source(runs.high[:1], developments=[runs.there], threshold="own-dev")
     in_force = thresholds_in_force_table(moved_apart)
     assert in_force is not None
     assert in_force.frame["threshold"].nunique() > 1
-    for make in (association_table, construct_table, drop_strata_table, logit_drop_table, occlusion_table):
+    of_validity = (validity.association_table, validity.construct_table, validity.drop_strata_table)
+    for make in (*of_validity, deletion.logit_drop_table, deletion.occlusion_table):
         before, after = make(plain, 60), make(moved_apart, 60)
-        assert before is not None
-        assert after is not None
         of_answers = before.name in ("logit_drop", "occlusion")
         own = [column for column in before.frame if not of_answers or "support" in str(column)]
         assert own
@@ -168,9 +151,9 @@ def test_differences_of_margins_do_not_move_with_thresholds_of_their_own(high: l
     assert auroc[0] == auroc[1]
 
 
-def test_a_rule_chosen_on_the_split_leaves_the_held_out_images_in_every_table(high: list[Path]) -> None:
-    source = read_source(high, threshold="own-dev")
-    rows = load_run(high[0]).frame()
+def test_a_rule_chosen_on_the_split_leaves_the_held_out_images_in_every_table_and_for_the_positions(runs: Runs) -> None:
+    source = read_source(runs.high, threshold="own-dev")
+    rows = load_run(runs.high[0]).frame()
     rows = rows[rows["arm"] == "target:0.3"]
     aside = on_development_side(rows)
     own = best_of(rows[aside], "target:0.3")
@@ -191,10 +174,18 @@ def test_a_rule_chosen_on_the_split_leaves_the_held_out_images_in_every_table(hi
         for note in source.notes
     )
     assert source.at == "at each arm's threshold"
-    joined = read_source(high, threshold="full-dev")
+    joined = read_source(runs.high, threshold="full-dev")
     (control,) = joined.controls
     assert joined.runs[0].thresholds is not None
     assert set(control.rows["threshold"]) == set(joined.runs[0].thresholds["threshold"]), "wrong images have those"
+    split = positions_table(read_source(runs.high[:1]))
+    apart = positions_table(read_source(runs.high[:1], threshold="own-dev"))
+    by_split, by_rule = (table.frame.set_index("comparison").to_dict("index") for table in (split, apart))
+    assert by_rule["own"]["n"] == by_split["own"]["n"] < by_split["0"]["n"]
+    for column in ("threshold_compact", "threshold_preserve", "accuracy_compact", "accuracy_preserve", "flips"):
+        assert by_rule["own"][column] == by_split["own"][column]
+    first = apart.frame.iloc[0]
+    assert first["threshold_compact"] == first["threshold_preserve"] != 0
 
 
 def test_a_run_without_full_borrows_it_from_a_run_like_it(tmp_path: Path, refused: Refused) -> None:
@@ -204,21 +195,18 @@ def test_a_run_without_full_borrows_it_from_a_run_like_it(tmp_path: Path, refuse
     assert all(table is not None for table in thresholds)
     assert len({value for table in thresholds if table is not None for value in table["threshold"]}) == 1
     refused("3': no development row of a full arm", read_source, [without], threshold="full-dev")
-    shared = [read_source(runs, threshold="shared").runs[-1].thresholds for runs in ([without], [with_full, without])]
+    shared = [read_source(both, threshold="shared").runs[-1].thresholds for both in ([without], [with_full, without])]
     alone, beside = (None if table is None else table["threshold"].tolist() for table in shared)
     assert alone is not None
     assert alone == beside, "a rule that does not need Full is chosen on the run's own rows"
-
-
-def test_a_run_whose_images_are_all_on_the_development_side_is_refused(tmp_path: Path, refused: Refused) -> None:
     dev = next(name for name in map(str, range(100)) if hash_side(name) == "dev")
-    run = make_run(tmp_path / "run", images=2, arms=ARMS, edit_row=lambda row: row.update(image_id=dev))
+    run = make_run(tmp_path / "run", images=2, arms=ARMS, edit_row=changed(image_id=dev))
     refused("none is left to be judged; add images", read_source, [run], threshold="own-dev")
 
 
-def test_a_rule_is_chosen_on_the_development_run_and_applied_to_all_images(here: Path, there: Path) -> None:
-    source = read_source([here], developments=[there], threshold="hfpr<=0.1")
-    rows, chosen_on = (load_run(run).frame() for run in (here, there))
+def test_a_rule_is_chosen_on_the_development_run_and_applied_to_all_images(runs: Runs) -> None:
+    source = read_source([runs.here], developments=[runs.there], threshold="hfpr<=0.1")
+    rows, chosen_on = (load_run(run).frame() for run in (runs.here, runs.there))
     found = summarise(source, draws=20).arms.set_index("arm")
     for arm in ARMS:
         dev, test = (frame[frame["arm"] == arm] for frame in (chosen_on, rows))
@@ -227,19 +215,18 @@ def test_a_rule_is_chosen_on_the_development_run_and_applied_to_all_images(here:
         assert (found.loc[arm, "accuracy"], found.loc[arm, "hfpr"]) == (point.accuracy, point.hfpr)
         assert found.loc[arm, "n_probes"] == 24
     assert "chosen on 30 images, all of the development run there, and judged on all images here" in source.notes[0]
-    operating = thresholds_table(source)
-    assert "t with hFPR ≤ 0.1" in set(operating.frame["rule"])
+    assert "t with hFPR ≤ 0.1" in set(thresholds_table(source).frame["rule"])
     in_force = thresholds_in_force_table(source)
     assert in_force is not None
     assert in_force.frame["dev_probes"].tolist() == [60, 60, 60]
     assert (in_force.frame["dev_hfpr"] <= 0.1).all()
 
 
-def test_operating_points_are_chosen_on_the_development_run_or_else_on_a_split(here: Path, tmp_path: Path) -> None:
-    fewer = make_run(tmp_path / "fewer", images=30, arms=ARMS[:2], seed=8, edit_row=moved(1.5, elsewhere))
-    table = thresholds_table(read_source([here], developments=[fewer]))
+def test_operating_points_are_chosen_on_the_development_run_or_else_on_a_split(runs: Runs, tmp_path: Path) -> None:
+    fewer = make_run(tmp_path / "fewer", images=30, arms=ARMS[:2], seed=8, edit_row=moved(1.5, "dev-"))
+    table = thresholds_table(read_source([runs.here], developments=[fewer]))
     frame = table.frame.set_index(["arm", "rule"])
-    rows, chosen_on = (load_run(run).frame() for run in (here, fewer))
+    rows, chosen_on = (load_run(run).frame() for run in (runs.here, fewer))
     shared = best_of(chosen_on)
     assert shared != 0
     for arm in ARMS:
@@ -250,35 +237,32 @@ def test_operating_points_are_chosen_on_the_development_run_or_else_on_a_split(h
     assert frame.loc[("target:0.3", "own t"), "threshold"] == best_of(chosen_on, "target:0.3")
     assert ("random:0.3", "own t") not in frame.index, "the development run does not have it"
     assert "all images of the development run fewer" in table.caption
-    split = thresholds_table(read_source([here]))
+    plain = read_source([runs.here])
+    split = thresholds_table(plain)
     assert (split.frame["dev"] + split.frame["test"] == 24).all()
-    assert "SHA-1" in split.caption
     assert not split.frame["rule"].str.contains("hFPR").any()
     assert (split.frame["rule"] == "t = 0").sum() == len(ARMS)
-    assert "No threshold within a risk: how much risk is yours to say, for example --threshold 'hfpr<=0.05'" in (
-        split.caption
-    )
-    assert thresholds_in_force_table(read_source([here])) is None
+    risk = "No threshold within a risk: how much risk is yours to say, for example --threshold 'hfpr<=0.05'"
+    assert missing(split.caption, "SHA-1", risk) == []
+    assert thresholds_in_force_table(plain) is None
 
 
-def test_a_development_run_must_have_other_images_and_the_same_weights(
-    here: Path, there: Path, tmp_path: Path, refused: Refused
-) -> None:
+def test_development_runs_have_other_images_and_the_same_weights(runs: Runs, tmp_path: Path, refused: Refused) -> None:
+    here, there = runs.here, runs.there
     refused("chosen on other images than they are judged on", read_source, [here], developments=[here])
+    elsewhere = moved(0.0, "dev-")
     other = make_run(tmp_path / "other", images=4, arms=ARMS, manifest={"weight_digest": "00"}, edit_row=elsewhere)
     refused("has other weights than every run that is reported", read_source, [here], developments=[there, other])
-    other_settings: dict[str, Any] = {"manifest": {"dtype": "bfloat16"}, "seed": 8, "edit_row": elsewhere}
-    half = make_run(tmp_path / "half", images=6, arms=ARMS, **other_settings)
+    half = make_run(tmp_path / "half", images=6, arms=ARMS, manifest={"dtype": "bfloat16"}, seed=8, edit_row=elsewhere)
     notes = read_source([here], developments=[half]).notes
     assert any("half, which has the same weights but other settings" in note for note in notes)
 
-
-def test_several_development_runs_of_the_same_weights_are_one(here: Path, tmp_path: Path) -> None:
     def part(prefix: str, seed: int) -> Path:
         def edit(row: dict[str, Any]) -> None:
-            row["image_id"], row["probe_id"] = prefix + row["image_id"], prefix + row["probe_id"]
+            moved(MOVED, prefix)(row)
+            row["probe_id"] = prefix + row["probe_id"]
 
-        return make_run(tmp_path / prefix, images=15, arms=ARMS, seed=seed, edit_row=moved(MOVED, edit))
+        return make_run(tmp_path / prefix, images=15, arms=ARMS, seed=seed, edit_row=edit)
 
     parts = [part("first", 8), part("second", 9)]
     both = pd.concat([load_run(part).frame() for part in parts])
@@ -287,29 +271,13 @@ def test_several_development_runs_of_the_same_weights_are_one(here: Path, tmp_pa
     assert "chosen on 30 images, all of the development run first, second, and judged" in found.notes[0]
 
 
-def test_positions_choose_own_thresholds_on_the_images_set_apart(high: list[Path]) -> None:
-    split = positions_table(read_source(high[:1]))
-    apart = positions_table(read_source(high[:1], threshold="own-dev"))
-    assert split is not None
-    assert apart is not None
-    by_split: Any = split.frame.set_index("comparison")
-    by_rule: Any = apart.frame.set_index("comparison")
-    assert by_rule.loc["own", "n"] == by_split.loc["own", "n"] < by_split.loc["0", "n"]
-    for column in ("threshold_compact", "threshold_preserve", "accuracy_compact", "accuracy_preserve", "flips"):
-        assert by_rule.loc["own", column] == by_split.loc["own", column]
-    first = by_rule.iloc[0]
-    assert first["threshold_compact"] == first["threshold_preserve"] != 0
-
-
-def test_pictures_show_answers_at_the_threshold(low: list[Path], high: list[Path]) -> None:
-    before = mark_rows(read_source(low).runs[0])
-    after = mark_rows(read_source(high, threshold=MOVED).runs[0])
+def test_pictures_and_comparisons_are_at_the_threshold_on_the_same_held_out_images(runs: Runs, tmp_path: Path) -> None:
+    before = mark_rows(read_source(runs.low).runs[0])
+    after = mark_rows(read_source(runs.high, threshold=MOVED).runs[0])
     for column in ("flip", "unsupported", "rank", "predicted"):
         assert before[column].tolist() == after[column].tolist(), column
     assert after["strength"].to_numpy() == pytest.approx(before["strength"].to_numpy())
 
-
-def test_compare_is_at_the_threshold_and_judges_both_runs_on_the_same_held_out_images(tmp_path: Path) -> None:
     def compared(by: float, **options: Any) -> Page:
         folder = tmp_path / f"{by}{len(options)}"
         a = make_run(folder / "a", images=20, arms=ARMS, edit_row=moved(by))
@@ -326,39 +294,31 @@ def test_compare_is_at_the_threshold_and_judges_both_runs_on_the_same_held_out_i
     assert set(split.frame("sameness")["probes"]) == {held_out.sum()}
 
 
-def test_the_gate_decides_at_the_threshold_on_the_probes_held_out(low: list[Path], high: list[Path]) -> None:
+def test_the_gate_decides_at_the_threshold_on_the_probes_held_out(runs: Runs) -> None:
     rules = ["accuracy(full) >= 0.6", "hfpr(target:0.3) <= 0.4", "accuracy(target:0.3) - accuracy(full) >= -0.5"]
-    (before,) = gate_runs(low[:1], rules, least_n=5, draws=DRAWS)
-    (after,) = gate_runs(high[:1], rules, threshold=MOVED, least_n=5, draws=DRAWS)
-    (at_zero,) = gate_runs(high[:1], rules, least_n=5, draws=DRAWS)
+    (before,) = gate_runs(runs.low[:1], rules, least_n=5, draws=DRAWS)
+    (after,) = gate_runs(runs.high[:1], rules, threshold=MOVED, least_n=5, draws=DRAWS)
+    (at_zero,) = gate_runs(runs.high[:1], rules, least_n=5, draws=DRAWS)
     values = [[(found.value, found.verdict, found.n) for found in run.outcomes] for run in (before, after, at_zero)]
     assert values[0] == values[1] != values[2]
     sentence = "The threshold is the one that was given, t = 2."
     assert sentence in markdown([after])
     noted = ElementTree.fromstring(junit([after])).findall("testsuite/properties/property")
     assert sentence in [note.get("value") for note in noted]
-    rows = load_run(high[0]).frame()
+    rows = load_run(runs.high[0]).frame()
     held_out = int((~on_development_side(rows[rows["arm"] == "full"])).sum())
-    (run,) = gate_runs(high[:1], ["accuracy(full) >= 0.1"], threshold="shared", least_n=5, draws=DRAWS)
-    assert run.outcomes[0].n == held_out
-    (few,) = gate_runs(high[:1], ["accuracy(full) >= 0.1"], threshold="shared", least_n=held_out + 1, draws=DRAWS)
-    assert few.outcomes[0].verdict == "refused"
+    for least_n, refuses in ((5, False), (held_out + 1, True)):
+        (run,) = gate_runs(runs.high[:1], ["accuracy(full) >= 0.1"], threshold="shared", least_n=least_n, draws=DRAWS)
+        assert run.outcomes[0].n == held_out
+        assert (run.outcomes[0].verdict == "refused") is refuses
 
 
 def test_each_model_has_its_rule_and_its_development_run(tmp_path: Path) -> None:
-    def of(model: str, prefix: str = "") -> Edit:
-        def edit(row: dict[str, Any]) -> None:
-            row["model"] = model
-            row["image_id"] = prefix + row["image_id"]
-
-        return edit
-
     manifest = {"model": "other", "weight_digest": "77" * 32}
+    other: dict[str, Any] = {"arms": ARMS, "manifest": manifest}
     one = make_run(tmp_path / "one", images=8, arms=ARMS, edit_row=moved(MOVED))
-    two = make_run(tmp_path / "two", images=8, arms=ARMS, manifest=manifest, edit_row=moved(-1.0, of("other")))
-    there = make_run(
-        tmp_path / "dev", images=20, arms=ARMS, seed=8, manifest=manifest, edit_row=moved(-1.0, of("other", "dev-"))
-    )
+    two = make_run(tmp_path / "two", images=8, edit_row=moved(-1.0, model="other"), **other)
+    there = make_run(tmp_path / "dev", images=20, seed=8, edit_row=moved(-1.0, "dev-", model="other"), **other)
     asked: dict[str, Any] = {"threshold": ["reader-mini=2", "other=full-dev"], "developments": [there]}
     source = read_source([one, two], **asked)
     assert set(source.runs[0].frame["threshold"]) == {2.0}
@@ -372,32 +332,23 @@ def test_each_model_has_its_rule_and_its_development_run(tmp_path: Path) -> None
     assert alone.at == "at each arm's threshold"
 
 
-def test_the_commands_take_thresholds_and_development_runs(here: Path, there: Path, tmp_path: Path) -> None:
-    options = ["--threshold", "reader-mini=full-dev", "--development", str(there), "--draws", "100"]
-    out = ["--out", str(tmp_path / "out"), "--cases", "2"]
-    for arguments in (
-        ["report", str(here), *out],
-        ["compare", str(here), str(here), *out],
-        ["gate", str(here), "--rule", "accuracy(full) >= 0.01", "--least-n", "5"],
-    ):
-        result = sightline(*arguments, *options)
-    assert "The threshold is Full's most accurate one, for all arms" in result.stderr
-    assert "all of the development run there" in Page(tmp_path / "out/report.html").notes
-
-
-@pytest.mark.parametrize("command", ["report", "compare", "gate"])
-def test_bad_thresholds_are_one_line(run: Path, tmp_path: Path, command: str, refused: Refused) -> None:
-    runs = [run] * (2 if command == "compare" else 1)
-    rest = ["--rule", "accuracy(full) >= 0.1"] if command == "gate" else ["--out", tmp_path / "out"]
-    for threshold, about in (
+def test_commands_take_thresholds_and_refuse_bad_ones(runs: Runs, run: Path, tmp_path: Path, refused: Refused) -> None:
+    options = ["--threshold", "reader-mini=full-dev", "--development", str(runs.there), "--draws", "100"]
+    bad = (
         ("reader-mimi=2", "'reader-mimi', which no run has; did you mean 'reader-mini'?"),
         ("reader-mini=own", "'own' is not a threshold; did you mean 'own-dev'?"),
-    ):
-        refused(about, sightline, command, *runs, *rest, "--threshold", threshold)
+    )
+    page = ["--out", tmp_path / "out", "--cases", "2"]
+    gate = ["--rule", "accuracy(full) >= 0.01", "--least-n", "5"]
+    commands = (("report", 1, page), ("compare", 2, page), ("gate", 1, gate))
+    for command, count, rest in commands:
+        for threshold, about in bad:
+            refused(about, sightline, command, *[run] * count, *rest, "--threshold", threshold)
     assert not (tmp_path / "out").exists()
-
-
-def test_rows_without_margins_have_no_threshold(tmp_path: Path, run: Path, refused: Refused) -> None:
+    for command, count, rest in commands:
+        result = sightline(command, *[runs.here] * count, *rest, *options)
+    assert "The threshold is Full's most accurate one, for all arms" in result.stderr
+    assert "all of the development run there" in Page(tmp_path / "out/report.html").notes
     bare = make_run(tmp_path / "bare", images=4, arms=ARMS, edit_row=WITHOUT_MARGIN)
     refused(" there is no threshold to set", read_source, [bare], threshold="full-dev")
     refused("bare: the rows have no margin", read_source, [run, bare], threshold="2.0")
@@ -406,11 +357,11 @@ def test_rows_without_margins_have_no_threshold(tmp_path: Path, run: Path, refus
 # A report over a list of probes.
 
 
-def test_a_report_over_a_list_of_probes(here: Path, tmp_path: Path, refused: Refused) -> None:
-    wanted = sorted(load_run(here).frame()["probe_id"].unique())[:5]
+def test_a_report_over_a_list_of_probes_and_lists_that_are_none(runs: Runs, tmp_path: Path, refused: Refused) -> None:
+    wanted = sorted(load_run(runs.here).frame()["probe_id"].unique())[:5]
     listed = tmp_path / "valid.txt"
     listed.write_text("\n".join([*wanted, "", "somebody else's"]))
-    (run,) = read_source([here], only=read_probe_list(listed)).runs
+    (run,) = read_source([runs.here], only=read_probe_list(listed)).runs
     assert sorted(run.frame["probe_id"].unique()) == wanted
     assert len(run.frame) == 5 * len(ARMS)
     assert run.notes[:2] == [
@@ -421,37 +372,29 @@ def test_a_report_over_a_list_of_probes(here: Path, tmp_path: Path, refused: Ref
     listed.write_text("\n".join(lines))
     assert read_probe_list(listed).ids == frozenset(wanted), "a probe file is a list too"
     listed.write_text("nothing of this run\n")
-    refused("here; its ids look like", read_source, [here], only=read_probe_list(listed))
-
-
-@pytest.mark.parametrize(
-    ("content", "about"),
-    [
+    refused("here; its ids look like", read_source, [runs.here], only=read_probe_list(listed))
+    refused("list.txt: No such file", read_probe_list, tmp_path / "list.txt")
+    for content, about in (
         (b"", "lists no probe; write one probe id per line"),
         (b'{"sightline_probes": 1}\n', "lists no probe"),
         (b'{"id": 3', "neither an id nor JSON"),
         (b'{"name": "x"}', "has a line without an id"),
         (b"\xff\xfe\xff", "it is not text"),
-        (None, "list.txt: No such file"),
-    ],
-)
-def test_a_list_that_is_none_is_one_line(tmp_path: Path, content: bytes | None, about: str, refused: Refused) -> None:
-    path = tmp_path / "list.txt"
-    if content is not None:
-        path.write_bytes(content)
-    refused(about, read_probe_list, path)
+    ):
+        (tmp_path / "list.txt").write_bytes(content)
+        refused(about, read_probe_list, tmp_path / "list.txt")
 
 
-def test_a_limited_report_says_what_the_limit_changes(here: Path, recorded: Page, tmp_path: Path) -> None:
-    probes = load_run(here).probes
+def test_a_limited_report_says_what_the_limit_changes(runs: Runs, pages: Pages, tmp_path: Path) -> None:
+    probes = load_run(runs.here).probes
     decisions = []
     for image in sorted({str(probe["image_id"]) for probe in probes})[:-2]:
         own = tuple(str(probe["id"]) for probe in probes if probe["image_id"] == image)
         decisions.append(SignedDecision(image, image, own, "valid", True, "agreement"))
     write_decisions(tmp_path / "decisions.jsonl", {"signed_by": "dora"}, decisions)
-    page = report_on(tmp_path / "limited", here, only=tmp_path / "decisions.jsonl", cases=0, draws=100)
+    page = report_on(tmp_path / "limited", runs.here, only=tmp_path / "decisions.jsonl", cases=0, draws=100)
     table = page.frame("limited")
     assert {"title", "arm", "all", "kept", "change"} <= set(table.columns)
     assert (table["change"] - (table["kept"] - table["all"])).abs().max() < 1e-12
     assert "What the limit changes" in page.text
-    assert not recorded.has("limited")
+    assert not pages.recorded.has("limited")

@@ -20,6 +20,7 @@ from sightline.report.verdict import AuditVerdict, Plan, audit_verdict, kind_wor
 from sightline.rows.source import read_source
 from sightline.statistics.legibility_law import LegibilityLaw
 from tests.runs.open_questions import make_open_run
+from tests.runs.pages import missing
 from tests.runs.yes_no import Edit
 
 ARMS = ("full", "target:0.5", "target:0.3", "random:0.5", "anti_evidence:0.5")
@@ -110,26 +111,19 @@ def test_fields_are_counted_by_kind_and_guesses_against_the_twin(tmp_path: Path)
     assert lines.loc[("target:0.3", "value"), "swapped"] == 1.0
     assert lines.loc[("target:0.3", "every kind"), ["swapped", "n_probes"]].tolist() == [0.5, 80]
     assert 0.05 < lines.loc[("full", "value"), "swapped_high"] < 0.15  # none of 40, and still a bound
-    assert "kind value are swapped in 100%" in fields.sentence
-    assert "under target:0.3" in fields.sentence
+    assert missing(fields.sentence, "kind value are swapped in 100%", "under target:0.3") == []
     guessed = parts["read-or-guessed"].tables[0]
     every: Any = guessed.frame[guessed.frame["pixels"] == "all"].set_index("arm_name")
     assert every.loc["full", ["page_right", "guessed"]].tolist() == pytest.approx([1.0, 0.1])
     assert every.loc["target:0.5", ["twin_right", "guessed", "beyond"]].tolist() == pytest.approx([0.5, 0.5, 0.4])
     assert every.loc["random:0.5", "guessed"] == 0.0
     assert every.loc["target:0.5", "beyond_low"] > 0.2
-
-
-def test_where_nothing_is_right_nothing_is_said_to_be_guessed(tmp_path: Path) -> None:
-    run = make_open_run(tmp_path / "run", images=12, arms=ARMS, edit_row=answers(lambda *_: True), twins=True)
-    assert sections_of(run)["read-or-guessed"].sentence == ""
-
-
-def test_kinds_of_fields_have_words() -> None:
+    blind = make_open_run(tmp_path / "blind", images=12, arms=ARMS, edit_row=answers(lambda *_: True), twins=True)
+    assert sections_of(blind)["read-or-guessed"].sentence == ""
     assert {kind for kind in FIELD_KINDS if kind_words(kind).startswith("questions of kind")} == {"text"}
 
 
-def test_a_swapped_answer_is_drawn_where_it_stands(tmp_path: Path) -> None:
+def test_a_swapped_answer_is_drawn_where_it_stands_and_so_are_texts_that_a_transcription_lacks(tmp_path: Path) -> None:
     run = make_open_run(tmp_path / "run", images=12, arms=ARMS, edit_row=VALUES_LOST)
     source = read_source([run])
     outcome = audit_verdict(source, margin=0.5, draws=DRAWS)
@@ -139,6 +133,9 @@ def test_a_swapped_answer_is_drawn_where_it_stands(tmp_path: Path) -> None:
     assert boxes["target:0.3"] == BOX
     assert boxes["full"] is None
     assert packed["swapped"] == SWAPPED_FOR
+    probe = {"extra": {"page": [["Total", 0.1, 0.1, 0.2, 0.2], ["12.00 EUR", *BOX]]}}
+    for hits, lost in (([1.0, 0.4], [BOX]), ([0.5, 1.0], []), (None, None), ([0.0], None)):
+        assert lost_texts(hits, probe) == lost
 
 
 LAWS = {"resize": LegibilityLaw(0.95, 12.0, 14.0, 0), "target": LegibilityLaw(0.95, 3.0, 5.0, 0)}
@@ -165,8 +162,11 @@ def test_pruning_and_shrinking_have_a_law_each_tried_on_arms_of_their_own_kind(t
     assert max(abs(each.error) for each in plan.held) < 0.08
     assert plan.law.half == pytest.approx(LAWS["resize"].half, rel=0.1)
     assert "law could not be tried" not in plan.words
-    assert "within the margin: an estimate until that arm is run" in plan.words
-    assert "more than the margin, which it therefore cannot tell" in plan.words
+    estimate = (
+        "within the margin: an estimate until that arm is run",
+        "more than the margin, which it therefore cannot",
+    )
+    assert missing(plan.words, *estimate) == []
     assert "more than the margin" not in replace(plan, margin=0.08).words
     assert f"shown {plan.needed / plan.smallest:.1f} times as wide" in plan.words
     alone = planned("one", *(arm for arm in SHARES if arm != "resize:0.3"))
@@ -174,26 +174,15 @@ def test_pruning_and_shrinking_have_a_law_each_tried_on_arms_of_their_own_kind(t
     assert "budgets of resize its law could not be tried" in alone.words
 
 
-def test_texts_that_a_transcription_lacks_are_drawn_as_lost() -> None:
-    probe = {"extra": {"page": [["Total", 0.1, 0.1, 0.2, 0.2], ["12.00 EUR", *BOX]]}}
-    for hits, lost in (([1.0, 0.4], [BOX]), ([0.5, 1.0], []), (None, None), ([0.0], None)):
-        assert lost_texts(hits, probe) == lost
-
-
 def test_the_page_begins_with_the_verdict_and_folds_the_rest(tmp_path: Path) -> None:
     run = make_open_run(tmp_path / "run", images=20, arms=ARMS, edit_row=VALUES_LOST)
     text = build_report([run], tmp_path / "report", margin=0.5, draws=DRAWS).read_text("utf-8")
-    places = [
-        text.index(f'<section id="{name}"') for name in ("verdict", "overview", "field-risk", "answers", "contract")
-    ]
+    folded = ("overview", "field-risk", "answers", "contract")
+    places = [text.index(f'<section id="{name}"') for name in ("verdict", *folded)]
     assert places == sorted(places)
-    for name in ("overview", "field-risk", "answers", "contract"):
-        assert f'<details><summary><h2 id="{name}-title">' in text
-    assert '<h2 id="verdict-title">' in text
+    assert missing(text, *(f'<details><summary><h2 id="{name}-title">' for name in folded)) == []
+    said = ('<h2 id="verdict-title">', 'data-filter="swapped"', "answered from here", "may be pruned")
+    assert missing(text, *said, "Box-free methods and controls") == []
+    assert "A. Box-free" not in text
     tells = text.split('<h2 id="field-risk-title">')[1].split("</summary>")[0]
     assert "swapped" in tells, "a closed section says what it comes to"
-    assert 'data-filter="swapped"' in text
-    assert "answered from here" in text
-    assert "may be pruned" in text
-    assert "Box-free methods and controls" in text
-    assert "A. Box-free" not in text

@@ -39,32 +39,25 @@ def alike(column: str) -> Callable[[dict[str, Any]], None]:
     return edit
 
 
-def one_id(row: dict[str, Any]) -> None:
-    row["image_id"] = group_of(row["image_id"])
-
-
 @pytest.fixture(scope="module", params=["pixels", "digest"])
 def joined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six images that are two pictures, by their pixels or, in a folder of an earlier release, by their files."""
-    made: Path = make_run(
-        tmp_path_factory.mktemp("joined") / "run", images=6, arms=ARMS, edit_image=alike(request.param)
-    )
-    return made
+    folder = tmp_path_factory.mktemp("joined") / "run"
+    return make_run(folder, images=6, arms=ARMS, edit_image=alike(request.param))
 
 
-def test_three_names_of_a_picture_give_the_intervals_of_one(joined: Path, tmp_path: Path) -> None:
+def test_three_names_of_a_picture_give_the_intervals_of_one_and_a_note_names_them(joined: Path, tmp_path: Path) -> None:
+    def one_id(row: dict[str, Any]) -> None:
+        row["image_id"] = group_of(row["image_id"])
+
     honest = make_run(tmp_path / "honest", images=6, arms=ARMS, edit_row=one_id)
     left, right = (arm_summary(load_run(path).frame(), draws=200) for path in (joined, honest))
     pd.testing.assert_frame_equal(left, right)
     for source in map(read_source, ([joined], [honest])):
         assert source.frame["image_id"].nunique() == 2
-    assert load_run(joined).compact_frame(lambda name: True)["image_id"].cat.categories.tolist() == [
-        "img0000", "img0003",
-    ]  # fmt: skip
+    compact = load_run(joined).compact_frame(lambda name: True)
+    assert compact["image_id"].cat.categories.tolist() == ["img0000", "img0003"]
     assert set(load_run(joined).rows.column("image_id").to_pylist()) == {f"img000{i}" for i in range(6)}, "as stored"
-
-
-def test_a_note_names_the_images_that_count_as_one(joined: Path) -> None:
     assert read_source([joined]).notes.count(NOTE) == 1
     assert read_source([joined, joined], ["A", "B"]).notes.count(NOTE) == 1
     assert NOTE in run_gate(joined, ["accuracy(full) >= 0.1"], draws=200)[1]
@@ -73,7 +66,7 @@ def test_a_note_names_the_images_that_count_as_one(joined: Path) -> None:
     assert NOTE in viewed.numbers()["notes"]
 
 
-def test_images_that_are_not_shown_to_be_one_stay_apart(tmp_path: Path) -> None:
+def test_images_not_shown_to_be_one_stay_apart_and_two_runs_join_though_one_is_older(tmp_path: Path) -> None:
     made = make_run(tmp_path / "run", images=4, arms=ARMS, edit_image=lambda record: record.update(digest=None))
     run = load_run(made)
     assert run.frame()["image_id"].nunique() == 4
@@ -92,9 +85,6 @@ def test_images_that_are_not_shown_to_be_one_stay_apart(tmp_path: Path) -> None:
     plain = make_run(tmp_path / "plain", images=4, arms=ARMS)
     other = make_run(tmp_path / "other", images=4, arms=ARMS, edit_row=wrong)
     assert same_images([load_run(plain), load_run(other)]) == {}, "though they call themselves original"
-
-
-def test_two_runs_join_the_same_images_though_one_is_older(tmp_path: Path) -> None:
     new = make_run(tmp_path / "new", images=6, arms=ARMS, edit_image=alike("pixels"))
     old = make_run(tmp_path / "old", images=6, arms=ARMS)
     source = read_source([new, old], ["A", "B"])
@@ -102,7 +92,7 @@ def test_two_runs_join_the_same_images_though_one_is_older(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("column", ["digest", "pixels"])
-def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_name(
+def test_a_development_run_with_the_same_pictures_is_refused_by_name(
     tmp_path: Path, column: str, refused: Refused
 ) -> None:
     def elsewhere(row: dict[str, Any]) -> None:
@@ -118,8 +108,9 @@ def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_
     there = make_run(tmp_path / "there", images=8, arms=ARMS, seed=9, edit_row=elsewhere, edit_image=picture(6))
     apart = make_run(tmp_path / "apart", images=8, arms=ARMS, seed=9, edit_row=elsewhere, edit_image=picture(8))
     refusal = "here share 2 images (first: dev-img0000, which is img0006 there)"
-    refused(refusal, read_source, [here], developments=[there], threshold="own-dev")
-    refused(refusal, run_gate, here, ["accuracy(full) >= 0.1"], developments=[there], threshold="own-dev", draws=200)
+    asked: dict[str, Any] = {"developments": [there], "threshold": "own-dev"}
+    refused(refusal, read_source, [here], **asked)
+    refused(refusal, run_gate, here, ["accuracy(full) >= 0.1"], **asked, draws=200)
     assert read_source([here], developments=[apart], threshold="own-dev").runs
 
     def study(development: Path) -> Any:
@@ -135,7 +126,9 @@ def test_a_development_run_with_the_same_pictures_under_other_ids_is_refused_by_
 def test_ids_and_questions_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> None:
     frame = load_run(joined).frame()
     for rows in (frame, read_source([joined]).frame):
-        sides = rows.assign(dev=on_development_side(rows)).groupby(rows["probe_id"].astype(str).map(group_of_probe))
+        sides = rows.assign(dev=on_development_side(rows)).groupby(
+            rows["probe_id"].astype(str).map(lambda name: group_of(name[:7]))
+        )
         assert (sides["dev"].nunique() == 1).all()
     full = frame[frame["arm"] == "full"]
     asked = AskedProbes.of(full)
@@ -148,10 +141,6 @@ def test_ids_and_questions_of_one_picture_fall_on_the_same_side_of_a_split(joine
     assert pd.Series(asked.sides).groupby(asked.images).nunique().max() == 1
     first = ids.groupby(images).transform("min") == ids
     assert asked.sides[first].tolist() == alone.sides[first].tolist(), "a question alone falls as the paper's do"
-
-
-def group_of_probe(probe_id: str) -> str:
-    return group_of(probe_id.partition(":")[0])
 
 
 # Records of some images, and the cells of all of them.

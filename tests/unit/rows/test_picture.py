@@ -16,9 +16,11 @@ from sightline.rows.picture import GAP, PER_LINE, TEXTS, ArmPicture, quoted, sto
 from sightline.rows.run import Run, load_run
 from sightline.store.folder import RunFolder
 from sightline.store.shard_files import pack_mask
+from tests.changed_run import rewritten
 from tests.command_line import sightline
 from tests.refusals import Refused
 from tests.runs.open_questions import make_open_run
+from tests.runs.pages import missing
 from tests.runs.yes_no import make_run
 
 PROBE = "textocr-f0af1d791168279c:hard-small-pos"
@@ -31,7 +33,7 @@ def run(data: Path) -> Run:
     return load_run(data / "recorded_run")
 
 
-def test_a_frame_says_what_was_asked(run: Run) -> None:
+def test_a_frame_says_what_was_asked_each_row_in_the_words_of_its_own_view(run: Run) -> None:
     frame = run.frame()
     asked = {probe["id"]: probe for probe in run.probes}
     for row in frame.to_dict("records"):
@@ -39,18 +41,13 @@ def test_a_frame_says_what_was_asked(run: Run) -> None:
     assert list(run.frame(texts=False).columns) == run.rows.column_names
     on_disk = {*row_schema().names, *run.rows.column_names}
     assert not set(TEXTS) & on_disk, "they stand in the probes once and not in every row"
-
-
-def test_a_row_is_told_the_words_of_its_own_view_and_keeps_a_column_of_their_name() -> None:
     rows = pd.DataFrame({"probe_id": ["p", "p", "p"], "view": ["replaced", "orig", "blank"]})
-    texts = {"target_text": "t", "source_text": "s"}
-    probes = [
-        {"id": "p", "view": "replaced", "question": "Is it EXIT?", **texts},
-        {"id": "p", "question": "Is it OPEN?", **texts},
-    ]
-    told = with_texts(rows, probes)["question"].tolist()
-    expected = ["Is it EXIT?", "Is it OPEN?", "Is it OPEN?"]
-    assert told == expected, "an intervention's view is asked about as the original"
+    original = {"id": "p", "question": "Is it OPEN?", "target_text": "t", "source_text": "s"}
+    probes = [{**original, "view": "replaced", "question": "Is it EXIT?"}, original]
+    told = ["Is it EXIT?", "Is it OPEN?", "Is it OPEN?"]
+    assert with_texts(rows, probes)["question"].tolist() == told, (
+        "an intervention's view is asked about as the original"
+    )
     own = with_texts(rows.assign(question="mine"), probes)
     assert list(own.columns) == ["probe_id", "view", "question", "target_text", "source_text"]
     assert set(own["question"]) == {"mine"}, "a scorer's column of that name stays"
@@ -77,31 +74,30 @@ def test_masks_come_as_one_flag_per_cell_and_cells_are_found_by_probe_and_by_row
     assert np.array_equal(run.cells(PROBE, "full+blank"), cells), "painting over an image moves no cell"
 
 
-def shown_smaller(folder: Path) -> Path:
-    """A run whose second arm was shown an image of four cells, where the image has 300 tokens."""
-    made = make_run(folder, images=1, arms=("full", "grid:0.3"))
+def test_an_arm_that_is_shown_a_smaller_image_has_the_cells_and_the_masks_of_that(tmp_path: Path) -> None:
+    made = make_run(tmp_path / "run", images=1, arms=("full", "grid:0.3"))
     (images,) = (made / "images").glob("*.parquet")
     table = pq.read_table(images)
     record = {**table.to_pylist()[0], "image_key": "img0000.jpg#fit=4t", "cells": QUARTERS.tobytes()}
     store = RunFolder(made)
     store.write_image_table(0, "orig", table.from_pylist([*table.to_pylist(), record], schema=table.schema))
-    (rows,) = (file for file in made.rglob("rows/*/*.parquet") if "grid" in file.parent.name)
-    table = pq.read_table(rows)
-    changed = [
-        {**row, "image_key": "img0000.jpg#fit=4t", "kept_mask": pack_mask(np.ones(4))} for row in table.to_pylist()
-    ]
-    store.write_row_table("grid:0.3", 0, table.from_pylist(changed, schema=table.schema))
-    return made
-
-
-def test_an_arm_that_is_shown_a_smaller_image_has_the_cells_and_the_masks_of_that(tmp_path: Path) -> None:
-    run = load_run(shown_smaller(tmp_path / "run"))
+    (file,) = (made / "rows").glob("*grid*/*.parquet")
+    smaller = {"image_key": "img0000.jpg#fit=4t", "kept_mask": pack_mask(np.ones(4))}
+    rewritten(file, lambda table: table.from_pylist([row | smaller for row in table.to_pylist()], schema=table.schema))
+    run = load_run(made)
     assert run.row("img0000:yes", "grid:0.3")["n_tokens"] == 300
     assert run.cells("img0000:yes", "grid:0.3").shape == (4, 4)
     assert run.masks("grid:0.3")["img0000:yes"].tolist() == [True] * 4
     assert run.masks("full")["img0000:yes"].shape == (300,)
     picture = run.picture("img0000:yes", "grid:0.3", images=tmp_path / "nowhere")
     assert picture.info["sources"] == ["preview"], "no file has the pixels that the arm was shown"
+    # A mask has a place for each cell of its own image, however many tokens the full prefix has.
+    row = {"probe_id": "p", "image_key": "a.jpg#fit=4t", "n_tokens": 16, "lineage_mask": None}
+    rows = pa.Table.from_pylist([{**row, "kept_mask": pack_mask(np.array([True, True, False, False]))}])
+    images = pa.Table.from_pylist([{"image_key": "a.jpg#fit=4t", "cells": QUARTERS.tobytes()}])
+    (measured,) = stored_geometry(rows, images, {"p": [(0.0, 0.25, 1.0, 0.75)]})
+    assert measured is not None
+    assert measured.ecr == 0.5
 
 
 def test_a_picture_has_the_pixels_of_its_file_or_what_an_intervention_painted_over_it(
@@ -129,7 +125,7 @@ def test_a_picture_has_the_pixels_of_its_file_or_what_an_intervention_painted_ov
     refused("holds another train/f0af1d791168279c.jpg than the one", run.picture, PROBE, "full", images=tmp_path)
 
 
-def test_arms_stand_side_by_side_under_their_captions(run: Run, data: Path) -> None:
+def test_arms_stand_side_by_side_under_their_captions_and_all_plain_ones_in_lines(run: Run, data: Path) -> None:
     arms = ("full", "target:0.3", "visionzip_qwen:0.4")
     one = run.picture(PROBE, "full", images=data / "mini_textocr")
     sheet = run.picture(PROBE, *arms, images=data / "mini_textocr")
@@ -142,34 +138,28 @@ def test_arms_stand_side_by_side_under_their_captions(run: Run, data: Path) -> N
         alone = run.picture(PROBE, arm, images=data / "mini_textocr")
         assert np.array_equal(pixels[above : above + one.height, left : left + one.width], np.asarray(alone))
         assert (pixels[:above, left : left + one.width] < 100).any(), "a caption"
-
-
-def test_without_an_arm_those_without_an_intervention_are_shown_in_lines(run: Run) -> None:
     plain = [arm for arm in run.arms if "+" not in arm]
     assert PER_LINE < len(plain) <= 2 * PER_LINE
     assert run.picture(PROBE).info["sources"] == ["preview"] * len(plain)
     assert run.picture(PROBE).height == 2 * run.picture(PROBE, *plain[:PER_LINE]).height
 
 
-def test_what_is_misspelt_is_answered_with_what_was_meant(run: Run, refused: Refused) -> None:
+def test_the_original_is_meant_unless_another_view_is_named_and_what_is_misspelt_is_answered(
+    run: Run, tmp_path: Path, refused: Refused
+) -> None:
     refused("has no arm 'taget:0.3'; did you mean 'target:0.3'?", run.masks, "taget:0.3")
     refused("small-po'; did you mean ", run.picture, PROBE[:-1], "full")
     refused("has no view 'gray' under full; choose one of orig", run.row, PROBE, "full", view="gray")
 
+    def two_views(row: dict[str, object]) -> None:
+        """The negative of each pair becomes a second view of the positive."""
+        if str(row["probe_id"]).endswith(":no"):
+            row.update(probe_id=str(row["probe_id"]).replace(":no", ":yes"), view="wrong_image")
 
-def two_views(row: dict[str, object]) -> None:
-    """The negative of each pair becomes a second view of the positive."""
-    if str(row["probe_id"]).endswith(":no"):
-        row.update(probe_id=str(row["probe_id"]).replace(":no", ":yes"), view="wrong_image")
-
-
-def test_of_a_probe_that_is_asked_about_several_views_the_original_is_meant_unless_another_is_named(
-    tmp_path: Path,
-) -> None:
-    run = load_run(make_run(tmp_path / "run", images=2, arms=("random:0.3",), edit_row=two_views))
-    assert run.row("img0000:yes", "random:0.3")["view"] == "orig"
-    assert run.row("img0000:yes", "random:0.3", "wrong_image")["view"] == "wrong_image"
-    original, other = run.masks("random:0.3"), run.masks("random:0.3", view="wrong_image")
+    made = load_run(make_run(tmp_path / "run", images=2, arms=("random:0.3",), edit_row=two_views))
+    assert made.row("img0000:yes", "random:0.3")["view"] == "orig"
+    assert made.row("img0000:yes", "random:0.3", "wrong_image")["view"] == "wrong_image"
+    original, other = made.masks("random:0.3"), made.masks("random:0.3", view="wrong_image")
     assert list(original) == list(other) == ["img0000:yes", "img0001:yes"]
     assert not np.array_equal(original["img0000:yes"], other["img0000:yes"])
 
@@ -202,9 +192,6 @@ def test_a_picture_of_a_real_scan_is_as_large_as_the_scan_and_shows_its_line(rec
     assert edges(sharp) > 1.2 * edges(small)
 
 
-# One open question of a run: accepted answers, roles and what every arm said.
-
-
 LARGER, VALUE = "page000:larger", "page000:value"
 
 
@@ -214,54 +201,21 @@ def open_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load_run(make_open_run(tmp_path_factory.mktemp("open") / "run", images=3, arms=arms))
 
 
-def test_an_open_question_has_accepted_answers_and_roles_and_stands_above_its_pictures(open_run: Run) -> None:
+def test_an_open_question_stands_above_its_pictures_which_frame_a_swapped_answer(open_run: Run) -> None:
     full = open_run.frame()[lambda rows: rows["arm"] == "full"].set_index("probe_id")
     assert len(tuple(full["answers"][VALUE])) == 10, "textvqa: all ten"
     assert full["roles"][LARGER] == ("answer_value", "context", "comparison_anchor")
     assert list(open_run.frame(texts=False).columns) == open_run.rows.column_names
     one, two = open_run.picture(LARGER, "full"), open_run.picture(LARGER, "full", "target:0.3")
+    assert two.height > one.height + 60
     asked = next(probe for probe in open_run.probes if probe["id"] == LARGER)
     row = open_run.row(LARGER, "full")
-    heading = ArmPicture(row, {}, asked).heading
-    assert heading[0] == asked["question"]
-    assert heading[1].startswith(f"accepted: “{asked['answers'][0]}” · V the answer's value")
-    assert two.height > one.height + 60
-    caption = ArmPicture(row, {}, asked).caption
-    assert caption == ("full", f"“{row['answer']}” · score {row['score']:.2f} · coverage 1.00")
-    assert quoted("") == "nothing"
-    assert quoted("a\nb") == "“a b”"
-    assert len(quoted("x" * 100)) == 34
-
-
-def test_show_tells_question_accepted_answers_roles_and_scores(open_run: Run, tmp_path: Path) -> None:
-    shown = sightline("show", open_run.path, VALUE, "--out", tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").is_file(), "all arms drawn"
-    answer = open_run.row(VALUE, "full")["accepted"]
-    assert f"{answer} (10 times)" in shown.output
-    assert "L label of the field: " in shown.output
-    assert "V the answer's value: " in shown.output
-    assert "textvqa" in shown.output
-    for column in ("score", "loss"):
-        assert column in shown.output
-    assert "margin" not in shown.output
-    assert "target  " not in shown.output.split("regions")[0], "an open question looks for nothing but itself"
-
-
-# Masks that a run has stored, measured against regions once more.
-
-
-def test_a_mask_has_a_place_for_each_cell_of_its_own_image_however_many_tokens_the_full_prefix_has() -> None:
-    """An arm that is shown a smaller image keeps all of its four cells, where the image itself has 16 tokens."""
-    row = {"probe_id": "p", "image_key": "a.jpg#fit=4t", "n_tokens": 16, "lineage_mask": None}
-    rows = pa.Table.from_pylist([{**row, "kept_mask": pack_mask(np.array([True, True, False, False]))}])
-    images = pa.Table.from_pylist([{"image_key": "a.jpg#fit=4t", "cells": QUARTERS.tobytes()}])
-    (measured,) = stored_geometry(rows, images, {"p": [(0.0, 0.25, 1.0, 0.75)]})
-    assert measured is not None
-    assert measured.ecr == 0.5
-
-
-def test_a_swapped_answer_is_framed_where_it_stands(open_run: Run) -> None:
-    row, asked = open_run.row(LARGER, "target:0.3"), next(each for each in open_run.probes if each["id"] == LARGER)
+    drawn = ArmPicture(row, {}, asked)
+    assert drawn.heading[0] == asked["question"]
+    assert drawn.heading[1].startswith(f"accepted: “{asked['answers'][0]}” · V the answer's value")
+    assert drawn.caption == ("full", f"“{row['answer']}” · score {row['score']:.2f} · coverage 1.00")
+    assert (quoted(""), quoted("a\nb"), len(quoted("x" * 100))) == ("nothing", "“a b”", 34)
+    row = open_run.row(LARGER, "target:0.3")
     record = next(each for each in open_run.images.to_pylist() if each["image_key"] == row["image_key"])
     plain = ArmPicture({**row, "swapped_box": None}, record, asked)
     swapped = ArmPicture({**row, "swapped_box": [0.1, 0.1, 0.3, 0.3]}, record, asked)
@@ -270,3 +224,13 @@ def test_a_swapped_answer_is_framed_where_it_stands(open_run: Run) -> None:
     red = tuple(int(SWAPPED_FOR.colour[i : i + 2], 16) for i in (1, 3, 5))
     found = [(np.asarray(arm.drawn(page)) == red).all(axis=-1).any() for arm in (plain, swapped)]
     assert found == [False, True]
+
+
+def test_show_tells_question_accepted_answers_roles_and_scores(open_run: Run, tmp_path: Path) -> None:
+    shown = sightline("show", open_run.path, VALUE, "--out", tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").is_file(), "all arms drawn"
+    answer = open_run.row(VALUE, "full")["accepted"]
+    told = (f"{answer} (10 times)", "L label of the field: ", "V the answer's value: ", "textvqa", "score", "loss")
+    assert missing(shown.output, *told) == []
+    assert "margin" not in shown.output
+    assert "target  " not in shown.output.split("regions")[0], "an open question looks for nothing but itself"

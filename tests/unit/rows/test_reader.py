@@ -31,51 +31,43 @@ def scanned(path: Path, *asked: object, **settings: object) -> pa.Table:
     return pa.Table.from_batches(load_run(path).scan(*asked, **settings))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("rows", [1, 7, 64, 10_000])
-def test_batches_are_the_rows_in_order(finished: Path, rows: int) -> None:
+def test_batches_are_the_rows_in_order_compacted_or_not_and_columns_arms_and_filters_choose(
+    finished: Path, run_copy: Path, refused: Refused
+) -> None:
     run = load_run(finished)
-    batches = list(run.scan(rows=rows))
-    assert pa.Table.from_batches(batches).equals(run.rows.combine_chunks())
-    assert all(batch.num_rows == rows for batch in batches[:-1])
-
-
-def test_columns_arms_and_filters_choose(finished: Path) -> None:
-    whole = load_run(finished).rows
+    for rows in (1, 7, 64, 10_000):
+        batches = list(run.scan(rows=rows))
+        assert pa.Table.from_batches(batches).equals(run.rows.combine_chunks())
+        assert all(batch.num_rows == rows for batch in batches[:-1])
+    compact_run(run_copy)
+    assert scanned(run_copy).equals(run.rows.combine_chunks())
+    assert list(run.each_probe()) == run.probes
+    assert len(run.probes) == 200
+    whole = run.rows
     where = pc.field("correct") & (pc.field("ecr") < 0.5)
     some = scanned(finished, ["ecr", "probe_id"], arms=["grid:0.3", "full"], where=where)
     own = pa.concat_tables([whole.filter(pc.field("arm") == arm) for arm in ("grid:0.3", "full")])
     expected = own.filter(where).select(["ecr", "probe_id"])
     assert some.num_rows > 0
     assert some.equals(expected.combine_chunks())
-
-
-def test_batches_are_the_rows_in_order_compacted_or_not(finished: Path, run_copy: Path) -> None:
-    compact_run(run_copy)
-    run = load_run(finished)
-    assert scanned(run_copy).equals(run.rows.combine_chunks())
-    assert list(run.each_probe()) == run.probes
-    assert len(run.probes) == 200
-
-
-def test_what_is_not_there_is_answered_with_what_may_be_meant(finished: Path, refused: Refused) -> None:
     refused("rows have no column 'legibilty'; did you mean 'legibility'", scanned, finished, ["legibilty"])
     refused("no arm 'target:0.4'; did you mean 'target:0.3'", scanned, finished, arms=["target:0.4"])
 
 
 @pytest.mark.parametrize("arms", [("full", "target:0.3", "random:0.3"), ("target:0.3",), ("full",)])
 def test_columns_that_rows_got_later_are_null_and_in_their_places(tmp_path: Path, arms: tuple[str, ...]) -> None:
-    run = make_run(tmp_path / "run", images=6, arms=("full", "target:0.3", "random:0.3"))
+    folder = make_run(tmp_path / "run", images=6, arms=("full", "target:0.3", "random:0.3"))
     for arm in arms:
-        for file in RunFolder(run).files_of_rows(arm):
+        for file in RunFolder(folder).files_of_rows(arm):
             rewritten(file.path, lambda table: table.drop_columns(["visible", "legibility"]))
-    frame = load_run(run).frame()
+    run = load_run(folder)
+    frame, compact = run.frame(), run.compact_frame(lambda name: True)
     assert [name for name in frame.columns if name in row_schema().names] == row_schema().names
     for name in ("visible", "legibility"):
         assert (frame[name].isna() == frame["arm"].isin(arms)).all()
-    assert scanned(run).equals(load_run(run).rows.combine_chunks())
-    compact = load_run(run).compact_frame(lambda name: True)
+    assert scanned(folder).equals(run.rows.combine_chunks())
     assert compact["legibility"].isna().tolist() == frame["legibility"].isna().tolist()
-    assert load_run(run).columns == load_run(run).rows.column_names
+    assert run.columns == run.rows.column_names
 
 
 def test_a_column_that_some_files_have_lost_is_one_line(run_copy: Path, refused: Refused) -> None:
@@ -89,41 +81,27 @@ def test_a_column_that_some_files_have_lost_is_one_line(run_copy: Path, refused:
     refused("parquet is damaged: it has no column 'margin'", scanned, run_copy)
 
 
-# Rows in few bytes a value: the same values as the whole table has, whatever is missing.
-
-
-FORGET_SOME = changed(probe="img0003:yes", regime=None, sequence_full=None, all_half=None, legibility=None)
-"""What rows may lack: text, a whole number, true or false, a float."""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("compact") / "run", images=12, arms=EDITED, edit_row=FORGET_SOME)
-
-
-@pytest.mark.parametrize("pending", [7, 1 << 21])
-def test_every_value_is_that_of_the_table(folder: Path, monkeypatch: pytest.MonkeyPatch, pending: int) -> None:
-    monkeypatch.setattr(arm_rows, "PENDING", pending)
-    run = load_run(folder)
-    found = run.compact_frame(lambda name: True)
-    assert len(found) == count_rows(run) == run.rows.num_rows
-    for name in found.columns.drop(MERGED):
-        values = [None if pd.isna(value) else value for value in found[name]]
-        expected = run.rows.column(name).to_pylist()
-        assert values == [None if value is None or value != value else value for value in expected], name
-    assert found[MERGED].tolist() == [mask is not None for mask in run.rows.column("lineage_mask").to_pylist()]
-
-
-def test_wanted_columns_take_few_bytes_names_are_in_order_and_rows_are_found_by_place(folder: Path) -> None:
-    run = load_run(folder)
-    found = run.compact_frame(lambda name: True)
+def test_a_compact_frame_has_the_values_of_the_table_in_few_bytes_and_rows_are_found_by_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What rows may lack: text, a whole number, true or false, a float.
+    forget_some = changed(probe="img0003:yes", regime=None, sequence_full=None, all_half=None, legibility=None)
+    run = load_run(make_run(tmp_path / "run", images=12, arms=EDITED, edit_row=forget_some))
+    for pending in (7, 1 << 21):
+        monkeypatch.setattr(arm_rows, "PENDING", pending)
+        found = run.compact_frame(lambda name: True)
+        assert len(found) == count_rows(run) == run.rows.num_rows
+        for name in found.columns.drop(MERGED):
+            values = [None if pd.isna(value) else value for value in found[name]]
+            expected = run.rows.column(name).to_pylist()
+            assert values == [None if value is None or value != value else value for value in expected], name
+        assert found[MERGED].tolist() == [mask is not None for mask in run.rows.column("lineage_mask").to_pylist()]
     assert "object" not in {str(dtype) for dtype in found.dtypes}
     assert found["label"].cat.codes.dtype == np.int8
     assert found["vision_ms"].dtype == np.float32
     for name in ("probe_id", "arm", "image_key"):
         assert found[name].cat.categories.is_monotonic_increasing
-    assert "kept_mask" not in found
-    assert "k_layers" not in found
+    assert not {"kept_mask", "k_layers"} & set(found)
     assert list(run.compact_frame({"ecr", "arm"}.__contains__).columns) == ["arm", "ecr", MERGED]
     places = [run.rows.num_rows - 1, 0, 77, 77]
     columns = ["probe_id", "arm", "kept_mask"]
@@ -143,7 +121,7 @@ BATCH = pa.record_batch({
 })  # fmt: skip
 
 
-def test_csv_reads_back_to_the_same_values() -> None:
+def test_csv_and_json_read_back_to_the_same_values_and_no_text_is_a_formula() -> None:
     text = (csv_header(BATCH.schema.names) + csv_lines(BATCH)).decode()
     first, *lines = csv.reader(io.StringIO(text, newline=""))
     assert first == BATCH.schema.names
@@ -157,9 +135,6 @@ def test_csv_reads_back_to_the_same_values() -> None:
         assert cells["right"] == ("" if row["right"] is None else str(row["right"]))
         assert cells["layers"] == ("" if row["layers"] is None else json.dumps(row["layers"]))
     assert "1.0" in text, "a whole share is no integer"
-
-
-def test_json_reads_back_to_the_same_values_and_what_is_no_number_is_null() -> None:
     lines = [json.loads(line) for line in json_lines(BATCH).decode().split("\n") if line]
     masks = [None if mask is None else base64.b64encode(mask).decode() for mask in BATCH.column("masks").to_pylist()]
     expected = [{**row, "masks": mask} for row, mask in zip(BATCH.to_pylist(), masks, strict=True)]
@@ -170,12 +145,8 @@ def test_json_reads_back_to_the_same_values_and_what_is_no_number_is_null() -> N
     batch = pa.record_batch({"ecr": [math.nan, math.inf, 0.5]})
     assert [json.loads(line)["ecr"] for line in json_lines(batch).decode().split()] == [None, None, 0.5]
     assert csv_lines(BATCH.slice(0, 0)) == json_lines(BATCH.slice(0, 0)) == b""
-
-
-@pytest.mark.parametrize("sign", BEGINNINGS)
-def test_a_text_that_a_spreadsheet_would_compute_is_made_a_text(sign: str) -> None:
-    said = f"{sign}HYPERLINK(1)"
-    batch = pa.record_batch({"answer": [said, "plain"], "margin": [-1.0, 2.0]})
-    rows = list(csv.reader(io.StringIO(csv_lines(batch).decode(), newline="")))
-    assert rows == [[f"'{said}", "-1.0"], ["plain", "2.0"]], "numbers stay numbers"
-    assert json.loads(json_lines(batch).decode().split("\n")[0])["answer"] == said
+    for said in (f"{sign}HYPERLINK(1)" for sign in BEGINNINGS):
+        batch = pa.record_batch({"answer": [said, "plain"], "margin": [-1.0, 2.0]})
+        rows = list(csv.reader(io.StringIO(csv_lines(batch).decode(), newline="")))
+        assert rows == [[f"'{said}", "-1.0"], ["plain", "2.0"]], "a spreadsheet would compute it; numbers stay numbers"
+        assert json.loads(json_lines(batch).decode().split("\n")[0])["answer"] == said

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,64 +29,21 @@ def frame(run: Path) -> pd.DataFrame:
     )
 
 
-@pytest.mark.parametrize(
-    ("query", "same"),
-    [
-        ('arm == "target:0.3" and correct and ecr < 0.1', "arm == 'target:0.3' and correct and ecr < 0.1"),
-        ("not correct", "not correct"),
-        ("not correct and correct_full", "not correct and correct_full"),
-        ('selector in ("random", "grid") or keep == 1', "selector in ('random', 'grid') or keep == 1"),
-        ('selector not in ["random"]', "selector not in ['random']"),
-        ("0.1 <= ecr < 0.9", "0.1 <= ecr < 0.9"),
-        ("k_tokens / n_tokens > 0.4", "k_tokens / n_tokens > 0.4"),
-        ("margin < margin_full - 0.2", "margin < margin_full - 0.2"),
-        ('"TOTAL" in target_text', "target_text.str.contains('total', case=False)"),
-        ("-margin > 0.5", "-margin > 0.5"),
-        ("0.5 > margin", "margin < 0.5"),
-        ("arm != plain_arm", "arm != plain_arm"),
-        ("correct == False", "correct == False"),
-        ("n_regions in (1, 2)", "n_regions in (1, 2)"),
-        ("legibility is None", "legibility.isna()"),
-        ("boxes_ms is None and label > 'm'", "boxes_ms.isna() and label > 'm'"),
-        ("boxes_ms >= 0", "boxes_ms >= 0"),
-        ("", "index >= 0"),
-    ],
-)
-def test_a_query_means_what_it_says(rows: AskedRows, frame: pd.DataFrame, query: str, same: str) -> None:
-    wanted = frame.query(same, engine="python").index.tolist()
-    assert rows.matching(query).tolist() == wanted
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("amr == 'full'", "did you mean 'arm'"),
-        ("__import__('os').system('true')", "not part of the query language"),
-        ("arm.upper() == 'X'", "not part of the query language"),
-        ("[x for x in (1,)] == 1", "not part of the query language"),
-        ("(lambda: correct)()", "not part of the query language"),
-        ("arm[0] == 'f'", "not part of the query language"),
-        ("f'{arm}' == 'full'", "not part of the query language"),
-        ("margin ** 9999999 > 1", "not part of the query language"),
-        ("arm == 1", "texts stand in quotes"),
-        ("ecr == 'x'", "texts stand in quotes"),
-        ("correct + 1 > 0", "is no number"),
-        ("ecr", "not true or false"),
-        ("ecr and correct", "not true or false"),
-        ("1 == 1", "two fixed values"),
-        ("ecr <", "cannot be read"),
-        ("ecr == None", "not part of the query language"),
+def test_a_query_means_what_it_says_and_anything_else_is_refused(rows: AskedRows, frame: pd.DataFrame) -> None:
+    cases: dict[str, list[tuple[str, str]]] = yaml.safe_load(
+        Path(__file__).with_name("queries.yaml").read_text("utf-8")
+    )
+    for query, same in cases["same"]:
+        assert rows.matching(query).tolist() == frame.query(same, engine="python").index.tolist(), query
+    too_much = [
         ("(" * 300 + "correct" + ")" * 300, "cannot be read"),
         ("not " * 80 + "correct", "nested more than"),
         ("correct and " * 300 + "correct", "characters"),
-        ("correct := True", "cannot be read"),
-        ("ecr < 0.1\nimport os", "cannot be read"),
-    ],
-)
-def test_anything_else_is_refused_in_one_line(rows: AskedRows, query: str, said: str) -> None:
-    with pytest.raises(SightlineError, match=said) as caught:
-        rows.matching(query)
-    assert "\n" not in str(caught.value)
+    ]
+    for query, said in (*cases["refused"], *too_much):
+        with pytest.raises(SightlineError, match=said) as caught:
+            rows.matching(query)
+        assert "\n" not in str(caught.value), query
 
 
 WORDS = st.sampled_from([
@@ -104,7 +62,7 @@ def test_no_text_does_more_than_choose_rows_or_be_refused(rows: AskedRows, query
     assert 0 <= found <= rows.rows.count
 
 
-def test_rows_are_sorted_with_nulls_last_and_ties_in_order_and_cases_are_the_first_of_every_probe(
+def test_rows_are_sorted_with_nulls_last_and_cases_first(
     rows: AskedRows, frame: pd.DataFrame, refused: Refused
 ) -> None:
     places = rows.matching("")

@@ -3,7 +3,9 @@
 import base64
 import io
 import json
+import re
 import shutil
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,10 @@ from sightline.errors import SightlineError
 from sightline.geometry.marks import BLACK, PALE
 from sightline.rows.run import load_run
 from sightline.view import runs
+from sightline.view.bundle import IMPORT, joined_script, write_bundle
 from sightline.view.overview import measured
 from sightline.view.runs import viewed_runs
-from sightline.view.server import PageData
+from sightline.view.server import PAGES, PageData
 from tests.refusals import Refused
 from tests.runs.image_files import SHARP, write_image_files
 from tests.runs.pages import Page
@@ -57,7 +60,8 @@ def test_the_first_numbers_are_the_reports_and_open_the_rows_that_they_count(rep
         assert float(row[keys.index("hfpr")]["text"]) == pytest.approx(2 * len(alarms) / len(own), abs=5e-4)
 
 
-def test_a_case_holds_the_stored_bits(run: Path, answers: PageData) -> None:
+def test_a_case_holds_the_stored_bits_and_looking_writes_nothing(run: Path, answers: PageData) -> None:
+    before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
     stored = load_run(run)
     case = answers.case({"probe": "img0002:yes", "arms": "target:0.3|visionzip:0.3"})
     assert [panel["arm"] for panel in case["panels"]] == ["target:0.3", "visionzip:0.3"]
@@ -72,6 +76,10 @@ def test_a_case_holds_the_stored_bits(run: Path, answers: PageData) -> None:
     found = answers.keepers({"probe": "img0001:no", "key": "img0001.jpg@orig"})["arms"]
     assert [one["arm"] for one in found] == stored.arms
     assert all(base64.b64decode(one["kept_mask"]) == stored.row("img0001:no", one["arm"])["kept_mask"] for one in found)
+    for _ in range(2):  # the second time intervals are begun
+        assert answers.overview({})["state"] == "computing"
+    answers.runs[0].intervals.stop()
+    assert {file: file.stat().st_mtime_ns for file in run.rglob("*")} == before
 
 
 def test_two_runs_are_compared_probe_by_probe(run: Path, other: Path, answers: PageData, refused: Refused) -> None:
@@ -79,10 +87,10 @@ def test_two_runs_are_compared_probe_by_probe(run: Path, other: Path, answers: P
     right = [frame.set_index("probe_id")["correct"] for frame in frames]
     asked = {"first": "0", "second": "1", "arm": "target:0.3", "other": "target:0.3"}
     found = answers.compare({**asked, "outcome": "only_second"})
-    assert found["counts"]["only_second"] == int((~right[0] & right[1]).sum())
-    assert found["counts"]["both"] == int((right[0] & right[1]).sum())
-    each = sum(found["counts"][name] for name in ("both", "neither", "only_first", "only_second"))
-    assert each == found["pairs"] == 40
+    counts = found["counts"]
+    assert counts["only_second"] == int((~right[0] & right[1]).sum())
+    assert counts["both"] == int((right[0] & right[1]).sum())
+    assert counts["both"] + counts["neither"] + counts["only_first"] + counts["only_second"] == found["pairs"] == 40
     assert {row["probe_id"] for row in found["rows"]} == set(right[0].index[~right[0] & right[1]])
     refused("no row of arm 'targt'", answers.compare, {**asked, "arm": "targt"})
 
@@ -120,9 +128,7 @@ def test_a_file_is_shown_where_it_is_the_one_that_was_audited(tmp_path: Path) ->
     assert content != (tmp_path / "elsewhere.jpg").read_bytes(), "a link out of the folder is never followed"
 
 
-def test_a_growing_run_is_read_as_far_as_it_is_written(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_growing_run_is_read_as_far_as_written(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "LOOK_EVERY_S", -1.0)
     part = shutil.copytree(run, tmp_path / "part")
     later = sorted((part / "rows").iterdir())[-3:]
@@ -140,18 +146,9 @@ def test_a_growing_run_is_read_as_far_as_it_is_written(
     assert growing.asked().rows.table.to_pylist() == whole.asked().rows.table.to_pylist()
 
 
-def test_a_run_without_a_row_is_one_line(tmp_path: Path, refused: Refused) -> None:
-    folder = make_run(tmp_path / "run", images=2)
-    shutil.rmtree(folder / "rows")
-    for run, images, about in (
-        (folder, None, "no finished shard yet"),
-        (tmp_path, None, "not a run folder"),
-        (folder, tmp_path / "nowhere", "is no folder"),
-    ):
-        refused(about, viewed_runs, [run], images)
-
-
-def test_a_recorded_run_is_viewed_and_the_overview_opens_with_what_cannot_be_read(data: Path, small_run: Path) -> None:
+def test_a_recorded_run_is_viewed_few_images_are_named_and_a_run_without_a_row_is_one_line(
+    data: Path, small_run: Path, tmp_path: Path, refused: Refused
+) -> None:
     (run,) = viewed_runs([data / "recorded_run"], None)
     stored = load_run(data / "recorded_run")
     assert run.facts()["rows"] == stored.rows.num_rows
@@ -160,29 +157,22 @@ def test_a_recorded_run_is_viewed_and_the_overview_opens_with_what_cannot_be_rea
     assert case["panels"][0]["kept_mask"]
     (said,) = measured(str(small_run), draws=100)["headline"]
     assert said == "3 images are fewer than 10: nothing about pruning can be read from its answers."
+    folder = make_run(tmp_path / "run", images=2)
+    shutil.rmtree(folder / "rows")
+    refused("no finished shard yet", viewed_runs, [folder], None)
+    refused("not a run folder", viewed_runs, [tmp_path], None)
+    refused("is no folder", viewed_runs, [folder], tmp_path / "nowhere")
 
 
-def test_looking_writes_nothing(run: Path, answers: PageData) -> None:
-    before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
-    for _ in range(2):  # the second time intervals are begun
-        assert answers.overview({})["state"] == "computing"
-    answers.case({"probe": "img0002:yes", "arms": "full"})
-    answers.runs[0].intervals.stop()
-    assert {file: file.stat().st_mtime_ns for file in run.rglob("*")} == before
-
-
-@pytest.mark.parametrize("columns", ["question", "margin_full", "question,target_text", "no_such_column"])
-def test_rows_may_be_asked_for_columns_that_no_file_has(answers: PageData, columns: str) -> None:
-    found = answers.rows({"columns": columns, "limit": "3"})
-    assert len(found["rows"]) == 3
-    assert all(list(row) == found["columns"] for row in found["rows"])
-
-
-@pytest.mark.parametrize("name", ["offset", "limit", "run", "near"])
-def test_a_number_of_any_length_is_an_answer_or_one_line(answers: PageData, name: str, refused: Refused) -> None:
-    for digits in (20, 400, 5000):
-        with suppress(SightlineError):
-            answers.rows({name: "9" * digits})
+def test_columns_that_no_file_has_and_numbers_of_any_length_are_answered(answers: PageData, refused: Refused) -> None:
+    for columns in ("question", "margin_full", "question,target_text", "no_such_column"):
+        found = answers.rows({"columns": columns, "limit": "3"})
+        assert len(found["rows"]) == 3
+        assert all(list(row) == found["columns"] for row in found["rows"])
+    for name in ("offset", "limit", "run", "near"):
+        for digits in (20, 400, 5000):
+            with suppress(SightlineError):
+                answers.rows({name: "9" * digits})
     refused("a number of 400 digits, which no column holds", answers.rows, {"query": f"margin > {'9' * 400}"})
 
 
@@ -193,13 +183,9 @@ PAGE = [["Total", 0.1, 0.1, 0.3, 0.2], ["4.65", 0.6, 0.1, 0.8, 0.2], ["731.84", 
 def swapping(row: dict[str, Any]) -> None:
     """Every wrong answer of grid is another text of the page; a transcription lost the last one."""
     wrong = row["selector"] == "grid" and not row["correct"]
-    row |= {
-        "kind": "=cmd()",
-        "outcome": "swapped" if wrong else "right",
-        "swapped": wrong,
-        "text_hits": [1.0, 0.5, 0.4],
-    }
-    row |= {"swapped_text": "731.84" if wrong else None, "swapped_box": PAGE[2][1:] if wrong else None}
+    row |= {"kind": "=cmd()", "outcome": "right", "swapped": wrong, "text_hits": [1.0, 0.5, 0.4]}
+    if wrong:
+        row |= {"outcome": "swapped", "swapped_text": "731.84", "swapped_box": PAGE[2][1:]}
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +205,9 @@ def swapped(tmp_path_factory: pytest.TempPathFactory) -> PageData:
     return PageData(viewed_runs([home / "run"], None))
 
 
-def test_menus_and_buttons_are_queries_of_what_the_run_has(swapped: PageData, answers: PageData) -> None:
+def test_menus_buttons_and_cases_tell_words_of_their_view_and_where_an_answer_was_taken_from(
+    swapped: PageData, answers: PageData
+) -> None:
     (facts,) = swapped.about_runs({})["runs"]
     assert facts["menus"]["arm"] == facts["arms"]
     assert facts["menus"]["outcome"] == ["right", "swapped"]
@@ -232,9 +220,6 @@ def test_menus_and_buttons_are_queries_of_what_the_run_has(swapped: PageData, an
     assert len(asked.matching("correct")) + len(asked.matching("not correct")) == asked.rows.count
     assert "swapped" not in answers.about_runs({})["runs"][0]["chips"]
     assert "'=cmd()" in swapped.take({"format": "csv"}), "a spreadsheet would compute it"
-
-
-def test_a_row_says_what_was_asked_in_the_words_of_its_view_and_shows_its_page(swapped: PageData) -> None:
     row = swapped.rows({"limit": "1"})["rows"][0]
     assert row["question"].startswith("Does the image contain")
     assert row["target_text"]
@@ -247,9 +232,6 @@ def test_a_row_says_what_was_asked_in_the_words_of_its_view_and_shows_its_page(s
     name = json.loads((swapped.runs[0].folder / "probes.jsonl").read_text().splitlines()[-1])["id"]
     assert probes.text(name, "twin", "question") == "What is the glorp?"
     assert probes.text(name, "orig", "question") == probes.text(name, "blank", "question") != "What is the glorp?"
-
-
-def test_a_case_shows_where_an_answer_was_taken_from_and_what_was_lost(swapped: PageData) -> None:
     asked = swapped.runs[0].asked()
     (record,) = asked.records(asked.matching("swapped")[:1], ["probe_id"])
     case = swapped.case({"probe": record["probe_id"], "arms": "full|grid:0.3"})
@@ -258,3 +240,39 @@ def test_a_case_shows_where_an_answer_was_taken_from_and_what_was_lost(swapped: 
     assert full["swapped_box"] is None
     assert full["lost"] == grid["lost"] == [PAGE[2][1:]], "half of a text is not lost"
     assert {image["veil"] for image in case["images"].values()} == {PALE}
+
+
+# A bundle: one script of all modules, the data of the chosen cases, images as files.
+
+
+def test_all_modules_are_joined_asked_for_at_once_and_declare_no_name_twice() -> None:
+    script = joined_script()
+    modules = {file.stem for file in PAGES.glob("*.js")}
+    assert set(re.findall(r"^// (\w+)$", script, re.MULTILINE)) == modules
+    assert "import " not in script
+    assert not re.search(r"^export", script, re.MULTILINE)
+    assert "</script" not in script
+    for file in PAGES.glob("*.js"):
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("import")]
+        assert len(IMPORT.findall(file.read_text(encoding="utf-8"))) == len(lines), file.name
+    declared = re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", script, re.MULTILINE)
+    assert [name for name, count in Counter(declared).items() if count > 1] == []
+    page = (PAGES / "index.html").read_text(encoding="utf-8")
+    assert set(re.findall(r"/view/(\w+)\.js", page)) == modules - {"held_answers"}
+
+
+def test_a_bundle_holds_what_was_chosen_and_no_more(run: Path, tmp_path: Path, refused: Refused) -> None:
+    answers = PageData(viewed_runs([run], None))
+    page = write_bundle(answers, tmp_path / "site", 'label == "no" and arm == "full"', 3)
+    text = page.read_text(encoding="utf-8")
+    held = json.loads(re.search(r'id="bundle">(.*?)</script>', text)[1])  # type: ignore[index]
+    assert list(held["cases"][0]) == ["img0000:no", "img0001:no", "img0002:no"]
+    assert len(held["rows"][0]) == 3 * 8
+    assert sorted(file.name for file in (tmp_path / "site" / "images").iterdir()) == sorted(
+        name.removeprefix("images/") for name in held["images"][0].values()
+    )
+    assert "unsafe-inline" not in text
+    assert str(run.parent) not in text
+    refused("is not empty", write_bundle, answers, tmp_path / "site", "", 3)
+    refused("at least one case", write_bundle, answers, tmp_path / "other", "ecr > 2", 3)
+    assert not (tmp_path / "other").exists()

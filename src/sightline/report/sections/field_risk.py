@@ -48,10 +48,13 @@ class FieldRisk(SectionMaker):
 def field_risk_table(context: Context) -> Table | None:
     """Per arm and kind of field the share of every outcome, with intervals over images."""
     source = context.source
-    lines = [
-        _risks(audited, kind, context) for audited in source.runs if has_fields(audited.frame)
-        for kind in _kinds(audited)
-    ]  # fmt: skip
+    lines = []
+    for audited in source.runs:
+        if has_fields(audited.frame):
+            kinds = sorted(str(kind) for kind in audited.frame["kind"].dropna().unique() if str(kind))
+            # All together first, then one by one where there are several.
+            every = [EVERY, *kinds] if len(kinds) > 1 else kinds or [EVERY]
+            lines += [_risks(audited, kind, context) for kind in every]
     if not lines:
         return None
     places = {str(arm): place for place, arm in enumerate(source.frame["arm"].unique())}
@@ -59,12 +62,6 @@ def field_risk_table(context: Context) -> Table | None:
     frame = frame.sort_values("arm", key=lambda arms: arms.map(places), kind="stable")
     frame = in_panels(frame.reset_index(drop=True), arm_facts(source))
     return build_table("field_risk", frame, sentence=risk_words(frame, source))
-
-
-def _kinds(audited: Audited) -> list[str]:
-    """All together first, then one by one where there are several."""
-    known = sorted(str(kind) for kind in audited.frame["kind"].dropna().unique() if str(kind))
-    return [EVERY, *known] if len(known) > 1 else known or [EVERY]
 
 
 def _risks(audited: Audited, kind: str, context: Context) -> pd.DataFrame:

@@ -91,7 +91,8 @@ def frontier_charts(points: Sequence[FrontierPoint], x: str, y: str, colour: str
 def _point(line: dict[Any, Any], label: str, is_full: bool, measures: tuple[str, str, str]) -> FrontierPoint:
     def interval(metric: str) -> tuple[float, float] | None:
         low, high = line[f"{metric}_low"], line[f"{metric}_high"]
-        return (low, high) if _finite(low) and _finite(high) else None
+        known = all(end is not None and math.isfinite(float(end)) for end in (low, high))
+        return (low, high) if known else None
 
     coverage, quality, risk = measures
     return FrontierPoint(
@@ -122,10 +123,6 @@ def _curves(lines: list[dict[Any, Any]], full: str | None) -> list[Markup]:
                 budget_curves(curves, METRICS[metric].label, None if reference is None else float(reference[metric]))
             )
     return charts
-
-
-def _finite(value: Any) -> bool:
-    return value is not None and math.isfinite(float(value))
 
 
 CONTROLS = (*MATCHED, "resize")
@@ -234,19 +231,15 @@ def _pair(arm: str, rival: str, arms: pd.DataFrame, full: str | None) -> ArmPair
 def scores_table(lines: pd.DataFrame, context: Context) -> Table:
     """One line per arm and task: its score, and how far it is from Full and from the controls of its budget."""
     frame = in_panels(lines.drop(columns=["arm_name", "regime"], errors="ignore"), context.summary.facts)
-    told = [f"to_{rival}" for rival in ("full", *CONTROLS) if f"to_{rival}" in frame]
     several = frame["task"].nunique() > 1
-    changes = [TableColumn(name, f"− {_title(name)}", "signed", interval=True, help=_meaning(name)) for name in told]
+    meanings = {"full": "Score minus Full's on the same questions."}
+    for rival in CONTROLS:
+        meanings[rival] = f"Score minus that of {rival} at the same budget, on the same questions."
+    changes = [
+        TableColumn(f"to_{rival}", f"− {rival.capitalize()}", "signed", interval=True, help=meaning)
+        for rival, meaning in meanings.items()
+        if f"to_{rival}" in frame
+    ]
     weights = f" In “{ALL_TASKS}” every task has the same weight, however many questions it has." if several else ""
     columns: HandedOver = {"task": ["task"] if several else [], "score": [column_of(METRICS["score"]), *changes]}
     return build_table("scores", frame, columns=columns, weights=weights, filter="task" if several else "")
-
-
-def _title(name: str) -> str:
-    return name.removeprefix("to_").capitalize()
-
-
-def _meaning(name: str) -> str:
-    if name == "to_full":
-        return "Score minus Full's on the same questions."
-    return f"Score minus that of {name.removeprefix('to_')} at the same budget, on the same questions."

@@ -86,14 +86,10 @@ def strata_table(source: Source) -> Table:
                     place = int(str(third))
                     records.append(
                         {
-                            "arm": arm,
-                            "by": title,
-                            "stratum": _TERTILES[place],
-                            "third": place,
-                            "probes": len(rows),
+                            "arm": arm, "by": title, "stratum": _TERTILES[place], "third": place, "probes": len(rows),
                             **arm_points(rows, (*quality, "pos_ecr", "lpp")),
                         }
-                    )
+                    )  # fmt: skip
     if not records:
         raise SightlineError("no positive probe has a region: coverage cannot be split by evidence size")
     frame = pd.DataFrame(records)
@@ -205,17 +201,11 @@ def _over_arms(columns: list[FloatArray], arm: IntArray, image: IntArray) -> Cor
         with np.errstate(invalid="ignore", divide="ignore"):
             means = [(counts @ total) / (counts @ rows) for total in totals]
         # Arms whose means differ in the last digits alone are tied.
-        coverage, legibility, change = (_centred_ranks(np.round(mean, 12)) for mean in means)
+        ranked = [rankdata(np.round(mean, 12), axis=1, nan_policy="propagate") for mean in means]
+        coverage, legibility, change = (own - own.mean(axis=1, keepdims=True) for own in ranked)
         return np.stack([_correlation(coverage, change), _correlation(legibility, change)])
 
     return correlations
-
-
-def _centred_ranks(values: FloatArray) -> FloatArray:
-    """(d, A) ranks within each row around 0; NaN in a row that has one."""
-    ranked = rankdata(values, axis=1, nan_policy="propagate")
-    centred: FloatArray = ranked - ranked.mean(axis=1, keepdims=True)
-    return centred
 
 
 def _correlation(first: FloatArray, second: FloatArray) -> FloatArray:
@@ -265,14 +255,13 @@ def legibility_table(source: Source, summary: ReportSummary) -> Table:
             continue  # without Full nothing has changed; the other columns stand
         changed |= {str(arm): float(share) for arm, share in rows.groupby("arm")["changed"].mean().items()}
     frame = summary.arms.assign(changed=summary.arms["arm"].map(changed))
-    shown = [_explained(name) for name in METRICS_SHOWN if METRICS[name].answers != "words" or source.in_words]
+    metrics = [METRICS[name] for name in METRICS_SHOWN if METRICS[name].answers != "words" or source.in_words]
+    kinds: dict[str, Kind] = {"legibility": "number"}
+    shown = [
+        TableColumn(each.name, each.label, kinds.get(each.name, "score"), interval=each.with_interval, help=each.help)
+        for each in metrics
+    ]
     return build_table("legibility", frame, source, columns={"metrics": shown})
-
-
-def _explained(name: str) -> TableColumn:
-    metric = METRICS[name]
-    kind: Kind = "number" if name == "legibility" else "score"
-    return TableColumn(name, metric.label, kind, interval=metric.with_interval, help=metric.help)
 
 
 def legibility_ordering_table(source: Source, draws: int, seed: int) -> Table:

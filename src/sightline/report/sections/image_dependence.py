@@ -143,31 +143,19 @@ def image_dependence_table(source: Source, draws: int) -> Table:
         part = image_dependence_frame(rows, images=plausible, draws=draws).assign(stratum=PLAUSIBLE)
         return pd.concat([made, part], ignore_index=True)
 
-    controlled = [run for run in source.runs if _views(pooled(run))]
-    frame = collect(Source(controlled, []), lambda rows: True, make)
+    def controlled(run: Audited) -> bool:
+        views = pooled(run)["view"].unique().astype(str)
+        return any(view == "blank" or view.startswith(WRONG) for view in views)
+
+    frame = collect(Source(list(filter(controlled, source.runs)), []), lambda rows: True, make)
     sentence = _image_sentence(source, frame)
-    frame["condition"] = frame["condition"].map(_condition)
+    named = {"matching image": "matching", "blank": "gray", "wrong images": "wrong, mean"}
+    frame["condition"] = frame["condition"].replace(named).str.replace(WRONG, "wrong, seed ")
     narrow = "stratum" if frame["stratum"].nunique() > 1 else ""
     ranges = [f"{name}_{end}" for name in RANGED for end in ENDS]
     return build_table(
-        "image_dependence",
-        frame,
-        source,
-        filter=narrow,
-        sentence=sentence,
-        unprinted=ranges,
-        at=source.at,
+        "image_dependence", frame, source, filter=narrow, sentence=sentence, unprinted=ranges, at=source.at
     )
-
-
-def _views(rows: pd.DataFrame) -> set[str]:
-    return {str(view) for view in rows["view"].unique() if view == "blank" or str(view).startswith(WRONG)}
-
-
-def _condition(name: str) -> str:
-    if name.startswith(WRONG):
-        return f"wrong, seed {name.removeprefix(WRONG)}"
-    return {"matching image": "matching", "blank": "gray", "wrong images": "wrong, mean"}.get(name, name)
 
 
 def _image_sentence(source: Source, frame: pd.DataFrame) -> str:

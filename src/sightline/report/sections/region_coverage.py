@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.analysis.comparison import Record, by_model, full_arm, interval_columns, rows_in_words, table_of
-from sightline.core.table import Table, TableColumn
+from sightline.core.table import Table
 from sightline.errors import SightlineError
 from sightline.report.columns import build_table, collect, column_of, excludes_zero, in_panels, of_words, signed
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, answers_in_words
@@ -56,12 +56,11 @@ def regions_table(source: Source, summary: ReportSummary, draws: int, seed: int)
     if not parts:
         raise SightlineError("no question has more than one region: what is said of coverage elsewhere is all there is")
     frame = in_panels(pd.concat(parts, ignore_index=True), summary.facts)
-    return build_table("several_regions", frame, columns={"metrics": list(map(_column, SHOWN))})
-
-
-def _column(name: str) -> TableColumn:
-    metric = METRICS[name]
-    return replace(column_of(metric), title=TITLES.get(name, metric.label), help=of_words(metric.help))
+    columns = [
+        replace(column_of(metric), title=TITLES.get(metric.name, metric.label), help=of_words(metric.help))
+        for metric in map(METRICS.get, SHOWN)
+    ]
+    return build_table("several_regions", frame, columns={"metrics": columns})
 
 
 COVERAGES = {"worst_region": "worst region", "ecr": "union"}
@@ -126,13 +125,7 @@ def coverage_table(source: Source, draws: int) -> Table:
 
     frame = collect(Source(source.in_words, []), lambda rows: True, make)
     run = ["run"] if len(source.in_words) > 1 else []
-    return build_table(
-        "coverage_and_score",
-        frame,
-        columns={"run": run},
-        sentence=_sentence(frame),
-        draws=f"{draws:,}",
-    )
+    return build_table("coverage_and_score", frame, columns={"run": run}, sentence=_sentence(frame), draws=f"{draws:,}")
 
 
 def _family(line: dict[Any, Any]) -> str:

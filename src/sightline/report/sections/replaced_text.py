@@ -193,21 +193,17 @@ def edit_region_frame(
     for model, rows in by_model(glyphs):
         arms = {str(arm): indexed(part, str(arm)) for arm, part in rows.groupby("plain_arm", sort=False)}
         for arm, part in arms.items():
-            record = {"model": model, "arm": arm, **rates(part), **_shares(part)}
+            record: Record = {"model": model, "arm": arm, **rates(part)}
+            record["edit_gone"] = float(has_no_evidence(part["ecr"]).mean())
+            if "word_ecr" in part:
+                lost = has_little_evidence(part["ecr"]) & ~has_little_evidence(part["word_ecr"] + ROUNDING)
+                record |= {"word_ecr": float(part["word_ecr"].mean()), "word_kept_edit_lost": float(lost.mean())}
             others = [other for other in arms if _is_control_of(arms[other], part)]
             gains = [_gains(part, arms[other], draws) | {"against": other} for other in others if other != arm]
             records += [record | gain for gain in gains] or [record]
     return table_of(
         records, "no edit-region rows; run the edit_region.jsonl of `sightline controls build text-replacement`"
     )
-
-
-def _shares(part: pd.DataFrame) -> Record:
-    record: Record = {"edit_gone": float(has_no_evidence(part["ecr"]).mean())}
-    if "word_ecr" in part:
-        lost = has_little_evidence(part["ecr"]) & ~has_little_evidence(part["word_ecr"] + ROUNDING)
-        record |= {"word_ecr": float(part["word_ecr"].mean()), "word_kept_edit_lost": float(lost.mean())}
-    return record
 
 
 def _is_control_of(control: pd.DataFrame, part: pd.DataFrame) -> bool:
