@@ -31,9 +31,8 @@ def _lines(folder: Path) -> dict[str, list[str]]:
     """The lines of every recorded run."""
     found: dict[str, list[str]] = {}
     for model in ("qwen3vl", "llava", "internvl"):
-        with gzip.open(folder / "runs" / f"{model}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            for line in lines:
-                found.setdefault(line.partition('"run": "')[2].partition('"')[0], []).append(line)
+        for line in gzip.decompress((folder / "runs" / f"{model}.jsonl.gz").read_bytes()).decode().splitlines():
+            found.setdefault(line.partition('"run": "')[2].partition('"')[0], []).append(line)
     return found
 
 
@@ -74,6 +73,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 Indices = npt.NDArray[np.int64]
+Draws = Sequence[float] | npt.NDArray[np.float64]
 
 
 def twister_indices(seed: int | str, draws: int, n: int) -> Indices:
@@ -100,19 +100,22 @@ def counts(indices: Indices) -> npt.NDArray[np.float64]:
     return np.bincount(flat, minlength=draws * n).reshape(draws, n).astype(np.float64)
 
 
-def floor_index_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
-    """sorted[int(0.025 n)], sorted[int(0.975 n)]: one of the reference's percentile rules."""
+def _between(values: Draws, low: int, high: int) -> tuple[float, float]:
     ordered = np.sort(np.asarray(values))
-    return float(ordered[int(0.025 * len(ordered))]), float(ordered[min(len(ordered) - 1, int(0.975 * len(ordered)))])
+    return float(ordered[low]), float(ordered[high])
 
 
-def lower_rank_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
-    """sorted[int(q (n - 1))]: another."""
-    ordered = np.sort(np.asarray(values))
-    return float(ordered[int(0.025 * (len(ordered) - 1))]), float(ordered[int(0.975 * (len(ordered) - 1))])
+def floor_index_interval(values: Draws) -> tuple[float, float]:
+    """One of the reference's percentile rules."""
+    return _between(values, int(0.025 * len(values)), min(len(values) - 1, int(0.975 * len(values))))
 
 
-def linear_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
+def lower_rank_interval(values: Draws) -> tuple[float, float]:
+    """Another."""
+    return _between(values, int(0.025 * (len(values) - 1)), int(0.975 * (len(values) - 1)))
+
+
+def linear_interval(values: Draws) -> tuple[float, float]:
     """np.quantile's default, which is also ours."""
     low, high = np.quantile(np.asarray(values), [0.025, 0.975])
     return float(low), float(high)
