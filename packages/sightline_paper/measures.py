@@ -19,7 +19,7 @@ from sightline.analysis.comparison import compare_support, indexed
 from sightline.analysis.outcomes import lexically_plausible, samples, tertiles
 from sightline.controls.image_free import SEEDS, mismatch_view
 from sightline.core.probe import ORIGINAL
-from sightline.core.table import MINUS, format_range, format_value
+from sightline.core.table import format_range, format_value
 from sightline.errors import SightlineError
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
@@ -47,6 +47,7 @@ from sightline_paper.lines import (
     Measured,
     cell,
     cells,
+    ends,
     own_rows,
     paired,
     paired_rows,
@@ -159,12 +160,8 @@ def differences(study: Study, line: Line) -> list[Measured]:
     accuracy, hfpr = (paired(study, line, line.about["minus"], metric) for metric in ("accuracy", "hfpr"))
     found = [Measured(float(rows_of(study, line)["image_id"].nunique()))]
     for one in (accuracy, hfpr):
-        found += [Measured(one.value), Measured(_ends(one.low, one.high))]
+        found += [Measured(one.value), Measured(ends(one.low, one.high, 3))]
     return found
-
-
-def _ends(low: float, high: float) -> str:
-    return f"[{low:+.3f}, {high:+.3f}]".replace("-", MINUS)
 
 
 TWO_STAGE_DRAWS = 20_000
@@ -186,7 +183,7 @@ def over_seeds(study: Study, line: Line) -> list[Measured]:
         Measured(found.sd),
         Measured(format_range(found.minimum, found.maximum, "score")),
         Measured(gain.value),
-        Measured(_ends(gain.low, gain.high)),
+        Measured(ends(gain.low, gain.high, 3)),
     ]
 
 
@@ -397,13 +394,8 @@ def validity(study: Study, line: Line) -> list[Measured]:
         for outcome in ("occlusion_specific_drop", "deletion_drop")
     )
     occluded = Measured(float(own["occlusion_specific_drop"].notna().sum()))
-    return [
-        Measured(float(len(own))),
-        *means,
-        occluded,
-        *grayed,
-        *(deleted if line.about["deleted"] else [NOTHING] * 2),
-    ]
+    deleted = deleted if line.about["deleted"] else [NOTHING] * 2
+    return [Measured(float(len(own))), *means, occluded, *grayed, *deleted]
 
 
 def _with_drops(study: Study, line: Line) -> pd.DataFrame:
@@ -416,9 +408,7 @@ def _with_drops(study: Study, line: Line) -> pd.DataFrame:
 
 def _correlation(found: pd.DataFrame, outcome: str, kind: str) -> Measured:
     chosen = found[(found["outcome"] == outcome) & (found["predictor"] == "ecr") & (found["correlation"] == kind)]
-    if chosen.empty:
-        return Measured("too few")
-    return cell(chosen.iloc[0], "estimate")
+    return Measured("too few") if chosen.empty else cell(chosen.iloc[0], "estimate")
 
 
 def support_moved(study: Study, line: Line) -> list[Measured]:
