@@ -149,38 +149,11 @@ def test_published_changes_are_the_differences_of_cells_of_their_line_or_of_anot
 
 # Files of tables.
 
-FILE = """
-number: X1
-title: One line
-about: Nothing more.
-populations:
-  qwen: {model: qwen, probes: confirmation}
-blocks:
-- words: [Model, Method]
-  columns: [n, accuracy, [gain, Gain, signed, interval]]
-  fields: [of, arm, minus]
-  measure: differences
-  lines:
-  - panel: A
-    words: [Qwen]
-    rows:
-    - [qwen, target:0.3, full, Target, 1000, [0.8, 0.7, 0.9]]
-    - [qwen, full, ~, Full]
-  - panel: B
-    rows:
-    - [qwen, grid:0.3, full]
-claims:
-- {says: It keeps less., of: qwen, rule: keep(target:0.3) - keep(full) < 0}
-"""
+FILE = Path(__file__).with_name("x1.yaml")
 
 
-def written(folder: Path, text: str) -> Path:
-    (folder / "x1.yaml").write_text(text, encoding="utf-8")
-    return folder / "x1.yaml"
-
-
-def test_a_file_says_lines_fields_panels_and_what_is_left_blank(tmp_path: Path) -> None:
-    table = read_table(written(tmp_path, FILE))
+def test_a_file_says_lines_fields_panels_and_what_is_left_blank() -> None:
+    table = read_table(FILE)
     (block,) = table.blocks
     first, second, third = block.lines
     assert [column.title for column in block.columns] == ["n", "Accuracy", "Gain"]
@@ -214,9 +187,11 @@ def test_a_file_says_lines_fields_panels_and_what_is_left_blank(tmp_path: Path) 
 def test_a_file_that_is_wrong_is_refused_with_its_name_and_the_reason(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
-    assert old in FILE
+    text = FILE.read_text()
+    assert old in text
+    (tmp_path / "x1.yaml").write_text(text.replace(old, new))
     with pytest.raises(SightlineError, match=rf"x1\.yaml.*{said}"):
-        read_table(written(tmp_path, FILE.replace(old, new)))
+        read_table(tmp_path / "x1.yaml")
 
 
 # Open answers as they are measured.

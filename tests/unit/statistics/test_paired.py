@@ -4,10 +4,10 @@ import itertools
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
@@ -182,35 +182,7 @@ def test_image_differences_have_the_variance_of_the_paired_bootstrap(name: str) 
     assert shares.mean() == pytest.approx(difference_interval(arms[0], arms[1], metric, draws=10).value, abs=0.01)
 
 
-DIFFERENCES: list[tuple[Any, str]] = [
-    ((0.003, -0.014, 0.020), "not distinguishable from Full: -0.014 to +0.020"),
-    ((-0.039, -0.071, -0.007), "lower than Full by 0.039 (0.007 to 0.071)"),
-    ((0.246, 0.202, 0.290), "higher than Full by 0.246 (0.202 to 0.290)"),
-    ((0.01, 0.0, 0.03), "not distinguishable from Full: 0.000 to +0.030"),
-    ((-0.01, -0.03, -0.0), "not distinguishable from Full: -0.030 to 0.000"),
-    ((0.0, -0.00001, 0.00001), "not distinguishable from Full: -0.00001 to +0.00001"),
-    ((math.nan, 0.0, 0.0), "not computed"),
-    ((0.1, math.nan, math.nan), "not computed"),
-    ((0.1, 0.05, 0.15, "random@0.30"), "higher than random@0.30 by 0.100 (0.050 to 0.150)"),
-]
-NONINFERIOR: list[tuple[Any, str]] = [
-    ((-0.014, 0.020, 0.02, "higher"), "not inferior to Full by more than 0.020: at worst 0.014"),
-    ((-0.025, 0.020, 0.02, "higher"), "non-inferiority to Full within 0.020 not shown: may be worse by 0.025"),
-    ((-0.05, 0.019, 0.02, "lower"), "not inferior to Full by more than 0.020: at worst 0.019"),
-    ((-0.05, 0.02, 0.02, "lower"), "non-inferiority to Full within 0.020 not shown: may be worse by 0.020"),
-    ((0.202, 0.290, 0.02, "lower"), "inferior to Full by more than 0.020: at best 0.202"),
-    ((math.nan, 0.0, 0.02, "higher"), "not computed"),
-]
-EQUAL: list[tuple[Any, str]] = [
-    ((-0.01, 0.015, 0.02), "equal"), ((-0.01, 0.03, 0.02), "open"), ((-0.5, 0.5, 0.02), "open"),
-    ((0.021, 0.04, 0.02), "different"), ((-0.3, -0.1, 0.02), "different"), ((math.nan, math.nan, 0.02), "open"),
-]  # fmt: skip
-
-
 def test_differences_in_words_which_call_equal_or_not_inferior_only_what_the_whole_interval_shows() -> None:
-    for say, cases in (
-        (paired.describe_difference, DIFFERENCES), (paired.describe_noninferiority, NONINFERIOR),
-        (paired.equivalence, EQUAL),
-    ):  # fmt: skip
-        for arguments, words in cases:
-            assert say(*arguments) == words, arguments
+    for name, cases in yaml.safe_load(Path(__file__).with_name("interval_words.yaml").read_text()).items():
+        for *arguments, words in cases:
+            assert getattr(paired, name)(*arguments) == words, arguments
