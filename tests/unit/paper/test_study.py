@@ -129,9 +129,7 @@ def test_a_row_names_the_detector_that_measured_it(pilot: Pilot, monkeypatch: py
     printed = measured(pilot(), PAPER_TABLES.get("S18"))
     names = [" · ".join(line.words) for line in printed.blocks[0].lines if line.line.box_source == "easyocr"]
     assert len(names) == 2
-    assert all("rapidocr for EasyOCR" in name for name in names)
-    assert "rapidocr for EasyOCR" in printed.csv()
-    assert "rapidocr for EasyOCR" in printed.latex()
+    assert all("rapidocr for EasyOCR" in text for text in (*names, printed.csv(), printed.latex()))
 
 
 def test_coverage_counts_what_the_tower_sees() -> None:

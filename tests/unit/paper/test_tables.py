@@ -196,42 +196,33 @@ def test_a_file_that_is_wrong_is_refused_with_its_name_and_the_reason(
 
 # Open answers as they are measured.
 
+ACCEPTED = ("ten", "mill", "P.O. Box", "red")
 ANSWERS = {
-    "full": ("ten", "mill", "P.O. Box", "red"),
-    "target_grid:0.3": ("10", "mill lane", "P.O. Box", "blue"),
-    "target_grid:0.7": ("ten", "mill", "PO Box", "red"),
-    "random:0.7": ("ten", "mill", "no", "blue"),
-    "grid:0.7": ("no", "no", "no", "no"),
-    "resize:0.7": ("ten", "mill", "PO Box", "red"),
-}
-ACCEPTED = (["ten"] * 10, ["mill"] * 10, ["P.O. Box"] * 10, ["red"] * 10)
-
-
-def answered(task: str) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    """Rows of every arm on four questions, and the questions."""
-    rows = []
-    for arm, answers in ANSWERS.items():
-        for place, (answer, accepted) in enumerate(zip(answers, ACCEPTED, strict=True)):
-            scores = score_answer(task, answer, accepted)
-            rows.append(
-                {
-                    "arm": arm, "plain_arm": arm, "probe_id": f"{task}:{place}", "image_id": str(place), "task": task,
-                    "intervention": "none", "view": "orig", "label": accepted[0], "answer": answer,
-                    "selector": arm.partition(":")[0], "keep": float(arm.partition(":")[2] or 1), **vars(scores),
-                }
-            )  # fmt: skip
-    probes = [{"id": f"{task}:{place}", "answers": accepted} for place, accepted in enumerate(ACCEPTED)]
-    return pd.DataFrame(rows), probes
+    "full": ACCEPTED, "target_grid:0.3": ("10", "mill lane", "P.O. Box", "blue"),
+    "target_grid:0.7": ("ten", "mill", "PO Box", "red"), "random:0.7": ("ten", "mill", "no", "blue"),
+    "grid:0.7": ("no", "no", "no", "no"), "resize:0.7": ("ten", "mill", "PO Box", "red"),
+}  # fmt: skip
 
 
 class AnsweredStudy(Study):
-    """A study whose rows are ``answered``."""
+    """A study whose rows are of every arm on four questions."""
 
     def rows(self, model: str, probes: str, box_source: str = "annotation", scorer: str = "") -> pd.DataFrame:
-        return answered(probes)[0]
+        rows = [
+            {
+                "arm": arm, "plain_arm": arm, "probe_id": f"{probes}:{place}", "image_id": str(place), "task": probes,
+                "intervention": "none", "view": "orig", "label": label, "answer": answer,
+                "selector": arm.partition(":")[0], "keep": float(arm.partition(":")[2] or 1),
+                **vars(score_answer(probes, answer, [label] * 10)),
+            }
+            for arm, answers in ANSWERS.items()
+            for place, (answer, label) in enumerate(zip(answers, ACCEPTED, strict=True))
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
 
     def run(self, model: str, probes: str, box_source: str = "annotation", scorer: str = "") -> Any:
-        return SimpleNamespace(probes=answered(probes)[1])
+        questions = [{"id": f"{probes}:{place}", "answers": [label] * 10} for place, label in enumerate(ACCEPTED)]
+        return SimpleNamespace(probes=questions)
 
 
 def answered_study(tmp_path: Path, profile: str = "paper") -> Study:
@@ -320,18 +311,16 @@ def values(line: PrintedLine) -> list[Any]:
 
 
 def case_rows(study: Study) -> pd.DataFrame:
-    """Three questions of TextVQA and one of DocVQA; Full scores 1, 70 % loses half where a region is lost."""
+    """Three questions of TextVQA and one of DocVQA; Full scores 1, all budgets lose half where a region is lost."""
     records = []
-    worsts = {"t1": 1.0, "t2": 0.0, "t3": 0.8, "d1": 0.2}
-    for probe, worst in worsts.items():
-        task = "textvqa" if probe.startswith("t") else "docvqa"
+    for probe, worst in {"t1": 1.0, "t2": 0.0, "t3": 0.8, "d1": 0.2}.items():
         for arm in ("full", *KEPT.values()):
-            lost = 0.0 if arm == "full" or worst >= 0.5 else 0.5
             records.append(
                 {
-                    "model": "qwen", "probe_id": probe, "image_id": probe, "task": task, "intervention": "none",
-                    "view": "orig", "selector": arm.partition(":")[0], "arguments": "{}", "score": 1.0 - lost,
-                    "arm": study.arm("qwen", arm), "plain_arm": study.arm("qwen", arm), "worst_region": worst,
+                    "model": "qwen", "probe_id": probe, "image_id": probe, "intervention": "none", "view": "orig",
+                    "task": "textvqa" if probe.startswith("t") else "docvqa", "selector": arm.partition(":")[0],
+                    "arguments": "{}", "score": 1.0 if arm == "full" or worst >= 0.5 else 0.5, "worst_region": worst,
+                    "arm": study.arm("qwen", arm), "plain_arm": study.arm("qwen", arm),
                     "ecr": (worst + 1.0) / 2.0, "all_half": float(worst >= 0.5),
                 }
             )  # fmt: skip
