@@ -10,9 +10,10 @@ above 1600 pixels, JPEG. Behind them: the regions that their masks are measured 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
@@ -93,12 +94,7 @@ class OpenCase:
         return -max(self.drops), -len(self.tags), self.id
 
 
-QUOTAS: tuple[Callable[[OpenCase], bool], ...] = (
-    lambda case: case.persistent,
-    lambda case: case.mid,
-    lambda case: case.recovered,
-    lambda case: case.control,
-)
+QUOTAS = tuple(map(attrgetter, ("persistent", "mid", "recovered", "control")))
 """A quarter of a task's cases each, in this order; whoever was taken for one is not taken for the next."""
 
 

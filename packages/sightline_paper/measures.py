@@ -146,10 +146,8 @@ def with_recovery(study: Study, line: Line) -> list[Measured]:
     recovery = NOTHING
     if "+restore" in line.arm:
         plain = line.arm.partition("+")[0]
-        selected, removed = (
-            summary_of(study, replace(line, arm=arm), CONTROLLED)["accuracy"]
-            for arm in (plain, f"{plain}+remove_evidence")
-        )
+        arms = (replace(line, arm=arm) for arm in (plain, f"{plain}+remove_evidence"))
+        selected, removed = (summary_of(study, each, CONTROLLED)["accuracy"] for each in arms)
         lost = selected - removed
         recovery = Measured((found["accuracy"] - removed) / lost if lost else "nothing was lost")
     return [Measured(float(found["n_probes"])), *cells(found, CONTROLLED), recovery]
@@ -178,13 +176,8 @@ def over_seeds(study: Study, line: Line) -> list[Measured]:
     found = seed_summary([point(metric, one) for one in seeded])
     own = arm_rows(own_rows(study, rows, line.model, line.arm))
     gain = two_stage_difference(own, seeded, metric, draws=TWO_STAGE_DRAWS)
-    return [
-        Measured(found.mean),
-        Measured(found.sd),
-        Measured(format_range(found.minimum, found.maximum, "score")),
-        Measured(gain.value),
-        Measured(ends(gain.low, gain.high, 3)),
-    ]
+    span = format_range(found.minimum, found.maximum, "score")
+    return list(map(Measured, (found.mean, found.sd, span, gain.value, ends(gain.low, gain.high, 3))))
 
 
 # Right answers and their evidence: S5.
@@ -331,9 +324,8 @@ def largest_of_methods(study: Study, line: Line) -> list[Measured]:
 
 def filtering_changes_little(study: Study, line: Line) -> Judgement:
     """Whether no hFPR moved further than ``most``."""
-    found = {
-        each.words[0]: _largest_changes(study, each, VALID_METRICS)[0].get("hfpr", 0.0) for each in line.about["lines"]
-    }
+    changes = ((each.words[0], _largest_changes(study, each, VALID_METRICS)[0]) for each in line.about["lines"])
+    found = {model: change.get("hfpr", 0.0) for model, change in changes}
     words = ", ".join(f"{model} {change:+.3f}" for model, change in found.items())
     held = all(abs(change) <= line.about["most"] for change in found.values())
     return Judgement("holds" if held else "fails", words)
@@ -495,10 +487,8 @@ def both_policies(study: Study, line: Line) -> list[Measured]:
     if own.empty:
         raise SightlineError("the hash split leaves one side without images; take more of them")
     record: Any = own.iloc[0]
-    pairs = (
-        " / ".join(format_value(record[f"{name}_{policy}"], "score") for policy in ("compact", "preserve"))
-        for name in ANSWERS
-    )
+    figures = ((record[f"{name}_{policy}"] for policy in ("compact", "preserve")) for name in ANSWERS)
+    pairs = (" / ".join(format_value(value, "score") for value in pair) for pair in figures)
     return [Measured(float(record["n"])), *map(Measured, pairs), Measured(float(record["flips"]))]
 
 
