@@ -116,19 +116,20 @@ CHAT = (
 )
 
 
-INTERNVL_TOKENS = {
-    "start_image_token": "<|vision_start|>", "end_image_token": "<|vision_end|>",
-    "context_image_token": "<|image_pad|>", "video_token": "<|video_pad|>",
+RANDOM_FORMS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    LLAVA: ("image_token_index", "CLIPImageProcessor", {}),
+    INTERNVL: ("image_token_id", "GotOcr2ImageProcessor", {
+        "start_image_token": "<|vision_start|>", "end_image_token": "<|vision_end|>",
+        "context_image_token": "<|image_pad|>", "video_token": "<|video_pad|>",
+    }),
 }  # fmt: skip
+"""Of each other architecture what its configuration calls the image token, its processor, and its further tokens."""
 
 
 def demo_models(out: Path, leave_out: Container[str] = ()) -> dict[str, str]:
     """Checkpoint by name: the reader speaks for Qwen, whose form it has; the others know nothing."""
     found = {QWEN: str(asset("reader"))}
-    for name, token, processor, tokens in (
-        (LLAVA, "image_token_index", "CLIPImageProcessor", {}),
-        (INTERNVL, "image_token_id", "GotOcr2ImageProcessor", INTERNVL_TOKENS),
-    ):
+    for name, (token, processor, tokens) in RANDOM_FORMS.items():
         folder = out / f"{RANDOM}{name}"
         if name not in leave_out and not (folder / "model.safetensors").is_file():
             shape = shape_named(f"tiny-{name}")
