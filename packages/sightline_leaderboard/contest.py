@@ -124,14 +124,11 @@ def _arm(method: str, budget: str) -> Arm:
     name, _, arguments = method.partition(":")
     kind = SELECTORS.get(name)
     if kind.role not in COMPARED:
-        raise SightlineError(f"{name} is {_article(kind.role)}, which is not ranked; leave it out")
+        article = "an" if kind.role[0] in "aeiou" else "a"
+        raise SightlineError(f"{name} is {article} {kind.role}, which is not ranked; leave it out")
     if not kind.needs_budget:
         raise SightlineError(f"{name} chooses its own budget, so that it has no place beside others at one")
     return parse_arm(":".join(filter(None, (name, budget, arguments))))
-
-
-def _article(role: Role) -> str:
-    return f"an {role}" if role[0] in "aeiou" else f"a {role}"
 
 
 def read_budgets(given: Sequence[str]) -> list[str]:

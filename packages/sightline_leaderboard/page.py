@@ -27,7 +27,7 @@ from sightline.report.page import Page, render
 from sightline.report.sections import Section
 from sightline.report.sections.base import ChartGroup, Part
 from sightline.report.sections.frontier import GLYPHS, frontier_charts
-from sightline.statistics.metrics import METRICS, Metric
+from sightline.statistics.metrics import METRICS
 from sightline.version import __version__
 from sightline_leaderboard.standings import COVERAGE, RISKS, Record, record_text
 
@@ -81,10 +81,12 @@ def _columns(
     by = METRICS[record["ranked_by"]]
     told = [METRICS[name] for name in names if any(line.get(name) != line[by.name] for line in lines)]
     values = pd.DataFrame(lines)
-    return {
-        "by": [TableColumn(by.name, by.label, "score", interval=True, help=by.help)],
-        "metrics": [_metric_column(metric, values) for metric in told if values[metric.name].notna().any()],
-    }, values
+    columns = []
+    for metric in (metric for metric in told if values[metric.name].notna().any()):
+        kind: Kind = "number" if metric.name == "legibility" else "score"
+        title, words = heading(metric, values), in_these_words(metric.help, values)  # that fit answers of this kind
+        columns.append(TableColumn(metric.name, title, kind, interval=metric.with_interval, help=words))
+    return {"by": [TableColumn(by.name, by.label, "score", interval=True, help=by.help)], "metrics": columns}, values
 
 
 def _budget_tables(record: Record, model: Record, budget: str) -> list[Table]:
@@ -99,13 +101,6 @@ def refused_table(model: Record) -> Table | None:
     lines = [{**line, "budget": line["budget"] or "any"} for line in model["refused"]]
     made = build_table("refused", pd.DataFrame(lines), model=model["name"])
     return replace(made, name=f"{_slug(model['name'])}_refused", title=f"Not on {model['name']}")
-
-
-def _metric_column(metric: Metric, values: pd.DataFrame) -> TableColumn:
-    """In the words that fit the answers that these values are about."""
-    kind: Kind = "number" if metric.name == "legibility" else "score"
-    told = in_these_words(metric.help, values)
-    return TableColumn(metric.name, heading(metric, values), kind, interval=metric.with_interval, help=told)
 
 
 def _in_words(line: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +159,8 @@ def _headline(record: Record, model: Record, budget: str) -> str:
     by = METRICS[record["ranked_by"]]
     own = [line for line in model["standings"][budget] if line["panel"] == BOX_FREE and line["rank"] is not None]
     methods = [line for line in own if line["role"] == "method"]
-    better = [line for line in methods if _surely_better(line, by.better)]
+    gains = [_range(line, "gain") for line in methods]
+    better = sum((low > 0.0 if by.better == "higher" else high < 0.0) for low, high in filter(None, gains))
     first = own[0]
     equals = listed([line["method"] for line in own if line["rank"] == 1], 2)
     tied = sum(line["tied_with_first"] for line in own)
@@ -181,16 +177,9 @@ def _headline(record: Record, model: Record, budget: str) -> str:
     )  # fmt: skip
     return (
         f"{model['name']} at {budget}: first of {len(own)} box-free entries with {by.label} {value} ({interval}) "
-        f"{verb} {equals}; {alone}. Full has {full}. {len(better)} of {len(methods)} box-free methods "
+        f"{verb} {equals}; {alone}. Full has {full}. {better} of {len(methods)} box-free methods "
         f"are better than Random beyond their interval.{still}"
     )
-
-
-def _surely_better(line: dict[str, Any], direction: str) -> bool:
-    low, high = line["gain_low"], line["gain_high"]
-    if low is None or high is None:
-        return False
-    return bool(low > 0.0 if direction == "higher" else high < 0.0)
 
 
 def notes(record: Record) -> list[str]:

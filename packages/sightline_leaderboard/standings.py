@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,7 @@ def _drawn(arms: Mapping[str, pd.DataFrame], by: Metric, draws: int, seed: int) 
 def _line(entry: Entry, rows: pd.DataFrame, summary: Mapping[Any, Any], shown: Sequence[str]) -> Line:
     first = rows.iloc[0]
     metrics = {f"{name}{end}": number(summary[f"{name}{end}"]) for name in shown for end in ("", "_low", "_high")}
+    signals, selection = (rows[name].astype(float).fillna(0.0) for name in ("signal_ms", "select_ms"))
     return {
         "method": entry.method,
         "arm": entry.arm,
@@ -108,13 +109,8 @@ def _line(entry: Entry, rows: pd.DataFrame, summary: Mapping[Any, Any], shown: S
         "keep": number(rows["keep"].mean()),
         "keep_over_layers": number(rows["keep_layer_mean"].mean()),
         **metrics,
-        "selection_ms": number(_selection_ms(rows).median()),
+        "selection_ms": number((signals + selection).median()),
     }
-
-
-def _selection_ms(rows: pd.DataFrame) -> pd.Series[float]:
-    """What choosing tokens took: the signals that a method asked for, and the method itself."""
-    return rows["signal_ms"].astype(float).fillna(0.0) + rows["select_ms"].astype(float).fillna(0.0)
 
 
 def _ranked(lines: Sequence[Line], by: Metric, drawn: Mapping[str, Drawn]) -> list[Line]:
@@ -133,7 +129,9 @@ def _ranked(lines: Sequence[Line], by: Metric, drawn: Mapping[str, Drawn]) -> li
             line["rank"] = None if line[by.name] is None else 1 + goodness.index(goodness[place])
             line |= _difference("lead", by, line, below, drawn)
             line |= _difference("gap", by, line, own[0] if place else None, drawn)
-            line["tied_with_next"], line["tied_with_first"] = (_holds_zero(line, key) for key in ("lead", "gap"))
+            for told, key in (("tied_with_next", "lead"), ("tied_with_first", "gap")):
+                low, high = line[f"{key}_low"], line[f"{key}_high"]
+                line[told] = line[key] is not None and (low is None or high is None or low <= 0.0 <= high)
             line["on_frontier"] = not any(_dominates(other, line, by) for other in own)
         found += own
     return found
@@ -149,12 +147,6 @@ def _difference(key: str, by: Metric, line: Line, other: Line | None, drawn: Map
         return nothing
     found = interval(mine.draws - theirs.draws, mine.shares.minus(theirs.shares))
     return nothing | {f"{key}_low": number(found.low), f"{key}_high": number(found.high)}
-
-
-def _holds_zero(line: Line, key: str) -> bool:
-    """Whether there is a difference that its interval does not tell from nothing."""
-    low, high = line[f"{key}_low"], line[f"{key}_high"]
-    return line[key] is not None and (low is None or high is None or low <= 0.0 <= high)
 
 
 def _goodness(line: Line, metric: Metric) -> float:
@@ -186,9 +178,14 @@ def overview(models: Mapping[str, Standings]) -> list[Line]:
     method has one, ``cells`` says how many these are: means over different cells do not compare, so ``place`` counts
     within a panel among methods with the same number. ``gain`` is the mean difference to Random over its cells.
     """
-    found = [
-        _over_models_line(method, models) for method in dict.fromkeys(line["method"] for _, _, line in _all(models))
+    cells = [
+        (model, budget, line)
+        for model, standings in models.items()
+        for budget, lines in standings.by_budget.items()
+        for line in lines
     ]
+    methods = dict.fromkeys(line["method"] for _, _, line in cells)
+    found = [_over_models_line(models, [cell for cell in cells if cell[2]["method"] == name]) for name in methods]
     found.sort(key=lambda line: (line["panel"], -line["cells"], line["mean_rank"] or 0.0, line["method"]))
     for line in found:
         alike = [other for other in found if (other["panel"], other["cells"]) == (line["panel"], line["cells"])]
@@ -197,23 +194,14 @@ def overview(models: Mapping[str, Standings]) -> list[Line]:
     return found
 
 
-def _all(models: Mapping[str, Standings]) -> Iterator[tuple[str, str, Line]]:
-    """(model, budget, line) of every cell."""
-    for model, standings in models.items():
-        for budget, lines in standings.by_budget.items():
-            yield from ((model, budget, line) for line in lines)
-
-
-def _over_models_line(method: str, models: Mapping[str, Standings]) -> Line:
-    own = [(model, budget, line) for model, budget, line in _all(models) if line["method"] == method]
+def _over_models_line(models: Mapping[str, Standings], own: Sequence[tuple[str, str, Line]]) -> Line:
+    """Of one method, from its (model, budget, line) of every cell."""
     ranked = [(model, budget, line) for model, budget, line in own if line["rank"] is not None]
     gains = [line["gain"] for _, _, line in ranked if line["gain"] is not None]
     low, high = _interval([(models[model], budget, line["arm"]) for model, budget, line in ranked])
     first = own[0][2]
     return {
-        "method": method,
-        "role": first["role"],
-        "panel": first["panel"],
+        **{key: first[key] for key in ("method", "role", "panel")},
         "cells": len(ranked),
         "mean_rank": number(np.mean([line["rank"] for _, _, line in ranked])) if ranked else None,
         "gain": number(np.mean(gains)) if gains else None,
@@ -311,10 +299,7 @@ def _model(one: MeasuredModel, found: Standings, nothing: str) -> Record:
         **({"ranked": False} if nothing else {}),
         "full": found.full,
         "standings": {budget: list(lines) for budget, lines in found.by_budget.items()},
-        "refused": [
-            {"method": refusal.method, "budget": refusal.budget, "reason": refusal.reason}
-            for refusal in one.lineup.refusals
-        ],
+        "refused": [asdict(refusal) for refusal in one.lineup.refusals],
     }
 
 

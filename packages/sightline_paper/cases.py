@@ -10,9 +10,10 @@ above 1600 pixels, JPEG. Behind them: the regions that their masks are measured 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
@@ -93,12 +94,7 @@ class OpenCase:
         return -max(self.drops), -len(self.tags), self.id
 
 
-QUOTAS: tuple[Callable[[OpenCase], bool], ...] = (
-    lambda case: case.persistent,
-    lambda case: case.mid,
-    lambda case: case.recovered,
-    lambda case: case.control,
-)
+QUOTAS = tuple(map(attrgetter, ("persistent", "mid", "recovered", "control")))
 """A quarter of a task's cases each, in this order; whoever was taken for one is not taken for the next."""
 
 
@@ -117,11 +113,10 @@ def cases_of(rows: pd.DataFrame, arms: Sequence[str], tags: Mapping[str, Sequenc
     scores = own.pivot(index="probe_id", columns="arm", values="score").reindex(columns=list(arms)).dropna()
     tasks = own.drop_duplicates("probe_id").set_index("probe_id")["task"]
     found = []
-    for probe, *line in scores.sort_index().itertuples(name=None):
-        low, mid, high = (float(line[0] - score) for score in line[1:])
-        found.append(
-            OpenCase(str(probe), str(tasks[probe]), float(line[0]), (low, mid, high), tuple(tags.get(probe, ())))
-        )
+    for probe, full, *pruned in scores.sort_index().itertuples(name=None):
+        low, mid, high = (float(full - score) for score in pruned)
+        own = tuple(tags.get(probe, ()))
+        found.append(OpenCase(str(probe), str(tasks[probe]), float(full), (low, mid, high), own))
     return found
 
 
@@ -335,12 +330,8 @@ def _ocr_regions(study: Study, probes: Sequence[Probe], size_of: SizeOf | None) 
 def typed_regions(study: Study, probes: Sequence[Probe], size_of: SizeOf) -> Regions:
     """What people drew (``--annotations``): rows of these questions, by benchmark and the number of the question."""
     rows = {question_key(row.sample_id): row for row in typed_rows(study, "annotations") if row.status == ANNOTATED}
-    found = {}
-    for probe in probes:
-        row = rows.get(question_key(probe.id))
-        if row is not None:
-            found[probe.id] = row.evidence(*shown(size_of)(probe.image))
-    return found
+    drawn = ((probe, rows.get(question_key(probe.id))) for probe in probes)
+    return {probe.id: row.evidence(*shown(size_of)(probe.image)) for probe, row in drawn if row is not None}
 
 
 def typed_rows(study: Study, option: str) -> list[TypedRow]:
@@ -429,27 +420,24 @@ def both_annotators(study: Study) -> tuple[list[TypedRow], list[TypedRow]]:
     """The rows of the first and of the second person; refused in words where one is missing."""
     first, second = (typed_rows(study, name) for name in ("annotations", "second_annotations"))
     if study.options.demo:
-        first = first or [row for task in TASKS for row in _drawn(study, task)]
+        folders = [study.questions.folder(task) for task in TASKS]
+        first = first or [row for folder in folders for row in read_typed_rows(folder / "annotations.jsonl")]
         return first, second or careless(first)
     if not first or not second:
         raise SightlineError("agreement needs rows of two people: give --annotations and --second-annotations")
     return first, second
 
 
-def _drawn(study: Study, task: str) -> list[TypedRow]:
-    return read_typed_rows(study.questions.folder(task) / "annotations.jsonl")
-
-
 def careless(rows: list[TypedRow]) -> list[TypedRow]:
     """The rows as somebody in a hurry might have drawn them: boxes moved, some besides the answer forgotten."""
     rng = random.Random(0)
+
+    def moved(box: TypedBox) -> TypedBox:
+        along, down = (rng.uniform(-MOVED, MOVED) for _ in range(2))
+        return replace(box, x=max(0.0, box.x + along * box.w), y=max(0.0, box.y + down * box.h))
+
     found = []
     for row in rows:
         kept = [box for box in row.boxes if box.role == ANSWER or rng.random() >= FORGOTTEN]
-        found.append(replace(row, boxes=tuple(_moved(box, rng) for box in kept)))
+        found.append(replace(row, boxes=tuple(map(moved, kept))))
     return found
-
-
-def _moved(box: TypedBox, rng: random.Random) -> TypedBox:
-    along, down = (rng.uniform(-MOVED, MOVED) for _ in range(2))
-    return replace(box, x=max(0.0, box.x + along * box.w), y=max(0.0, box.y + down * box.h))

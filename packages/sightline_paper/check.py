@@ -15,7 +15,7 @@ from sightline.errors import SightlineError
 from sightline_paper.data import BENCHMARKS, OpenBenchmark, SourceImages, textocr
 from sightline_paper.measures import FIGURES
 from sightline_paper.models import LLAVA, MODELS, named_models, stand_in
-from sightline_paper.needs import Need, merged
+from sightline_paper.needs import merged
 from sightline_paper.paper_table import PAPER_TABLES
 from sightline_paper.probe_sets import CONFIRMATION, DEVELOPMENT, IMAGES, PAPER_RULES
 from sightline_paper.study import PROBE_SETS, scorer_of
@@ -77,10 +77,8 @@ def _textocr(folder: Path | None) -> Iterator[Finding]:
     except SightlineError as error:
         yield Finding("wrong", "TextOCR", f"{error}; {GET_TEXTOCR}")
         return
-    size = source.annotations.stat().st_size
-    yield Finding(
-        "ok", "TextOCR annotations", f"{source.annotations}, {_size(size)}, {len(records):,} images with words"
-    )
+    what = f"{source.annotations}, {_size(source.annotations.stat().st_size)}, {len(records):,} images with words"
+    yield Finding("ok", "TextOCR annotations", what)
     yield _images(source)
     yield from _sets(folder)
 
@@ -195,6 +193,8 @@ def _beside(file: Path, benchmark: OpenBenchmark) -> Path | None:
 
 def _model(text: str, given: dict[str, str]) -> Iterator[Finding]:
     """One checkpoint, looked for in the folder named or in the hub's cache; nothing is fetched."""
+    from sightline.backbones.loading import snapshot_revision
+
     name, equals, source = text.partition("=")
     named = name if equals and name in MODELS else ""
     source = source if named else text
@@ -216,19 +216,11 @@ def _model(text: str, given: dict[str, str]) -> Iterator[Finding]:
     if other:
         state, words = "wrong", f"{words}; {other} stands in for it: no claim will be judged"
     yield Finding(state, MODELS[model].title, f"{source}, {words}")
-    yield _revision(model, folder)
-
-
-def _revision(model: str, folder: Path) -> Finding:
-    from sightline.backbones.loading import snapshot_revision
-
     found, wanted = snapshot_revision(folder), MODELS[model].revision
-    what = f"{MODELS[model].title} revision"
-    if not wanted:
-        return Finding("note", what, f"{found or 'a folder of your own'}; the paper's is not published")
-    if found is None:
-        return Finding("note", what, f"a folder of your own; the paper's is {wanted}")
-    return Finding("ok" if found == wanted else "wrong", what, found if found == wanted else f"{found}, not {wanted}")
+    state, words = "note", f"{found or 'a folder of your own'}; the paper's is {wanted or 'not published'}"
+    if found is not None and wanted:
+        state, words = ("ok" if found == wanted else "wrong"), found if found == wanted else f"{found}, not {wanted}"
+    yield Finding(state, f"{MODELS[model].title} revision", words)
 
 
 def _at_hand(source: str) -> Path | None:
@@ -261,13 +253,17 @@ def _clip(clip: str | None, llava: str | None) -> Iterator[Finding]:
 
 def _effort(models: set[str], data: set[str]) -> Iterator[Finding]:
     """Rows, hours and memory of all tables that these data and models can fill, from committed cost cards."""
+    import torch
+
     needs = merged(need for number in PAPER_TABLES for need in PAPER_TABLES.get(number).needs())
     own = [
         need
         for need in needs
         if (not models or need.model in models) and (not data or PROBE_SETS[need.probes].source in data)
     ]
-    rows = {kind: sum(_rows(need) for need in own if _kind(need) == kind) for kind in ("yes_no", "open")}
+    rows = {"yes_no": 0, "open": 0}
+    for need in own:  # probes times arms; sets that depend on answers or people count as published
+        rows["open" if scorer_of(need) == "open" else "yes_no"] += PROBE_SETS[need.probes].size * len(need.arms)
     if not any(rows.values()):
         return
     hours = max(0.1, (rows["yes_no"] / ROWS_PER_S + rows["open"] / ANSWERS_PER_S) / 3600)
@@ -277,30 +273,15 @@ def _effort(models: set[str], data: set[str]) -> Iterator[Finding]:
         f"{hours:.1f} h on an H200 (compiled, at the speed of Qwen's shape), {A800_SLOWER * hours:.0f} h on an A800 by "
         "its TFLOP/s; detectors, loading and timing tables not counted",
     )  # fmt: skip
-    kinds = {_kind(need) for need in own}
-    most = max(MODELS[model].bytes for model in models or MODELS) + max(WORKING_BYTES[kind] for kind in kinds)
+    working = max(WORKING_BYTES[kind] for kind, count in rows.items() if count)
+    most = max(MODELS[model].bytes for model in models or MODELS) + working
     yield Finding("note", "GPU memory", f"about {_size(most)}: weights, and what such runs took beside them on an H200")
-    yield from _gpu(most)
-
-
-def _gpu(most: int) -> Iterator[Finding]:
-    import torch
-
     if not torch.cuda.is_available():
         yield Finding("note", "GPU", "none here")
         return
     found = torch.cuda.get_device_properties(0)
     state: State = "ok" if found.total_memory > most else "note"
     yield Finding(state, "GPU", f"{found.name}, {_size(found.total_memory)}")
-
-
-def _kind(need: Need) -> str:
-    return "open" if scorer_of(need) == "open" else "yes_no"
-
-
-def _rows(need: Need) -> int:
-    """Probes times arms; sets that depend on answers or people count as published."""
-    return PROBE_SETS[need.probes].size * len(need.arms)
 
 
 def _size(count: float) -> str:

@@ -156,11 +156,10 @@ def rule_claim(sentence: str, rule: Rule, line: Line, other: Line) -> Claim:
     def answers(study: Study) -> Judgement:
         found = paired(study, line, other, metric)
         narrow = paired(study, line, other, metric, EQUIVALENCE_LEVEL) if expects == "equal" else None
-        boxes = [f" with {each.box_source}" for each in (line, other) if line.box_source != other.box_source] or [
-            "",
-            "",
-        ]
-        names = f"{line.arm}{boxes[0]} minus {other.arm}{boxes[1]}"
+        sides = [line.arm, other.arm]
+        if line.box_source != other.box_source:
+            sides = [f"{each.arm} with {each.box_source}" for each in (line, other)]
+        names = " minus ".join(sides)
         words = f"{METRICS[metric].label} of {names}: {interval_words(found)}"
         return judgement(found, words, expects, margin, narrow)
 

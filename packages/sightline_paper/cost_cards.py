@@ -45,15 +45,12 @@ def repeated_timing(study: Study, name: str, model: str, arms: Sequence[str]) ->
     few = study.options.demo
     request = _request(
         "repeated",
-        probes_per_process=min(PROBES, _probe_count(study)),
+        probes_per_process=min(PROBES, 4 if few else PROBES, len(built_set(study, CONFIRMATION)[1])),
         drop=1 if few else DROPPED,
         **_material(study, model, arms),
     )
-    _measure(
-        study,
-        name,
-        [request.model_copy(update={"repetition": number}) for number in range(DEMO_PROCESSES if few else PROCESSES)],
-    )
+    numbers = range(DEMO_PROCESSES if few else PROCESSES)
+    _measure(study, name, [request.model_copy(update={"repetition": number}) for number in numbers])
 
 
 def batch_prefill(study: Study, name: str, model: str, arms: Sequence[str]) -> None:
@@ -90,21 +87,9 @@ def _material(study: Study, model: str, arms: Sequence[str]) -> dict[str, Any]:
     """What is timed, as its rows of the confirmation set were made: same images, image options and precision."""
     (need,) = study.servable([Need(model, CONFIRMATION, tuple(arms))])
     config = study.configuration(need)
-    return {
-        "arms": need.arms,
-        "checkpoint": config.model,
-        "probe_file": str(config.probes),
-        "image_folder": str(config.images),
-        "image_options": dict(config.image_options),
-        "dtype": config.dtype,
-        "device": config.device,
-        "clip": config.clip or "",
-    }
-
-
-def _probe_count(study: Study) -> int:
-    found = len(built_set(study, CONFIRMATION)[1])
-    return min(found, 4) if study.options.demo else found
+    places = {"probe_file": str(config.probes), "image_folder": str(config.images), "clip": config.clip or ""}
+    options = {"image_options": dict(config.image_options), "dtype": config.dtype, "device": config.device}
+    return {"arms": need.arms, "checkpoint": config.model, **places, **options}
 
 
 def _measure(study: Study, name: str, requests: Sequence[ProbedRequest]) -> None:

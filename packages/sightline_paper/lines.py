@@ -224,9 +224,9 @@ class Compared:
         return Measured(ends(self.change.low, self.change.high))
 
 
-def ends(low: float, high: float) -> str:
-    """An interval with the four digits that the paper prints of scores; a dash where there is none."""
-    return MISSING if math.isnan(low) else f"[{low:+.4f}, {high:+.4f}]".replace("-", MINUS)
+def ends(low: float, high: float, digits: int = 4) -> str:
+    """An interval, usually with the four digits that the paper prints of scores; a dash where there is none."""
+    return MISSING if math.isnan(low) else f"[{low:+.{digits}f}, {high:+.{digits}f}]".replace("-", MINUS)
 
 
 def by_rule(study: Study, model: str, probes: str, rule: str = "", box_source: str = "annotation") -> pd.DataFrame:

@@ -19,7 +19,7 @@ from sightline.analysis.comparison import compare_support, indexed
 from sightline.analysis.outcomes import lexically_plausible, samples, tertiles
 from sightline.controls.image_free import SEEDS, mismatch_view
 from sightline.core.probe import ORIGINAL
-from sightline.core.table import MINUS, format_range, format_value
+from sightline.core.table import format_range, format_value
 from sightline.errors import SightlineError
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
@@ -47,6 +47,7 @@ from sightline_paper.lines import (
     Measured,
     cell,
     cells,
+    ends,
     own_rows,
     paired,
     paired_rows,
@@ -145,10 +146,8 @@ def with_recovery(study: Study, line: Line) -> list[Measured]:
     recovery = NOTHING
     if "+restore" in line.arm:
         plain = line.arm.partition("+")[0]
-        selected, removed = (
-            summary_of(study, replace(line, arm=arm), CONTROLLED)["accuracy"]
-            for arm in (plain, f"{plain}+remove_evidence")
-        )
+        arms = (replace(line, arm=arm) for arm in (plain, f"{plain}+remove_evidence"))
+        selected, removed = (summary_of(study, each, CONTROLLED)["accuracy"] for each in arms)
         lost = selected - removed
         recovery = Measured((found["accuracy"] - removed) / lost if lost else "nothing was lost")
     return [Measured(float(found["n_probes"])), *cells(found, CONTROLLED), recovery]
@@ -159,12 +158,8 @@ def differences(study: Study, line: Line) -> list[Measured]:
     accuracy, hfpr = (paired(study, line, line.about["minus"], metric) for metric in ("accuracy", "hfpr"))
     found = [Measured(float(rows_of(study, line)["image_id"].nunique()))]
     for one in (accuracy, hfpr):
-        found += [Measured(one.value), Measured(_ends(one.low, one.high))]
+        found += [Measured(one.value), Measured(ends(one.low, one.high, 3))]
     return found
-
-
-def _ends(low: float, high: float) -> str:
-    return f"[{low:+.3f}, {high:+.3f}]".replace("-", MINUS)
 
 
 TWO_STAGE_DRAWS = 20_000
@@ -181,13 +176,8 @@ def over_seeds(study: Study, line: Line) -> list[Measured]:
     found = seed_summary([point(metric, one) for one in seeded])
     own = arm_rows(own_rows(study, rows, line.model, line.arm))
     gain = two_stage_difference(own, seeded, metric, draws=TWO_STAGE_DRAWS)
-    return [
-        Measured(found.mean),
-        Measured(found.sd),
-        Measured(format_range(found.minimum, found.maximum, "score")),
-        Measured(gain.value),
-        Measured(_ends(gain.low, gain.high)),
-    ]
+    span = format_range(found.minimum, found.maximum, "score")
+    return list(map(Measured, (found.mean, found.sd, span, gain.value, ends(gain.low, gain.high, 3))))
 
 
 # Right answers and their evidence: S5.
@@ -334,9 +324,8 @@ def largest_of_methods(study: Study, line: Line) -> list[Measured]:
 
 def filtering_changes_little(study: Study, line: Line) -> Judgement:
     """Whether no hFPR moved further than ``most``."""
-    found = {
-        each.words[0]: _largest_changes(study, each, VALID_METRICS)[0].get("hfpr", 0.0) for each in line.about["lines"]
-    }
+    changes = ((each.words[0], _largest_changes(study, each, VALID_METRICS)[0]) for each in line.about["lines"])
+    found = {model: change.get("hfpr", 0.0) for model, change in changes}
     words = ", ".join(f"{model} {change:+.3f}" for model, change in found.items())
     held = all(abs(change) <= line.about["most"] for change in found.values())
     return Judgement("holds" if held else "fails", words)
@@ -397,13 +386,8 @@ def validity(study: Study, line: Line) -> list[Measured]:
         for outcome in ("occlusion_specific_drop", "deletion_drop")
     )
     occluded = Measured(float(own["occlusion_specific_drop"].notna().sum()))
-    return [
-        Measured(float(len(own))),
-        *means,
-        occluded,
-        *grayed,
-        *(deleted if line.about["deleted"] else [NOTHING] * 2),
-    ]
+    deleted = deleted if line.about["deleted"] else [NOTHING] * 2
+    return [Measured(float(len(own))), *means, occluded, *grayed, *deleted]
 
 
 def _with_drops(study: Study, line: Line) -> pd.DataFrame:
@@ -416,9 +400,7 @@ def _with_drops(study: Study, line: Line) -> pd.DataFrame:
 
 def _correlation(found: pd.DataFrame, outcome: str, kind: str) -> Measured:
     chosen = found[(found["outcome"] == outcome) & (found["predictor"] == "ecr") & (found["correlation"] == kind)]
-    if chosen.empty:
-        return Measured("too few")
-    return cell(chosen.iloc[0], "estimate")
+    return Measured("too few") if chosen.empty else cell(chosen.iloc[0], "estimate")
 
 
 def support_moved(study: Study, line: Line) -> list[Measured]:
@@ -505,10 +487,8 @@ def both_policies(study: Study, line: Line) -> list[Measured]:
     if own.empty:
         raise SightlineError("the hash split leaves one side without images; take more of them")
     record: Any = own.iloc[0]
-    pairs = (
-        " / ".join(format_value(record[f"{name}_{policy}"], "score") for policy in ("compact", "preserve"))
-        for name in ANSWERS
-    )
+    figures = ((record[f"{name}_{policy}"] for policy in ("compact", "preserve")) for name in ANSWERS)
+    pairs = (" / ".join(format_value(value, "score") for value in pair) for pair in figures)
     return [Measured(float(record["n"])), *map(Measured, pairs), Measured(float(record["flips"]))]
 
 

@@ -116,34 +116,27 @@ CHAT = (
 )
 
 
+RANDOM_FORMS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    LLAVA: ("image_token_index", "CLIPImageProcessor", {}),
+    INTERNVL: ("image_token_id", "GotOcr2ImageProcessor", {
+        "start_image_token": "<|vision_start|>", "end_image_token": "<|vision_end|>",
+        "context_image_token": "<|image_pad|>", "video_token": "<|video_pad|>",
+    }),
+}  # fmt: skip
+"""Of each other architecture what its configuration calls the image token, its processor, and its further tokens."""
+
+
 def demo_models(out: Path, leave_out: Container[str] = ()) -> dict[str, str]:
     """Checkpoint by name: the reader speaks for Qwen, whose form it has; the others know nothing."""
     found = {QWEN: str(asset("reader"))}
-    for name, make in ((LLAVA, _llava), (INTERNVL, _internvl)):
+    for name, (token, processor, tokens) in RANDOM_FORMS.items():
         folder = out / f"{RANDOM}{name}"
-        if name not in leave_out:
-            if not (folder / "model.safetensors").is_file():
-                make(folder)
-            found[name] = str(folder)
+        if name not in leave_out and not (folder / "model.safetensors").is_file():
+            shape = shape_named(f"tiny-{name}")
+            settings = {**shape.processor, "image_processor_type": processor}
+            _write(folder, name, {**shape.config, token: IMAGE_TOKEN}, settings, tokens)
+        found[name] = str(folder)
     return {name: path for name, path in found.items() if name not in leave_out}
-
-
-def _llava(folder: Path) -> None:
-    shape = shape_named("tiny-llava")
-    processor = {**shape.processor, "image_processor_type": "CLIPImageProcessor"}
-    _write(folder, "llava", {**shape.config, "image_token_index": IMAGE_TOKEN}, processor, {})
-
-
-def _internvl(folder: Path) -> None:
-    shape = shape_named("tiny-internvl")
-    processor = {**shape.processor, "image_processor_type": "GotOcr2ImageProcessor"}
-    names = {
-        "start_image_token": "<|vision_start|>",
-        "end_image_token": "<|vision_end|>",
-        "context_image_token": "<|image_pad|>",
-        "video_token": "<|video_pad|>",
-    }
-    _write(folder, "internvl", {**shape.config, "image_token_id": IMAGE_TOKEN}, processor, names)
 
 
 def _write(

@@ -114,26 +114,21 @@ def _coverage(own: pd.DataFrame, draws: int, *names: str) -> list[Measured]:
     return [Measured(each.value, each.low, each.high) for each in found]
 
 
-def _pooled(records: Sequence[Any]) -> Any:
-    """The record over all benchmarks, or the one of the only benchmark there is."""
-    return records[-1]
-
-
 def kept_of_all_regions(study: Study, line: Line) -> list[Measured]:
     """Coverage of the arm's masks over questions; its score and Full's with every benchmark weighing the same."""
     rows, draws = case_rows(study, line.probes, line.about["task"]), study.options.example_draws
     arm, full = (study.arm(line.model, each) for each in (line.arm, FULL))
     own = rows[rows["arm"] == arm]
     coverage = _coverage(own, draws, "ecr", "worst_region", "all_half")
-    change = _pooled(list(score_changes(rows, [ArmPair(arm, full)], draws=draws)))
+    *_, change = score_changes(rows, [ArmPair(arm, full)], draws=draws)  # over all benchmarks, or the only one
     return [Measured(float(len(own))), *coverage, Measured(change["score"]), *cells(change, ["change"])]
 
 
 def _associations(study: Study, how: str) -> dict[str, Any]:
     """Records of ``coverage_and_score_frame`` by kind of coverage."""
-    found = study.remembered(
-        ("coverage and score", how), lambda: coverage_and_score_frame(case_rows(study, how), draws=study.options.draws)
-    )
+    draws = study.options.draws
+    key = ("coverage and score", how)
+    found = study.remembered(key, lambda: coverage_and_score_frame(case_rows(study, how), draws=draws))
     return {str(record["coverage"]): record for record in found.to_dict("records")}
 
 
@@ -188,14 +183,12 @@ JITTER, DROPPED = "jitter_25pct", "drop_40pct"
 
 def stressed(study: Study, line: Line) -> list[Measured]:
     """The questions of a ``task`` with a ``tag``: how many, Full's score, and each budget's with its change."""
-    slices = study.remembered(
-        "stress slices",
-        lambda: stress_slices(
-            open_rows(study),
-            [probe for run in open_runs(study).values() for probe in run.probes],
-            draws=study.options.example_draws,
-        ),
-    )
+
+    def make() -> pd.DataFrame:
+        probes = [probe for run in open_runs(study).values() for probe in run.probes]
+        return stress_slices(open_rows(study), probes, draws=study.options.example_draws)
+
+    slices = study.remembered("stress slices", make)
     tag, task = line.about["tag"], line.about["task"]
     own = slices[(slices["slice"] == tag) & (slices["task"] == task)].set_index("arm")
     if own.empty:
@@ -289,9 +282,7 @@ def detector_in_loop(study: Study, line: Line) -> list[Measured]:
     if rows.empty:
         raise SightlineError("the detector found no box on any case")
     records = list(score_changes(rows, PAIRS, draws=study.options.example_draws))
-    *changes, of_full = (
-        _pooled([each for each in records if (each["arm"], each["reference"]) == pair]) for pair in PAIRS
-    )
+    *changes, of_full = ([each for each in records if (each["arm"], each["reference"]) == pair][-1] for pair in PAIRS)
     base, metadata, no_prior = changes
     scores = (of_full["reference_score"], base["reference_score"], base["score"])
     controls = (each["reference_score"] for each in (metadata, no_prior))

@@ -40,7 +40,8 @@ def questions_of(study: Study, task: str, part: Part = "whole") -> tuple[Ingest,
     """
     options: dict[str, Any] = {}
     if study.options.profile == "artifact":
-        options = {"jpeg": JPEG_QUALITY} if task == OCRBENCH else {"id_prefix": f"{task}_val{_ending(part)}"}
+        ending = "_lite" if part == "lite" else ""
+        options = {"jpeg": JPEG_QUALITY} if task == OCRBENCH else {"id_prefix": f"{task}_val{ending}"}
     files = study.questions.files(task, part)
     ingest = read_annotations(files, options, file_format=task)
     if ingest.packed is not None:
@@ -59,10 +60,6 @@ def asked(ingest: Ingest, probes: Sequence[Probe], construction: dict[str, Any],
     if ingest.packed is not None:
         ingest.packed.unpack(images, {probe.image for probe in probes})
     return Built(probes, {"name": ingest.source["format"], **construction}, images, ingest.source)
-
-
-def _ending(part: Part) -> str:
-    return "_lite" if part == "lite" else ""
 
 
 def _lacks(study: Study, name: str) -> str:

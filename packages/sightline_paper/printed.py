@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +69,12 @@ class PrintedBlock:
         return list(map(_cell, self.block.columns, found.line.published, found.cells))
 
 
+DEMONSTRATION = (
+    "DEMONSTRATION: a small reader and random models on a few drawn pages. The measured figures show that the preset "
+    "runs, and are no replication of the published ones."
+)
+
+
 @dataclass(frozen=True)
 class PrintedTable:
     """One table of the paper, measured as far as the study allows."""
@@ -85,12 +92,7 @@ class PrintedTable:
     @property
     def warning(self) -> str:
         """What must stand beside the numbers of a demonstration."""
-        if not self.demo:
-            return ""
-        return (
-            "DEMONSTRATION: a small reader and random models on a few drawn pages. The measured figures show that the "
-            "preset runs, and are no replication of the published ones."
-        )
+        return DEMONSTRATION if self.demo else ""
 
     @property
     def measured_lines(self) -> int:
@@ -103,9 +105,7 @@ class PrintedTable:
     @property
     def missing(self) -> list[str]:
         """Why lines were not measured, each reason once, with how many lines it concerns."""
-        reasons: dict[str, int] = {}
-        for line in (line for block in self.blocks for line in block.lines if line.why_not):
-            reasons[line.why_not] = reasons.get(line.why_not, 0) + 1
+        reasons = Counter(line.why_not for block in self.blocks for line in block.lines if line.why_not)
         return [f"{count} line{'s' if count > 1 else ''} not measured: {reason}" for reason, count in reasons.items()]
 
     @property
@@ -380,12 +380,11 @@ def write_paper_page(study: Study, tables: Sequence[PrintedTable]) -> Path:
     for printed in tables:
         printed.write(study.out / "tables")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    images = "500 a set" if study.limit is None else f"{study.limit} a set"
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         title="The paper's tables, measured again",
         facts=[
             *((MODELS[name].title, Path(path).name) for name, path in study.models.items()),
-            ("images", images),
+            ("images", f"{study.limit or 500} a set"),
             ("profile", study.options.profile),
             ("draws", str(study.options.draws)),
         ],

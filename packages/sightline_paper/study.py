@@ -129,10 +129,8 @@ class Study:
         self.models = {**recorded.get("models", {}), **self.models}
         if self.textocr is None and recorded.get("textocr"):
             self.textocr = Path(recorded["textocr"])
-        self.open_data = {
-            **{task: Path(path) for task, path in recorded.get("open_data", {}).items()},
-            **self.open_data,
-        }
+        named = {task: Path(path) for task, path in recorded.get("open_data", {}).items()}
+        self.open_data = {**named, **self.open_data}
         self.options = with_recorded(self.options, recorded)
 
     def recorded(self) -> dict[str, Any]:
@@ -219,16 +217,13 @@ class Study:
         """Whether an arm needs CLIP and none was given that serves the model."""
         if not needs_clip(arm):
             return False
-        reason = self._clip_trouble(model)
+        clip, checkpoint = self.options.clip, self.models[model]
+        reason = "it compares with CLIP embeddings, give --clip"
+        if clip:
+            reason = self.remembered(("clip", clip, checkpoint), lambda: clip_trouble(clip, checkpoint))
         if reason:
             self.note(f"{arm} on {MODELS[model].title} is left out: {reason}")
         return bool(reason)
-
-    def _clip_trouble(self, model: str) -> str:
-        if not self.options.clip:
-            return "it compares with CLIP embeddings, give --clip"
-        clip, checkpoint = self.options.clip, self.models[model]
-        return self.remembered(("clip", clip, checkpoint), lambda: clip_trouble(clip, checkpoint))
 
     def _with_detector(self, need: Need) -> Need | None:
         """The need with a text detector that is installed here; None, and a note, where there is none."""
@@ -318,9 +313,7 @@ class Study:
     def missing(self, need: Need) -> int:
         """How many of its arms are not finished in the run folder."""
         run = self.run_of(need)
-        if run is None:
-            return len(need.arms)
-        if run.missing:
+        if run is None or run.missing:
             return len(need.arms)
         return sum(self.arm(need.model, arm) not in run.arms for arm in need.arms)
 

@@ -31,8 +31,13 @@ def table(**changes):
     return lines
 
 
-def missed(lines, wrong=0.5):
-    return [target.aim for target in judge(lines, {"image_mismatch_seed101": wrong}) if not target.met]
+def open_table(**changes):
+    lines = dict.fromkeys(OPEN_ARMS, 0.5) | {WRONG_ROW: 0.01, "full": 0.93, "anti_evidence:0.3": 0.1, "full+blank": 0.0}
+    return {arm: {"exact": exact} for arm, exact in (lines | changes).items()}
+
+
+def missed(targets):
+    return [target.aim for target in targets if not target.met]
 
 
 MISSED = [
@@ -44,35 +49,6 @@ MISSED = [
     ("full+remove_evidence", {"positive_accuracy": 0.8}, "evidence cells alone removed"),
     ("full+blank", {"accuracy": 0.54}, "blank image"),
 ]
-
-
-def test_a_missed_aim_is_named_and_printed():
-    assert missed(table()) == []
-    for arm, values, words in MISSED:
-        (found,) = missed(table(**{arm: values}))
-        assert words in found
-    assert missed(table(), wrong=0.56) == ["wrong image (draw 101): accuracy 0.50 +- 0.03"]
-    text = aims(judge(table(), {"image_mismatch_seed101": 0.56}))
-    assert text.count("**missed**") == 1
-    assert "9 of 10 are met" in text
-
-
-def test_curves_show_all_shares():
-    assert smooth([0.0, 3.0, 6.0], 3) == [1.5, 3.0, 4.5]
-    drawn = curves_svg([{"step": step, "slots": 1.0 / step, "accuracy": 0.5} for step in range(1, 30)])
-    assert drawn.count("<polyline") == 2
-    assert "step (of 29)" in drawn
-
-    few, fewer = (curves_svg([{"step": step, "exact": share} for step in (1, 2)]) for share in (0.3, 0.1))
-    assert few != fewer
-
-
-def open_table(**changes):
-    lines = {arm: {"exact": 0.5} for arm in OPEN_ARMS} | {WRONG_ROW: {"exact": 0.01}}
-    lines |= {"full": {"exact": 0.93}, "anti_evidence:0.3": {"exact": 0.1}, "full+blank": {"exact": 0.0}}
-    return lines | {arm: {"exact": value} for arm, value in changes.items()}
-
-
 OPEN_MISSED = [
     ("full", 0.91, "at least 0.92"),
     ("random:0.3", 0.64, "at least 0.30 below"),
@@ -82,11 +58,28 @@ OPEN_MISSED = [
 ]
 
 
-def test_a_missed_aim_for_open_answers_is_named():
-    assert all(target.met for target in judge_open(open_table()))
-    for arm, exact, words in OPEN_MISSED:
-        (found,) = [target.aim for target in judge_open(open_table(**{arm: exact})) if not target.met]
+def test_a_missed_aim_is_named_and_printed():
+    wrong, more_wrong = ({"image_mismatch_seed101": share} for share in (0.5, 0.56))
+    assert missed(judge(table(), wrong)) == missed(judge_open(open_table())) == []
+    for arm, values, words in MISSED:
+        (found,) = missed(judge(table(**{arm: values}), wrong))
         assert words in found
+    for arm, exact, words in OPEN_MISSED:
+        (found,) = missed(judge_open(open_table(**{arm: exact})))
+        assert words in found
+    assert missed(judge(table(), more_wrong)) == ["wrong image (draw 101): accuracy 0.50 +- 0.03"]
+    text = aims(judge(table(), more_wrong))
+    assert text.count("**missed**") == 1
+    assert "9 of 10 are met" in text
+
+
+def test_curves_show_all_shares():
+    assert smooth([0.0, 3.0, 6.0], 3) == [1.5, 3.0, 4.5]
+    drawn = curves_svg([{"step": step, "slots": 1.0 / step, "accuracy": 0.5} for step in range(1, 30)])
+    assert drawn.count("<polyline") == 2
+    assert "step (of 29)" in drawn
+    few, fewer = (curves_svg([{"step": step, "exact": share} for step in (1, 2)]) for share in (0.3, 0.1))
+    assert few != fewer
 
 
 def open_rows(box_source="gt"):
@@ -107,11 +100,8 @@ def test_rows_that_make_no_card_are_refused(refused, tmp_path):
 
 
 def test_the_record_of_a_reader_trained_on_counts_on_from_the_one_before():
-    before = {
-        "history": {"steps": 100, "legs": [{"minutes": 9}]},
-        "curves": [{"step": 100, "answer": 1.0}],
-        "torch": "1",
-    }
+    history = {"steps": 100, "legs": [{"minutes": 9}]}
+    before = {"history": history, "curves": [{"step": 100, "answer": 1.0}], "torch": "1"}
     after = {"history": {"steps": 7, "legs": [{"open": True}]}, "curves": [{"step": 5}], "checks": [{"step": 7}]}
     both = continued(before, after | {"parameters": 3})
     assert both["history"] == {"steps": 107, "legs": [{"minutes": 9}, {"open": True}]}
@@ -137,19 +127,9 @@ def toy_reader(request, tmp_path_factory):
 def scenes_audit(model, out, probes, images, arms, limit=3, **more):
     """Of the first development scenes, with positions as both readers were trained."""
     scenes = asset("scenes", "development")
-    config = AuditConfig(
-        model=str(model),
-        probes=scenes / probes,
-        images=scenes / images,
-        out=out,
-        arms=list(arms),
-        matched_controls=False,
-        dtype="float32",
-        device="cpu",
-        limit=limit,
-        **{"positions": "preserve", **more},
-    )
-    return audit(config)
+    files = {"model": str(model), "probes": scenes / probes, "images": scenes / images, "out": out}
+    plain = {"matched_controls": False, "dtype": "float32", "device": "cpu", "limit": limit, "positions": "preserve"}
+    return audit(AuditConfig(arms=list(arms), **{**files, **plain, **more}))
 
 
 def test_card_of_a_reader_that_answers_open_questions(refused, toy_reader, tmp_path):
@@ -157,12 +137,13 @@ def test_card_of_a_reader_that_answers_open_questions(refused, toy_reader, tmp_p
     found = read_probes(asset("scenes", "development") / "probes.jsonl").probes[:6]
     write_probes(control, mismatched_probes(found, {p.image_id: found[-1].image_id for p in found}, 101))
     runs = [
-        scenes_audit(toy_reader, tmp_path / "yes-no", "probes.jsonl", "images", ARMS).path,
-        scenes_audit(toy_reader, tmp_path / "controls", control, "images", ["full"]).path,
-        scenes_audit(
-            toy_reader, tmp_path / "open", "open_probes.jsonl", "open_images", OPEN_ARMS, box_source="gt"
-        ).path,
-        scenes_audit(toy_reader, tmp_path / "wrong", "open_wrong_images.jsonl", "open_images", ["full"]).path,
+        scenes_audit(toy_reader, tmp_path / name, probes, images, arms, **more).path
+        for name, probes, images, arms, more in (
+            ("yes-no", "probes.jsonl", "images", ARMS, {}),
+            ("controls", control, "images", ["full"], {}),
+            ("open", "open_probes.jsonl", "open_images", OPEN_ARMS, {"box_source": "gt"}),
+            ("wrong", "open_wrong_images.jsonl", "open_images", ["full"], {}),
+        )
     ]
     with pytest.raises(SightlineError, match="--open-run and --open-controls"):
         write_card(toy_reader, runs[0], runs[1])
@@ -200,23 +181,19 @@ def folder(request):
     return asset(FORMS[request.param].folder)
 
 
-def test_shipped_readers_answer_most_probes_and_keep_the_evidence(folder, tmp_path):
+def test_shipped_readers_answer_most_probes_and_open_questions_and_none_without_their_evidence(folder, tmp_path):
     arms = ["full", "target:0.3", "anti_evidence:0.3"]
     rows = scenes_audit(folder, tmp_path / "run", "probes.jsonl", "images", arms, IMAGES).frame()
     correct = rows.groupby("arm")["correct"].mean()
     assert len(rows) == 3 * 2 * IMAGES
     assert correct["full"] >= 0.8
     assert correct["target:0.3"] >= 0.8
-
     coverage = rows[rows["label"] == "yes"].groupby("arm")["ecr"].mean()
     assert coverage["target:0.3"] > 0.9
     assert coverage["anti_evidence:0.3"] == 0.0
 
-
-def test_answers_most_open_questions_in_words_and_none_without_their_evidence(folder, tmp_path):
-    arms = ["full", "anti_evidence:0.3"]
-    sizes = {"limit": OPEN_IMAGES, "box_source": "gt"}
-    rows = scenes_audit(folder, tmp_path / "run", "open_probes.jsonl", "open_images", arms, **sizes).frame()
+    asked, sizes = ("open_probes.jsonl", "open_images", arms[::2]), {"limit": OPEN_IMAGES, "box_source": "gt"}
+    rows = scenes_audit(folder, tmp_path / "open", *asked, **sizes).frame()
     exact = rows.groupby("arm")["exact"].mean()
     assert len(rows) == 2 * 2 * OPEN_IMAGES
     assert exact["full"] >= OPEN_FLOOR[folder.name]

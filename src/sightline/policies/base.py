@@ -60,20 +60,15 @@ class LevelAnswer:
     @staticmethod
     def of(budget: Budget, values: Mapping[str, Any]) -> LevelAnswer:
         """From the columns of a row, or from those of them that a scorer gave."""
-        return LevelAnswer(budget, str(values["predicted"]), confidence_of(values))
+        margin, loss = (values.get(name) for name in CONFIDENCE_COLUMNS)
+        confidence = None if margin is None else abs(float(margin))
+        if confidence is None and loss is not None:
+            confidence = float(np.exp(-float(loss)))
+        return LevelAnswer(budget, str(values["predicted"]), confidence)
 
 
 CONFIDENCE_COLUMNS = ("margin", "answer_loss")
 """A scorer whose rows have one of them says how sure an answer is."""
-
-
-def confidence_of(values: Mapping[str, Any]) -> float | None:
-    """How sure an answer is, larger for surer; None where its columns do not say."""
-    if values.get("margin") is not None:
-        return abs(float(values["margin"]))
-    if values.get("answer_loss") is not None:
-        return float(np.exp(-float(values["answer_loss"])))
-    return None
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,9 @@ class EvidenceSaturation(Policy):
     def look(self, sight: Sight) -> Noticed:
         """Per level the weight and the share of active blocks that are kept; entropy and dispersion of the weights."""
         assert sight.scores is not None  # the policy reads scores
-        weights = _softmax(sight.scores / self.temperature)
+        scores = sight.scores / self.temperature
+        weights = np.exp(scores - scores.max())
+        weights /= weights.sum()
         blocks = blocks_of(sight.cells, self.side)
         heavy = np.bincount(blocks, weights, minlength=self.side**2) >= self.active
         return {
@@ -80,12 +82,6 @@ class EvidenceSaturation(Policy):
 
     def candidates(self, levels: Sequence[Budget], samples: Sequence[TuningSample]) -> Iterable[Policy]:
         return (replace(self, mass=mass, cells=cells) for mass, cells in product(MASSES, SHARES))
-
-
-def _softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    raised = np.exp(x - x.max())
-    weights: NDArray[np.float64] = raised / raised.sum()
-    return weights
 
 
 def _share_reached(heavy: NDArray[np.bool_], kept: NDArray[np.int64]) -> float:

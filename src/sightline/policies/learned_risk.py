@@ -118,18 +118,12 @@ def before_answer(sight: Sight) -> dict[str, float]:
     }
 
 
-def from_answer(answered: LevelAnswer) -> dict[str, float]:
-    """What the answer at the lowest level tells."""
-    return {
-        "confidence": answered.confidence or 0.0,
-        "answer_words": float(len(answered.answer.split())),
-        "answer_yes": float(answered.answer.strip().lower() == "yes"),
-    }
-
-
 def vector(names: Sequence[str], noticed: Noticed, answered: LevelAnswer | None) -> list[float]:
     """The features of these names, in their order."""
-    known = {**noticed, **({} if answered is None else from_answer(answered))}
+    known = dict(noticed)
+    if answered is not None:
+        known |= {"confidence": answered.confidence or 0.0, "answer_words": len(answered.answer.split())}
+        known["answer_yes"] = answered.answer.strip().lower() == "yes"
     return [float(known[name]) for name in names]
 
 

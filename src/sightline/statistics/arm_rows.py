@@ -166,17 +166,14 @@ def looked_up(keys: pd.Series[Any], table: pd.Series[Any]) -> pd.Series[Any]:
     """
     if not isinstance(keys.dtype, pd.CategoricalDtype):
         return keys.map(table)
-    names = as_index(table.index)
+    names = table.index
+    if isinstance(names, pd.CategoricalIndex):
+        names = names.astype(names.categories.dtype)
     place = names.get_indexer(keys.cat.categories)  # one search per name, however many rows have it
     codes = keys.cat.codes.to_numpy()
     where = np.where(codes >= 0, place[codes], -1) if len(place) else np.full(len(codes), -1)
     found = table.array.take(where, allow_fill=True) if (where < 0).any() else table.array.take(where)
     return pd.Series(found, index=keys.index, name=keys.name)
-
-
-def as_index(names: pd.Index) -> pd.Index:
-    """An index of names as text, however it came."""
-    return names.astype(names.categories.dtype) if isinstance(names, pd.CategoricalIndex) else names
 
 
 # Columns of known length that are filled piece by piece, each in as few bytes a value as its content allows.
@@ -252,18 +249,14 @@ def shared_arrays(columns: dict[str, Any]) -> dict[str, Any]:
     for name, values in columns.items():
         if isinstance(values, np.ndarray) and values.dtype.kind in "fi" and len(values):
             alike = values.view(f"i{values.itemsize}")  # by their bits: what is not a number equals itself
-            values = (
-                np.broadcast_to(values[0], len(values)) if (alike == alike[0]).all() else _seen_before(values, seen)
-            )
+            if (alike == alike[0]).all():
+                values = np.broadcast_to(values[0], len(values))
+            else:
+                digest = blake2b(values.data, digest_size=16, person=values.dtype.str.encode()).digest()
+                values.flags.writeable = False
+                values = seen.setdefault(digest, values)
         found[name] = values
     return found
-
-
-def _seen_before(values: NDArray[Any], seen: dict[bytes, NDArray[Any]]) -> NDArray[Any]:
-    """An array of the same content that was seen before, or this one."""
-    digest = blake2b(values.data, digest_size=16, person=values.dtype.str.encode()).digest()
-    values.flags.writeable = False
-    return seen.setdefault(digest, values)
 
 
 class Names:

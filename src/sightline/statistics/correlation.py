@@ -238,7 +238,8 @@ def conditional_residuals(
     if controls is None:
         image = _group_numbers(images, len(first), "images")
         return two_way_residuals(ranks(first), image, method), two_way_residuals(ranks(second), image, method)
-    design = np.column_stack([*(ranks(column) for column in others), _indicators(method).T])
+    own = np.equal(method[:, None], np.arange(1, int(method.max()) + 1))  # the effect of method 0 is the intercept
+    design = np.column_stack([*(ranks(column) for column in others), own.astype(np.float64)])
     return residuals(ranks(first), design), residuals(ranks(second), design)
 
 
@@ -290,8 +291,3 @@ def fixed_residual_intervals(pairs: Sequence[FixedResiduals], *, draws: int = DR
         )
         for place, pair in enumerate(pairs)
     ]
-
-
-def _indicators(method: IntArray) -> FloatArray:
-    """(k - 1, n) one row per method but the first, whose effect is the intercept."""
-    return np.equal(np.arange(1, int(method.max()) + 1)[:, None], method).astype(np.float64)

@@ -16,13 +16,6 @@ from sightline.statistics.arm_rows import AnyArray, BoolArray, FloatArray, IntAr
 _BLOCK_CELLS = 1 << 15  # rows times draws held at once, in a processor cache
 
 
-def _cumulative(weights: FloatArray) -> FloatArray:
-    """(n, d) -> (n + 1, d): total weight of the first i rows."""
-    total = np.zeros((weights.shape[0] + 1, weights.shape[1]))
-    np.cumsum(weights, axis=0, out=total[1:])
-    return total
-
-
 @dataclass(frozen=True)
 class RankedValues:
     """n values sorted once; ``midranks`` ranks them within any number of weighted resamples."""
@@ -41,7 +34,8 @@ class RankedValues:
 
     def midranks(self, weights: FloatArray) -> FloatArray:
         """(n, d) weights -> (n, d) average ranks, counted from 1, of each row among the weighted rows of each draw."""
-        below = _cumulative(weights[self.order])
+        below = np.zeros((weights.shape[0] + 1, weights.shape[1]))  # total weight of the first i rows
+        np.cumsum(weights[self.order], axis=0, out=below[1:])
         return 0.5 * (below[self.low] + below[self.high] + 1.0)
 
 

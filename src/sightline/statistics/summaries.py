@@ -252,18 +252,13 @@ def summary_table(analysis: ArmAnalysis, *, metrics: Sequence[str] | None = None
     chosen = [metric for metric in analysis.metrics if metrics is None or metric.name in metrics]
     lines: list[dict[str, Any]] = []
     for arm in analysis.arms.values():
-        line: dict[str, Any] = {
-            "arm": arm.name,
-            "n_probes": len(arm.labels),
-            "n_images": arm.n_images,
-            "n_positive": int(arm.labels.sum()),
-            "n_negative": int((~arm.labels).sum()),
-        }
+        line: dict[str, Any] = {"arm": arm.name, "n_probes": len(arm.labels), "n_images": arm.n_images}
+        line |= {"n_positive": int(arm.labels.sum()), "n_negative": int((~arm.labels).sum())}
         marked: dict[str, list[str]] = {"few_differ": [], "certain": []}
         reasons = dict(zip(analysis.metrics, arm.reasons, strict=True))
         values = dict(zip(analysis.metrics, arm.values, strict=True))
         for metric in chosen:
-            low, high = (math.nan, math.nan)
+            low, high = math.nan, math.nan
             draws = analysis.draws_of(arm.name, metric)
             if draws is not None and arm.sums is not None and not reasons[metric]:
                 found = arm.sums.estimate(metric, draws, level)

@@ -280,20 +280,13 @@ def read_thresholds(threshold: ThresholdLike) -> Thresholds:
         return {None: threshold}
     if isinstance(threshold, int | float):
         return {None: parse_threshold(str(float(threshold)))}
-    if isinstance(threshold, str):
-        return _read_lines([threshold])
     if isinstance(threshold, Mapping):
         return {
             model: rule if isinstance(rule, ThresholdRule) else parse_threshold(str(rule))
             for model, rule in threshold.items()
         }
-    return _read_lines(threshold)
-
-
-def _read_lines(lines: Iterable[str]) -> Thresholds:
-    """``RULE`` and ``MODEL=RULE``, each model once."""
     rules: dict[str | None, ThresholdRule] = {}
-    for line in lines:
+    for line in [threshold] if isinstance(threshold, str) else threshold:  # RULE and MODEL=RULE, each model once
         *model, text = _BEFORE_RULE.split(line, maxsplit=1)
         name = model[0].strip() if model else None
         if name in rules:

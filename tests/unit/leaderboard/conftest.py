@@ -9,8 +9,6 @@ from sightline.probes import HardPairRules, build_hard_pairs, load_regions, writ
 from sightline_leaderboard.contest import Contest, MeasuredModel, measure
 from sightline_leaderboard.standings import Record, record_of
 
-METHODS = ("target", "scope", "dart", "soft_evidence", "resize")
-
 
 @pytest.fixture(scope="session")
 def contest(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Contest:
@@ -23,7 +21,7 @@ def contest(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Contest:
         models={"qwen": str(data / "tiny/qwen3vl"), "llava": str(data / "tiny/llava")},
         probes=folder / "probes.jsonl",
         images=mini,
-        methods=METHODS,
+        methods=("target", "scope", "dart", "soft_evidence", "resize"),
         budgets=("0.3", "0.5"),
         pages=3,
         run={"device": "cpu", "dtype": "float32"},
@@ -44,10 +42,5 @@ def record(contest: Contest, measured: list[MeasuredModel]) -> Record:
 @pytest.fixture
 def fresh(contest: Contest, tmp_path: Path) -> Contest:
     """One model, one budget, a folder of its own: for what must not touch the shared runs."""
-    return replace(
-        contest,
-        out=tmp_path / "board",
-        models={"llava": contest.models["llava"]},
-        methods=("target",),
-        budgets=("0.3",),
-    )
+    models = {"llava": contest.models["llava"]}
+    return replace(contest, out=tmp_path / "board", models=models, methods=("target",), budgets=("0.3",))

@@ -27,16 +27,15 @@ from tests.refusals import Refused
 @pytest.mark.parametrize("model", ["qwen3vl", "llava", "internvl"])
 def test_every_registered_method_takes_part_or_is_refused_with_a_reason(data: Path, model: str) -> None:
     methods = chosen_methods([])
-    ranked = {name for name, kind in SELECTORS.items() if kind.role in ("method", "control")}
-    assert set(methods) == ranked - set(HEADED)
+    assert set(methods) == {n for n, kind in SELECTORS.items() if kind.role in ("method", "control")} - set(HEADED)
     found = lineup(data / "tiny" / model, methods, ["0.1", "0.3"], clip=False)
-    taking_part = {entry.method for entry in found.entries} - {"full"}
-    refused = {refusal.method for refusal in found.refusals}
-    assert taking_part | refused == set(methods)
-    assert not taking_part & refused
+    budgets: dict[str, list[str]] = {}
+    for entry in found.entries:
+        budgets.setdefault(entry.method, []).append(entry.budget)
+    del budgets["full"]
+    assert sorted([*budgets, *{refusal.method for refusal in found.refusals}]) == sorted(methods)
     assert all(refusal.reason for refusal in found.refusals)
-    for method in taking_part:
-        assert [entry.budget for entry in found.entries if entry.method == method] == ["0.1", "0.3"]
+    assert all(asked == ["0.1", "0.3"] for asked in budgets.values())
 
 
 def test_who_takes_part_beside_whom_and_who_is_refused_by_name(data: Path, refused: Refused) -> None:
@@ -49,22 +48,21 @@ def test_who_takes_part_beside_whom_and_who_is_refused_by_name(data: Path, refus
     entries = found("scope:alpha=0").entries
     assert [entry.arm for entry in entries] == ["full", "random:0.3", "grid:0.3", "scope:0.3:alpha=0.0"]
     assert entries[-1].method == "scope:alpha=0"
-    refused("did you mean", chosen_methods, ["targt"])
-    refused("'0.3' is not an argument of target", chosen_methods, ["target:0.3"])
-    refused("which is not ranked", chosen_methods, ["full"])
-    refused("is target again", chosen_methods, ["target", "target:weight=0.85"])
-
-
-def test_budgets_are_read_once_each_in_order_and_a_reason_that_holds_at_all_is_said_once(refused: Refused) -> None:
-    assert read_budgets(["0.5,0.1", "0.10"]) == ["0.1", "0.5"]
+    for about, methods in (
+        ("did you mean", ["targt"]), ("'0.3' is not an argument of target", ["target:0.3"]),
+        ("which is not ranked", ["full"]), ("is target again", ["target", "target:weight=0.85"]),
+    ):  # fmt: skip
+        refused(about, chosen_methods, methods)
+    assert read_budgets(["0.5,0.1", "0.10"]) == ["0.1", "0.5"], "once each, in order"
     assert read_budgets(["64t, 8t"]) == ["8t", "64t"]
     assert read_budgets(["0.3/tile"]) == ["0.3/tile"]
-    for wrong, reason in (("1.0", "Full does already"), (",", "names none"), ("0", "must be in")):
-        refused(reason, read_budgets, [wrong])
-    assert said_once("m", {"0.1": "why", "0.3": "why"}, 2) == [Refusal("m", "", "why")]
-    assert said_once("m", {"0.3": "why"}, 2) == [Refusal("m", "0.3", "why")]
-    assert [one.budget for one in said_once("m", {"0.1": "why", "0.3": "else"}, 2)] == ["0.1", "0.3"]
-    assert said_once("m", {}, 2) == []
+    for wrong, about in (("1.0", "Full does already"), (",", "names none"), ("0", "must be in")):
+        refused(about, read_budgets, [wrong])
+    for reasons, said in (
+        ({"0.1": "why", "0.3": "why"}, [("", "why")]), ({"0.3": "why"}, [("0.3", "why")]), ({}, []),
+        ({"0.1": "why", "0.3": "else"}, [("0.1", "why"), ("0.3", "else")]),
+    ):  # fmt: skip
+        assert said_once("m", reasons, 2) == [Refusal("m", *each) for each in said], "what holds at all is said once"
 
 
 def test_models_differ_in_what_they_can_serve_and_computing_again_loads_none(
@@ -86,22 +84,17 @@ def test_models_differ_in_what_they_can_serve_and_computing_again_loads_none(
     assert {file: file.stat().st_mtime_ns for file in contest.out.rglob("*") if file.is_file()} == before
 
 
-def test_another_method_amends_the_run_and_other_probes_are_refused(fresh: Contest, refused: Refused) -> None:
-    measure(fresh)
-    rows = {file: file.stat().st_mtime_ns for file in (fresh.out / "runs").rglob("rows/*/*.parquet")}
-    (amended,) = measure(replace(fresh, methods=("target", "bottom")))
-    assert "bottom:0.3" in amended.run.arms
-    assert {file: file.stat().st_mtime_ns for file in rows} == rows
-    refused("limit 3, this command has 2", measure, replace(fresh, pages=2))
-
-
-def test_other_weights_in_the_same_place_are_refused_before_a_model_is_loaded(
+def test_another_method_amends_the_run_and_other_probes_or_weights_are_refused_before_a_model_is_loaded(
     fresh: Contest, tmp_path: Path, refused: Refused
 ) -> None:
-    copy = tmp_path / "model"
-    shutil.copytree(fresh.models["llava"], copy)
+    copy = Path(shutil.copytree(fresh.models["llava"], tmp_path / "model"))
     own = replace(fresh, models={"llava": str(copy)})
     measure(own)
+    rows = {file: file.stat().st_mtime_ns for file in (own.out / "runs").rglob("rows/*/*.parquet")}
+    (amended,) = measure(replace(own, methods=("target", "bottom")))
+    assert "bottom:0.3" in amended.run.arms
+    assert {file: file.stat().st_mtime_ns for file in rows} == rows
+    refused("limit 3, this command has 2", measure, replace(own, pages=2))
     weights = next(copy.glob("*.safetensors"))
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1

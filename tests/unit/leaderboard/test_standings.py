@@ -1,7 +1,5 @@
 """Ranks, gains and ties of arms whose answers are known."""
 
-from typing import Any
-
 import pandas as pd
 import pytest
 
@@ -16,25 +14,15 @@ IMAGES = 40
 def rows(arm: str, right: float, ecr: float, regime: str = "box-free method", role: str = "method") -> pd.DataFrame:
     """An arm that answers the first share of its probes right, all of them positives with one region."""
     correct = [place < right * IMAGES for place in range(IMAGES)]
+    names = [f"{place:02d}" for place in range(IMAGES)]
     return pd.DataFrame(
         {
-            "arm": arm,
-            "probe_id": [f"p{place:02d}" for place in range(IMAGES)],
-            "image_id": [f"i{place:02d}" for place in range(IMAGES)],
-            "label": "yes",
-            "predicted": ["yes" if one else "no" for one in correct],
-            "correct": correct,
-            "margin": [1.0 if one else -1.0 for one in correct],
-            "has_regions": True,
-            "ecr": ecr,
-            "keep": 0.3,
-            "keep_layer_mean": 0.3,
-            "role": role,
-            "regime": regime,
-            "signal_ms": [1.0] * (IMAGES - 1) + [500.0],
-            "select_ms": None,
+            "arm": arm, "probe_id": names, "image_id": names, "label": "yes", "correct": correct, "has_regions": True,
+            "predicted": ["yes" if one else "no" for one in correct], "ecr": ecr, "keep": 0.3, "keep_layer_mean": 0.3,
+            "margin": [1.0 if one else -1.0 for one in correct], "role": role, "regime": regime,
+            "signal_ms": [1.0] * (IMAGES - 1) + [500.0], "select_ms": None,
         }
-    )
+    )  # fmt: skip
 
 
 ARMS = {
@@ -55,34 +43,25 @@ def made(by: str = "accuracy", leave_out: tuple[str, ...] = ()) -> Standings:
     return standings(pd.concat(arms.values()), entries, METRICS[by], metrics, draws=500, seed=17)
 
 
-def test_ranks_count_within_a_panel_and_equals_share_one() -> None:
-    lines = made().by_budget["0.3"]
-    assert [(line["method"], line["rank"]) for line in lines] == [
+def test_ranks_count_within_a_panel_and_neighbours_that_images_cannot_tell_apart_are_said_to_be_tied() -> None:
+    found = made()
+    assert [(line["method"], line["rank"]) for line in found.by_budget["0.3"]] == [
         ("good", 1), ("rival", 2), ("grid", 3), ("random", 3), ("bad", 5), ("told", 1),
     ]  # fmt: skip
-    assert [line["panel"][0] for line in lines] == list("AAAAAC")
-    assert made().full["selection_ms"] == 1.0, "the median of signals and selection"
-
-
-@pytest.fixture(scope="module")
-def lines() -> dict[str, Any]:
-    return {line["method"]: line for line in made().by_budget["0.3"]}
-
-
-def test_neighbours_that_the_images_cannot_tell_apart_are_said_to_be_tied(lines: dict[str, Any]) -> None:
-    assert lines["good"]["lead"] == pytest.approx(0.025)
-    assert lines["good"]["tied_with_next"]
-    assert lines["rival"]["tied_with_first"]
-    assert not lines["rival"]["tied_with_next"]
+    assert [line["panel"][0] for line in found.by_budget["0.3"]] == list("AAAAAC")
+    assert found.full["selection_ms"] == 1.0, "the median of signals and selection"
+    lines = {line["method"]: line for line in found.by_budget["0.3"]}
+    assert (lines["good"]["lead"], lines["good"]["tied_with_next"]) == (pytest.approx(0.025), True)
+    assert (lines["rival"]["tied_with_first"], lines["rival"]["tied_with_next"]) == (True, False)
     assert lines["grid"]["tied_with_next"]  # the same answers: a difference of exactly nothing
     assert (lines["random"]["gap"], lines["random"]["tied_with_first"]) == (pytest.approx(-0.4), False)
-    assert lines["bad"]["lead"] is None
-    assert not lines["bad"]["tied_with_next"]
+    assert (lines["bad"]["lead"], lines["bad"]["tied_with_next"]) == (None, False)
     frontier = {name for name, line in lines.items() if line["on_frontier"]}
     assert frontier == {"good", "rival", "told"}, "whoever nobody of the panel beats in both"
 
 
-def test_gains_are_paired_differences_to_random_with_an_interval_around_them(lines: dict[str, Any]) -> None:
+def test_gains_are_paired_differences_to_random_with_an_interval_around_them() -> None:
+    lines = {line["method"]: line for line in made().by_budget["0.3"]}
     assert (lines["random"]["gain"], lines["random"]["gain_low"]) == (0.0, None)  # by construction
     assert lines["good"]["gain"] == pytest.approx(0.4)
     assert 0.2 < lines["good"]["gain_low"] < 0.4 < lines["good"]["gain_high"] < 0.6
@@ -90,9 +69,6 @@ def test_gains_are_paired_differences_to_random_with_an_interval_around_them(lin
     assert lines["grid"]["gain"] == 0.0, "the same answers on forty images are not equal for certain"
     assert lines["grid"]["gain_high"] == pytest.approx(1 - 0.025 ** (1 / 40), abs=1e-4)
     assert lines["grid"]["gain_low"] == -lines["grid"]["gain_high"]
-    by_method = {line["method"]: line for line in overview({"one": made(), "two": made()})}
-    assert by_method["grid"]["gain_low"] < -0.05 < 0.05 < by_method["grid"]["gain_high"]
-    assert by_method["random"]["gain_low"] is None
 
 
 def test_a_lower_metric_turns_the_order_round_and_one_without_a_better_side_ranks_nobody(refused: Refused) -> None:
@@ -105,13 +81,15 @@ def test_a_lower_metric_turns_the_order_round_and_one_without_a_better_side_rank
 
 
 def test_means_over_different_cells_stand_apart() -> None:
+    by_method = {line["method"]: line for line in overview({"one": made(), "two": made()})}
+    assert by_method["grid"]["gain_low"] < -0.05 < 0.05 < by_method["grid"]["gain_high"]
+    assert by_method["random"]["gain_low"] is None
     found = overview({"one": made(), "two": made(leave_out=("good",))})
     methods = [(line["method"], line["cells"], line["place"]) for line in found]
     assert methods[:4] == [("rival", 2, 1), ("grid", 2, 2), ("random", 2, 2), ("bad", 2, 4)]
     assert methods[4] == ("good", 1, 1)
     rival = found[0]
-    assert rival["mean_rank"] == 1.5
-    assert [rank["rank"] for rank in rival["ranks"]] == [2, 1]
+    assert (rival["mean_rank"], [rank["rank"] for rank in rival["ranks"]]) == (1.5, [2, 1])
     assert rival["gain_low"] < rival["gain"] < rival["gain_high"]
 
 

@@ -1,4 +1,4 @@
-"""What tests of the paper's tables share: a study of tiny models, and data as their publishers ship them."""
+"""What tests of the paper's tables share: a study of tiny models."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lab.stand_ins import StandIns, write_stand_ins
 from sightline_paper import Study, StudyOptions
 
 Pilot = Callable[..., Study]
@@ -23,9 +22,3 @@ def pilot(data: Path, tmp_path: Path) -> Pilot:
         return Study(tmp_path / "study", models, data / "mini_textocr", StudyOptions(**settings))
 
     return make
-
-
-@pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
-    """Files of open questions as their publishers ship them."""
-    return write_stand_ins(tmp_path_factory.mktemp("published"))

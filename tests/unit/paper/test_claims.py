@@ -14,7 +14,6 @@ from sightline_paper.models import demo_models
 from sightline_paper.printed import measured, notes_below, run_table
 from tests.unit.paper.conftest import Pilot
 
-TINY = {"qwen": "qwen3vl", "llava": "llava", "internvl": "internvl"}
 SILENT = ("2", "S2", "S6", "S7", "S9", "S10", "S11", "S15", "S18")
 
 
@@ -34,15 +33,12 @@ def test_equal_holds_only_inside_a_margin(found: Measured, outcome: str) -> None
     assert judgement(found, "", "equal", 0.02).outcome == outcome
 
 
-def test_an_equality_of_more_images_never_holds_less() -> None:
+def test_an_equality_of_more_images_never_holds_less_and_a_side_is_decided_as_its_interval_says() -> None:
     """The 95% interval shrinks with the root of the number of images around the same difference."""
-    outcomes = [judgement(Measured(0.004, 0.004 - half, 0.004 + half), "", "equal", 0.02).outcome
-                for half in (0.2 / math.sqrt(n) for n in (4, 16, 64, 256, 1024, 4096))]  # fmt: skip
+    halves = [0.2 / math.sqrt(n) for n in (4, 16, 64, 256, 1024, 4096)]
+    outcomes = [judgement(Measured(0.004, 0.004 - h, 0.004 + h), "", "equal", 0.02).outcome for h in halves]
     assert outcomes == ["open"] * outcomes.count("open") + ["holds"] * outcomes.count("holds")
     assert {"open", "holds"} == set(outcomes)
-
-
-def test_a_side_is_decided_as_its_interval_says_and_a_tables_claims_are_corrected_for_their_number() -> None:
     assert judgement(Measured(0.05, 0.01, 0.09), "").outcome == "holds"
     assert judgement(Measured(0.05, 0.01, 0.09), "", "below").outcome == "fails"
     assert judgement(Measured(0.05, -0.01, 0.11), "").outcome == "open"
@@ -60,14 +56,9 @@ def test_every_table_that_a_sentence_rests_on_has_its_claims_and_no_equality_lac
     sentences = [claim.sentence for number in PAPER_TABLES for claim in PAPER_TABLES.get(number).claims]
     assert not [each for each in sentences if "about as" in each or "not told apart" in each]
     assert sum("within" in each for each in sentences) >= 12
-    first = PAPER_TABLES.get("1").claims[0].sentence
-    assert "within 0.02" in first
-    assert "no margin" in first, "the paper claims no noninferiority"
-    (time,) = PAPER_TABLES.get("S17").claims
-    assert "AnchorPrune" in time.sentence
-
-
-# Stand-ins.
+    first, time = PAPER_TABLES.get("1").claims[0].sentence, PAPER_TABLES.get("S17").claims[0].sentence
+    assert ("within 0.02" in first, "no margin" in first) == (True, True), "the paper claims no noninferiority"
+    assert "AnchorPrune" in time
 
 
 def test_a_stand_in_is_called_one_in_its_row_and_no_claim_is_judged_on_it(
@@ -86,31 +77,22 @@ def test_a_stand_in_is_called_one_in_its_row_and_no_claim_is_judged_on_it(
     assert all("random weights for LLaVA" in text for text in texts)
 
 
-def test_a_checkpoint_of_another_size_is_a_stand_in_too(pilot: Pilot) -> None:
-    study = pilot()
+def test_nothing_is_judged_on_a_checkpoint_of_another_size_and_no_claim_about_answers_at_chance(
+    pilot: Pilot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, needs = Judgement("holds", "0.5", 0.001), (Need("qwen", "confirmation", ("full",)),)
+    answers, masks = (Claim("A sentence.", lambda study: held, needs, about) for about in (True, False))
+    study = pilot(limit=12)
     assert study.stand_in("qwen") == "qwen3vl"
     printed = measured(study, PAPER_TABLES.get("S14"))
     assert printed.blocks[0].lines[1].words == ("Target (30%) (qwen3vl for Qwen)",)
-    needs = (Need("qwen", "confirmation", ("full",)),)
-    claim = Claim("A sentence.", lambda study: Judgement("holds", "0.5", 0.001), needs)
-    assert claim.judge(study).outcome == "not judged"
-
-
-def test_answers_at_chance_leave_a_claim_open_and_masks_can_be_judged(
-    pilot: Pilot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert answers.judge(study).outcome == "not judged"
     monkeypatch.setattr(Study, "stand_in", lambda self, model: "")
-    study = pilot(limit=12)
-    needs = (Need("qwen", "confirmation", ("full",)),)
     study.compute(needs)
-    held = Judgement("holds", "0.5", 0.001)
-    answers, masks = (Claim("A sentence.", lambda study: held, needs, about).judge(study) for about in (True, False))
-    assert answers.outcome == "open"
-    assert "chance" in answers.words
-    assert masks == held
-
-
-# Settings.
+    found = answers.judge(study)
+    assert found.outcome == "open"
+    assert "chance" in found.words
+    assert masks.judge(study) == held, "masks can be judged"
 
 
 @pytest.mark.parametrize(("model", "dtype", "options"), [
@@ -133,29 +115,29 @@ def test_cost_is_measured_at_the_papers_image_options_and_precision(
     assert all(request.image_options == options for request in asked)
 
 
-# Published intervals.
-
-
-@pytest.mark.parametrize(("number", "count"), [("S5", 22), ("S9", 10), ("S13", 2)])
-def test_published_intervals_stand_beside_measured_ones(number: str, count: int, tmp_path: Path) -> None:
-    table = PAPER_TABLES.get(number)
-    printed = measured(Study(tmp_path, {}), table)
-    cells = [cell for line in table.blocks[0].lines for cell in line.published if isinstance(cell, Measured)]
-    assert len(cells) == count
-    assert all(isinstance(cell.value, float) and cell.low <= cell.value <= cell.high for cell in cells)
-    assert f"{cells[0].low!r},{cells[0].high!r}" in printed.csv()
-    assert notes_below(printed)
-
-
-def test_figures_of_captions_are_carried_over_and_what_was_not_given_is_named(tmp_path: Path) -> None:
+def test_published_intervals_and_figures_stand_beside_measured_ones_and_what_was_not_given_is_named(
+    tmp_path: Path,
+) -> None:
     study = Study(tmp_path, {"llava": "nowhere", "internvl": "nowhere"})
-    shown = {number: measured(study, PAPER_TABLES.get(number)) for number in ("S13", "S18", "GSR")}
+    shown = {number: measured(study, PAPER_TABLES.get(number)) for number in ("S5", "S9", "S13", "S18", "GSR")}
+    for number, count in (("S5", 22), ("S9", 10), ("S13", 2)):
+        lines = PAPER_TABLES.get(number).blocks[0].lines
+        cells = [cell for line in lines for cell in line.published if isinstance(cell, Measured)]
+        assert len(cells) == count
+        assert all(isinstance(cell.value, float) and cell.low <= cell.value <= cell.high for cell in cells)
+        assert f"{cells[0].low!r},{cells[0].high!r}" in shown[number].csv()
+        assert notes_below(shown[number])
     assert re.search(r"2\.38?4?e-07", shown["S13"].markdown())
     assert all(figure in shown["S18"].markdown() for figure in ("254.4", "56.4%", "0.155"))
     assert shown["GSR"].missing == ["10 lines not measured: GSR-Bench was not given: name its folder with --gsr"]
 
 
-# Results of the text.
+@pytest.fixture(scope="module")
+def demonstration(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    tiny = {"qwen": "qwen3vl", "llava": "llava", "internvl": "internvl"}
+    models = {name: str(data / "tiny" / folder) for name, folder in tiny.items()}
+    options = StudyOptions(demo=True, limit=12, draws=100, run={"device": "cpu"})
+    return Study(tmp_path_factory.mktemp("demo") / "study", models, options=options)
 
 
 @pytest.mark.parametrize("number", ["CALIBRATION", "PLAUSIBLE", "POSITIONS", "QC", "STRATA"])
@@ -163,10 +145,3 @@ def test_results_of_the_text_are_measured_in_a_demonstration(number: str, demons
     printed = run_table(demonstration, PAPER_TABLES.get(number))
     same = ["1 line not measured: all cells are of one size here"]
     assert printed.missing == (same if number == "STRATA" else []), "drawn pages have one size"
-
-
-@pytest.fixture(scope="module")
-def demonstration(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    models = {name: str(data / "tiny" / folder) for name, folder in TINY.items()}
-    options = StudyOptions(demo=True, limit=12, draws=100, run={"device": "cpu"})
-    return Study(tmp_path_factory.mktemp("demo") / "study", models, options=options)

@@ -83,47 +83,45 @@ def test_checkpoints_and_textocr_that_cannot_serve_are_refused_in_words(
         _ = Study(tmp_path / "other", {}).source
 
 
-@pytest.mark.parametrize("reason", ["sightline convert", "48-wide"])
-def test_a_clip_that_cannot_serve_leaves_its_lines_out(pilot: Pilot, data: Path, tmp_path: Path, reason: str) -> None:
-    """Its weights are pickled alone, as the hub has the paper's; or it is of another width than LLaVA's tower."""
-    clip = tmp_path / "clip"
-    shutil.copytree(data / "tiny/clip", clip)
-    if reason == "48-wide":
-        config = json.loads((clip / "config.json").read_text())
-        config["vision_config"]["hidden_size"] = 48
-        (clip / "config.json").write_text(json.dumps(config))
-    else:
-        (clip / "model.safetensors").rename(clip / "pytorch_model.bin")
-    study = pilot(clip=str(clip))
-    needs = [Need("qwen", "confirmation", ("full",)), Need("llava", "confirmation", ("full", "anchorprune:0.4"))]
-    assert [(need.model, need.arms) for need in study.servable(needs)] == [("qwen", ("full",)), ("llava", ("full",))]
-    (note,) = study.notes
-    assert "anchorprune:0.4 on LLaVA-1.5-7B is left out" in note
-    assert reason in note
-
-
-def test_a_run_that_measured_nothing_is_a_failure_and_a_mistyped_folder_is_refused_at_once(
-    tmp_path: Path, refused: Refused
+def test_a_clip_that_cannot_serve_leaves_its_lines_out_and_the_note_stands_under_their_table(
+    pilot: Pilot, data: Path, tmp_path: Path
 ) -> None:
-    asked = ["paper", "run", "S6", "--out", tmp_path / "study", "--textocr"]
-    refused("--textocr: there is no folder nowhere", sightline, *asked, "nowhere")
-    assert not (tmp_path / "study").exists()
-    (tmp_path / "empty").mkdir()
-    assert "nothing was measured" in sightline(*asked, tmp_path / "empty", code=1).output
-
-
-def test_a_note_stands_under_the_table_that_it_is_about(pilot: Pilot) -> None:
+    """Its weights are pickled alone, as the hub has the paper's; or it is of another width than LLaVA's tower."""
+    pickled, narrow = (Path(shutil.copytree(data / "tiny/clip", tmp_path / name)) for name in ("pickled", "narrow"))
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    config = json.loads((narrow / "config.json").read_text())
+    config["vision_config"]["hidden_size"] = 48
+    (narrow / "config.json").write_text(json.dumps(config))
+    needs = [Need("qwen", "confirmation", ("full",)), Need("llava", "confirmation", ("full", "anchorprune:0.4"))]
+    for clip, reason in ((pickled, "sightline convert"), (narrow, "48-wide")):
+        study = pilot(clip=str(clip))
+        left = [(need.model, need.arms) for need in study.servable(needs)]
+        assert left == [("qwen", ("full",)), ("llava", ("full",))]
+        (note,) = study.notes
+        assert "anchorprune:0.4 on LLaVA-1.5-7B is left out" in note
+        assert reason in note
+        shutil.rmtree(tmp_path / "study", ignore_errors=True)
     study = pilot(clip=None)
     study.models.pop("qwen")
-    with_clip = run_table(study, PAPER_TABLES.get("S7"))
+    with_clip, without = (run_table(study, PAPER_TABLES.get(number)) for number in ("S7", "S6"))
     (note,) = (note for note in with_clip.notes if "anchorprune" in note)
     assert "give --clip" in note
-    (found,) = study.servable([Need("llava", "confirmation", ("full", "anchorprune:0.4"))])
-    assert found.arms == ("full",)
-    without = run_table(study, PAPER_TABLES.get("S6"))
     assert without.notes == ()
     earlier = {printed.table.number: printed.notes for printed in with_earlier(study, [without])}
     assert earlier == {"S6": (), "S7": with_clip.notes}
+
+
+def test_a_run_that_measured_nothing_is_a_failure_and_files_and_folders_that_are_not_there_are_refused_at_once(
+    pilot: Pilot, tmp_path: Path, refused: Refused
+) -> None:
+    asked = ["paper", "run", "S6", "--out", tmp_path / "study", "--textocr"]
+    refused("--textocr: there is no folder nowhere", sightline, *asked, "nowhere")
+    for name in ("valid", "decisions", "annotations", "second_annotations"):
+        with pytest.raises(SightlineError, match=rf"--{name.replace('_', '-')}: there is no file .*people\.txt"):
+            pilot(**{name: tmp_path / "people.txt"})
+    assert not (tmp_path / "study").exists()
+    (tmp_path / "empty").mkdir()
+    assert "nothing was measured" in sightline(*asked, tmp_path / "empty", code=1).output
 
 
 def test_a_row_names_the_detector_that_measured_it(pilot: Pilot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,19 +129,14 @@ def test_a_row_names_the_detector_that_measured_it(pilot: Pilot, monkeypatch: py
     printed = measured(pilot(), PAPER_TABLES.get("S18"))
     names = [" · ".join(line.words) for line in printed.blocks[0].lines if line.line.box_source == "easyocr"]
     assert len(names) == 2
-    assert all("rapidocr for EasyOCR" in name for name in names)
-    assert "rapidocr for EasyOCR" in printed.csv()
-    assert "rapidocr for EasyOCR" in printed.latex()
+    assert all("rapidocr for EasyOCR" in text for text in (*names, printed.csv(), printed.latex()))
 
 
 def test_coverage_counts_what_the_tower_sees() -> None:
-    rows = pd.DataFrame(
-        {
-            "visible": [1.0, 0.5, 0.0], "ecr": [0.4, 0.25, 0.0], "anchor_ecr": [0.4, 0.5, 0.0], "lpp": [0.5, 0.5, 0.0],
-            "geo_f1": [0.1, 0.1, 0.0], "anchor_lpp": [0.5, 0.5, 0.0], "anchor_geo_f1": [0.1, 0.1, 0.0],
-        }
-    )  # fmt: skip
-    found = of_visible_evidence(rows)
+    columns = {"ecr": [0.4, 0.25], "anchor_ecr": [0.4, 0.5], "lpp": [0.5, 0.5], "geo_f1": [0.1, 0.1]}
+    columns |= {"anchor_lpp": [0.5, 0.5], "anchor_geo_f1": [0.1, 0.1]}
+    seen = {name: [*values, 0.0] for name, values in columns.items()}
+    found = of_visible_evidence(pd.DataFrame({"visible": [1.0, 0.5, 0.0], **seen}))
     assert found["ecr"].tolist()[:2] == [0.4, 0.5]
     assert found["anchor_ecr"].tolist()[:2] == [0.4, 1.0]
     assert found["geo_f1"].tolist()[1] == pytest.approx(0.5)
@@ -155,15 +148,6 @@ def test_signed_decisions_stand_for_a_list_of_valid_images(pilot: Pilot, tmp_pat
     decisions = [SignedDecision(name, name, (name,), "", name == "a", "agreement") for name in ("a", "b")]
     write_decisions(signed, {"signed_by": "dora"}, decisions)
     assert valid_images(pilot(valid=signed)) == {"a"}
-
-
-@pytest.mark.parametrize("name", ["valid", "decisions", "annotations", "second_annotations"])
-def test_a_file_of_peoples_judgements_that_is_not_there_is_refused_at_once(
-    pilot: Pilot, tmp_path: Path, name: str
-) -> None:
-    with pytest.raises(SightlineError, match=rf"--{name.replace('_', '-')}: there is no file .*people\.txt"):
-        pilot(**{name: tmp_path / "people.txt"})
-    assert not (tmp_path / "study").exists()
 
 
 def test_decisions_that_come_after_the_set_was_built_are_refused(tmp_path: Path, refused: Refused) -> None:

@@ -37,9 +37,8 @@ def said(*texts: str, confidences: Sequence[float] = (1.0, 1.0, 1.0)) -> list[Le
     return [LevelAnswer(*each) for each in zip(LEVELS, texts, confidences, strict=True)]
 
 
-def sight(scores: Sequence[float], *masks: Sequence[int]) -> Sight:
-    kept = tuple(np.isin(np.arange(4), mask) for mask in masks)
-    return Sight("p", "What is the total?", CORNERS, kept, np.array(scores))
+def sight(scores: Sequence[float], *masks: Sequence[int], question: str = "What is the total?") -> Sight:
+    return Sight("p", question, CORNERS, tuple(np.isin(np.arange(4), mask) for mask in masks), np.array(scores))
 
 
 def test_saturation_weighs_tokens_by_their_scores() -> None:
@@ -60,51 +59,35 @@ def test_saturation_weighs_tokens_by_their_scores() -> None:
     assert noticed["cells"] == [1.0, 1.0, 1.0]
 
 
-@pytest.fixture
-def risks(tmp_path: Path) -> str:
-    """Five samples, the middle two alike: ranks 0, 0.375, 0.375, 0.75, 1."""
-    path = tmp_path / "risk.csv"
-    path.write_text("probe_id,risk\na,0.1\nb,5\nc,5\nd,6\ne,100\n")
-    return str(path)
-
-
-def test_risks_are_ranks_and_budgets_in_proportion_to_them(risks: str, refused: Refused) -> None:
-    def look(probe: str) -> Any:
-        return RiskBucket(risks).look(Sight(probe, "", CORNERS))["risk"]
-
-    assert [look(name) for name in "abcdex"] == [0.0, 0.375, 0.375, 0.75, 1.0, 0.5]
-    thirds = [RiskBucket(risks).decide(LEVELS, {"risk": risk}, []) for risk in (0.0, 0.33, 1 / 3, 0.66, 0.67, 1)]
+def test_risks_are_ranks_and_budgets_in_proportion_to_them_and_files_without_any_are_refused_with_their_arm(
+    tmp_path: Path, refused: Refused
+) -> None:
+    path = tmp_path / "risks.csv"
+    path.write_text("probe_id,risk\na,0.1\nb,5\nc,5\nd,6\ne,100\n")  # the middle two are alike
+    policy = RiskBucket(str(path))
+    ranks = [policy.look(Sight(name, "", CORNERS))["risk"] for name in "abcdex"]
+    assert ranks == [0.0, 0.375, 0.375, 0.75, 1.0, 0.5]
+    thirds = [policy.decide(LEVELS, {"risk": risk}, []) for risk in (0.0, 0.33, 1 / 3, 0.66, 0.67, 1)]
     assert thirds == [LOW, LOW, MID, MID, HIGH, HIGH]
-    policy = RiskAdaptive(risks)
     ends = (Budget.ratio(0.15), Budget.ratio(0.7))
-    chosen = [policy.decide(ends, {"risk": risk}, []) for risk in (0.0, 0.5, 1.0)]
+    chosen = [RiskAdaptive(str(path)).decide(ends, {"risk": risk}, []) for risk in (0.0, 0.5, 1.0)]
     assert [budget.keep for budget in chosen if budget] == pytest.approx([0.15, 0.425, 0.7])
-    refused("write two", policy.check_levels, LEVELS)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+    refused("write two", RiskAdaptive(str(path)).check_levels, LEVELS)
+    path = tmp_path / "risk.csv"
+    for text, reason in (
         ("probe_id,score\na,1\n", "needs a column probe_id and a column risk"),
         ("probe_id,risk\na,high\n", "the risk 'high', which is not a number"),
         ("probe_id,risk\n", "has no lines"),
-    ],
-)
-def test_a_risk_file_that_cannot_be_used_is_refused_with_its_arm(
-    tmp_path: Path, text: str, reason: str, refused: Refused
-) -> None:
-    path = tmp_path / "risk.csv"
-    path.write_text(text)
-    refused(reason, parse_arm, f"policy:risk_bucket:target:0.3/0.7:file={path}")
-
-
-def test_unsure_answers_are_asked_again_one_level_up_and_no_higher_threshold_runs_fewer() -> None:
-    for sure, run in (
-        ((1.2, 0, 0), [LOW]),
-        ((1.1, 3, 0), [LOW, MID]),
-        ((1.1, 1.1, 9), list(LEVELS)),
-        ((0, 0, 0), list(LEVELS)),
     ):
+        path.write_text(text)
+        refused(reason, parse_arm, f"policy:risk_bucket:target:0.3/0.7:file={path}")
+
+
+def test_unsure_answers_are_asked_again_one_level_up_until_two_agree_and_no_higher_threshold_runs_fewer(
+    refused: Refused,
+) -> None:
+    for sure, run in (((1.2, 0, 0), [LOW]), ((1.1, 3, 0), [LOW, MID]), ((1.1, 1.1, 9), list(LEVELS)),
+                      ((0, 0, 0), list(LEVELS))):  # fmt: skip
         assert levels_run(ConfidenceFallback(1.2), {}, said("a", "b", "c", confidences=sure)) == run
     draws = np.random.default_rng(0).exponential(size=(200, 3))
     answers = [said("a", "b", "c", confidences=line.tolist()) for line in draws]
@@ -113,18 +96,9 @@ def test_unsure_answers_are_asked_again_one_level_up_and_no_higher_threshold_run
         for threshold in (0.0, 0.2, 0.5, 1.0, 2.0, 50.0)
     ]
     assert (np.diff(counts, axis=0) >= 0).all()
-    assert set(counts[0]) == {1}
-    assert set(counts[-1]) == {3}
-
-
-@pytest.mark.parametrize(
-    ("texts", "run"),
-    [(("Blue", " blue. ", "red"), [LOW, MID]), (("a", "b", "b"), list(LEVELS)), (("a", "b", "a"), list(LEVELS))],
-)
-def test_a_cascade_stops_when_two_answers_agree(
-    texts: tuple[str, str, str], run: list[Budget], refused: Refused
-) -> None:
-    assert levels_run(AnswerStability(), {}, said(*texts)) == run
+    assert (set(counts[0]), set(counts[-1])) == ({1}, {3})
+    for texts, levels in ((("Blue", " blue. ", "red"), 2), (("a", "b", "b"), 3), (("a", "b", "a"), 3)):
+        assert levels_run(AnswerStability(), {}, said(*texts)) == list(LEVELS[:levels])
     refused("runs all of 3 levels whatever they say", AnswerStability(3).check_levels, LEVELS)
 
 
@@ -136,7 +110,7 @@ def samples(confidences: Sequence[float], low: Sequence[float], high: Sequence[f
     return made
 
 
-def test_the_bound_is_mean_loss_and_two_standard_errors_of_the_surest() -> None:
+def test_bounds_are_mean_loss_and_two_standard_errors_of_the_surest_and_decide_who_is_asked_again() -> None:
     # Twelve samples by falling confidence; of the first ten one is lost, of the last two both.
     low = [1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0]
     found = LossBounds.measured(LEVELS, samples(range(12, 0, -1), low, [1] * 12))
@@ -147,12 +121,9 @@ def test_the_bound_is_mean_loss_and_two_standard_errors_of_the_surest() -> None:
 
     assert found.confidences == (2.5, 1.5, 1.0), "midway to the next sample"
     assert found.bounds == pytest.approx([bound(1, 10), bound(2, 11), bound(3, 12)])
-    assert [found.bound(sure) for sure in (99.0, 2.5, 2.4, 0.5)] == pytest.approx(
-        [bound(1, 10), bound(1, 10), bound(2, 11), math.inf]
-    )
+    expected = [bound(1, 10), bound(1, 10), bound(2, 11), math.inf]
+    assert [found.bound(sure) for sure in (99.0, 2.5, 2.4, 0.5)] == pytest.approx(expected)
 
-
-def test_bounds_never_fall_and_an_answer_is_asked_for_again_where_too_much_may_be_lost() -> None:
     rng = np.random.default_rng(1)
     found = LossBounds.measured(LEVELS, samples(rng.random(300).tolist(), rng.integers(0, 2, 300).tolist(), [1] * 300))
     assert (np.diff(found.bounds) > 0).all()
@@ -160,9 +131,8 @@ def test_bounds_never_fall_and_an_answer_is_asked_for_again_where_too_much_may_b
     kept = [[found.bound(sure) <= eps for sure in np.linspace(0, 1, 50)] for eps in (0.3, 0.45, 0.6, 0.9)]
     assert (np.diff(np.array(kept, dtype=int), axis=0) >= 0).all(), "who may lose more falls back less"
     policy = Conformal.made_of(LossBounds((2.0, 1.0), (0.02, 0.2)), eps=0.05)
-    assert levels_run(policy, {}, said("a", "b", "c", confidences=(2.5, 0, 0))) == [LOW]
-    assert levels_run(policy, {}, said("a", "b", "c", confidences=(1.5, 0, 0))) == [LOW, HIGH]
-    assert levels_run(policy, {}, said("a", "b", "c", confidences=(0.5, 0, 0))) == [LOW, HIGH]
+    for sure, run in ((2.5, [LOW]), (1.5, [LOW, HIGH]), (0.5, [LOW, HIGH])):
+        assert levels_run(policy, {}, said("a", "b", "c", confidences=(sure, 0, 0))) == run
 
 
 def test_the_regression_finds_what_separates_and_starts_from_the_rate_of_events() -> None:
@@ -192,10 +162,8 @@ def test_a_learned_risk_is_cut_into_levels_and_runs_the_low_answer_first_if_it_r
 
 
 def test_features_of_question_and_masks() -> None:
-    asked = Sight(
-        "p", "Which year and which total?", CORNERS, tuple(np.isin(np.arange(4), m) for m in ([0, 3], [0, 1, 2]))
-    )
-    assert learned_risk.before_answer(asked) == pytest.approx(
+    found = learned_risk.before_answer(sight([], [0, 3], [0, 1, 2], question="Which year and which total?"))
+    assert found == pytest.approx(
         {
             "question_words": 5, "question_joins": 1, "question_fields": 1, "tokens": math.log(4),
             "mask_dispersion": math.sqrt(0.125) / math.sqrt(0.5), "mask_blocks": 2 / 16, "mask_stability": 0.5,
@@ -204,18 +172,13 @@ def test_features_of_question_and_masks() -> None:
 
 
 def test_a_fitted_model_is_read_back_as_it_was_written(tmp_path: Path, refused: Refused) -> None:
-    model = learned_risk.RiskModel(
-        "question",
-        learned_risk.GROUPS["question"],
-        learned_risk.Logistic((1, 2, 3), (1, 1, 2), (0.1, 0.2, 0.3), -1),
-        (0.4,),
-        "0.3/0.7",
-    )
+    logistic = learned_risk.Logistic((1, 2, 3), (1, 1, 2), (0.1, 0.2, 0.3), -1)
+    model = learned_risk.RiskModel("question", learned_risk.GROUPS["question"], logistic, (0.4,), "0.3/0.7")
     path = tmp_path / "policy.json"
     path.write_text(json.dumps({"policy": "learned_risk", **learned_risk.LearnedRisk.made_of(model).contents()}))
     assert learned_risk.LearnedRisk(str(path)).model == model
-    for levels, reason in (("0.3/0.5", "fitted for the levels 0.3/0.7, not for 0.3/0.5"),):
-        refused(reason, parse_arm, f"policy:learned_risk:target:{levels}:file={path}")
+    reason = "fitted for the levels 0.3/0.7, not for 0.3/0.5"
+    refused(reason, parse_arm, f"policy:learned_risk:target:0.3/0.5:file={path}")
     refused("was made for learned_risk", parse_arm, f"policy:conformal:target:0.3/0.7:file={path}")
 
 

@@ -23,7 +23,9 @@ from sightline.probes import read_probes
 from sightline.statistics.arm_rows import ArmRows
 from sightline.store.shard_files import pack_mask
 
-FULL_GEOMETRY = {"ecr": 1.0, "anchor_ecr": 1.0, "center": 1.0, "patch": 1.0}
+GEOMETRY = {"ecr": "ecr", "anchor_ecr": "anchor_ecr", "center_recall": "center", "patch_recall": "patch"}
+"""Our names -> the reference's."""
+FULL_GEOMETRY = dict.fromkeys(GEOMETRY.values(), 1.0)
 
 
 @cache
@@ -31,9 +33,8 @@ def _lines(folder: Path) -> dict[str, list[str]]:
     """The lines of every recorded run."""
     found: dict[str, list[str]] = {}
     for model in ("qwen3vl", "llava", "internvl"):
-        with gzip.open(folder / "runs" / f"{model}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            for line in lines:
-                found.setdefault(line.partition('"run": "')[2].partition('"')[0], []).append(line)
+        for line in gzip.decompress((folder / "runs" / f"{model}.jsonl.gz").read_bytes()).decode().splitlines():
+            found.setdefault(line.partition('"run": "')[2].partition('"')[0], []).append(line)
     return found
 
 
@@ -56,11 +57,9 @@ def run_frame(data: Path, run: str, view: str = "orig") -> pd.DataFrame:
 @cache
 def run_rows(data: Path, run: str, threshold: float = 0.0) -> ArmRows:
     frame = run_frame(data, run)
-    names = {"ecr": "ecr", "anchor_ecr": "anchor_ecr", "center_recall": "center", "patch_recall": "patch"}
-    columns: dict[str, Any] = {ours: frame[theirs] for ours, theirs in names.items()}
-    return ArmRows.of(
-        frame["polarity"] == "positive", frame["margin"], frame["image_id"], threshold=threshold, **columns
-    )
+    columns: dict[str, Any] = {ours: frame[theirs] for ours, theirs in GEOMETRY.items()}
+    given = (frame["polarity"] == "positive", frame["margin"], frame["image_id"])
+    return ArmRows.of(*given, threshold=threshold, **columns)
 
 
 def development(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -74,6 +73,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 Indices = npt.NDArray[np.int64]
+Draws = Sequence[float] | npt.NDArray[np.float64]
 
 
 def twister_indices(seed: int | str, draws: int, n: int) -> Indices:
@@ -100,19 +100,22 @@ def counts(indices: Indices) -> npt.NDArray[np.float64]:
     return np.bincount(flat, minlength=draws * n).reshape(draws, n).astype(np.float64)
 
 
-def floor_index_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
-    """sorted[int(0.025 n)], sorted[int(0.975 n)]: one of the reference's percentile rules."""
+def _between(values: Draws, low: int, high: int) -> tuple[float, float]:
     ordered = np.sort(np.asarray(values))
-    return float(ordered[int(0.025 * len(ordered))]), float(ordered[min(len(ordered) - 1, int(0.975 * len(ordered)))])
+    return float(ordered[low]), float(ordered[high])
 
 
-def lower_rank_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
-    """sorted[int(q (n - 1))]: another."""
-    ordered = np.sort(np.asarray(values))
-    return float(ordered[int(0.025 * (len(ordered) - 1))]), float(ordered[int(0.975 * (len(ordered) - 1))])
+def floor_index_interval(values: Draws) -> tuple[float, float]:
+    """One of the reference's percentile rules."""
+    return _between(values, int(0.025 * len(values)), min(len(values) - 1, int(0.975 * len(values))))
 
 
-def linear_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
+def lower_rank_interval(values: Draws) -> tuple[float, float]:
+    """Another."""
+    return _between(values, int(0.025 * (len(values) - 1)), int(0.975 * (len(values) - 1)))
+
+
+def linear_interval(values: Draws) -> tuple[float, float]:
     """np.quantile's default, which is also ours."""
     low, high = np.quantile(np.asarray(values), [0.025, 0.975])
     return float(low), float(high)
@@ -159,27 +162,25 @@ def frame(
         label = "yes" if record["polarity"] == "positive" else "no"
         predicted = "yes" if record["margin"] >= threshold else "no"
         shown = view or record["probe"]
+        whole = {"effective_keep_ratio": 1.0, **FULL_GEOMETRY, **record}
         row = {
             "model": model, "arm": arm, "plain_arm": arm, "selector": arm.split(":")[0],
-            "budget": arm.split(":")[1] if ":" in arm else "1.0",
-            "intervention": intervention or ("none" if shown == "orig" else shown), "view": shown,
+            "budget": arm.partition(":")[2].split(":")[0] or "1.0", "view": shown,
+            "intervention": intervention or ("none" if shown == "orig" else shown), "label": label,
             "probe_id": record["sample_id"], "image_id": record["sample_id"].split(":")[0].removeprefix("textocr-"),
-            "label": label, "margin": record["margin"], "predicted": predicted, "correct": predicted == label,
-            "keep": record.get("effective_keep_ratio", 1.0), "ecr": record.get("ecr", 1.0),
-            "anchor_ecr": record.get("anchor_ecr", 1.0), "center_recall": record.get("center", 1.0),
-            "patch_recall": record.get("patch", 1.0), "lpp": np.nan, "geo_f1": np.nan,
-            "anchor_lpp": np.nan, "anchor_geo_f1": np.nan, "lineage_mask": None,
+            "margin": record["margin"], "predicted": predicted, "correct": predicted == label,
+            "keep": whole["effective_keep_ratio"], **{ours: whole[theirs] for ours, theirs in GEOMETRY.items()},
+            **dict.fromkeys(("lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1"), np.nan), "lineage_mask": None,
             "kept_mask": b"", "positions": "compact", "box_source": "annotation", **fields,
         }  # fmt: skip
         if "kept" in record:
-            kept = np.zeros(record["full_tokens"], dtype=bool)
-            kept[record["kept"]] = True
+            kept = np.isin(np.arange(record["full_tokens"]), record["kept"])
             row["kept_mask"] = pack_mask(kept)
-            if precision or true_regions:
+            names = ("lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1") if precision or true_regions else ()
+            names += ("ecr", "center_recall", "patch_recall") if true_regions else ()
+            if names:
                 geometry = RegionGeometry(cells_of(record), regions(folder)[record["sample_id"]]).measure(kept)
-                row |= {name: getattr(geometry, name) for name in ("lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1")}
-                if true_regions:
-                    row |= {name: getattr(geometry, name) for name in ("ecr", "center_recall", "patch_recall")}
+                row |= {name: getattr(geometry, name) for name in names}
         rows.append(row)
     return pd.DataFrame(rows)
 

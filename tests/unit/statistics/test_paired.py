@@ -4,10 +4,10 @@ import itertools
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
@@ -19,6 +19,8 @@ from sightline.statistics.bootstrap import SEED, count_blocks, difference_interv
 from sightline.statistics.intervals import percentile_interval, wilson
 from sightline.statistics.metrics import METRICS
 from tests.unit.statistics.golden_rows import table
+
+DRAWS = 500
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
@@ -34,8 +36,7 @@ def test_counts_of_two_arms_by_hand() -> None:
     changes = [0.5, -0.5, 5e-13, -5e-13, math.nan, 0.0, 1.0]
     assert paired.win_loss_tie(changes) == paired.WinLossTie(2, 1, 3)
     assert paired.win_loss_tie(changes, higher_is_better=False) == paired.WinLossTie(1, 2, 3)
-    draws = np.append(np.arange(101.0), np.nan)
-    assert percentile_interval(draws) == pytest.approx((2.5, 97.5))
+    assert percentile_interval(np.append(np.arange(101.0), np.nan)) == pytest.approx((2.5, 97.5))
     assert all(math.isnan(bound) for bound in percentile_interval(np.array([np.nan])))
     assert paired.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert (paired.holm([0.5, 0.9]), paired.holm([])) == ([1.0, 1.0], [])
@@ -55,10 +56,6 @@ def test_wilson_is_scipys_mirrors_and_contains_the_share(n: int, data: st.DataOb
 # Paired scores over examples: the machinery against plain loops, and against the counts that the paper printed.
 
 
-DRAWS = 500
-PRINTED = ("n", "diff", "low", "high", "win", "loss", "tie")
-
-
 def differences(n: int, columns: int = 2, seed: int = 0) -> np.ndarray:
     """(n, columns) differences of scores, many of them 0."""
     rng = np.random.default_rng(seed)
@@ -67,41 +64,30 @@ def differences(n: int, columns: int = 2, seed: int = 0) -> np.ndarray:
 
 def draws_of(found: paired.ScoreDifferences) -> np.ndarray:
     assert found.draws is not None
-    return found.draws
+    return found.draws[:, 0]
 
 
-def test_an_interval_is_the_quantiles_of_means_over_resampled_examples() -> None:
+def test_an_interval_is_the_quantiles_of_means_over_resampled_examples_or_whole_images() -> None:
     values = differences(150)
     found = paired.ScoreDifferences.of(values, draws=DRAWS)
-    means = [
-        values[np.repeat(np.arange(150), counts.astype(int))].mean(axis=0)
-        for counts in np.concatenate(list(count_blocks(150, DRAWS, SEED, "examples")))
-    ]
+    blocks = np.concatenate(list(count_blocks(150, DRAWS, SEED, "examples"))).astype(int)
+    means = np.array([values[np.repeat(np.arange(150), counts)].mean(axis=0) for counts in blocks])
     for column in (0, 1):
         estimate = found.estimate(column)
         assert estimate.value == pytest.approx(values[:, column].mean())
-        assert (estimate.low, estimate.high) == pytest.approx(
-            tuple(np.quantile([mean[column] for mean in means], [0.025, 0.975]))
-        )
+        assert (estimate.low, estimate.high) == pytest.approx(tuple(np.quantile(means[:, column], [0.025, 0.975])))
         assert estimate.valid_draws == DRAWS
-
-
-def test_images_are_drawn_with_all_their_questions() -> None:
-    values = np.repeat(differences(20, 1), 3, axis=0)
-    images = np.repeat(np.arange(20), 3)
-    alone, together = (
-        paired.ScoreDifferences.of(values, draws=DRAWS),
-        paired.ScoreDifferences.of(values, images, draws=DRAWS),
-    )
-    once = paired.ScoreDifferences.of(values[::3], draws=DRAWS).estimate(0)
-    assert (together.estimate(0).low, together.estimate(0).high) == pytest.approx((once.low, once.high))
+    values, images = np.repeat(differences(20, 1), 3, axis=0), np.repeat(np.arange(20), 3)
+    alone, together = (paired.ScoreDifferences.of(values, by, draws=DRAWS) for by in (None, images))
+    once, whole = paired.ScoreDifferences.of(values[::3], draws=DRAWS).estimate(0), together.estimate(0)
+    assert (whole.low, whole.high) == pytest.approx((once.low, once.high))
     assert np.ptp(draws_of(together)) > 1.2 * np.ptp(draws_of(alone))
 
 
-def test_draws_follow_seed_and_purpose_and_are_as_many_as_the_protocols() -> None:
+def test_draws_follow_seed_and_purpose_and_benchmarks_weigh_the_same_however_large_they_are() -> None:
     values = differences(50, 1)
     first, again, other, b = (
-        draws_of(paired.ScoreDifferences.of(values, draws=DRAWS, seed=seed, purpose=f"examples of {name}"))[:, 0]
+        draws_of(paired.ScoreDifferences.of(values, draws=DRAWS, seed=seed, purpose=f"examples of {name}"))
         for seed, name in ((1, "a"), (1, "a"), (2, "a"), (1, "b"))
     )
     assert np.array_equal(first, again)
@@ -109,27 +95,20 @@ def test_draws_follow_seed_and_purpose_and_are_as_many_as_the_protocols() -> Non
     assert abs(np.corrcoef(first, b)[0, 1]) < 0.2, "benchmarks of one size are not resampled alike"
     assert paired.ScoreDifferences.of(differences(10)).estimate(0).valid_draws == paired.EXAMPLE_DRAWS == 20_000
 
+    benchmarks = {"a": differences(200, seed=1), "b": differences(10, seed=2)}
+    parts = [paired.ScoreDifferences.of(v, draws=DRAWS, purpose=f"examples of {n}") for n, v in benchmarks.items()]
+    pooled = paired.equally_weighted(parts)
+    assert pooled.points == pytest.approx(sum(values.mean(axis=0) for values in benchmarks.values()) / 2)
+    assert pooled.n == 210
+    assert pooled.tallies[0].tie == sum(part.tallies[0].tie for part in parts)
+    # Draws of two benchmarks are independent, so variances add: the mean of two has a quarter of their sum.
+    spread = sum(float(draws_of(part).var()) for part in parts)
+    assert float(draws_of(pooled).var()) == pytest.approx(spread / 4, rel=0.25)
 
-def test_a_tally_counts_examples_and_one_of_them_has_no_interval() -> None:
     found = paired.ScoreDifferences.of(np.array([[0.5], [-0.1], [0.0], [1e-14], [0.2]]), draws=DRAWS)
     assert found.tallies == (paired.WinLossTie(2, 1, 2),)
     one = paired.ScoreDifferences.of(np.array([[0.4]]), draws=DRAWS).estimate(0)
     assert (one.value, np.isnan([one.low, one.high]).all(), "two examples" in one.reason) == (0.4, True, True)
-
-
-def test_benchmarks_weigh_the_same_however_large_they_are() -> None:
-    large, small = differences(200, seed=1), differences(10, seed=2)
-    parts = [
-        paired.ScoreDifferences.of(values, draws=DRAWS, purpose=f"examples of {name}")
-        for name, values in (("a", large), ("b", small))
-    ]
-    pooled = paired.equally_weighted(parts)
-    assert pooled.points == pytest.approx((large.mean(axis=0) + small.mean(axis=0)) / 2)
-    assert pooled.n == 210
-    assert pooled.tallies[0].tie == parts[0].tallies[0].tie + parts[1].tallies[0].tie
-    # Draws of two benchmarks are independent, so variances add: the mean of two has a quarter of their sum.
-    spread = [float(draws_of(part)[:, 0].var()) for part in parts]
-    assert float(draws_of(pooled)[:, 0].var()) == pytest.approx(sum(spread) / 4, rel=0.25)
 
 
 def test_sign_flips_approach_the_exact_test() -> None:
@@ -142,43 +121,31 @@ def test_sign_flips_approach_the_exact_test() -> None:
     assert paired.sign_flip_p(np.full(60, 0.3), draws=999) == 1 / 1000
 
 
-@pytest.fixture(scope="module")
-def evidence(data: Path) -> Path:
-    return data / "protocol" / "paper_evidence"
-
-
-def published(evidence: Path) -> list[dict[str, float]]:
-    """n, difference, interval and tally of every printed comparison of open answers."""
-    found = []
-    for name, difference, tally in (
-        ("runs", "paired_delta", ("wins", "losses", "ties")),
-        ("matched_comparisons", "paired_delta", ("wins", "losses", "ties")),
-        ("recovery", "paired_recovery", ("improved", "degraded", "tied")),
-    ):
-        for row in table(evidence / f"full_open_ocr_qa_{name}.csv"):
-            keys = ("n", difference, "ci_low", "ci_high", *tally)
-            found.append(dict(zip(PRINTED, (float(row[key]) for key in keys), strict=True)))
-    for name in ("docvqa_30", "docvqa_50", "textvqa_30"):
-        focus = json.loads((evidence / f"focus_{name}_pairwise.json").read_text())
-        values = (focus["n"], focus["mean_paired_difference"], *focus["bootstrap_95_ci"])
-        found.append(dict(zip(PRINTED, (*values, focus["wins"], focus["losses"], focus["ties"]), strict=True)))
-    return found
-
-
-def test_our_intervals_bound_the_published_ones_between_what_their_counts_allow(evidence: Path) -> None:
+def test_our_intervals_bound_the_published_ones_between_what_their_counts_allow(data: Path) -> None:
     """No per-question scores are published. Given win, loss and tie, an interval is widest where every change is 1 and
     narrowest where all wins are alike and all losses are, so far apart that the printed difference comes out."""
-    for row in published(evidence):
-        n, win, loss = int(row["n"]), int(row["win"]), int(row["loss"])
+    evidence, published = data / "protocol/paper_evidence", []
+    for name, keys in (
+        ("runs", ("n", "paired_delta", "ci_low", "ci_high", "wins", "losses")),
+        ("matched_comparisons", ("n", "paired_delta", "ci_low", "ci_high", "wins", "losses")),
+        ("recovery", ("n", "paired_recovery", "ci_low", "ci_high", "improved", "degraded")),
+    ):
+        rows = table(evidence / f"full_open_ocr_qa_{name}.csv")
+        published += [[float(row[key]) for key in keys] for row in rows]
+    for name in ("docvqa_30", "docvqa_50", "textvqa_30"):
+        focus = json.loads((evidence / f"focus_{name}_pairwise.json").read_text())
+        bounds = focus["bootstrap_95_ci"]
+        published.append([focus["n"], focus["mean_paired_difference"], *bounds, focus["wins"], focus["losses"]])
+    for count, difference, low, high, *moved in published:
+        n, win, loss = map(int, (count, *moved))
         widest = np.concatenate([np.ones(win), -np.ones(loss), np.zeros(n - win - loss)])
         # The least variance: one side as close to 0 as the difference allows.
         steady = np.zeros(n)
-        steady[:win] = max(0.0, row["diff"]) * n / win
-        steady[win : win + loss] = min(0.0, row["diff"]) * n / loss
+        steady[:win] = max(0.0, difference) * n / win
+        steady[win : win + loss] = min(0.0, difference) * n / loss
         found = paired.ScoreDifferences.of(np.stack([widest, steady], axis=1), draws=600)
         wide, narrow = (found.estimate(column) for column in (0, 1))
-        width = row["high"] - row["low"]
-        assert 0.95 * (narrow.high - narrow.low) <= width <= 1.05 * (wide.high - wide.low)
+        assert 0.95 * (narrow.high - narrow.low) <= high - low <= 1.05 * (wide.high - wide.low)
 
 
 def test_the_named_number_of_images_has_the_named_power_in_simulated_studies() -> None:
@@ -215,46 +182,7 @@ def test_image_differences_have_the_variance_of_the_paired_bootstrap(name: str) 
     assert shares.mean() == pytest.approx(difference_interval(arms[0], arms[1], metric, draws=10).value, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "words"),
-    [
-        ((0.003, -0.014, 0.020), "not distinguishable from Full: -0.014 to +0.020"),
-        ((-0.039, -0.071, -0.007), "lower than Full by 0.039 (0.007 to 0.071)"),
-        ((0.246, 0.202, 0.290), "higher than Full by 0.246 (0.202 to 0.290)"),
-        ((0.0, -0.081, 0.081), "not distinguishable from Full: -0.081 to +0.081"),
-        ((0.01, 0.0, 0.03), "not distinguishable from Full: 0.000 to +0.030"),
-        ((-0.01, -0.03, -0.0), "not distinguishable from Full: -0.030 to 0.000"),
-        ((0.0, -0.00001, 0.00001), "not distinguishable from Full: -0.00001 to +0.00001"),
-        ((math.nan, 0.0, 0.0), "not computed"),
-        ((0.1, math.nan, math.nan), "not computed"),
-        ((0.1, 0.05, 0.15, "random@0.30"), "higher than random@0.30 by 0.100 (0.050 to 0.150)"),
-    ],
-)
-def test_differences_in_words(numbers: Any, words: str) -> None:
-    assert paired.describe_difference(*numbers) == words
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "better", "words"),
-    [
-        (-0.014, 0.020, "higher", "not inferior to Full by more than 0.020: at worst 0.014"),
-        (-0.025, 0.020, "higher", "non-inferiority to Full within 0.020 not shown: may be worse by 0.025"),
-        (-0.05, 0.019, "lower", "not inferior to Full by more than 0.020: at worst 0.019"),
-        (-0.05, 0.02, "lower", "non-inferiority to Full within 0.020 not shown: may be worse by 0.020"),
-        (0.202, 0.290, "lower", "inferior to Full by more than 0.020: at best 0.202"),
-        (math.nan, 0.0, "higher", "not computed"),
-    ],
-)
-def test_noninferiority_needs_the_whole_interval(low: float, high: float, better: Any, words: str) -> None:
-    assert paired.describe_noninferiority(low, high, 0.02, better) == words
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
-        (-0.01, 0.015, "equal"), (-0.01, 0.03, "open"), (-0.5, 0.5, "open"), (0.021, 0.04, "different"),
-        (-0.3, -0.1, "different"), (math.nan, math.nan, "open"),
-    ],
-)  # fmt: skip
-def test_equality_is_shown_by_two_bounds_and_never_by_want_of_images(low: float, high: float, verdict: str) -> None:
-    assert paired.equivalence(low, high, 0.02) == verdict
+def test_differences_in_words_which_call_equal_or_not_inferior_only_what_the_whole_interval_shows() -> None:
+    for name, cases in yaml.safe_load(Path(__file__).with_name("interval_words.yaml").read_text()).items():
+        for *arguments, words in cases:
+            assert getattr(paired, name)(*arguments) == words, arguments

@@ -26,8 +26,6 @@ from sightline.statistics.summaries import (
 
 ARMS = {"full": 0.0, "target@0.30": 0.2, "random@0.30": -0.8}
 QUICK = 500
-
-
 GEOMETRY = ("ecr", "anchor_ecr", "center_recall", "patch_recall", "lpp", "geo_f1", "worst_region")
 
 
@@ -37,15 +35,14 @@ def frame(images: int = 30) -> pd.DataFrame:
     parts, n = [], 2 * images
     for arm, shift in ARMS.items():
         labels = np.tile(["yes", "no"], images)
-        margin = np.where(labels == "yes", 1.0, -1.0) + shift * (labels == "yes") + rng.normal(size=n)
+        margin = np.where(labels == "yes", 1.0 + shift, -1.0) + rng.normal(size=n)
         ecr = np.ones(n) if arm == "full" else rng.random(n)
         predicted = np.where(margin >= 0, "yes", "no")
         columns = {
             "arm": arm, "probe_id": [f"p{i:03d}" for i in range(n)], "image_id": [f"im{i // 2:03d}" for i in range(n)],
-            "label": labels, "margin": margin, "loss_yes": 1.0, "loss_no": 1.0 + margin, "predicted": predicted,
-            "correct": predicted == labels, **dict.fromkeys(GEOMETRY, ecr), "visible": 1.0, "legibility": 20.0 * ecr,
-            "all_half": ecr >= 0.5, "n_tokens": 100, "k_tokens": 30, "keep": 1.0 if arm == "full" else 0.3,
-            "has_regions": True,
+            "label": labels, "margin": margin, "predicted": predicted, "correct": predicted == labels,
+            **dict.fromkeys(GEOMETRY, ecr), "visible": 1.0, "legibility": 20.0 * ecr, "all_half": ecr >= 0.5,
+            "n_tokens": 100, "k_tokens": 30, "keep": 1.0 if arm == "full" else 0.3, "has_regions": True,
         }  # fmt: skip
         parts.append(pd.DataFrame(columns))
     return pd.concat(parts, ignore_index=True)
@@ -55,17 +52,21 @@ def line(table: pd.DataFrame, arm: str, metric: str) -> pd.Series:
     return table[(table["arm"] == arm) & (table["metric"] == metric)].iloc[0]
 
 
+def changed(rows: pd.DataFrame, probe: str, column: str, value: object) -> pd.DataFrame:
+    """With another value of one of Random's probes."""
+    rows[column] = rows[column].astype(object) if isinstance(value, str) else rows[column]
+    rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == probe), column] = value
+    return rows
+
+
 def test_summary_has_every_metric_with_its_interval() -> None:
     rows = frame()
     table = arm_summary(rows, draws=QUICK)
     assert list(table["arm"]) == list(ARMS)
-    assert (table["n_images"] == 30).all()
-    assert (table["n_positive"] == 30).all()
-    assert [metric.name for metric in METRICS.values() if metric.name not in table] == [
-        metric.name for metric in METRICS.values() if metric.answers == "words"
-    ]
-    for name, metric in METRICS.items():
-        if name not in table or not metric.with_interval:
+    assert (table[["n_images", "n_positive"]] == 30).all(axis=None)
+    assert {name for name, metric in METRICS.items() if metric.answers == "words"} == set(METRICS) - set(table)
+    for name in set(METRICS) & set(table):
+        if not METRICS[name].with_interval:
             continue
         certain = table["certain"].str.split(", ").map(lambda names, name=name: name in names)
         assert table.loc[certain, f"{name}_low"].isna().all()
@@ -73,32 +74,27 @@ def test_summary_has_every_metric_with_its_interval() -> None:
         # A mean without limits that is the same in all images has no interval, and says why.
         others = table[~certain & (table[f"{name}_low"].notna() | (name != "legibility"))]
         assert (others[f"{name}_low"] <= others[name] + 1e-12).all(), name
-        assert (others[name] <= others[f"{name}_high"] + 1e-12).all() or metric.form == "ece", name
+        assert (others[name] <= others[f"{name}_high"] + 1e-12).all() or name == "ece", name
     (problem,) = table.attrs["problems"]
     assert problem.startswith("arm 'full': legibility: about 0 of 30 images differ")
-    target = arm_rows(rows[rows["arm"] == "target@0.30"])
-    expected = metric_interval(target, METRICS["auroc"], draws=QUICK)
-    found = table.set_index("arm").loc["target@0.30"]
-    assert (found["auroc"], found["auroc_low"], found["auroc_high"]) == pytest.approx(
-        (expected.value, expected.low, expected.high), abs=1e-12
-    )
+    expected = metric_interval(arm_rows(rows[rows["arm"] == "target@0.30"]), METRICS["auroc"], draws=QUICK)
+    found = table.set_index("arm").loc["target@0.30", ["auroc", "auroc_low", "auroc_high"]].tolist()
+    assert found == pytest.approx([expected.value, expected.low, expected.high], abs=1e-12)
 
 
 def test_differences_are_paired_in_words_and_noninferior_only_within_a_named_margin() -> None:
     rows = frame()
     table = paired_differences(rows, draws=QUICK, noninferiority={"accuracy": 0.5, "hfpr": 0.5})
     assert set(table["arm"]) == {"target@0.30", "random@0.30"}
-    found = line(table, "random@0.30", "accuracy")
-    arms = {name: arm_rows(rows[rows["arm"] == name]) for name in ("full", "random@0.30")}
-    expected = difference_interval(arms["random@0.30"], arms["full"], METRICS["accuracy"], draws=QUICK)
+    found, coverage = (line(table, "random@0.30", metric) for metric in ("accuracy", "pos_ecr"))
+    full, random = (arm_rows(rows[rows["arm"] == name]) for name in ("full", "random@0.30"))
+    expected = difference_interval(random, full, METRICS["accuracy"], draws=QUICK)
     assert (found["diff"], found["low"], found["high"]) == pytest.approx((expected.value, expected.low, expected.high))
     assert found["words"].startswith("not distinguishable from Full: -0.")
-    right = {n: np.asarray(a.predicted == a.labels) for n, a in arms.items()}
-    assert found["mcnemar_b"] == int((right["random@0.30"] & ~right["full"]).sum())
-    assert found["mcnemar_c"] == int((~right["random@0.30"] & right["full"]).sum())
+    mine, theirs = (np.asarray(arm.predicted == arm.labels) for arm in (random, full))
+    assert (found["mcnemar_b"], found["mcnemar_c"]) == ((mine & ~theirs).sum(), (~mine & theirs).sum())
     assert 0.0 < found["mcnemar_p"] <= 1.0
     assert found["win"] + found["loss"] + found["tie"] == 30
-    coverage = line(table, "random@0.30", "pos_ecr")
     assert coverage["words"].startswith("lower than Full by 0.")
     assert (coverage["win"], coverage["loss"], coverage["tie"]) == (0, 30, 0)
     assert pd.isna(line(table, "random@0.30", "auroc")["win"])
@@ -125,16 +121,17 @@ def test_adding_an_arm_shuffling_rows_or_naming_by_category_moves_nobodys_interv
 
 def test_thresholds_override_the_answers_of_the_rows() -> None:
     rows = frame()
-    stored = arm_summary(rows, metrics=["yes_rate"], draws=QUICK).set_index("arm")["yes_rate"]
-    never = arm_summary(rows, metrics=["yes_rate"], draws=QUICK, threshold=99.0).set_index("arm")["yes_rate"]
-    assert (never == 0.0).all()
-    one = arm_summary(rows, metrics=["yes_rate"], draws=QUICK, threshold={"full": 99.0}).set_index("arm")["yes_rate"]
-    assert one["full"] == 0.0
-    assert one["random@0.30"] == stored["random@0.30"]
+
+    def yes_rates(**options: Any) -> pd.Series:
+        return arm_summary(rows, metrics=["yes_rate"], draws=QUICK, **options).set_index("arm")["yes_rate"]
+
+    assert (yes_rates(threshold=99.0) == 0.0).all()
+    one = yes_rates(threshold={"full": 99.0})
+    assert (one["full"], one["random@0.30"]) == (0.0, yes_rates()["random@0.30"])
 
 
 @pytest.mark.parametrize(
-    ("changed", "lost", "kept", "reason"),
+    ("change", "lost", "kept", "reason"),
     [
         (lambda rows: rows[rows["label"] == "yes"], "auroc hfpr neg_src pn_average", "accuracy pos_ecr accuracy_low",
          "negative_accuracy, hfpr: there are no negatives;"),
@@ -146,9 +143,9 @@ def test_thresholds_override_the_answers_of_the_rows() -> None:
     ids=["one class", "no regions", "no column", "a share that is none"],
 )  # fmt: skip
 def test_what_rows_lack_costs_the_metrics_that_need_it_and_no_others(
-    changed: Callable[[pd.DataFrame], pd.DataFrame], lost: str, kept: str, reason: str
+    change: Callable[[pd.DataFrame], pd.DataFrame], lost: str, kept: str, reason: str
 ) -> None:
-    rows = changed(frame())
+    rows = change(frame())
     table = arm_summary(rows[rows["arm"] != "full"], draws=QUICK)
     assert len(table) == 2
     assert table[lost.split()].isna().all(axis=None)
@@ -161,8 +158,7 @@ def test_what_rows_lack_costs_the_metrics_that_need_it_and_no_others(
 
 def test_arms_with_different_probes_are_not_compared_but_the_rest_is() -> None:
     rows = frame()
-    rows = rows[~((rows["arm"] == "random@0.30") & (rows["probe_id"] == "p003"))]
-    table = paired_differences(rows, draws=QUICK)
+    table = paired_differences(rows[~((rows["arm"] == "random@0.30") & (rows["probe_id"] == "p003"))], draws=QUICK)
     bad = line(table, "random@0.30", "accuracy")
     assert bad["reason"] == "'random@0.30' has 59 probes and 'full' 60, 59 in common: run both on the same probes"
     assert math.isnan(bad["diff"])
@@ -170,14 +166,12 @@ def test_arms_with_different_probes_are_not_compared_but_the_rest_is() -> None:
     assert math.isfinite(bad["value"])
     assert line(table, "target@0.30", "accuracy")["reason"] == ""
     assert len(table.attrs["problems"]) == 1
-    rows = frame()
-    rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p003"), "label"] = "yes"
-    assert "different sets" in line(paired_differences(rows, draws=QUICK), "random@0.30", "hfpr")["reason"]
+    table = paired_differences(changed(rows, "p003", "label", "yes"), draws=QUICK)
+    assert "different sets" in line(table, "random@0.30", "hfpr")["reason"]
 
 
-def test_one_image_has_values_but_no_interval_and_a_broken_margin_costs_the_answers_alone() -> None:
-    rows = frame()
-    rows = rows[rows["image_id"] == "im000"]
+def test_one_image_has_values_but_no_interval() -> None:
+    rows = frame(images=1)
     table = arm_summary(rows, draws=QUICK)
     assert table["accuracy"].notna().all()
     assert table["accuracy_low"].isna().all()
@@ -185,48 +179,41 @@ def test_one_image_has_values_but_no_interval_and_a_broken_margin_costs_the_answ
     difference = line(paired_differences(rows, draws=QUICK), "target@0.30", "pos_ecr")
     assert math.isfinite(difference["diff"])
     assert difference["words"] == "not computed"
-    rows = frame()
-    rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p004"), "margin"] = np.nan
-    lines: Any = arm_summary(rows, draws=QUICK).set_index("arm")
-    assert math.isnan(lines.loc["random@0.30", "accuracy"])
-    assert "1 of 60 margins are not finite" in lines.loc["random@0.30", "reason"]
-    assert math.isfinite(lines.loc["random@0.30", "pos_ecr_low"])
-    assert math.isfinite(lines.loc["target@0.30", "accuracy"])
-    paired = paired_differences(rows, draws=QUICK)
-    assert "not finite" in line(paired, "random@0.30", "accuracy")["reason"]
-    assert line(paired, "random@0.30", "pos_ecr")["reason"] == ""
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "words"),
+    ("column", "value", "words", "kept"),
     [
-        ("label", "maybe", "labels must be 'yes' or 'no', found 'maybe'"),
-        ("probe_id", "p000", "probe 'p000' has more than one row"),
-        ("ecr", "much", "column 'ecr' holds something that is not a number"),
+        # A broken margin costs the answers alone.
+        ("margin", math.nan, "1 of 60 margins are not finite", True),
+        ("label", "maybe", "labels must be 'yes' or 'no', found 'maybe'", False),
+        ("probe_id", "p000", "probe 'p000' has more than one row", False),
+        ("ecr", "much", "column 'ecr' holds something that is not a number", False),
     ],
 )
-def test_a_malformed_arm_is_named_and_the_others_are_computed(column: str, value: str, words: str) -> None:
-    rows = frame()
-    rows[column] = rows[column].astype(object)
-    rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == "p004"), column] = value
+def test_a_malformed_arm_is_named_and_the_others_are_computed(
+    column: str, value: object, words: str, kept: bool
+) -> None:
+    rows = changed(frame(), "p004", column, value)
     table: Any = arm_summary(rows, draws=QUICK).set_index("arm")
     assert words in table.loc["random@0.30", "reason"]
     assert math.isnan(table.loc["random@0.30", "accuracy"])
-    assert math.isfinite(table.loc["full", "accuracy"])
-    assert words in line(paired_differences(rows, draws=QUICK), "random@0.30", "pos_ecr")["reason"]
+    assert math.isfinite(table.loc["random@0.30", "pos_ecr_low"]) == kept
+    assert np.isfinite(table.loc[["full", "target@0.30"], "accuracy"].to_numpy(float)).all()
+    paired = paired_differences(rows, draws=QUICK)
+    assert words.removeprefix("1 of 60 ") in line(paired, "random@0.30", "accuracy")["reason"]
+    assert (line(paired, "random@0.30", "pos_ecr")["reason"] == "") == kept
 
 
 # Names as numbers: the same answers for text and for categoricals.
 
 
 NAMES = ["b", "a", "c", "a", "b"]
-SORTED = pd.Series(pd.Categorical(NAMES, categories=["a", "b", "c", "d"]))
-UNSORTED = pd.Series(pd.Categorical(NAMES, categories=["c", "b", "a"]))
-TEXT = pd.Series(NAMES)
 
 
-@pytest.mark.parametrize("column", [TEXT, SORTED, UNSORTED], ids=["text", "sorted", "unsorted"])
-def test_names_are_numbered_among_those_that_occur_and_looked_up_as_by_mapping(column: pd.Series) -> None:
+@pytest.mark.parametrize("categories", ["", "abcd", "cba"])
+def test_names_are_numbered_among_those_that_occur_and_looked_up_as_by_mapping(categories: str) -> None:
+    column = pd.Series(pd.Categorical(NAMES, categories=list(categories)) if categories else NAMES)
     index, names = numbered(column)
     assert names.tolist() == ["a", "b", "c"]
     assert names[index].tolist() == NAMES
@@ -238,7 +225,7 @@ def test_names_are_numbered_among_those_that_occur_and_looked_up_as_by_mapping(c
     by_category = pd.Series(["x", "y", "z"], index=pd.CategoricalIndex(["c", "b", "a"]))
     assert looked_up(column, by_category).tolist() == ["y", "z", "x", "z", "y"]
     assert as_names(column).tolist() == NAMES
-    assert in_name_order(column) == (column is SORTED)
+    assert in_name_order(column) == (categories == "abcd")
     unnamed = pd.Series(pd.Categorical(["a", None], categories=["a"]))
     assert not in_name_order(unnamed)
     np.testing.assert_array_equal(looked_up(unnamed, pd.Series([5.0], index=["a"])), [5.0, np.nan])
@@ -259,15 +246,11 @@ def says(labels: list[str], answers: list[str], arm: str = "full") -> pd.DataFra
     return answered(labels, [label == answer for label, answer in zip(labels, answers, strict=True)], arm)
 
 
-def scored(scores: list[float], arm: str = "full") -> pd.DataFrame:
-    return answered(["open"] * len(scores), [score >= 0.5 for score in scores], arm, score=scores)
+def scored(wrong: int, right: int) -> pd.DataFrame:
+    return answered(["open"] * 40, [False] * wrong + [True] * right, score=[0.0] * wrong + [1.0] * right)
 
 
-BALANCED = ["yes", "no"] * 30
-
-
-MIXED = ["yes"] * 20 + ["no"] * 80
-TURNED = ["no" if label == "yes" else "yes" for label in BALANCED]
+BALANCED, MIXED = ["yes", "no"] * 30, ["yes"] * 20 + ["no"] * 80
 SILENT = f"the model answers next to nothing right: {NOTHING}; Score of Full is 0.0"
 
 
@@ -278,7 +261,7 @@ SILENT = f"the model answers next to nothing right: {NOTHING}; Score of Full is 
         # 60 % right: the interval holds one half.
         (says(BALANCED, [*BALANCED[:36], *BALANCED[1:25]]), "the model answers at chance"),
         (says(BALANCED, [*BALANCED[:50], *["no"] * 10]), ""),
-        (says(BALANCED, TURNED), "the model answers below chance: "),
+        (says(BALANCED, ["no", "yes"] * 30), "the model answers below chance: "),
         # Without any margin: always no is right in 80 of 100, and a model that says yes too often still reads (52 %
         # right, but all of the positives and 40 % of the negatives).
         (says(MIXED, ["no"] * 100), "the model answers at chance"),
@@ -288,9 +271,9 @@ SILENT = f"the model answers next to nothing right: {NOTHING}; Score of Full is 
         (says(["yes"] * 40, ["yes"] * 36 + ["no"] * 4), ""),
         (says(["yes"] * 40, ["yes"] * 40), "all questions have one label and all answers of Full are alike"),
         # Open questions need a score surely above next to nothing.
-        (scored([0.0] * 40), SILENT),
-        (scored([1.0] * 3 + [0.0] * 37), SILENT),
-        (scored([1.0] * 12 + [0.0] * 28), ""),
+        (scored(40, 0), SILENT),
+        (scored(37, 3), SILENT),
+        (scored(28, 12), ""),
         # Answers of other kinds have no chance of one half.
         (answered(["14.50"] * 40, [True, False] * 20), ""),
         (answered(["14.50"] * 40, [False] * 40), "the model answers next to nothing right"),
@@ -303,75 +286,55 @@ def test_what_can_be_read_from_answers(given: pd.DataFrame, words: str) -> None:
     assert found.endswith(", not surely above 0.05") == ("next to nothing" in words)
 
 
-def test_too_few_images_are_said_whatever_was_answered() -> None:
+def test_too_few_images_are_said_and_without_full_the_arm_that_answers_best_speaks_for_the_model() -> None:
     few = says(BALANCED[:8], BALANCED[:8])
     assert nothing_to_read(few, draws=QUICK) == f"8 images are fewer than {LEAST_IMAGES}: {NOTHING}"
     assert "at chance" in nothing_to_read(few, least_images=8, draws=QUICK), "8 right of 8 may be luck"
     crowded = says(BALANCED, BALANCED).assign(image_id=[f"i{place % 4}" for place in range(60)])
     assert "4 images are fewer" in nothing_to_read(crowded, draws=QUICK), "60 probes of 4 images are 4 images"
-
-
-def test_without_full_the_arm_that_answers_best_speaks_for_the_model() -> None:
-    chance = says(BALANCED, ["no"] * 60, "random:0.3")
-    reads = says(BALANCED, BALANCED, "target:0.3")
+    chance, reads = says(BALANCED, ["no"] * 60, "random:0.3"), says(BALANCED, BALANCED, "target:0.3")
     assert nothing_to_read(pd.concat([chance, reads]), draws=QUICK) == ""
     found = nothing_to_read(pd.concat([chance, says(BALANCED, ["yes"] * 60, "grid:0.3")]), draws=QUICK)
     assert "Balanced accuracy of random:0.3, the best arm of a run without Full, is 0.500 (" in found
     assert "at chance" in nothing_to_read(pd.concat([reads, chance.assign(arm="full", selector="full")]), draws=QUICK)
 
 
-def test_metrics_know_whether_they_read_answers() -> None:
-    blind = {name for name, metric in METRICS.items() if not metric.reads_answers}
-    assert blind >= {"keep", "pos_ecr", "anchor_ecr", "neg_src", "relative_pos_ecr", "lpp", "legibility", "illegible"}
-    reading = {"accuracy", "hfpr", "auroc", "score", "exact", "answer_loss", "ece", "unsupported", "weakly_supported"}
-    assert not blind & {*reading, "balanced_accuracy", "yes_rate", "nll", "ocrbench", "unsupported_by_pruning"}
-
-
 def test_balanced_accuracy_is_the_mean_over_both_labels() -> None:
     labels = ["yes"] * 10 + ["no"] * 30
     found = arm_points(says(labels, ["yes"] * 9 + ["no"] * 31), ["balanced_accuracy", "accuracy"])
-    assert found["balanced_accuracy"] == pytest.approx((0.9 + 1.0) / 2)
-    assert found["accuracy"] == pytest.approx(39 / 40)
+    assert found == pytest.approx({"balanced_accuracy": (0.9 + 1.0) / 2, "accuracy": 39 / 40})
     assert np.isnan(arm_points(says(["yes"] * 4, ["yes"] * 4), ["balanced_accuracy"])["balanced_accuracy"])
 
 
-def test_only_correct_positives_with_regions_count() -> None:
+def test_only_correct_positives_with_regions_count_and_images_widen_their_interval() -> None:
     rows = ArmRows.of(
         [True, True, True, True, True, False],
         [1.0, 1.0, 1.0, -1.0, 1.0, 1.0],
-        ["a", "b", "c", "d", "e", "f"],
         ecr=[0.0, 1e-13, 0.5, 0.0, 0.0, 0.0],
         has_regions=[True, True, True, True, False, True],
     )
     found = correct_positive_provenance(rows, draws=500)
+    weakly = found.weakly_supported
     assert (found.positives, found.correct, found.accuracy) == (4, 3, 0.75)
-    assert (found.weakly_supported.count, found.unsupported.count) == (2, 2)  # 0.5 is not low; 1e-13 is zero
-    assert found.weakly_supported.rate == pytest.approx(2 / 3)
-    assert found.weakly_supported.wilson == wilson(2, 3)
+    assert (weakly.count, found.unsupported.count) == (2, 2)  # 0.5 is not low; 1e-13 is zero
+    assert (weakly.rate, weakly.wilson) == (pytest.approx(2 / 3), wilson(2, 3))
     assert found.mean_ecr == pytest.approx(0.5 / 3)
     assert math.isnan(found.mean_anchor_ecr)
-    assert found.weakly_supported.cluster[0] <= 2 / 3 <= found.weakly_supported.cluster[1]
+    assert weakly.cluster[0] <= 2 / 3 <= weakly.cluster[1]
     none = correct_positive_provenance(ArmRows.of([True, True], [-1.0, -1.0], ecr=[0.5, 0.5]))
     share = none.weakly_supported
     assert none.correct == 0
     assert np.isnan([share.rate, *share.wilson, *share.cluster]).all(), "no correct positive is NaN, not a crash"
-
-
-def test_cluster_interval_is_wider_when_probes_of_an_image_agree() -> None:
     covered = np.repeat(np.random.default_rng(0).random(40) < 0.5, 5).astype(float)
-    together = ArmRows.of(np.ones(200), np.ones(200), np.repeat(np.arange(40), 5), ecr=covered)
-    found = correct_positive_provenance(together, draws=2000).weakly_supported
-    assert found.cluster[1] - found.cluster[0] > 1.6 * (found.wilson[1] - found.wilson[0])
+    alike = ArmRows.of(np.ones(200), np.ones(200), np.repeat(np.arange(40), 5), ecr=covered)
+    share = correct_positive_provenance(alike, draws=2000).weakly_supported
+    assert share.cluster[1] - share.cluster[0] > 1.6 * (share.wilson[1] - share.wilson[0])
 
 
 def test_a_share_has_the_interval_that_the_summary_of_its_arm_gives_it() -> None:
-    ecr = np.where(np.arange(30) < 6, 0.2, 1.0)
-    names = [f"{i:02}" for i in range(30)]
-    frame = pd.DataFrame(
-        {"arm": "a", "probe_id": names, "image_id": names, "label": "yes", "correct": True, "ecr": ecr}
-    )
-    found = correct_positive_provenance(arm_rows(frame), draws=300)
-    line = arm_summary(frame, draws=300).iloc[0]
+    given = answered(["yes"] * 30, [True] * 30, "a", ecr=np.where(np.arange(30) < 6, 0.2, 1.0))
+    found = correct_positive_provenance(arm_rows(given), draws=300)
+    line = arm_summary(given, draws=300).iloc[0]
     for name, share in (("weakly_supported", found.weakly_supported), ("unsupported", found.unsupported)):
         assert (line[f"{name}_low"], line[f"{name}_high"]) == share.cluster
     assert (found.weakly_supported.kind, found.unsupported.kind) == ("unseen", "unseen")
