@@ -240,12 +240,9 @@ class ShardWork:
         if self.options.rehearsed is not None and arm.text in self.options.rehearsed:
             self.options.rehearsed.remove(arm.text)
             with setting_up(self.answerer.backbone.language.device, self.options.setup_ms):
-                self._rehearse(arm)
-
-    def _rehearse(self, arm: Arm) -> None:
-        """Over two probes whose answers nobody reads: kernels are loaded before any time of this arm is recorded."""
-        if first := self._first:
-            self.answerer.answer(arm, self.shard.probes[: len(first)], first, self.options.batch_tokens)
+                # Over two probes whose answers nobody reads: kernels are loaded before any time of it is recorded.
+                if first := self._first:
+                    self.answerer.answer(arm, self.shard.probes[: len(first)], first, self.options.batch_tokens)
 
     @cached_property
     def _first(self) -> list[Encoded]:
