@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,21 +105,6 @@ def test_rows_do_not_change_with_arms_beside_them_batch_size_or_sharding(
     batched = facts(audit(config(model, arms=arms, out=tmp_path / "d", batch_images=4)).frame())
     assert batched["kept_mask"].tolist() == first["kept_mask"].tolist()
     np.testing.assert_allclose(batched["margin"], first["margin"], atol=1e-4)
-
-
-def test_both_position_policies_on_every_architecture(config: Any, zoo: Callable[[str], Path], tmp_path: Path) -> None:
-    """Qwen2.5-VL has windows besides."""
-    for model in (*MODELS, "qwen2_5_vl"):
-        changes = {} if model in MODELS else {"model": str(zoo(model))}
-        margins = {}
-        for policy in ("preserve", "compact"):
-            made = config(model if model in MODELS else "llava", arms=["full", "grid:0.3"], positions=policy, **changes)
-            frame = audit(made.model_copy(update={"out": tmp_path / model / policy})).frame()
-            assert set(frame["positions"]) == {policy}
-            margins[policy] = frame.set_index(["arm", "probe_id"])["margin"]
-        full = [margins[policy]["full"] for policy in margins]
-        np.testing.assert_allclose(full[0], full[1], atol=1e-6)
-        assert not np.allclose(margins["preserve"]["grid:0.3"], margins["compact"]["grid:0.3"], atol=1e-6), model
 
 
 def test_an_image_is_decoded_and_its_signals_are_computed_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,17 +254,6 @@ def test_rows_say_what_is_visible_and_how_large_characters_arrive(config: Any, m
     merged = frame[frame["arm"] == MERGES[model]]
     if (merged["ecr"] == merged["visible"]).all():  # a merge that covers everything and is less legible for it
         assert arm_points(merged, ["relative_pos_ecr"])["relative_pos_ecr"] == 1.0
-
-
-def test_fewer_pixels_cover_as_much_and_are_less_legible(config: Any, tmp_path: Any) -> None:
-    frames = [
-        audit(config("qwen3vl", arms=["full"], out=tmp_path / str(side), image_options=options)).frame()
-        for side in (448, 224)
-        for options in [{"min_pixels": side**2, "max_pixels": side**2}]
-    ]
-    assert all((frame["ecr"] == 1.0).all() for frame in frames)
-    large, small = (frame["legibility"].to_numpy() for frame in frames)
-    assert small / large == pytest.approx(np.full(len(large), 0.5), rel=0.25), "sizes are rounded to whole tokens"
 
 
 def test_the_documented_config_file_runs_as_printed(
