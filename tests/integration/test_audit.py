@@ -107,6 +107,19 @@ def test_rows_do_not_change_with_arms_beside_them_batch_size_or_sharding(
     np.testing.assert_allclose(batched["margin"], first["margin"], atol=1e-4)
 
 
+def test_both_position_policies_on_every_architecture(config: Any, tmp_path: Path) -> None:
+    for model in MODELS:
+        margins = {}
+        for policy in ("preserve", "compact"):
+            run = audit(config(model, arms=["full", "grid:0.3"], positions=policy, out=tmp_path / model / policy))
+            frame = run.frame()
+            assert set(frame["positions"]) == {policy}
+            margins[policy] = frame.set_index(["arm", "probe_id"])["margin"]
+        full = [margins[policy]["full"] for policy in margins]
+        np.testing.assert_allclose(full[0], full[1], atol=1e-6)
+        assert not np.allclose(margins["preserve"]["grid:0.3"], margins["compact"]["grid:0.3"], atol=1e-6), model
+
+
 def test_an_image_is_decoded_and_its_signals_are_computed_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened, computed = Counter[str](), Counter[str]()
     decode, signal = images.open_image_file, Qwen3VL.vision_signal

@@ -15,6 +15,8 @@ import pytest
 from sightline import Run, SightlineError, audit, load_run, read_probes
 from sightline.analysis.policy_replay import fixed_answers
 from sightline.analysis.policy_verdict import judge_run, tune
+from sightline.answering.scorers import SCORERS
+from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms import parse_arm
 from sightline.auditing.mask_export import exported_masks
 from sightline.gate.decisions import run_gate
@@ -128,6 +130,14 @@ def test_rows_decided_by_another_file_are_not_mixed(config: Any, tmp_path: Path,
     risks.write_text("probe_id,risk\n" + "".join(f"{probe},{-i}\n" for i, probe in enumerate(probes)))
     with pytest.raises(SightlineError, match="risk_bucket"):
         audit(config("qwen3vl", arms=[arm], limit=2, shard_images=1))
+
+
+def test_a_scorer_without_confidence_is_refused_before_a_model_is_loaded(
+    config: Any, monkeypatch: pytest.MonkeyPatch, no_weights: None
+) -> None:
+    monkeypatch.setitem(SCORERS._entries, "bare", type("Bare", (YesNo,), {"columns": ()}))
+    with pytest.raises(SightlineError, match="margin or answer_loss"):
+        audit(config("qwen3vl", arms=["policy:confidence_fallback:target:0.3/0.7:threshold=1"], scorer="bare"))
 
 
 def test_open_answers_are_cascaded_by_their_probability_and_judged_by_task(

@@ -283,7 +283,8 @@ class Owner:
             return f"holds {told}, not {what} of {self.arm or 'this version'}"
         held = [shard.shard for shard in mark.shards]
         if held != list(file.shards):
-            return f"holds shard{'s' * (len(held) != 1)} {_span(held)}, as its name does not say"
+            span = " to ".join(map(str, dict.fromkeys([held[0], held[-1]]))) if held else "none"
+            return f"holds shard{'s' * (len(held) != 1)} {span}, as its name does not say"
         return ""
 
     def check(self, file: ShardFile, shards: int, *, footer_alone: bool = False) -> Mark | Problem:
@@ -361,10 +362,6 @@ class Owner:
 def bounds(piece: ShardPiece, mark: Mark, rows: int) -> tuple[int, int]:
     """(start, stop) of a piece's rows within its file."""
     return (0, rows) if piece.whole else mark.within(piece.first, piece.last)
-
-
-def _span(shards: list[int]) -> str:
-    return f"{shards[0]}" if len(shards) == 1 else f"{shards[0]} to {shards[-1]}" if shards else "none"
 
 
 # Small tables put together into larger ones, so that work per table is not done per shard.
