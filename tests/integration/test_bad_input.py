@@ -10,6 +10,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, cast
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -299,26 +300,20 @@ SHORT = "CUDA out of memory. Tried to allocate 2.00 GiB"
 def test_memory_that_runs_out_anywhere_is_one_line_and_other_errors_show_themselves(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def failing(error: Exception) -> Callable[[], None]:
-        def fail() -> None:
-            raise error
-
-        return fail
-
     for error, line in (
         (torch.cuda.OutOfMemoryError(f"{SHORT}. GPU 0 has 1 GiB free.\nMore"), f"error: {SHORT}; {SMALLER}\n"),
         (MemoryError(), f"error: out of memory; {SMALLER}\n"),
     ):
         monkeypatch.setattr(sys, "argv", ["sightline", "run"])
         with pytest.raises(SystemExit) as stopped:
-            cli.main(failing(error))
+            cli.main(Mock(side_effect=error))
         assert (stopped.value.code, capsys.readouterr().err) == (2, line)
         monkeypatch.setattr(sys, "argv", ["sightline", "--debug", "run"])
         with pytest.raises(type(error)):
-            cli.main(failing(error))
+            cli.main(Mock(side_effect=error))
     monkeypatch.setattr(sys, "argv", ["sightline", "run"])
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        cli.main(failing(RuntimeError("shapes do not match")))
+        cli.main(Mock(side_effect=RuntimeError("shapes do not match")))
 
 
 def test_help_is_quick_and_does_not_import_torch() -> None:

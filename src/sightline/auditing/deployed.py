@@ -422,11 +422,7 @@ def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:
         "box_source": config.box_source,
         "profile": config.profile,
         "attention": None,
-        "versions": {
-            "sightline": __version__,
-            "python": platform.python_version(),
-            **own.get("versions", {}),
-        },
+        "versions": {"sightline": __version__, "python": platform.python_version(), **own.get("versions", {})},
         "served_by": f"engine {engine.name}",
         "engine_digest": sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:8],
     }

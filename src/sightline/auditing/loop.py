@@ -364,12 +364,7 @@ def row_records(
 
 
 def _row(
-    arm: Arm,
-    probe: Probe,
-    image: Encoded,
-    answered: Answered,
-    geometry: Geometry | None,
-    facts: Mapping[str, Any],
+    arm: Arm, probe: Probe, image: Encoded, answered: Answered, geometry: Geometry | None, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     trace = answered.trace
     layers = trace.k_layers
