@@ -99,7 +99,7 @@ def test_rows_do_not_change_with_arms_beside_them_batch_size_or_sharding(
     alone = facts(audit(config(model, arms=arms, out=tmp_path / "c", batch_tokens=1, shard_images=1)).frame())
     assert first["conditions"].iloc[0] != alone["conditions"].iloc[0], "rows say which batches they come from"
     losses = ["loss_yes", "loss_no", "margin"]
-    exact = [name for name in first if name not in (*losses, "entropy", "conditions", "decided_on")]
+    exact = [name for name in first.columns if name not in (*losses, "entropy", "conditions", "decided_on")]
     pd.testing.assert_frame_equal(first[exact], alone[exact])
     np.testing.assert_allclose(first[losses], alone[losses], atol=1e-5)
     batched = facts(audit(config(model, arms=arms, out=tmp_path / "d", batch_images=4)).frame())
