@@ -98,9 +98,8 @@ def test_what_the_dead_left_is_in_nobodys_way_and_workers_whose_driver_died_are_
         held_by(place, gone, name=name)
     worker = held_by(place, ELSEWHERE, name="member-new")
     monkeypatch.setattr("time.sleep", lambda seconds: worker.unlink(missing_ok=True))
-    access.refuse_others()
-    assert not worker.exists()
     access.lock()
+    assert not worker.exists()
     access.clear_tasks()
     assert set(access.leases.listed()) == {"driver"}
 

@@ -181,6 +181,7 @@ def test_rows_and_images_stay_bit_for_bit_and_twice_is_once(finished: Path, run_
     assert load_run(run_copy).missing == 0
     assert all(RunFolder(run_copy).has_rows("full", shard) for shard in range(7))
     assert RunFolder(run_copy).has_images(3, "orig")
+    assert not RunFolder(run_copy).has_images(3, "blank"), "a pack of the originals"
     assert RunFolder(run_copy).image_digests(3) == RunFolder(finished).image_digests(3)
     compact_run(run_copy)
     before = {name: (run_copy / name).read_bytes() for name in names(run_copy)}
