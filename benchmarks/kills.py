@@ -47,7 +47,7 @@ def undisturbed(settings: AuditConfig) -> tuple[pd.DataFrame, int]:
 def killed(launcher: str, kills: int, place: Path, seed: int) -> Tally:
     settings = small_audit(place)
     rows, files = undisturbed(settings)
-    return Killer(WAYS[launcher], settings, rows, files, seed).go_on_until(kills)
+    return Killer(launcher, settings, rows, files, seed).go_on_until(kills)
 
 
 def line(tally: Tally) -> str:

@@ -23,26 +23,10 @@ from tests.launching import wait_until
 KEY = ["arm", "probe_id"]
 
 
-@dataclass(frozen=True)
-class Way:
-    """A launcher as a test uses it."""
-
-    launcher: str
-    options: Sequence[str] = ()
-    processes: int = 1
-    """Commands at a time."""
-
-    def start(self, settings: AuditConfig) -> list[Command]:
-        words = ("--launcher", self.launcher, *self.options)
-        return [Command(settings, *words) for _ in range(self.processes)]
-
-
-WAYS = {
-    "inline": Way("inline"),
-    "local": Way("local", ("--workers", "2")),
-    "queue": Way("queue", ("--worker-timeout", "5"), processes=2),
-    "ray": Way("ray", ("--workers", "2")),
-}
+WAYS: dict[str, Sequence[str]] = {
+    "inline": (), "local": ("--workers", "2"), "queue": ("--worker-timeout", "5"), "ray": ("--workers", "2"),
+}  # fmt: skip
+"""Launchers as tests use them -> their options."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +64,10 @@ class Tally:
 class Killer:
     """Kills processes of one launcher until there were enough kills, run after run."""
 
-    def __init__(self, way: Way, settings: AuditConfig, undisturbed: pd.DataFrame, files: int, seed: int) -> None:
-        self._way, self._settings, self._files = way, settings, files
+    def __init__(self, launcher: str, settings: AuditConfig, undisturbed: pd.DataFrame, files: int, seed: int) -> None:
+        self._settings, self._files = settings, files
         self._undisturbed, self._random = facts(undisturbed), Random(seed)
-        self.tally = Tally(way.launcher)
+        self.tally = Tally(launcher)
 
     def go_on_until(self, kills: int) -> Tally:
         while self.tally.kills < kills:
@@ -91,14 +75,15 @@ class Killer:
         return self.tally
 
     def _one_run(self, kills: int) -> None:
-        out = self._settings.out.parent / f"{self._way.launcher}-{self.tally.runs}" / "run"
+        out = self._settings.out.parent / f"{self.tally.launcher}-{self.tally.runs}" / "run"
         out.parent.mkdir(parents=True)
         settings = self._settings.model_copy(update={"out": out})
         wanted = self.tally.kills + kills
         codes = [1]
         commands: list[Command] = []
         while any(codes):
-            commands = self._way.start(settings)
+            together = 2 if self.tally.launcher == "queue" else 1
+            commands = [started(settings, self.tally.launcher) for _ in range(together)]
             self.tally = self.tally.plus(commands=len(commands))
             while self.tally.kills < wanted and any(each.runs for each in commands):
                 self._wait_a_moment(settings, commands)
@@ -166,8 +151,7 @@ each_launcher = pytest.mark.parametrize("launcher", LAUNCHERS)
 
 
 def started(settings: AuditConfig, launcher: str, *, fault: str = "", place: Path | None = None) -> Command:
-    way = WAYS[launcher]
-    return Command(settings, "--launcher", launcher, *way.options, fault=fault, place=place)
+    return Command(settings, "--launcher", launcher, *WAYS[launcher], fault=fault, place=place)
 
 
 def killed_in_the_middle(settings: AuditConfig, launcher: str) -> None:

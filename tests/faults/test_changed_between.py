@@ -12,8 +12,7 @@ from sightline import AuditConfig, SightlineError, audit, load_run, read_probes
 from sightline.probes import write_probes
 from sightline.store.folder import RunFolder
 from tests.faults.conftest import Equal
-from tests.faults.killing import each_launcher, killed_in_the_middle, started
-from tests.faults.processes import row_files
+from tests.faults.killing import killed_in_the_middle, started
 
 elsewhere = pytest.mark.parametrize("launcher", ["local", "queue"])
 """``inline`` is in tests/integration/test_resume.py."""
@@ -31,26 +30,25 @@ def own(small: AuditConfig, data: Path, tmp_path: Path) -> AuditConfig:
     )
 
 
-def images_of(settings: AuditConfig) -> list[str]:
-    names = [probe.image for probe in read_probes(settings.probes).probes]
-    return list(dict.fromkeys(names))[: settings.limit]
+def images_of(settings: AuditConfig) -> list[Path]:
+    names = dict.fromkeys(probe.image for probe in read_probes(settings.probes).probes)
+    return [settings.images / name for name in names][: settings.limit]
 
 
 def change_images(settings: AuditConfig) -> str:
-    for name in images_of(settings):
-        ImageOps.invert(Image.open(settings.images / name).convert("RGB")).save(settings.images / name)
+    for file in images_of(settings):
+        ImageOps.invert(Image.open(file).convert("RGB")).save(file)
     return "has other content"
 
 
 def change_probes(settings: AuditConfig) -> str:
-    probes = list(read_probes(settings.probes).probes)
-    write_probes(settings.probes, probes[1:])
+    write_probes(settings.probes, read_probes(settings.probes).probes[1:])
     return "over other probes"
 
 
 def change_checkpoint(settings: AuditConfig) -> str:
-    file = Path(settings.model) / "tokenizer_config.json"
-    file.write_text(file.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    with open(Path(settings.model) / "tokenizer_config.json", "a", encoding="utf-8") as file:
+        file.write("\n")
     return "tokenizer_config.json in the checkpoint"
 
 
@@ -73,41 +71,24 @@ def test_what_changed_is_named_and_no_row_is_written(
     assert not any(f"{shard:05d}.parquet" in recorded for shard in new), "no shard has rows of both"
 
 
-@each_launcher
-def test_a_run_folder_that_was_moved_goes_on_where_it_is(
-    launcher: str, small: AuditConfig, tmp_path: Path, equals_undisturbed: Equal
-) -> None:
-    killed_in_the_middle(small, launcher)
-    moved = small.model_copy(update={"out": Path(shutil.move(small.out, tmp_path / "other" / "place"))})
-    assert row_files(moved) >= 2
-    assert started(moved, launcher, place=tmp_path).done().returncode == 0
-    assert not small.out.exists(), "nothing remembers where it was"
-    assert equals_undisturbed(moved)
-
-
 @elsewhere
 def test_a_damaged_image_in_the_middle_costs_its_own_probes(
     launcher: str, own: AuditConfig, small: AuditConfig, equals_undisturbed: Equal
 ) -> None:
     own = own.model_copy(update={"model": small.model})  # whose name is in every row
-    name = images_of(own)[2]
-    whole = (own.images / name).read_bytes()
-    (own.images / name).write_bytes(whole[: len(whole) // 2])
+    file = images_of(own)[2]
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
     done = started(own, launcher).done()
     assert done.returncode == 1, done.stderr
-    assert name in done.stderr
+    assert file.name in done.stderr
     assert "Traceback" not in done.stderr
     rows = load_run(own.out).frame()
     assert rows.groupby("arm")["image_id"].nunique().eq(3).all(), "the other three are there"
 
-    (own.images / name).write_bytes(whole)
+    file.write_bytes(whole)
     assert started(own, launcher).done().returncode == 0
     assert equals_undisturbed(own)
-
-
-def zeroed(content: bytes) -> bytes:
-    """A hole as long as a block, as a crash of a machine leaves it, with the end of the file in place."""
-    return content[:512] + bytes(4096 - 512) + content[4096:]
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -115,71 +96,42 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut to half": lambda content: content[: len(content) // 2],
     "emptied": lambda content: b"",
     "flipped": lambda content: content[:40] + bytes([content[40] ^ 4]) + content[41:],  # in the first page of values
-    "zeroed": zeroed,
+    "zeroed": lambda content: content[:512] + bytes(4096 - 512) + content[4096:],
 }
+"""The last one is a hole as long as a block, as a crash of a machine leaves it, with the end of the file in place."""
 
 
-def damage(file: Path, how: str) -> None:
-    file.write_bytes(DAMAGES[how](file.read_bytes()))
-
-
-@pytest.fixture
-def complete(small: AuditConfig, undisturbed: Path) -> AuditConfig:
-    """A finished run that a test may damage."""
-    shutil.copytree(undisturbed, small.out)
-    return small
-
-
-def is_named_or_mended(settings: AuditConfig, launcher: str, file: Path, equals_undisturbed: Equal) -> None:
+@pytest.mark.parametrize(("launcher", "what", "how"), [
+    *(("inline", "rows", how) for how in DAMAGES),
+    ("local", "rows", "cut short"), ("queue", "rows", "cut short"),
+    ("inline", "images", "cut to half"), ("inline", "images", "emptied"), ("inline", "rows", "of another run"),
+])  # fmt: skip
+def test_a_damaged_file_is_never_taken_for_done(
+    launcher: str, what: str, how: str, small: AuditConfig, undisturbed: Path, config: Any, equals_undisturbed: Equal
+) -> None:
     """The command ends well and the rows are right, or it and whoever reads the run name the file."""
-    done = started(settings, launcher).done()
+    shutil.copytree(undisturbed, small.out)
+    folder = RunFolder(small.out)
+    file = Path(folder.rows_file("full", 1) if what == "rows" else folder.path / "images" / "00001.parquet")
+    if how == "of another run":
+        other = audit(config("llava", arms=["full"], limit=4, shard_images=2, out=small.out.with_name("other")))
+        shutil.copy(RunFolder(other.path).rows_file("full", 1), file)
+    else:
+        file.write_bytes(DAMAGES[how](file.read_bytes()))
+    if what == "images" or launcher != "inline":  # there is something to do besides
+        folder.rows_file("full", 1 if what == "images" else 0).unlink()
+
+    done = started(small, launcher).done()
     assert "Traceback" not in done.stderr, done.stderr
     if done.returncode == 0:
-        assert equals_undisturbed(settings)
+        assert equals_undisturbed(small)
         return
     assert file.name in done.stderr, done.stderr
-    if file.parent.name == "images":  # rows can be read without them; those that were to be computed are missing
-        assert load_run(settings.out).missing > 0
+    if what == "images":  # rows can be read without them; those that were to be computed are missing
+        assert load_run(small.out).missing > 0
     else:
         with pytest.raises(SightlineError, match=file.name):
-            load_run(settings.out).frame()
+            load_run(small.out).frame()
     file.unlink()  # what the line says
-    assert started(settings, launcher).done().returncode == 0
-    assert equals_undisturbed(settings)
-
-
-@pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_file_of_rows_is_never_taken_for_done(
-    how: str, complete: AuditConfig, equals_undisturbed: Equal
-) -> None:
-    file = RunFolder(complete.out).rows_file("full", 1)
-    damage(file, how)
-    is_named_or_mended(complete, "inline", file, equals_undisturbed)
-
-
-@each_launcher
-def test_every_launcher_notices_a_file_that_was_cut_short(
-    launcher: str, complete: AuditConfig, equals_undisturbed: Equal
-) -> None:
-    file = RunFolder(complete.out).rows_file("center:0.3", 2)
-    damage(file, "cut short")
-    RunFolder(complete.out).rows_file("full", 0).unlink()  # there is something to do besides
-    is_named_or_mended(complete, launcher, file, equals_undisturbed)
-
-
-@pytest.mark.parametrize("how", ["cut to half", "emptied"])
-def test_damaged_records_of_images_are_named(how: str, complete: AuditConfig, equals_undisturbed: Equal) -> None:
-    file = complete.out / "images" / "00001.parquet"
-    damage(file, how)
-    RunFolder(complete.out).rows_file("full", 1).unlink()
-    is_named_or_mended(complete, "inline", file, equals_undisturbed)
-
-
-def test_a_file_of_another_run_is_never_taken_for_done(
-    complete: AuditConfig, config: Any, tmp_path: Path, equals_undisturbed: Equal
-) -> None:
-    other = config("llava", arms=["full"], limit=4, shard_images=2, out=tmp_path / "other")
-    audit(other)
-    file = RunFolder(complete.out).rows_file("full", 1)
-    shutil.copy(RunFolder(other.out).rows_file("full", 1), file)
-    is_named_or_mended(complete, "inline", file, equals_undisturbed)
+    assert started(small, launcher).done().returncode == 0
+    assert equals_undisturbed(small)

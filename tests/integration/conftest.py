@@ -108,6 +108,7 @@ def killed_and_resumed(settings: AuditConfig) -> Run:
     """The rows of a run that was killed and gone on with are those of an undisturbed one, which is returned."""
     process = run_python(command(settings))
     assert process.returncode == -signal.SIGKILL, process.stderr
+    assert f"loading {Path(settings.model).name}" in process.stderr.splitlines(), "said before it is done"
     assert len(list(settings.out.glob("rows/*/*.parquet"))) == DONE
     assert list(settings.out.rglob("*.tmp")), "the kill leaves a file half-written"
     resumed = audit(settings)

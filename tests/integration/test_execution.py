@@ -23,15 +23,10 @@ from sightline.core.row import TIME_COLUMNS
 from sightline.selectors.grid import Grid
 from sightline.store.folder import RunFolder
 from tests.conftest import DATA, Clock
-from tests.integration.conftest import TEN_ARMS
 from tests.scarce import Scarce
 from tests.warm_python import Popen
 
 FAST = {"execution": "graph", "batch_images": 2}
-
-
-def manifest(folder: Path) -> dict[str, Any]:
-    return RunFolder(folder).manifest()
 
 
 @pytest.mark.parametrize("model", ["qwen3vl", "llava"])
@@ -46,10 +41,10 @@ def test_a_faster_way_of_running_decides_alike(
     assert plain["predicted"].tolist() == fast["predicted"].tolist()
     assert plain["kept_mask"].tolist() == fast["kept_mask"].tolist()
     assert np.allclose(plain["margin"], fast["margin"], atol=1e-4)
-    facts = manifest(tmp_path / "fast")
+    facts = RunFolder(tmp_path / "fast").manifest()
     assert (facts["execution"], facts["batch_images"]) == ("graph", 2)
     assert facts["setup_ms"] > 0
-    assert "setup_ms" not in manifest(tmp_path / "plain")
+    assert "setup_ms" not in RunFolder(tmp_path / "plain").manifest()
 
 
 class Queueing(SelectStep):
@@ -61,13 +56,10 @@ class Queueing(SelectStep):
 
 
 @pytest.mark.parametrize("step", [SelectStep, Queueing])
-@pytest.mark.parametrize(
-    ("anchors", "message"),
-    [
-        (lambda k: torch.arange(k - 1), "selector grid returned"),
-        (lambda k: torch.zeros(k, dtype=torch.long), "selector grid chose a token twice"),
-    ],
-)
+@pytest.mark.parametrize(("anchors", "message"), [
+    (lambda k: torch.arange(k - 1), "selector grid returned"),
+    (lambda k: torch.zeros(k, dtype=torch.long), "selector grid chose a token twice"),
+])  # fmt: skip
 def test_a_wrong_selector_costs_no_finished_arm_and_writes_no_row(
     config: Any, monkeypatch: pytest.MonkeyPatch, step: type, anchors: Callable[[int], torch.Tensor], message: str
 ) -> None:
@@ -81,14 +73,6 @@ def test_a_wrong_selector_costs_no_finished_arm_and_writes_no_row(
     done, missing = folder.manifest()["arms"]
     assert folder.has_rows(done, 0)
     assert not folder.has_rows(missing, 0)
-
-
-def test_rows_of_a_queueing_device_are_the_same(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"arms": TEN_ARMS, "interventions": ["deletion"], "matched_controls": True, "limit": 2}
-    plain = audit(config("qwen3vl", **settings, out=tmp_path / "plain")).rows
-    monkeypatch.setattr("sightline.answering.answerer.SelectStep", Queueing)
-    queued = audit(config("qwen3vl", **settings, out=tmp_path / "queued")).rows
-    assert queued.drop_columns(list(TIME_COLUMNS)).equals(plain.drop_columns(list(TIME_COLUMNS)))
 
 
 def test_on_a_queueing_device_every_arm_is_rehearsed_once_off_the_clock(
@@ -109,7 +93,7 @@ def test_on_a_queueing_device_every_arm_is_rehearsed_once_off_the_clock(
     settings = config("llava", arms=["full", "grid:0.3"], limit=4, shard_images=2)
     rows = audit(settings).frame()
     assert probes == {"full": [2, 4, 4], "grid:0.3": [2, 4, 4]}
-    assert manifest(settings.out)["setup_ms"] == 2000
+    assert RunFolder(settings.out).manifest()["setup_ms"] == 2000
     assert rows[list(TIME_COLUMNS)].max().max() == 0
 
 
@@ -133,7 +117,7 @@ def test_compiling_is_no_part_of_a_rows_time(config: Any, monkeypatch: pytest.Mo
     settings = config("llava", arms=["full"], limit=2, execution="compiled")
     rows = audit(settings).frame()
     assert compiled == ["call_block", "call_layer"]
-    assert manifest(settings.out)["setup_ms"] == 2000
+    assert RunFolder(settings.out).manifest()["setup_ms"] == 2000
     assert rows[list(TIME_COLUMNS)].max().max() == 0
 
 
@@ -220,7 +204,7 @@ def test_the_limit_is_met_once_far_too_little_is_one_clear_line_and_nothing_outl
 
 
 def test_rows_written_before_memory_ran_out_are_kept(
-    audited: Any, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    audited: Any, config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory, work, write = Scarce(), Inline.run, RunFolder.write_rows
 
@@ -242,22 +226,18 @@ def test_rows_written_before_memory_ran_out_are_kept(
     assert kept
     resumed = audit(settings).frame()
     assert all(path.read_bytes() == content for path, content in kept.items())
-    plenty, _ = audited("llava")
-    assert resumed["predicted"].tolist() == plenty["predicted"].tolist()
+    assert resumed["predicted"].tolist() == audited("llava")[0]["predicted"].tolist()
 
 
 # What an audit compiles does not grow with the sizes of its pages, and is kept for the next process.
 
 
-def pages_of_mixed_sizes(folder: Path, count: int) -> Path:
-    """Probes about pages of as many sizes; a second page of one of them, so that one batch holds two alike."""
-    draw_pages(folder, count, count + 1)
-    return folder / "probes.jsonl"
-
-
-def on_pages(config: Any, model: Path, probes: Path, **settings: Any) -> Any:
+def on_pages(config: Any, model: Path, folder: Path, count: int, **settings: Any) -> Any:
+    """Over pages of as many sizes; a second page of one of them, so that one batch holds two alike."""
+    if not folder.exists():
+        draw_pages(folder, count, count + 1)
     made = config("llava", arms=["full", "grid:0.3", "divprune:0.3"], **settings)
-    places = {"model": str(model), "probes": probes, "images": probes.parent, "image_prefix": ""}
+    places = {"model": str(model), "probes": folder / "probes.jsonl", "images": folder, "image_prefix": ""}
     return made.model_copy(update=places)
 
 
@@ -275,12 +255,11 @@ def test_an_audit_of_many_sizes_compiles_no_more_than_one_of_few(
             "torch.compile",
             lambda *given, counter=counter, **how: compile_function(*given, **{**how, "backend": counter}),
         )
-        probes = pages_of_mixed_sizes(tmp_path / str(sizes), sizes)
-        rows = audit(
-            on_pages(config, folder, probes, execution="compiled", batch_images=2, out=tmp_path / f"fast{sizes}")
-        ).frame()
+        fast = {"execution": "compiled", "batch_images": 2, "out": tmp_path / f"fast{sizes}"}
+        rows = audit(on_pages(config, folder, tmp_path / str(sizes), sizes, **fast)).frame()
         found[sizes] = counter.frame_count
-    expected = audit(on_pages(config, folder, probes, batch_images=2, out=tmp_path / "plain")).frame()
+    plain = on_pages(config, folder, tmp_path / "12", 12, batch_images=2, out=tmp_path / "plain")
+    expected = audit(plain).frame()
     assert found == {3: most, 12: most}
     assert rows["kept_mask"].tolist() == expected["kept_mask"].tolist()
     assert np.allclose(rows["margin"], expected["margin"], atol=1e-4)
@@ -296,13 +275,13 @@ audit(AuditConfig(**json.load(sys.stdin)))
 
 def test_the_next_process_finds_all_on_disk_and_makes_the_same_rows(config: Any, tmp_path: Path) -> None:
     """The first two compile at once, into one folder that is empty."""
-    probes = pages_of_mixed_sizes(tmp_path / "pages", 3)
     environment = {**os.environ, "SIGHTLINE_CACHE": str(tmp_path / "cache")}
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         environment.pop(name, None)
 
     def begin(name: str) -> Popen:
-        settings = on_pages(config, DATA / "tiny" / "llava", probes, execution="compiled", out=tmp_path / name)
+        how = {"execution": "compiled", "out": tmp_path / name}
+        settings = on_pages(config, DATA / "tiny" / "llava", tmp_path / "pages", 3, **how)
         process = Popen([sys.executable, "-c", COMPILED_RUN], env=environment, text=True, stdin=PIPE, stderr=PIPE)
         assert process.stdin is not None
         process.stdin.write(settings.model_dump_json())

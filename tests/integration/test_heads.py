@@ -81,11 +81,21 @@ def changed(file: Path, *, without: str = "", config: Mapping[str, Any] | None =
     return file
 
 
+WRONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "has no tensor le_norm": ("glimpseprune", {"without": "le_norm"}),
+    "is 9, and not inner size": ("visionselector", {"model.visual.importance_scorer.q_proj.bias": torch.zeros(9)}),
+    "is 3, and not inner size x width": ("twigvlm", {"layers.0.mlp.gate_proj.weight": torch.zeros(3)}),
+    "is stored as I8": ("twigvlm", {"layers.0.input_layernorm.weight": torch.ones(64, dtype=torch.int8)}),
+    "le_norm_type = layernorm": ("glimpseprune", {"config": {"le_norm_type": "layernorm"}}),
+    "selected_layers = [0, 1]": ("glimpseprune", {"config": {"selected_layers": [0, 1]}}),
+    "other numbers of layers": ("glimpseprune", {"config": {"selected_visual_layers": [1, 2]}}),
+}
+"""What is said -> of which method, and how its head was changed."""
+
+
 def test_a_wrong_file_is_refused_before_a_model_is_loaded(
     config: Callable[..., AuditConfig], data: Path, tmp_path: Path, no_weights: None, refused: Refused
 ) -> None:
-    tiny = data / "tiny" / "llava"
-
     def tried(name: str, file: Path | str) -> None:
         audit(config("llava", arms=[f"{name}:0.3:head={file}"]))
 
@@ -95,60 +105,40 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(
         tried("visionselector", tmp_path)
     (tmp_path / "text").write_text("not tensors")
     refused("is not a safetensors file", tried, "twigvlm", tmp_path / "text")
-    good = {name: Path(arm.partition("head=")[2]) for name, arm in heads_for(tmp_path, tiny).items()}
-    refused("has no tensor model.layers.0", tried, "twigvlm", good["visionselector"])
-    refused("has no tensor le_norm", tried, "glimpseprune", changed(good["glimpseprune"], without="le_norm"))
-    bias: Any = {"model.visual.importance_scorer.q_proj.bias": torch.zeros(9)}
-    refused("is 9, and not inner size", tried, "visionselector", changed(good["visionselector"], **bias))
-    heads_for(tmp_path, tiny)
-    gate: Any = {"layers.0.mlp.gate_proj.weight": torch.zeros(3)}
-    refused("is 3, and not inner size x width", tried, "twigvlm", changed(good["twigvlm"], **gate))
-    heads_for(tmp_path, tiny)
-    quantised: Any = {"layers.0.input_layernorm.weight": torch.ones(64, dtype=torch.int8)}
-    refused("is stored as I8", tried, "twigvlm", changed(good["twigvlm"], **quantised))
-    for settings, words in (
-        ({"le_norm_type": "layernorm"}, "le_norm_type = layernorm"),
-        ({"selected_layers": [0, 1]}, "selected_layers = [0, 1]"),
-        ({"selected_visual_layers": [1, 2]}, "other numbers of layers"),
-    ):
-        heads_for(tmp_path, tiny)
-        refused(words, tried, "glimpseprune", changed(good["glimpseprune"], config=settings))
-    save_file(load_file(good["glimpseprune"]), good["glimpseprune"])
-    refused("has no model_type in the config", tried, "glimpseprune", good["glimpseprune"])
+    for words, (name, changes) in WRONG.items():
+        heads_for(tmp_path, data / "tiny" / "llava")
+        refused(words, tried, name, changed(tmp_path / f"{name}.safetensors", **changes))
+    refused("has no tensor model.layers.0", tried, "twigvlm", tmp_path / "visionselector.safetensors")
+    bare = tmp_path / "glimpseprune.safetensors"
+    save_file(load_file(bare), bare)
+    refused("has no model_type in the config", tried, "glimpseprune", bare)
 
 
 @pytest.mark.parametrize("name", HEADED)
-def test_a_head_with_a_weight_that_is_no_number_chooses_nothing(
-    config: Callable[..., AuditConfig], data: Path, tmp_path: Path, name: str
+def test_a_head_without_finite_weights_or_of_another_model_chooses_nothing(
+    config: Callable[..., AuditConfig], data: Path, tmp_path: Path, name: str, no_weights: None, refused: Refused
 ) -> None:
-    arm = heads_for(tmp_path, data / "tiny" / "llava")[name]
-    file = Path(arm.partition("head=")[2])
+    tiny, image = str(data / "tiny" / "llava"), data / "mini_textocr" / "train" / "02ac65de9eec83e1.jpg"
+    arm = heads_for(tmp_path, Path(tiny))[name]
+    file = tmp_path / f"{name}.safetensors"
     first, weights = sorted(load_file(file).items())[0]
     spoilt: Any = {first: weights.fill_(float("nan"))}
     changed(file, **spoilt)
     with pytest.raises(SightlineError, match=f"{first} of .* has weights that are not finite"):
-        audit(config("llava", arms=[arm], limit=1))
-
-
-@pytest.mark.parametrize("name", HEADED)
-def test_a_head_of_another_model_is_refused_by_its_sizes(
-    config: Callable[..., AuditConfig], data: Path, tmp_path: Path, name: str, no_weights: None, refused: Refused
-) -> None:
-    sizes = {**Served.by_description(data / "tiny" / "llava").sizes, "width": 32}
+        ask(tiny, image, "What is it?", arm)
+    sizes = {**Served.by_description(Path(tiny)).sizes, "width": 32}
     arm = f"{name}:0.3:head={drawn_head(name, tmp_path / 'head.safetensors', sizes)}"
     refused(f"{name} cannot run on", lambda: audit(config("llava", arms=[arm])))
-    image = data / "mini_textocr" / "train" / "02ac65de9eec83e1.jpg"
     with pytest.raises(SightlineError, match="whose width is 32, here it is 64"):
-        ask(str(data / "tiny" / "llava"), image, "What is it?", arm)
+        ask(tiny, image, "What is it?", arm)
 
 
-def test_a_method_that_waits_for_its_file_is_listed_as_such_and_nowhere_run(data: Path) -> None:
+def test_a_method_that_waits_for_its_file_is_listed_as_such_and_nowhere_run(
+    data: Path, zoo: Callable[[str], Path]
+) -> None:
     listed = methods_that_run(Served.by_description(data / "tiny" / "llava"))
     assert {name for name, answer in listed.items() if answer == "yes, with head=FILE"} == set(HEADED)
     assert listed["masks"] == "yes, with file=FILE"
     assert {name for name, kind in SELECTORS.items() if kind.needs_file} == {*HEADED, "masks"}
-
-
-def test_a_decoder_that_runs_itself_serves_trained_heads_too(zoo: Callable[[str], Path]) -> None:
     listed = methods_that_run(Served.by(load_backbone(str(zoo("gemma3")), dtype="float32", device="cpu")))
-    assert {listed[name] for name in HEADED} == {"yes, with head=FILE"}
+    assert {listed[name] for name in HEADED} == {"yes, with head=FILE"}, "also of a decoder that runs itself"

@@ -1,6 +1,7 @@
 """The command line where names, terminals and packages mean no good: real processes, and what they print."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,29 +24,25 @@ def sightline(*words: str, **environment: str) -> subprocess.CompletedProcess[by
     )
 
 
-def test_a_terminal_that_knows_ascii_alone_is_no_reason_to_fail(tmp_path: Path) -> None:
+def test_a_terminal_of_ascii_alone_and_control_sequences_in_names_do_no_harm(tmp_path: Path) -> None:
     run = make_run(tmp_path / "ünïcode", images=4, manifest={"model": "modèle"})
     done = sightline("gate", str(run), "--rule", "accuracy(full) ≥ 0.1", "--draws", "100", PYTHONIOENCODING="ascii")
     assert b"Traceback" not in done.stderr
     assert done.returncode in (0, 1)
     assert done.stdout.isascii()
 
-
-def test_control_sequences_in_names_are_shown_and_not_sent(tmp_path: Path) -> None:
-    run = make_run(tmp_path / f"run{ESCAPE}[bold]x[red]", images=4)
-    (run / "rows").rename(run / "gone")
-    (run / "rows").mkdir()
-    done = sightline("gate", str(run), "--rule", "accuracy(full) > 0", "--draws", "100")
-    assert done.returncode == 2
-    assert b"\x1b" not in done.stderr
-    assert b"[bold]x[red]" in done.stderr
-    (run / "rows").rmdir()
-    (run / "gone").rename(run / "rows")
-    done = sightline("gate", str(run), "--rule", "accuracy(full) > 0", "--draws", "100")
+    run = Path(shutil.move(run, tmp_path / f"run{ESCAPE}[bold]x[red]"))
+    asked = ("gate", str(run), "--rule", "accuracy(full) > 0", "--draws", "100")
+    done = sightline(*asked)
     assert b"Traceback" not in done.stderr
     assert b"\x1b" not in done.stdout
     assert rb"\x1b]0;owned" in done.stdout
     assert b"[bold]x[red]" in done.stdout
+    shutil.rmtree(run / "rows")
+    done = sightline(*asked)
+    assert done.returncode == 2
+    assert b"\x1b" not in done.stderr
+    assert b"[bold]x[red]" in done.stderr
 
 
 def test_an_audit_of_a_local_model_asks_nobody(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,21 +68,18 @@ raising = hostile_plug_in_that_raises:Any
 """
 
 
-@pytest.fixture
-def packages(tmp_path: Path) -> str:
-    """An installed package that takes a built-in name, one that leaves and one that raises when it is imported."""
-    site = tmp_path / "site"
-    facts = site / "hostile-1.0.dist-info"
-    facts.mkdir(parents=True)
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: hostile\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(PLUG_IN)
-    (site / "hostile_plug_in.py").write_text("class Target: pass\n")
-    (site / "hostile_plug_in_that_leaves.py").write_text("import sys\nsys.exit(0)\n")
-    (site / "hostile_plug_in_that_raises.py").write_text("raise RuntimeError('one\\ntwo')\n")
-    return os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
-def test_packages_that_misbehave_are_named_and_hinder_nothing(packages: str) -> None:
+def test_packages_that_misbehave_are_named_and_hinder_nothing(tmp_path: Path) -> None:
+    """One takes a built-in name, one leaves and one raises when it is imported."""
+    for name, text in {
+        "hostile-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: hostile\nVersion: 1.0\n",
+        "hostile-1.0.dist-info/entry_points.txt": PLUG_IN,
+        "hostile_plug_in.py": "class Target: pass\n",
+        "hostile_plug_in_that_leaves.py": "import sys\nsys.exit(0)\n",
+        "hostile_plug_in_that_raises.py": "raise RuntimeError('one\\ntwo')\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    packages = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = sightline("selectors", PYTHONPATH=packages)
     assert done.returncode == 0, done.stderr.decode()
     said = done.stdout.decode()

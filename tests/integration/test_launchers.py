@@ -9,22 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from sightline import SELECTORS, AuditConfig, audit, load_run
+from sightline import SELECTORS, AuditConfig, audit, load_run, read_probes
+from tests import launching
 from tests.integration.conftest import MODELS
-from tests.launching import (
-    TOUCHY,
-    Touchy,
-    facts_of,
-    finish,
-    holders,
-    is_alive,
-    kill,
-    row_files,
-    running,
-    start,
-    wait_until,
-    workers_of,
-)
+from tests.launching import facts_of, wait_until, workers_of
 from tests.refusals import Refused
 from tests.warm_python import warm_children
 
@@ -37,18 +25,22 @@ def _warm() -> Iterator[None]:
 
 
 SETTINGS: dict[str, Any] = {
-    "arms": ["full", "target:0.3", "fastv:0.5"],
-    "interventions": ["occlusion"],
-    "limit": 4,
-    "shard_images": 1,
-    "threads": 1,
-}
+    "arms": ["full", "target:0.3", "fastv:0.5"], "interventions": ["occlusion"],
+    "limit": 4, "shard_images": 1, "threads": 1,
+}  # fmt: skip
+
+
+def probe_of(probes: Path, number: int) -> str:
+    """The id of the first probe about the image of that number."""
+    asked = read_probes(probes).probes
+    image = list(dict.fromkeys(probe.image for probe in asked))[number]
+    return next(probe.id for probe in asked if probe.image == image)
 
 
 @pytest.fixture
-def touchy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Touchy]:
-    made = Touchy(tmp_path)
-    monkeypatch.setenv(TOUCHY, str(made.moods))
+def touchy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[launching.Touchy]:
+    made = launching.Touchy(tmp_path)
+    monkeypatch.setenv(launching.TOUCHY, str(made.moods))
     yield made
     SELECTORS._entries.pop("touchy", None)
 
@@ -58,7 +50,7 @@ HELD = 2
 
 
 @pytest.fixture
-def held(config: Any, touchy: Touchy, mini_probes: Path) -> AuditConfig:
+def held(config: Any, touchy: launching.Touchy, mini_probes: Path) -> AuditConfig:
     """Work that does not end before the selector is in a better mood."""
     touchy.be(waits=[probe_of(mini_probes, HELD)])
     settings = {**SETTINGS, "arms": ["full", "touchy:0.3"], "interventions": []}
@@ -70,7 +62,7 @@ def changed(config: AuditConfig, **changes: Any) -> AuditConfig:
 
 
 @pytest.fixture
-def undisturbed(held: AuditConfig, touchy: Touchy, tmp_path: Path) -> Any:
+def undisturbed(held: AuditConfig, touchy: launching.Touchy, tmp_path: Path) -> Any:
     """The rows of that work when nothing happens, with the selector in its best mood."""
 
     def rows() -> Any:
@@ -78,13 +70,6 @@ def undisturbed(held: AuditConfig, touchy: Touchy, tmp_path: Path) -> Any:
         return facts_of(audit(changed(held, out=tmp_path / "undisturbed")).path)
 
     return rows
-
-
-def probe_of(probes: Path, number: int) -> str:
-    """The id of the first probe about the image of that number."""
-    lines = [json.loads(line) for line in probes.read_text(encoding="utf-8").splitlines()[1:]]
-    image = list(dict.fromkeys(line["image"] for line in lines))[number]
-    return next(str(line["id"]) for line in lines if line["image"] == image)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -95,24 +80,32 @@ def test_rows_are_the_same_whoever_computes_them(config: Any, model: str, tmp_pa
     for crew in there:
         audit(crew)
     shared = config(model, **SETTINGS, out=tmp_path / "queue", launcher="queue")
-    with running(other := start(shared)):
+    with launching.running(other := launching.start(shared)):
         wait_until(lambda: workers_of(shared.out), [other])
         audit(shared)
-        finish(other)
+        launching.finish(other)
     for run in (*there, shared):
         assert facts_of(run.out).equals(facts_of(here.path)), run.launcher
         assert not (run.out / "leases").exists(), "whoever is done holds nothing"
 
 
-def test_without_ray_the_extra_is_named_before_anything_is_loaded(
-    config: Any, refused: Refused, monkeypatch: pytest.MonkeyPatch
+def test_progress_for_programs_is_lines_of_json_and_without_ray_the_extra_is_named(
+    config: Any, refused: Refused, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    audit(config("llava", arms=["full"], limit=2, shard_images=1, json_progress=True))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    told = [line for line in lines if line["event"] == "progress"]
+    assert lines[0] == {"event": "waiting", "what": "checking probes, images and model"}
+    assert {"event": "waiting", "what": "loading llava"} in lines
+    assert told[0]["done"] == 0
+    assert told[-1]["done"] == told[-1]["total"] == 4
+    assert told[-1]["unit"] == "rows"
     monkeypatch.setattr("sightline.auditing.launchers.ray.find_spec", lambda name: None)
     refused("pip install 'sightline[ray]'", audit, config("llava", model="nowhere", launcher="ray"))
 
 
 def test_work_that_fails_twice_is_set_aside_and_the_rest_completes(
-    config: Any, touchy: Touchy, mini_probes: Path, tmp_path: Path
+    config: Any, touchy: launching.Touchy, mini_probes: Path, tmp_path: Path
 ) -> None:
     arms = ["full", "touchy:0.3", "center:0.3"]
     settings = config("llava", arms=arms, limit=3, shard_images=1, launcher="queue", imports=[touchy.plugin])
@@ -131,12 +124,14 @@ def test_work_that_fails_twice_is_set_aside_and_the_rest_completes(
     assert facts_of(mended.path).equals(facts_of(plain.path))
 
 
-def test_what_ends_its_worker_three_times_is_set_aside(config: Any, touchy: Touchy, mini_probes: Path) -> None:
+def test_what_ends_its_worker_three_times_is_set_aside(
+    config: Any, touchy: launching.Touchy, mini_probes: Path
+) -> None:
     touchy.be(dies=[probe_of(mini_probes, 0)])
     arms = ["touchy:0.3", "full"]
     settings = config("llava", arms=arms, limit=1, imports=[touchy.plugin], launcher="local", workers=1)
-    with running(driver := start(settings)):
-        _, err = finish(driver, code=1)
+    with launching.running(driver := launching.start(settings)):
+        _, err = launching.finish(driver, code=1)
     run = load_run(settings.out)
     assert list(run.failed) == ["00000"]
     assert list(run.failed["00000"]) == ["touchy:0.3"], "what was done beside it is not to blame"
@@ -145,32 +140,32 @@ def test_what_ends_its_worker_three_times_is_set_aside(config: Any, touchy: Touc
     assert set(run.frame()["arm"]) == {"full"}
 
 
-def test_a_queue_process_joins_a_driver(held: AuditConfig, touchy: Touchy, undisturbed: Any) -> None:
-    with running(first := start(held)), ThreadPoolExecutor(1) as pool:
-        wait_until(lambda: row_files(held.out), [first])
+def test_a_queue_process_joins_a_driver(held: AuditConfig, touchy: launching.Touchy, undisturbed: Any) -> None:
+    with launching.running(first := launching.start(held)), ThreadPoolExecutor(1) as pool:
+        wait_until(lambda: launching.row_files(held.out), [first])
         pool.submit(lambda: (wait_until(lambda: workers_of(held.out), [first]), touchy.be()))
         run = audit(changed(held, launcher="queue"))
         assert run.missing == 0
-        finish(first)
+        launching.finish(first)
     assert facts_of(held.out).equals(undisturbed())
 
 
 def test_dead_workers_are_replaced_and_another_number_of_them_goes_on(
-    held: AuditConfig, touchy: Touchy, undisturbed: Any
+    held: AuditConfig, touchy: launching.Touchy, undisturbed: Any
 ) -> None:
     two = changed(held, launcher="local", workers=2)
     task = f"{HELD:05d}"
-    with running(driver := start(two)):
-        first = wait_until(lambda: holders(two.out).get(task), [driver])
+    with launching.running(driver := launching.start(two)):
+        first = wait_until(lambda: launching.holders(two.out).get(task), [driver])
         known = workers_of(two.out)
-        kill(first)
-        wait_until(lambda: holders(two.out).get(task) not in (first, None), [driver])
+        launching.kill(first)
+        wait_until(lambda: launching.holders(two.out).get(task) not in (first, None), [driver])
         wait_until(lambda: set(workers_of(two.out)) - {*known, first}, [driver])
-        workers = [pid for pid in workers_of(two.out) if is_alive(pid)]
-        kill(driver.pid)
+        workers = [pid for pid in workers_of(two.out) if launching.is_alive(pid)]
+        launching.kill(driver.pid)
         driver.wait()
-        wait_until(lambda: not any(is_alive(pid) for pid in workers))
-    done = {file: file.stat().st_mtime_ns for file in row_files(two.out)}
+        wait_until(lambda: not any(launching.is_alive(pid) for pid in workers))
+    done = {file: file.stat().st_mtime_ns for file in launching.row_files(two.out)}
     assert load_run(two.out).missing
     expected = undisturbed()
     audit(held)
@@ -183,34 +178,23 @@ def test_a_worker_whose_heart_beats_while_nothing_moves_loses_its_task(held: Aud
     queued = changed(held, launcher="queue", worker_timeout=1.5, standstill=1.5)
     hangs = "import time, sightline.answering.answerer as a\na.launch_batches = lambda *_: time.sleep(10**6)"
     expected = undisturbed()
-    with running(hung := start(queued, script=hangs)):
-        wait_until(lambda: any(name[0].isdigit() for name in holders(held.out)), [hung])
+    with launching.running(hung := launching.start(queued, script=hangs)):
+        wait_until(lambda: any(name[0].isdigit() for name in launching.holders(held.out)), [hung])
         assert audit(queued).missing == 0
         assert hung.poll() is None
     assert facts_of(held.out).equals(expected)
 
 
 def test_a_run_folder_that_is_moved_while_it_is_written_goes_on_where_it_is(
-    held: AuditConfig, touchy: Touchy, undisturbed: Any, tmp_path: Path
+    held: AuditConfig, touchy: launching.Touchy, undisturbed: Any, tmp_path: Path
 ) -> None:
-    with running(first := start(held)):
-        wait_until(lambda: row_files(held.out), [first])
+    with launching.running(first := launching.start(held)):
+        wait_until(lambda: launching.row_files(held.out), [first])
         held.out.rename(tmp_path / "moved")
         touchy.be()
-        _, err = finish(first, code=2)
+        _, err = launching.finish(first, code=2)
     assert f"error: {held.out} is gone: it was moved or deleted while this command was writing to it" in err
     assert "took over" not in err
     assert not held.out.exists()
     assert audit(changed(held, out=tmp_path / "moved")).missing == 0
     assert facts_of(tmp_path / "moved").equals(undisturbed())
-
-
-def test_progress_for_programs_is_lines_of_json(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    audit(config("llava", arms=["full"], limit=2, shard_images=1, json_progress=True))
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    told = [line for line in lines if line["event"] == "progress"]
-    assert lines[0] == {"event": "waiting", "what": "checking probes, images and model"}
-    assert {"event": "waiting", "what": "loading llava"} in lines
-    assert told[0]["done"] == 0
-    assert told[-1]["done"] == told[-1]["total"] == 4
-    assert told[-1]["unit"] == "rows"

@@ -1,6 +1,6 @@
 """Architectures of the general route and of others' packages, and methods of other papers, audited end to end."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,11 +30,7 @@ SEPARATED = ("llava_next", "smolvlm", "paligemma")
 
 @pytest.fixture
 def settings(config: Any, zoo: Callable[[str], Path]) -> Callable[..., AuditConfig]:
-    def make(name: str, **changes: Any) -> AuditConfig:
-        made: AuditConfig = config("llava", model=str(zoo(name)), **{"arms": ARMS[name], **changes})
-        return made
-
-    return make
+    return lambda name, **changes: config("llava", model=str(zoo(name)), arms=ARMS[name], **changes)
 
 
 def check_rows(frame: pd.DataFrame, name: str) -> None:
@@ -66,34 +62,6 @@ def test_rows_of_every_arm_of_a_model_without_turns(settings: Callable[..., Audi
     check_rows(audit(settings("paligemma", limit=2)).frame(), "paligemma")
 
 
-def test_windows_and_positions_are_audited_under_both_policies(
-    settings: Callable[..., AuditConfig], tmp_path: Path
-) -> None:
-    frames = {
-        policy: audit(
-            settings("qwen2_5_vl", limit=2, positions=policy, out=tmp_path / policy, arms=["full", "target:0.3"])
-        ).frame()
-        for policy in ("preserve", "compact")
-    }
-    losses = {name: frame.set_index(["arm", "probe_id"])["loss_yes"] for name, frame in frames.items()}
-    assert np.allclose(losses["preserve"].loc["full"], losses["compact"].loc["full"], atol=1e-6)
-    assert not np.allclose(losses["preserve"].loc["target:0.3"], losses["compact"].loc["target:0.3"], atol=1e-4)
-
-
-@dataclass(frozen=True)
-class Averaging(Selector):
-    """Every output also holds a little of all other tokens."""
-
-    name: ClassVar[str] = "averaging"
-    merges: ClassVar[bool] = True
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        n = view.tokens.shape[0]
-        mix = torch.full((k, n), 0.1 / n, device=view.tokens.device)
-        mix[torch.arange(k), torch.arange(k)] += 0.9
-        return Selection(torch.arange(k), mix)
-
-
 @dataclass(frozen=True)
 class AtBoxes(Selector):
     """Reads boxes, and does not say so."""
@@ -110,41 +78,14 @@ class AtBoxes(Selector):
         return Selection((middle - aim).square().sum(dim=1).argsort(stable=True)[:k])
 
 
-@dataclass(frozen=True)
-class BoxFree(Selector):
-    """Reads none, which is what a selector says unless it says otherwise."""
-
-    name: ClassVar[str] = "box_free"
-
-    def select(self, view: TokenView, k: int) -> Selection:
-        return Selection(torch.arange(k))
-
-
-@pytest.fixture
-def plug_ins() -> Iterator[None]:
-    kinds: list[Any] = [Averaging, AtBoxes, BoxFree]
-    for kind in kinds:
-        SELECTORS.register(kind.name)(kind)
-    yield
-    for kind in kinds:
-        del SELECTORS._entries[kind.name]
-
-
-@pytest.mark.usefixtures("plug_ins")
-def test_a_method_that_merges_does_not_abort_a_run_with_deletions(config: Any) -> None:
-    run = audit(config("qwen3vl", limit=1, arms=["target:0.3", "averaging:0.3"], interventions=["deletion"]))
-    rows = run.frame().groupby(["selector", "intervention"]).size()
-    assert ("target", "remove_evidence") in rows.index
-    assert {intervention for selector, intervention in rows.index if selector == "averaging"} == {"none"}
-
-
-@pytest.mark.usefixtures("plug_ins")
 def test_detection_is_billed_to_methods_that_read_boxes_or_do_not_say(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    SELECTORS.names()
+    monkeypatch.setattr(SELECTORS, "_entries", {**SELECTORS._entries, "at_boxes": AtBoxes})
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    arms = ["at_boxes:0.1", "box_free:0.1", "hybrid:0.1"]
+    arms = ["at_boxes:0.1", "center:0.1", "hybrid:0.1"]
     frame = audit(config("qwen3vl", limit=1, arms=arms, box_source="rapidocr")).frame()
     billed = frame.groupby("selector")["boxes_ms"].count()
     assert billed["at_boxes"] == len(frame) / 3
-    assert billed["box_free"] == billed["hybrid"] == 0
+    assert billed["center"] == billed["hybrid"] == 0

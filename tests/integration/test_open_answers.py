@@ -79,25 +79,22 @@ def test_rows_of_open_questions_have_answer_score_and_coverage(usual: Run, quest
     assert frame["worst_region"].notna().all()
 
 
-def test_an_arm_answers_alike_whichever_other_arms_run(audited: Audited, questions: list[Probe], usual: Run) -> None:
+def test_an_arm_answers_alike_beside_others_and_knows_nothing_of_answers_and_regions(
+    audited: Audited, questions: list[Probe], usual: Run
+) -> None:
+    """With other answers, decoys, roles and regions every arm keeps the same tokens and says the same."""
     together = facts(usual.frame())
     apart = facts(pd.concat([audited(questions, [arm]).frame() for arm in ARMS[:3]]))
     same = together[together["arm"].isin(ARMS[:3])].reset_index(drop=True)
     pd.testing.assert_frame_equal(same, apart)
-
-
-def test_selectors_know_nothing_of_answers_and_regions(audited: Audited, questions: list[Probe], usual: Run) -> None:
-    """With other answers, decoys, roles and regions every arm keeps the same tokens and says the same."""
     changes: dict[str, Any] = {"answers": ("something else",), "decoy": "another", "roles": ("context",)}
-    changes["regions"] = ((0.8, 0.8, 0.9, 0.9),)
-    other = [replace(probe, **changes) for probe in questions]
+    other = [replace(probe, **changes, regions=((0.8, 0.8, 0.9, 0.9),)) for probe in questions]
     columns = ["arm", "probe_id", "kept_mask", "answer"]
-    one, two = (facts(run.frame())[columns] for run in (usual, audited(other)))
-    pd.testing.assert_frame_equal(one, two)
+    pd.testing.assert_frame_equal(facts(audited(other).frame())[columns], together[columns])
 
 
-def test_verification_asks_about_answer_and_decoy_which_ranking_compares(
-    audited: Audited, questions: list[Probe]
+def test_verification_asks_about_answer_and_decoy_which_ranking_compares_and_others_are_refused(
+    audited: Audited, questions: list[Probe], request: pytest.FixtureRequest
 ) -> None:
     run = audited(questions, ["full"], scorer="verification")
     assert sorted(run.frame()["label"]) == ["no"] * 3 + ["yes"] * 3
@@ -110,11 +107,7 @@ def test_verification_asks_about_answer_and_decoy_which_ranking_compares(
     assert (frame["preference"] == frame["decoy_loss"] - frame["gold_loss"]).all()
     assert (frame["correct"] == (frame["preference"] > 0)).all()
 
-
-@pytest.mark.usefixtures("no_weights")
-def test_probes_that_a_scorer_cannot_judge_are_refused_before_a_model_is_loaded(
-    audited: Audited, questions: list[Probe]
-) -> None:
+    request.getfixturevalue("no_weights")
     open_one = "'open-0' is an open question, which --scorer yes_no cannot judge"
     refused(lambda: audited(questions, ["full"], scorer="yes_no"), open_one)
     bare = [replace(probe, decoy="") for probe in questions]

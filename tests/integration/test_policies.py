@@ -19,7 +19,6 @@ from sightline.answering.scorers import SCORERS
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms import parse_arm
 from sightline.auditing.mask_export import exported_masks
-from sightline.core.row import TIME_COLUMNS
 from sightline.gate.decisions import run_gate
 from sightline.probes import write_probes
 from sightline.report.build import build_report
@@ -67,13 +66,9 @@ def rows(run: Run, arm: str) -> pd.DataFrame:
     return frame[frame["arm"] == arm].set_index("probe_id").sort_index()
 
 
-def policy_arms(run: Run) -> list[str]:
-    return [arm for arm in run.arms if arm.startswith("policy:")]
-
-
 def test_every_policy_run_for_real_chooses_as_a_replay_of_fixed_rows_says(finished: Run) -> None:
     names = set()
-    for text in policy_arms(finished):
+    for text in (arm for arm in finished.arms if arm.startswith("policy:")):
         arm = parse_arm(text)
         assert arm.policy is not None
         names.add(arm.policy.name)
@@ -124,19 +119,6 @@ def test_rows_say_what_was_spent_and_why_beside_controls_at_every_level_and_are_
     assert load_run(finished.path).arms == finished.arms
 
 
-def test_rows_do_not_depend_on_what_else_ran_or_on_shards(config: Any, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"arms": [STABILITY, SATURATION], "limit": 4}
-    one = audit(config("qwen3vl", **settings, out=tmp_path / "one")).frame(texts=False)
-    other = audit(config("qwen3vl", arms=["full", SATURATION], limit=4, out=tmp_path / "other", shard_images=4))
-    same = [name for name in one.columns if name not in (*TIME_COLUMNS, "versions")]
-    again = audit(config("qwen3vl", **settings, out=tmp_path / "other", shard_images=4)).frame(texts=False)
-    assert other.arms == ["full", SATURATION]
-    for arm in settings["arms"]:
-        left, right = (frame.loc[frame["arm"] == arm, same].reset_index(drop=True) for frame in (one, again))
-        # Beside Full, whose selector reads no question, a column of answers to that has gaps.
-        pd.testing.assert_frame_equal(left, right, rtol=0, atol=1e-4, check_dtype=False)
-
-
 def test_rows_decided_by_another_file_are_not_mixed(config: Any, tmp_path: Path, mini_probes: Path) -> None:
     risks = tmp_path / "risk.csv"
     probes = [probe.id for probe in read_probes(mini_probes).probes]
@@ -150,37 +132,31 @@ def test_rows_decided_by_another_file_are_not_mixed(config: Any, tmp_path: Path,
         audit(config("qwen3vl", arms=[arm], limit=2, shard_images=1))
 
 
-def test_a_scorer_without_confidence_is_refused_before_a_model_is_loaded(config: Any, monkeypatch: Any) -> None:
-    class Bare(YesNo):
-        columns = ()
-
-    monkeypatch.setitem(SCORERS._entries, "bare", Bare)
-    arm = "policy:confidence_fallback:target:0.3/0.7:threshold=1"
+def test_a_scorer_without_confidence_is_refused_before_a_model_is_loaded(
+    config: Any, monkeypatch: pytest.MonkeyPatch, no_weights: None
+) -> None:
+    monkeypatch.setitem(SCORERS._entries, "bare", type("Bare", (YesNo,), {"columns": ()}))
     with pytest.raises(SightlineError, match="margin or answer_loss"):
-        audit(config("qwen3vl", arms=[arm], scorer="bare"))
+        audit(config("qwen3vl", arms=["policy:confidence_fallback:target:0.3/0.7:threshold=1"], scorer="bare"))
 
 
-def open_probes(mini_probes: Path, path: Path) -> Path:
+def test_open_answers_are_cascaded_by_their_probability_and_judged_by_task(
+    config: Any, mini_probes: Path, tmp_path: Path
+) -> None:
     """The positives of the mini set, asked openly, from two tasks in turn."""
-    positives = (probe for probe in read_probes(mini_probes).probes if probe.label == "yes")
     openly: dict[str, Any] = {
         "question": "What does the sign say?",
         "label": "open",
         "target_text": "",
         "source_text": "",
     }
+    positives = (probe for probe in read_probes(mini_probes).probes if probe.label == "yes")
     asked = [
         replace(probe, id=f"open{i}", answers=(probe.source_text,) * 10, task=("textvqa", "docvqa")[i % 2], **openly)
         for i, probe in enumerate(positives)
     ]
-    write_probes(path, asked)
-    return path
-
-
-def test_open_answers_are_cascaded_by_their_probability_and_judged_by_task(
-    config: Any, mini_probes: Path, tmp_path: Path
-) -> None:
-    probes = open_probes(mini_probes, tmp_path / "open.jsonl")
+    probes = tmp_path / "open.jsonl"
+    write_probes(probes, asked)
     stable = "policy:answer_stability:target:0.3/0.5/0.7"
     settings: dict[str, Any] = {"probes": probes, "limit": 8, "matched_controls": True}
     first = rows(audit(config("qwen3vl", arms=[stable], **settings)), "target:0.3")
@@ -248,28 +224,24 @@ def kept_by_tile(run: Run, row: Any) -> tuple[list[int], list[int]]:
 
 
 def test_every_tile_keeps_its_share_and_controls_and_interventions_follow(run: Run) -> None:
-    frame = run.frame()
     assert {"grid:0.3/tile", "grid:0.3", "random:0.3"} <= set(run.arms), "controls have the budgets of their arms"
+    row: Any
     for text in ("target:0.3/tile", "random:0.3/tile", "grid:0.3/tile", "random:6t/tile", ARMS[-1]):
-        budget = parse_arm(text).budget
-        rows = frame[frame["arm"] == text]
-        assert (rows["budget"] == str(budget)).all()
-        assert len(rows) == 4
-        row: Any
-        for row in rows.itertuples():
+        budget, tiled = parse_arm(text).budget, rows(run, text)
+        assert (tiled["budget"] == str(budget)).all()
+        assert len(tiled) == 4
+        for row in tiled.itertuples():
             sizes, kept = kept_by_tile(run, row)
             assert len(sizes) > 1, "the image is cut into tiles"
             assert kept == [budget.resolve(size) for size in sizes]
             assert row.k_tokens == sum(kept)
             assert row.keep == row.k_tokens / row.n_tokens
-    merged = frame[frame["arm"] == ARMS[-1]]
-    assert merged["lineage_mask"].notna().all()
-    plain = frame[frame["arm"] == "target:0.3"]
+    assert rows(run, ARMS[-1])["lineage_mask"].notna().all()
+    plain = rows(run, "target:0.3")
     assert any(len(set(kept_by_tile(run, row)[1])) > 1 for row in plain.itertuples()), "tiles share the usual budget"
 
-    frame = frame.set_index(["arm", "probe_id"])
-    removed = frame.loc["target:0.3/tile+remove_evidence"]
-    whole = frame.loc["target:0.3/tile"].loc[removed.index]
+    removed = rows(run, "target:0.3/tile+remove_evidence")
+    whole = rows(run, "target:0.3/tile").loc[removed.index]
     assert (removed["plain_arm"] == "target:0.3/tile").all()
     assert (removed["budget"] == "0.3/tile").all()
     assert (removed["k_tokens"] <= whole["k_tokens"]).all()
@@ -279,15 +251,15 @@ def test_every_tile_keeps_its_share_and_controls_and_interventions_follow(run: R
 
 
 def test_report_gate_and_masks_read_such_a_run(run: Run, tmp_path: Path) -> None:
-    rows = [path for path in run.path.glob("rows/*") if path.is_dir()]
-    assert len(rows) == len(run.arms), "a slash in an arm makes no folder"
+    folders = [path for path in run.path.glob("rows/*") if path.is_dir()]
+    assert len(folders) == len(run.arms), "a slash in an arm makes no folder"
     build_report([run.path], tmp_path / "report")
-    main = pd.read_csv(tmp_path / "report" / "tables" / "main.csv")
-    assert "target:0.3/tile" in main.to_csv()
-    contract = pd.read_csv(tmp_path / "report" / "tables" / "contract.csv")
-    assert "0.3/tile" in set(contract["budget"].astype(str))
+    tables = {name: pd.read_csv(tmp_path / "report" / "tables" / f"{name}.csv") for name in ("main", "contract")}
+    assert "target:0.3/tile" in tables["main"].to_csv()
+    assert "0.3/tile" in set(tables["contract"]["budget"].astype(str))
     outcomes, _ = run_gate(run.path, ["keep(target:0.3/tile) >= 0.3", "keep(target:0.3/tile) <= 0.4"], least_n=1)
     assert [outcome.passed for outcome in outcomes] == [True, True]
     lines = list(exported_masks(run, "target:0.3/tile"))
-    kept = run.frame().query("arm == 'target:0.3/tile'").set_index("probe_id")["k_tokens"]
-    assert {line["sample_id"]: len(line["kept_indices"]) for line in lines} == kept.to_dict()
+    assert {line["sample_id"]: len(line["kept_indices"]) for line in lines} == (
+        rows(run, "target:0.3/tile")["k_tokens"].to_dict()
+    )

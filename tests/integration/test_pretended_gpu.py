@@ -32,17 +32,13 @@ def folder_of(model: str, zoo: Callable[[str], Path]) -> Path:
     return DATA / "tiny" / model if (DATA / "tiny" / model).is_dir() else zoo(model)
 
 
-@pytest.mark.parametrize(
-    ("model", "how"),
-    [
-        ("qwen3vl", {"arms": INSIDE}),
-        ("llava", {"arms": INSIDE}),
-        ("qwen2_5_vl", {"arms": INSIDE}),
-        ("qwen3vl", {"arms": BEFORE, "execution": "graph"}),
-        ("internvl", {"arms": BEFORE, "execution": "graph"}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.get("execution", "eager"),
-)
+@pytest.mark.parametrize(("model", "how"), [
+    ("qwen3vl", {"arms": INSIDE}),
+    ("llava", {"arms": INSIDE}),
+    ("qwen2_5_vl", {"arms": INSIDE}),
+    ("qwen3vl", {"arms": BEFORE, "execution": "graph"}),
+    ("internvl", {"arms": BEFORE, "execution": "graph"}),
+], ids=lambda value: value if isinstance(value, str) else value.get("execution", "eager"))  # fmt: skip
 def test_rows_are_those_of_a_cpu(
     config: Any, model: str, how: dict[str, Any], zoo: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -24,64 +24,41 @@ def write(path: Path, probes: Path, kept: list[int]) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-@pytest.fixture
-def masks(tmp_path: Path, mini_probes: Path) -> Path:
-    path = tmp_path / "masks.jsonl"
-    write(path, mini_probes, [0, 3])
-    return path
-
-
 def test_rows_of_a_replay_belong_to_the_content_of_its_file(
-    config: Any, masks: Path, mini_probes: Path, tmp_path: Path
+    config: Any, mini_probes: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    masks = tmp_path / "masks.jsonl"
     arm = f"masks:file={masks}"
-    settings = config("llava", arms=[arm], limit=2)
-    first = audit(settings).frame()
+
+    def settings(*arms: str) -> Any:
+        return config("llava", arms=list(arms), limit=2, shard_images=1)
+
+    write(masks, mini_probes, [0, 100_000])
+    refused(lambda: audit(settings(arm)), "lists token 100000")
+    write(masks, mini_probes, [0, 3])  # mended, while no row was made from the old one
+    run = audit(settings(arm))
+    first = run.frame()
     assert first["k_tokens"].tolist() == [2] * len(first)
     assert first["budget"].astype(float).tolist() == first["keep"].tolist(), "what was kept is the budget"
     assert set(first["keep"]) == {2 / first["n_tokens"].iloc[0]}
     assert first["keep_requested"].isna().all()
-    assert list(RunFolder(settings.out).manifest()["inputs"]) == [arm]
+    assert list(run.manifest["inputs"]) == [arm]
     write(masks, mini_probes, [5])
-    refused(lambda: audit(settings), f"holds rows of {arm}", "made from other content of its file")
+    refused(lambda: audit(settings(arm)), f"holds rows of {arm}", "made from other content of its file")
+    RunFolder(run.path).rows_file(arm, 1).unlink()
+    refused(lambda: audit(settings("full")), "made from other content")  # an unfinished arm of an earlier command
     write(masks, mini_probes, [0, 3])
-    again = audit(config("llava", arms=[arm, "full"], limit=2)).frame()
+    again = audit(settings(arm, "full")).frame()
     assert again[again["arm"] == arm]["kept_mask"].tolist() == first["kept_mask"].tolist()
+    line = masks.read_text().splitlines()[0]
     masks.unlink()
-    later = audit(config("llava", arms=["full", "center:0.3"], limit=2)).frame()
+    later = audit(settings("full", "center:0.3")).frame()
     assert set(later["arm"]) == {arm, "full", "center:0.3"}, "a finished arm needs its file no more"
 
-    write(masks, mini_probes, [5])
-    assert set(audit(config("llava", arms=[arm], limit=2, out=tmp_path / "other")).frame()["k_tokens"]) == {1}, (
-        "read again"
-    )
-
-
-def test_an_unfinished_arm_of_an_earlier_command_is_checked_too(config: Any, masks: Path, mini_probes: Path) -> None:
-    arm = f"masks:file={masks}"
-    settings = config("llava", arms=[arm], limit=2, shard_images=1)
-    audit(settings)
-    RunFolder(settings.out).rows_file(arm, 1).unlink()
-    write(masks, mini_probes, [5])
-    refused(lambda: audit(config("llava", arms=["full"], limit=2, shard_images=1)), "made from other content")
-
-
-def test_a_mended_file_is_accepted_while_no_row_was_made_from_the_old_one(
-    config: Any, masks: Path, mini_probes: Path
-) -> None:
-    write(masks, mini_probes, [0, 100_000])
-    settings = config("llava", arms=[f"masks:file={masks}"], limit=2)
-    refused(lambda: audit(settings), "lists token 100000")
-    write(masks, mini_probes, [0, 3])
-    assert set(audit(settings).frame()["k_tokens"]) == {2}
-
-
-@pytest.mark.usefixtures("no_weights")
-def test_a_probe_without_a_line_is_named_before_a_model_is_loaded(config: Any, masks: Path) -> None:
-    masks.write_text(masks.read_text().splitlines()[0] + "\n")
-    refused(
-        lambda: audit(config("llava", arms=[f"masks:file={masks}"], limit=2)), "has no mask for probe", "(and 2 more)"
-    )
+    masks.write_text(f"{line}\n")
+    request.getfixturevalue("no_weights")
+    alone = config("llava", arms=[arm], limit=2, out=tmp_path / "alone")
+    refused(lambda: audit(alone), "has no mask for probe", "(and 2 more)")
 
 
 def export(run: Any, arm: str, out: Path, *options: object) -> Any:
@@ -127,18 +104,11 @@ def test_masks_of_another_model_are_refused_with_both_counts(config: Any, tmp_pa
     refused(lambda: audit(third), f"was made for a layout of 1 x {made}, this model makes ")
 
 
-@pytest.mark.parametrize(
-    ("model", "arm"),
-    [
-        *((model, "target:0.3") for model in MODELS),
-        ("llava", "visionzip:0.3"),
-        ("llava", "visionzip:0.3:order=rank"),
-        ("llava", "prumerge:0.3"),
-        ("llava", "tome:0.5"),
-        ("qwen3vl", "tome:0.5"),
-        ("qwen3vl", "visionzip_qwen:0.3"),
-    ],
-)
+@pytest.mark.parametrize(("model", "arm"), [
+    *((model, "target:0.3") for model in MODELS),
+    ("llava", "visionzip:0.3"), ("llava", "visionzip:0.3:order=rank"), ("llava", "prumerge:0.3"),
+    ("llava", "tome:0.5"), ("qwen3vl", "tome:0.5"), ("qwen3vl", "visionzip_qwen:0.3"),
+])  # fmt: skip
 def test_exported_masks_and_merges_computed_again_replay_bit_for_bit(
     config: Any, tmp_path: Path, model: str, arm: str
 ) -> None:
@@ -178,23 +148,17 @@ def test_what_cannot_be_exported_is_said(
     refused(partial(export, run, "grid:0.3", out), "has no arm 'grid:0.3'; it has tome:0.5, fastv:0.5")
 
 
-GROUP = [3, [3, 4], [0.5, 0.5]]
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"\x1f\x8b\x08damaged", "cannot read"),
-        (b"[" * 50_000, "not JSON lines"),
-        (b'{"id": "a", "kept_indices": [1], "n_tokens": "9"}', "'n_tokens' must be a positive whole number"),
-        (b'{"id": "a", "kept_indices": [1], "layout": [3, 3]}', "'layout' must be a list of [rows, columns]"),
-        (b'{"id": "a", "groups": [[3, [3, 4], [1.0]]]}', "a group is [anchor, [source, ...], [weight, ...]]"),
-        (b'{"id": "a", "groups": [[3, [3, 3], [1.0, 1.0]]]}', "a group is"),
-        (b'{"id": "a", "groups": [[3, [3, 4], [NaN, 1]]]}', "a group is"),
-        (b'{"id": "a", "groups": {"a": 1}}', "a group is"),
-        (json.dumps({"id": "a", "groups": [GROUP], "merge_at": "here"}).encode(), "'merge_at' must be"),
-    ],
-)
+@pytest.mark.parametrize(("content", "words"), [
+    (b"\x1f\x8b\x08damaged", "cannot read"),
+    (b"[" * 50_000, "not JSON lines"),
+    (b'{"id": "a", "kept_indices": [1], "n_tokens": "9"}', "'n_tokens' must be a positive whole number"),
+    (b'{"id": "a", "kept_indices": [1], "layout": [3, 3]}', "'layout' must be a list of [rows, columns]"),
+    (b'{"id": "a", "groups": [[3, [3, 4], [1.0]]]}', "a group is [anchor, [source, ...], [weight, ...]]"),
+    (b'{"id": "a", "groups": [[3, [3, 3], [1.0, 1.0]]]}', "a group is"),
+    (b'{"id": "a", "groups": [[3, [3, 4], [NaN, 1]]]}', "a group is"),
+    (b'{"id": "a", "groups": {"a": 1}}', "a group is"),
+    (b'{"id": "a", "groups": [[3, [3, 4], [0.5, 0.5]]], "merge_at": "here"}', "'merge_at' must be"),
+])  # fmt: skip
 def test_an_odd_mask_file_is_one_line(tmp_path: Path, content: bytes, words: str) -> None:
     file = tmp_path / ("m.jsonl.gz" if content.startswith(b"\x1f") else "m.jsonl")
     file.write_bytes(content)
@@ -206,7 +170,7 @@ def test_paths_that_no_file_can_have_and_groups_beyond_the_image_are_one_line(tm
         refused(Masks(name).digest)
         refused(partial(Masks(name).check_probes, ["a"]))
     file = tmp_path / "m.jsonl"
-    file.write_text(json.dumps({"id": "a", "groups": [GROUP]}) + "\n")
+    file.write_text('{"id": "a", "groups": [[3, [3, 4], [0.5, 0.5]]]}\n')
     assert Masks(str(file)).indices("a", 5) == (3,)
     assert Masks(str(file)).indices("a", 4) == (3,), "source N is the class token"
     refused(lambda: Masks(str(file)).indices("a", 3), "the masks were made for another model")

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
@@ -19,10 +18,10 @@ from sightline.checks.doctor import drawn_image
 from sightline.report.build import build_report
 from sightline.rows.images import probe_scales
 from sightline.store.shard_files import unpack_cells, unpack_mask
-from tests.integration.conftest import facts, killed_and_resumed
 from tests.refusals import Refused
 
-ARMS = ["full", "resize:0.3", "target:0.3", "resize:0.5", "resize:20t", "random:0.3"]
+WHOLE = ["resize:1.0", "resize:9999t"]
+ARMS = ["full", "resize:0.3", "target:0.3", "resize:0.5", "resize:20t", "random:0.3", *WHOLE]
 """Pruned and smaller arms in turns; the mini set's images have other proportions each."""
 
 
@@ -32,7 +31,7 @@ def by_arm(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
 
 def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any, encoded: list[int]) -> None:
     run = audit(config("qwen3vl", arms=ARMS))
-    assert sum(encoded) == 3 * 4, "three images, in their usual size and in three smaller ones"
+    assert sum(encoded) == 3 * 6, "three images, in their usual size and once for each of five arms"
     frame = run.frame()
     records = {record["image_key"]: record for record in run.images.to_pylist()}
     full = by_arm(frame, "full")
@@ -62,16 +61,11 @@ def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any, 
         whole = Image.open(io.BytesIO(records[full["image_key"][0]]["preview"]))
         assert max(smaller.size) < max(whole.size), "a preview shows no more than the model saw"
         assert smaller.width / smaller.height == pytest.approx(whole.width / whole.height, rel=0.05)
-    assert len(records) == 3 * 4
-
-
-def test_all_of_the_budget_is_full_itself_to_the_last_bit(config: Any) -> None:
-    frame = audit(config("qwen3vl", arms=["full", "resize:1.0", "resize:9999t"])).frame()
-    full = by_arm(frame, "full")
-    for arm in ("resize:1.0", "resize:9999t"):
+    assert len(records) == 3 * 6
+    for arm in WHOLE:
         same = by_arm(frame, arm)
         for column in ("loss_yes", "loss_no", "n_tokens", "k_tokens", "keep", "ecr", "kept_mask", "sequence_pruned"):
-            assert (same[column] == full[column]).all(), column
+            assert (same[column] == full[column]).all(), f"{column}: all of the budget is full itself, to the last bit"
 
 
 def test_the_audited_path_is_the_models_own_at_fewer_pixels(data: Path) -> None:
@@ -90,29 +84,6 @@ def test_the_audited_path_is_the_models_own_at_fewer_pixels(data: Path) -> None:
     assert (ours - theirs).abs().max() <= 1e-4
 
 
-def test_rows_do_not_depend_on_arms_beside_them_on_batches_or_on_shards(config: Any, tmp_path: Path) -> None:
-    together = facts(audit(config("qwen3vl", arms=ARMS, limit=4, out=tmp_path / "one")).frame())
-    other = config("qwen3vl", arms=ARMS[::-1], limit=4, shard_images=2, batch_tokens=600, out=tmp_path / "two")
-    apart = facts(audit(other).frame())
-    moved = ("loss_yes", "loss_no", "margin", "entropy", "conditions")
-    exact = [name for name in together.columns if name not in moved]
-    for name in exact:
-        assert together[name].map(str).tolist() == apart[name].map(str).tolist(), name
-    np.testing.assert_allclose(together["margin"], apart["margin"], atol=1e-4)
-
-    batched = audit(config("qwen3vl", arms=ARMS, limit=4, batch_images=4, out=tmp_path / "three")).frame()
-    np.testing.assert_allclose(facts(batched)["margin"], together["margin"], atol=1e-4)
-
-    alone = audit(config("qwen3vl", arms=["resize:0.3"], limit=4, out=tmp_path / "four"))
-    amended = audit(config("qwen3vl", arms=ARMS, limit=4, out=tmp_path / "four"))
-    assert alone.missing == amended.missing == 0
-    pd.testing.assert_frame_equal(facts(amended.frame()), together)
-
-
-def test_killed_and_resumed_rows_are_identical(config: Any) -> None:
-    killed_and_resumed(config("qwen3vl", arms=ARMS, limit=4, shard_images=1))
-
-
 def test_occlusion_and_blank_change_the_image_before_it_is_made_smaller(config: Any) -> None:
     run = audit(config("qwen3vl", arms=["resize:0.3"], interventions=["occlusion", "blank", "deletion", "positions"]))
     frame = run.frame()
@@ -123,11 +94,8 @@ def test_occlusion_and_blank_change_the_image_before_it_is_made_smaller(config: 
     ]
     assert set(frame["arm"]) == set(shown), "no mask to delete from, no gaps between positions"
     plain = by_arm(frame, "resize:0.3")
-    for change, view in (
-        ("occlude_evidence", "evidence_masked"),
-        ("occlude_random", "random_masked"),
-        ("blank", "blank"),
-    ):
+    views = {"occlude_evidence": "evidence_masked", "occlude_random": "random_masked", "blank": "blank"}
+    for change, view in views.items():
         changed = by_arm(frame, f"resize:0.3+{change}")
         assert (changed["plain_arm"] == "resize:0.3").all()
         assert (changed["view"] == view).all()
@@ -137,46 +105,27 @@ def test_occlusion_and_blank_change_the_image_before_it_is_made_smaller(config: 
     assert set(frame["image_key"]) <= keys
 
 
-def test_matched_controls_come_with_it(config: Any) -> None:
-    run = audit(config("qwen3vl", arms=["resize:0.3"], limit=1, matched_controls=True))
-    assert run.arms == ["resize:0.3", "random:0.3", "grid:0.3"]
-    assert run.manifest["matched_controls"] == ["random:0.3", "grid:0.3"]
-
-
-def test_fewer_tiles_on_a_tiled_model(config: Any) -> None:
-    run = audit(config("internvl", arms=["full", "resize:0.5", "random:0.5"], image_options={"max_tiles": 12}, limit=2))
-    frame = run.frame()
-    full, smaller = by_arm(frame, "full"), by_arm(frame, "resize:0.5")
-    assert (smaller["n_tokens"] == full["n_tokens"]).all()
-    assert (smaller["k_tokens"] <= np.ceil(full["n_tokens"] * 0.5)).all()
-    assert (smaller["k_tokens"] < full["k_tokens"]).all()
-    assert smaller["ecr"].to_numpy() == pytest.approx(1.0)
-
-
-def test_what_cannot_be_shown_smaller_is_refused(
-    config: Any, data: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+def test_a_question_is_asked_about_the_smaller_image_unless_that_cannot_be_shown(
+    config: Any, data: Path, tmp_path: Path, refused: Refused, request: pytest.FixtureRequest
 ) -> None:
-    backbone = load_backbone(str(data / "tiny" / "qwen3vl"), dtype="float32", device="cpu")
+    page, model, question = tmp_path / "page.png", str(data / "tiny" / "qwen3vl"), "What is it?"
+    drawn_image().save(page)
+    reply, full = (ask(model, page, question, arm, max_new_tokens=2) for arm in ("resize:0.3", "full"))
+    assert reply.full == full.full == full.kept
+    assert 0.2 * reply.full < reply.kept <= 0.3 * reply.full + 1
+
+    backbone = load_backbone(model, dtype="float32", device="cpu")
     encoded = backbone.encode([backbone.preprocess(drawn_image())])
     probe = Probe("p", "x.png", "x", "Is it there?", "yes", "it", "it", ())
     usual = Answerer(backbone, YesNo())
     refused("resize:0.3 reads smaller images", usual.answer, parse_arm("resize:0.3"), [probe], encoded)
     small = config("internvl", arms=["full", "resize:3t"])
     refused("arm 'resize:3t', image train/", audit, small)
-    monkeypatch.setattr("sightline.auditing.worker.load_backbone", lambda *_, **__: pytest.fail("a model was loaded"))
+    refused("resize cannot run on Llava", ask, str(data / "tiny" / "llava"), page, question, "resize:0.3")
+    request.getfixturevalue("no_weights")
     for arm in ("resize:0.3", "resize:0.3+blank"):
         refused("resize cannot run on Llava", audit, config("llava", arms=["full", arm]))
     assert not small.out.exists()
-
-
-def test_a_question_is_asked_about_the_smaller_image(data: Path, tmp_path: Path, refused: Refused) -> None:
-    page = tmp_path / "page.png"
-    drawn_image().save(page)
-    model, question = str(data / "tiny" / "qwen3vl"), "What is it?"
-    reply, full = (ask(model, page, question, arm, max_new_tokens=2) for arm in ("resize:0.3", "full"))
-    assert reply.full == full.full == full.kept
-    assert 0.2 * reply.full < reply.kept <= 0.3 * reply.full + 1
-    refused("resize cannot run on Llava", ask, str(data / "tiny" / "llava"), page, question, "resize:0.3")
 
 
 def test_a_report_shows_it_beside_the_others(config: Any, tmp_path: Path) -> None:

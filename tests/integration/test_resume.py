@@ -20,7 +20,7 @@ from sightline.store.folder import RunFolder
 from sightline.store.verify import verify_folder
 from tests.changed_run import edited
 from tests.integration import conftest
-from tests.integration.conftest import MODELS, TEN_ARMS, command, killed_and_resumed, make_config
+from tests.integration.conftest import MODELS, TEN_ARMS, killed_and_resumed, make_config
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -39,12 +39,6 @@ def test_another_command_that_is_stopped_promises_nothing(tmp_path: Path) -> Non
     assert done.stderr.strip() == "interrupted"
 
 
-def test_a_run_says_that_it_loads_a_model_before_it_does(config: Any) -> None:
-    words = [sys.executable, *command(config("llava", arms=["full"], limit=1))]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines()[0] == "loading llava"
-
-
 def without_times(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
     """Types are made those of the arm's own values: a column that another arm leaves empty is one of objects."""
     return frame[frame["arm"] == arm].drop(columns=list(TIME_COLUMNS)).reset_index(drop=True).convert_dtypes()
@@ -54,19 +48,15 @@ TILES = {"arms": ["tome:0.5/tile:metric=tokens"], "image_options": {"min_tiles":
 CASCADE = "policy:answer_stability:target_grid:0.3/0.5/0.7"
 
 
-@pytest.mark.parametrize(
-    ("model", "settings", "recorded", "later"),
-    [
-        ("llava", {"arms": ["random:0.3"]}, "random:0.3", {"seed": 13}),
-        ("llava", {"arms": ["shuffled:0.3"], "seed": 5}, "shuffled:0.3:seed=5", {"seed": 13}),
-        ("llava", {"arms": ["protected:0.3:score=target"], "profile": "artifact"}, "protected:0.3", {}),
-        ("llava", {"arms": ["protected:0.3:score=prompt"]}, "protected:0.3:score=prompt", {}),
-        ("internvl", TILES, "tome:0.5/tile:metric=tokens", {}),
-        ("internvl", {**TILES, "arms": ["random:6t/tile"]}, "random:6t/tile", {}),
-        ("qwen3vl", {"arms": [CASCADE]}, CASCADE, {}),
-    ],
-    ids=["seed", "named-seed", "artifact", "argument", "merged-tiles", "drawn-tiles", "policy"],
-)
+@pytest.mark.parametrize(("model", "settings", "recorded", "later"), [
+    ("llava", {"arms": ["random:0.3"]}, "random:0.3", {"seed": 13}),
+    ("llava", {"arms": ["shuffled:0.3"], "seed": 5}, "shuffled:0.3:seed=5", {"seed": 13}),
+    ("llava", {"arms": ["protected:0.3:score=target"], "profile": "artifact"}, "protected:0.3", {}),
+    ("llava", {"arms": ["protected:0.3:score=prompt"]}, "protected:0.3:score=prompt", {}),
+    ("internvl", TILES, "tome:0.5/tile:metric=tokens", {}),
+    ("internvl", {**TILES, "arms": ["random:6t/tile"]}, "random:6t/tile", {}),
+    ("qwen3vl", {"arms": [CASCADE]}, CASCADE, {}),
+], ids=["seed", "named-seed", "artifact", "argument", "merged-tiles", "drawn-tiles", "policy"])  # fmt: skip
 def test_a_missing_shard_of_a_recorded_arm_is_filled_as_it_was(
     config: Any, model: str, settings: dict[str, Any], recorded: str, later: dict[str, Any]
 ) -> None:
@@ -93,12 +83,6 @@ def test_amending_with_another_seed_does_not_rewrite_the_first_ones(config: Any)
     assert seeds == {"random:0.3": {17}, "random:0.4:seed=13": {13}}
 
 
-@pytest.fixture
-def images(data: Path, tmp_path: Path) -> Path:
-    """A copy of the mini set's images that a test may change."""
-    return Path(shutil.copytree(data / "mini_textocr", tmp_path / "images"))
-
-
 @pytest.fixture(scope="module")
 def whole_run(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run over two shards, of which tests take copies."""
@@ -107,85 +91,20 @@ def whole_run(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def finished(config: Any, whole_run: Path, tmp_path: Path) -> AuditConfig:
-    """The settings of that run, in a copy of its folder."""
+def finished(config: Any, whole_run: Path, data: Path, tmp_path: Path) -> AuditConfig:
+    """The settings of that run in a copy of its folder, over a copy of the tiny LLaVA that a test may change."""
     shutil.copytree(whole_run, tmp_path / "run")
-    settings: AuditConfig = config("llava", arms=["full"], limit=2, shard_images=1)
+    checkpoint = shutil.copytree(data / "tiny" / "llava", tmp_path / "checkpoints" / "llava")
+    settings: AuditConfig = config("llava", model=str(checkpoint), arms=["full"], limit=2, shard_images=1)
     return settings
 
 
 @pytest.fixture
-def begun(finished: AuditConfig, images: Path) -> AuditConfig:
+def begun(finished: AuditConfig, data: Path, tmp_path: Path) -> AuditConfig:
     """The same over images that may change, when the second shard has lost its rows, as after a stop."""
     RunFolder(finished.out).rows_file("full", 1).unlink()
-    return finished.model_copy(update={"images": images})
-
-
-def invert(file: Path) -> None:
-    """Other content under the same name, of the same size."""
-    ImageOps.invert(Image.open(file).convert("RGB")).save(file)
-
-
-def image_of(settings: AuditConfig, shard: int) -> str:
-    """The name of the one image of a shard."""
-    (name,) = pq.read_table(settings.out / "images" / f"{shard:05d}.parquet").column("image").to_pylist()
-    return str(name)
-
-
-def rows_on_disk(settings: AuditConfig) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in settings.out.glob("rows/*/*.parquet")}
-
-
-def goes_on(settings: AuditConfig) -> None:
-    assert audit(settings).missing == 0
-
-
-def refused(settings: AuditConfig, *words: str) -> None:
-    """The audit is refused with these words, and no row is written."""
-    before = rows_on_disk(settings)
-    conftest.refused(lambda: audit(settings), *words)
-    assert rows_on_disk(settings) == before
-
-
-@pytest.mark.parametrize(
-    ("shard", "arm", "moved"),
-    [(1, "full", False), (0, "random:0.3", False), (0, "full+blank", False), (0, "full+occlude_evidence", False),
-     (1, "full", True)],
-)  # fmt: skip
-def test_an_image_that_changed_before_the_run_was_gone_on_with_is_refused_by_name(
-    begun: AuditConfig, tmp_path: Path, shard: int, arm: str, moved: bool
-) -> None:
-    """Resumed or amended, in its folder or in a copy of it; also where the amendment looks at a version of the image
-    that the run has no record of yet."""
-    images = Path(shutil.copytree(begun.images, tmp_path / "elsewhere")) if moved else begun.images
-    changed = image_of(begun, shard)
-    invert(images / changed)
-    refused(begun.model_copy(update={"arms": [arm], "images": images}), str(images / changed), "--out")
-
-
-def test_the_same_images_in_another_folder_are_the_same_run(begun: AuditConfig, tmp_path: Path) -> None:
-    elsewhere = Path(shutil.copytree(begun.images, tmp_path / "elsewhere"))
-    shutil.rmtree(begun.images)
-    goes_on(begun.model_copy(update={"images": elsewhere, "arms": ["full", "full+blank"]}))
-
-
-def test_an_image_that_no_row_was_made_from_may_change(begun: AuditConfig) -> None:
-    name = image_of(begun, 1)
-    (begun.out / "images" / "00001.parquet").unlink()
-    invert(begun.images / name)
-    goes_on(begun)
-
-
-@pytest.fixture
-def checkpoint(data: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny LLaVA that a test may change."""
-    return Path(shutil.copytree(data / "tiny" / "llava", tmp_path / "checkpoints" / "llava"))
-
-
-@pytest.fixture
-def checked(finished: AuditConfig, checkpoint: Path) -> AuditConfig:
-    """The finished run, as one of that copy."""
-    return finished.model_copy(update={"model": str(checkpoint)})
+    images = shutil.copytree(data / "mini_textocr", tmp_path / "images")
+    return finished.model_copy(update={"images": Path(images)})
 
 
 @pytest.fixture
@@ -194,55 +113,107 @@ def clip(data: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(data / "tiny" / "clip", tmp_path / "clip"))
 
 
+def invert_image_of(settings: AuditConfig, shard: int) -> Path:
+    """The one image of a shard gets other content under the same name, of the same size."""
+    (name,) = pq.read_table(settings.out / "images" / f"{shard:05d}.parquet").column("image").to_pylist()
+    file: Path = settings.images / name
+    ImageOps.invert(Image.open(file).convert("RGB")).save(file)
+    return file
+
+
 def touch_up(file: Path) -> None:
     """A change that nobody would see: any other byte counts, for who could say which ones change no row?"""
     file.write_text(file.read_text(encoding="utf-8") + "\n", encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-     "added_tokens.json"],
-)  # fmt: skip
-def test_a_checkpoint_file_that_changed_or_came_is_refused_by_name(
-    checked: AuditConfig, checkpoint: Path, name: str
+def goes_on(settings: AuditConfig) -> None:
+    assert audit(settings).missing == 0
+
+
+def refused(settings: AuditConfig, *words: str) -> None:
+    """The audit is refused with these words, and no row is written."""
+
+    def rows() -> dict[Path, bytes]:
+        return {file: file.read_bytes() for file in settings.out.glob("rows/*/*.parquet")}
+
+    before = rows()
+    conftest.refused(lambda: audit(settings), *words)
+    assert rows() == before
+
+
+@pytest.mark.parametrize(("shard", "arm", "moved"), [
+    (1, "full", False), (0, "random:0.3", False), (0, "full+blank", False), (0, "full+occlude_evidence", False),
+    (1, "full", True),
+])  # fmt: skip
+def test_an_image_that_changed_before_the_run_was_gone_on_with_is_refused_by_name(
+    begun: AuditConfig, tmp_path: Path, shard: int, arm: str, moved: bool
 ) -> None:
-    if name == "added_tokens.json":
-        shutil.copy(checkpoint / "tokenizer.json", checkpoint / name)
+    """Resumed or amended, in its folder or in a copy of it; also where the amendment looks at a version of the image
+    that the run has no record of yet."""
+    images = Path(shutil.copytree(begun.images, tmp_path / "elsewhere")) if moved else begun.images
+    settings = begun.model_copy(update={"arms": [arm], "images": images})
+    refused(settings, str(invert_image_of(settings, shard)), "--out")
+
+
+def test_an_image_that_no_row_was_made_from_may_change(begun: AuditConfig) -> None:
+    invert_image_of(begun, 1)
+    (begun.out / "images" / "00001.parquet").unlink()
+    goes_on(begun)
+
+
+def test_the_same_images_and_checkpoint_in_other_folders_are_the_same_run(begun: AuditConfig, tmp_path: Path) -> None:
+    Path(begun.model, "README.md").write_text("Notes determine no row.", encoding="utf-8")
+    moved = {
+        "model": str(shutil.move(begun.model, tmp_path / "moved")),
+        "images": Path(shutil.move(begun.images, tmp_path / "elsewhere")),
+    }
+    goes_on(begun.model_copy(update={**moved, "arms": ["full", "full+blank"]}))
+
+
+@pytest.mark.parametrize("name", [
+    "config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+    "added_tokens.json", "additional_chat_templates/default.jinja", "1_Pooling/config.json",
+])  # fmt: skip
+def test_a_checkpoint_file_that_changed_or_came_is_refused_by_name_unless_accepted(
+    finished: AuditConfig, name: str
+) -> None:
+    file = Path(finished.model, name)
+    if file.exists():
+        touch_up(file)
     else:
-        touch_up(checkpoint / name)
-    refused(checked.model_copy(update={"arms": ["full", "random:0.3"]}), name, "the checkpoint", "--out")
-
-
-def test_the_same_checkpoint_in_another_folder_is_the_same_run(
-    checked: AuditConfig, checkpoint: Path, tmp_path: Path
-) -> None:
-    (checkpoint / "README.md").write_text("Notes determine no row.", encoding="utf-8")
-    moved = str(shutil.move(checkpoint, tmp_path / "moved"))
-    goes_on(checked.model_copy(update={"model": moved, "arms": ["random:0.3"]}))
-
-
-def test_another_clip_checkpoint_is_refused_by_the_file_that_differs(config: Any, clip: Path) -> None:
-    settings = config("llava", arms=["cdpruner:0.3"], clip=str(clip), limit=1)
-    audit(settings)
-    weights = load_file(clip / "model.safetensors")
-    save_file({name: 2 * tensor for name, tensor in weights.items()}, clip / "model.safetensors", {"format": "pt"})
-    refused(settings.model_copy(update={"arms": ["cdpruner:0.5"]}), "model.safetensors", "the CLIP checkpoint")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("{}", encoding="utf-8")
+    refused(finished.model_copy(update={"arms": ["full", "random:0.3"]}), name, "the checkpoint", "--out")
+    refused(finished, name, "the checkpoint", "--accept-change")
+    if "/" in name:  # a file in a sub-folder is one like the others
+        goes_on(finished.model_copy(update={"accept_change": True}))
+        touch_up(file)
+        refused(finished.model_copy(update={"arms": ["random:0.3"]}), name)
 
 
 def test_a_clip_checkpoint_is_settled_by_the_first_command_that_names_one(finished: AuditConfig, clip: Path) -> None:
     clipped = finished.model_copy(update={"arms": ["cdpruner:0.3"], "clip": str(clip)})
     for settings in (clipped, finished):  # arms that need none do not ask for it
         goes_on(settings)
+    plain = (clip / "tokenizer_config.json").read_text(encoding="utf-8")
     touch_up(clip / "tokenizer_config.json")
     refused(clipped, "tokenizer_config.json", "the CLIP checkpoint")
+    (clip / "tokenizer_config.json").write_text(plain, encoding="utf-8")
+    weights = load_file(clip / "model.safetensors")
+    save_file({name: 2 * tensor for name, tensor in weights.items()}, clip / "model.safetensors", {"format": "pt"})
+    refused(clipped.model_copy(update={"arms": ["cdpruner:0.5"]}), "model.safetensors", "the CLIP checkpoint")
 
 
-def test_a_run_that_recorded_no_such_files_goes_on_and_records_them(config: Any, checkpoint: Path, clip: Path) -> None:
-    settings = config("llava", model=str(checkpoint), arms=["cdpruner:0.3"], clip=str(clip), limit=1)
-    edited(audit(settings).path, **dict.fromkeys(("checkpoint_files", "clip_files", "attention")))
+def test_a_run_that_recorded_no_such_files_or_settings_goes_on_and_records_files(
+    begun: AuditConfig, clip: Path
+) -> None:
+    settings = begun.model_copy(update={"arms": ["cdpruner:0.3"], "clip": str(clip)})
+    goes_on(settings)
+    edited(settings.out, **dict.fromkeys(("checkpoint_files", "clip_files", "attention")))
     goes_on(settings.model_copy(update={"arms": ["cdpruner:0.3", "full"]}))
-    touch_up(checkpoint / "config.json")
+    edited(begun.out, **dict.fromkeys(("batch_tokens", "checkpoint_subfolders", "instructions")))
+    goes_on(begun.model_copy(update={"batch_tokens": 300, "arms": ["full", "grid:0.3"]}))
+    touch_up(Path(begun.model, "config.json"))
     refused(settings, "config.json")
 
 
@@ -276,7 +247,7 @@ def test_other_versions_and_another_device_are_refused_before_a_model_is_loaded(
     refused(begun, f"with {field} {old}, this command has", "--accept-change")
 
 
-def test_an_accepted_change_is_named_by_rows_manifest_verify_and_report(begun: AuditConfig) -> None:
+def test_an_accepted_change_of_last_bits_is_named_by_rows_manifest_verify_and_report(begun: AuditConfig) -> None:
     rewritten(begun, lambda facts: facts["versions"].update(torch="1.0"))
     run = audit(begun.model_copy(update={"batch_tokens": 300, "accept_change": True}))
     tokens = [json.loads(text)["batch_tokens"] for text in run.rows.column("conditions").to_pylist()]
@@ -289,9 +260,6 @@ def test_an_accepted_change_is_named_by_rows_manifest_verify_and_report(begun: A
     assert any(words in note for note in verify_folder(run.path).notes)
     goes_on(begun.model_copy(update={"arms": ["random:0.3"]}))  # what the folder has had before needs no flag
     refused(begun.model_copy(update={"batch_tokens": 301}), "batch_tokens 16384, 300, this command has 301")
-
-
-def test_only_what_decides_last_bits_can_be_accepted(begun: AuditConfig) -> None:
     refused(begun.model_copy(update={"profile": "artifact", "accept_change": True}), "profile", "choose another --out")
 
 
@@ -300,20 +268,3 @@ def test_without_a_word_about_it_the_folder_s_batch_is_taken(config: Any) -> Non
     audit(settings)
     later = config("llava", arms=["random:0.3"], limit=1)
     assert json.loads(audit(later).rows.column("conditions")[-1].as_py())["batch_tokens"] == 700
-
-
-def test_a_folder_that_recorded_no_such_setting_goes_on(begun: AuditConfig) -> None:
-    edited(begun.out, **dict.fromkeys(("batch_tokens", "checkpoint_subfolders", "instructions")))
-    goes_on(begun.model_copy(update={"batch_tokens": 300}))
-
-
-@pytest.mark.parametrize("name", ["additional_chat_templates/default.jinja", "1_Pooling/config.json"])
-def test_a_file_in_a_sub_folder_of_the_checkpoint_is_one_of_its_files(
-    checked: AuditConfig, checkpoint: Path, name: str
-) -> None:
-    (checkpoint / name).parent.mkdir()
-    (checkpoint / name).write_text("{}", encoding="utf-8")
-    refused(checked, name, "the checkpoint", "--accept-change")
-    goes_on(checked.model_copy(update={"accept_change": True}))
-    touch_up(checkpoint / name)
-    refused(checked.model_copy(update={"arms": ["random:0.3"]}), name)

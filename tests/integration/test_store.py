@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline import Budget, Run, SightlineError, audit, load_run, read_probes
-from sightline.answering.scorers import SCORERS
+from sightline import Run, SightlineError, audit, load_run, read_probes
 from sightline.answering.scorers.spoken import Generation, Utterance
+from sightline.arms import parse_arm
 from sightline.auditing.launchers import LAUNCHERS
 from sightline.auditing.launchers.here import Inline
 from sightline.auditing.shards import Task
@@ -31,23 +31,17 @@ from tests.integration.conftest import facts
 ARMS = ["full", "grid:0.3", "full+blank"]
 
 
-@pytest.fixture
-def crowded(mini_probes: Path, tmp_path: Path) -> Path:
-    """Twenty probes on each of two images."""
+def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
+    config: Any, mini_probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty on each."""
     probes = read_probes(mini_probes).probes
-    images = list(dict.fromkeys(probe.image for probe in probes))[:2]
-    first = [next(probe for probe in probes if probe.image == image) for image in images]
+    first = list({probe.image: probe for probe in reversed(probes[:4])}.values())
     many = [
         replace(probe, id=f"{probe.id}-{i}", question=f"{probe.question} ({i})") for i in range(20) for probe in first
     ]
-    path = tmp_path / "crowded.jsonl"
-    write_probes(path, many)
-    return path
-
-
-def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
-    config: Any, crowded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    crowded = tmp_path / "crowded.jsonl"
+    write_probes(crowded, many)
     tokenised, at_first_write, held = [0], [], []
     tokenise, write = prompting.Prompting._tokenised, RunFolder.write_row_table
 
@@ -73,13 +67,9 @@ def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
     assert run.images.num_rows == whole.images.num_rows == 2, "an image of several shards is one image"
     assert len(list((run.path / "images").glob("*.parquet"))) == 10
     assert verify_folder(run.path).problems == []
-    _same_but_for_batches(run.frame(), whole.frame())
-
-
-def _same_but_for_batches(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    """Another batch may move a loss in its last digits and nothing else."""
-    losses = ["loss_yes", "loss_no", "margin"]
-    pd.testing.assert_frame_equal(facts(one).drop(columns=losses), facts(other).drop(columns=losses))
+    one, other = facts(run.frame()), facts(whole.frame())
+    losses = ["loss_yes", "loss_no", "margin"]  # another batch may move them in their last digits, and nothing else
+    pd.testing.assert_frame_equal(one.drop(columns=losses), other.drop(columns=losses))
     np.testing.assert_allclose(one[losses], other[losses], atol=1e-5)
 
 
@@ -131,7 +121,7 @@ def test_a_compacted_run_is_amended_and_gone_on_with(config: Any, tmp_path: Path
     assert verify_folder(settings.out).problems == []
 
 
-def test_parts_give_the_rows_and_the_figures_of_an_undivided_run(config: Any, tmp_path: Path) -> None:
+def test_parts_give_rows_and_figures_of_an_undivided_run_and_may_become_one(config: Any, tmp_path: Path) -> None:
     settings = config("llava", arms=ARMS, limit=5, shard_images=1)
     whole = audit(settings.model_copy(update={"out": tmp_path / "whole"}))
     parts = [tmp_path / "parts" / str(k) for k in (1, 2, 3)]
@@ -156,81 +146,65 @@ def test_parts_give_the_rows_and_the_figures_of_an_undivided_run(config: Any, tm
     for name in set(tables) - set(timed):
         assert (tmp_path / "a" / "tables" / name).read_text() == (tmp_path / "b" / "tables" / name).read_text(), name
 
-
-def test_the_rest_of_a_run_may_be_added_to_a_part(config: Any, tmp_path: Path) -> None:
-    settings = config("llava", arms=["full"], shard_images=1)
-    audit(settings.model_copy(update={"part": "2/2"}))
-    run = audit(settings)
-    assert run.unfinished == ""
-    assert run.manifest["part"] is None
-
-
-def scores(row: dict[str, Any]) -> np.ndarray:
-    n = int(row["n_tokens"])
-    return np.frombuffer(row["scores"], "<f4" if len(row["scores"]) == 4 * n else "<f8")
-
-
-def replayed(row: dict[str, Any], budget: Budget, layout: list[tuple[int, int]]) -> np.ndarray:
-    """The rule as the viewer has it: the K highest of the image, or of every tile, ties to the lower index."""
-    values, kept, start = scores(row), np.zeros(int(row["n_tokens"]), dtype=bool), 0
-    sizes = [a * b for a, b in layout] if budget.per == "tile" else [len(values)]
-    for size in sizes:
-        order = np.argsort(-values[start : start + size], kind="stable")[: budget.resolve(size)]
-        kept[start + order] = True
-        start += size
-    return kept
+    rest = audit(settings.model_copy(update={"out": parts[1]}))
+    assert (rest.unfinished, rest.manifest["part"]) == ("", None), "the rest of a run may be added to a part"
 
 
 def rows_by_probe(run: Run, arm: str) -> dict[str, dict[str, Any]]:
     return {row["probe_id"]: row for row in run.rows.to_pylist() if row["arm"] == arm}
 
 
-def test_stored_scores_replay_what_a_run_at_another_budget_keeps_or_say_that_they_cannot(config: Any) -> None:
+def replay(run: Run, own: str, other: str) -> int:
+    """From the scores of one arm the masks of another: the K highest of an image, or of every tile, ties to the lower
+    index, as the viewer has it. How many tiles the images have at most."""
+    budget = parse_arm(other).budget
+    layouts = dict(zip(*(run.images.column(name).to_pylist() for name in ("image_key", "layout")), strict=True))
+    real, most = rows_by_probe(run, other), 0
+    for probe, row in rows_by_probe(run, own).items():
+        n = int(row["n_tokens"])
+        assert row["scores_rule"] == "top"
+        scores = np.frombuffer(row["scores"], "<f4" if len(row["scores"]) == 4 * n else "<f8")
+        tiles = [rows * columns for rows, columns in json.loads(layouts[row["image_key"]])]
+        kept, start = np.zeros(n, dtype=bool), 0
+        for size in tiles if budget.per == "tile" else [n]:
+            order = np.argsort(-scores[start : start + size], kind="stable")[: budget.resolve(size)]
+            kept[start + order] = True
+            start += size
+        assert (kept == unpack_mask(real[probe]["kept_mask"], n)).all()
+        most = max(most, len(tiles))
+    return most
+
+
+def test_stored_scores_replay_what_a_run_at_another_budget_keeps_or_say_that_they_cannot(
+    config: Any, tmp_path: Path
+) -> None:
     arms = ["full", "target:0.15", "target:0.3", "target:0.6:score=overlap", "target:0.2:score=overlap", "grid:0.3"]
     others = ["bottom:0.3", "target_grid:0.3"]
     run = audit(config("qwen3vl", arms=[*arms, *others], keep_scores=True))
     assert run.manifest["keep_scores"] is True
-    for own, other in (
-        ("target:0.15", "target:0.3"),
-        ("target:0.3", "target:0.15"),
-        ("target:0.6:score=overlap", "target:0.2:score=overlap"),
-    ):
-        real = rows_by_probe(run, other)
-        for probe, row in rows_by_probe(run, own).items():
-            assert row["scores_rule"] == "top"
-            wanted = unpack_mask(real[probe]["kept_mask"], row["n_tokens"])
-            keep = Budget.ratio(float(other.split(":")[1]))
-            assert (replayed(row, keep, []) == wanted).all()
+    for own, other in (arms[1:3], arms[2:0:-1], arms[3:5]):
+        assert replay(run, own, other) == 1
     assert all(row["scores"] is None for row in rows_by_probe(run, "grid:0.3").values())
     for row in (row for arm in others for row in rows_by_probe(run, arm).values()):
         assert row["scores_rule"] == "other"
-        assert len(scores(row)) == row["n_tokens"]
+        assert len(row["scores"]) in (4 * row["n_tokens"], 8 * row["n_tokens"])
 
+    tiled: dict[str, Any] = {
+        "arms": ["target:0.5/tile", "target:0.2/tile"],
+        "image_options": {"min_tiles": 2},
+        "keep_scores": True,
+    }
+    assert replay(audit(config("internvl", **tiled, out=tmp_path / "tiles")), *tiled["arms"]) > 1
 
-def test_tiles_have_scores_of_their_own(config: Any) -> None:
-    run = audit(
-        config(
-            "internvl", arms=["target:0.5/tile", "target:0.2/tile"], image_options={"min_tiles": 2}, keep_scores=True
-        )
+    plain, kept = (
+        audit(config("llava", arms=["target:0.3"], limit=1, keep_scores=keep, out=tmp_path / str(keep)))
+        for keep in (False, True)
     )
-    layouts = dict(zip(*(run.images.column(name).to_pylist() for name in ("image_key", "layout")), strict=True))
-    real, tiles = rows_by_probe(run, "target:0.2/tile"), 1
-    for probe, row in rows_by_probe(run, "target:0.5/tile").items():
-        layout = [tuple(block) for block in json.loads(layouts[row["image_key"]])]
-        tiles = max(tiles, len(layout))
-        wanted = unpack_mask(real[probe]["kept_mask"], row["n_tokens"])
-        assert (replayed(row, Budget.ratio(0.2, "tile"), layout) == wanted).all()
-    assert tiles > 1, "no image has tiles"
-
-
-def test_answers_do_not_depend_on_it_and_a_run_is_one_or_the_other(config: Any, tmp_path: Any) -> None:
-    plain = audit(config("llava", arms=["target:0.3"], limit=1))
-    kept = audit(config("llava", arms=["target:0.3"], limit=1, keep_scores=True, out=tmp_path / "kept"))
     same = ["probe_id", "margin", "kept_mask", "ecr"]
-    assert plain.rows.select(same).equals(kept.rows.select(same))
+    assert plain.rows.select(same).equals(kept.rows.select(same)), "answers do not depend on it"
     assert plain.rows.column("scores").null_count == plain.rows.num_rows
     with pytest.raises(SightlineError, match="with keep_scores true, this command has false"):
-        audit(config("llava", arms=["target:0.3"], limit=1, out=tmp_path / "kept"))
+        audit(config("llava", arms=["target:0.3"], limit=1, out=kept.path))
 
 
 class Backwards(Inline):
@@ -248,12 +222,7 @@ class Backwards(Inline):
 
 def test_rows_do_not_depend_on_the_launcher(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LAUNCHERS._entries, "backwards", Backwards)
-    settings = {
-        "arms": ["full", "target:0.3", "fastv:0.5"],
-        "interventions": ["occlusion"],
-        "limit": 3,
-        "shard_images": 2,
-    }
+    settings = {"arms": ["full", "target:0.3", "fastv:0.5"], "interventions": ["occlusion"], "shard_images": 2}
     here = audit(config("llava", **settings, out=tmp_path / "here")).rows
     there = audit(config("llava", **settings, out=tmp_path / "there", launcher="backwards")).rows
     assert Backwards.handed_out[0].startswith("1 ")
@@ -280,10 +249,3 @@ def test_another_scorer_brings_its_own_columns_which_are_described(config: Any) 
         judged = scorer.judge(probe, Utterance(text, 3, 0.5), "full")
         assert judged["predicted"] == predicted
         assert judged["correct"] == (predicted == "yes")
-
-    for name in SCORERS:
-        kind = SCORERS.get(name)
-        assert kind.name == name
-        assert kind.__doc__
-        assert all(column.doc.endswith(".") for column in kind.columns)
-        assert "accuracy" in kind.metrics

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sightline import AuditConfig, SightlineError, audit, load_run, read_probes
+from sightline import AuditConfig, Run, SightlineError, audit, load_run, read_probes
 from sightline.places.listing import place
 from sightline.report.build import build_report
 from sightline.store.leases import FolderAccess
@@ -31,19 +31,8 @@ def on_s3(config: Any, data: Path, mini_probes: Path, bucket: str) -> Any:
     upload(mini_probes, f"{bucket}/probes.jsonl")
     upload(data / "mini_textocr", f"{bucket}/data/images")
 
-    def make(model: str, **changes: Any) -> AuditConfig:
-        settings: AuditConfig = config(
-            model,
-            probes=f"{bucket}/probes.jsonl",
-            images=f"{bucket}/data/images",
-            out=changes.pop("out", f"{bucket}/runs/first"),
-            arms=ARMS,
-            shard_images=1,
-            **changes,
-        )
-        return settings
-
-    return make
+    there = {"probes": f"{bucket}/probes.jsonl", "images": f"{bucket}/data/images", "out": f"{bucket}/runs/first"}
+    return lambda model, **changes: config(model, **{**there, "arms": ARMS, "shard_images": 1, **changes})
 
 
 def upload(source: Path, url: str) -> None:
@@ -66,6 +55,15 @@ def words(settings: AuditConfig) -> list[str]:
     return ["-c", PLAIN, *command(settings)[2:]]
 
 
+def finished(settings: AuditConfig) -> Run:
+    """What the command line leaves when all goes well."""
+    done = run_python(words(settings))
+    assert done.returncode == 0, done.stderr
+    run = load_run(settings.out)
+    assert run.missing == 0
+    return run
+
+
 @pytest.fixture(scope="module")
 def locally(data: Path, mini_probes: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """The rows about the first images of an undisturbed run on this machine."""
@@ -79,10 +77,7 @@ def test_a_run_in_a_store_has_the_rows_and_the_report_of_a_local_one(
     locally: Rows, on_s3: Any, tmp_path: Path, object_store: Store
 ) -> None:
     settings = on_s3("llava", limit=2)
-    done = run_python(words(settings))
-    assert done.returncode == 0, done.stderr
-    run = load_run(str(settings.out))
-    assert run.missing == 0
+    run = finished(settings)
     pd.testing.assert_frame_equal(facts(run.frame()), locally(2))
     copied = download(settings.out, tmp_path / "copy" / "first")
     assert load_run(copied).rows.equals(run.rows), "to the byte, timings and all"
@@ -104,46 +99,36 @@ def test_killed_while_an_object_is_put_and_resumed_the_rows_are_those_of_an_undi
     process.communicate()
     object_store.relent()
     assert len(settings.out.fs.glob(f"{settings.out.path}/rows/*/*.parquet")) == 4
-    unfinished = load_run(settings.out)
-    assert unfinished.missing == 5
-
-    done = run_python(words(settings))
-    assert done.returncode == 0, done.stderr
-    resumed = load_run(settings.out)
-    assert resumed.missing == 0
-    pd.testing.assert_frame_equal(facts(resumed.frame()), locally(3))
+    assert load_run(settings.out).missing == 5
+    pd.testing.assert_frame_equal(facts(finished(settings).frame()), locally(3))
 
 
+KEPT = "no permission (Access Denied); what is finished is kept"
+
+
+@pytest.mark.parametrize(("operation", "where", "line", "reason"), [
+    ("PUT", "/rows/", "error: cannot write {}/runs/first/rows/", KEPT),
+    ("HEAD", "/data/images/", "error: cannot read {}/data/images/", ""),
+])  # fmt: skip
 def test_a_store_that_loses_its_permission_midway_costs_one_line_and_nothing_else(
-    locally: Rows, on_s3: Any, tmp_path: Path, object_store: Store
+    locally: Rows, on_s3: Any, bucket: str, object_store: Store, operation: str, where: str, line: str, reason: str
 ) -> None:
-    settings = on_s3("llava", limit=2)
-    object_store.deny("PUT", containing="/rows/", after=2)
-    done = run_python(words(settings))
-    assert done.returncode == 2
-    line = done.stderr.strip().splitlines()[-1]
-    assert line.startswith(f"error: cannot write {settings.out}/rows/")
-    assert "no permission (Access Denied); what is finished is kept" in line
-    assert "Traceback" not in done.stderr
-    object_store.relent()
-    assert load_run(settings.out).missing == 4
-
-    assert run_python(words(settings)).returncode == 0
-    resumed = load_run(settings.out)
-    assert not resumed.manifest.get("set_aside")
-    pd.testing.assert_frame_equal(facts(resumed.frame()), locally(2))
-
-
-def test_images_that_may_not_be_fetched_any_more_are_no_bad_images(on_s3: Any, object_store: Store) -> None:
     """With ``--skip-bad-images`` a failing store must not look like a damaged image."""
     settings = on_s3("llava", limit=2, skip_bad_images=True)
-    object_store.deny("HEAD", containing="/data/images/", after=2)
+    object_store.deny(operation, containing=where, after=2)
     done = run_python(words(settings))
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith(f"error: cannot read {settings.images}/")
+    said = done.stderr.strip().splitlines()[-1]
+    assert said.startswith(line.format(bucket))
+    assert reason in said
+    assert "Traceback" not in done.stderr
     object_store.relent()
-    assert run_python(words(settings)).returncode == 0
-    assert load_run(settings.out).bad_images == {}
+    if operation == "PUT":
+        assert load_run(settings.out).missing == 4
+    resumed = finished(settings)
+    assert not resumed.manifest.get("set_aside")
+    assert resumed.bad_images == {}
+    pd.testing.assert_frame_equal(facts(resumed.frame()), locally(2))
 
 
 def test_processes_that_share_a_folder_in_a_store_have_the_rows_of_a_local_run(locally: Rows, on_s3: Any) -> None:
@@ -161,9 +146,7 @@ def test_processes_that_share_a_folder_in_a_store_have_the_rows_of_a_local_run(l
 
 
 def test_a_crew_of_this_machine_works_in_a_store(locally: Rows, on_s3: Any) -> None:
-    done = run_python(words(on_s3("llava", limit=2, launcher="local", workers=2)))
-    assert done.returncode == 0, done.stderr
-    run = load_run(on_s3("llava", limit=2).out)
+    run = finished(on_s3("llava", limit=2, launcher="local", workers=2))
     pd.testing.assert_frame_equal(facts(run.frame()), locally(2))
 
 

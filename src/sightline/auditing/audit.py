@@ -64,7 +64,10 @@ def audit(config: AuditConfig) -> Run:
     with in_json(config.json_progress):
         with waiting_for("checking probes, images and model", logged=False):
             job = plan_audit(config)
-        announce_controls(job)
+        # One line about arms that nobody named, when they are new.
+        if new := [arm for arm in job.plan.controls if arm not in job.recorded.get("arms", ())]:
+            flag = flag_of("matched_controls").replace("--", "--no-")
+            say(f"added as matched controls: {', '.join(new)} ({flag} leaves them out)", err=True)
         LAUNCHERS.get(config.launcher)(job.config).launch(job)
     return load_run(config.out)
 
@@ -73,14 +76,6 @@ def take_part(config: AuditConfig) -> None:
     """What one of several workers does of an audit; whoever started it says the rest."""
     job = plan_audit(config)
     LAUNCHERS.get(config.launcher)(job.config).launch(job)
-
-
-def announce_controls(job: Job) -> None:
-    """One line about arms that nobody named, when they are new."""
-    new = [arm for arm in job.plan.controls if arm not in job.recorded.get("arms", ())]
-    if new:
-        flag = flag_of("matched_controls").replace("--", "--no-")
-        say(f"added as matched controls: {', '.join(new)} ({flag} leaves them out)", err=True)
 
 
 # The plan: arms, probes, shards, images. Everything that can be refused without a model is refused here.

@@ -152,12 +152,6 @@ class AuditConfig(BaseModel):
         return [name.strip() for item in items for name in str(item).split(",") if name.strip()]
 
 
-def _over(below: Any, above: Any) -> Any:
-    """Image options over image options, one by one; whatever is no mapping is left for the fields' check to refuse."""
-    wrong = [part for part in (below, above) if part and not isinstance(part, Mapping)]
-    return wrong[0] if wrong else {**(below or {}), **(above or {})}
-
-
 def flag_of(field: str) -> str:
     """How the command line spells a field of the configuration."""
     return flags.flag_of(AuditConfig, field)
@@ -168,7 +162,10 @@ def read_config(path: Path | None, overrides: Mapping[str, Any]) -> AuditConfig:
     values = _by_field(_file_values(path), path) if path is not None else {}
     given = {name: value for name, value in overrides.items() if value not in (None, [], {})}
     if "image_options" in values and "image_options" in given:
-        given["image_options"] = _over(values["image_options"], given["image_options"])
+        below, above = values["image_options"], given["image_options"]
+        # Whatever is no mapping is left for the fields' check to refuse.
+        wrong = [part for part in (below, above) if part and not isinstance(part, Mapping)]
+        given["image_options"] = wrong[0] if wrong else {**(below or {}), **(above or {})}
     try:
         return AuditConfig(**{**values, **given})
     except ValidationError as error:

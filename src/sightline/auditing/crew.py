@@ -93,13 +93,21 @@ def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], CrewMem
                 if job.folder.exists:
                     access.opened(job.folder.path / MANIFEST)
                 access.check()
-                ended = [place for place in places if _has_ended(place)]
+                ended = []
+                for place in places:
+                    if not place.empty and (end := place.member.ended()) is not None:
+                        place.last = end
+                        place.deaths += not end.done
+                        ended.append(place)
                 if tally.count(at_once=bool(ended)):  # nobody is given up for what a count of long ago does not know
                     for place in places:
                         place.deaths = 0
                 progress.reach(tally.done)
                 for place in ended:
-                    _replace(place)
+                    if place.last.done or place.last.error or place.deaths >= DEATHS:
+                        place.empty = True
+                    else:  # somebody else takes the place of who did not end by finishing or with a sentence
+                        place.member = place.start()
                 if until == math.inf and any(place.last.done for place in places):
                     until = time.monotonic() + LAST_WORDS
                 time.sleep(PAUSE)
@@ -116,23 +124,6 @@ def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], CrewMem
         raise SightlineError(first.error or f"every worker died, the first like this: {first.how}")
     for error in dict.fromkeys(last.error for last in lasts if last.error):
         say(f"note: a worker ended early: {error}", err=True)
-
-
-def _has_ended(place: _Place) -> bool:
-    """Whether its worker ended since somebody last looked; how is noted."""
-    if place.empty or (ended := place.member.ended()) is None:
-        return False
-    place.last = ended
-    place.deaths += not ended.done
-    return True
-
-
-def _replace(place: _Place) -> None:
-    """Somebody else takes the place of a worker that did not end by finishing or with a sentence."""
-    if place.last.done or place.last.error or place.deaths >= DEATHS:
-        place.empty = True
-    else:
-        place.member = place.start()
 
 
 class Tally:

@@ -158,10 +158,14 @@ class ShownImages:
         return width, height
 
     def count(self, image: Image.Image) -> int | None:
-        """N of an image, asked once where the engine has no rule for it."""
+        """N of an image by the engine's rule, else by what it adds to a short prompt, asked once."""
         key = request_key(Question("", image))
         if key not in self._counts:
-            self._counts[key] = count_image(self.engine, image, self._ask)
+            if (grid := self.engine.grid(image.size)) is not None:
+                self._counts[key] = grid.rows * grid.columns
+            else:
+                question = Question("What is this?", image, longest=1)
+                self._counts[key] = kept_tokens(self.engine, question, self._ask(question), self._ask)
         return self._counts[key]
 
     def form(self, method: Method) -> Method:
@@ -205,15 +209,6 @@ def all_of(waiting: Sequence[Future[T]]) -> list[T]:
         raise
 
 
-def count_image(engine: Engine, image: Image.Image, ask: Callable[[Question], Heard]) -> int | None:
-    """N by the engine's rule, else by what the image adds to a short prompt."""
-    grid = engine.grid(image.size)
-    if grid is not None:
-        return grid.rows * grid.columns
-    question = Question("What is this?", image, longest=1)
-    return kept_tokens(engine, question, ask(question), ask)
-
-
 class EngineAnswerer(Answerer):
     """Every probe of an arm as a request; as many at a time as the engine takes."""
 
@@ -235,11 +230,8 @@ class EngineAnswerer(Answerer):
         batch_tokens: int,
         step: SelectStep | None = None,
     ) -> Collect:
-        waiting = [
-            self._pool.submit(self._answer, arm, probe, image) for probe, image in zip(probes, encoded, strict=True)
-        ]
-
-        return partial(all_of, waiting)
+        asked = zip(probes, encoded, strict=True)
+        return partial(all_of, [self._pool.submit(self._answer, arm, probe, image) for probe, image in asked])
 
     def _ask(self, question: Question) -> Heard:
         return self._requests.ask(question)[0]
@@ -248,7 +240,7 @@ class EngineAnswerer(Answerer):
         """What is asked about an image for a probe under an arm."""
         switches = arm.switches
         if (quality := switches.pop(JPEG, None)) is not None:
-            image = through_jpeg(image, quality)
+            image = Image.open(io.BytesIO(stored_as(image, "JPEG", quality=int(quality)))).convert("RGB")
         text = Prompting.asked(probe.question, in_words=self.scorer.in_words)
         longest = getattr(self.scorer, "max_new_tokens", 1)
         return Question(text, image, self._system, switches, longest, likely=isinstance(self.scorer, YesNo))
@@ -330,11 +322,6 @@ def yes_and_no(probe: Probe, heard: Heard, engine: str) -> list[Likelihood]:
         top = max(likely)  # exp of -9999, which servers say for "never", would be 0
         result.append(Likelihood(-top - log(sum(exp(each - top) for each in likely)), best.strip().lower() == word))
     return result
-
-
-def through_jpeg(image: Image.Image, quality: str) -> Image.Image:
-    """The image as it comes out of JPEG."""
-    return Image.open(io.BytesIO(stored_as(image, "JPEG", quality=int(quality)))).convert("RGB")
 
 
 def engine_arms(engine: Engine, image: Image.Image, keep: Sequence[float]) -> list[str]:
@@ -435,11 +422,7 @@ def engine_settings(config: AuditConfig, engine: Engine) -> dict[str, Any]:
         "box_source": config.box_source,
         "profile": config.profile,
         "attention": None,
-        "versions": {
-            "sightline": __version__,
-            "python": platform.python_version(),
-            **own.get("versions", {}),
-        },
+        "versions": {"sightline": __version__, "python": platform.python_version(), **own.get("versions", {})},
         "served_by": f"engine {engine.name}",
         "engine_digest": sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:8],
     }

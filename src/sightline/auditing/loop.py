@@ -240,12 +240,9 @@ class ShardWork:
         if self.options.rehearsed is not None and arm.text in self.options.rehearsed:
             self.options.rehearsed.remove(arm.text)
             with setting_up(self.answerer.backbone.language.device, self.options.setup_ms):
-                self._rehearse(arm)
-
-    def _rehearse(self, arm: Arm) -> None:
-        """Over two probes whose answers nobody reads: kernels are loaded before any time of this arm is recorded."""
-        if first := self._first:
-            self.answerer.answer(arm, self.shard.probes[: len(first)], first, self.options.batch_tokens)
+                # Over two probes whose answers nobody reads: kernels are loaded before any time of it is recorded.
+                if first := self._first:
+                    self.answerer.answer(arm, self.shard.probes[: len(first)], first, self.options.batch_tokens)
 
     @cached_property
     def _first(self) -> list[Encoded]:
@@ -367,12 +364,7 @@ def row_records(
 
 
 def _row(
-    arm: Arm,
-    probe: Probe,
-    image: Encoded,
-    answered: Answered,
-    geometry: Geometry | None,
-    facts: Mapping[str, Any],
+    arm: Arm, probe: Probe, image: Encoded, answered: Answered, geometry: Geometry | None, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     trace = answered.trace
     layers = trace.k_layers

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.config import AuditConfig
@@ -126,12 +125,11 @@ def _groups(selection: Selection) -> list[list[Any]]:
     mix = selection.mix
     if mix is None:
         return [[anchor, [anchor], [1.0]] for anchor in selection.anchors.tolist()]
-    return [_group(anchor, row) for anchor, row in zip(selection.anchors.tolist(), mix.double().cpu(), strict=True)]
-
-
-def _group(anchor: int, row: Tensor) -> list[Any]:
-    sources = row.nonzero().flatten()
-    return [anchor, sources.tolist(), row[sources].tolist()]
+    groups = []
+    for anchor, row in zip(selection.anchors.tolist(), mix.double().cpu(), strict=True):
+        sources = row.nonzero().flatten()
+        groups.append([anchor, sources.tolist(), row[sources].tolist()])
+    return groups
 
 
 def config_of(run: Run, model: str, images: Place, **changes: Any) -> AuditConfig:

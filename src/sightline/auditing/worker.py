@@ -35,7 +35,6 @@ from sightline.backbones.loading import (
     snapshot_revision,
 )
 from sightline.boxes.sources import BoxesBeside
-from sightline.core.selection import Budget
 from sightline.device import moved
 from sightline.device.work import setting_up
 from sightline.errors import SightlineError, located
@@ -120,13 +119,10 @@ class Worker:
         self._sizes = sizes
         self.answerer.step.refuse_unserved(arms)
         for arm in arms:
-            if arm.image_budget is not None:
-                self._refuse_misfits(arm, arm.image_budget, sizes)
-
-    def _refuse_misfits(self, arm: Arm, budget: Budget, sizes: Mapping[str, tuple[int, int]]) -> None:
-        for size, name in {size: name for name, size in sizes.items()}.items():
-            with located(f"arm '{arm.text}', image {name}"):
-                self.answerer.backbone.fit(size, budget)
+            if (budget := arm.image_budget) is not None:
+                for size, name in {size: name for name, size in sizes.items()}.items():
+                    with located(f"arm '{arm.text}', image {name}"):
+                        self.answerer.backbone.fit(size, budget)
 
     def rehearse(self, shard: Shard) -> None:
         """Compiles what an execution compiles, on a blank page of the shard's first size, while the host prepares the
@@ -208,8 +204,7 @@ class Worker:
         return self._execution.setup_ms
 
     def record_setup(self, folder: RunFolder) -> None:
-        setup = self.setup_ms
-        if setup:
+        if setup := self.setup_ms:
             folder.notes.add_setup(sum(setup))
             done = self._execution
             words = filter(None, [f"set-up took {sum(setup) / 1e3:.1f} s", done.compiled(), done.note])

@@ -54,8 +54,13 @@ def place(where: str | Place) -> Place:
     """
     if "\0" in str(where):
         raise SightlineError(f"{str(where)!r} is no path: it holds a NUL character")
+    if isinstance(where, Path):
+        broken = _BROKEN_URL.match(str(where))
+        if broken is not None and not Path(where.parts[0]).exists():
+            raise SightlineError(f"{where}: Path breaks URLs; give {broken[1]}://... as text")
+        return where
     if not isinstance(where, str):
-        return _unbroken(where) if isinstance(where, Path) else where
+        return where
     if _URL.match(where) is None:
         return Path(where)
     scheme = where.partition("://")[0].lower()
@@ -90,14 +95,6 @@ def _opened(url: str, scheme: str) -> Place:
     return found
 
 
-def _unbroken(path: Path) -> Path:
-    """A path as it is, unless it was a URL before ``Path`` took one of its slashes."""
-    broken = _BROKEN_URL.match(str(path))
-    if broken is not None and not Path(path.parts[0]).exists():
-        raise SightlineError(f"{path}: Path breaks URLs; give {broken[1]}://... as text")
-    return path
-
-
 # What a store says when it refuses, in one line.
 
 _SPEAKERS = ("botocore", "aiobotocore", "boto3", "aiohttp", "fsspec", "s3fs", "gcsfs", "adlfs", "azure", "google")
@@ -127,14 +124,10 @@ def told_of(where: Place, doing: str) -> Iterator[None]:
             raise StoreError(f"cannot {doing} {where}: {store_reason(error)}") from error
         raise
     except Exception as error:
-        if not is_remote(where) or not of_store(error):
+        of_store = isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _SPEAKERS
+        if not is_remote(where) or not of_store:
             raise
         raise StoreError(f"cannot {doing} {where}: {store_reason(error)}") from error
-
-
-def of_store(error: BaseException) -> bool:
-    """Whether a store, or the way to it, is what failed, not the program."""
-    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _SPEAKERS
 
 
 def store_reason(error: BaseException) -> str:
@@ -207,7 +200,9 @@ class Listing:
         if not is_remote(self.folder):
             return sorted(_found(lambda: self.folder.glob(pattern)))
         below, _, last = pattern.rpartition("/")
-        folders = sorted(filter(lambda name: fnmatchcase(name, below), self._names)) if _is_magic(below) else [below]
+        folders = [below]
+        if _plain_length(below) < len(below):
+            folders = sorted(name for name in self._names if fnmatchcase(name, below))
         return [self.folder / folder / name for folder in folders for name in self._named(folder, last)]
 
     def _named(self, folder: str, pattern: str) -> Iterator[str]:
@@ -273,10 +268,6 @@ def _holds(names: list[str], name: str) -> bool:
     return at < len(names) and names[at] == name
 
 
-def _is_magic(pattern: str) -> bool:
-    return _plain_length(pattern) < len(pattern)
-
-
 def _plain_length(pattern: str) -> int:
     """How many characters of a pattern stand for themselves."""
     return next((i for i, letter in enumerate(pattern) if letter in MAGIC), len(pattern))
@@ -295,8 +286,6 @@ LINES = 4 << 20
 CONFLICTS = 5
 """How often creation is tried again."""
 KEPT = "; what is finished is kept, run the same command again when it works"
-
-
 SMALL = 64 << 20
 """Characters of a text that somebody wrote by hand: settings, rules, lists."""
 
@@ -345,18 +334,17 @@ def open_ranges(where: UPath, block: int | None = None) -> IO[bytes]:
     if where.protocol == "memory":  # all who open it share one place in the file
         return io.BytesIO(read_whole(where))
     with told_of(where, "read"):
-        ahead: dict[str, Any] = (
-            {"cache_type": "none"} if block is None else {"cache_type": "bytes", "block_size": block}
-        )
+        ahead: dict[str, Any] = {"cache_type": "none"}
+        if block is not None:
+            ahead = {"cache_type": "bytes", "block_size": block}
         handle: IO[bytes] = where.fs.open(where.path, "rb", **ahead)
         return handle
 
 
 def open_lines(where: Place) -> TextIO:
     """Opens a UTF-8 text of any size. Lines end in "\\n" alone: a text may hold other characters that end lines."""
-    if not is_remote(where):
-        return io.TextIOWrapper(open_file(where), encoding="utf-8", newline="\n")
-    return io.TextIOWrapper(open_ranges(where, LINES), encoding="utf-8", newline="\n")
+    stream = open_ranges(where, LINES) if is_remote(where) else open_file(where)
+    return io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
 
 
 def put_whole(where: UPath, data: bytes) -> None:

@@ -226,8 +226,6 @@ def create_new(path: Place, data: bytes) -> bool:
         _write_flushed(temporary, data, "xb")
         try:
             os.link(temporary, path)
-        except FileExistsError:
-            return False
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
@@ -249,18 +247,12 @@ def remove_leftovers(folder: Place, *, alone: bool) -> None:
     """
     if is_remote(folder):
         return
-    for place in entries(folder):
-        if re.fullmatch(r"\..*\.tmp", place.name):
-            owner = re.fullmatch(r"\..+\.([0-9a-f]+-\d+-\d*)-\d+\.tmp", place.name)
-            if alone or (owner is not None and of_a_dead_process(owner[1])):
-                place.unlink(missing_ok=True)
-
-
-def entries(folder: Path) -> Iterator[Path]:
-    """Everything below a folder; what others remove meanwhile is no error."""
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in os.walk(folder):  # to which it is no error if others remove something meanwhile
         for name in (*folders, *files):
-            yield Path(place, name)
+            owner = re.fullmatch(r"\..+\.([0-9a-f]+-\d+-\d*)-\d+\.tmp", name)
+            dead = owner is not None and of_a_dead_process(owner[1])
+            if dead or (alone and re.fullmatch(r"\..*\.tmp", name)):
+                Path(place, name).unlink(missing_ok=True)
 
 
 def _temporary(path: Path) -> Path:
@@ -422,10 +414,8 @@ def _boot() -> str:
 def _started(pid: int) -> str | None:
     """The start of a living process; None when there is none, or only what its parent has not collected yet."""
     try:
-        fields = (
-            (PROCESSES / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        )
+        line = (PROCESSES / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    state, started = fields[0], fields[19]
-    return None if state in "ZX" else started
+    state, *fields = line.rpartition(")")[2].split()
+    return None if state in "ZX" else fields[18]

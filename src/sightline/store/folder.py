@@ -171,18 +171,14 @@ class RunFolder:
     def refuse_foreign(self) -> None:
         """Refuses a place that cannot become a run folder: not writable, or holding something else."""
         refuse_unusable_place(self.path)
-        if self._is_begun():
-            return
-        self.files.refresh()  # meanwhile another process may have made a run folder of it, its manifest last
-        if not self.exists:
-            raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
-
-    def _is_begun(self) -> bool:
-        """Whether there is nothing, or what ``open`` leaves when it is killed before there is a manifest."""
         names = set(self.files.everything())
         if {f"{name}/" for name in SUBFOLDERS} <= names:  # else a probe file is somebody else's
             names.discard(PROBES)
-        return all(re.fullmatch(_BEGUN, name) for name in names)
+        if all(re.fullmatch(_BEGUN, name) for name in names):
+            return  # there is nothing, or what ``open`` leaves when it is killed before there is a manifest
+        self.files.refresh()  # meanwhile another process may have made a run folder of it, its manifest last
+        if not self.exists:
+            raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
 
     def settle_inputs(self, digests: Mapping[str, str]) -> None:
         """Records what files some arms read, by digest, after checking that their rows so far came from the same."""

@@ -135,7 +135,9 @@ class Leases:
             remove(self._file(name, old))
         with self._lock:
             self._mine[name] = lease
-        self._start_heart()
+        if self._heart is None:
+            self._heart = Thread(target=self._beat_on, name="leases", daemon=True)
+            self._heart.start()
         return lease
 
     def restate(self, lease: Lease, about: Sequence[str]) -> None:
@@ -243,11 +245,6 @@ class Leases:
 
     def _file(self, name: str, generation: int) -> Place:
         return self._place / f"{name}.{generation}.json"
-
-    def _start_heart(self) -> None:
-        if self._heart is None:
-            self._heart = Thread(target=self._beat_on, name="leases", daemon=True)
-            self._heart.start()
 
     def _beat_on(self) -> None:
         while not self._stop.wait(self.timeout / BEATS):

@@ -158,18 +158,15 @@ def write_marked(
     with pq.ParquetWriter(handle, schema.remove_metadata(), compression="zstd") as writer:
         for table in tables:
             writer.write_table(table, row_group_size=group)
-        writer.add_key_value_metadata({KEY.decode(): _text(mark)})
+        facts = {"run": mark.run, "model": mark.model, "arm": mark.arm, "version": mark.version}
+        said = json.dumps({"sightline_checksum": _UNKNOWN, **facts, "shards": mark.shards})
+        writer.add_key_value_metadata({KEY.decode(): said})
     at = _checksum_at(handle)
     if at is None:
         raise DamagedError("its mark was not written")
     digest = _digest(handle, at)
     handle.seek(at)
     handle.write(digest.encode())
-
-
-def _text(mark: Mark) -> str:
-    facts = {"run": mark.run, "model": mark.model, "arm": mark.arm, "version": mark.version}
-    return json.dumps({"sightline_checksum": _UNKNOWN, **facts, "shards": mark.shards})
 
 
 def _checksum_at(handle: BinaryIO) -> int | None:
@@ -218,7 +215,9 @@ def read_shard(path: Place, *, footer_alone: bool = False) -> tuple[pq.ParquetFi
         said: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
         if KEY not in said:
             raise DamagedError("it does not say what it is")
-        return parquet, _mark(json.loads(said[KEY]))
+        facts = json.loads(said[KEY])
+        shards = tuple(MarkedShard(*held) for held in facts["shards"])
+        return parquet, Mark(facts["run"], facts["model"], facts["arm"], facts["version"], shards)
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise DamagedError(first_line(error)) from error
 
@@ -240,17 +239,10 @@ def _compare(handle: BinaryIO) -> None:
         raise DamagedError("its content does not fit its checksum")
 
 
-def _mark(facts: Mapping[str, Any]) -> Mark:
-    shards = tuple(MarkedShard(*held) for held in facts["shards"])
-    return Mark(facts["run"], facts["model"], facts["arm"], facts["version"], shards)
-
-
 # Shard files opened with their mark compared: nothing damaged, and nothing of another run, is taken for rows.
 
 BATCH = 65_536
 """Rows that are held at once where files are read in batches."""
-
-
 SET_ASIDE = ".damaged"
 
 
@@ -291,7 +283,8 @@ class Owner:
             return f"holds {told}, not {what} of {self.arm or 'this version'}"
         held = [shard.shard for shard in mark.shards]
         if held != list(file.shards):
-            return f"holds shard{'s' * (len(held) != 1)} {_span(held)}, as its name does not say"
+            span = " to ".join(map(str, dict.fromkeys([held[0], held[-1]]))) if held else "none"
+            return f"holds shard{'s' * (len(held) != 1)} {span}, as its name does not say"
         return ""
 
     def check(self, file: ShardFile, shards: int, *, footer_alone: bool = False) -> Mark | Problem:
@@ -369,10 +362,6 @@ class Owner:
 def bounds(piece: ShardPiece, mark: Mark, rows: int) -> tuple[int, int]:
     """(start, stop) of a piece's rows within its file."""
     return (0, rows) if piece.whole else mark.within(piece.first, piece.last)
-
-
-def _span(shards: list[int]) -> str:
-    return f"{shards[0]}" if len(shards) == 1 else f"{shards[0]} to {shards[-1]}" if shards else "none"
 
 
 # Small tables put together into larger ones, so that work per table is not done per shard.

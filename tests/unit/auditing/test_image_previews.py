@@ -21,37 +21,31 @@ from sightline.geometry.marks import surroundings
 WORD = (0.4, 0.50, 0.45, 0.51)
 
 
-def page() -> Image.Image:
-    """A tall page with a word of stripes two pixels wide, which a preview cannot hold."""
-    image = Image.new("RGB", (1200, 3000), "white")
-    draw = ImageDraw.Draw(image)
-    for x in range(480, 540, 4):
-        draw.rectangle((x, 1500, x + 1, 1530), fill="black")
-    return image
-
-
 def contrast(image: Image.Image, box: tuple[float, float, float, float]) -> float:
     x1, y1, x2, y2 = (v * side for v, side in zip(box, (*image.size, *image.size), strict=True))
     return float(np.asarray(image.convert("L").crop((int(x1), int(y1), int(x2), int(y2))), float).std())
 
 
 def test_a_detail_is_sharp_where_the_preview_is_a_smear_and_kept_once() -> None:
-    image = page()
-    (detail,) = details(image, [WORD])
+    """Of a tall page with a word of stripes two pixels wide, which a preview cannot hold."""
+    page = Image.new("RGB", (1200, 3000), "white")
+    for x in range(480, 540, 4):
+        ImageDraw.Draw(page).rectangle((x, 1500, x + 1, 1530), fill="black")
+    (detail,) = details(page, [WORD])
     crop = Image.open(io.BytesIO(detail.jpeg))
     left, top, right, bottom = detail.box
     x1, x2 = ((WORD[place] - left) / (right - left) for place in (0, 2))
     y1, y2 = ((WORD[place] - top) / (bottom - top) for place in (1, 3))
     assert 0 <= min(x1, y1) < max(x2, y2) <= 1
-    small = Image.open(io.BytesIO(preview(image)))
+    small = Image.open(io.BytesIO(preview(page.copy())))
     assert max(small.size) == PREVIEW_SIDE
     assert contrast(crop, (x1, y1, x2, y2)) > 90
     assert contrast(small, WORD) < 40
     assert max(crop.size) <= DETAIL_SIDE
     assert len(detail.jpeg) < 12_000
-    assert len(details(page(), [WORD, WORD, (0.1, 0.1, 0.2, 0.12)])) == 2
+    assert len(details(page, [WORD, WORD, (0.1, 0.1, 0.2, 0.12)])) == 2
     assert details(Image.new("RGB", (PREVIEW_SIDE, 300)), [WORD]) == []
-    assert details(page(), []) == []
+    assert details(page, []) == []
 
 
 def test_surroundings_stay_within_the_image_and_hold_the_regions() -> None:
@@ -73,13 +67,9 @@ def test_what_is_kept_is_a_share_of_the_image_at_its_usual_size(usual: int | Non
     image = Encoded(torch.zeros(4, 2), (), grid_cells(2, 2), ((2, 2),), usual_n=usual)
     mask = np.array([True, True, True, False])
     trace = Trace(mask, mask, None, 3, [4, 2], 9, 8, 0.0, 0.0, 0.0)
-    backbone = SimpleNamespace(form=lambda method: method)
-    work: Any = SimpleNamespace(
-        shard=SimpleNamespace(probes=[probe]),
-        encoded=[image],
-        geometries=[None],
-        answerer=SimpleNamespace(backbone=backbone),
-    )
+    answerer = SimpleNamespace(backbone=SimpleNamespace(form=lambda method: method))
+    shard = SimpleNamespace(probes=[probe])
+    work: Any = SimpleNamespace(shard=shard, encoded=[image], geometries=[None], answerer=answerer)
     contract = {**dict.fromkeys(ROW_FACTS, "?"), "box_source": "annotation", "versions": {}, "conditions": {}}
     answered = Answered({"predicted": "yes", "correct": True}, trace, 0.0)
     (row,) = row_records(parse_arm("target:0.3"), work, [answered], contract, None)

@@ -15,12 +15,8 @@ from tests.object_store import Store
 from tests.refusals import Refused
 
 FILES = [
-    "run.json",
-    "rows/full/00000.parquet",
-    "rows/full/00001.parquet",
-    "rows/half/00001.parquet",
-    "images/00001.x.p",
-]
+    "run.json", "rows/full/00000.parquet", "rows/full/00001.parquet", "rows/half/00001.parquet", "images/00001.x.p",
+]  # fmt: skip
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -32,7 +28,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return root
 
 
-def test_a_store_is_listed_as_a_disk_is(folder: Place) -> None:
+def test_a_store_is_listed_as_a_disk_is_and_what_others_write_is_known_after_a_refresh(folder: Place) -> None:
     files = Listing(folder)
     assert all(files.has(folder / name) for name in FILES)
     assert not files.has(folder / "rows" / "full" / "00002.parquet")
@@ -45,11 +41,6 @@ def test_a_store_is_listed_as_a_disk_is(folder: Place) -> None:
         "*.json": ["run.json"],
     }.items():
         assert files.matching(pattern) == [folder / name for name in names]
-
-
-def test_what_is_written_and_removed_is_known_and_what_others_write_after_a_refresh(folder: Place) -> None:
-    files = Listing(folder)
-    assert len(files.matching("rows/full/*")) == 2
     new = folder / "rows" / "full" / "00007.parquet"
     new.write_bytes(b"x")
     files.added(new)
@@ -87,14 +78,22 @@ def test_no_bucket_no_permission_and_odd_names(bucket: str, object_store: Store,
         assert not Listing(folder).has(folder / "run.json")
 
 
-@pytest.mark.parametrize("text", ["runs/first", "/data/images", "C:/data", "s3", "a b/c:d", "", ".", "x:y//z"])
-def test_a_path_is_a_path_as_it_always_was(text: str) -> None:
-    assert place(text) == Path(text)
-    assert place(Path(text)) == Path(text)
-    assert not is_remote(place(text))
+def test_a_path_is_a_path_as_it_always_was_and_a_url_keeps_its_slashes_and_joins_like_one() -> None:
+    for text in ("runs/first", "/data/images", "C:/data", "s3", "a b/c:d", "", ".", "x:y//z"):
+        assert place(text) == place(Path(text)) == Path(text)
+        assert not is_remote(place(text))
+    for url in ("s3://bucket/runs/first", "memory://runs/first"):
+        found = place(url)
+        assert is_remote(found)
+        assert str(found) == str(place(f"{url}/")) == str(pickle.loads(pickle.dumps(found))) == url
+        assert str(found / "rows" / "a.parquet") == f"{url}/rows/a.parquet"
+        assert (found.name, found.parent.name) == ("first", "runs")
+        assert place(found) is found
 
 
-def test_what_cannot_be_a_place_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_a_place_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     for url, says in {
         "nowhere://b/x": r"^nowhere://b/x: nobody knows the scheme nowhere://; write a path, or s3://BUCKET/",
         "https://me:secret@host/x": r"^https://me:\.\.\.@host/x: a URL may not hold a password",
@@ -106,21 +105,6 @@ def test_what_cannot_be_a_place_is_refused_in_one_line(tmp_path: Path, monkeypat
     Path("s3:").mkdir()
     assert place(Path("s3:/x")) == Path("s3:/x"), "a folder that is called so"
     assert place("file:///data/my%20images") == Path("/data/my images")
-
-
-@pytest.mark.parametrize("url", ["s3://bucket/runs/first", "memory://runs/first"])
-def test_a_url_keeps_its_slashes_and_joins_like_a_path(url: str) -> None:
-    found = place(url)
-    assert is_remote(found)
-    assert str(found) == url
-    assert str(found / "rows" / "a.parquet") == f"{url}/rows/a.parquet"
-    assert (found.name, found.parent.name) == ("first", "runs")
-    assert place(found) is found
-    assert str(place(f"{url}/")) == url
-    assert str(pickle.loads(pickle.dumps(found))) == url
-
-
-def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     refused("gs://bucket/x: gs needs a package that is not installed:", place, "gs://bucket/x")
     monkeypatch.setitem(sys.modules, "upath", None)

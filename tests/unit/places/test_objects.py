@@ -3,6 +3,7 @@ import json
 import os
 import re
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from random import Random
@@ -13,16 +14,14 @@ import pyarrow as pa
 import pytest
 
 from sightline.errors import SightlineError
+from sightline.places import listing
 from sightline.places.listing import (
     StoreError,
-    open_file,
     open_lines,
-    open_ranges,
     place,
     read_text,
     read_whole,
     refuse_without_creation,
-    store_reason,
     told_of,
 )
 from sightline.places.writing import create_new, make_folder, refuse_unusable_place, write_whole
@@ -64,16 +63,18 @@ def test_a_put_a_read_and_a_column_are_as_few_requests_as_can_be(
     object_store.counted()
     assert read_shard(target)[0].read().num_columns == 2
     assert object_store.counted() == {"GET": 1}
-    fetched: list[int] = []
     import s3fs.core
 
+    fetched: list[int] = []
     plain: Any = s3fs.core._fetch_range
-    monkeypatch.setattr(
-        "s3fs.core._fetch_range", lambda *words, **more: fetched.append(words[5] - words[4]) or plain(*words, **more)
-    )
-    assert read_shard(target, footer_alone=True)[0].read(["image"]).column("image").to_pylist() == [
-        str(i) for i in range(20)
-    ]
+
+    def fetching(*words: Any, **more: Any) -> Any:
+        fetched.append(words[5] - words[4])
+        return plain(*words, **more)
+
+    monkeypatch.setattr("s3fs.core._fetch_range", fetching)
+    names = read_shard(target, footer_alone=True)[0].read(["image"]).column("image").to_pylist()
+    assert names == [str(i) for i in range(20)]
     counted = object_store.counted()
     assert counted["HEAD"] == 1
     assert counted["GET"] == len(fetched) <= 3
@@ -93,8 +94,6 @@ def test_what_exists_is_not_created_again(where: str, bucket: str, tmp_path: Pat
 
 
 def test_of_two_processes_that_create_the_same_object_one_succeeds(bucket: str) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     folder = f"{bucket}/race"
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda who: run_python(["-c", RACE, folder, who]), ("first", "second")))
@@ -112,12 +111,11 @@ def test_a_store_that_cannot_decide_is_asked_again(bucket: str, object_store: St
     with pytest.raises(SightlineError, match="puts objects over one another although asked not to"):
         refuse_without_creation(place(f"{bucket}/claims"))
     object_store.deny("PUT")
-    with pytest.raises(SightlineError) as error:
-        write_whole(place(f"{bucket}/a"), b"x")
-    assert str(error.value) == (
-        f"cannot write {bucket}/a: no permission (Access Denied); "
-        "what is finished is kept, run the same command again when it works"
+    line = (
+        rf"^cannot write {bucket}/a: no permission \(Access Denied\); what is finished is kept, run the same command "
     )
+    with pytest.raises(SightlineError, match=f"{line}again when it works$"):
+        write_whole(place(f"{bucket}/a"), b"x")
 
 
 def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
@@ -151,16 +149,14 @@ def test_a_place_to_write_to_is_tried_without_a_trace(bucket: str, object_store:
     refuse_unusable_place(place(f"{bucket}/runs/first"))
     whole: Any = place(bucket)
     assert whole.fs.find(bucket) == []
-    refused = {
-        "s3://no-such-bucket/runs": "cannot write to s3://no-such-bucket/runs: the bucket does not exist",
-        bucket: f"cannot write to {bucket}: name a folder in the bucket, such as {bucket}/runs/first",
-        "https://127.0.0.1:9/runs": "cannot write to https://127.0.0.1:9/runs: https:// does not promise that files "
-        "appear whole; choose another --out: a local folder, s3://, gs:// or az://",
-    }
-    for url, line in refused.items():
-        with pytest.raises(SightlineError) as error:
+    for url, line in {
+        "s3://no-such-bucket/runs": "^cannot write to s3://no-such-bucket/runs: the bucket does not exist$",
+        bucket: f"^cannot write to {bucket}: name a folder in the bucket, such as {bucket}/runs/first$",
+        "https://127.0.0.1:9/runs": "^cannot write to https://127.0.0.1:9/runs: https:// does not promise that files "
+        "appear whole; choose another --out: a local folder, s3://, gs:// or az://$",
+    }.items():
+        with pytest.raises(SightlineError, match=line):
             refuse_unusable_place(place(url))
-        assert str(error.value) == line
     object_store.deny("POST")
     with pytest.raises(SightlineError, match=r"^cannot write to .*/runs: no permission \(Access Denied\)$"):
         refuse_unusable_place(place(f"{bucket}/runs"))
@@ -176,10 +172,9 @@ def test_no_store_and_no_credentials_are_one_line(bucket: str, monkeypatch: pyte
     S3FileSystem.clear_instance_cache()
     with pytest.raises(StoreError, match=r"^cannot read s3://bucket/x: no credentials \(.*\); set them in the env"):
         read_whole(place("s3://bucket/x"))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    there = {"ENDPOINT_URL": "http://127.0.0.1:9", "MAX_ATTEMPTS": "1"}
+    for name, value in {"ACCESS_KEY_ID": "somebody", "SECRET_ACCESS_KEY": "secret", **there}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
     S3FileSystem.clear_instance_cache()
     with pytest.raises(StoreError, match=r"^cannot read s3://bucket/x: the store cannot be reached \("):
         read_whole(place("s3://bucket/x"))
@@ -191,29 +186,23 @@ def test_what_is_not_the_stores_fault_stays_and_a_replaced_object_is_not_read_ha
         raise TypeError("a slip in the program")
     with pytest.raises(PermissionError), told_of(tmp_path, "read"):
         raise PermissionError("about a path nothing changes")
-    assert store_reason(OSError(errno.EIO, "Input/output error")) == "Input/output error"
+    assert listing.store_reason(OSError(errno.EIO, "Input/output error")) == "Input/output error"
     target = place(f"{bucket}/a")
     write_whole(target, b"x" * 100)
-    with open_ranges(target) as ranges:
+    with listing.open_ranges(target) as ranges:
         assert ranges.read(10) == b"x" * 10
         write_whole(target, b"y" * 100)
         with pytest.raises(StoreError, match="no longer exists"), told_of(target, "read"):
             ranges.read(10)
 
 
-@pytest.mark.parametrize("kind", ["device", "pipe"])
-def test_what_need_not_end_is_not_read(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / kind
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # zeros without end
-    for read in (open_file, read_text, read_whole, open_lines):
-        with pytest.raises(OSError, match="a pipe or device, not a file"):
-            read(path)
-
-
-def test_a_text_that_nobody_wrote_by_hand_is_not_taken_in(tmp_path: Path) -> None:
+def test_what_need_not_end_or_nobody_wrote_by_hand_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    os.mknod(tmp_path / "device", stat.S_IFCHR | 0o666, os.makedev(1, 5))  # zeros without end
+    for name in ("pipe", "device"):
+        for read in (listing.open_file, read_text, read_whole, open_lines):
+            with pytest.raises(OSError, match="a pipe or device, not a file"):
+                read(tmp_path / name)
     with open(tmp_path / "huge", "wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(OSError, match="larger than the 1 MiB"):

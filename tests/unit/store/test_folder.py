@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,12 @@ def test_masks_survive_packing_and_arm_folders_are_readable_and_distinct(folder:
     assert folder.open(MANIFEST, ["random:0.3", "full"], b"") == ["full", "target:0.3", "random:0.3"]
 
 
-@pytest.mark.parametrize(
-    ("field", "words"),
-    [
-        ("weight_digest", "of tiny (llava) with other weights"),
-        ("model_type", "of tiny (llava), this command has tiny (other)"),
-        ("probe_digest", "over other probes"),
-        *((field, field) for field in ("dtype", "positions", "profile", "limit", "execution", "batch_images")),
-    ],
-)
+@pytest.mark.parametrize(("field", "words"), [
+    ("weight_digest", "of tiny (llava) with other weights"),
+    ("model_type", "of tiny (llava), this command has tiny (other)"),
+    ("probe_digest", "over other probes"),
+    *((field, field) for field in ("dtype", "positions", "profile", "limit", "execution", "batch_images")),
+])  # fmt: skip
 def test_another_run_under_the_same_folder_is_refused(folder: RunFolder, field: str, words: str) -> None:
     with pytest.raises(SightlineError) as caught:
         folder.open({**MANIFEST, field: "other"}, ["full"], b"")
@@ -60,23 +58,28 @@ def test_another_run_under_the_same_folder_is_refused(folder: RunFolder, field: 
     assert "--out" in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["attention", "threads"])
-def test_what_a_run_once_said_stays_and_what_it_never_said_agrees_with_anything(folder: RunFolder, field: str) -> None:
-    folder.open({**MANIFEST, field: "one"}, ["full"], b"")
-    with pytest.raises(SightlineError, match=f"with {field} one, this command has other"):
-        folder.open({**MANIFEST, field: "other"}, ["full"], b"")
+def test_what_a_run_once_said_stays_and_what_it_never_said_agrees_with_anything(folder: RunFolder) -> None:
+    said = dict(MANIFEST)
+    for field in ("attention", "threads"):
+        said[field] = "one"
+        folder.open(said, ["full"], b"")
+        with pytest.raises(SightlineError, match=f"with {field} one, this command has other"):
+            folder.open({**said, field: "other"}, ["full"], b"")
 
 
 class Killed(BaseException):
     """Stands for a kill: nothing in between cleans up after it."""
 
 
-STEPS = (("pathlib.Path.mkdir", Path.mkdir), ("os.fsync", os.fsync), ("os.replace", os.replace))
-"""What opening a folder does to the disk, and where a kill or a full disk may strike."""
+STEPS = 7
+"""Of what opening a folder does to the disk, where a kill or a full disk may strike."""
 
 
-def fails_at(monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -> None:
-    """The step of that number, counted from 0 over all that touch the disk, raises instead."""
+@pytest.mark.parametrize("step", range(STEPS + 1))
+@pytest.mark.parametrize(
+    "error", [Killed(), OSError(errno.ENOSPC, "No space left on device")], ids=["kill", "full-disk"]
+)
+def test_a_folder_never_finished_opening_is_new(tmp_path: Path, step: int, error: BaseException) -> None:
     calls = itertools.count()
 
     def failing(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,49 +90,28 @@ def fails_at(monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -
 
         return call
 
-    for name, original in STEPS:
-        monkeypatch.setattr(name, failing(original))
-
-
-@pytest.mark.parametrize("step", range(7))
-@pytest.mark.parametrize(
-    "error", [Killed(), OSError(errno.ENOSPC, "No space left on device")], ids=["kill", "full-disk"]
-)
-def test_a_folder_never_finished_opening_is_new(tmp_path: Path, step: int, error: BaseException) -> None:
     folder = RunFolder(tmp_path / "run")
-    with pytest.MonkeyPatch.context() as patched:
-        fails_at(patched, step, error)
-        with pytest.raises((Killed, SightlineError, OSError)):
-            folder.open(MANIFEST, ["full"], b"{}\n")
-    assert not folder.exists
+    with pytest.MonkeyPatch.context() as patched, suppress(Killed, SightlineError, OSError):
+        for name, original in (("pathlib.Path.mkdir", Path.mkdir), ("os.fsync", os.fsync), ("os.replace", os.replace)):
+            patched.setattr(name, failing(original))
+        folder.open(MANIFEST, ["full"], b"{}\n")
+    assert folder.exists == (step == STEPS), "there are no more steps"
     assert folder.open(MANIFEST, ["full"], b"{}\n") == ["full"]
     assert sorted(file.name for file in folder.path.iterdir()) == ["images", "probes.jsonl", "rows", "run.json"]
 
 
-def test_every_step_of_opening_a_folder_was_failed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fails_at(monkeypatch, 7, Killed())
-    RunFolder(tmp_path / "run").open(MANIFEST, ["full"], b"{}\n")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        ["thesis.tex"],
-        ["images/photo.jpg"],
-        ["images/photo.jpg", "rows/mine.txt"],
-        ["rows/full-a18b869b/00000.parquet"],
-        [".notes.tmp"],
-        ["probes.jsonl"],
-    ],
-    ids=" ".join,
-)
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, content: list[str], refused: Refused) -> None:
+@pytest.mark.parametrize("content", [
+    "thesis.tex", "images/photo.jpg", "images/photo.jpg rows/mine.txt", "rows/full-a18b869b/00000.parquet",
+    ".notes.tmp", "probes.jsonl",
+])  # fmt: skip
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, content: str, refused: Refused) -> None:
     """A probe file by itself is the user's: ours is written when the sub-folders are there."""
-    for name in content:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("precious")
+    files = [tmp_path / name for name in content.split()]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("precious")
     refused("is not a run folder; choose another --out", RunFolder(tmp_path).open, MANIFEST, ["full"], b"{}\n")
-    assert {(tmp_path / name).read_text() for name in content} == {"precious"}
+    assert {file.read_text() for file in files} == {"precious"}
 
 
 def part(run: Path, place: Path, shards: set[int], arms: set[str] | None = None) -> Path:
@@ -168,18 +150,15 @@ def test_parts_by_shard_are_one_run_that_can_be_compacted(finished: Path, tmp_pa
     assert verify_folder(tmp_path / "whole").problems == []
 
 
-def test_parts_by_arm_are_one_run(finished: Path, tmp_path: Path) -> None:
-    first = part(finished, tmp_path / "a", ALL, {"full", "target:0.3"})
-    second = part(finished, tmp_path / "b", ALL, {"grid:0.3"})
-    assert same([first, second], finished)
-    assert load_run([second, first]).arms == ["grid:0.3", "full", "target:0.3"]
-
-
-def test_parts_may_be_packed_and_may_overlap(finished: Path, tmp_path: Path) -> None:
+def test_parts_may_be_of_arms_packed_and_overlap(finished: Path, tmp_path: Path) -> None:
     first, second = part(finished, tmp_path / "a", {0, 1, 2, 3, 4}), part(finished, tmp_path / "b", {3, 4, 5, 6})
     compact_run(second)
     assert same([first, second], finished)
     assert same([second, first], finished)
+    first = part(finished, tmp_path / "c", ALL, {"full", "target:0.3"})
+    second = part(finished, tmp_path / "d", ALL, {"grid:0.3"})
+    assert same([first, second], finished)
+    assert load_run([second, first]).arms == ["grid:0.3", "full", "target:0.3"]
 
 
 @pytest.mark.parametrize(("field", "value", "words"), [
@@ -201,13 +180,15 @@ def test_what_does_not_fit_is_refused(finished: Path, tmp_path: Path, field: str
 
 def test_the_same_shard_with_other_rows_is_refused(finished: Path, tmp_path: Path, refused: Refused) -> None:
     first, second = part(finished, tmp_path / "a", EVEN), part(finished, tmp_path / "b", ODD | {2})
-    folder = RunFolder(second)
     rows = load_run(second).owner("full").read(load_run(second).pieces("full")[1])
-    times = rows.set_column(rows.column_names.index("language_ms"), "language_ms", [[0.5] * rows.num_rows])
-    folder.write_row_table("full", 2, times.cast(rows.schema))
+
+    def write(column: str) -> None:
+        table = rows.set_column(rows.column_names.index(column), column, [[0.5] * rows.num_rows])
+        RunFolder(second).write_row_table("full", 2, table.cast(rows.schema))
+
+    write("language_ms")
     assert load_run([first, second]).missing == 0, "timings may differ"
-    other = rows.set_column(rows.column_names.index("margin"), "margin", [[0.5] * rows.num_rows])
-    folder.write_row_table("full", 2, other.cast(rows.schema))
+    write("margin")
     refused("hold different rows of the same probes", load_run, [first, second])
 
 
@@ -220,10 +201,6 @@ def test_what_is_no_run_is_said_to_be_none(tmp_path: Path, refused: Refused) -> 
 
 
 # What several processes find out about a run, read back as one manifest.
-
-
-def failure(task: str = "00001", *, lost: bool = False, arms: tuple[str, ...] = ("full",)) -> Failure:
-    return Failure(task, arms, "a reason", lost)
 
 
 def test_notes_show_in_the_manifest_not_in_its_file_and_count_once(folder: RunFolder) -> None:
@@ -241,27 +218,19 @@ def test_notes_show_in_the_manifest_not_in_its_file_and_count_once(folder: RunFo
     folder.open({**MANIFEST, "created": "later"}, ["full"], b"")
     assert folder.manifest()["setup_ms"] == 5.0, "nothing counts twice"
     assert "setup_ms" not in json.loads((folder.path / "run.json").read_text())
+
+    old = {"set_aside": {"target:0.3": "long ago"}, "bad_images": {"b.png": {"shard": 0, "reason": "r"}}}
+    edited(folder.path, **old, setup_ms=1.0)
+    manifest = folder.manifest()
+    assert set(manifest["bad_images"]) == {"a.png", "b.png"}, "what the file itself says still counts"
+    assert manifest["setup_ms"] == 6.0
+    assert folder.open(MANIFEST, ["full"], b"") == ["full"]
+    folder.forget_shards_of(["b.png", "a.png"])
+    assert folder.manifest()["bad_images"] == {}
     file = min((folder.path / "notes").iterdir())
     file.write_text("{")
     with pytest.raises(SightlineError, match=rf"{file.name} cannot be read .*; delete it"):
         folder.manifest()
-
-
-def test_what_the_manifest_itself_says_still_counts(folder: RunFolder) -> None:
-    old = {
-        "set_aside": {"target:0.3": "long ago"},
-        "bad_images": {"b.png": {"shard": 0, "reason": "r"}},
-        "setup_ms": 1.0,
-    }
-    edited(folder.path, **old)
-    folder.notes.add_setup(2.0)
-    folder.notes.write_bad_images(3, {"a.png": "is damaged"})
-    manifest = folder.manifest()
-    assert set(manifest["bad_images"]) == {"a.png", "b.png"}
-    assert manifest["setup_ms"] == 3.0
-    assert folder.open(MANIFEST, ["full"], b"") == ["full"]
-    folder.forget_shards_of(["b.png", "a.png"])
-    assert folder.manifest()["bad_images"] == {}
 
 
 def test_an_arm_is_taken_back_by_whoever_names_it_alone(folder: RunFolder) -> None:
@@ -272,28 +241,29 @@ def test_an_arm_is_taken_back_by_whoever_names_it_alone(folder: RunFolder) -> No
     assert not folder.manifest()["set_aside"]
 
 
-def test_work_is_set_aside_when_it_fails_twice_or_is_lost_thrice(folder: RunFolder) -> None:
-    folder.notes.add_failure(failure())
-    folder.notes.add_failure(failure(lost=True))
-    folder.notes.add_failure(failure(lost=True))
+def test_work_that_fails_twice_or_is_lost_thrice_is_set_aside_until_a_command_names_it(folder: RunFolder) -> None:
+    def note(task: str, *arms: str, lost: bool = False) -> None:
+        folder.notes.add_failure(Failure(task, arms, "a reason", lost))
+
+    note("00001", "full")
+    note("00001", "full", lost=True)
+    note("00001", "full", lost=True)
     assert "failed" not in folder.manifest()
-    folder.notes.add_failure(failure("00002", arms=("full", "target:0.3")))
-    folder.notes.add_failure(failure("00002", arms=("target:0.3",)))
+    note("00002", "full", "target:0.3")
+    note("00002", "target:0.3")
     assert folder.manifest()["failed"] == {"00002": {"target:0.3": "it failed 2 times (a reason)"}}
-    folder.notes.add_failure(failure(lost=True))
+    note("00001", "full", lost=True)
     assert folder.manifest()["failed"]["00001"] == {"full": "it ended its worker 3 times (a reason)"}
+    for _ in range(2):
+        note("00003", "target:0.3")
+    folder.notes.forgive(["full"])
+    assert set(folder.manifest()["failed"]) == {"00003"}
+    folder.notes.forgive(["full", "target:0.3"])
+    assert "failed" not in folder.manifest()
 
 
 def test_no_failure_of_several_processes_is_overwritten(folder: RunFolder) -> None:
+    failure = Failure("00001", ("full",), "a reason", lost=False)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: RunFolder(folder.path).notes.add_failure(failure()), range(20)))
+        list(pool.map(lambda _: RunFolder(folder.path).notes.add_failure(failure), range(20)))
     assert len(folder.notes.failures()) == 20
-
-
-def test_a_new_command_forgives_the_arms_that_it_names(folder: RunFolder) -> None:
-    for _ in range(2):
-        folder.notes.add_failure(failure(arms=("target:0.3",)))
-    folder.notes.forgive(["full"])
-    assert folder.manifest()["failed"]
-    folder.notes.forgive(["full", "target:0.3"])
-    assert "failed" not in folder.manifest()

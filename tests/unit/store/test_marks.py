@@ -64,37 +64,23 @@ def is_damaged(path: Path) -> bool:
     return False
 
 
-def flips(path: Path, places: list[int], chosen: random.Random) -> bool:
-    """Whether a file is found damaged while one bit of each of these bytes is turned over."""
-    with open(path, "r+b", buffering=0) as file:
-        kept = []
-        for place in places:
-            file.seek(place)
-            byte = file.read(1)
-            kept.append((place, byte))
-            file.seek(place)
-            file.write(bytes([byte[0] ^ 1 << chosen.randrange(8)]))
-        found = is_damaged(path)
-        for place, byte in reversed(kept):
-            file.seek(place)
-            file.write(byte)
-    return found
-
-
-def test_flipped_bits_are_found_at_every_byte_and_in_any_number(content: bytes, tmp_path: Path) -> None:
+def test_every_flipped_bit_and_every_truncation_is_found(content: bytes, tmp_path: Path) -> None:
     path, chosen = tmp_path / "00004.parquet", random.Random(5)
     path.write_bytes(content)
-    assert [place for place in range(len(content)) if not flips(path, [place], chosen)] == []
-    assert not is_damaged(path)
-    path, chosen = tmp_path / "00004.parquet", random.Random(17)
-    path.write_bytes(content)
-    for _ in range(4000):
-        assert flips(path, chosen.sample(range(len(content)), chosen.randrange(1, 5)), chosen)
-    assert not is_damaged(path)
+    some = [chosen.sample(range(len(content)), chosen.randrange(1, 5)) for _ in range(4000)]
+    with open(path, "r+b", buffering=0) as file:
 
+        def put(place: int, byte: int) -> None:
+            file.seek(place)
+            file.write(bytes([byte]))
 
-def test_every_truncation_is_found(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "00004.parquet"
+        for places in (*([place] for place in range(len(content))), *some):
+            for place in places:
+                put(place, content[place] ^ 1 << chosen.randrange(8))
+            assert is_damaged(path), places
+            for place in places:
+                put(place, content[place])
+    assert not is_damaged(path)
     path.write_bytes(content + b"\x00")
     assert is_damaged(path)
     for length in range(len(content) - 1, -1, -1):
@@ -144,13 +130,14 @@ def test_chunks_slices_and_files_make_no_difference_and_order_does() -> None:
     assert table_digest(table.take([1, 0, 2, 3, 4])) != table_digest(table)
 
 
-@pytest.mark.parametrize("name", [name for name in COLUMNS if name != "unknown"])
-@pytest.mark.parametrize("place", range(5))
-def test_every_value_counts(name: str, place: int) -> None:
+def test_every_value_counts() -> None:
     table = pa.table(COLUMNS)
-    values = table.column(name).to_pylist()
-    other = next(value for value in values if value != values[place])
-    values[place] = other
-    changed = table.set_column(table.column_names.index(name), name, pa.array(values, table.column(name).type))
-    assert table_digest(changed) != table_digest(table)
-    assert table_digest(changed, without=[name]) == table_digest(table, without=[name])
+    whole = table_digest(table)
+    for name in COLUMNS.keys() - {"unknown"}:
+        column = table.column(name)
+        for place in range(5):
+            values = column.to_pylist()
+            values[place] = next(value for value in values if value != values[place])
+            changed = table.set_column(table.column_names.index(name), name, pa.array(values, column.type))
+            assert table_digest(changed) != whole, (name, place)
+            assert table_digest(changed, without=[name]) == table_digest(table, without=[name])

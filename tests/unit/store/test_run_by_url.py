@@ -14,10 +14,6 @@ from tests.object_store import Store
 from tests.unit.store.test_folder import MANIFEST
 from tests.warm_python import run_python
 
-READS = (
-    "import sys; from sightline.places.listing import place, read_whole; print(read_whole(place(sys.argv[1])).decode())"
-)
-
 
 @pytest.fixture
 def url() -> str:
@@ -45,9 +41,8 @@ def test_a_recorded_run_is_read_and_gone_on_with(data: Path, tmp_path: Path, url
     folders = [RunFolder(local), RunFolder(url)]
     for folder in folders:
         old = folder.manifest()
-        folder.open(
-            {name: value for name, value in old.items() if name not in ("arms", "schema")}, old["arms"], b"{}\n"
-        )
+        again = {name: value for name, value in old.items() if name not in ("arms", "schema")}
+        folder.open(again, old["arms"], b"{}\n")
     names = [[file.path.name for file in folder.files_of_images()] for folder in folders]
     assert names[0] == names[1] != []
     assert folders[0].manifest() == folders[1].manifest()
@@ -64,13 +59,11 @@ def test_a_run_is_created_resumed_amended_and_not_compacted(url: str, tmp_path: 
     for path, out in ((place(url), None), (tmp_path, place(url))):
         with pytest.raises(SightlineError, match=rf"^cannot compact {url}: folders are compacted on a disk"):
             compact_run(path, out)
-
-
-def test_a_place_that_holds_something_else_is_refused(url: str) -> None:
-    (place(url) / "probes.jsonl").write_bytes(b"somebody else's")
+    other = place(f"{url}-of-somebody-else")
+    (other / "probes.jsonl").write_bytes(b"theirs")
     with pytest.raises(SightlineError, match="is not empty and is not a run folder; choose another --out"):
-        RunFolder(url).open(MANIFEST, ["full"], b"mine")
-    assert read_whole(place(url) / "probes.jsonl") == b"somebody else's"
+        RunFolder(str(other)).open(MANIFEST, ["full"], b"mine")
+    assert read_whole(other / "probes.jsonl") == b"theirs"
 
 
 @pytest.mark.parametrize("writes", [0, 1])
@@ -101,23 +94,11 @@ def test_what_was_computed_beside_a_mended_image_is_removed(url: str) -> None:
         assert known.finished_shards("full") == {0}
 
 
-def test_a_url_without_a_run_is_one_line(bucket: str) -> None:
+def test_a_store_that_fails_is_no_reason_to_delete_and_no_finding(bucket: str, object_store: Store) -> None:
     with pytest.raises(SightlineError, match=rf"^{bucket}/none is not a run folder: it has no run.json$"):
         load_run(f"{bucket}/none")
     with pytest.raises(SightlineError, match=r"^cannot list s3://no-such-bucket/none: the bucket does not exist"):
         load_run("s3://no-such-bucket/none")
-
-
-def test_a_damaged_object_is_named(url: str) -> None:
-    file: Any = opened(url).rows_file("full", 0)
-    file.write_bytes(b"no parquet")
-    with pytest.raises(
-        SightlineError, match=rf"^{file} is damaged \(.*\); set it aside with `sightline verify {url} --rep"
-    ):
-        _ = load_run(url).rows
-
-
-def test_a_store_that_fails_is_no_reason_to_delete_and_no_finding(bucket: str, object_store: Store) -> None:
     folder = opened(f"{bucket}/run")
     folder.write_images(0, "original", [])
     run = load_run(f"{bucket}/run")
@@ -140,22 +121,25 @@ def test_fsspecs_own_configuration_is_heeded(bucket: str, object_store: Store, m
     monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", settings["AWS_ENDPOINT_URL"])
     monkeypatch.setenv("FSSPEC_S3_KEY", settings["AWS_ACCESS_KEY_ID"])
     monkeypatch.setenv("FSSPEC_S3_SECRET", settings["AWS_SECRET_ACCESS_KEY"])
-    done = run_python(["-c", READS, f"{bucket}/a.txt"])
-    assert done.stdout == "found\n", done.stderr
+    reads = "import sys; from sightline.places.listing import place, read_whole as r; print(r(place(sys.argv[1])))"
+    done = run_python(["-c", reads, f"{bucket}/a.txt"])
+    assert done.stdout == "b'found'\n", done.stderr
 
 
-def test_what_verify_sets_aside_in_a_store_is_computed_again(bucket: str) -> None:
-    folder = opened(f"{bucket}/run")
+def test_a_damaged_object_is_named_and_what_verify_sets_aside_is_computed_again(bucket: str) -> None:
+    url = f"{bucket}/run"
+    folder = opened(url)
     file: Any = folder.rows_file("full", 0)
     whole = read_whole(file)
     middle = len(whole) // 2
     file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    said = rf"^{file} is damaged \(.*\); set it aside with `sightline verify {url} --rep"
+    with pytest.raises(SightlineError, match=said):
+        _ = load_run(url).rows
     (problem,) = [found for found in verify_folder(folder.path).problems if found.file is not None]
     assert problem.words.startswith(f"{file} is damaged (")
-    aside = problem.set_aside()
-    assert aside is not None
-    assert str(aside) == f"{file}.damaged"
-    again = RunFolder(f"{bucket}/run")
+    assert str(problem.set_aside()) == f"{file}.damaged"
+    again = RunFolder(url)
     assert not again.has_rows("full", 0)
     assert again.finished_shards("full") == set()
     assert problem.set_aside() is None, "it is gone already"

@@ -43,20 +43,15 @@ def lines(run: Path) -> list[str]:
     return [problem.words.replace(str(run), "RUN") for problem in verify_folder(run).problems]
 
 
-def test_a_good_run_has_no_problem(finished: Path) -> None:
+def test_a_good_run_has_no_problem_and_every_flipped_bit_is_one(finished: Path, run_copy: Path) -> None:
     found = verify_folder(finished)
     assert (found.problems, found.files, found.rows) == ([], 7 * 4, 600)
-
-
-@pytest.mark.parametrize("place", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_flipped_bit_is_found(run_copy: Path, place: float) -> None:
-    flip(shard(run_copy, 3), place)
-    (line,) = lines(run_copy)[:1]
-    assert "target-0.3-" in line
-    assert "00003.parquet is damaged" in line
-    flip(shard(run_copy, 3), place)
-    flip(run_copy / "images" / "00002.parquet", place)
-    assert "RUN/images/00002.parquet is damaged" in lines(run_copy)[0]
+    for place in (0.0, 0.1, 0.5, 0.9, 0.999):
+        for file in (shard(run_copy, 3), run_copy / "images" / "00002.parquet"):
+            flip(file, place)
+            assert f"{file.relative_to(run_copy)} is damaged" in lines(run_copy)[0]
+            flip(file, place)
+    assert lines(run_copy) == []
 
 
 @pytest.mark.parametrize(("harm", "words"), [
@@ -95,21 +90,6 @@ def test_changed_probes_are_found(run_copy: Path) -> None:
     assert all("answers other probes than those of shard 0" in line for line in found[1:])
 
 
-def test_a_shard_that_two_files_hold_is_found(run_copy: Path) -> None:
-    kept = shard(run_copy, 2).read_bytes()
-    compact_run(run_copy)
-    shard(run_copy, 2).write_bytes(kept)
-    (line,) = lines(run_copy)
-    assert "00002.parquet holds shard 2, which 00000-00006.parquet holds too" in line
-    compact_run(run_copy)
-    assert lines(run_copy) == [], "what a kill left behind is removed, and a compacted run has no problem"
-
-
-def test_a_shard_of_another_run_is_not_loaded(run_copy: Path, refused: Refused) -> None:
-    shutil.copy(shard(other_run(run_copy), 2), shard(run_copy, 2))
-    refused("00002.parquet holds rows of another run", lambda: load_run(run_copy).rows)
-
-
 def test_setting_aside_leaves_what_is_good(run_copy: Path, finished: Path) -> None:
     flip(shard(run_copy, 3), 0.5)
     (problem, missing) = verify_folder(run_copy).problems
@@ -122,33 +102,31 @@ def test_setting_aside_leaves_what_is_good(run_copy: Path, finished: Path) -> No
     assert lines(run_copy) == []
 
 
-@pytest.fixture
-def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of rows and images are not read: what is wrong with others must show without them."""
+def test_every_flipped_bit_of_the_manifest_and_of_the_probes_header_is_found(
+    run_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of rows and images are not read: it must show without them."""
     monkeypatch.setattr("sightline.store.verify._rows", lambda *_: None)
     monkeypatch.setattr("sightline.store.verify._images", lambda *_: np.zeros(0, np.int64))
-
-
-@pytest.mark.usefixtures("without_rows")
-def test_every_flipped_bit_of_the_manifest_and_of_the_probes_header_is_found(run_copy: Path) -> None:
-    size = (run_copy / "run.json").stat().st_size
-    for place in range(0, size, 7):
-        flip(run_copy / "run.json", place / size)
-        assert lines(run_copy), f"byte {place}"
-        flip(run_copy / "run.json", place / size)
+    probes = run_copy / "probes.jsonl"
+    manifest, header = run_copy / "run.json", probes.read_bytes().index(b"\n")
+    for file, places in ((manifest, range(0, manifest.stat().st_size, 7)), (probes, range(0, header, 3))):
+        content = file.read_bytes()
+        for place in places:
+            file.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+            assert lines(run_copy), f"byte {place} of {file.name}"
+        file.write_bytes(content)
     assert lines(run_copy) == []
-    file = run_copy / "probes.jsonl"
-    content = file.read_bytes()
-    for place in range(0, content.index(b"\n"), 3):
-        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        assert lines(run_copy), f"byte {place}"
 
 
-@pytest.mark.parametrize("field", ["seed", "attention", "threads", "device", "matched_controls", "images", "inputs"])
-def test_an_edited_manifest_is_found(run_copy: Path, field: str) -> None:
-    edit(run_copy, **{field: {} if field == "inputs" else "other" if field in ("device", "attention") else 3})
-    if "cannot" not in "".join(lines(run_copy)):
-        assert any("run.json" in line for line in lines(run_copy)), lines(run_copy)
+@pytest.mark.parametrize("fields", [
+    *({field: 3} for field in ("seed", "threads", "matched_controls", "images")),
+    *({field: "other"} for field in ("attention", "device")), {"inputs": {}},
+    *({"part": part} for part in ("1/2", [1], [0, 2], [1, 0], [1.5, 2], {}, [1, 2, 3], ["1", "2"], True)),
+])  # fmt: skip
+def test_an_edited_manifest_is_found(run_copy: Path, fields: dict[str, object]) -> None:
+    edit(run_copy, **fields)
+    assert any("run.json" in line or "cannot" in line for line in lines(run_copy)), lines(run_copy)
 
 
 def test_only_changes_by_the_tool_itself_are_gone_on_with(run_copy: Path, tmp_path: Path, refused: Refused) -> None:
@@ -186,12 +164,6 @@ def test_a_kill_between_probes_and_manifest_does_no_harm(run_copy: Path, monkeyp
     assert lines(run_copy) == []
 
 
-@pytest.mark.parametrize("part", ["1/2", [1], [0, 2], [1, 0], [1.5, 2], {}, [1, 2, 3], ["1", "2"], True])
-def test_a_part_of_an_odd_type_is_one_line(run_copy: Path, part: object) -> None:
-    edit(run_copy, part=part)
-    assert any("run.json" in line for line in lines(run_copy))
-
-
 def names(run: Path) -> list[str]:
     return sorted(str(file.relative_to(run)) for file in run.rglob("*.parquet"))
 
@@ -202,17 +174,24 @@ def same(one: Path, other: Path) -> bool:
 
 
 def test_rows_and_images_stay_bit_for_bit_and_twice_is_once(finished: Path, run_copy: Path) -> None:
+    kept = shard(run_copy, 2).read_bytes()
     done = compact_run(run_copy)
     assert (done.files_before, done.files_after) == (28, 4)
     assert same(finished, run_copy)
     assert load_run(run_copy).missing == 0
     assert all(RunFolder(run_copy).has_rows("full", shard) for shard in range(7))
     assert RunFolder(run_copy).has_images(3, "orig")
+    assert not RunFolder(run_copy).has_images(3, "blank"), "a pack of the originals"
     assert RunFolder(run_copy).image_digests(3) == RunFolder(finished).image_digests(3)
     compact_run(run_copy)
     before = {name: (run_copy / name).read_bytes() for name in names(run_copy)}
     compact_run(run_copy)
     assert {name: (run_copy / name).read_bytes() for name in names(run_copy)} == before
+    shard(run_copy, 2).write_bytes(kept)
+    (line,) = lines(run_copy)
+    assert "00002.parquet holds shard 2, which 00000-00006.parquet holds too" in line
+    compact_run(run_copy)
+    assert lines(run_copy) == [], "what a kill left behind is removed, and a compacted run has no problem"
 
 
 def test_packs_and_row_groups_are_bounded(finished: Path, run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,16 +224,20 @@ def test_what_is_missing_stays_missing_and_joins_later(finished: Path, run_copy:
 
 
 def test_a_copy_is_whole_or_absent(finished: Path, tmp_path: Path, refused: Refused) -> None:
-    before = names(finished)
-    compact_run(finished, tmp_path / "copy")
+    before, copy = names(finished), tmp_path / "copy"
+    compact_run(finished, copy)
     assert names(finished) == before
-    assert same(finished, tmp_path / "copy")
-    assert verify_folder(tmp_path / "copy").problems == []
+    assert same(finished, copy)
+    assert lines(copy) == []
     assert [entry.name for entry in tmp_path.iterdir()] == ["copy"]
-    refused("is not empty; choose another --out", compact_run, finished, tmp_path / "copy")
+    refused("is not empty; choose another --out", compact_run, finished, copy)
 
 
-def test_a_damaged_file_is_not_packed(run_copy: Path, refused: Refused) -> None:
+def test_a_damaged_file_is_not_packed_and_one_of_another_run_not_loaded(run_copy: Path, refused: Refused) -> None:
+    kept = shard(run_copy, 2).read_bytes()
+    shutil.copy(shard(other_run(run_copy), 2), shard(run_copy, 2))
+    refused("00002.parquet holds rows of another run", lambda: load_run(run_copy).rows)
+    shard(run_copy, 2).write_bytes(kept)
     flip(shard(run_copy, 3, "full"), 0.5)
     refused("00003.parquet is damaged", compact_run, run_copy)
 
