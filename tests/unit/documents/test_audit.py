@@ -1,6 +1,5 @@
 """From documents to the files of a run: twins beside the pages, transcripts, arms that suit a model."""
 
-import csv
 import math
 import re
 from collections.abc import Sequence
@@ -15,16 +14,7 @@ from PIL import Image
 
 from sightline.checks.demo import asset
 from sightline.core.probe import TWIN, Probe
-from sightline.documents.audit import (
-    DocumentOptions,
-    audit_documents,
-    choose_arms,
-    documents_and_questions,
-    paint_twins,
-    prove_model,
-    transcript_probes,
-    write_questions,
-)
+from sightline.documents import audit
 from sightline.documents.build import DocumentProbes
 from sightline.documents.pages import DocumentPage
 from sightline.errors import SightlineError
@@ -36,12 +26,12 @@ TEXTS = [[line.text, *line.box] for line in read(INVOICE).lines]
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> tuple[Path, list[Probe]]:
-    """A drawn invoice, and two questions about it."""
+def asked(tmp_path: Path) -> list[Probe]:
+    """Two questions about a drawn invoice."""
     drawn(INVOICE).save(tmp_path / "invoice.png")
     boxes: dict[str, Any] = {str(text): tuple(box) for text, *box in TEXTS}
     facts: dict[str, Any] = {"image": "invoice.png", "image_id": "invoice", "label": "open", "extra": {"page": TEXTS}}
-    asked = [
+    return [
         Probe(
             id=f"invoice:{label}",
             question=f'What is the text right of "{label}"?',
@@ -53,15 +43,13 @@ def page(tmp_path: Path) -> tuple[Path, list[Probe]]:
         )
         for label, value, text in (("Total", "139.95", "$139.95"), ("Cash", "150.00", "150.00"))
     ]
-    return tmp_path, asked
 
 
-def test_twins_stand_beside_their_pages_and_are_painted_once(page: tuple[Path, list[Probe]]) -> None:
-    root, asked = page
-    twins = paint_twins(asked, root)
-    painted = root / twins[0].image
+def test_twins_stand_beside_their_pages_and_are_painted_once(asked: list[Probe], tmp_path: Path) -> None:
+    twins = audit.paint_twins(asked, tmp_path)
+    painted = tmp_path / twins[0].image
     assert re.fullmatch(r"invoice\.png-\w{10}\.twin\.png", twins[0].image)
-    with Image.open(painted) as twin, Image.open(root / "invoice.png") as original:
+    with Image.open(painted) as twin, Image.open(tmp_path / "invoice.png") as original:
         assert twin.size == original.size == (WIDTH, HEIGHT)
         assert (np.asarray(twin) != np.asarray(original)).any()
     assert [(twin.id, twin.view, twin.question) for twin in twins] == [(each.id, TWIN, each.question) for each in asked]
@@ -69,37 +57,33 @@ def test_twins_stand_beside_their_pages_and_are_painted_once(page: tuple[Path, l
     assert total.answers[1] == f"${total.answers[0]}" != "$139.95"
     assert [total.answers[1], *asked[0].regions[0]] in total.extra["page"]
     written = painted.stat().st_mtime_ns
-    assert paint_twins(asked, root) == twins
+    assert audit.paint_twins(asked, tmp_path) == twins
     assert painted.stat().st_mtime_ns == written
-    (fewer,) = paint_twins(asked[:1], root)
+    (fewer,) = audit.paint_twins(asked[:1], tmp_path)
     assert fewer.image != painted.name, "a label that nobody asks for is renamed: another picture"
-    drawn(INVOICE.replace("150.00", "151.00")).save(root / "invoice.png")
-    assert paint_twins(asked, root)[0].image not in (painted.name, fewer.image), "of a page that was replaced"
+    drawn(INVOICE.replace("150.00", "151.00")).save(tmp_path / "invoice.png")
+    assert audit.paint_twins(asked, tmp_path)[0].image not in (painted.name, fewer.image), "of a page that was replaced"
 
 
-def test_a_folder_with_a_run_over_other_questions_stays_as_it_is(
-    page: tuple[Path, list[Probe]], refused: Refused
+def test_pages_are_transcribed_as_a_whole_and_a_folder_with_a_run_over_other_questions_stays_as_it_is(
+    asked: list[Probe], tmp_path: Path, refused: Refused
 ) -> None:
-    root, asked = page
+    (whole,) = audit.transcript_probes(asked)
+    assert whole.answers[0].splitlines() == [text for text, *_ in TEXTS]
+    assert (len(whole.regions), whole.extra["page"]) == (len(TEXTS), TEXTS)
     reading = replace(read(INVOICE), image="invoice.png")
-    document = DocumentPage("invoice.png", "invoice.png", 0, WIDTH, HEIGHT)
-    built = DocumentProbes(tuple(asked), root, (document,), {"invoice.png": reading}, root / "pages.jsonl", {}, (), {})
-    files = write_questions(built, root / "probes.jsonl", run=root / "run")
-    RunFolder(root / "run").open({"probe_digest": files.digest, "shards": 0}, ["full"], files.probes.read_bytes())
-    assert write_questions(built, root / "probes.jsonl", run=root / "run") == files
-    before = {file.name: file.read_bytes() for file in root.glob("*.jsonl")}
+    page = DocumentPage("invoice.png", "invoice.png", 0, WIDTH, HEIGHT)
+    pages = tmp_path / "pages.jsonl"
+    built = DocumentProbes(tuple(asked), tmp_path, (page,), {"invoice.png": reading}, pages, {}, (), {})
+    files = audit.write_questions(built, tmp_path / "probes.jsonl", run=tmp_path / "run")
+    RunFolder(tmp_path / "run").open({"probe_digest": files.digest, "shards": 0}, ["full"], files.probes.read_bytes())
+    assert audit.write_questions(built, tmp_path / "probes.jsonl", run=tmp_path / "run") == files
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("*.jsonl")}
     other = replace(built, probes=tuple(asked[:1]), pages=())
     about = "holds a run over other probes; choose another --out"
-    refused(about, write_questions, other, root / "probes.jsonl", run=root / "run")
-    assert {file.name: file.read_bytes() for file in root.glob("*.jsonl")} == before
+    refused(about, audit.write_questions, other, tmp_path / "probes.jsonl", run=tmp_path / "run")
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("*.jsonl")} == before
     assert set(before) == {"pages.jsonl", "probes.jsonl", "transcripts.jsonl"}
-
-
-def test_a_page_is_written_down_as_a_whole(page: tuple[Path, list[Probe]]) -> None:
-    (whole,) = transcript_probes(page[1])
-    assert whole.answers[0].splitlines() == [text for text, *_ in TEXTS]
-    assert len(whole.regions) == len(TEXTS)
-    assert whole.extra["page"] == TEXTS
 
 
 @pytest.mark.parametrize(
@@ -115,7 +99,7 @@ def test_a_page_is_written_down_as_a_whole(page: tuple[Path, list[Probe]]) -> No
 def test_arms_are_methods_that_the_model_serves_with_controls_at_every_budget(
     served: dict[str, str], methods: Sequence[str], keep: Sequence[float], arms: str
 ) -> None:
-    assert choose_arms(served, methods, keep) == arms.split()
+    assert audit.choose_arms(served, methods, keep) == arms.split()
 
 
 @pytest.mark.parametrize(
@@ -136,11 +120,10 @@ def test_arms_are_methods_that_the_model_serves_with_controls_at_every_budget(
 def test_what_needs_no_page_to_be_seen_is_refused_before_any_is_read(
     options: dict[str, Any], about: str, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sightline.documents.audit.build_document_probes", None)
+    monkeypatch.setattr(audit, "build_document_probes", None)
+    options = {"out": tmp_path / "out", "documents": str(tmp_path), **options}
     model = str(tmp_path) if options.pop("model", "") else str(asset("reader"))
-    documents = [options.pop("documents", str(tmp_path))]
-    chosen = DocumentOptions(**{"out": tmp_path / "out", **options})
-    refused(about, audit_documents, model, documents, chosen)
+    refused(about, audit.audit_documents, model, [options.pop("documents")], audit.DocumentOptions(**options))
 
 
 def test_a_model_is_proved_once_and_again_when_anything_of_it_changed(
@@ -154,39 +137,37 @@ def test_a_model_is_proved_once_and_again_when_anything_of_it_changed(
 
     monkeypatch.setattr("sightline.checks.doctor.examined", examine)
     monkeypatch.setattr("sightline.backbones.load_backbone", lambda *_, **__: SimpleNamespace(fit=lambda *_: None))
-    model, page, proof = tmp_path / "model", tmp_path / "page.png", tmp_path / "doctor.json"
+    model, page = tmp_path / "model", tmp_path / "page.png"
     model.mkdir()
     (model / "config.json").write_text("{}")
     (model / "model.safetensors").write_bytes(b"first")
     Image.new("RGB", (20, 20)).save(page)
 
     def prove(device: str = "cpu") -> int:
-        found = prove_model(str(model), page, [(20, 20)], [0.3], tmp_path, device=device, dtype="auto")
+        found = audit.prove_model(str(model), page, [(20, 20)], [0.3], tmp_path, device=device, dtype="auto")
         assert found["resize"] == {"0.3": ""}
         return len(examined)
 
     assert [prove(), prove(), prove("cuda"), prove("cuda")] == [1, 1, 2, 2]
     (model / "model.safetensors").write_bytes(b"other weights")
     assert [prove("cuda"), prove("cuda")] == [3, 3]
-    proof.write_text("[]")
+    (tmp_path / "doctor.json").write_text("[]")
     assert [prove("cuda"), prove("cuda")] == [4, 4]
 
 
 def test_a_file_of_questions_stands_for_the_images_that_it_names(tmp_path: Path) -> None:
     table = tmp_path / "asked.csv"
-    with table.open("w", newline="") as file:
-        rows = [("image", "question", "answers"), ("a.png", "Total?", "1.00"), ("b.png", "Date?", "2031")]
-        csv.writer(file).writerows(rows)
+    table.write_text("image,question,answers\na.png,Total?,1.00\nb.png,Date?,2031\n")
     for shade, name in enumerate(("a.png", "b.png", "unasked.png")):  # pages that show the same would be one
         Image.new("L", (20, 20), shade).save(tmp_path / name)
-    documents, questions = documents_and_questions([str(table)], None, tmp_path / "out")
+    documents, questions = audit.documents_and_questions([str(table)], None, tmp_path / "out")
     assert ([path.name for path in documents], questions) == (["a.png", "b.png"], [table])
-    assert documents_and_questions([str(tmp_path)], table, tmp_path) == ([tmp_path], [table])
-    assert documents_and_questions([str(table)], None, tmp_path, limit=1)[0] == documents[:1]
+    assert audit.documents_and_questions([str(tmp_path)], table, tmp_path) == ([tmp_path], [table])
+    assert audit.documents_and_questions([str(table)], None, tmp_path, limit=1)[0] == documents[:1]
     (tmp_path / "a.png").unlink()
-    assert documents_and_questions([str(table)], None, tmp_path, limit=1)[0] == documents[1:]
+    assert audit.documents_and_questions([str(table)], None, tmp_path, limit=1)[0] == documents[1:]
     (tmp_path / "b.png").unlink()
     with pytest.raises(SightlineError, match=r"names no image that is there: .*a\.png say"):
-        documents_and_questions([str(table)], None, tmp_path)
+        audit.documents_and_questions([str(table)], None, tmp_path)
     with pytest.raises(SightlineError, match="questions of its own"):
-        documents_and_questions([str(table)], table, tmp_path)
+        audit.documents_and_questions([str(table)], table, tmp_path)

@@ -55,10 +55,10 @@ def build(documents: Path, **options: Any) -> DocumentProbes:
 
 
 def asked(built: DocumentProbes, ending: str) -> dict[str, Probe]:
-    return {f"{probe.source_text}": probe for probe in built.probes if probe.id.endswith(ending)}
+    return {probe.source_text: probe for probe in built.probes if probe.id.endswith(ending)}
 
 
-def test_a_field_gives_an_open_question_and_a_pair(documents: Path) -> None:
+def test_a_field_gives_an_open_question_and_a_pair_of_which_one_sign_differs(documents: Path) -> None:
     built = build(documents, fields_per_page=0)
     total = asked(built, ":open")["139.95"]
     assert total.question == 'What is the text right of "Total"?'
@@ -73,41 +73,20 @@ def test_a_field_gives_an_open_question_and_a_pair(documents: Path) -> None:
     yes, no = asked(built, ":yes")["139.95"], asked(built, ":no")["139.95"]
     assert yes.question == 'Does the image contain the exact text "139.95"? Answer yes or no.'
     assert yes.regions == no.regions == total.regions[:1]
-    assert sum(one != other for one, other in zip("139.95", no.target_text, strict=True)) == 1
     assert no.target_text not in {row[0] for row in no.extra["page"]}
-
-
-def test_negatives_change_one_sign_for_one_of_its_kind(documents: Path) -> None:
-    built = build(documents, fields_per_page=0)
     negatives = [probe for probe in built.probes if probe.label == "no"]
     assert len(negatives) > 5
     for probe in negatives:
-        changed = [pair for pair in zip(probe.source_text, probe.target_text, strict=True) if pair[0] != pair[1]]
-        assert len(changed) == 1
-        assert len({sign.isdigit() for pair in changed for sign in pair}) == 1
+        (changed,) = [pair for pair in zip(probe.source_text, probe.target_text, strict=True) if pair[0] != pair[1]]
+        assert changed[0].isdigit() == changed[1].isdigit()
 
 
-def test_fields_are_few_spread_over_kinds_and_drawn_alike(documents: Path) -> None:
+def test_fields_are_few_spread_over_kinds_drawn_alike_and_called_by_name_if_asked(documents: Path) -> None:
     built = build(documents, fields_per_page=5)
     kinds = [probe.kind for probe in built.probes if probe.is_open and probe.image == "invoice.png"]
     assert kinds == ["total", "amount", "date", "identifier", "name"]
     assert build(documents, fields_per_page=5).probes == built.probes
     assert build(documents, fields_per_page=5, seed=18).probes != built.probes
-
-
-def test_a_page_of_prose_is_asked_for_its_words(documents: Path) -> None:
-    built = build(documents)
-    opened = [probe for probe in built.probes if probe.image == "prose.png" and probe.is_open]
-    assert len(opened) >= 4
-    words = PROSE.split()
-    for probe in opened:
-        after = words[words.index(probe.target_text) + 1]
-        assert probe.question == f'What is the text right of "{probe.target_text}"?'
-        assert probe.answers[0] == after
-    assert sum(probe.image == "prose.png" and probe.label == "yes" for probe in built.probes) > 3
-
-
-def test_the_other_wording_calls_a_field_by_its_name(documents: Path) -> None:
     questions = {text: probe.question for text, probe in asked(build(documents, wording="field"), ":open").items()}
     assert questions["139.95"] == "What is the total?"
     assert questions["INV-20417"] == "What is the invoice number?"
@@ -115,12 +94,17 @@ def test_the_other_wording_calls_a_field_by_its_name(documents: Path) -> None:
         build(documents, wording="poem")
 
 
-def test_what_was_left_out_is_said_and_counted(documents: Path) -> None:
+def test_a_page_of_prose_is_asked_for_its_words_and_what_is_left_out_is_said_and_counted(documents: Path) -> None:
     (documents / "broken.pdf").write_bytes(b"%PDF-1.4")
     built = build(documents)
-    assert built.counts["pages"] == 4
-    assert built.counts["pages_left_out"] == 2
-    assert built.counts["files_refused"] == 1
+    opened = [probe for probe in built.probes if probe.image == "prose.png" and probe.is_open]
+    assert len(opened) >= 4
+    words = PROSE.split()
+    for probe in opened:
+        assert probe.question == f'What is the text right of "{probe.target_text}"?'
+        assert probe.answers[0] == words[words.index(probe.target_text) + 1]
+    assert sum(probe.image == "prose.png" and probe.label == "yes" for probe in built.probes) > 3
+    assert [built.counts[name] for name in ("pages", "pages_left_out", "files_refused")] == [4, 2, 1]
     left_out = [line for line in built.lines if line.startswith("left out")]
     assert [line.split()[2].strip(":") for line in left_out] == ["broken.pdf", "blank.png", "unsure.png"]
     assert "no text was found" in left_out[1]
@@ -130,9 +114,19 @@ def test_what_was_left_out_is_said_and_counted(documents: Path) -> None:
         build(documents)
 
 
-def test_a_text_counts_because_a_person_read_it(documents: Path, tmp_path: Path) -> None:
-    pages = build(documents).pages_file
-    (text,) = read_dropped(pages).probes
+def test_pages_are_a_regions_file_in_which_a_text_counts_because_a_person_read_it(
+    documents: Path, tmp_path: Path
+) -> None:
+    first = build(documents)
+    regions = {record.image: record for record in read_regions(first.pages_file).records}
+    assert "Copper wire" in regions["invoice.png"].texts
+    assert [word.text for word in regions["unsure.png"].words] == [""]
+    rows = [json.loads(line) for line in first.pages_file.read_text().splitlines()]
+    (dropped,) = next(row["words"] for row in rows if row.get("image") == "unsure.png")
+    assert (dropped["reading"], dropped["reason"], dropped["confidence"]) == ("Smear", "unsure", 0.75)
+    write_probes(tmp_path / "probes.jsonl", first.probes, construction=first.construction)
+    assert read_probes(tmp_path / "probes.jsonl").probes == first.probes
+    (text,) = read_dropped(first.pages_file).probes
     assert (text.source_text, text.kind) == ("Smear", "unsure")
 
     def built(kind: str = "texts", digest: str = image_digest(documents / "unsure.png")) -> DocumentProbes:
@@ -167,18 +161,6 @@ def test_a_model_is_proved_on_a_page_that_is_asked_about(
     with pytest.raises(SightlineError) as met:
         audit_documents(str(asset("reader")), [str(documents)], options)
     assert str(met.value) == f"invoice.png {[(WIDTH, HEIGHT)] * 2}", "blank.png is the first, and left out"
-
-
-def test_pages_are_a_regions_file_and_probes_a_probe_file(documents: Path, tmp_path: Path) -> None:
-    built = build(documents)
-    regions = {record.image: record for record in read_regions(built.pages_file).records}
-    assert "Copper wire" in regions["invoice.png"].texts
-    assert [word.text for word in regions["unsure.png"].words] == [""]
-    rows = [json.loads(line) for line in built.pages_file.read_text().splitlines()]
-    (dropped,) = next(row["words"] for row in rows if row.get("image") == "unsure.png")
-    assert (dropped["reading"], dropped["reason"], dropped["confidence"]) == ("Smear", "unsure", 0.75)
-    write_probes(tmp_path / "probes.jsonl", built.probes, construction=built.construction)
-    assert read_probes(tmp_path / "probes.jsonl").probes == built.probes
 
 
 def test_the_command_writes_a_file_for_each_kind_of_question(documents: Path, tmp_path: Path) -> None:
@@ -217,27 +199,20 @@ def test_questions_of_somebody_get_evidence_kind_and_decoy(documents: Path, tmp_
         build(documents, questions=file)
 
 
-@pytest.mark.parametrize(
-    ("stated", "page"),
-    [
-        ("2024/a.png", "2024/a.png"),
-        ("/home/me/scans/2024/a.png", "2024/a.png"),
-        ("2023/a.png", None),
-        ("a.png", "2024/a.png"),
-        ("2024/a", "2024/a.png"),
-        ("b.png#1", "b.png"),
-        ("b.png#2", None),
-        ("old/b.png", "b.png"),
-    ],
-)
-def test_a_path_means_the_page_that_ends_like_it(stated: str, page: str | None) -> None:
+STATED = {
+    "2024/a.png": "2024/a.png", "/home/me/scans/2024/a.png": "2024/a.png", "2023/a.png": None, "a.png": "2024/a.png",
+    "2024/a": "2024/a.png", "b.png#1": "b.png", "b.png#2": None, "old/b.png": "b.png",
+}  # fmt: skip
+
+
+def test_a_path_means_the_page_that_ends_like_it() -> None:
     pages = [DocumentPage(name, name, 0, WIDTH, HEIGHT) for name in ("2024/a.png", "b.png")]
-    image_id = stated.rpartition(".")[0] or stated
-    asked = Probe("q", stated, image_id, "?", "open", "", "", (), answers=("139.95",))
     readings = {each.image: read(INVOICE) for each in pages}
-    found, lines = asked_probes([asked], pages, readings, QuestionRules())
-    assert [each.image for each in found] == ([page] if page else [])
-    assert len(lines) == (page is None)
+    for stated, page in STATED.items():
+        asked = Probe("q", stated, stated.rpartition(".")[0] or stated, "?", "open", "", "", (), answers=("139.95",))
+        found, lines = asked_probes([asked], pages, readings, QuestionRules())
+        assert [each.image for each in found] == ([page] if page else []), stated
+        assert len(lines) == (page is None)
 
 
 def test_a_question_about_a_pdf_is_about_the_page_with_its_answer(
