@@ -99,9 +99,8 @@ class Decisions(FileSubject):
         data = super().make(random)
         self.table = self.folder / "other.csv"
         self.table.write_bytes(data)
-        (self.folder / "good.jsonl").write_text(
-            "".join(json.dumps({"id": str(i), "answer": "no", "regions": [[0, 0, 1, 1]]}) + "\n" for i in range(3))
-        )
+        rows = [{"id": str(i), "answer": "no", "regions": [[0, 0, 1, 1]]} for i in range(3)]
+        (self.folder / "good.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         return data
 
     def read(self, given: bytes) -> None:

@@ -65,12 +65,8 @@ class Documents(Subject):
             built = build_document_probes(self.documents, self.out, second=None)
         write_pages(built)
         (text,) = read_dropped(built.pages_file).probes
-        stands = {
-            "image_digest": image_digest(self.documents / "good.png"),
-            "box": list(text.regions[0]),
-            "reading": "Smear",
-            "text": "Spear",
-        }
+        digest = image_digest(self.documents / "good.png")
+        stands = {"image_digest": digest, "box": list(text.regions[0]), "reading": "Smear", "text": "Spear"}
         decided = {"id": text.id, "image_id": "good.png", "probes": [], "decision": "wrong_text", "valid": False}
         self.signed = [{**decided, "provenance": "agreement", "text": stands}]
 

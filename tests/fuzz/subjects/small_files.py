@@ -159,14 +159,10 @@ class Detections(FileSubject):
 
 
 MODES = {
-    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"),
-    "JPEG": ("L", "RGB", "CMYK"),
-    "TIFF": ("1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"),
-    "GIF": ("L", "P"),
-    "BMP": ("1", "L", "RGB"),
-    "WEBP": ("RGB", "RGBA"),
-    "PPM": ("1", "L", "RGB"),
-}
+    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"), "JPEG": ("L", "RGB", "CMYK"), "GIF": ("L", "P"),
+    "TIFF": ("1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"), "BMP": ("1", "L", "RGB"),
+    "WEBP": ("RGB", "RGBA"), "PPM": ("1", "L", "RGB"),
+}  # fmt: skip
 SUFFIXES = ("png", "jpg", "tif", "gif", "bmp", "webp", "eps", "txt", "")
 
 
@@ -185,12 +181,10 @@ class Pictures(FileSubject):
         for kind, modes in MODES.items():
             for mode in modes:
                 sink = io.BytesIO()
-                image = Image.fromarray(pixels)
                 if mode == "I;16":
                     image = Image.fromarray(pixels[..., 0].astype(np.uint16) * 257)
-                elif mode in ("LA", "I", "F"):
-                    image = image.convert("L").convert(mode)
-                image = image if image.mode == mode else image.convert(mode)
+                else:
+                    image = Image.fromarray(pixels).convert("L" if mode in ("LA", "I", "F") else mode).convert(mode)
                 image.save(sink, kind)
                 self.good.append(sink.getvalue())
 

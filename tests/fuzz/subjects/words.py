@@ -45,9 +45,8 @@ class Arms(Subject):
         name = random.choice(self.selectors)
         text = f"{name}:{random.choice(BUDGETS) if random.random() < 0.4 else '0.3'}"
         if random.random() < 0.1:
-            text = (
-                f"policy:{random.choice(self.policies)}:{name}:{random.choice(('0.3/0.5', '0.3', '1t/5t', '0.5/0.3'))}"
-            )
+            policy, levels = random.choice(self.policies), random.choice(("0.3/0.5", "0.3", "1t/5t", "0.5/0.3"))
+            text = f"policy:{policy}:{name}:{levels}"
         known = list(arguments_of(SELECTORS.get(name)))
         chosen = random.sample(known, min(len(known), random.randint(0, 2)))
         if chosen:
@@ -82,20 +81,13 @@ class GateRules(FileSubject):
 
     def content(self, random: Random) -> bytes:
         metric, other = random.choice(list(METRICS)), random.choice(list(METRICS))
-        rule = random.choice(
-            (
-                f"{metric}(target:0.3) >= 0.5",
-                f"{metric}(full) - {random.choice((metric, other))}(grid:0.3) <= -1e-3 # why",
-                f"{metric}(full) > 1e999",
-                f"{metric}(a(b)c) ≥ −0.5",
-                "accuracy(full) > 0",
-            )
-        )
+        difference = f"{metric}(full) - {random.choice((metric, other))}(grid:0.3) <= -1e-3 # why"
+        single = (f"{metric}(target:0.3) >= 0.5", f"{metric}(full) > 1e999", f"{metric}(a(b)c) ≥ −0.5")
+        rule = random.choice((difference, *single, "accuracy(full) > 0"))
         return mutations.text_like(rule, random).encode(errors="surrogatepass")
 
     def read(self, given: bytes) -> None:
-        rules = gate_rules.read_rules(self.file)
-        for rule in rules:
+        for rule in gate_rules.read_rules(self.file):
             gate_rules.parse_rule(rule)
 
 
@@ -108,8 +100,7 @@ class Thresholds(Subject):
         return mutations.text_like(rule, random)
 
     def read(self, given: str) -> None:
-        rules = thresholds.read_thresholds([given])
-        thresholds.check_models(rules, ["m", "llava"])
+        thresholds.check_models(thresholds.read_thresholds([given]), ["m", "llava"])
 
 
 class ImageOptions(Subject):
@@ -121,17 +112,11 @@ class ImageOptions(Subject):
     def make(self, random: Random) -> tuple[str, str]:
         kind = random.choice(("llava", "qwen3_vl", "internvl", "idefics3", "mistral3", "gemma3"))
         name = random.choice(("max_pixels", "min_pixels", "max_tiles", "min_tiles", "longest_edge", "crop", "x"))
-        value = random.choice(
-            (*NUMBERS, "802816", "[1]", "{a: 1}", "!!python/name:os.system", "2001-01-01", "&a [*a]", "'")
-        )
+        odd = ("802816", "[1]", "{a: 1}", "!!python/name:os.system", "2001-01-01", "&a [*a]", "'")
+        value = random.choice((*NUMBERS, *odd))
         pair = f"{name}={value}"
         return kind, mutations.text_like(pair, random) if random.random() < 0.2 else pair
 
     def read(self, given: tuple[str, str]) -> None:
         kind, pair = given
         options_for(kind, given=pairs([pair], "--image-option"))
-
-
-def all_arguments() -> list[tuple[str, str]]:
-    """(method, argument) of everything that an arm may set."""
-    return [(name, argument) for name, kind in SELECTORS.items() for argument in arguments_of(kind)]

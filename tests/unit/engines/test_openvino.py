@@ -1,4 +1,4 @@
-"""The real engine over a tiny exported model, and a traced copy of it."""
+"""The real engine over a tiny exported model and a traced copy of it, its pruner made anew, and commands beside it."""
 
 import json
 import os
@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.openvino_cdpruner import IN_PLAIN_CODE, Array, Features, Kernel, greedy, in_halves, kept_count
 from PIL import Image
 
 from sightline.engines import Question, engine_of
 from sightline.engines.openvino import THRESHOLD, OpenVINO
+from sightline.engines.openvino_folder import export
 from sightline.engines.openvino_trace import RECORD, TRACED, Speech, Traced, speech_of, trace
 from sightline.errors import SightlineError
+from tests.command_line import sightline
 from tests.refusals import Refused
 
 TINY = Path(__file__).parents[2] / "data" / "openvino_tiny"
@@ -221,3 +224,50 @@ def test_how_positions_go_on(
         refused("cannot be told", traced.cells, 2, 3)
     else:
         assert traced.cells(2, 3) == cells
+
+
+def test_engines_are_listed_with_their_switches_and_an_export_with_its_commands(tmp_path: Path) -> None:
+    def told(*words: object) -> str:
+        return sightline("engines", *words).output
+
+    listed = told("list")
+    assert [switch for switch in ("openvino", *OpenVINO.switches) if switch not in listed] == []
+    commands = told("export", "model", "out", "--weights", "fp16", "--env", tmp_path).splitlines()
+    assert "torchvision" not in " ".join(commands)
+    assert "--no-deps optimum-intel" in commands[-2]
+    assert commands[-1].endswith("--model model --task image-text-to-text --weight-format fp16 out")
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "optimum-cli"
+    tool.write_text("#!/bin/sh\nexit 3\n")
+    tool.chmod(0o755)
+    assert len(told("export", "model", "out", "--env", tmp_path).splitlines()) == 1
+    with pytest.raises(SightlineError, match=r"exit code 3: .*optimum-cli export openvino"):
+        export("model", tmp_path / "out", tmp_path)
+    with pytest.raises(SightlineError, match="is not empty"):
+        export("model", tmp_path, tmp_path)
+
+
+def test_the_engines_choice_is_made_anew_token_by_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in IN_PLAIN_CODE.items():
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "tiny"
+    shutil.copytree(TINY, folder)
+    sightline("engines", "trace", folder)
+    engine = OpenVINO(str(folder))
+    assert engine.facts()["environment"] == IN_PLAIN_CODE
+    image = noise(256, 192)
+    features = Features(engine, engine.facts()["inference_precision"])
+    visual, kernel, text = features.visual(image), Kernel("CPU", None), features.text(Question("What is this?"))
+
+    def whole(tokens: Array, k: int) -> list[int]:
+        return greedy(kernel(tokens, text), k)
+
+    for ratio in (30, 50, 70):
+        k = kept_count(len(visual), ratio)
+        for variant, picks in (("paper", whole(visual, k)), ("split", in_halves(whole, visual, k))):
+            switches = {"pruning_ratio": str(ratio), "variant": variant}
+            heard = engine.ask(Question("What is this?", image, switches=switches, longest=1))
+            assert heard.cells == tuple(sorted(picks)), switches
+    upright = image.rotate(90, expand=True)
+    few = engine.ask(Question("What is this?", upright, switches={"pruning_ratio": "96"}, longest=1))
+    assert few.positions == "resume", few.cells
