@@ -37,10 +37,9 @@ def test_every_input_is_taken_or_refused_in_one_line(kind: type[Subject], tmp_pa
     assert tally.refused > 0 or kind.forgives
 
 
-class Failing(Subject):
+class Failing(Subject, name="failing"):
     """Does what its input says."""
 
-    name = "failing"
     does = ""
 
     def make(self, random: Random) -> str:

@@ -40,11 +40,9 @@ def _known(engine: str, root: Path, names: Iterable[str], **_: Any) -> dict[str,
     return {name: read(name) for name in names}
 
 
-class Documents(Subject):
+class Documents(Subject, name="documents", share=1.5):
     """``audit`` and ``probes build --ocr``, all but the engines and the model: a good page beside what is damaged."""
 
-    name = "documents"
-    share = 1.5
     questions: ClassVar[list[Any]] = [
         {"image": "good.png", "question": "What is due?", "answers": ["139.95"]},
         {"image": "good.png", "question": "Which number?", "answers": ["INV-20417", "20417"], "kind": "identifier"},

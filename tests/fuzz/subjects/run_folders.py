@@ -19,11 +19,8 @@ from tests.fuzz.subjects.base import Subject
 from tests.runs.yes_no import make_run
 
 
-class RunFolders(Subject):
+class RunFolders(Subject, name="run folders", share=5.0):
     """Everything that reads a run without a page."""
-
-    name = "run folders"
-    share = 5.0
 
     def prepare(self) -> None:
         self.good = make_run(self.folder / "good", images=3, arms=("full", "target:0.3"))
@@ -79,11 +76,8 @@ class RunFolders(Subject):
         run_gate(self.run, ["accuracy(full) >= 0.5", "posecr(target:0.3) >= 0.5"], draws=100, least_n=1)
 
 
-class Reports(RunFolders):
+class Reports(RunFolders, name="reports", share=0.5):
     """The same, as a page with pictures and tables."""
-
-    name = "reports"
-    share = 0.5
 
     def read(self, given: tuple[str, str]) -> None:
         out = self.folder / "report"

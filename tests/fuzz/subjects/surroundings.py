@@ -56,11 +56,8 @@ def made(place: Path, kind: str, random: Random) -> Path:
     return place
 
 
-class Readers(Subject):
+class Readers(Subject, name="odd files read", share=5):
     """Everything that reads a small file by its name."""
-
-    name = "odd files read"
-    share = 5
 
     def prepare(self) -> None:
         (self.folder / "good").write_text("p0\np1\n")
@@ -89,11 +86,8 @@ class Readers(Subject):
         self.readers[given[0]](given[2])
 
 
-class Writers(Subject):
+class Writers(Subject, name="odd files written", share=5):
     """Everything that writes one file: what was no file is none afterwards, and a refusal leaves nothing."""
-
-    name = "odd files written"
-    share = 5
 
     def prepare(self) -> None:
         (self.folder / "good").write_text("old")

@@ -30,11 +30,8 @@ N, LAYERS = 16, 4
 """Tokens and layers that accepted arms are tried on."""
 
 
-class Arms(Subject):
+class Arms(Subject, name="arms", share=30):
     """Arms with arguments of all kinds; an accepted method chooses among a few tokens, which must come to an end."""
-
-    name = "arms"
-    share = 30
 
     def prepare(self) -> None:
         self.selectors = [name for name in SELECTORS if name != "masks"]
@@ -75,10 +72,7 @@ class Arms(Subject):
                 selector.select(inputs.view(selector.needs), k)
 
 
-class GateRules(FileSubject):
-    name = "gate rules"
-    share = 8
-
+class GateRules(FileSubject, name="gate rules", share=8):
     def content(self, random: Random) -> bytes:
         metric, other = random.choice(list(METRICS)), random.choice(list(METRICS))
         difference = f"{metric}(full) - {random.choice((metric, other))}(grid:0.3) <= -1e-3 # why"
@@ -91,10 +85,7 @@ class GateRules(FileSubject):
             gate_rules.parse_rule(rule)
 
 
-class Thresholds(Subject):
-    name = "thresholds"
-    share = 5
-
+class Thresholds(Subject, name="thresholds", share=5):
     def make(self, random: Random) -> str:
         rule = random.choice(("2.043", "full-dev", "own-dev", "shared", "hfpr<=0.05", "m=0.5", "m=hfpr<=0.1", "a=b=c"))
         return mutations.text_like(rule, random)
@@ -103,11 +94,8 @@ class Thresholds(Subject):
         thresholds.check_models(thresholds.read_thresholds([given]), ["m", "llava"])
 
 
-class ImageOptions(Subject):
+class ImageOptions(Subject, name="image options", share=6):
     """``--image-option NAME=VALUE`` for every architecture."""
-
-    name = "image options"
-    share = 6
 
     def make(self, random: Random) -> tuple[str, str]:
         kind = random.choice(("llava", "qwen3_vl", "internvl", "idefics3", "mistral3", "gemma3"))
