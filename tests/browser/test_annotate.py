@@ -133,6 +133,8 @@ def test_undo_goes_back_through_a_confirmation_and_a_changed_picture_is_said_and
         ann.has(4, "#fields input:checked")
         Image.new("RGB", (120, 80), "black").save(negatives.images / "page.png")
         ann.press("j")
+        ann.at(1)
+        ann.press("j")
         ann.said("A picture cannot be shown")
     assert len(negatives.journal.entries()) == 8, "five drafts, a confirmation, two undos"
 
