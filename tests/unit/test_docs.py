@@ -74,22 +74,11 @@ def test_every_method_and_signal_is_documented_and_every_published_method_names_
     assert without == {"full", "masks"}
 
 
-def test_the_commands_of_the_tutorial_exist() -> None:
-    tutorial = text("docs/write-a-selector.md")
-    assert "sightline new-selector" in tutorial
-    assert "sightline bench select" in tutorial
-    commands: Any = typer.main.get_command(app)
-    assert "new-selector" in commands.list_commands(None)
-    bench = commands.get_command(None, "bench").list_commands(None)
-    assert set(bench) == {"answers", "load", "plan", "prefill", "repeated", "ttft", "sweep", "select"}
-
-
-def looks_at_attention(selector: Any) -> bool:
-    return any(re.match(r"vision\.(cls_attention|received|cls_query)@", need) for need in selector.needs)
-
-
+ATTENTION = re.compile(r"vision\.(cls_attention|received|cls_query)@")
 GROUPS: dict[str, Callable[[Any], bool]] = {
-    "By attention of the vision tower": lambda selector: not selector.inside and looks_at_attention(selector),
+    "By attention of the vision tower": lambda selector: (
+        not selector.inside and any(map(ATTENTION.match, selector.needs))
+    ),
     "By the question": lambda selector: not selector.inside and selector.query != "none",
     "By likeness, blind to the question": lambda selector: not selector.inside and selector.query == "none",
     "Between the layers of the language model": lambda selector: bool(selector.inside),
