@@ -59,12 +59,13 @@ def agreement_report(kind: CampaignKind, judgements: Sequence[Judgements], *, dr
             "no item has been read by two people yet; 'sightline annotate CAMPAIGN --as NAME --second'"
         )
     first, second = (tuple(sorted({each.given[name].who for each in both})) for name in (FIRST, SECOND))
-    drawn = [each for each in both if kind.draws_boxes]
+    boxes, roles = (pd.DataFrame(lines) for lines in _drawn_lines(both if kind.draws_boxes else []))
     return AgreementReport(
         kind,
         (first, second),
         pd.DataFrame(_field_lines(kind, both, draws)),
-        *(pd.DataFrame(lines) for lines in _drawn_lines(drawn)),
+        boxes,
+        roles,
         disputed=sum(bool(each.differing) for each in both),
         adjudicated=sum(bool(each.differing) and not each.disputed for each in both),
     )
