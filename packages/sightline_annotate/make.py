@@ -88,6 +88,9 @@ class Suspicions:
     """Item -> columns for the manifest."""
 
 
+NO_SUSPICIONS = Suspicions({}, {})
+
+
 def hard_negative_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicions) -> list[WorkItem]:
     """One item per negative, the paper's order of difficulty; the decision is about all probes of its image."""
     negatives = [probe for probe in probes if probe.label == "no"]
@@ -235,7 +238,7 @@ def _by_difficulty(item: WorkItem) -> tuple[int, int, str]:
 def read_suspicions(kind: str, path: Path | None) -> Suspicions:
     """The lexical audit's folder for hard negatives, the screening.csv for text replacements."""
     if path is None:
-        return Suspicions({}, {})
+        return NO_SUSPICIONS
     if kind == HARD_NEGATIVES.name:
         details, suspicious = (_table(path / name, ("sample_id",)) for name in (DETAILS, SUSPICIOUS))
         reasons = {row["sample_id"]: tuple(row.get("reason", "").split(";")) for row in suspicious}
