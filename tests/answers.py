@@ -40,12 +40,6 @@ def launch_arm(
     return lambda: [Scored(answered) for answered in collect()]
 
 
-def score_arm(
-    step: SelectStep,
-    arm: Arm,
-    probes: Sequence[Probe],
-    encoded: Sequence[Encoded],
-    policy: PositionPolicy,
-    batch_tokens: int,
-) -> list[Scored]:
-    return launch_arm(step, arm, probes, encoded, policy, batch_tokens)()
+def score_arm(*arguments: Any, **options: Any) -> list[Scored]:
+    """What ``launch_arm`` of these arguments collects."""
+    return launch_arm(*arguments, **options)()

@@ -55,11 +55,11 @@ class Store:
         self, method: str, containing: str = "", after: int = 0, times: int = FOREVER, code: str = "AccessDenied"
     ) -> None:
         """From now on requests of this method, on paths that contain a text, are refused, but for the first so many."""
-        self._ask(deny=method, containing=containing, after=after, times=times, code=code)
+        self._ask(what="deny", kind=method, containing=containing, after=after, times=times, code=code)
 
     def hold(self, method: str, containing: str = "", after: int = 0) -> None:
         """Likewise one such request is held, and lost when ``relent`` is called."""
-        self._ask(hold=method, containing=containing, after=after, times=1, code="AccessDenied")
+        self._ask(what="hold", kind=method, containing=containing, after=after, times=1, code="AccessDenied")
 
     def ignore_conditions(self) -> None:
         """Objects are put whether or not they may exist already, as by stores that do not know of such conditions."""
@@ -80,9 +80,8 @@ class Store:
 @contextmanager
 def serve() -> Iterator[Store]:
     """A server on a free port, until the context is left."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.object_store"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "tests.object_store"]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
@@ -143,18 +142,11 @@ class Door:
         if "held" in asked:
             return self.held.is_set()
         self.released.set()
-        self.held, self.released, self.rule = threading.Event(), threading.Event(), None
-        self.careless = "careless" in asked
-        for what in ("deny", "hold"):
-            if what in asked:
-                self.rule = {
-                    "what": what,
-                    "kind": asked[what],
-                    "containing": asked.get("containing", ""),
-                    "after": int(asked["after"]),
-                    "times": int(asked["times"]),
-                    "code": asked["code"],
-                }
+        self.held, self.released = threading.Event(), threading.Event()
+        self.careless, self.rule = "careless" in asked, None
+        if "kind" in asked:
+            numbers = {name: int(asked[name]) for name in ("after", "times")}
+            self.rule = {"containing": "", **asked, **numbers}  # what is empty does not arrive
         return None
 
 

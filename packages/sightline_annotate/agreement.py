@@ -59,13 +59,13 @@ def agreement_report(kind: CampaignKind, judgements: Sequence[Judgements], *, dr
             "no item has been read by two people yet; 'sightline annotate CAMPAIGN --as NAME --second'"
         )
     first, second = (tuple(sorted({each.given[name].who for each in both})) for name in (FIRST, SECOND))
-    drawn = [each for each in both if kind.draws_boxes]
+    boxes, roles = (pd.DataFrame(lines) for lines in _drawn_lines(both if kind.draws_boxes else []))
     return AgreementReport(
         kind,
         (first, second),
         pd.DataFrame(_field_lines(kind, both, draws)),
-        pd.DataFrame(_box_lines(drawn)),
-        pd.DataFrame(_role_lines(drawn)),
+        boxes,
+        roles,
         disputed=sum(bool(each.differing) for each in both),
         adjudicated=sum(bool(each.differing) and not each.disputed for each in both),
     )
@@ -86,24 +86,18 @@ def _field_lines(kind: CampaignKind, both: Sequence[Judgements], draws: int) -> 
     return [*lines, {"field": EVERY_FIELD, "n": len(both), **rate}]
 
 
-def _box_lines(drawn: Sequence[Judgements]) -> list[dict[str, object]]:
-    lines: list[dict[str, object]] = []
+def _drawn_lines(drawn: Sequence[Judgements]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """How boxes agree, and roles."""
+    boxes: list[dict[str, object]] = []
+    roles: list[dict[str, object]] = []
     for scope, own in _scopes(drawn).items():
-        pairs = _pairs(own)
-        if pairs:
-            lines.append({"scope": scope, **region_agreement(pairs)})
-    return lines
-
-
-def _role_lines(drawn: Sequence[Judgements]) -> list[dict[str, object]]:
-    lines: list[dict[str, object]] = []
-    for scope, own in _scopes(drawn).items():
-        pairs = _pairs(own)
-        for role, found in role_agreement(pairs).items() if pairs else ():
-            if found.first or found.second:
-                counts = {"first": found.first, "second": found.second, "both": found.both}
-                lines.append({"scope": scope, "role": role, "n": len(pairs), **counts, "f1": found.f1})
-    return lines
+        if pairs := _pairs(own):
+            boxes.append({"scope": scope, **region_agreement(pairs)})
+            for role, found in role_agreement(pairs).items():
+                if found.first or found.second:
+                    counts = {"first": found.first, "second": found.second, "both": found.both}
+                    roles.append({"scope": scope, "role": role, "n": len(pairs), **counts, "f1": found.f1})
+    return boxes, roles
 
 
 def _scopes(drawn: Sequence[Judgements]) -> dict[str, Sequence[Judgements]]:
@@ -132,23 +126,22 @@ PICTURE, LONGEST = 370, 56
 def write_agreement(out: Path, found: AgreementReport, campaign: Campaign, judgements: Sequence[Judgements]) -> Path:
     """Writes agreement.html and tables/ and returns the page."""
     make_folder(out)
-    page = agreement_page(found, campaign, judgements)
+    page = _page(found, campaign, judgements)
     page.write_tables(out / "tables")
     write_whole(out / HTML, render(page).encode())
     return out / HTML
 
 
-def agreement_page(found: AgreementReport, campaign: Campaign, judgements: Sequence[Judgements]) -> Page:
+def _page(found: AgreementReport, campaign: Campaign, judgements: Sequence[Judgements]) -> Page:
     sections = [_fields_section(found)]
     if not found.boxes.empty:
         sections.insert(0, _boxes_section(found, campaign, judgements))
-    people = [" and ".join(names) for names in found.people]
-    twice = int(found.fields["n"].iloc[0])
+    first, second = (" and ".join(names) for names in found.people)
     facts = [
         ("campaign", found.kind.name),
-        ("items read twice", str(twice)),
-        ("first", people[0]),
-        ("second", people[1]),
+        ("items read twice", str(found.fields["n"].iloc[0])),
+        ("first", first),
+        ("second", second),
         ("disagreements", f"{found.disputed}, of which {found.adjudicated} adjudicated"),
     ]
     method = (
@@ -245,19 +238,10 @@ def _picture(campaign: Campaign, each: Judgements) -> Markup:
     parts = [tag("image", href=f"data:image/jpeg;base64,{data}", width=width, height=height)]
     for side, fields in enumerate(each.twice):
         for (x1, y1, x2, y2), label in zip(*boxes_and_labels(fields), strict=True):
-            drawn = tag(
-                "rect",
-                tag("title", f"{('first', 'second')[side]}: {label}"),
-                x=x1 * width,
-                y=y1 * height,
-                width=(x2 - x1) * width,
-                height=(y2 - y1) * height,
-                fill="none",
-                stroke=COLOURS[side],
-                stroke_width=2.5,
-                stroke_dasharray="6 4" if side else None,
-            )
-            parts.append(drawn)
+            place = {"x": x1 * width, "y": y1 * height, "width": (x2 - x1) * width, "height": (y2 - y1) * height}
+            line = {"stroke": COLOURS[side], "stroke_width": 2.5, "stroke_dasharray": "6 4" if side else None}
+            title = tag("title", f"{('first', 'second')[side]}: {label}")
+            parts.append(tag("rect", title, **place, fill="none", **line))
     question, overlap = each.item.question, f"union IoU {each.boxes.union_iou:.2f}"
     shown = question if len(question) <= LONGEST else f"{question[: LONGEST - 1]}…"
     parts.append(tag("text", shown, x=0, y=height + 17, class_="strong"))

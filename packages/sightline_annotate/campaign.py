@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -134,6 +134,11 @@ class Judgements:
         first, second = self.fields(FIRST), self.fields(SECOND)
         return None if first is None or second is None else (first, second)
 
+    @property
+    def readers(self) -> set[str]:
+        """Who read an item that two people read."""
+        return {self.given[each].who for each in (FIRST, SECOND)}
+
     @cached_property
     def boxes(self) -> BoxAgreement:
         """How the two people's boxes fit."""
@@ -192,16 +197,6 @@ def read_judgements(campaign: Campaign) -> list[Judgements]:
     return [Judgements(campaign.kind, item, given.get(item.id, {})) for item in campaign.items]
 
 
-def refuse_party(judgements: Iterable[Judgements], who: str) -> None:
-    """An adjudicator is a third person: neither of the two who differ."""
-    for each in judgements:
-        if each.disputed and who in {each.given[FIRST].who, each.given[SECOND].who}:
-            raise SightlineError(
-                f"{who} is one of the two who differ about {each.item.id!r}; let a third person decide, or pass "
-                "--allow-party to have it on record that one of them did"
-            )
-
-
 # What one person has to do in one pass, and what they may see: their own work and nobody else's.
 
 NAME_LENGTH = 80
@@ -221,10 +216,13 @@ class WorkQueue:
         check_name(self.who)
         if self.pass_ not in PASSES:
             raise SightlineError(f"pass {self.pass_!r} is not one of {', '.join(PASSES)}")
-        if self.pass_ == ADJUDICATION:
-            judgements = read_judgements(self.campaign)
-            if not self.allow_party:
-                refuse_party(judgements, self.who)
+        if self.pass_ == ADJUDICATION and not self.allow_party:
+            for each in read_judgements(self.campaign):
+                if each.disputed and self.who in each.readers:
+                    raise SightlineError(
+                        f"{self.who} is one of the two who differ about {each.item.id!r}; let a third person decide, "
+                        "or pass --allow-party to have it on record that one of them did"
+                    )
 
     def own(self) -> dict[str, JournalEntry]:
         """What this person has said in this pass, by item."""
@@ -243,11 +241,8 @@ class WorkQueue:
             return list(self.campaign.items)
         if self.pass_ == SECOND:
             return [item for item in self.campaign.items if item.second]
-        return [each.item for each in read_judgements(self.campaign) if each.differing and self._may_decide(each)]
-
-    def _may_decide(self, judgements: Judgements) -> bool:
-        parties = {judgements.given[each].who for each in (FIRST, SECOND)}
-        return self.allow_party or self.who not in parties
+        differing = (each for each in read_judgements(self.campaign) if each.differing)
+        return [each.item for each in differing if self.allow_party or self.who not in each.readers]
 
     def next_item(self) -> WorkItem | None:
         """The first of this person's items that is not answered and not open before somebody else."""
@@ -257,8 +252,7 @@ class WorkQueue:
 
     def progress(self) -> dict[str, int]:
         """Of this person alone."""
-        mine = self.items()
-        own = self.own()
+        mine, own = self.items(), self.own()
         done = sum(own[item.id].confirmed for item in mine if item.id in own)
         return {"done": done, "all": len(mine)}
 

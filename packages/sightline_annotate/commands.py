@@ -14,8 +14,6 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sightline_annotate.campaign import WorkQueue
-
 SERVE = "serve"
 
 
@@ -111,18 +109,11 @@ def _serve(
     opened = open_campaign(campaign)
     opened.refuse_missing_pictures()
     queue = WorkQueue(opened, name, pass_, allow_party=allow_party)
-    _refuse_empty(queue)
+    if not queue.items():
+        raise SightlineError(f"{campaign} has nothing for {name} in the {pass_} pass; see 'sightline annotate status'")
     done = queue.progress()
     typer.echo(f"{queue.campaign.kind.title}, {pass_} pass, {name}: {done['done']} of {done['all']} done")
     serve(annotation_app(queue), port, open_browser, host=host, say=typer.echo)
-
-
-def _refuse_empty(queue: WorkQueue) -> None:
-    if not queue.items():
-        raise SightlineError(
-            f"{queue.campaign.path} has nothing for {queue.who} in the {queue.pass_} pass; "
-            "see 'sightline annotate status'"
-        )
 
 
 @app.command()
@@ -145,35 +136,29 @@ def agreement(
     draws: DrawsOption = 10_000,
 ) -> None:
     """How far two people agree, before adjudication: fields with kappa, boxes by overlap, roles by F1."""
+    from sightline.analysis.regions import agreement_table
+    from sightline.core.text import write_csv
     from sightline_annotate.agreement import agreement_report, write_agreement
     from sightline_annotate.campaign import open_campaign, read_judgements
 
     if other is not None:
         if out is not None:
             raise SightlineError("--out is for a campaign; --csv FILE takes the table of two files")
-        _compare_files(campaign, other, field or [], draws, csv)
+        table = agreement_table(campaign, other, fields=field or [], draws=draws)
+        _print_frame(table)
+        if csv is not None:
+            write_csv(csv, table)
         return
     if field or csv is not None:
         raise SightlineError("--field and --csv are for two files; a campaign has the fields of its kind, and --out")
     opened = open_campaign(campaign)
     judgements = read_judgements(opened)
     found = agreement_report(opened.kind, judgements, draws=draws)
-    for table in found.tables.values():
-        _print_frame(table)
+    for each in found.tables.values():
+        _print_frame(each)
     typer.echo(f"disagreements  {found.disputed}, of which {found.adjudicated} adjudicated")
     if out is not None:
         typer.echo(f"page           {write_agreement(out, found, opened, judgements)}")
-
-
-def _compare_files(first: Path, second: Path, fields: list[str], draws: int, out: Path | None) -> None:
-    """Two people's files, field by field, without a campaign."""
-    from sightline.analysis.regions import agreement_table
-    from sightline.core.text import write_csv
-
-    found = agreement_table(first, second, fields=fields, draws=draws)
-    _print_frame(found)
-    if out is not None:
-        write_csv(out, found)
 
 
 def _print_frame(frame: pd.DataFrame) -> None:

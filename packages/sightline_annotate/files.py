@@ -104,10 +104,8 @@ def csv_text(rows: list[dict[str, Any]]) -> str:
     if not rows:
         raise SightlineError("nobody has confirmed an answer of this kind yet, so there is nothing to write")
     text = io.StringIO()
-    # Items may know different facts; a column is there if any has it.
-    table = csv.DictWriter(
-        text, fieldnames=list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n"
-    )
+    columns = dict.fromkeys(name for row in rows for name in row)  # items may know different facts
+    table = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()
@@ -115,28 +113,20 @@ def csv_text(rows: list[dict[str, Any]]) -> str:
 
 def read_artifact(campaign: Campaign, path: Path) -> list[Answer]:
     """The answers in a file of the artifact; rows that nobody filled in are left out."""
-    return _drawn_rows(campaign, path) if campaign.kind.draws_boxes else _decided_rows(campaign, path)
-
-
-def _drawn_rows(campaign: Campaign, path: Path) -> list[Answer]:
-    found = []
-    for row in read_typed_rows(path):
-        if row.status not in UNFINISHED:
-            item = campaign.item(row.sample_id)
-            found.append((item, campaign.kind.check(fields_of_row(item, row), confirmed=True), ""))
-    return found
-
-
-def _decided_rows(campaign: Campaign, path: Path) -> list[Answer]:
     found: list[Answer] = []
+    if campaign.kind.draws_boxes:
+        for drawn in (row for row in read_typed_rows(path) if row.status not in UNFINISHED):
+            item = campaign.item(drawn.sample_id)
+            found.append((item, campaign.kind.check(fields_of_row(item, drawn), confirmed=True), ""))
+        return found
     for number, row in enumerate(read_table(path), start=2):
         try:
-            item = next((campaign.by_id[row[key]] for key in KEYS if row.get(key) in campaign.by_id), None)
-            if item is None:
+            asked = next((campaign.by_id[row[key]] for key in KEYS if row.get(key) in campaign.by_id), None)
+            if asked is None:
                 raise SightlineError(f"has no {' or '.join(KEYS)} of an item of {campaign.path}")
             fields = {name: (row.get(name) or "").strip() for name in campaign.kind.names}
             if fields[campaign.kind.decision]:
-                found.append((item, campaign.kind.check(fields, confirmed=True), (row.get(ANNOTATOR) or "").strip()))
+                found.append((asked, campaign.kind.check(fields, confirmed=True), (row.get(ANNOTATOR) or "").strip()))
         except SightlineError as problem:
             column = f"column {problem.field}: " if isinstance(problem, AnswerError) else ""
             raise SightlineError(f"{path} line {number}: {column}{problem}") from None
@@ -153,8 +143,7 @@ def final_decisions(campaign: Campaign, judgements: Sequence[Judgements]) -> lis
     for each in judgements:
         assert each.final is not None
         fields, provenance = each.final
-        decision = str(fields[campaign.kind.decision])
-        valid = campaign.kind.is_valid(fields)
+        decision, valid = str(fields[campaign.kind.decision]), campaign.kind.is_valid(fields)
         item = each.item
         text = _text_found(campaign.kind, item, fields) if campaign.kind.typed else {}
         decided.append(SignedDecision(item.id, item.image_id, item.probes, decision, valid, provenance, text))
@@ -188,14 +177,9 @@ def sign_off(campaign: Campaign, who: str, out: Path) -> Mapping[str, int]:
     # The digest before the judgements: an answer that arrives in between makes it stale instead of vouched for.
     journal = campaign.journal.digest()
     decided = final_decisions(campaign, read_judgements(campaign))
-    head = {
-        "kind": campaign.kind.name,
-        "signed_by": who,
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "items_digest": campaign.digest,
-        "journal_digest": journal,
-    }
-    write_decisions(out, head, decided)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    digests = {"items_digest": campaign.digest, "journal_digest": journal}
+    write_decisions(out, {"kind": campaign.kind.name, "signed_by": who, "at": at, **digests}, decided)
     return Counter(each.decision for each in decided)
 
 
@@ -306,12 +290,10 @@ def import_answers(campaign: Campaign, answers: Mapping[str, Sequence[Answer]], 
             raise SightlineError(f"nobody is named for {item_id!r}; say whose answers these are with --as")
         check_name(name)
     known = {(entry.pass_, entry.item): entry for entry in campaign.journal.current()}
-    waiting = []
+    waiting = [answer for answer in new if (answer[0], answer[2]) not in known]
     for pass_, name, item_id, fields in new:
         entry = known.get((pass_, item_id))
-        if entry is None:
-            waiting.append((pass_, name, item_id, fields))
-        elif (entry.who, entry.fields, entry.confirmed) != (name, fields, True):
+        if entry is not None and (entry.who, entry.fields, entry.confirmed) != (name, fields, True):
             raise SightlineError(
                 f"{entry.who} has already worked on {item_id!r} in the {pass_} pass; nothing was imported"
             )

@@ -191,7 +191,10 @@ class CampaignKind:
         for name, says in self.remarks:
             _refuse_unseen(fields.get(name, ""), says)
         if self.draws_boxes:
-            checked[BOXES] = [_checked_box(box) for box in _list(fields.get(BOXES, []))]
+            drawn = fields.get(BOXES, [])
+            if not isinstance(drawn, list):
+                raise SightlineError(f"boxes are a list, not {type(drawn).__name__}")
+            checked[BOXES] = [_checked_box(box) for box in drawn]
         if confirmed:
             self._refuse_contradiction(checked)
         return checked
@@ -222,12 +225,6 @@ def _refuse_unseen(text: Any, where: str) -> None:
     unseen = next((letter for letter in text if printable(letter, keep="\n\t\r") != letter), None)
     if unseen is not None:
         raise SightlineError(f"'{where}' holds a character that is not to be seen, U+{ord(unseen):04X}; take it out")
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise SightlineError(f"boxes are a list, not {type(value).__name__}")
-    return value
 
 
 def _checked_box(box: Any) -> dict[str, Any]:

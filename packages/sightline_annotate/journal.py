@@ -120,7 +120,8 @@ class Journal:
         """Saves what a person says now; ``supersedes`` is the entry that they saw. On disk when this returns."""
         with self._opened(writes=True) as database:
             self._refuse_same_person(database, who, pass_, item)
-            if supersedes is not None and not _is_of(database, supersedes, who, pass_, item):
+            seen = "SELECT who, pass, item FROM entries WHERE number = ?"
+            if supersedes is not None and database.execute(seen, (supersedes,)).fetchone() != (who, pass_, item):
                 raise SightlineError(f"entry {supersedes} is not an entry of {who} about {item!r}")
             return _insert(database, who, pass_, item, fields, confirmed, supersedes)
 
@@ -141,18 +142,11 @@ class Journal:
                 return None
             latest, head = max(standing)
             before = entries[latest].supersedes
-            restored = None if before is None else _state(entries, entries[before])
-            return _insert(
-                database,
-                who,
-                pass_,
-                entries[head].item,
-                None if restored is None else restored.fields,
-                restored is not None and restored.confirmed,
-                head,
-                None if restored is None else restored.number,
-                latest,
+            back = None if before is None else _state(entries, entries[before])
+            fields, confirmed, number = (
+                (None, False, None) if back is None else (back.fields, back.confirmed, back.number)
             )
+            return _insert(database, who, pass_, entries[head].item, fields, confirmed, head, number, latest)
 
     def current(self, pass_: str | None = None, who: str | None = None) -> list[JournalEntry]:
         """The latest entry of every person about every item, drafts and undone ones included."""
@@ -226,11 +220,6 @@ def _read(database: sqlite3.Connection, table: str, who: str | None, pass_: str 
                      bool(row[6]), *row[7:])
         for row in rows
     ]  # fmt: skip
-
-
-def _is_of(database: sqlite3.Connection, number: int, who: str, pass_: str, item: str) -> bool:
-    row = database.execute("SELECT who, pass, item FROM entries WHERE number = ?", (number,)).fetchone()
-    return bool(row == (who, pass_, item))
 
 
 def _state(entries: dict[int, JournalEntry], entry: JournalEntry) -> JournalEntry | None:

@@ -43,9 +43,8 @@ def label_config(kind: CampaignKind, views: int) -> str:
         ElementTree.SubElement(view, "TextArea", name=TEXT, toName=picture, perRegion="true")
     for field in kind.fields:
         ElementTree.SubElement(view, "Header", value=field.asks)
-        asked = ElementTree.SubElement(
-            view, "Choices", name=field.name, toName=picture, choice="single", required="true"
-        )
+        single = {"name": field.name, "toName": picture, "choice": "single", "required": "true"}
+        asked = ElementTree.SubElement(view, "Choices", single)
         for answer in field.answers:
             ElementTree.SubElement(asked, "Choice", value=answer)
     for name, says in kind.remarks:
@@ -93,22 +92,15 @@ def _results(kind: CampaignKind, item: WorkItem, fields: Mapping[str, Any]) -> l
         x1, y1, x2, y2 = (side * PERCENT for side in box[REGION])
         place = {"x": x1, "y": y1, "width": x2 - x1, "height": y2 - y1, "rotation": 0}
         common = {**whole, "id": f"box-{number}"}
-        results.append(
-            {**common, "from_name": ROLE, "type": "rectanglelabels", "value": {**place, "rectanglelabels": [box[ROLE]]}}
-        )
+        labelled = {**place, "rectanglelabels": [box[ROLE]]}
+        results.append({**common, "from_name": ROLE, "type": "rectanglelabels", "value": labelled})
         if box[TEXT]:
             results.append({**common, "from_name": TEXT, "type": "textarea", "value": {**place, "text": [box[TEXT]]}})
-    for field in kind.fields:
-        chosen = {"choices": [fields[field.name]]}
-        results.append(
-            {"id": field.name, "from_name": field.name, "to_name": picture_name(0), "type": "choices", "value": chosen}
-        )
-    for name, _ in kind.remarks:
-        if fields.get(name):
-            text = {"text": [fields[name]]}
-            results.append(
-                {"id": name, "from_name": name, "to_name": picture_name(0), "type": "textarea", "value": text}
-            )
+    said = [(field.name, "choices", "choices") for field in kind.fields]
+    said += [(name, "textarea", "text") for name, _ in kind.remarks if fields.get(name)]
+    for name, type_, key in said:
+        value = {key: [fields[name]]}
+        results.append({"id": name, "from_name": name, "to_name": picture_name(0), "type": type_, "value": value})
     return results
 
 

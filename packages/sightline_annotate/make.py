@@ -58,11 +58,8 @@ DETAILS, SUSPICIOUS = "hard_negative_lexical_details.csv", "hard_negative_suspic
 """Files of ``sightline probes audit --out``."""
 MATCHES = ("global_other_image_nfkc_casefold_matches", "global_other_image_alnum_matches")
 CAPTIONS = {
-    ORIGINAL: "Original",
-    SHAM: "Repainted with itself",
-    REPLACEMENT: "Replaced by the new word",
-    ERASE: "Erased",
-}
+    ORIGINAL: "Original", SHAM: "Repainted with itself", REPLACEMENT: "Replaced by the new word", ERASE: "Erased",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,9 +91,7 @@ class Suspicions:
 NO_SUSPICIONS = Suspicions({}, {})
 
 
-def hard_negative_items(
-    probes: Sequence[Probe], images: ImageFolder, look: Suspicions = NO_SUSPICIONS
-) -> list[WorkItem]:
+def hard_negative_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicions) -> list[WorkItem]:
     """One item per negative, the paper's order of difficulty; the decision is about all probes of its image."""
     negatives = [probe for probe in probes if probe.label == "no"]
     if not negatives:
@@ -124,9 +119,7 @@ def hard_negative_items(
     return sorted(items, key=_by_difficulty)
 
 
-def text_replacement_items(
-    probes: Sequence[Probe], images: ImageFolder, look: Suspicions = NO_SUSPICIONS
-) -> list[WorkItem]:
+def text_replacement_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicions) -> list[WorkItem]:
     """One item per image: the original and its three versions."""
     groups: dict[str, dict[str, Probe]] = {}
     for probe in probes:
@@ -143,15 +136,13 @@ def text_replacement_items(
         if lacking or f"{ORIGINAL}_target" not in asked_of:
             raise SightlineError(f"image {image_id!r} has no probe {(lacking or [f'{ORIGINAL}_target'])[0]!r}")
         source, target = asked_of[f"{ORIGINAL}_source"], asked_of[f"{ORIGINAL}_target"]
+        shown = {caption: asked_of[f"{version}_source"].image for version, caption in CAPTIONS.items()}
         items.append(
             WorkItem(
                 id=image_id,
                 image_id=image_id,
                 question=target.question,
-                views=tuple(
-                    images.view(caption, asked_of[f"{version}_source"].image, source.regions)
-                    for version, caption in CAPTIONS.items()
-                ),
+                views=tuple(images.view(caption, image, source.regions) for caption, image in shown.items()),
                 source_text=source.target_text,
                 target_text=target.target_text,
                 probes=tuple(probe.id for probe in probes if probe.image_id == image_id),
@@ -162,7 +153,7 @@ def text_replacement_items(
     return sorted(items, key=_by_difficulty)
 
 
-def evidence_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicions = NO_SUSPICIONS) -> list[WorkItem]:
+def evidence_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicions) -> list[WorkItem]:
     """One item per question; regions that the probe already has are not shown, or they would be copied."""
     items = []
     for probe in probes:
@@ -183,7 +174,7 @@ def evidence_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicion
     return items
 
 
-def text_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicions = NO_SUSPICIONS) -> list[WorkItem]:
+def text_items(probes: Sequence[Probe], images: ImageFolder, look: Suspicions) -> list[WorkItem]:
     """One item per text that does not count (``documents.build.read_dropped``), in the order of pages."""
     return [
         WorkItem(
@@ -213,10 +204,8 @@ def _worded(probe: Probe, known: Row, source_text: str | None = None) -> dict[st
     """Stratum, difficulty and the manifest's columns, from the two words alone."""
     source = nfkc_casefold(probe.source_text if source_text is None else source_text)
     target = nfkc_casefold(probe.target_text)
-    distance = edit_distance(source, target)
-    relative = distance / max(1, len(source))
-    rank = probe.extra.get("token_area_rank")
-    ranked = rank if isinstance(rank, int) else None
+    distance, rank = edit_distance(source, target), probe.extra.get("token_area_rank")
+    relative, ranked = distance / max(1, len(source)), rank if isinstance(rank, int) else None
     difficulty = difficulty_bucket(relative)
     kinds = (edit_type(source, target), changed_char_class(source, target), shape(probe.target_text))
     facts = {
@@ -255,10 +244,8 @@ def read_suspicions(kind: str, path: Path | None) -> Suspicions:
         reasons = {row["sample_id"]: tuple(row.get("reason", "").split(";")) for row in suspicious}
         return Suspicions(reasons, {row["sample_id"]: row for row in details})
     if kind == TEXT_REPLACEMENT.name:
-        rows = _table(path, ("image_id", "passed"))
-        return Suspicions(
-            {row["image_id"]: ("not_read_as_intended",) for row in rows if row["passed"].lower() != "true"}, {}
-        )
+        failed = (row for row in _table(path, ("image_id", "passed")) if row["passed"].lower() != "true")
+        return Suspicions({row["image_id"]: ("not_read_as_intended",) for row in failed}, {})
     raise SightlineError(f"--audit says nothing about campaigns of kind {kind}")
 
 
@@ -322,7 +309,7 @@ def second_sample(items: Iterable[WorkItem], share: float, seed: str) -> frozens
     chosen: set[str] = set()
     for batch in _grouped(items, lambda item: str(item.batch)).values():
         groups = _grouped(batch, lambda item: item.difficulty)
-        quota = apportioned({name: len(own) for name, own in groups.items()}, round_half_up(share * len(batch)))
+        quota = apportioned({name: len(own) for name, own in groups.items()}, int(share * len(batch) + 0.5))
         for name, own in groups.items():
             ids = sorted((item.id for item in own), key=lambda id_: hashed(seed, id_))
             chosen.update(ids[: quota[name]])
@@ -338,10 +325,6 @@ def apportioned(sizes: Mapping[str, int], total: int) -> dict[str, int]:
     for name in sorted(sizes, key=lambda name: (seats[name] - exact[name], name))[:left]:
         seats[name] += 1
     return seats
-
-
-def round_half_up(value: float) -> int:
-    return int(value + 0.5)
 
 
 def _grouped(items: Iterable[WorkItem], name_of: Callable[[WorkItem], str]) -> dict[str, list[WorkItem]]:

@@ -59,8 +59,7 @@ class _Routes:
         return html_page(PAGES / "annotate.html")
 
     def campaign(self, request: Request) -> Response:
-        queue = self.queue
-        mine = queue.items()
+        queue, mine = self.queue, self.queue.items()
         return JSONResponse(
             {
                 "who": queue.who,
@@ -98,11 +97,8 @@ class _Routes:
         )
 
     def picture(self, request: Request) -> Response:
-        campaign, item, view = (
-            self.queue.campaign,
-            self.items[self._number(request)],
-            _counted(request.path_params["view"]),
-        )
+        campaign, item = self.queue.campaign, self.items[self._number(request)]
+        view = _counted(request.path_params["view"])
         campaign.picture(item.id, view)  # refuses other pixels than the campaign was made of
         content, media = picture_bytes(campaign.images, item.views[view].image)
         return Response(content, media_type=media)

@@ -22,28 +22,24 @@ SCRIPTS = {name: script for name, _, script in (part.partition("\n") for part in
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 
 
-def _missing(reason: str) -> None:
-    advice = "install chromium and chromium-driver, for example with tests/browser/install_chromium.sh"
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason}; {advice}", pytrace=False)
-    pytest.skip(f"{reason}; {advice}")
-
-
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[WebDriver]:
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver_program = shutil.which("chromedriver")
-    if program is None or driver_program is None:
-        _missing("no Chromium or no chromedriver on this machine")
     options = Options()
     options.binary_location = str(program)
     for flag in FLAGS:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     try:
-        driver = webdriver.Chrome(options=options, service=Service(driver_program))
+        if program is None or shutil.which("chromedriver") is None:
+            raise WebDriverException("no Chromium or no chromedriver on this machine")
+        driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     except WebDriverException as error:
-        _missing(f"Chromium does not start ({str(error).splitlines()[0]})")
+        advice = "install chromium and chromium-driver, for example with tests/browser/install_chromium.sh"
+        reason = f"Chromium does not start ({str(error.msg).splitlines()[0]}); {advice}"
+        if os.environ.get("CI"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
     yield driver
     driver.quit()
 

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import numpy as np
+import pandas as pd
 import pytest
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.webdriver import WebDriver
@@ -34,31 +35,19 @@ PATIENCE_S = 60
 
 @dataclass
 class Served:
-    """A running viewer."""
+    """A running viewer, and the parts of the address that it printed."""
 
     process: subprocess.Popen[str]
     address: str
 
-    @property
-    def base(self) -> str:
-        return self.address.split("?")[0]
-
-    @property
-    def port(self) -> int:
-        return int(urlsplit(self.address).port or 0)
-
-    @property
-    def token(self) -> str:
-        return self.address.split("token=")[1]
+    def __post_init__(self) -> None:
+        self.base, _, self.token = self.address.partition("?token=")
+        self.port = int(urlsplit(self.base).port or 0)
 
 
-def served(*words: str) -> Served:
-    process = Popen(
-        [sys.executable, "-m", "sightline", "view", *words, "--port", "0", "--no-open"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def served(*words: str | Path) -> Served:
+    command = [sys.executable, "-m", "sightline", "view", *map(str, words), "--port", "0", "--no-open"]
+    process = Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stderr is not None
     line = process.stdout.readline()
@@ -68,21 +57,18 @@ def served(*words: str) -> Served:
     return Served(process, found[0])
 
 
-OTHER = {"model": "other"}
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("view")
-    runs = make_run(home / "first", images=12), make_run(home / "second", images=12, shift=0.4, manifest=OTHER)
-    for run in runs:
+    first = make_run(home / "first", images=12)
+    for run in (first, make_run(home / "second", images=12, shift=0.4, manifest={"model": "other"})):
         write_image_files(run, home / "images")
     return home
 
 
 @pytest.fixture(scope="module")
 def viewer(home: Path) -> Iterator[Served]:
-    running = served(str(home / "first"), str(home / "second"), "--images", str(home / "images"))
+    running = served(home / "first", home / "second", "--images", home / "images")
     yield running
     running.process.send_signal(signal.SIGINT)
     output, errors = running.process.communicate()
@@ -107,6 +93,19 @@ def at(browser: WebDriver, css: str) -> WebElement:
     return WebDriverWait(browser, PATIENCE_S).until(lambda b: one(b, css))
 
 
+def says(browser: WebDriver, css: str, words: str) -> None:
+    """Waits until an element has this text."""
+    wait(browser, lambda b: at(b, css).text == words)
+
+
+def press(browser: WebDriver, *keys: str) -> None:
+    at(browser, "body").send_keys(*keys)
+
+
+def rows_of(home: Path, query: str, run: str = "first") -> pd.DataFrame:
+    return load_run(home / run).frame().query(query)
+
+
 def go(browser: WebDriver, viewer: Served, address: str) -> None:
     """To an address of the viewer, as somebody who pastes a link."""
     browser.get("about:blank")
@@ -129,12 +128,11 @@ def lit(browser: WebDriver, canvas: WebElement) -> np.ndarray:
     cells = grid_cells()
     # Beside the middle of a cell, where no outline runs.
     points = [[float(x1 + 0.3 * (x2 - x1)), float(y1 + 0.3 * (y2 - y1))] for x1, y1, x2, y2 in cells]
-    body = one(browser, "body")
-    body.send_keys("e")
+    press(browser, "e")
     veiled = np.array(browser.execute_script(SCRIPTS["brightness of places"], canvas, points))
-    body.send_keys("m")
+    press(browser, "m")
     bright = np.array(browser.execute_script(SCRIPTS["brightness of places"], canvas, points))
-    body.send_keys("m", "e")
+    press(browser, "m", "e")
     found: np.ndarray = veiled > 0.8 * bright
     return found
 
@@ -168,8 +166,8 @@ def test_choices_menus_and_buttons_write_the_query(page: WebDriver, viewer: Serv
     wait(page, lambda b: at(b, "#query").get_attribute("value") == 'arm == "target:0.3"')
     at(page, "button[data-chip=wrong]").click()
     wait(page, lambda b: at(b, "#query").get_attribute("value") == 'arm == "target:0.3" and not correct')
-    frame = load_run(home / "first").frame().query("arm == 'target:0.3' and not correct")
-    wait(page, lambda b: at(b, "#total").text == f"{len(frame)} row{'s' * (len(frame) != 1)}")
+    frame = rows_of(home, "arm == 'target:0.3' and not correct")
+    says(page, "#total", f"{len(frame)} row{'s' * (len(frame) != 1)}")
     assert Select(at(page, "select[data-column=arm]")).first_selected_option.text == "target:0.3"
     assert frame["question"].iloc[0] in at(page, "table.rows tbody .asked").text
     wait(page, lambda b: b.execute_script("return document.querySelector('.thumbnail')?.naturalWidth > 0"))
@@ -184,10 +182,9 @@ def test_from_a_point_and_from_a_cell_to_the_cases_behind(page: WebDriver, viewe
     wait(page, lambda b: "24 rows" in at(b, "#total").text)
     assert at(page, "#query").get_attribute("value") == 'arm == "grid:0.3"'
     go(page, viewer, "#/overview")
-    alarms = at(page, "#table-main tbody:nth-of-type(2) tr:nth-child(3) td:nth-child(4) a")
-    alarms.click()
-    frame = load_run(home / "first").frame().query("arm == 'target:0.3' and label == 'no' and predicted == 'yes'")
-    wait(page, lambda b: at(b, "#total").text == f"{len(frame)} row{'s' * (len(frame) != 1)}")
+    at(page, "#table-main tbody:nth-of-type(2) tr:nth-child(3) td:nth-child(4) a").click()  # its false alarms
+    frame = rows_of(home, "arm == 'target:0.3' and label == 'no' and predicted == 'yes'")
+    says(page, "#total", f"{len(frame)} row{'s' * (len(frame) != 1)}")
     link = at(page, "table.rows tbody a")
     first = link.text
     assert first == frame.sort_values("margin", ascending=False)["probe_id"].iloc[0]
@@ -204,8 +201,7 @@ def test_a_case_shows_the_file_exactly_the_kept_cells_and_no_markup_of_the_runs(
     for canvas, arm in zip(canvases, ("full", "target:0.3", "grid:0.3", "random:0.5"), strict=True):
         assert (lit(page, canvas) == run.masks(arm)["img0003:yes"]).all()
         assert str(canvas.get_attribute("aria-label")).startswith(f"{arm}: ")
-    words = at(page, "main").text
-    row = run.row("img0003:yes", "target:0.3")
+    words, row = at(page, "main").text, run.row("img0003:yes", "target:0.3")
     assert f"coverage {row['ecr']:.2f}" in words
     assert f"margin {row['margin']:.2f}".replace("-", "−") in words
     assert 'Does the image contain the exact text "closed3"?' in words
@@ -220,9 +216,10 @@ def test_a_case_shows_the_file_exactly_the_kept_cells_and_no_markup_of_the_runs(
 
 def test_pictures_are_zoomed_together_and_blink_by_key(page: WebDriver, viewer: Served) -> None:
     canvases = open_case(page, viewer, "img0003:yes", "&panels=0,full|0,full")
-    before = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
+    drawn = "return [...document.querySelectorAll('#panels canvas')].map((canvas) => canvas.toDataURL())"
+    before = page.execute_script(drawn)
     page.execute_script(SCRIPTS["turn the wheel"], canvases[0])
-    after = [page.execute_script("return arguments[0].toDataURL()", canvas) for canvas in canvases]
+    after = page.execute_script(drawn)
     assert after[0] != before[0]
     assert after[0] == after[1]
     wait(page, lambda b: "zoom=2.6" in b.current_url)
@@ -230,9 +227,9 @@ def test_pictures_are_zoomed_together_and_blink_by_key(page: WebDriver, viewer: 
     page.get("about:blank")
     page.get(link)
     wait(page, lambda b: len(every(b, "canvas.zoomed[data-pixels]")) == 2)
-    at(page, "body").send_keys("0")
+    press(page, "0")
     assert every(page, "canvas.zoomed") == []
-    at(page, "body").send_keys("z")
+    press(page, "z")
     assert len(every(page, "canvas.zoomed")) == 2
     ActionChains(page).drag_and_drop_by_offset(one(page, "canvas"), 60, 30).perform()
     wait(page, lambda b: "zoom=" in b.current_url)
@@ -242,14 +239,11 @@ def test_pictures_are_zoomed_together_and_blink_by_key(page: WebDriver, viewer: 
     def shown() -> list[str]:
         return [one(figure, "h2").text for figure in every(page, "figure") if figure.is_displayed()]
 
-    body = at(page, "body")
-    seen = [shown()]
-    for _ in range(3):
-        body.send_keys("b")
-        seen.append(shown())
-    assert seen == [["full", "target:0.15", "grid:0.3"], ["full"], ["target:0.15"], ["full"]]
-    assert page.find_element(By.ID, "said").get_attribute("textContent") == "full"
-    body.send_keys(Keys.ESCAPE)
+    for key, arms in {"": "full target:0.15 grid:0.3", "b": "full", "bb": "target:0.15", "bbb": "full"}.items():
+        press(page, key[:1])
+        assert shown() == arms.split()
+    assert one(page, "#said").get_attribute("textContent") == "full"
+    press(page, Keys.ESCAPE)
     assert shown() == ["full", "target:0.15", "grid:0.3"]
 
 
@@ -259,15 +253,13 @@ def test_hovering_tells_about_a_token_and_the_slider_replays_what_the_method_wou
     page.set_window_size(1360, 1300)  # all of the picture in sight: offsets count from the middle of what is
     (canvas,) = open_case(page, viewer, "img0004:no", "&panels=0,target:0.3")
     run = load_run(home / "first")
-    row = run.row("img0004:no", "target:0.3")
-    token, cells = 47, grid_cells()
-    size = canvas.size
-    x, y = float(cells[token, :3:2].mean()) - 0.5, float(cells[token, 1::2].mean()) - 0.5
-    place = round(x * size["width"]), round(y * size["height"])
+    token, size = 47, canvas.size
+    x1, y1, x2, y2 = (float(side) for side in grid_cells()[token])
+    place = round((x1 + x2 - 1) / 2 * size["width"]), round((y1 + y2 - 1) / 2 * size["height"])
     ActionChains(page).move_to_element_with_offset(canvas, *place).perform()
     keepers = [arm for arm in run.arms if run.masks(arm)["img0004:no"][token]]
     wait(page, lambda b: f"kept by {len(keepers)} of 8 arms: {', '.join(keepers)}" in at(b, "#hover").text)
-    scores = np.frombuffer(row["scores"], "<f4")
+    scores = np.frombuffer(run.row("img0004:no", "target:0.3")["scores"], "<f4")
     words = at(page, "#hover").text
     assert words.startswith("token 47 of 300 under target:0.3 · cell 0.350, 0.133, 0.400, 0.200")
     assert f"score {scores[token]:.4f}, rank {int((scores > scores[token]).sum()) + 1}" in words
@@ -275,13 +267,11 @@ def test_hovering_tells_about_a_token_and_the_slider_replays_what_the_method_wou
     canvases = open_case(page, viewer, "img0005:yes", "&panels=0,target:0.3|0,random:0.3")
     assert len(every(page, ".slider")) == 1, "only a method that is nothing but its scores"
     slide = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
-    row = run.row("img0005:yes", "target:0.3")
-    scores = np.frombuffer(row["scores"], "<f4")
+    scores = np.frombuffer(run.row("img0005:yes", "target:0.3")["scores"], "<f4")
     for keep in (0.07, 0.5, 1.0):
         page.execute_script(slide, at(page, ".slider input"), str(keep))
         k = Budget.ratio(keep).resolve(300)
-        wanted = np.zeros(300, dtype=bool)
-        wanted[np.argsort(-scores, kind="stable")[:k]] = True
+        wanted = np.isin(np.arange(300), np.argsort(-scores, kind="stable")[:k])
         assert f"K {k} at {keep:.2f}" in at(page, ".slider").text
         assert canvases[0].get_attribute("data-replayed") == str(k)
         if keep == 0.5:
@@ -293,30 +283,27 @@ def test_hovering_tells_about_a_token_and_the_slider_replays_what_the_method_wou
 
 def test_next_case_by_key_follows_the_list(page: WebDriver, viewer: Served, home: Path) -> None:
     query = 'arm == "target:0.15" and not correct'
-    frame = load_run(home / "first").frame().query(query)
-    names = frame.sort_values("margin", kind="stable")["probe_id"].tolist()
+    names = rows_of(home, query).sort_values("margin", kind="stable")["probe_id"].tolist()
     open_case(page, viewer, names[0], f"&sort=margin&query={quote(query)}")
-    wait(page, lambda b: at(b, "#position").text == f"1 of {len(names)}")
+    says(page, "#position", f"1 of {len(names)}")
     for place, name in enumerate(names[1:4], start=2):
-        at(page, "body").send_keys("n")
-        wait(page, lambda b, place=place: at(b, "#position").text == f"{place} of {len(names)}")
+        press(page, "n")
+        says(page, "#position", f"{place} of {len(names)}")
         assert f"probe {name}" in at(page, "main").text
-    at(page, "body").send_keys(Keys.ARROW_LEFT)
-    wait(page, lambda b: at(b, "#position").text == f"3 of {len(names)}")
+    press(page, Keys.ARROW_LEFT)
+    says(page, "#position", f"3 of {len(names)}")
 
 
 def test_queries_are_answered_mended_saved_and_found_again(page: WebDriver, viewer: Served, home: Path) -> None:
     go(page, viewer, "#/rows")
     at(page, "#total")
-    at(page, "body").send_keys("/")
-    box = at(page, "#query")
-    box.send_keys("corect and ecr < 0.1", Keys.ENTER)
+    press(page, "/")
+    at(page, "#query").send_keys("corect and ecr < 0.1", Keys.ENTER)
     wait(page, lambda b: "did you mean 'correct'?" in at(b, "#told").text)
     box = at(page, "#query")
     box.clear()
     box.send_keys("correct and ecr < 0.1", Keys.ENTER)
-    wanted = len(load_run(home / "first").frame().query("correct and ecr < 0.1"))
-    wait(page, lambda b: at(b, "#total").text == f"{wanted} rows")
+    says(page, "#total", f"{len(rows_of(home, 'correct and ecr < 0.1'))} rows")
     page.find_element(By.XPATH, "//thead//button[text()='margin']").click()
     wait(page, lambda b: "sort=margin" in b.current_url and every(b, "[aria-sort=ascending]"))
     margins = [float(text.replace("−", "-")) for text in texts(page, "tbody td:nth-child(8)")]
@@ -336,10 +323,8 @@ def test_queries_are_answered_mended_saved_and_found_again(page: WebDriver, view
 
 
 def test_rows_are_copied_as_csv_and_as_a_probe_list(page: WebDriver, viewer: Served) -> None:
-    page.execute_cdp_cmd(
-        "Browser.grantPermissions",
-        {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": viewer.base.rstrip("/")},
-    )
+    rights = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": viewer.base.rstrip("/")}
+    page.execute_cdp_cmd("Browser.grantPermissions", rights)
     query = quote('arm == "full" and label == "yes"')
     read = "const done = arguments[0]; navigator.clipboard.readText().then(done, (error) => done(String(error)))"
     go(page, viewer, f"#/rows?query={query}")
@@ -360,10 +345,8 @@ def test_two_runs_are_compared_and_their_pictures_stand_side_by_side(
     page: WebDriver, viewer: Served, home: Path
 ) -> None:
     go(page, viewer, "#/compare?arm=target:0.3&other=target:0.3")
-    right = [
-        load_run(home / name).frame().query("arm == 'target:0.3'").set_index("probe_id")["correct"]
-        for name in ("first", "second")
-    ]
+    frames = [rows_of(home, "arm == 'target:0.3'", run) for run in ("first", "second")]
+    right = [frame.set_index("probe_id")["correct"] for frame in frames]
     counts = {"only_first": int((right[0] & ~right[1]).sum()), "only_second": int((~right[0] & right[1]).sum())}
     for outcome, count in counts.items():
         assert at(page, f"[data-outcome={outcome}] b").text == str(count)
@@ -374,7 +357,7 @@ def test_two_runs_are_compared_and_their_pictures_stand_side_by_side(
     at(page, "table.rows tbody a").click()
     wait(page, lambda b: len(every(b, "canvas[data-pixels]")) == 2)
     assert texts(page, "figure h2") == ["target:0.3\nfirst", "target:0.3\nsecond"]
-    wait(page, lambda b: at(b, "#position").text == f"1 of {counts[chosen]}")
+    says(page, "#position", f"1 of {counts[chosen]}")
 
 
 def test_every_page_names_what_is_operated_is_dark_if_asked_and_fits_a_telephone(
@@ -405,22 +388,16 @@ def answer(viewer: Served, path: str, method: str = "GET", **headers: str) -> tu
 
 
 TRICKS = (
-    "/view/../secret.jpg",
-    "/view/%2e%2e/%2e%2e/secret.jpg",
-    "/look/..%2f..%2fsecret.jpg",
-    "//etc/passwd",
-    "/view//etc/passwd",
-    "/api/image?run=99&key=x",
-    "/api/image?run=x&key=x",
-    "/api/case?probe=../../secret.jpg",
+    "/view/../secret.jpg", "/view/%2e%2e/%2e%2e/secret.jpg", "/look/..%2f..%2fsecret.jpg", "//etc/passwd",
+    "/view//etc/passwd", "/api/image?run=99&key=x", "/api/image?run=x&key=x", "/api/case?probe=../../secret.jpg",
     "/api/rows?offset=-9&limit=x",
-)
+)  # fmt: skip
 
 
 def test_attacks_on_host_origin_and_paths_come_to_nothing(viewer: Served, home: Path) -> None:
     assert answer(viewer, "/api/runs")[0] == 200
-    assert answer(viewer, "/api/runs", cookie="")[0] == 403
-    assert answer(viewer, "/api/runs", cookie=f"sightline-{viewer.port}={'x' * 32}")[0] == 403
+    for cookie in ("", f"sightline-{viewer.port}={'x' * 32}"):
+        assert answer(viewer, "/api/runs", cookie=cookie)[0] == 403
     for host in ("rebound.example", f"rebound.example:{viewer.port}", "127.0.0.1"):
         assert answer(viewer, "/api/runs", host=host)[0] == 403
     for origin in ("http://evil.example", "null", f"http://127.0.0.1:{viewer.port + 1}"):
@@ -430,8 +407,7 @@ def test_attacks_on_host_origin_and_paths_come_to_nothing(viewer: Served, home: 
         assert answer(viewer, "/api/runs", method, origin=viewer.base.rstrip("/"))[0] == 405
     (home / "secret.jpg").write_bytes(b"secret")
     keys = ("../secret.jpg", str(home / "secret.jpg"), "img0000.jpg@orig/../../secret.jpg")
-    tricks = [*TRICKS, *(f"/api/image?key={quote(name)}" for name in keys)]
-    for path in tricks:
+    for path in (*TRICKS, *(f"/api/image?key={quote(name)}" for name in keys)):
         status, body = answer(viewer, path)
         assert status in (400, 404), path
         assert b"secret" not in body.replace(b"secret.jpg", b"")
@@ -445,8 +421,8 @@ def test_a_page_of_another_origin_gets_nothing_and_the_token_leaves_the_address(
     other.write_text("<title>other</title>")
     browser.get(viewer.address)
     browser.get(other.as_uri())
-    assert browser.execute_async_script(SCRIPTS["fetch from another origin"], viewer.base) == "blocked"
-    assert browser.execute_async_script(SCRIPTS["frame another origin"], viewer.base) == "blocked"
+    for way in ("fetch from", "frame"):
+        assert browser.execute_async_script(SCRIPTS[f"{way} another origin"], viewer.base) == "blocked"
     browser.get_log("browser")
 
     browser.execute_cdp_cmd("Network.clearBrowserCookies", {})
@@ -464,15 +440,16 @@ def test_a_run_is_followed_while_it_is_written(browser: WebDriver, home: Path, t
     late = sorted((part / "rows").iterdir())[-2:]
     for folder in late:
         folder.rename(tmp_path / folder.name)
-    running = served(str(part))
+    running = served(part)
     try:
         browser.get(running.address)
+        lines = "#table-main tbody:not(.heading) tr"
         assert at(browser, "#state").text == "6 files of 8, growing"
-        assert len(wait(browser, lambda b: every(b, "#table-main tbody:not(.heading) tr"))) == 6
+        assert len(wait(browser, lambda b: every(b, lines))) == 6
         for folder in late:
             (tmp_path / folder.name).rename(folder)
-        wait(browser, lambda b: at(b, "#state").text == "finished")
-        wait(browser, lambda b: len(every(b, "#table-main tbody:not(.heading) tr")) == 8)
+        says(browser, "#state", "finished")
+        wait(browser, lambda b: len(every(b, lines)) == 8)
     finally:
         running.process.send_signal(signal.SIGINT)
         running.process.communicate()
@@ -483,20 +460,20 @@ def test_a_bundle_works_from_a_file(browser: WebDriver, home: Path, tmp_path: Pa
     words = ["--bundle", str(tmp_path / "site"), "--query", 'label == "yes"', "--most", "5"]
     done = run_python(["-m", "sightline", "view", *runs, *words])
     assert done.stdout == f"bundle: {tmp_path / 'site' / 'index.html'}\n"
-    moved = shutil.move(tmp_path / "site", tmp_path / "elsewhere")
+    moved = (tmp_path / "site").rename(tmp_path / "elsewhere") / "index.html"
     browser.get("about:blank")  # a page of a viewer that was stopped goes on asking it
     browser.get_log("browser")
-    browser.get((Path(moved) / "index.html").as_uri())
+    browser.get(moved.as_uri())
     assert "evidence" in at(browser, "#lead .headline").text
     at(browser, "#table-main tbody tr td a").click()
-    wait(browser, lambda b: at(b, "#total").text == "5 rows")
+    says(browser, "#total", "5 rows")
     assert "5 of 12 and 5 of 12 cases" in at(browser, "main").text
     at(browser, "table.rows tbody a").click()
     wait(browser, lambda b: len(every(b, f"canvas[data-pixels='{SHARP[0]}']")) == 4)
-    wait(browser, lambda b: at(b, "#position").text == "1 of 5")
-    at(browser, "body").send_keys("n")
-    wait(browser, lambda b: at(b, "#position").text == "2 of 5")
-    browser.get((Path(moved) / "index.html").as_uri() + "#/compare?arm=grid:0.3&other=grid:0.3")
+    says(browser, "#position", "1 of 5")
+    press(browser, "n")
+    says(browser, "#position", "2 of 5")
+    browser.get(f"{moved.as_uri()}#/compare?arm=grid:0.3&other=grid:0.3")
     browser.refresh()
     assert "answered by both" in at(browser, "#list .facts").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from types import ModuleType
 
 from tests.docs import stand_ins
@@ -44,13 +45,8 @@ class BlockFailedError(Exception):
     """A block did not do what its page says."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended, and what it said."""
-
-    code: int
-    stdout: str
-    stderr: str
+Ended = CompletedProcess[str]
+"""How a command ended, and what it said."""
 
 
 class PageRunner:
@@ -64,11 +60,8 @@ class PageRunner:
         self.names.__file__ = str(folder / "page.py")  # files that the page spells out stand beside it
         self.installed = False
         """Whether the page has installed a package, which only a new process sees."""
-        for name, source in {
-            **stand_ins.LAID_OUT,
-            **stand_ins.OURS,
-            **({"MODEL": f"{stand_ins.TINY}/{model}"} if model else {}),
-        }.items():
+        any_model = {"MODEL": f"{stand_ins.TINY}/{model}"} if model else {}
+        for name, source in {**stand_ins.LAID_OUT, **stand_ins.OURS, **any_model}.items():
             link = folder / name
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(REPOSITORY / source)
@@ -140,14 +133,14 @@ class PageRunner:
         elif words[0] in ("pytest", "python"):
             words = shlex.split(stand_ins.as_executed(command.text), comments=True)
             program = ["-m", *words] if words[0] == "pytest" else words[1:]
-            _checked(command, _in_new_process(program), (0,))
+            _checked(command, run_python(program), (0,))
         else:
             raise BlockFailedError(f"line {command.line}: nothing here executes {words[0]}: {command.text}")
 
     def _sightline(self, command: Command) -> None:
         executed = stand_ins.as_executed(command.text)
         words = shlex.split(executed, comments=True)[1:]
-        ended = _in_new_process(["-m", "sightline", *words]) if self.installed else _here(words)
+        ended = run_python(["-m", "sightline", *words]) if self.installed else _here(words)
         refused = command.shown.startswith("error: ")
         _checked(command, ended, (2,) if refused else stand_ins.exit_codes(executed))
         if not command.shown or executed != command.text or stand_ins.uses_stand_in(executed):
@@ -170,32 +163,26 @@ class PageRunner:
             module, _, attribute = value.partition(":")
             file = self.site.joinpath(*module.split(".")).with_suffix(".py")
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(_defining(attribute, self.blocks).text, encoding="utf-8")
+            ways = (f"class {attribute}(", f"def {attribute}(", f"\n{attribute} = ")
+            python = (each.text for each in self.blocks if each.kind == "python")
+            source = next((text for text in python if any(way in text for way in ways)), None)
+            if source is None:
+                raise BlockFailedError(f"an entry point names {attribute}, which no Python block of the page defines")
+            file.write_text(source, encoding="utf-8")
             for data in (each for each in self.blocks if each.kind == "file"):
                 file.with_name(data.name).write_text(data.text, encoding="utf-8")
         metadata = self.site / f"page_{block.line}-1.0.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: page-{block.line}\nVersion: 1.0\n")
-        points = (f"[{group}]\n{_listed(entries)}" for group, entries in groups.items())
-        (metadata / "entry_points.txt").write_text("\n".join(points), encoding="utf-8")
+        with (metadata / "entry_points.txt").open("w", encoding="utf-8") as file:
+            for group, points in groups.items():
+                file.write("\n".join([f"[{group}]", *(f"{name} = {value}" for name, value in points.items()), ""]))
         self.installed = True
         for group, entries in groups.items():
             script = f"from importlib.metadata import entry_points as e; [p.load() for p in e(group={group!r})]"
-            ended = _in_new_process(["-c", script])
-            if ended.code:
+            ended = run_python(["-c", script])
+            if ended.returncode:
                 raise BlockFailedError(f"{block.place}: {', '.join(entries)} cannot be loaded\n{ended.stderr}")
-
-
-def _listed(entries: dict[str, str]) -> str:
-    return "".join(f"{name} = {value}\n" for name, value in entries.items())
-
-
-def _defining(attribute: str, blocks: Sequence[Block]) -> Block:
-    ways = (f"class {attribute}(", f"def {attribute}(", f"\n{attribute} = ")
-    for block in blocks:
-        if block.kind == "python" and any(way in block.text for way in ways):
-            return block
-    raise BlockFailedError(f"an entry point names {attribute}, which no Python block of the page defines")
 
 
 def _here(words: Sequence[str]) -> Ended:
@@ -214,18 +201,13 @@ def _here(words: Sequence[str]) -> Ended:
         code = 1
     finally:
         sys.argv = before
-    return Ended(code, said.getvalue(), complained.getvalue())
-
-
-def _in_new_process(words: Sequence[str]) -> Ended:
-    done = run_python(words)
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return Ended(words, code, said.getvalue(), complained.getvalue())
 
 
 def _checked(command: Command, ended: Ended, codes: tuple[int, ...]) -> None:
-    if ended.code not in codes:
+    if ended.returncode not in codes:
         said = (ended.stdout + ended.stderr).strip()[-3000:]
-        raise BlockFailedError(f"line {command.line}: {command.text}\nended with {ended.code}\n{said}")
+        raise BlockFailedError(f"line {command.line}: {command.text}\nended with {ended.returncode}\n{said}")
 
 
 def _lines(text: str) -> list[str]:

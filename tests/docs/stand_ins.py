@@ -63,10 +63,8 @@ def as_executed(command: str) -> str:
 
 def reason_not_executed(page: str, command: str) -> str | None:
     """Why a command is left out; None for one that is executed."""
-    for (where, begins), reason in NOT_EXECUTED.items():
-        if where == page and command.startswith(begins):
-            return reason
-    return None
+    reasons = (why for (where, begins), why in NOT_EXECUTED.items() if where == page and command.startswith(begins))
+    return next(reasons, None)
 
 
 def exit_codes(command: str) -> tuple[int, ...]:
@@ -86,12 +84,8 @@ def executed_commands(block: Block) -> list[Command]:
     return [command for command in block.commands if reason_not_executed(block.page, command.text) is None]
 
 
-def is_executed(block: Block) -> bool:
-    return block.kind == "python" or bool(executed_commands(block))
-
-
 def executed_blocks(page: str) -> list[Block]:
-    return [block for block in blocks_of(page) if is_executed(block)]
+    return [block for block in blocks_of(page) if block.kind == "python" or executed_commands(block)]
 
 
 def models_of(page: str) -> tuple[str, ...]:
@@ -105,11 +99,6 @@ def models_of(page: str) -> tuple[str, ...]:
 
 def left_out() -> list[tuple[Block, Command, str]]:
     """Commands that no test executes, with the reason."""
-    found = []
-    for page in documented_pages():
-        for block in blocks_of(page):
-            for command in block.commands:
-                reason = reason_not_executed(page, command.text)
-                if reason is not None:
-                    found.append((block, command, reason))
-    return found
+    commands = ((block, each) for page in documented_pages() for block in blocks_of(page) for each in block.commands)
+    found = ((block, each, reason_not_executed(block.page, each.text)) for block, each in commands)
+    return [(block, each, reason) for block, each, reason in found if reason is not None]

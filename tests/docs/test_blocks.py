@@ -37,37 +37,36 @@ def test_no_command_in_a_page_escapes() -> None:
                 assert number in known, f"{page}:{number} {line}"
 
 
-def commands_of(page: str) -> list[str]:
-    return [command.text for block in blocks_of(page) for command in block.commands]
-
-
 def test_pages_of_ours_are_executed_with_the_models_they_speak_of_and_limits_of_their_own() -> None:
     executed = {page for page in documented_pages() if stand_ins.executed_blocks(page)}
     assert {"README.md", "docs/paper.md", "docs/cost.md", "docs/write-a-selector.md", "docs/reader.md"} <= executed
-    assert "docs/add-a-backbone.md" in executed
-    assert (
-        sum(len(stand_ins.executed_commands(block)) for page in executed for block in stand_ins.executed_blocks(page))
-        >= 60
-    )
-    assert set(stand_ins.PREPARED) <= executed
+    assert {"docs/add-a-backbone.md", *stand_ins.PREPARED} <= executed
+    blocks = [block for page in executed for block in stand_ins.executed_blocks(page)]
+    assert sum(len(stand_ins.executed_commands(block)) for block in blocks) >= 60
+    lines = list_blocks.lines()
+    listed = [block.place for page in documented_pages() for block in stand_ins.executed_blocks(page)]
+    assert [line.split()[0] for line in lines[: len(listed)]] == listed
+    assert lines[-1].startswith(f"{len(listed)} blocks executed: ")
     assert stand_ins.models_of("docs/write-a-selector.md") == ("qwen3vl", "llava", "internvl")
     assert stand_ins.models_of("README.md") == ()
-    assert stand_ins.as_executed("sightline demo") == "sightline demo --limit 4"
-    assert stand_ins.as_executed("sightline demo --limit 20") == "sightline demo --limit 20"
-    assert stand_ins.as_executed("sightline rows run") == "sightline rows run"
+    limited = {"demo": "demo --limit 4", "demo --limit 20": "demo --limit 20", "rows run": "rows run"}
+    for words, executed_words in limited.items():
+        assert stand_ins.as_executed(f"sightline {words}") == f"sightline {executed_words}"
     assert stand_ins.reason_not_executed("README.md", "pip install .")
     assert stand_ins.reason_not_executed("docs/runs.md", "pip install .") is None
 
 
 def test_what_is_left_out_replaced_or_prepared_still_stands_on_a_page() -> None:
+    commands = {
+        page: [each.text for block in blocks_of(page) for each in block.commands] for page in documented_pages()
+    }
     for (page, begins), why in stand_ins.NOT_EXECUTED.items():
-        assert any(command.startswith(begins) for command in commands_of(page)), (page, begins)
+        assert any(command.startswith(begins) for command in commands[page]), (page, begins)
         assert why
-    commands = [command for page in documented_pages() for command in commands_of(page)]
     for pattern, _ in (*stand_ins.SUBSTITUTIONS, *stand_ins.LIMITS, *stand_ins.EXIT_CODES):
-        assert any(re.search(pattern, command) for command in commands), pattern
+        assert any(re.search(pattern, command) for each in commands.values() for command in each), pattern
     for page, prepared in stand_ins.PREPARED.items():
-        assert set(prepared.between) <= set(commands_of(page)), page
+        assert set(prepared.between) <= set(commands[page]), page
     pages = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in documented_pages())
     pages += " ".join(command for page in stand_ins.PREPARED.values() for command in page.commands)
     for name in stand_ins.LAID_OUT:
@@ -87,10 +86,3 @@ def test_whatever_is_wrong_on_a_page_is_noticed_and_the_rest_still_runs(tmp_path
     for failed, (what, wrong) in zip(said, TRIAL["wrong"].items(), strict=True):
         assert wrong["said"] in failed, what
     assert not found[-1].failed
-
-
-def test_the_list_of_blocks_has_them_all() -> None:
-    lines = list_blocks.lines()
-    blocks = [block.place for page in documented_pages() for block in stand_ins.executed_blocks(page)]
-    assert [line.split()[0] for line in lines[: len(blocks)]] == blocks
-    assert lines[-1].startswith(f"{len(blocks)} blocks executed: ")

@@ -22,10 +22,8 @@ def shares(inputs: int) -> dict[str, int]:
 
 def line(name: str, tally: Tally) -> str:
     failed = sum(tally.seen.values()) - tally.hangs
-    figures = (tally.inputs, tally.refused, tally.accepted, failed, tally.hangs)
-    return (
-        f"{name:20}" + "".join(f"{value:>12}" for value in figures) + f"{tally.longest:>12.2f}{tally.memory >> 20:>12}"
-    )
+    figures = (tally.inputs, tally.refused, tally.accepted, failed, tally.hangs, f"{tally.longest:.2f}")
+    return f"{name:20}" + "".join(f"{value:>12}" for value in (*figures, tally.memory >> 20))
 
 
 def main() -> int:
@@ -51,9 +49,8 @@ def main() -> int:
             subject = kind(Path(folder) / kind.name.replace(" ", "-"))
             tally = try_inputs(subject, shares(asked.inputs)[kind.name], asked.seed)
             print(line(kind.name, tally), flush=True)
-            failures += [
-                f"{kind.name}: {where} ({tally.seen[where]}): {story}" for where, story in tally.failures.items()
-            ]
+            found = tally.failures.items()
+            failures += [f"{kind.name}: {where} ({tally.seen[where]}): {story}" for where, story in found]
             total.add(tally)
         print(line("all", total))
     for failure in failures:

@@ -8,21 +8,25 @@ from typing import Any
 import pytest
 
 from sightline import SELECTORS, SightlineError
-from sightline.arms.arm import parameters
+from sightline.arms.arm import arguments_of, parameters
 from tests.fuzz import trial
 from tests.fuzz.__main__ import shares
 from tests.fuzz.subjects import SUBJECTS
 from tests.fuzz.subjects.base import Subject
-from tests.fuzz.subjects.words import NUMBERS, Arms, all_arguments
+from tests.fuzz.subjects.words import NUMBERS, Arms
 from tests.fuzz.trial import Tally, try_given, try_inputs
 
 INPUTS, SEED = 10_100, 20261116
 
 
-def test_the_inputs_are_many_and_of_every_kind() -> None:
+def test_the_inputs_are_many_of_every_kind_and_known_by_their_names_alone(tmp_path: Path) -> None:
     counts = shares(INPUTS)
     assert sum(counts.values()) >= 10_000
     assert len(counts) == len(SUBJECTS), "two kinds have one name"
+    for kind in SUBJECTS:
+        if kind.name in ("arms", "gate rules", "configs", "masks"):
+            one, two = kind(tmp_path / "one" / kind.name), kind(tmp_path / "two" / kind.name)
+            assert one.make(Random("1/x/7")) == two.make(Random("1/x/7"))
 
 
 @pytest.mark.parametrize("kind", SUBJECTS, ids=lambda kind: kind.name.replace(" ", "-"))
@@ -33,25 +37,21 @@ def test_every_input_is_taken_or_refused_in_one_line(kind: type[Subject], tmp_pa
     assert tally.refused > 0 or kind.forgives
 
 
-class Failing(Subject):
+class Failing(Subject, name="failing"):
     """Does what its input says."""
 
-    name = "failing"
+    does = ""
 
     def make(self, random: Random) -> str:
         return self.does
-
-    does = ""
 
     def read(self, given: str) -> None:
         if given == "raise":
             raise KeyError("colour")
         if given == "exit":
             raise SystemExit(0)
-        if given == "refuse":
-            raise SightlineError("no such colour")
-        if given == "mumble":
-            raise SightlineError("")
+        if given in ("refuse", "mumble"):
+            raise SightlineError("no such colour" if given == "refuse" else "")
         while given == "hang":
             pass
         while given == "stubborn hang":
@@ -71,15 +71,9 @@ class Failing(Subject):
 
 
 NOTICED = {
-    "raise": "KeyError",
-    "exit": "SystemExit",
-    "hang": "hang",
-    "stubborn hang": "hang",
-    "wait": "hang",
-    "refuse": "partial output",
-    "mumble": "not one line",
-    "grow": "MemoryError",
-}
+    "raise": "KeyError", "exit": "SystemExit", "hang": "hang", "stubborn hang": "hang", "wait": "hang",
+    "refuse": "partial output", "mumble": "not one line", "grow": "MemoryError",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("does", NOTICED)
@@ -97,26 +91,15 @@ def test_a_failure_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.startswith(NOTICED[does])
 
 
-def test_an_input_is_known_by_its_name_alone(tmp_path: Path) -> None:
-    for kind in SUBJECTS:
-        if kind.name in ("arms", "gate rules", "configs", "masks"):
-            one, two = kind(tmp_path / "one" / kind.name), kind(tmp_path / "two" / kind.name)
-            assert one.make(Random("1/x/7")) == two.make(Random("1/x/7"))
+ARGUMENTS = {name: list(arguments_of(kind)) for name, kind in SELECTORS.items() if name != "masks" and parameters(kind)}
+"""Of every method that has any."""
 
 
-ARGUMENTS = [(method, argument) for method, argument in all_arguments() if method != "masks"]
-
-
-def test_every_method_is_tried() -> None:
-    with_arguments = {name for name, kind in SELECTORS.items() if parameters(kind)}
-    assert {method for method, _ in ARGUMENTS} == with_arguments - {"masks"}
-    assert len(with_arguments) > 30
-
-
-@pytest.mark.parametrize("method", sorted({method for method, _ in ARGUMENTS}))
+@pytest.mark.parametrize("method", sorted(ARGUMENTS))
 def test_no_value_of_any_argument_fails_or_never_ends(method: str, tmp_path: Path) -> None:
+    assert len(ARGUMENTS) >= 30
     arms, tally = Arms(tmp_path), Tally()
-    for _, argument in (pair for pair in ARGUMENTS if pair[0] == method):
+    for argument in ARGUMENTS[method]:
         for number in NUMBERS:
             arm = f"{method}:0.3:{argument}={number}"
             try_given(arms, tally, arm, arm)

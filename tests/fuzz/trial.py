@@ -19,6 +19,7 @@ import typer
 
 from sightline import SightlineError
 from tests.fuzz.subjects.base import Subject
+from tests.kept_memory import peak_memory
 
 MOST_CPU = 20.0
 """Seconds of computing that one input may cost; almost all cost a thousandth of that. Time of the process, so that a
@@ -77,7 +78,7 @@ def try_inputs(subject: Subject, count: int, seed: int) -> Tally:
 def try_given(subject: Subject, tally: Tally, name: str, given: Any) -> None:
     """An input that was made already."""
     tally.inputs += 1
-    before, start = _peak(), process_time()
+    before, start = peak_memory(), process_time()
     try:
         with _limits(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             subject.read(given)
@@ -101,7 +102,7 @@ def try_given(subject: Subject, tally: Tally, name: str, given: Any) -> None:
     else:
         tally.accepted += 1
     tally.longest = max(tally.longest, process_time() - start)
-    grown = _peak() - before
+    grown = peak_memory() - before
     tally.memory = max(tally.memory, grown)
     if grown > MOST_MEMORY:
         tally.fail("memory", f"{name}: {grown / 2**20:.0f} MiB for {_shown(given)}")
@@ -129,10 +130,6 @@ def _limits() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _address_space() -> int:

@@ -32,6 +32,14 @@ from tests.warm_python import run_python
 DOCS = REPOSITORY / "docs"
 
 
+def text(path: Path | str) -> str:
+    """Of a file of the repository."""
+    return (REPOSITORY / path).read_text(encoding="utf-8")
+
+
+README = text("README.md")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _importable_pages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
@@ -50,13 +58,12 @@ def generate() -> ModuleType:
 
 
 def test_generated_tables_are_current(generate: ModuleType, data: Path) -> None:
-    for path, text in generate.documents(data / "golden").items():
-        assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: run python docs/generate.py"
+    for path, made in generate.documents(data / "golden").items():
+        assert path.read_text(encoding="utf-8") == made, f"{path.name} is stale: run python docs/generate.py"
 
 
 def test_every_method_and_signal_is_documented_and_every_published_method_names_its_paper(generate: ModuleType) -> None:
-    methods = (DOCS / "methods.md").read_text(encoding="utf-8")
-    signals = (DOCS / "signals.md").read_text(encoding="utf-8")
+    methods, signals = text("docs/methods.md"), text("docs/signals.md")
     for name in SELECTORS:
         assert f"| `{name}` |" in methods
         for need in with_defaults(SELECTORS.get(name)).needs:
@@ -67,28 +74,11 @@ def test_every_method_and_signal_is_documented_and_every_published_method_names_
     assert without == {"full", "masks"}
 
 
-def test_the_commands_of_the_tutorial_exist() -> None:
-    from sightline.commands import bench, new_package, run
-
-    text = (DOCS / "write-a-selector.md").read_text(encoding="utf-8")
-    assert "sightline new-selector" in text
-    assert "sightline bench select" in text
-    assert callable(new_package.new_selector)
-    assert callable(run.run)
-    group: Any = typer.main.get_command(bench.app)
-    commands = set(group.list_commands(None))
-    assert commands == {"answers", "load", "plan", "prefill", "repeated", "ttft", "sweep", "select"}
-
-
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-
-
-def looks_at_attention(selector: Any) -> bool:
-    return any(re.match(r"vision\.(cls_attention|received|cls_query)@", need) for need in selector.needs)
-
-
+ATTENTION = re.compile(r"vision\.(cls_attention|received|cls_query)@")
 GROUPS: dict[str, Callable[[Any], bool]] = {
-    "By attention of the vision tower": lambda selector: not selector.inside and looks_at_attention(selector),
+    "By attention of the vision tower": lambda selector: (
+        not selector.inside and any(map(ATTENTION.match, selector.needs))
+    ),
     "By the question": lambda selector: not selector.inside and selector.query != "none",
     "By likeness, blind to the question": lambda selector: not selector.inside and selector.query == "none",
     "Between the layers of the language model": lambda selector: bool(selector.inside),
@@ -117,8 +107,7 @@ def test_the_readme_is_a_front_door() -> None:
     assert "](docs/methods.md)" in README
 
 
-CARD = (REPOSITORY / "src" / "sightline" / "assets" / "reader" / "README.md").read_text(encoding="utf-8")
-YES_NO, OPEN = CARD.split("## Held-out figures")[1:3]
+YES_NO, OPEN = text("src/sightline/assets/reader/README.md").split("## Held-out figures")[1:3]
 
 
 def column(table: str, number: int) -> dict[str, str]:
@@ -142,7 +131,7 @@ def test_the_readme_quotes_the_model_card_and_the_readers_page() -> None:
     exact = column(OPEN, 1)
     said = " ".join(README.split())
     assert f"from {exact['full']} to {exact['full+remove_evidence']} when their cells are deleted" in said
-    replaced = (DOCS / "reader.md").read_text(encoding="utf-8").partition("| Switch |")[2]
+    replaced = text("docs/reader.md").partition("| Switch |")[2]
     follows = {arm: f"{float(share.rstrip('%')):.0f} %" for arm, share in column(replaced, 5).items() if "%" in share}
     assert f"Full follows it on {follows['full']} of 100 pages, `target:0.3` on {follows['target:0.3']}" in said
     assert f"`random:0.3` on {follows['random:0.3']}." in said
@@ -171,31 +160,31 @@ def test_other_peoples_methods_are_counted_apart_from_the_audits_own_and_from_co
     published = [name for name, kind in SELECTORS.items() if kind.published_by_others()]
     assert len(published) == 54
     for page in ("README.md", "docs/methods.md", "docs/selectors.md"):
-        text = " ".join((REPOSITORY / page).read_text(encoding="utf-8").split())
-        counts = re.findall(r"(\d+) of the (\d+) selectors are methods that others published", text)
+        words = " ".join(text(page).split())
+        counts = re.findall(r"(\d+) of the (\d+) selectors are methods that others published", words)
         assert counts == [(str(len(published)), str(len(SELECTORS.names())))], page
 
 
-TEXT = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
+TEXT = text("docs/python.md")
 CODE = "\n".join(re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE))
 
 
 def test_its_code_runs_and_its_command_writes_the_same_picture(data: Path, tmp_path: Path) -> None:
     mini = data / "mini_textocr"
-    (tmp_path / "checkpoint").symlink_to(data / "tiny" / "qwen3vl")
-    (tmp_path / "images").symlink_to(mini)
-    (tmp_path / "annotations.json").symlink_to(mini / "TextOCR_mini_val.json")
-    (tmp_path / "probes.jsonl").symlink_to(data / "recorded_run" / "probes.jsonl")
-    done = run_python(["-c", CODE + "\nprint('read to the end')"], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith("read to the end")
+    for name, target in {
+        "checkpoint": data / "tiny" / "qwen3vl",
+        "images": mini,
+        "annotations.json": mini / "TextOCR_mini_val.json",
+        "probes.jsonl": data / "recorded_run" / "probes.jsonl",
+    }.items():
+        (tmp_path / name).symlink_to(target)
+    run_python(["-c", CODE], cwd=tmp_path).check_returncode()
     picture = tmp_path / "picture.png"
     before = picture.read_bytes()
     picture.unlink()
     (line,) = re.findall(r"^    (sightline show .*)$", TEXT, re.MULTILINE)
     probe = sightline.load_run(tmp_path / "runs" / "first").probes[0]["id"]
-    done = run_python(["-m", "sightline", *line.replace("PROBE", probe).split()[1:]], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_python(["-m", "sightline", *line.replace("PROBE", probe).split()[1:]], cwd=tmp_path).check_returncode()
     assert picture.read_bytes() == before
 
 
@@ -214,57 +203,39 @@ def test_it_shows_every_public_name() -> None:
     assert all(f"run.{name}(" in CODE for name in methods)
 
 
-PAGE = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8")
-PROOFS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
-
-
 def test_every_line_of_the_table_has_a_proof_that_exists() -> None:
-    lines = [line for line in PAGE.split("\n") if line.startswith("| ") and "| proof |" not in line]
+    promises = text("SECURITY.md")
+    lines = [line for line in promises.split("\n") if line.startswith("| ") and "| proof |" not in line]
     assert len(lines) > 50
     assert [line for line in lines if not re.search(r"\| `tests/[\w/]+\.py::test_\w+` \|$", line)] == []
-    for file, name in PROOFS:
-        tree = ast.parse((REPOSITORY / file).read_text(encoding="utf-8"))
-        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, file
+    for file, name in set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promises)):
+        assert name in {node.name for node in ast.parse(text(file)).body if isinstance(node, ast.FunctionDef)}, file
 
 
 def page(name: str) -> str:
-    return (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+    return text(f"docs/reference/{name}.md")
 
 
 def test_every_page_is_current_and_none_is_left_over(tmp_path: Path) -> None:
     """In a process of its own: other tests may have registered things."""
     run_python([str(DOCS / "reference.py"), str(tmp_path)], cwd=REPOSITORY).check_returncode()
-    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
-    assert set(made) == {path.name for path in (DOCS / "reference").iterdir()}
-    for name, text in made.items():
-        assert (DOCS / "reference" / name).read_text(encoding="utf-8") == text, f"{name} is stale: run make reference"
+    made = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert set(made) == {path.stem for path in (DOCS / "reference").iterdir()}
+    assert [name for name in made if page(name) != made[name]] == [], "stale: run make reference"
 
 
-def test_every_column_has_a_sentence() -> None:
+def test_every_column_and_every_name_that_a_user_can_write_is_there() -> None:
     scored = [column for _, kind in SCORERS.items() for column in kind.columns]
     for field in [*ROW_COLUMNS, *scored, *IMAGE_COLUMNS]:
         assert re.search(rf"^\| `{field.name}` \| [\w ]+ \| .*\. \|$", page("rows"), re.MULTILINE), field.name
-
-
-def test_every_name_that_a_user_can_write_is_there() -> None:
-    for name in SELECTORS:
-        assert f"\n## `{name}`\n" in page("selectors")
-    for name in METRICS:
-        assert f"| `{name}` |" in page("metrics")
-    for name in INTERVENTIONS:
-        assert f"`+{name}" in page("interventions")
-    for name in AuditConfig.model_fields:
-        assert f"| `{name}` |" in page("config")
-    for name in sightline.__all__:
-        assert f"\n## `{name}`\n" in page("python")
-
-
-def test_every_command_stands_there_with_its_options() -> None:
-    text = page("commands")
-    for name, node in commands(typer.main.get_command(app), "sightline"):
-        section = text.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
-        for parameter in node.params:
-            assert parameter.hidden or parameter.opts[0] in section or parameter.metavar in section, parameter.name
+    for names, where, written in (
+        (SELECTORS, "selectors", "\n## `{}`\n"),
+        (METRICS, "metrics", "| `{}` |"),
+        (INTERVENTIONS, "interventions", "`+{}"),
+        (AuditConfig.model_fields, "config", "| `{}` |"),
+        (sightline.__all__, "python", "\n## `{}`\n"),
+    ):
+        assert [name for name in names if written.format(name) not in page(where)] == [], where
 
 
 def commands(node: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -273,6 +244,13 @@ def commands(node: Any, name: str) -> Iterator[tuple[str, Any]]:
         child = node.get_command(None, below)
         if not child.hidden:
             yield from commands(child, f"{name} {below}")
+
+
+def test_every_command_stands_there_with_its_options() -> None:
+    for name, node in commands(typer.main.get_command(app), "sightline"):
+        section = page("commands").split(f"\n## `{name}`\n")[1].split("\n## ")[0]
+        for parameter in node.params:
+            assert parameter.hidden or parameter.opts[0] in section or parameter.metavar in section, parameter.name
 
 
 def test_every_registry_is_found_once_and_every_thing_in_it_says_what_it_is(reference: ModuleType) -> None:
@@ -285,18 +263,13 @@ def test_every_registry_is_found_once_and_every_thing_in_it_says_what_it_is(refe
     lines = re.findall(r"^\| `[^`]+` \| .*$", page("registries"), re.MULTILINE)
     assert len(lines) > len(SELECTORS.names())
     assert [line for line in lines if line.endswith("|  |")] == []
-    listed = re.findall(
-        r"^\| `(sightline\.\w+)` \|", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    groups = {home.registry._group for home in reference.homes()} - {None}
-    assert groups <= set(listed)
+    listed = re.findall(r"^\| `(sightline\.\w+)` \|", text("docs/architecture.md"), re.MULTILINE)
+    assert {home.registry._group for home in reference.homes()} - {None} <= set(listed)
     assert len(listed) == len(set(listed))
-
-
-def test_contributing_says_how_to_add_to_every_registry(reference: ModuleType) -> None:
-    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    for home in reference.homes():
-        line = next(line for line in page.splitlines() if f"| `{home.variable}`, `sightline." in line)
+    for home in reference.homes():  # and how to add to it
+        line = next(
+            line for line in text("CONTRIBUTING.md").splitlines() if f"| `{home.variable}`, `sightline." in line
+        )
         place = re.search(r"`((?:src|packages)/(sightline[\w/]+))(/|\.toml)`", line)
         assert place is not None
         assert (REPOSITORY / f"{place[1]}{place[3]}").exists(), line
@@ -316,50 +289,38 @@ def test_prose_cells_and_signatures_read_as_they_were_written() -> None:
     assert wording.signature(example) == "(a: int | None, *, b: str = 'x') -> list[int]"
 
 
-SVG = "{http://www.w3.org/2000/svg}"
-
-
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
     files = ["--config-file", str(config), "--site-dir", str(site)]
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", *files]
     return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=False)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = build(REPOSITORY / "mkdocs.yml", folder)
+def test_every_page_is_built_needs_no_network_and_the_readme_is_the_start(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    done = build(REPOSITORY / "mkdocs.yml", site)
     assert done.returncode == 0, done.stderr
-    return folder
-
-
-def test_every_page_is_built_needs_no_network_and_the_readme_is_the_start(site: Path) -> None:
     written = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
     built = {path.relative_to(site) for path in site.rglob("*.html")}
-    assert built - written == {
-        Path(f"{name}.html") for name in ("404", "index", "changelog", "contributing", "security")
-    }
+    assert {path.name for path in built - written} == {
+        "404.html", "index.html", "changelog.html", "contributing.html", "security.html"
+    }  # fmt: skip
     assert written <= built
     assert not list(site.rglob("*.py")), "generators are no pages"
     for path in site.rglob("*.html"):
-        fetched = re.findall(
-            r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]*)", path.read_text()
-        )
-        assert fetched == [], path.name
+        outside = r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]*)"
+        assert re.findall(outside, path.read_text()) == [], path.name
     for path in site.rglob("*.css"):
         assert not re.search(r"url\(\"?(?:https?:)?//", path.read_text()), path.name
-    text = (site / "index.html").read_text(encoding="utf-8")
-    assert "Audit visual-token pruning" in text
-    assert 'href="cost.html"' in text
-    assert 'href="contributing.html"' in text
-    assert 'src="pictures/view-receipt.jpg"' in text
+    start = (site / "index.html").read_text(encoding="utf-8")
+    for words in ("Audit visual-token pruning", 'href="cost.html"', 'href="contributing.html"'):
+        assert words in start
+    assert 'src="pictures/view-receipt.jpg"' in start
 
 
 def test_a_link_into_nothing_fails_the_build(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("[gone](gone.md)\n")
-    ours = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
-    without_pages = ours.split("nav:\n  - Start")[0].replace("hooks:\n  - docs/root_pages.py\n", "")
+    without_pages = text("mkdocs.yml").split("nav:\n  - Start")[0].replace("hooks:\n  - docs/root_pages.py\n", "")
     (tmp_path / "mkdocs.yml").write_text(without_pages)
     done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
     assert done.returncode != 0
@@ -368,6 +329,6 @@ def test_a_link_into_nothing_fails_the_build(tmp_path: Path) -> None:
 
 def test_the_picture_of_the_layers_names_exactly_the_units_of_the_table() -> None:
     drawn = ElementTree.parse(DOCS / "pictures" / "layers.svg").getroot()
-    rows = [element for element in drawn.iter(f"{SVG}text") if element.get("class") == "units"]
+    rows = [element for element in drawn.iter("{http://www.w3.org/2000/svg}text") if element.get("class") == "units"]
     from_below = sorted(rows, key=lambda row: -float(row.attrib["y"]))
     assert [(row.text or "").split() for row in from_below] == layers()

@@ -9,26 +9,22 @@ from rich.table import Table
 from sightline.errors import LONGEST_MESSAGE, SightlineError, first_line, named_line, printable
 from sightline.progress import SafeConsole, say, waiting_for
 
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        ("target:0.3", "target:0.3"),
-        ("café “total” ≥ 0.5", "café “total” ≥ 0.5"),
-        ("a\nb\r\tc", r"a\nb\r\tc"),
-        ("\x1b[2J\x07gone", r"\x1b[2J\x07gone"),
-        ("\x9b31m", r"\x9b31m"),
-        ("one\u2028two\u2029three\x85", r"one\u2028two\u2029three\x85"),
-        ("half \ud800 a pair", r"half \ud800 a pair"),
-        ("file\u202egnp.exe", r"file\u202egnp.exe"),
-    ],
-)
-def test_what_a_terminal_would_obey_is_written_out(given: str, shown: str) -> None:
-    assert printable(given) == shown
-    assert str(SightlineError(f"name {given} is odd")) == f"name {shown} is odd"
+SHOWN = {
+    "target:0.3": "target:0.3",
+    "café “total” ≥ 0.5": "café “total” ≥ 0.5",
+    "a\nb\r\tc": r"a\nb\r\tc",
+    "\x1b[2J\x07gone": r"\x1b[2J\x07gone",
+    "\x9b31m": r"\x9b31m",
+    "one\u2028two\u2029three\x85": r"one\u2028two\u2029three\x85",
+    "half \ud800 a pair": r"half \ud800 a pair",
+    "file\u202egnp.exe": r"file\u202egnp.exe",
+}
 
 
-def test_a_long_quotation_loses_its_middle_lines_may_be_kept_and_errors_pickled() -> None:
+def test_what_a_terminal_would_obey_is_written_out_and_a_long_quotation_loses_its_middle() -> None:
+    for given, shown in SHOWN.items():
+        assert printable(given) == shown
+        assert str(SightlineError(f"name {given} is odd")) == f"name {shown} is odd"
     message = str(SightlineError(f"unknown key '{'x' * 100_000}' in config.yaml"))
     assert len(message) < LONGEST_MESSAGE + 20
     assert message.startswith("unknown key 'xxx")

@@ -28,60 +28,45 @@ def make_targets() -> dict[str, str]:
     return dict(re.findall(r"^([\w-]+):.*\n((?:\t.*\n)*)", text("Makefile"), re.MULTILINE))
 
 
-def workflows() -> dict[str, Any]:
-    return {path.name: yaml.safe_load(path.read_text()) for path in (REPOSITORY / ".github/workflows").glob("*.yml")}
+def forms(folder: str) -> dict[str, Any]:
+    return {path.stem: yaml.safe_load(path.read_text()) for path in (REPOSITORY / ".github" / folder).glob("*.yml")}
 
 
-def pinned() -> dict[str, str]:
-    lines = [line.partition("==") for line in text("constraints.txt").split()]
-    assert all(equals for _, equals, _ in lines), "a constraint is an exact version"
-    return {canonicalize_name(name): number for name, _, number in lines}
-
-
-def test_the_version_and_the_citation_agree_with_the_package() -> None:
+def test_the_version_and_the_citation_agree_with_the_package_and_are_printed_without_loading_torch() -> None:
     citation = yaml.safe_load(text("CITATION.cff"))
-    assert citation["version"] == sightline.__version__
-    newest = re.search(r"^## \[([\d.]+)\]", text("CHANGELOG.md"), re.MULTILINE)
-    assert newest is not None
-    assert newest[1] == sightline.__version__
-    assert 'dynamic = ["version"]' in text("pyproject.toml")
-    assert citation["cff-version"] == "1.2.0"
-    assert citation["title"] == "Sightline"
+    assert (citation["version"], citation["license"]) == (sightline.__version__, "Apache-2.0")
+    assert (citation["cff-version"], citation["title"]) == ("1.2.0", "Sightline")
     assert citation["authors"] == [{"name": "The Sightline authors"}]
-    assert citation["license"] == "Apache-2.0"
-
-
-def test_the_command_prints_the_version_without_loading_torch() -> None:
+    assert re.findall(r"^## \[([\d.]+)\]", text("CHANGELOG.md"), re.MULTILINE)[0] == sightline.__version__
+    assert 'dynamic = ["version"]' in text("pyproject.toml")
     script = "import sys; from sightline.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"sightline {sightline.__version__}", "False"]
 
 
 def test_workflows_run_what_a_person_runs_on_the_pythons_that_the_package_names() -> None:
-    steps = [step for flow in workflows().values() for job in flow["jobs"].values() for step in job["steps"]]
+    flows = forms("workflows")
+    steps = [step for flow in flows.values() for job in flow["jobs"].values() for step in job["steps"]]
     commands = [step["run"] for step in steps if "run" in step]
     assert commands == ["make test", "make test-slow", "make docs", "make demo"]
     assert {command.removeprefix("make ") for command in commands} <= set(make_targets())
     named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text("pyproject.toml"))
-    assert workflows()["ci.yml"]["jobs"]["test"]["strategy"]["matrix"]["python"] == named
-
-
-def test_hooks_check_what_make_lint_checks() -> None:
+    assert flows["ci"]["jobs"]["test"]["strategy"]["matrix"]["python"] == named
     settings = yaml.safe_load(text(".pre-commit-config.yaml"))
     hooks = {hook["id"]: hook for repository in settings["repos"] for hook in repository["hooks"]}
     local = {hook["name"] for hook in hooks.values() if "entry" in hook}
-    assert {f"\t$(BIN)/{name} .".removesuffix(" ." if name == "mypy" else "") for name in local} == set(
-        make_targets()["lint"].splitlines()
-    )
+    commands = {f"\t$(BIN)/{name} .".removesuffix(" ." if name == "mypy" else "") for name in local}
+    assert commands == set(make_targets()["lint"].splitlines()), "hooks check what make lint checks"
     assert {"end-of-file-fixer", "check-added-large-files"} <= set(hooks)
 
 
-def test_templates_are_forms_that_a_forge_can_show() -> None:
-    forms = {
-        path.stem: yaml.safe_load(path.read_text()) for path in (REPOSITORY / ".github/ISSUE_TEMPLATE").glob("*.yml")
-    }
-    assert set(forms) == {"config", "bug", "new-selector", "new-backbone"}
-    for name, form in forms.items():
+def test_templates_are_forms_that_a_forge_can_show_and_contributing_names_tests_that_exist() -> None:
+    named = re.findall(r"`(tests/[\w./]+)`", text("CONTRIBUTING.md"))
+    assert len(named) > 10
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+    templates = forms("ISSUE_TEMPLATE")
+    assert set(templates) == {"config", "bug", "new-selector", "new-backbone"}
+    for name, form in templates.items():
         if name != "config":
             assert form["name"]
             assert form["description"]
@@ -90,19 +75,17 @@ def test_templates_are_forms_that_a_forge_can_show() -> None:
             assert all(field["attributes"]["label"] for field in form["body"])
 
 
-def test_torch_is_installed_first_and_a_demo_installs_no_test_tools() -> None:
+def test_torch_is_installed_first_a_demo_installs_no_test_tools_and_what_the_test_extra_installs_is_pinned() -> None:
     recipes = text("Makefile")
     assert re.search(r"^demo: \$\(STAMP\)-demo$", recipes, re.MULTILINE)
     assert re.search(r"^\$\(STAMP\)-demo:.*\n\t\$\(PIP\) --editable \.\n", recipes, re.MULTILINE)
-    assert "$(BIN)/sightline" in make_targets()["demo"].split("@echo")[1], (
-        "says where the commands are that the demo names"
-    )
+    says = make_targets()["demo"].split("@echo")[1]
+    assert "$(BIN)/sightline" in says, "where the commands are that the demo names"
     for stamp in ("demo", "docs", "test"):
         assert re.search(rf"^\$\(STAMP\)-{stamp}:.*\$\(STAMP\)-torch$", recipes, re.MULTILINE)
-
-
-def test_everything_that_the_test_extra_installs_is_pinned() -> None:
-    known = pinned()
+    lines = [line.partition("==") for line in text("constraints.txt").split()]
+    assert all(equals for _, equals, _ in lines), "a constraint is an exact version"
+    known = {canonicalize_name(name) for name, _, _ in lines}
     waiting = [Requirement("sightline[test]")]
     seen: set[tuple[str, str]] = set()
     while waiting:
@@ -114,12 +97,6 @@ def test_everything_that_the_test_extra_installs_is_pinned() -> None:
             needs = map(Requirement, requires(name) or ())
             waiting += [each for each in needs if each.marker is None or each.marker.evaluate({"extra": extra})]
     assert {"mkdocs", "pytest", "torch", "rapidocr"} <= {name for name, _ in seen}
-
-
-def test_contributing_names_tests_that_exist() -> None:
-    named = re.findall(r"`(tests/[\w./]+)`", text("CONTRIBUTING.md"))
-    assert len(named) > 10
-    assert [path for path in named if not (REPOSITORY / path).exists()] == []
 
 
 def packaged() -> dict[str, Path]:
@@ -147,9 +124,8 @@ def test_the_wheel_has_what_demonstrations_need_and_stays_small() -> None:
     beside = {"annotate/kinds.toml", "annotate/pages/annotate.html", "leaderboard/words.toml", "paper/data.toml"}
     beside |= {"paper/development_ids.txt", "paper/study_page.html", "paper/tables/table_1.yaml"}
     assert {f"sightline/{name}" for name in shipped} | {f"sightline_{name}" for name in beside} <= set(files)
-    assert not [
-        name for name in files if re.match(r"sightline/(assets/(reader-llava|scenes/development)|reader|lab)/", name)
-    ]
+    stay = r"sightline/(assets/(reader-llava|scenes/development)|reader|lab)/"
+    assert [name for name in files if re.match(stay, name)] == []
     assert sum(len(zlib.compress(file.read_bytes(), level=1)) for file in files.values()) < 34e6
 
 
@@ -160,7 +136,6 @@ def test_names_are_listed_and_stay_themselves_when_their_home_has_been_imported(
         "assert all(getattr(sightline, name) is value for name, value in first.items())\n"
         "assert callable(sightline.audit)\n"
     )
-    done = run_python(["-c", code])
-    assert done.returncode == 0, done.stderr
+    run_python(["-c", code]).check_returncode()
     assert {"audit", "load_run", "SELECTORS", "Selector", "AuditConfig"} <= set(dir(sightline))
     assert sorted(sightline.__all__) == sorted(set(dir(sightline)) - {"__version__"})

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 import time
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from importlib.resources import files
 from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -27,6 +25,7 @@ from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.selection import Budget
 from sightline.documents.build import DocumentProbes, build_document_probes, write_pages
 from sightline.documents.pages import TWIN_ENDING, made_name
+from sightline.documents.rules import AUDIT
 from sightline.engines import engine_of
 from sightline.errors import SightlineError
 from sightline.places.writing import refuse_unusable_place, write_whole
@@ -41,14 +40,11 @@ if TYPE_CHECKING:
 
 PROBES, PAIRS, TRANSCRIPTS = "probes.jsonl", "pairs.jsonl", "transcripts.jsonl"
 RUN, REPORT, DOCTOR = "run", "report", "doctor.json"
-_CHOICE: dict[str, Any] = tomllib.loads(files("sightline.documents").joinpath("documents.toml").read_text("utf-8"))[
-    "audit"
-]
-METHODS: Sequence[str] = _CHOICE["methods"]
+METHODS: Sequence[str] = AUDIT["methods"]
 """Published methods in the order in which they are preferred; an audit takes the first few that the model serves."""
-CONTROLS: Sequence[str] = _CHOICE["controls"]
-KEEP: Sequence[float] = _CHOICE["keep"]
-TRANSCRIBE: str = _CHOICE["transcribe"]
+CONTROLS: Sequence[str] = AUDIT["controls"]
+KEEP: Sequence[float] = AUDIT["keep"]
+TRANSCRIBE: str = AUDIT["transcribe"]
 QUESTIONS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 """Endings of files that bring questions, and perhaps images, of their own."""
 
@@ -391,7 +387,7 @@ def choose_arms(served: Mapping[str, Any], methods: Sequence[str], keep: Sequenc
 
     ``served`` says of each selector whether the model serves it; without ``methods`` the first two that it does.
     """
-    chosen = list(methods) or [name for name in METHODS if serves(served, name)][:2]
+    chosen = list(methods) or [name for name in METHODS if served.get(name) == "yes"][:2]
     budgets = [f"{share:g}" for share in keep_of(keep)]
     named = dict.fromkeys([*chosen, *CONTROLS])
     return ["full", *(f"{name}:{budget}" for budget in budgets for name in named)]
@@ -403,7 +399,3 @@ def keep_of(keep: Sequence[float]) -> list[float]:
     if bad := [share for share in shares if not 0 < share < 1]:
         raise SightlineError(f"--keep {bad[0]:g} is not a share between 0 and 1, such as 0.3")
     return sorted(set(shares), reverse=True)
-
-
-def serves(served: Mapping[str, Any], name: str) -> bool:
-    return served.get(name) == "yes"

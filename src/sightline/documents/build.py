@@ -105,9 +105,8 @@ def build_document_probes(
         "wording": wording, "fields_per_page": fields_per_page, "seed": seed,
         **({} if accepted is None else {"texts": file_digest(accepted)}),
     }  # fmt: skip
-    return DocumentProbes(
-        tuple(made), found.root, found.pages, readings, out / PAGES_FILE, counts, tuple(lines), construction
-    )
+    pages_file, told = out / PAGES_FILE, tuple(lines)
+    return DocumentProbes(tuple(made), found.root, found.pages, readings, pages_file, counts, told, construction)
 
 
 def _questions(
@@ -254,10 +253,5 @@ def _told(
 
 def _problems(found: FoundPages, readings: Mapping[str, PageReading]) -> list[str]:
     """A line for every file and page that is left out."""
-    files = [f"left out     {name}: {problem}" for name, problem in found.problems]
-    pages = [
-        f"left out     {page.page_id}: {readings[page.image].problem}"
-        for page in found.pages
-        if readings[page.image].problem
-    ]
-    return files + pages
+    pages = [(page.page_id, readings[page.image].problem) for page in found.pages]
+    return [f"left out     {name}: {problem}" for name, problem in (*found.problems, *pages) if problem]

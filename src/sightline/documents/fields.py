@@ -81,17 +81,17 @@ class Layout:
     def __init__(self, page: PageReading) -> None:
         self.page = page
         self.lines = tuple(piece for line in page.lines for piece in _pieces(line))
-        self._all = [line.text for line in (*self.lines, *page.dropped)]
+        self.all = (*self.lines, *page.dropped)
 
     def count_label(self, text: str) -> int:
         """How often a label stands there: as a text, or before a colon or a number; not as a word among others."""
         pattern = re.compile(rf"(?<![^\W\d_]){re.escape(folded(text))}(?![^\W\d_])")
-        return sum(len(pattern.findall(folded(line))) for line in self._all)
+        return sum(len(pattern.findall(folded(line.text))) for line in self.all)
 
     def count(self, text: str) -> int:
         """How often a text stands on the page, in any reading, within lines too."""
         pattern = standing(text)
-        return sum(len(pattern.findall(line)) for line in self._all)
+        return sum(len(pattern.findall(line.text)) for line in self.all)
 
     def is_asked(self, field: DocumentField) -> bool:
         """Whether what a field is made of was read surely enough for a question; a known label is as it is known."""
@@ -111,21 +111,14 @@ class Layout:
 
     def right_of(self, line: PageLine) -> list[PageLine]:
         """Texts of the same row to the right, nearest first, unread ones included."""
-        row = [
-            other
-            for other in (*self.lines, *self.page.dropped)
-            if other is not line and _same_row(line.box, other.box) and _middle_x(other.box) > line.box[2]
-        ]
-        return sorted(row, key=lambda other: other.box[0])
+        row = (other for other in self.all if other is not line and share_along(line.box, other.box, 1) > 0.5)
+        behind = (other for other in row if (other.box[0] + other.box[2]) / 2 > line.box[2])
+        return sorted(behind, key=lambda other: other.box[0])
 
     def below(self, line: PageLine) -> list[PageLine]:
         """Texts under it that share some of its width, nearest first, unread ones included."""
-        column = [
-            other
-            for other in (*self.lines, *self.page.dropped)
-            if other is not line and _same_column(line.box, other.box) and other.box[1] >= _middle_y(line.box)
-        ]
-        return sorted(column, key=lambda other: other.box[1])
+        column = (other for other in self.all if other is not line and share_along(line.box, other.box, 0) > 0.5)
+        return sorted((each for each in column if each.box[1] >= _middle_y(line.box)), key=lambda other: other.box[1])
 
 
 def _holds(words: Sequence[PageLine], text: str) -> bool:
@@ -151,29 +144,22 @@ def _pieces(line: PageLine) -> list[PageLine]:
 
 def _labelled(layout: Layout, refused: Counter[str]) -> Iterator[DocumentField]:
     for line in layout.lines:
-        inside = _inside(line)
-        if inside is not None:
+        if (inside := _inside(line)) is not None:
             yield inside
             continue
         bare = line.text.strip(LABEL_MARKS)
         known = known_label(line.text)
-        if not bare or (
-            known is None and not (line.text.rstrip().endswith((":", "：")) and len(bare) <= LONGEST_LABEL)
-        ):
+        if known is None and not (line.text.rstrip().endswith((":", "：")) and len(bare) <= LONGEST_LABEL):
             continue
         if not _is_label(bare):
             continue
-        start = line.text.index(bare)
-        label = part(line, start, start + len(bare))
-        value = _beside(layout, line, known.kind if known else None, refused)
-        relation = RIGHT
+        value, relation = _beside(layout, line, known.kind if known else None, refused), RIGHT
         if value is None and known is not None:
             value, relation = _under(layout, line, known.kind), BELOW
         if value is not None:
             kind, text, whole = value
-            called = known.called if known else ""
-            kind = _seen(kind, text.text)
-            yield DocumentField(kind, bare, label.box, text.text, text.box, relation, called, whole.text)
+            called, box = known.called if known else "", _box_of(line, bare)
+            yield DocumentField(_seen(kind, text.text), bare, box, text.text, text.box, relation, called, whole.text)
 
 
 def _inside(line: PageLine) -> DocumentField | None:
@@ -206,14 +192,17 @@ def _seen(kind: str, value: str) -> str:
     return "date" if kind_of_value(value) == "date" else kind
 
 
+def _box_of(line: PageLine, label: str) -> Box:
+    start = line.text.index(label)
+    return part(line, start, start + len(label)).box
+
+
 def _of_parts(
     line: PageLine, label: str, kind: str, called: str, value: PageLine, whole: PageLine
 ) -> DocumentField | None:
     if not _is_label(label):
         return None
-    start = line.text.index(label)
-    box = part(line, start, start + len(label)).box
-    return DocumentField(kind, label, box, value.text, value.box, RIGHT, called, whole.text)
+    return DocumentField(kind, label, _box_of(line, label), value.text, value.box, RIGHT, called, whole.text)
 
 
 def _value(text: PageLine, kind: str) -> tuple[PageLine, PageLine] | None:
@@ -277,23 +266,22 @@ def _under(layout: Layout, line: PageLine, kind: str) -> tuple[str, PageLine, Pa
 
 def _items(layout: Layout) -> Iterator[DocumentField]:
     """Rows of two texts, words and an amount: what an item costs, whatever it is called."""
-    for row in rows_of((*layout.lines, *layout.page.dropped)):
+    for row in rows_of(layout.all):
         if len(row) != 2 or any(line.reason for line in row):
             continue
         bare, value = row[0].text.strip(LABEL_MARKS), _value(row[1], "amount")
         words = sum(sign.isalpha() for sign in bare)
         if value is None or words < 3 or len(bare) > LONGEST_LABEL or not _is_label(bare) or known_label(bare):
             continue
-        start = row[0].text.index(bare)
-        label = part(row[0], start, start + len(bare))
-        yield DocumentField("amount", bare, label.box, value[0].text, value[0].box, RIGHT, whole=value[1].text)
+        box = _box_of(row[0], bare)
+        yield DocumentField("amount", bare, box, value[0].text, value[0].box, RIGHT, whole=value[1].text)
 
 
 # Tables: a row of heads, and rows below it whose texts stand under them.
 
 
 def _cells(layout: Layout, refused: Counter[str]) -> Iterator[DocumentField]:
-    rows = rows_of((*layout.lines, *layout.page.dropped))
+    rows = rows_of(layout.all)
     for place, heads in enumerate(rows):
         if not _is_head(heads):
             continue
@@ -330,8 +318,7 @@ def _cells_of(row: Sequence[PageLine], heads: Sequence[PageLine], refused: Count
             refused["table columns do not align"] += 1
             continue
         head = under[0].text.strip(LABEL_MARKS)
-        boxes = (under[0].box, cell.box, first.box)
-        yield DocumentField("table_cell", head, boxes[0], value, boxes[1], IN_ROW, row=text, row_box=boxes[2])
+        yield DocumentField("table_cell", head, under[0].box, value, cell.box, IN_ROW, row=text, row_box=first.box)
 
 
 def _under_head(cell: PageLine, heads: Sequence[PageLine]) -> list[PageLine]:
@@ -339,18 +326,6 @@ def _under_head(cell: PageLine, heads: Sequence[PageLine]) -> list[PageLine]:
 
 
 # How boxes stand to each other.
-
-
-def _same_row(one: Box, other: Box) -> bool:
-    return share_along(one, other, 1) > 0.5
-
-
-def _same_column(one: Box, other: Box) -> bool:
-    return share_along(one, other, 0) > 0.5
-
-
-def _middle_x(box: Box) -> float:
-    return (box[0] + box[2]) / 2
 
 
 def _middle_y(box: Box) -> float:

@@ -10,7 +10,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
@@ -115,17 +117,14 @@ def find_pages(
     in_place = not gather and not any(source.makes for source in opened)
     pages: list[DocumentPage] = []
     with Progress("rendering pages", sum(max(1, len(source.makes)) for source in opened), "pages") as bar:
-        for source in opened:
-            for page in (
-                source.in_place(base, None if in_place else target) if not source.makes else source.made(target)
-            ):
-                bar.advance()
-                if isinstance(page, DocumentPage):
-                    pages.append(page)
-                else:
-                    problems.append(page)
-                if limit is not None and len(pages) >= limit:
-                    break
+        beside = None if in_place else target
+        made = (source.made(target) if source.makes else source.in_place(base, beside) for source in opened)
+        for page in chain.from_iterable(made):
+            bar.advance()
+            if isinstance(page, DocumentPage):
+                pages.append(page)
+            else:
+                problems.append(page)
             if limit is not None and len(pages) >= limit:
                 break
     if not pages:
@@ -262,7 +261,7 @@ def _image_source(file: Path, name: str) -> _Source:
             raise SightlineError(f"cannot be read: {first_line(problem)}") from None
         if usual and len(frames) == 1 and not turned:
             return _Source(file, name, size=stored.size)
-    return _Source(file, name, tuple(_frame(file, frame) for frame in frames))
+    return _Source(file, name, tuple(partial(_frame, file, frame) for frame in frames))
 
 
 def _opened(file: Path) -> tuple[Image.Image, bool]:
@@ -277,17 +276,14 @@ def _opened(file: Path) -> tuple[Image.Image, bool]:
     raise SightlineError("cannot be read as an image; open it in a viewer and save it as PNG or PDF")
 
 
-def _frame(file: Path, frame: int) -> Made:
-    def make() -> Image.Image:
-        stored, _ = _opened(file)
-        with stored:
-            stored.seek(frame)
-            _refuse_large(stored.size)
-            turn = _TURNS.get(stored.getexif().get(_ORIENTATION, 1))
-            upright = to_rgb(stored)
-            return upright if turn is None else upright.transpose(turn)
-
-    return make
+def _frame(file: Path, frame: int) -> Image.Image:
+    stored, _ = _opened(file)
+    with stored:
+        stored.seek(frame)
+        _refuse_large(stored.size)
+        turn = _TURNS.get(stored.getexif().get(_ORIENTATION, 1))
+        upright = to_rgb(stored)
+        return upright if turn is None else upright.transpose(turn)
 
 
 def _refuse_large(size: tuple[int, int]) -> None:
@@ -311,18 +307,15 @@ def _pdf_pages(file: Path) -> tuple[Made, ...]:
         document.init_forms()  # what was filled in is part of the page
         return document
 
-    def page(number: int) -> Made:
-        def make() -> Image.Image:
-            with opened() as document:
-                sheet = document[number]
-                scale = min(DPI / _POINTS, LONGEST_SIDE / max(sheet.get_size()))
-                rendered: Image.Image = sheet.render(scale=scale).to_pil()
-                return rendered.convert("RGB")
-
-        return make
+    def page(number: int) -> Image.Image:
+        with opened() as document:
+            sheet = document[number]
+            scale = min(DPI / _POINTS, LONGEST_SIDE / max(sheet.get_size()))
+            rendered: Image.Image = sheet.render(scale=scale).to_pil()
+            return rendered.convert("RGB")
 
     with opened() as document:
         count = len(document)
     if not count:
         raise SightlineError("has no pages")
-    return tuple(page(number) for number in range(count))
+    return tuple(partial(page, number) for number in range(count))

@@ -230,9 +230,8 @@ def other_value(reading: PageReading, kind: str, answers: Iterable[str], rng: ra
     for text in (text.strip(LABEL_MARKS) for text in texts):
         if kind != TEXT and kind_of_value(text) == kind and (match := VALUES[kind].fullmatch(text)) is not None:
             found.append(match["value"] if "value" in match.re.groupindex else text)
-    others = [
-        text for text in dict.fromkeys(found) if not any(folded(text) in one or one in folded(text) for one in right)
-    ]
+    alike = {text for text in found for one in right if folded(text) in one or one in folded(text)}
+    others = [text for text in dict.fromkeys(found) if text not in alike]
     return rng.choice(others) if others else ""
 
 
@@ -252,16 +251,8 @@ def asked_probes(
     by_name: dict[str, list[DocumentPage]] = {}
     for page in pages:
         source = PurePosixPath(page.source)
-        names = (
-            page.page_id,
-            page.image,
-            page.source,
-            source.name,
-            source.stem,
-            str(source.with_suffix("")),
-            f"{page.source}#{page.number or 1}",
-        )
-        for name in dict.fromkeys(names):
+        names = (page.page_id, page.image, page.source, source.name, source.stem, str(source.with_suffix("")))
+        for name in dict.fromkeys((*names, f"{page.source}#{page.number or 1}")):
             by_name.setdefault(name, []).append(page)
     placed: list[Probe] = []
     homes: dict[str, DocumentPage] = {}

@@ -6,7 +6,6 @@ does not count is kept with its reason: it is neither asked for nor taken for ab
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -14,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from sightline.boxes.detection import TextsRead, read_texts
-from sightline.boxes.detectors import FoundText, detector_named
+from sightline.boxes.detectors import detector_named
 from sightline.core.probe import Box
 from sightline.documents.rules import READING
 from sightline.errors import SightlineError
@@ -78,13 +78,10 @@ def read_pages(
     workers: int | None = None,
 ) -> dict[str, PageReading]:
     """Image name -> its texts. Each engine reads an image once and for all: readings are remembered by its digest."""
-    readings: list[dict[str, TextsRead]] = []
     engines = [engine for engine in (first, second) if engine]
     with Progress("reading", len(engines) * len(names), "pages") as bar:
-        for engine in engines:
-            readings.append(
-                read_texts(engine, root, names, cache=cache, workers=workers, tell=lambda name: bar.advance())
-            )
+        shared: dict[str, Any] = {"cache": cache, "workers": workers, "tell": lambda name: bar.advance()}
+        readings = [read_texts(engine, root, names, **shared) for engine in engines]
     return {name: combine(name, *(reading[name] for reading in readings)) for name in readings[0]}
 
 
@@ -265,15 +262,13 @@ def _meets(one: Box, other: Box) -> bool:
 def _turned(read: TextsRead) -> str:
     """What is said of a page whose text does not stand upright; empty for one that does."""
     texts = [text for text in read.texts if len(text.text) > 2]
-    tall = sum(len(text.text) for text in texts if _tall(text))
+    tall = 0
+    for text in texts:
+        xs, ys = zip(*text.outline, strict=True)
+        tall += len(text.text) * (max(ys) - min(ys) > 1.5 * (max(xs) - min(xs)))
     if tall > READING["turned_share"] * sum(len(text.text) for text in texts):
         return "its text runs upwards or downwards: turn the page, then read it again"
     sure = sorted(text.confidence for text in texts)
     if len(sure) > 2 and sure[len(sure) // 2] < READING["readable"]:
         return "hardly anything can be read for sure: is it upside down, blurred or in another script?"
     return ""
-
-
-def _tall(text: FoundText) -> bool:
-    xs, ys = [x for x, _ in text.outline], [y for _, y in text.outline]
-    return math.dist((0, min(ys)), (0, max(ys))) > 1.5 * (max(xs) - min(xs))

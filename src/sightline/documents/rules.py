@@ -16,6 +16,7 @@ Wording = Literal["place", "field"]
 
 _DATA: dict[str, Any] = tomllib.loads(files("sightline.documents").joinpath("documents.toml").read_text("utf-8"))
 READING: dict[str, float] = _DATA["reading"]
+AUDIT: dict[str, Any] = _DATA["audit"]
 WORDINGS: dict[str, dict[str, str]] = _DATA["wordings"]
 KINDS = ("total", "amount", "date", "identifier", "name", "table_cell", "text")
 """Kinds of fields, in the order in which a page's questions are drawn from them."""

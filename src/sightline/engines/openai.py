@@ -45,7 +45,10 @@ class Endpoint(Engine):
         super().__init__(place)
         url, _, self._name = place.partition("#")
         self.wire = Wire(url)
-        self.parallel = parallel_requests()
+        most = os.environ.get(PARALLEL, "4")
+        if not most.isdecimal() or not 1 <= int(most) <= 256:
+            raise SightlineError(f"{PARALLEL}={most} is no whole number from 1 to 256")
+        self.parallel = int(most)
         self._places = BoundedSemaphore(self.parallel)
         self._shape = Shape()
         self._silent: dict[str, str] = {}
@@ -175,16 +178,14 @@ class Endpoint(Engine):
         return asked
 
     def _heard(self, reply: Returned) -> Heard:
-        body = reply.body
-        choice = first_choice(body)
+        body, choice = reply.body, first_choice(reply.body)
         message = choice.get("message")
         if not isinstance(message, dict):
             wrong = SightlineError if isinstance(body, dict) else OutageError  # a page that stands before the server
             raise wrong(
                 f"{self.wire.host} gave no chat completion but {message_of(reply)}; is {self.wire.base} its URL?"
             )
-        text, usage = spoken(message), body.get("usage")
-        told = tokens_told(choice)
+        text, usage, told = spoken(message), body.get("usage"), tokens_told(choice)
         prompt, generated = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
         finish = choice.get("finish_reason")
         if told is None:
@@ -215,12 +216,10 @@ class Endpoint(Engine):
         return OutageError(line)
 
 
-OWN_FIELDS = frozenset(
-    {"model", "messages", "temperature", "stream", "n", "logprobs", "top_logprobs"}
-    | {"max_tokens", "max_completion_tokens"}
-)
-
-
+OWN_FIELDS = (
+    "model", "messages", "temperature", "stream", "n", "logprobs", "top_logprobs", "max_tokens",
+    "max_completion_tokens",
+)  # fmt: skip
 USAGE = {"stream_options": {"include_usage": True}}
 """A stream ends with the counts that an answer in one piece has."""
 
@@ -244,13 +243,6 @@ class Shape(NamedTuple):
         return None
 
 
-def parallel_requests() -> int:
-    value = os.environ.get(PARALLEL, "4")
-    if not value.isdecimal() or not 1 <= int(value) <= 256:
-        raise SightlineError(f"{PARALLEL}={value} is no whole number from 1 to 256")
-    return int(value)
-
-
 def data_url(image: Image.Image, longest: int | None) -> str:
     """PNG, pixel by pixel the image, its longer side at most ``longest``."""
     if longest is not None and max(image.size) > longest:
@@ -269,15 +261,11 @@ def extra_fields(switches: Mapping[str, str]) -> dict[str, Any]:
             inner = fields
             for each in path[:-1]:
                 inner = inner.setdefault(each, {})
-            inner[path[-1]] = json_or_word(value)
+            try:
+                inner[path[-1]] = json.loads(value, parse_constant=str)
+            except ValueError:
+                inner[path[-1]] = value
     return fields
-
-
-def json_or_word(value: str) -> Any:
-    try:
-        return json.loads(value, parse_constant=str)
-    except ValueError:
-        return value
 
 
 SPOKEN = ("content", "reasoning_content", "reasoning", "refusal")
@@ -307,9 +295,7 @@ def tokens_told(choice: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
     """Generated tokens with their log-probabilities; None where a server gives none."""
     logprobs = choice.get("logprobs")
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
-    if not isinstance(content, list):
-        return None
-    return content if all(map(likely, content)) else None
+    return content if isinstance(content, list) and all(map(likely, content)) else None
 
 
 def likely(token: Any) -> bool:
@@ -497,10 +483,9 @@ def key_for(base: str) -> str:
     parts = urlsplit(base)
     guarded = parts.scheme == "https" or re.fullmatch(r"localhost|127\.[\d.]+|::1", parts.hostname or "")
     for name in KEYS if guarded else KEYS[:1]:
-        key = os.environ.get(name, "").strip()
-        if key and not re.fullmatch("[!-~]+", key):
-            raise SightlineError(f"{name} holds characters that no header takes; was more copied than the key?")
-        if key:
+        if key := os.environ.get(name, "").strip():
+            if not re.fullmatch("[!-~]+", key):
+                raise SightlineError(f"{name} holds characters that no header takes; was more copied than the key?")
             return key
     return ""
 

@@ -27,12 +27,8 @@ from sightline.errors import SightlineError
 THRESHOLD = "CDPRUNER_SPLIT_THRESHOLD"
 """Environment variable that the pruner reads when a pipeline is asked for the first time, and never again."""
 SETTINGS = (
-    THRESHOLD,
-    "CDPRUNER_USE_CL_KERNEL",
-    "CDPRUNER_ENABLE_FRAME_CHUNKING",
-    "VISION_PREPROCESS",
-    "VISION_POS_EMBEDS",
-)
+    THRESHOLD, "CDPRUNER_USE_CL_KERNEL", "CDPRUNER_ENABLE_FRAME_CHUNKING", "VISION_PREPROCESS", "VISION_POS_EMBEDS",
+)  # fmt: skip
 """Environment variables by which it prunes and prepares images otherwise."""
 VARIANTS = {"split": "1", "paper": "0"}
 PRECISIONS = {
@@ -172,17 +168,10 @@ class OpenVINO(Engine):
         begun = perf_counter()
         answer = self._generate(question, question.longest)
         ms = (perf_counter() - begun) * 1e3
-        prompt, generated = (
-            getattr(answer.perf_metrics, f"get_num_{kind}_tokens")() for kind in ("input", "generated")
-        )
-        stopped = answer.finish_reasons[0].name == "STOP"
-        raw = {
-            "text": answer.texts[0],
-            "score": answer.scores[0],
-            "prompt_tokens": prompt,
-            "generated_tokens": generated,
-            "finish_reason": answer.finish_reasons[0].name,
-        }
+        measured, finish = answer.perf_metrics, answer.finish_reasons[0].name
+        prompt, generated = measured.get_num_input_tokens(), measured.get_num_generated_tokens()
+        raw = {"text": answer.texts[0], "score": answer.scores[0], "prompt_tokens": prompt}
+        raw |= {"generated_tokens": generated, "finish_reason": finish}
         kept, grid = self._counted_against_the_grid(question, prompt)
         first = None
         if question.likely:
@@ -201,8 +190,8 @@ class OpenVINO(Engine):
             text=answer.texts[0],
             raw=raw,
             prompt_tokens=prompt,
-            tokens=generated - 1 if stopped else generated,
-            cut_off=not stopped,
+            tokens=generated - (finish == "STOP"),
+            cut_off=finish != "STOP",
             loss=-float(answer.scores[0]) / max(1, generated),  # the stop token is one of them
             first=first,
             ms=ms,
@@ -291,9 +280,8 @@ class OpenVINO(Engine):
             try:
                 if threshold is not None:
                     os.environ[THRESHOLD] = threshold
-                pipeline = genai.VLMPipeline(
-                    str(self._traced if traced else self.export.folder), self.device, **options
-                )
+                folder = self._traced if traced else self.export.folder
+                pipeline = genai.VLMPipeline(str(folder), self.device, **options)
                 pipeline.generate(f"{TAG}?", images=[gray], generation_config=first)
             except RuntimeError as error:
                 raise SightlineError(f"OpenVINO cannot load {self.place}: {in_a_line(error)}") from None

@@ -144,17 +144,9 @@ def cells(side: int, edge: int) -> int:
 
 EXPORTER = "optimum-intel==2.2.0"
 PACKAGES = (
-    "huggingface-hub==1.21.0",
-    "nncf==3.4.0",
-    "openvino==2026.4.1",
-    "openvino-tokenizers==2026.4.1.0",
-    "optimum==2.3.0",
-    "pillow",
-    "requests",
-    "setuptools",
-    "torch==2.13.0",
-    "transformers==5.0.0",
-)
+    "huggingface-hub==1.21.0", "nncf==3.4.0", "openvino==2026.4.1", "openvino-tokenizers==2026.4.1.0",
+    "optimum==2.3.0", "pillow", "requests", "setuptools", "torch==2.13.0", "transformers==5.0.0",
+)  # fmt: skip
 """Versions that were seen to export Qwen3-VL together; transformers 5.1 and later are refused for it."""
 
 
@@ -163,11 +155,7 @@ def steps(checkpoint: str, folder: Path, environment: Path, weights: str | None 
     scripts = environment / ("Scripts" if os.name == "nt" else "bin")
     exporter = scripts / "optimum-cli"
     install = [str(scripts / "python"), "-m", "pip", "install"]
-    made = [
-        [sys.executable, "-m", "venv", str(environment)],
-        [*install, *PACKAGES],
-        [*install, "--no-deps", EXPORTER],
-    ]
+    made = [[sys.executable, "-m", "venv", str(environment)], [*install, *PACKAGES], [*install, "--no-deps", EXPORTER]]
     export = [str(exporter), "export", "openvino", "--model", checkpoint, "--task", "image-text-to-text"]
     if weights is not None:
         export += ["--weight-format", weights]

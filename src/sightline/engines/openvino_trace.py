@@ -157,9 +157,11 @@ def trace(folder: Path) -> Path:
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir()
-        for file in sorted(folder.iterdir()):
-            if file.is_file() and file.stem != LANGUAGE:
-                _link(file, fresh / file.name)
+        for file in (each for each in sorted(folder.iterdir()) if each.is_file() and each.stem != LANGUAGE):
+            try:
+                os.link(file, fresh / file.name)
+            except OSError:  # another disk, or one that knows no links
+                shutil.copy2(file, fresh / file.name)
         speech = Speech.fitting(export.vocabulary, export.stops, export.longest)
         _write_speaker(folder / f"{LANGUAGE}.xml", fresh / f"{LANGUAGE}.xml", export.vocabulary, speech)
         record = {"digest": export.digest, "letters": speech.letters, "digits": speech.digits, "stop": speech.stop}
@@ -185,13 +187,6 @@ def speech_of(traced: Path, digest: str) -> Speech:
     if record.get("digest") != digest:
         raise SightlineError(f"{traced} was made from another export; `sightline engines trace {traced.parent}` anew")
     return speech
-
-
-def _link(file: Path, to: Path) -> None:
-    try:
-        os.link(file, to)
-    except OSError:  # another disk, or one that knows no links
-        shutil.copy2(file, to)
 
 
 def _write_speaker(original: Path, to: Path, vocabulary: int, speech: Speech) -> None:

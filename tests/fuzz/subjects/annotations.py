@@ -19,11 +19,8 @@ from tests.fuzz.subjects.base import GOOD, FileSubject, Subject
 from tests.unit.probes.formats.test_choice import SECTIONS, write_examples
 
 
-class Annotations(Subject):
+class Annotations(Subject, name="annotations", share=24):
     """Files of all formats, told by their content or read as a format by name; probes are built of what is read."""
-
-    name = "annotations"
-    share = 24
 
     def prepare(self) -> None:
         self.good: list[tuple[str, bytes, str]] = []
@@ -69,11 +66,9 @@ def _spoiled(data: bytes, random: Random) -> bytes:
         return mutations.text_like(data.decode(errors="replace"), random).encode(errors="surrogatepass")
 
 
-class Instances(FileSubject):
+class Instances(FileSubject, name="coco instances", share=3):
     """COCO's object boxes, which one format reads beside its own file."""
 
-    name = "coco instances"
-    share = 3
     good = GOOD["instances"]
 
     def read(self, given: bytes) -> None:
@@ -82,11 +77,8 @@ class Instances(FileSubject):
             image.largest("tv")
 
 
-class Decisions(FileSubject):
+class Decisions(FileSubject, name="decisions", share=6):
     """Tables that people fill in: reviewed edits, and two annotators' answers."""
-
-    name = "decisions"
-    share = 6
 
     def content(self, random: Random) -> bytes:
         if random.random() < 0.5:
@@ -99,9 +91,8 @@ class Decisions(FileSubject):
         data = super().make(random)
         self.table = self.folder / "other.csv"
         self.table.write_bytes(data)
-        (self.folder / "good.jsonl").write_text(
-            "".join(json.dumps({"id": str(i), "answer": "no", "regions": [[0, 0, 1, 1]]}) + "\n" for i in range(3))
-        )
+        rows = [{"id": str(i), "answer": "no", "regions": [[0, 0, 1, 1]]} for i in range(3)]
+        (self.folder / "good.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         return data
 
     def read(self, given: bytes) -> None:
@@ -132,12 +123,8 @@ OPEN = Probe(
 )  # fmt: skip
 
 
-class ProbeFiles(FileSubject):
+class ProbeFiles(FileSubject, name="probe files", share=16, file_name="probes.jsonl"):
     """Sightline's own layout and the artifact's; what is read is written again."""
-
-    name = "probe files"
-    share = 16
-    file_name = "probes.jsonl"
 
     def content(self, random: Random) -> bytes:
         if random.random() < 0.3:
@@ -156,11 +143,8 @@ class ProbeFiles(FileSubject):
             assert [probe.occlude for probe in again.probes] == [probe.occlude for probe in found.probes]
 
 
-class Locks(Subject):
+class Locks(Subject, name="locks", share=3):
     """A good set beside a lock that is not."""
-
-    name = "locks"
-    share = 3
 
     def prepare(self) -> None:
         self.path = self.folder / "probes.jsonl"
@@ -178,11 +162,8 @@ class Locks(Subject):
         verify_lock(self.path, self.probes, images=self.images)
 
 
-class Lists(FileSubject):
+class Lists(FileSubject, name="lists", share=6):
     """``--only`` and ``--exclude``: ids line by line, or the lines of a probe file."""
-
-    name = "lists"
-    share = 6
 
     def content(self, random: Random) -> bytes:
         if random.random() < 0.5:

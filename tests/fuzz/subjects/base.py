@@ -17,10 +17,13 @@ class Subject(ABC):
     """One kind of input. ``folder`` is its own, for files; nothing else is written."""
 
     name: ClassVar[str]
-    share: ClassVar[float] = 1
+    share: ClassVar[float]
     """How many of a run's inputs it gets, beside the shares of others: many where an input is read in no time."""
-    forgives: ClassVar[bool] = False
+    forgives: ClassVar[bool]
     """Whether nothing is ever refused: what cannot be read counts as never written."""
+
+    def __init_subclass__(cls, *, name: str = "", share: float = 1, forgives: bool = False) -> None:
+        cls.name, cls.share, cls.forgives = name, share, forgives
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,7 +50,11 @@ class Subject(ABC):
 class FileSubject(Subject):
     """An input that is the content of one file."""
 
-    file_name: ClassVar[str] = "given"
+    file_name: str
+
+    def __init_subclass__(cls, *, file_name: str = "given", **facts: Any) -> None:
+        super().__init_subclass__(**facts)
+        cls.file_name = file_name
 
     @property
     def file(self) -> Path:

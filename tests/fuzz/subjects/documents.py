@@ -40,11 +40,9 @@ def _known(engine: str, root: Path, names: Iterable[str], **_: Any) -> dict[str,
     return {name: read(name) for name in names}
 
 
-class Documents(Subject):
+class Documents(Subject, name="documents", share=1.5):
     """``audit`` and ``probes build --ocr``, all but the engines and the model: a good page beside what is damaged."""
 
-    name = "documents"
-    share = 1.5
     questions: ClassVar[list[Any]] = [
         {"image": "good.png", "question": "What is due?", "answers": ["139.95"]},
         {"image": "good.png", "question": "Which number?", "answers": ["INV-20417", "20417"], "kind": "identifier"},
@@ -65,12 +63,8 @@ class Documents(Subject):
             built = build_document_probes(self.documents, self.out, second=None)
         write_pages(built)
         (text,) = read_dropped(built.pages_file).probes
-        stands = {
-            "image_digest": image_digest(self.documents / "good.png"),
-            "box": list(text.regions[0]),
-            "reading": "Smear",
-            "text": "Spear",
-        }
+        digest = image_digest(self.documents / "good.png")
+        stands = {"image_digest": digest, "box": list(text.regions[0]), "reading": "Smear", "text": "Spear"}
         decided = {"id": text.id, "image_id": "good.png", "probes": [], "decision": "wrong_text", "valid": False}
         self.signed = [{**decided, "provenance": "agreement", "text": stands}]
 

@@ -19,11 +19,8 @@ from tests.fuzz.subjects.base import Subject
 from tests.runs.yes_no import make_run
 
 
-class RunFolders(Subject):
+class RunFolders(Subject, name="run folders", share=5.0):
     """Everything that reads a run without a page."""
-
-    name = "run folders"
-    share = 5.0
 
     def prepare(self) -> None:
         self.good = make_run(self.folder / "good", images=3, arms=("full", "target:0.3"))
@@ -50,12 +47,12 @@ class RunFolders(Subject):
     def _spoiled(self, file: Path, random: Random) -> tuple[bytes | None, str]:
         if random.random() < 0.03:
             return None, "missing"
-        if file.suffix == ".json":
-            data = mutations.json_bytes(json.loads(file.read_text(encoding="utf-8")), random)
-            return data, _difference(file.read_bytes(), data)
-        if file.suffix == ".jsonl":
-            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
-            data = mutations.lines_bytes(rows, random)
+        if file.suffix in (".json", ".jsonl"):
+            text = file.read_text(encoding="utf-8")
+            if file.suffix == ".json":
+                data = mutations.json_bytes(json.loads(text), random)
+            else:
+                data = mutations.lines_bytes([json.loads(line) for line in text.split("\n") if line], random)
             return data, _difference(file.read_bytes(), data)
         if random.random() < 0.4:
             return mutations.bytes_like(file.read_bytes(), random), "bytes"
@@ -79,11 +76,8 @@ class RunFolders(Subject):
         run_gate(self.run, ["accuracy(full) >= 0.5", "posecr(target:0.3) >= 0.5"], draws=100, least_n=1)
 
 
-class Reports(RunFolders):
+class Reports(RunFolders, name="reports", share=0.5):
     """The same, as a page with pictures and tables."""
-
-    name = "reports"
-    share = 0.5
 
     def read(self, given: tuple[str, str]) -> None:
         out = self.folder / "report"
@@ -123,19 +117,18 @@ def table_like(table: pa.Table, random: Random) -> tuple[pa.Table, str]:
 
 
 def _odd(kind: pa.DataType, random: Random) -> Any:
-    if pa.types.is_floating(kind):
-        return random.choice((float("nan"), float("inf"), -float("inf"), 1e308, -1.0, 2.0, 0.0, None))
-    if pa.types.is_integer(kind):
-        return random.choice((-1, 0, 1, 2**31 - 1, 10**6, None))
-    if pa.types.is_boolean(kind):
-        return random.choice((True, False, None))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return random.choice(
-            (b"", b"\0", b"\xff" * 1000, np.full(4, np.nan, dtype=np.float32).tobytes(), b"x" * 7, None)
-        )
-    if pa.types.is_string(kind):
-        text = random.choice((*mutations.ODD_TEXTS, "[[1, 2]]", "[]", "{}", '{"seed": []}', None))
-        return None if text is None else text.encode(errors="replace").decode()
+    nan = np.full(4, np.nan, dtype=np.float32).tobytes()
+    texts = (*mutations.ODD_TEXTS, "[[1, 2]]", "[]", "{}", '{"seed": []}')
+    for is_such, values in (
+        (pa.types.is_floating, (float("nan"), float("inf"), -float("inf"), 1e308, -1.0, 2.0, 0.0)),
+        (pa.types.is_integer, (-1, 0, 1, 2**31 - 1, 10**6)),
+        (pa.types.is_boolean, (True, False)),
+        (pa.types.is_binary, (b"", b"\0", b"\xff" * 1000, nan, b"x" * 7)),
+        (pa.types.is_large_binary, (b"", b"\0", b"\xff" * 1000, nan, b"x" * 7)),
+        (pa.types.is_string, tuple(text.encode(errors="replace").decode() for text in texts)),
+    ):
+        if is_such(kind):
+            return random.choice((*values, None))
     return None
 
 

@@ -25,12 +25,8 @@ with warnings.catch_warnings():
     from starlette.testclient import TestClient
 
 
-class LabelStudio(FileSubject):
+class LabelStudio(FileSubject, name="label studio", share=8, file_name="export.json"):
     """Exports with regions, choices and texts, imported into a task that nobody has worked on."""
-
-    name = "label studio"
-    share = 8
-    file_name = "export.json"
 
     def prepare(self) -> None:
         self.tasks: list[tuple[Campaign, list[dict[str, Any]]]] = []
@@ -58,9 +54,6 @@ class _Asked(Subject):
 
     client: TestClient
 
-    def make(self, random: Random) -> tuple[str, str, bytes | None]:
-        raise NotImplementedError
-
     def read(self, given: tuple[str, str, bytes | None]) -> None:
         method, address, body = given
         answer = self.client.request(method, address, content=body)
@@ -70,11 +63,8 @@ class _Asked(Subject):
             raise SightlineError(answer.json()["error"])
 
 
-class Viewed(_Asked):
+class Viewed(_Asked, name="viewer", share=6):
     """Addresses of the viewer: every name with parameters that are right, odd or missing."""
-
-    name = "viewer"
-    share = 6
 
     def prepare(self) -> None:
         make_run(self.folder / "run", images=4)
@@ -99,11 +89,8 @@ class Viewed(_Asked):
         return "GET", f"/api/{random.choice(self.names)}?{words}", None
 
 
-class Annotated(_Asked):
+class Annotated(_Asked, name="annotators", share=6):
     """What a page sends about an item."""
-
-    name = "annotators"
-    share = 6
 
     def prepare(self) -> None:
         self.kinds = (EVIDENCE, HARD_NEGATIVES)

@@ -32,10 +32,7 @@ from tests.fuzz.subjects.base import GOOD, FileSubject, Subject
 from tests.unit.probes.formats.pages import png_of
 
 
-class MaskFiles(FileSubject):
-    name = "masks"
-    share = 8
-
+class MaskFiles(FileSubject, name="masks", share=8):
     @property
     def file(self) -> Path:
         return self.folder / ("masks.jsonl.gz" if self.packed else "masks.jsonl")
@@ -54,12 +51,9 @@ class MaskFiles(FileSubject):
             mask.refuse_other(16, [(4, 4)], name)
 
 
-class Configs(FileSubject):
+class Configs(FileSubject, name="configs", share=14, file_name="config.yaml"):
     """YAML of ``run --config``; nothing that a tag names may be executed."""
 
-    name = "configs"
-    share = 14
-    file_name = "config.yaml"
     good = GOOD["config"]
 
     def content(self, random: Random) -> bytes:
@@ -73,12 +67,8 @@ class Configs(FileSubject):
         read_config(self.file, {})
 
 
-class CostCards(FileSubject):
+class CostCards(FileSubject, name="cost cards", share=2, file_name="card.json"):
     """Cards, read and shown on a page."""
-
-    name = "cost cards"
-    share = 2
-    file_name = "card.json"
 
     def prepare(self) -> None:
         cards = [json.loads(file.read_text()) for file in sorted((REPOSITORY / "benchmarks/cards").rglob("*.json"))]
@@ -108,11 +98,8 @@ def _shorter(card: Any) -> Any:
     return {**card, "results": [cut(card["results"][0])]}
 
 
-class RiskFiles(FileSubject):
+class RiskFiles(FileSubject, name="policy files", share=5):
     """What policies read: risks by sample, and what was fitted."""
-
-    name = "policy files"
-    share = 5
 
     def content(self, random: Random) -> bytes:
         self.policy = random.choice(("risk_bucket", "learned_risk", "conformal"))
@@ -136,12 +123,9 @@ class RiskFiles(FileSubject):
         arm.policy.check_levels(arm.levels)
 
 
-class Detections(FileSubject):
+class Detections(FileSubject, name="detections", share=6, forgives=True):
     """A detector's outlines, its worker's answers and remembered ones; the last count as never written if damaged."""
 
-    name = "detections"
-    share = 6
-    forgives = True
     good = GOOD["detection"]
 
     def make(self, random: Random) -> Any:
@@ -159,14 +143,10 @@ class Detections(FileSubject):
 
 
 MODES = {
-    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"),
-    "JPEG": ("L", "RGB", "CMYK"),
-    "TIFF": ("1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"),
-    "GIF": ("L", "P"),
-    "BMP": ("1", "L", "RGB"),
-    "WEBP": ("RGB", "RGBA"),
-    "PPM": ("1", "L", "RGB"),
-}
+    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"), "JPEG": ("L", "RGB", "CMYK"), "GIF": ("L", "P"),
+    "TIFF": ("1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"), "BMP": ("1", "L", "RGB"),
+    "WEBP": ("RGB", "RGBA"), "PPM": ("1", "L", "RGB"),
+}  # fmt: skip
 SUFFIXES = ("png", "jpg", "tif", "gif", "bmp", "webp", "eps", "txt", "")
 
 
@@ -175,27 +155,22 @@ def bomb(width: int, height: int) -> bytes:
     return png_of(width, height, 8, zlib.compress(b"\0" * min(width * 3 + 1, 10_000)))
 
 
-class Pictures(FileSubject):
-    name = "images"
-    share = 20
-
+class Pictures(FileSubject, name="images", share=20):
     def prepare(self) -> None:
         pixels = np.random.default_rng(0).integers(0, 256, (12, 17, 3), dtype=np.uint8)
         self.good: list[bytes] = []
         for kind, modes in MODES.items():
             for mode in modes:
                 sink = io.BytesIO()
-                image = Image.fromarray(pixels)
                 if mode == "I;16":
                     image = Image.fromarray(pixels[..., 0].astype(np.uint16) * 257)
-                elif mode in ("LA", "I", "F"):
-                    image = image.convert("L").convert(mode)
-                image = image if image.mode == mode else image.convert(mode)
+                else:
+                    image = Image.fromarray(pixels).convert("L" if mode in ("LA", "I", "F") else mode).convert(mode)
                 image.save(sink, kind)
                 self.good.append(sink.getvalue())
 
     def content(self, random: Random) -> bytes:
-        self.file_name = f"given.{random.choice(SUFFIXES)}"  # type: ignore[misc]
+        self.file_name = f"given.{random.choice(SUFFIXES)}"
         if random.random() < 0.1:
             sides = (0, 1, 9_999, 20_000, 65_535, 2**31 - 1)
             return bomb(random.choice(sides), random.choice(sides))
@@ -211,11 +186,9 @@ class Pictures(FileSubject):
 MODELS = ("llava", "qwen3vl", "internvl")
 
 
-class Checkpoints(Subject):
+class Checkpoints(Subject, name="checkpoint configs", share=4):
     """``config.json`` alone, as ``selectors --model`` and the checks before a run read it."""
 
-    name = "checkpoint configs"
-    share = 4
     file = "config.json"
 
     def prepare(self) -> None:
@@ -242,11 +215,8 @@ class Checkpoints(Subject):
                 continue
 
 
-class LoadedCheckpoints(Subject):
+class LoadedCheckpoints(Subject, name="checkpoint loads", share=0.5):
     """Every other file, and the weights: all of it is really loaded."""
-
-    name = "checkpoint loads"
-    share = 0.5
 
     def prepare(self) -> None:
         transformers.logging.set_verbosity_error()

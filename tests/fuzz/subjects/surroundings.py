@@ -56,17 +56,14 @@ def made(place: Path, kind: str, random: Random) -> Path:
     return place
 
 
-class Readers(Subject):
+class Readers(Subject, name="odd files read", share=5):
     """Everything that reads a small file by its name."""
-
-    name = "odd files read"
-    share = 5
 
     def prepare(self) -> None:
         (self.folder / "good").write_text("p0\np1\n")
         self.task = sample_task(self.folder / "task", 2, EVIDENCE)
         self.probes = write_probes(self.folder / "probes.jsonl", PROBES)
-        self.readers: dict[str, Callable[[Path], Any]] = {
+        self.ways: dict[str, Callable[[Path], Any]] = {
             "config": lambda path: read_config(path, {}),
             "probes": read_probes,
             "rules": read_rules,
@@ -83,36 +80,29 @@ class Readers(Subject):
 
     def make(self, random: Random) -> tuple[str, str, Path]:
         kind = random.choice(KINDS)
-        return random.choice(list(self.readers)), kind, made(self.folder / "given", kind, random)
+        return random.choice(list(self.ways)), kind, made(self.folder / "given", kind, random)
 
     def read(self, given: tuple[str, str, Path]) -> None:
-        self.readers[given[0]](given[2])
+        self.ways[given[0]](given[2])
 
 
-class Writers(Subject):
+class Writers(Readers, name="odd files written", share=5):
     """Everything that writes one file: what was no file is none afterwards, and a refusal leaves nothing."""
-
-    name = "odd files written"
-    share = 5
 
     def prepare(self) -> None:
         (self.folder / "good").write_text("old")
-        self.writers: dict[str, Callable[[Path], Any]] = {
+        self.ways: dict[str, Callable[[Path], Any]] = {
             "whole": lambda path: write_whole(path, b"new"),
             "text": lambda path: write_text(path, "new"),
             "append": lambda path: append(path, b"new"),
             "refuse": refuse_unusable_file,
         }
 
-    def make(self, random: Random) -> tuple[str, str, Path]:
-        kind = random.choice(KINDS)
-        return random.choice(list(self.writers)), kind, made(self.folder / "given", kind, random)
-
     def read(self, given: tuple[str, str, Path]) -> None:
         how, kind, path = given
         before = path.lstat().st_mode if kind not in ("odd", "long", "absent") else None
         try:
-            self.writers[how](path)
+            self.ways[how](path)
         finally:
             if before is not None:
                 assert stat.S_IFMT(path.lstat().st_mode) == stat.S_IFMT(before), "it is something else now"

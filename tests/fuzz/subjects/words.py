@@ -30,11 +30,8 @@ N, LAYERS = 16, 4
 """Tokens and layers that accepted arms are tried on."""
 
 
-class Arms(Subject):
+class Arms(Subject, name="arms", share=30):
     """Arms with arguments of all kinds; an accepted method chooses among a few tokens, which must come to an end."""
-
-    name = "arms"
-    share = 30
 
     def prepare(self) -> None:
         self.selectors = [name for name in SELECTORS if name != "masks"]
@@ -45,9 +42,8 @@ class Arms(Subject):
         name = random.choice(self.selectors)
         text = f"{name}:{random.choice(BUDGETS) if random.random() < 0.4 else '0.3'}"
         if random.random() < 0.1:
-            text = (
-                f"policy:{random.choice(self.policies)}:{name}:{random.choice(('0.3/0.5', '0.3', '1t/5t', '0.5/0.3'))}"
-            )
+            policy, levels = random.choice(self.policies), random.choice(("0.3/0.5", "0.3", "1t/5t", "0.5/0.3"))
+            text = f"policy:{policy}:{name}:{levels}"
         known = list(arguments_of(SELECTORS.get(name)))
         chosen = random.sample(known, min(len(known), random.randint(0, 2)))
         if chosen:
@@ -76,62 +72,39 @@ class Arms(Subject):
                 selector.select(inputs.view(selector.needs), k)
 
 
-class GateRules(FileSubject):
-    name = "gate rules"
-    share = 8
-
+class GateRules(FileSubject, name="gate rules", share=8):
     def content(self, random: Random) -> bytes:
         metric, other = random.choice(list(METRICS)), random.choice(list(METRICS))
-        rule = random.choice(
-            (
-                f"{metric}(target:0.3) >= 0.5",
-                f"{metric}(full) - {random.choice((metric, other))}(grid:0.3) <= -1e-3 # why",
-                f"{metric}(full) > 1e999",
-                f"{metric}(a(b)c) ≥ −0.5",
-                "accuracy(full) > 0",
-            )
-        )
+        difference = f"{metric}(full) - {random.choice((metric, other))}(grid:0.3) <= -1e-3 # why"
+        single = (f"{metric}(target:0.3) >= 0.5", f"{metric}(full) > 1e999", f"{metric}(a(b)c) ≥ −0.5")
+        rule = random.choice((difference, *single, "accuracy(full) > 0"))
         return mutations.text_like(rule, random).encode(errors="surrogatepass")
 
     def read(self, given: bytes) -> None:
-        rules = gate_rules.read_rules(self.file)
-        for rule in rules:
+        for rule in gate_rules.read_rules(self.file):
             gate_rules.parse_rule(rule)
 
 
-class Thresholds(Subject):
-    name = "thresholds"
-    share = 5
-
+class Thresholds(Subject, name="thresholds", share=5):
     def make(self, random: Random) -> str:
         rule = random.choice(("2.043", "full-dev", "own-dev", "shared", "hfpr<=0.05", "m=0.5", "m=hfpr<=0.1", "a=b=c"))
         return mutations.text_like(rule, random)
 
     def read(self, given: str) -> None:
-        rules = thresholds.read_thresholds([given])
-        thresholds.check_models(rules, ["m", "llava"])
+        thresholds.check_models(thresholds.read_thresholds([given]), ["m", "llava"])
 
 
-class ImageOptions(Subject):
+class ImageOptions(Subject, name="image options", share=6):
     """``--image-option NAME=VALUE`` for every architecture."""
-
-    name = "image options"
-    share = 6
 
     def make(self, random: Random) -> tuple[str, str]:
         kind = random.choice(("llava", "qwen3_vl", "internvl", "idefics3", "mistral3", "gemma3"))
         name = random.choice(("max_pixels", "min_pixels", "max_tiles", "min_tiles", "longest_edge", "crop", "x"))
-        value = random.choice(
-            (*NUMBERS, "802816", "[1]", "{a: 1}", "!!python/name:os.system", "2001-01-01", "&a [*a]", "'")
-        )
+        odd = ("802816", "[1]", "{a: 1}", "!!python/name:os.system", "2001-01-01", "&a [*a]", "'")
+        value = random.choice((*NUMBERS, *odd))
         pair = f"{name}={value}"
         return kind, mutations.text_like(pair, random) if random.random() < 0.2 else pair
 
     def read(self, given: tuple[str, str]) -> None:
         kind, pair = given
         options_for(kind, given=pairs([pair], "--image-option"))
-
-
-def all_arguments() -> list[tuple[str, str]]:
-    """(method, argument) of everything that an arm may set."""
-    return [(name, argument) for name, kind in SELECTORS.items() for argument in arguments_of(kind)]

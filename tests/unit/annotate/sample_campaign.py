@@ -108,14 +108,11 @@ __all__ = [
 
 
 class ServedTask(NamedTuple):
-    """A server that listens, and the address that it printed."""
+    """A server that listens, the address that it printed, and where that is."""
 
     process: subprocess.Popen[str]
     address: str
-
-    @property
-    def origin(self) -> str:
-        return self.address.partition("/?")[0]
+    origin: str
 
 
 @contextmanager
@@ -126,7 +123,7 @@ def served(*words: str | Path) -> Iterator[ServedTask]:
     assert process.stdout is not None
     try:
         address = next(line.split()[1] for line in process.stdout if line.startswith("open "))
-        yield ServedTask(process, address)
+        yield ServedTask(process, address, address.partition("/?")[0])
     finally:
         process.kill()
         process.wait()

@@ -31,32 +31,52 @@ def task(tmp_path: Path) -> Campaign:
     return sample_task(tmp_path / "task")
 
 
-def answer_all(task: Campaign, who: str, pass_: str, **changes: str) -> None:
-    """Everything that is offered; ``item_001=decision`` for another decision."""
+@pytest.fixture
+def twice(task: Campaign) -> list[str]:
+    """What two people read."""
+    return [item.id for item in task.items if item.second]
+
+
+def answer_all(task: Campaign, who: str, pass_: str, unclear: str = "") -> None:
+    """Everything that is offered, as valid but for one item."""
     queue = WorkQueue(task, who, pass_)
     for item in queue.items():
-        queue.save(
-            item.id, said(task.kind, changes.get(item.id.replace("-", "_"), "")), confirmed=True, supersedes=None
-        )
+        queue.save(item.id, said(task.kind, "unclear" * (item.id == unclear)), confirmed=True, supersedes=None)
 
 
-def test_passes_offer_their_items_to_each_person_once(task: Campaign, refused: Refused) -> None:
-    assert len(WorkQueue(task, "ann").items()) == 6
-    second = WorkQueue(task, "bob", SECOND).items()
-    assert [item.id for item in second] == [item.id for item in task.items if item.second]
-    assert len(second) == 3
-    twice = next(item.id for item in task.items if item.second)
-    WorkQueue(task, "ann").save(twice, said(), confirmed=True, supersedes=None)
-    assert twice not in [item.id for item in WorkQueue(task, "ann", SECOND).items()]
-    refused("is not one of ann's", WorkQueue(task, "ann", SECOND).save, twice, said(), confirmed=True, supersedes=None)
+def test_passes_offer_their_items_to_each_person_once_and_a_draft_is_not_an_answer(
+    task: Campaign, twice: list[str], refused: Refused
+) -> None:
+    queue, second = WorkQueue(task, "ann"), WorkQueue(task, "ann", SECOND)
+    assert len(queue.items()) == 6
+    assert [item.id for item in WorkQueue(task, "bob", SECOND).items()] == twice
+    assert len(twice) == 3
+    draft = {"qc_decision": "unclear"}
+    entry = queue.save(twice[0], draft, confirmed=False, supersedes=None)
+    assert queue.progress()["done"] == 0
+    refused("'Can you read", queue.save, twice[0], draft, confirmed=True, supersedes=entry.number)
+    queue.save(twice[0], said(), confirmed=True, supersedes=entry.number)
+    assert queue.progress()["done"] == 1
+    assert twice[0] not in [item.id for item in second.items()]
+    refused("is not one of ann's", second.save, twice[0], said(), confirmed=True, supersedes=None)
+    for name in ("", " ann", "a\nb", "x" * 81):
+        refused(f"--as {name!r} is not a name", WorkQueue, task, name)
 
 
-def test_several_people_share_one_pass_without_colliding(task: Campaign) -> None:
+def test_several_people_share_one_pass_and_an_open_item_is_skipped_by_others(task: Campaign) -> None:
     ann, bob = WorkQueue(task, "ann"), WorkQueue(task, "bob")
     seen = []
     for queue in (ann, bob) * 3:
         item = queue.next_item()
         assert item is not None
+        if not seen:
+            for who in ("ann", "bob"):
+                task.journal.mark_open(item.id, FIRST, who)
+            assert task.journal.open_elsewhere(FIRST, "bob") == {item.id}
+            assert task.journal.open_elsewhere(FIRST, "ann") == task.journal.open_elsewhere(SECOND, "bob") == set()
+            other = bob.next_item()
+            assert other is not None
+            assert other.id != item.id
         task.journal.mark_open(item.id, FIRST, queue.who)
         queue.save(item.id, said(), confirmed=True, supersedes=None)
         seen.append(item.id)
@@ -65,40 +85,18 @@ def test_several_people_share_one_pass_without_colliding(task: Campaign) -> None
     assert ann.progress() == {"done": 3, "all": 3}
 
 
-def test_an_open_item_is_skipped_by_others_until_it_is_answered(task: Campaign) -> None:
-    opened = WorkQueue(task, "ann").next_item()
-    assert opened is not None
-    for who in ("ann", "bob"):
-        task.journal.mark_open(opened.id, FIRST, who)
-    assert task.journal.open_elsewhere(FIRST, "bob") == {opened.id}
-    assert task.journal.open_elsewhere(FIRST, "ann") == task.journal.open_elsewhere(SECOND, "bob") == set()
-    other = WorkQueue(task, "bob").next_item()
-    assert other is not None
-    assert other.id != opened.id
-
-
-def test_annotators_get_no_readings_of_others_and_the_status_only_counts(task: Campaign) -> None:
+def test_annotators_get_no_readings_of_others_and_the_status_only_counts(task: Campaign, twice: list[str]) -> None:
     answer_all(task, "ann", FIRST)
-    assert WorkQueue(task, "bob", SECOND).both_judgements(task.items[0].id) is None
-    assert WorkQueue(task, "bob", SECOND).own() == {}
+    bob = WorkQueue(task, "bob", SECOND)
+    assert bob.both_judgements(task.items[0].id) is None
+    assert bob.own() == {}
     assert set(task.items[0].shown) == {"id", "question", "source_text", "target_text", "answers", "views"}
-    begun = next(item.id for item in task.items if item.second)
-    WorkQueue(task, "bob", SECOND).save(begun, {"qc_decision": "unclear"}, confirmed=False, supersedes=None)
+    bob.save(twice[0], {"qc_decision": "unclear"}, confirmed=False, supersedes=None)
     lines = dict(status_lines(task))
     assert lines["first pass"] == "6 of 6 done, 0 begun (ann 6)"
     assert lines["second pass"] == "0 of 3 done, 1 begun"
     assert lines["final"] == "3 of 6"
     assert "valid_negative" not in str(lines)
-
-
-def test_a_draft_is_not_an_answer(task: Campaign, refused: Refused) -> None:
-    queue = WorkQueue(task, "ann")
-    first = task.items[0].id
-    entry = queue.save(first, {"qc_decision": "unclear"}, confirmed=False, supersedes=None)
-    assert queue.progress()["done"] == 0
-    refused("'Can you read", queue.save, first, {"qc_decision": "unclear"}, confirmed=True, supersedes=entry.number)
-    queue.save(first, said(), confirmed=True, supersedes=entry.number)
-    assert queue.progress()["done"] == 1
 
 
 @pytest.mark.parametrize(
@@ -131,10 +129,15 @@ def test_a_valid_decision_stands_on_valid_answers_and_evidence_on_a_box(refused:
     assert EVIDENCE.check(boxed(status="not_visible"), confirmed=True)["boxes"] == []
 
 
-def test_only_what_two_people_differ_about_goes_to_the_third(task: Campaign) -> None:
-    twice = [item.id for item in task.items if item.second]
+def test_only_what_two_people_differ_about_goes_to_a_third_who_is_neither_unless_told(
+    task: Campaign, twice: list[str]
+) -> None:
     answer_all(task, "ann", FIRST)
-    answer_all(task, "bob", SECOND, **{twice[1].replace("-", "_"): "unclear"})
+    answer_all(task, "bob", SECOND, unclear=twice[1])
+    for party in ("ann", "bob"):
+        with pytest.raises(SightlineError, match=f"{party} is one of the two who differ .* third person"):
+            WorkQueue(task, party, ADJUDICATION)
+        assert [item.id for item in WorkQueue(task, party, ADJUDICATION, allow_party=True).items()] == [twice[1]]
     queue = WorkQueue(task, "carol", ADJUDICATION)
     assert [item.id for item in queue.items()] == [twice[1]]
     shown = queue.both_judgements(twice[1])
@@ -146,21 +149,6 @@ def test_only_what_two_people_differ_about_goes_to_the_third(task: Campaign) -> 
     final = {each.item.id: each.final for each in read_judgements(task)}
     assert final[twice[1]] == (said(), "adjudicated")
     assert {provenance for _, provenance in filter(None, final.values())} == {"adjudicated", "agreement", "first_only"}
-
-
-@pytest.mark.parametrize("party", ["ann", "bob"])
-def test_neither_of_the_two_decides_unless_told(task: Campaign, party: str) -> None:
-    twice = next(item.id for item in task.items if item.second)
-    answer_all(task, "ann", FIRST)
-    answer_all(task, "bob", SECOND, **{twice.replace("-", "_"): "unclear"})
-    with pytest.raises(SightlineError, match=f"{party} is one of the two who differ .* third person"):
-        WorkQueue(task, party, ADJUDICATION)
-    assert [item.id for item in WorkQueue(task, party, ADJUDICATION, allow_party=True).items()] == [twice]
-
-
-@pytest.mark.parametrize("name", ["", " ann", "a\nb", "x" * 81])
-def test_a_name_is_a_name(task: Campaign, name: str, refused: Refused) -> None:
-    refused(f"--as {name!r} is not a name", WorkQueue, task, name)
 
 
 def test_boxes_that_overlap_well_with_the_same_roles_agree(tmp_path: Path) -> None:
@@ -194,6 +182,9 @@ def test_items_are_drawn_by_suspicion_and_stratum_and_read_twice_in_proportion_t
     assert apportioned({"b": 1, "a": 1, "c": 1}, 1) == {"b": 0, "a": 1, "c": 0}
     # printf '%s' 'hard-negative-secondary-100-v1|a' | sha256sum
     assert hashed("hard-negative-secondary-100-v1", "a").startswith("05779fecf2901991")
+    for wrong in ({"n": 0}, {"second": 1.5}, {"batch": 0}):
+        with pytest.raises(SightlineError):
+            SamplingRule(**wrong)  # type: ignore[arg-type]
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 60), min_size=1, max_size=6), st.data())
@@ -206,40 +197,34 @@ def test_seats_are_shared_out_exactly_and_nearly_in_proportion(sizes: dict[str, 
         assert seats[name] <= size
 
 
-@pytest.mark.parametrize("wrong", [{"n": 0}, {"second": 1.5}, {"batch": 0}])
-def test_rules_that_draw_nothing_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(SightlineError):
-        SamplingRule(**wrong)  # type: ignore[arg-type]
-
-
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal.create(tmp_path / "journal.sqlite")
 
 
 def say(journal: Journal, item: str, value: str, supersedes: int | None = None, who: str = "ann") -> int:
-    return journal.append(
-        who, FIRST, item, {"a": value}, confirmed=False, supersedes=supersedes
-    ).number  # fmt: skip
+    return journal.append(who, FIRST, item, {"a": value}, confirmed=False, supersedes=supersedes).number
 
 
 def now(journal: Journal, item: str) -> object:
     return next(entry.fields for entry in journal.current() if entry.item == item)
 
 
-def test_it_writes_ahead_and_waits_for_the_disk(journal: Journal) -> None:
+def test_it_writes_ahead_waits_for_the_disk_and_nothing_can_be_changed_or_taken_out(
+    journal: Journal, tmp_path: Path, refused: Refused
+) -> None:
+    say(journal, "x", "1")
     with sqlite3.connect(journal.path) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        for change in ("UPDATE entries SET who = 'eve'", "DELETE FROM entries"):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                database.execute(change)
+    assert now(journal, "x") == {"a": "1"}
     with journal._opened() as own:
         assert own.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
-
-
-@pytest.mark.parametrize("change", ["UPDATE entries SET who = 'eve'", "DELETE FROM entries"])
-def test_nothing_can_be_changed_or_taken_out(journal: Journal, change: str) -> None:
-    say(journal, "x", "1")
-    with sqlite3.connect(journal.path) as database, pytest.raises(sqlite3.IntegrityError, match="append-only"):
-        database.execute(change)
-    assert now(journal, "x") == {"a": "1"}
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(b"no database at all, but long enough to have a header" * 40)
+    refused("cannot be used: file is not a database", Journal(damaged).current)
 
 
 def test_undo_goes_back_step_by_step_and_each_step_is_an_entry_of_the_digest(journal: Journal) -> None:
@@ -257,25 +242,21 @@ def test_undo_goes_back_step_by_step_and_each_step_is_an_entry_of_the_digest(jou
     assert len({*digests, journal.digest()}) == 5
 
 
-def test_undo_after_undo_and_a_new_change_goes_back_through_the_new_one(journal: Journal) -> None:
-    say(journal, "x", "2", say(journal, "x", "1"))
-    undone = journal.undo("ann", FIRST)
-    assert undone is not None
-    say(journal, "x", "4", undone.number)
-    for left in ({"a": "1"}, None):
-        journal.undo("ann", FIRST)
-        assert now(journal, "x") == left
-
-
-def test_undo_takes_ones_own_latest_change_on_whichever_item(journal: Journal) -> None:
+def test_undo_takes_ones_own_latest_change_on_whichever_item_through_new_ones_and_confirmations(
+    journal: Journal,
+) -> None:
     for item, who in (("x", "ann"), ("y", "ann"), ("z", "bob")):
         say(journal, item, "1", who=who)
     assert [entry.item for _ in range(3) if (entry := journal.undo("ann", FIRST))] == ["y", "x"]
-
-
-def test_undo_brings_a_confirmation_back_too(journal: Journal) -> None:
-    done = journal.append("ann", FIRST, "x", {"a": "1"}, confirmed=True, supersedes=None)
-    say(journal, "x", "2", done.number)
+    say(journal, "v", "2", say(journal, "v", "1"))
+    undone = journal.undo("ann", FIRST)
+    assert undone is not None
+    say(journal, "v", "4", undone.number)
+    for left in ({"a": "1"}, None):
+        journal.undo("ann", FIRST)
+        assert now(journal, "v") == left
+    done = journal.append("ann", FIRST, "w", {"a": "1"}, confirmed=True, supersedes=None)
+    say(journal, "w", "2", done.number)
     restored = journal.undo("ann", FIRST)
     assert restored is not None
     assert (restored.confirmed, restored.fields, restored.restores) == (True, {"a": "1"}, done.number)
@@ -296,9 +277,3 @@ def test_nobody_writes_over_anybody(journal: Journal, refused: Refused) -> None:
     assert now(journal, "x") == {"a": "2"}
     assert [entry.item for entry in journal.entries()] == ["x", "x"]
     assert journal.append("bob", SECOND, "x", {"a": "1"}, confirmed=True, supersedes=None).number == 3
-
-
-def test_a_damaged_file_is_one_clear_line(tmp_path: Path, refused: Refused) -> None:
-    path = tmp_path / "journal.sqlite"
-    path.write_bytes(b"no database at all, but long enough to have a header" * 40)
-    refused("cannot be used: file is not a database", Journal(path).current)

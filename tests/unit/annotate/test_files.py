@@ -16,7 +16,7 @@ from sightline.probes import write_probes
 from sightline.probes.typed_rows import read_decision_file, read_typed_rows
 from sightline_annotate.campaign import ITEMS, Campaign, open_campaign, read_judgements
 from sightline_annotate.files import answers_of, artifact_text, export_answers, import_answers, read_artifact
-from sightline_annotate.items import KINDS, CampaignKind
+from sightline_annotate.items import KINDS, CampaignKind, WorkItem
 from sightline_annotate.journal import ADJUDICATION, FIRST, SECOND
 from tests.command_line import sightline
 from tests.refusals import Refused
@@ -28,6 +28,10 @@ BOX = (0.2, 0.2, 0.6, 0.4)
 def annotate(*words: object) -> list[str]:
     """Lines that a command prints."""
     return sightline("annotate", *words).output.splitlines()
+
+
+def read_table(file: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
 
 
 @pytest.fixture
@@ -58,9 +62,8 @@ def new(pairs: Path, images: Path, tmp_path: Path) -> Callable[..., list[str]]:
 
     def make(**options: object) -> list[str]:
         given = {"kind": "hard-negatives", "probes": pairs, "images": images} | options
-        return annotate(
-            "new", tmp_path / "task", *(word for name, value in given.items() for word in (f"--{name}", value))
-        )
+        words = [word for name, value in given.items() for word in (f"--{name}", value)]
+        return annotate("new", tmp_path / "task", *words)
 
     return make
 
@@ -109,75 +112,60 @@ def test_texts_that_were_dropped_are_read_by_people(new: Callable[..., Any], tmp
     refused("has no text that was dropped", new, kind="texts", probes=pages)
 
 
-def test_hard_negatives_speak_for_their_image(new: Callable[..., Any], tmp_path: Path, refused: Refused) -> None:
+def test_hard_negatives_speak_for_their_image_and_the_lexical_audit_says_what_is_suspicious(
+    new: Callable[..., Any], tmp_path: Path, refused: Refused
+) -> None:
+    matches = "global_other_image_nfkc_casefold_matches"
+    for name in ("z-no", "a-no"):
+        details = tmp_path / "hard_negative_lexical_details.csv"
+        details.write_text(f"sample_id,{matches}\n{name},3\n", encoding="utf-8")
+        details.with_name("hard_negative_suspicious_examples.csv").write_text(f"sample_id,reason\n{name},x;y\n")
+        if name == "z-no":
+            refused("about other probes: 'z-no'", new, audit=tmp_path)
+    for words, change in {
+        "--images: there is no folder nowhere": {"images": "nowhere"},
+        "no replaced images; make one with": {"kind": "text-replacement"},
+        "cannot read nowhere": {"audit": "nowhere"},
+    }.items():
+        refused(words, new, **change)
+    assert not (tmp_path / "task").exists()
+    new(audit=tmp_path)
+    item = open_campaign(tmp_path / "task").items[0]
+    assert (item.id, item.suspicion, item.facts[matches]) == ("a-no", ("x", "y"), "3")
+    refused("exists already", new)
+    (tmp_path / "task").rename(tmp_path / "with-audit")
     assert new()[0].endswith("3 items in 1 batches")
     task = open_campaign(tmp_path / "task")
     assert [item.id for item in task.items] == ["c-no", "b-no", "a-no"], "suspicious, then by difficulty"
     assert task.items[0].suspicion == ("source_target_same",)
     assert task.by_id["a-no"].probes == ("a-yes", "a-no")
     assert task.by_id["a-no"].facts["edit_distance"] == 1
-    refused("exists already", new)
 
 
-def test_the_lexical_audit_says_what_is_suspicious(new: Callable[..., Any], tmp_path: Path, refused: Refused) -> None:
-    matches = "global_other_image_nfkc_casefold_matches"
-    details, suspicious = (
-        tmp_path / f"hard_negative_{name}.csv" for name in ("lexical_details", "suspicious_examples")
-    )
-    for name in ("z-no", "a-no"):
-        details.write_text(f"sample_id,{matches}\n{name},3\n", encoding="utf-8")
-        suspicious.write_text(f"sample_id,reason\n{name},x;y\n", encoding="utf-8")
-        if name == "z-no":
-            refused("about other probes: 'z-no'", new, audit=tmp_path)
-            assert not (tmp_path / "task").exists()
-    new(audit=tmp_path)
-    item = open_campaign(tmp_path / "task").items[0]
-    assert (item.id, item.suspicion, item.facts[matches]) == ("a-no", ("x", "y"), "3")
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"images": "nowhere"}, "--images: there is no folder nowhere"),
-        ({"kind": "text-replacement"}, "no replaced images; make one with"),
-        ({"audit": "nowhere"}, "cannot read nowhere"),
-    ],
-)
-def test_what_cannot_become_a_task_is_one_line(
-    new: Callable[..., Any], tmp_path: Path, change: dict[str, str], words: str, refused: Refused
+def test_text_replacement_shows_four_versions_and_evidence_no_region_that_is_known(
+    new: Callable[..., Any], tmp_path: Path
 ) -> None:
-    refused(words, new, **change)
-    assert not (tmp_path / "task").exists()
+    def made(kind: str, probes: list[Probe], **options: object) -> WorkItem:
+        write_probes(tmp_path / f"{kind}.jsonl", probes)
+        new(kind=kind, probes=tmp_path / f"{kind}.jsonl", **options)
+        (item,) = open_campaign((tmp_path / "task").rename(tmp_path / kind)).items
+        return item
 
-
-def test_text_replacement_shows_the_four_versions(images: Path, tmp_path: Path) -> None:
-    probes = [
+    replaced = [
         Probe(
             f"r:{version}-{asked}", f"r-{version}.png", "r", "?", label, text, "word", (BOX,), kind=f"{version}_{asked}"
         )
         for version, both in LABELS.items()
         for asked, text, label in zip(("source", "target"), ("word", "ward"), both, strict=True)
     ]
-    write_probes(tmp_path / "replaced.jsonl", probes)
     screening = tmp_path / "screening.csv"
     screening.write_text("image_id,passed\nr,False\n", encoding="utf-8")
-    annotate(
-        "new", tmp_path / "task", "--kind", "text-replacement", "--probes", tmp_path / "replaced.jsonl",
-        "--images", images, "--audit", screening,
-    )  # fmt: skip
-    (item,) = open_campaign(tmp_path / "task").items
+    item = made("text-replacement", replaced, audit=screening)
     assert [view.image for view in item.views] == [f"r-{v}.png" for v in (ORIGINAL, SHAM, REPLACEMENT, ERASE)]
     assert (item.source_text, item.target_text, item.suspicion) == ("word", "ward", ("not_read_as_intended",))
     assert len(item.probes) == 8
-
-
-def test_evidence_does_not_show_the_regions_that_are_known(images: Path, tmp_path: Path) -> None:
-    probe = Probe("q:1", "a.png", "a", "What year?", "open", "", "", (BOX,), answers=("1999", "1999"), task="docvqa")
-    write_probes(tmp_path / "open.jsonl", [probe])
-    annotate(
-        "new", tmp_path / "task", "--kind", "evidence", "--probes", tmp_path / "open.jsonl", "--images", images
-    )  # fmt: skip
-    (item,) = open_campaign(tmp_path / "task").items
+    asked = Probe("q:1", "a.png", "a", "What year?", "open", "", "", (BOX,), answers=("1999", "1999"), task="docvqa")
+    item = made("evidence", [asked])
     assert (item.views[0].regions, item.answers) == ((), ("1999",))
 
 
@@ -205,11 +193,10 @@ def answered(task: Campaign, *, differ: bool = True) -> Campaign:
 def test_the_artifacts_columns_come_back_as_they_went(kind: CampaignKind, tmp_path: Path) -> None:
     task = answered(sample_task(tmp_path / "task", kind=kind))
     file = tmp_path / ("rows.jsonl" if kind.draws_boxes else "rows.csv")
-    file.write_text(artifact_text(kind, answers_of(read_judgements(task), FIRST)), encoding="utf-8")
-    back = [(item.id, fields) for item, fields, _ in read_artifact(task, file)]
-    sent = [(item.id, fields) for item, fields, _ in answers_of(read_judgements(task), FIRST)]
-    assert [name for name, _ in back] == [name for name, _ in sent]
-    for (_, one), (_, two) in zip(back, sent, strict=True):
+    sent = answers_of(read_judgements(task), FIRST)
+    file.write_text(artifact_text(kind, sent), encoding="utf-8")
+    for (back, one, _), (item, two, _) in zip(read_artifact(task, file), sent, strict=True):
+        assert back.id == item.id
         assert {name: value for name, value in one.items() if value and name != "boxes"} == {
             name: value for name, value in two.items() if value and name != "boxes"
         }
@@ -218,11 +205,10 @@ def test_the_artifacts_columns_come_back_as_they_went(kind: CampaignKind, tmp_pa
             assert (drawn["role"], drawn["text"]) == (wanted["role"], wanted["text"])
 
 
-def test_hard_negatives_have_the_artifacts_columns(tmp_path: Path) -> None:
+def test_hard_negatives_have_the_artifacts_columns_and_evidence_is_rows_that_the_paper_reads(tmp_path: Path) -> None:
     task = answered(sample_task(tmp_path / "task"))
     annotate("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
-    with (tmp_path / "first.csv").open(encoding="utf-8", newline="") as stream:
-        table = list(csv.DictReader(stream))
+    table = read_table(tmp_path / "first.csv")
     assert list(table[0]) == [
         "sample_id", "image_id", "image", "question", "source_text", "target_text", "target_answer",
         "evidence_regions_json", "selection_priority", "auto_suspicion_reason", "edit_distance", "token_area_rank",
@@ -233,11 +219,8 @@ def test_hard_negatives_have_the_artifacts_columns(tmp_path: Path) -> None:
     assert json.loads(table[0]["evidence_regions_json"]) == [[0.25, 0.25, 0.5, 0.5]]
     assert {row["annotator_id"] for row in table} == {"ann"}
     assert len(table) == len(task.items)
-
-
-def test_evidence_is_rows_that_the_paper_reads(tmp_path: Path) -> None:
-    answered(sample_task(tmp_path / "task", kind=EVIDENCE), differ=False)
-    annotate("export", tmp_path / "task", "--out", tmp_path / "rows.jsonl")
+    answered(sample_task(tmp_path / "evidence", kind=EVIDENCE), differ=False)
+    annotate("export", tmp_path / "evidence", "--out", tmp_path / "rows.jsonl")
     rows = read_typed_rows(tmp_path / "rows.jsonl", complete=True)
     assert len(rows) == 6
     assert (rows[0].boxes[0].label, rows[0].boxes[0].x, rows[0].boxes[0].w) == ("answer_value:42", 12.0, 48.0)
@@ -258,27 +241,22 @@ def test_answers_are_imported_once_and_all_or_none(tmp_path: Path, refused: Refu
     assert len(target.journal.entries()) == 9
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("item-000,maybe,ann", "line 2: column qc_decision:"),
-        ("other,valid_negative,ann", "line 2: has no sample_id or image_id of an item"),
-        ("item-000,unclear,ann", "line 2: column human_source_text_visible:"),
-    ],
-)
-def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str, refused: Refused) -> None:
+def test_wrong_rows_answers_without_a_name_and_two_about_one_item_are_refused(tmp_path: Path, refused: Refused) -> None:
     task = sample_task(tmp_path / "task")
-    (tmp_path / "rows.csv").write_text(f"sample_id,qc_decision,annotator_id\n{line}\n", encoding="utf-8")
-    refused(words, read_artifact, task, tmp_path / "rows.csv")
-
-
-def test_answers_without_a_name_and_two_about_one_item_are_refused(tmp_path: Path, refused: Refused) -> None:
-    task = sample_task(tmp_path / "task")
+    for words, line in {
+        "line 2: column qc_decision:": "item-000,maybe,ann",
+        "line 2: has no sample_id or image_id of an item": "other,valid_negative,ann",
+        "line 2: column human_source_text_visible:": "item-000,unclear,ann",
+    }.items():
+        (tmp_path / "rows.csv").write_text(f"sample_id,qc_decision,annotator_id\n{line}\n", encoding="utf-8")
+        refused(words, read_artifact, task, tmp_path / "rows.csv")
     refused("say whose answers these are with --as", import_answers, task, {FIRST: [(task.items[0], said(), "")]}, None)
     refused("' twice in the first pass", import_answers, task, {FIRST: [(task.items[0], said(), "ann")] * 2}, None)
 
 
-def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path, refused: Refused) -> None:
+def test_sign_off_is_refused_until_nothing_is_open_and_decisions_are_written_without_it(
+    tmp_path: Path, refused: Refused
+) -> None:
     task = sample_task(tmp_path / "task")
     refused("6 of the first pass and 3 of the second pass", annotate, "sign-off", task.path, "--as", "dora")
     answered(task)
@@ -288,19 +266,13 @@ def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path, refused: Refu
     lines = annotate("sign-off", task.path, "--as", "dora")
     assert lines[1:] == ["           5 valid_negative", "           1 invalid_bad_box"]
     found = read_decision_file(task.path / "decisions.jsonl")
-    assert found.head["journal_digest"] == task.journal.digest()
-    assert found.head["items_digest"] == task.digest
+    assert (found.head["journal_digest"], found.head["items_digest"]) == (task.journal.digest(), task.digest)
     assert disputed not in found.valid_probes
     assert len(found.valid_probes) == 10
-
-
-def test_decisions_can_be_written_without_a_signature(tmp_path: Path) -> None:
-    answered(sample_task(tmp_path / "task"), differ=False)
-    annotate("export", tmp_path / "task", "--format", "decisions", "--out", tmp_path / "decisions.csv")
-    with (tmp_path / "decisions.csv").open(encoding="utf-8", newline="") as stream:
-        table = list(csv.DictReader(stream))
-    assert {row["provenance"] for row in table} == {"agreement", "first_only"}
-    assert {row["valid"] for row in table} == {"true"}
+    answered(sample_task(tmp_path / "agreed"), differ=False)
+    annotate("export", tmp_path / "agreed", "--format", "decisions", "--out", tmp_path / "decisions.csv")
+    table = read_table(tmp_path / "decisions.csv")
+    assert {(row["provenance"], row["valid"]) for row in table} == {("agreement", "true"), ("first_only", "true")}
 
 
 @pytest.mark.parametrize("kind", [HARD_NEGATIVES, EVIDENCE], ids=lambda kind: kind.name)
@@ -325,7 +297,7 @@ def test_what_cannot_be_served_is_said_before_anything_is_served(tmp_path: Path,
     refused("picture page.png is not in", annotate, task.path, "--as", "ann")
 
 
-def test_an_export_says_which_items_it_left_out_and_why(tmp_path: Path) -> None:
+def test_an_export_says_which_items_it_left_out_and_why_and_has_a_name_that_fits(tmp_path: Path) -> None:
     task = sample_task(tmp_path / "task", 6, second=0.5)
     task.journal.append_all([(FIRST, "ann", item.id, said()) for item in task.items[:5]])
     second = [item.id for item in task.items if item.second]
@@ -338,13 +310,7 @@ def test_an_export_says_which_items_it_left_out_and_why(tmp_path: Path) -> None:
     assert task.items[5].id in words
     ((_, words), _) = export_answers(task, "label-studio", tmp_path / "out.json", "final")
     assert words.endswith(f"without a confirmed answer: 1 ({task.items[5].id})")
-
-
-@pytest.mark.parametrize(
-    ("file_format", "name"), [("artifact", "x.jsonl"), ("label-studio", "x.csv"), ("label-studio", "-")]
-)
-def test_a_name_that_does_not_fit_what_is_exported_is_refused(tmp_path: Path, file_format: str, name: str) -> None:
-    task = sample_task(tmp_path / "task", 2, second=0.0)
-    task.journal.append_all([(FIRST, "ann", item.id, said()) for item in task.items])
-    with pytest.raises(SightlineError, match="name"):
-        export_answers(task, file_format, tmp_path / name if name != "-" else Path("-"), "final")
+    out = {"artifact": [tmp_path / "x.jsonl"], "label-studio": [tmp_path / "x.csv", Path("-")]}
+    for file_format, name in ((each, name) for each, names in out.items() for name in names):
+        with pytest.raises(SightlineError, match="name"):
+            export_answers(task, file_format, name, "final")

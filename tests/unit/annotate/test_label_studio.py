@@ -68,12 +68,12 @@ def _answer(kind: CampaignKind, rng: random.Random) -> dict[str, Any]:
     if kind.typed and answer[kind.decision] != kind.typed[1]:
         answer[kind.typed[0]] = ""
     if kind.draws_boxes:
-        boxes = []
+        answer["boxes"] = []
         for _ in range(rng.randrange(1, 5)):
             x, y = rng.uniform(0, 0.8), rng.uniform(0, 0.8)
             region = [x, y, x + rng.uniform(0.05, 0.2), y + rng.uniform(0.05, 0.2)]
-            boxes.append({"region": region, "role": rng.choice(list(ROLES)), "text": rng.choice(["", "1,000 €"])})
-        answer["boxes"] = boxes
+            role, text = rng.choice(list(ROLES)), rng.choice(["", "1,000 €"])
+            answer["boxes"].append({"region": region, "role": role, "text": text})
     return kind.check(answer, confirmed=True)
 
 
@@ -128,60 +128,54 @@ def test_label_studio_accepts_configuration_tasks_and_annotations(kind: Campaign
             assert interface.validate_prediction({"result": annotation["result"]}, return_errors=True) == []
 
 
-def test_label_studios_coco_has_our_boxes_in_pixels(sdk: Any, tmp_path: Path) -> None:
+def test_label_studios_coco_has_our_boxes_in_pixels_and_its_short_form_our_decisions(sdk: Any, tmp_path: Path) -> None:
+    out, result = tmp_path / "out.json", tmp_path / "converted"
     task = answered(tmp_path / "task", EVIDENCE)
-    export_answers(task, "label-studio", tmp_path / "out.json", "final")
+    export_answers(task, "label-studio", out, "final")
     converter = sdk.Converter(str(tmp_path / "out.xml"), None)
-    converter.convert_to_coco(
-        str(tmp_path / "out.json"), str(tmp_path / "coco"), output_image_dir=str(tmp_path / "coco"), is_dir=False
-    )
-    coco = json.loads((tmp_path / "coco" / "result.json").read_text(encoding="utf-8"))
+    converter.convert_to_coco(str(out), str(result), output_image_dir=str(result), is_dir=False)
+    coco = json.loads((result / "result.json").read_text(encoding="utf-8"))
     names = {category["id"]: category["name"] for category in coco["categories"]}
-    theirs = sorted(
-        (names[each["category_id"]], *(round(side, 6) for side in each["bbox"])) for each in coco["annotations"]
+    theirs = [(names[each["category_id"]], *(round(side, 6) for side in each["bbox"])) for each in coco["annotations"]]
+    ours = []
+    for box in (box for entry in task.journal.current() for box in (entry.fields or {})["boxes"]):
+        x1, y1, x2, y2 = box["region"]
+        sides = (x1 * SIZE[0], y1 * SIZE[1], (x2 - x1) * SIZE[0], (y2 - y1) * SIZE[1])
+        ours.append((box["role"], *(round(side, 6) for side in sides)))
+    assert sorted(theirs) == sorted(ours)
+
+    task = answered(tmp_path / "other" / "task", HARD_NEGATIVES)
+    export_answers(task, "label-studio", out, "final")
+    sdk.Converter(str(tmp_path / "out.xml"), None).convert_to_json_min(str(out), str(result), is_dir=False)
+    rows = json.loads((result / "result.json").read_text(encoding="utf-8"))
+    decided = sorted((row["sightline_item"], row["annotator"], row["qc_decision"]) for row in rows)
+    assert decided == sorted(
+        (each.item, each.who, (each.fields or {})["qc_decision"]) for each in task.journal.current()
     )
-    ours = sorted(
-        (box["role"], *(round(side, 6) for side in _pixels(box["region"])))
-        for entry in task.journal.current()
-        for box in (entry.fields or {})["boxes"]
-    )
-    assert theirs == ours
 
 
-def _pixels(region: list[float]) -> tuple[float, float, float, float]:
-    x1, y1, x2, y2 = region
-    return x1 * SIZE[0], y1 * SIZE[1], (x2 - x1) * SIZE[0], (y2 - y1) * SIZE[1]
+Spoil = Callable[[list[dict[str, Any]]], Any]
+"""Something that is done to the tasks of an export."""
 
 
-def test_label_studios_short_form_has_our_decisions(sdk: Any, tmp_path: Path) -> None:
-    task = answered(tmp_path / "task", HARD_NEGATIVES)
-    export_answers(task, "label-studio", tmp_path / "out.json", "final")
-    sdk.Converter(str(tmp_path / "out.xml"), None).convert_to_json_min(
-        str(tmp_path / "out.json"), str(tmp_path / "short"), is_dir=False
-    )
-    rows = json.loads((tmp_path / "short" / "result.json").read_text(encoding="utf-8"))
-    theirs = sorted((row["sightline_item"], row["annotator"], row["qc_decision"]) for row in rows)
-    ours = sorted((entry.item, entry.who, (entry.fields or {})["qc_decision"]) for entry in task.journal.current())
-    assert theirs == ours
-
-
-def _exported(tmp_path: Path) -> tuple[Campaign, list[dict[str, Any]]]:
+def _read(tmp_path: Path, spoil: Spoil) -> tuple[Campaign, dict[str, list[Any]]]:
+    """Answers of an export after something was done to it; one answer of ann about the first of two items."""
     task = sample_task(tmp_path / "task", 2, EVIDENCE, second=0.0)
     task.journal.append_all([(FIRST, "ann", task.items[0].id, said(EVIDENCE))])
-    return task, label_studio_tasks(EVIDENCE, read_judgements(task))
-
-
-def _read(tmp_path: Path, spoil: Callable[[list[dict[str, Any]]], Any]) -> tuple[Campaign, dict[str, list[Any]]]:
-    """Answers of an export after something was done to it; one answer of ann about the first of two items."""
-    task, tasks = _exported(tmp_path)
+    tasks = label_studio_tasks(EVIDENCE, read_judgements(task))
     spoil(tasks)
     (tmp_path / "file.json").write_text(json.dumps(tasks), encoding="utf-8")
     return task, read_label_studio(task, tmp_path / "file.json")
 
 
-def _with(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
+def _with(change: Spoil) -> Spoil:
     """Something that is done to the results of the first annotation: a box, its text, a status."""
     return lambda tasks: change(tasks[0]["annotations"][0]["result"])
+
+
+def _noted(**facts: Any) -> Spoil:
+    """Other facts of the first annotation."""
+    return lambda tasks: tasks[0]["annotations"][0].update(facts)
 
 
 def test_numbers_stand_for_people_skipped_annotations_for_none_and_rounding_is_brought_back(tmp_path: Path) -> None:
@@ -189,17 +183,13 @@ def test_numbers_stand_for_people_skipped_annotations_for_none_and_rounding_is_b
     (tmp_path / "two").mkdir()
 
     def change(tasks: list[dict[str, Any]]) -> None:
-        tasks[0]["annotations"][0]["completed_by"] = 7
-        tasks[0]["annotations"][0]["result"][0]["value"].update(x=-0.1, width=100.2, y=0, height=100.3)
+        _noted(completed_by=7)(tasks)
+        _with(lambda all: all[0]["value"].update(x=-0.1, width=100.2, y=0, height=100.3))(tasks)
 
     ((_, fields, who),) = _read(tmp_path / "one", change)[1][FIRST]
     assert (who, fields["boxes"][0]["region"]) == ("7", [0.0, 0.0, 1.0, 1.0])
-    _, skipped = _read(tmp_path / "two", lambda tasks: tasks[0]["annotations"][0].update(was_cancelled=True))
+    _, skipped = _read(tmp_path / "two", _noted(was_cancelled=True))
     assert skipped == {FIRST: [], SECOND: [], ADJUDICATION: []}
-
-
-def _named(name: str) -> Callable[[list[dict[str, Any]]], Any]:
-    return lambda tasks: tasks[0]["annotations"][0].update(completed_by={"email": name})
 
 
 @pytest.mark.parametrize(
@@ -207,7 +197,7 @@ def _named(name: str) -> Callable[[list[dict[str, Any]]], Any]:
     [
         (
             _with(lambda all: all[0]["value"].update(rotation=30)),
-            "task 1: item 'item-000': region 'box-0' is a rotated box",
+            "task 1: item 'item-000': region 'box-0' is a rotated",
         ),
         (lambda tasks: tasks[0]["data"].clear(), "task 1 is not as Label Studio writes it: KeyError"),
         (lambda tasks: tasks[1]["data"].update(sightline_item="other"), "task 2: .* has no item 'other'"),
@@ -228,7 +218,7 @@ def _named(name: str) -> Callable[[list[dict[str, Any]]], Any]:
         (_with(lambda all: all[-1]["value"]["choices"].append("uncertain")), "'status' has 2 answers; keep one"),
         (_with(lambda all: all.append(all[-1])), "'status' is answered twice"),
         (lambda tasks: tasks.append(tasks[0]), "task 3: item 'item-000' is that of task 1 already"),
-        *((_named(name), "is not a name") for name in ("a\x07b", "a\u202eb", " ")),
+        *((_noted(completed_by={"email": name}), "is not a name") for name in ("a\x07b", "a\u202eb", " ")),
     ],
 )
 def test_what_is_not_carried_over_is_refused_by_item_and_region(tmp_path: Path, spoil: Any, words: str) -> None:
@@ -236,8 +226,8 @@ def test_what_is_not_carried_over_is_refused_by_item_and_region(tmp_path: Path, 
         import_answers(*_read(tmp_path, spoil), None)
 
 
-@pytest.mark.parametrize(("text", "words"), [("[" * 100_000, "cannot read"), ("{}", "is not a list of tasks")])
-def test_a_file_that_is_no_export_is_one_line(tmp_path: Path, text: str, words: str, refused: Refused) -> None:
-    task, _ = _exported(tmp_path)
-    (tmp_path / "file.json").write_text(text, encoding="utf-8")
-    refused(words, read_label_studio, task, tmp_path / "file.json")
+def test_a_file_that_is_no_export_is_one_line(tmp_path: Path, refused: Refused) -> None:
+    task = sample_task(tmp_path / "task", 2, EVIDENCE)
+    for text, words in (("[" * 100_000, "cannot read"), ("{}", "is not a list of tasks")):
+        (tmp_path / "file.json").write_text(text, encoding="utf-8")
+        refused(words, read_label_studio, task, tmp_path / "file.json")

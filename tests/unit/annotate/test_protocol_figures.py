@@ -9,7 +9,7 @@ import pytest
 
 from sightline.probes.regions import ROLES
 from sightline.probes.typed_rows import read_decision_file
-from sightline_annotate.agreement import EVERY_FIELD, VALIDITY, AgreementReport, agreement_report
+from sightline_annotate.agreement import EVERY_FIELD, VALIDITY, agreement_report
 from sightline_annotate.campaign import Campaign, read_judgements
 from sightline_annotate.files import sign_off
 from sightline_annotate.journal import ADJUDICATION, FIRST, SECOND
@@ -24,16 +24,11 @@ def published(data: Path) -> Path:
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def values(path: Path, key: str = "scope") -> dict[tuple[str, str], str]:
     return {(row[key], row["metric"]): row["value"] for row in rows(path)}
-
-
-def by_field(report: AgreementReport) -> dict[str, dict[str, Any]]:
-    return {str(row["field"]): {str(k): v for k, v in row.items()} for row in report.fields.to_dict("records")}
 
 
 def read_twice(task: Campaign, first: dict[str, str], second: dict[str, str]) -> None:
@@ -73,7 +68,7 @@ def confirmation(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 def test_confirmation_agrees_and_decides_as_published(confirmation: Campaign, published: Path, tmp_path: Path) -> None:
     printed = values(published / "pre_adjudication_agreement_summary.csv", "field")
     report = agreement_report(confirmation.kind, read_judgements(confirmation))
-    found = by_field(report)
+    found: dict[Any, Any] = report.fields.set_index("field").to_dict("index")
     for field in ("human_source_text_visible", "source_bbox_matches_source_text", "qc_decision"):
         line = found[field]
         assert line["n"] == int(printed[field, "n"])
@@ -96,9 +91,8 @@ def test_confirmation_agrees_and_decides_as_published(confirmation: Campaign, pu
     }
     signed = read_decision_file(tmp_path / "decisions.jsonl")
     where = Counter(each.provenance for each in signed.decisions)
-    assert where["agreement"] == int(printed["provenance", "A_B_agreement"])
-    assert where["adjudicated"] == int(printed["provenance", "adjudicated_by_B"])
-    assert where["first_only"] == int(printed["provenance", "primary_A_only"])
+    published_as = {"agreement": "A_B_agreement", "adjudicated": "adjudicated_by_B", "first_only": "primary_A_only"}
+    assert where == {name: int(printed["provenance", theirs]) for name, theirs in published_as.items()}
     assert len(signed.valid_images) == 465
 
 
@@ -108,13 +102,10 @@ def test_development_agrees_as_published(published: Path, tmp_path: Path) -> Non
     task = sample_task(tmp_path / "task", 500, second=0.2)
     twice = [item.id for item in task.items if item.second]
     ann = dict.fromkeys(twice[:13], NOT_VISIBLE)
-    bob = (
-        dict.fromkeys(twice[:4], NOT_VISIBLE)
-        | dict.fromkeys(twice[4:8], UNCLEAR)
-        | dict.fromkeys(twice[13:22], UNCLEAR)
-    )
+    bob = dict.fromkeys(twice[:4], NOT_VISIBLE) | dict.fromkeys([*twice[4:8], *twice[13:22]], UNCLEAR)
     read_twice(task, ann, bob)
-    lines = by_field(agreement_report(task.kind, read_judgements(task), draws=100))
+    fields = agreement_report(task.kind, read_judgements(task), draws=100).fields
+    lines: dict[Any, Any] = fields.set_index("field").to_dict("index")
     scope = "secondary_100_pre_adjudication"
     assert f"{lines[VALIDITY]['agreement']:.3f}" == printed[scope, "validity_binary_agreement"]
     assert f"{lines[VALIDITY]['kappa']:.3f}" == printed[scope, "validity_binary_cohen_kappa"]
@@ -123,11 +114,9 @@ def test_development_agrees_as_published(published: Path, tmp_path: Path) -> Non
 
 def test_roles_agree_as_published(published: Path, tmp_path: Path) -> None:
     """Questions with the published numbers of roles by one, the other and both: the published F1."""
-    printed = {
-        row["label_type"]: row for row in rows(published / "annotation_label_type_summary.csv") if row["scope"] == "all"
-    }
-    count = int(printed["answer_value"]["samples"])
-    task = sample_task(tmp_path / "task", count, EVIDENCE, second=1.0)
+    table = rows(published / "annotation_label_type_summary.csv")
+    printed = {row["label_type"]: row for row in table if row["scope"] == "all"}
+    task = sample_task(tmp_path / "task", int(printed["answer_value"]["samples"]), EVIDENCE, second=1.0)
     for pass_, who, own in ((FIRST, "ann", "primary_present"), (SECOND, "bob", "secondary_present")):
         answers = []
         for number, item in enumerate(task.items):

@@ -23,7 +23,7 @@ def page(color: str = "white", size: tuple[int, int] = (60, 40)) -> Image.Image:
     return Image.new("RGB", size, color)
 
 
-def pdf(path: Path, pages: int = 2, resolution: float = 72.0, size: tuple[int, int] = (60, 40)) -> None:
+def pdf(path: Path, pages: int = 1, resolution: float = 72.0, size: tuple[int, int] = (60, 40)) -> None:
     page(size=size).save(path, save_all=True, append_images=[page(size=size)] * (pages - 1), resolution=resolution)
 
 
@@ -34,26 +34,25 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_plain_images_are_used_where_they_are(folder: Path, tmp_path: Path) -> None:
+def test_images_are_used_where_they_are_and_pages_of_pdfs_and_frames_become_their_own(folder: Path) -> None:
+    out = folder.parent / "out"
     page().save(folder / "b.png")
     page().save(folder / "may" / "a.jpg")
     (folder / "notes.txt").write_text("not a document")
     (folder / ".hidden.png").write_bytes(b"")
-    found = find_pages(folder, tmp_path / "out")
-    assert [(each.image, each.number, each.width, each.height) for each in found.pages] == [
+    plain = find_pages(folder, out)
+    assert [(each.image, each.number, each.width, each.height) for each in plain.pages] == [
         ("b.png", 0, 60, 40), ("may/a.jpg", 0, 60, 40)
     ]  # fmt: skip
-    assert (found.root, found.left_out, found.converted, found.problems) == (folder, 1, 0, ())
-    assert not (tmp_path / "out").exists()
+    assert (plain.root, plain.left_out, plain.converted, plain.problems) == (folder, 1, 0, ())
+    assert not out.exists()
 
-
-def test_pages_of_pdfs_and_frames_become_images_of_their_own(folder: Path, tmp_path: Path) -> None:
-    pdf(folder / "may" / "bill.pdf")
+    pdf(folder / "may" / "bill.pdf", pages=2)
     page("red").save(folder / "scan.tiff", save_all=True, append_images=[page("blue")])
-    page().save(folder / "plain.png")
-    found = find_pages(folder, tmp_path / "out")
+    (folder / "may" / "a.jpg").unlink()
+    found = find_pages(folder, out)
     assert [each.page_id for each in found.pages] == [
-        "plain.png", "scan.tiff#1", "scan.tiff#2", "may/bill.pdf#1", "may/bill.pdf#2"
+        "b.png", "scan.tiff#1", "scan.tiff#2", "may/bill.pdf#1", "may/bill.pdf#2"
     ]  # fmt: skip
     assert found.converted == 4
     sizes = {each.page_id: open_image(found.root, each.image).size for each in found.pages}
@@ -62,22 +61,19 @@ def test_pages_of_pdfs_and_frames_become_images_of_their_own(folder: Path, tmp_p
     assert open_image(found.root, found.pages[2].image).getpixel((0, 0)) == (0, 0, 255)
 
 
-def test_a_page_is_rendered_once_and_again_when_its_source_changes(folder: Path, tmp_path: Path) -> None:
-    pdf(folder / "bill.pdf", pages=1)
-    (first,) = find_pages(folder, tmp_path / "out").pages
-    rendered = tmp_path / "out" / first.image
-    before = rendered.stat().st_mtime_ns
-    assert find_pages(folder, tmp_path / "out").pages == (first,)
-    assert rendered.stat().st_mtime_ns == before
-    pdf(folder / "bill.pdf", pages=1, size=(80, 40))
-    (second,) = find_pages(folder, tmp_path / "out").pages
+def test_a_page_is_rendered_once_again_when_its_source_changes_and_within_the_bound(folder: Path) -> None:
+    out = folder.parent / "out"
+    pdf(folder / "bill.pdf")
+    (first,) = find_pages(folder, out).pages
+    before = (out / first.image).stat().st_mtime_ns
+    assert find_pages(folder, out).pages == (first,)
+    assert (out / first.image).stat().st_mtime_ns == before
+    pdf(folder / "bill.pdf", size=(80, 40))
+    (second,) = find_pages(folder, out).pages
     assert second.image != first.image
     assert second.width > first.width
-
-
-def test_a_large_sheet_is_rendered_within_the_bound(folder: Path, tmp_path: Path) -> None:
-    pdf(folder / "poster.pdf", pages=1, resolution=10.0, size=(600, 400))
-    (sheet,) = find_pages(folder, tmp_path / "out").pages
+    pdf(folder / "bill.pdf", resolution=10.0, size=(600, 400))
+    (sheet,) = find_pages(folder, out).pages
     assert max(sheet.width, sheet.height) == LONGEST_SIDE
 
 
@@ -93,32 +89,28 @@ def test_a_turned_photograph_is_set_upright(folder: Path, tmp_path: Path) -> Non
     assert [int(np.asarray(upright)[y, 20, 0]) // 128 for y in (5, 55)] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("locked.pdf", ENCRYPTED, "is encrypted; save a copy without the password"),
-        ("broken.pdf", b"%PDF-1.4 and then nothing", "cannot be read as a PDF"),
-        ("text.pdf", b"hello", "is no PDF"),
-        ("noise.jpg", b"\xff\xd8 no image", "cannot be read"),
-        ("empty.png", b"", "is empty"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_named_and_the_others_go_on(
-    name: str, content: bytes, said: str, folder: Path, tmp_path: Path
-) -> None:
-    (folder / name).write_bytes(content)
+UNUSABLE = {
+    "locked.pdf": (ENCRYPTED, "is encrypted; save a copy without the password"),
+    "broken.pdf": (b"%PDF-1.4 and then nothing", "cannot be read as a PDF"),
+    "text.pdf": (b"hello", "is no PDF"),
+    "noise.jpg": (b"\xff\xd8 no image", "cannot be read"),
+    "empty.png": (b"", "is empty"),
+}
+
+
+def test_a_file_that_cannot_be_used_is_named_and_the_others_go_on(folder: Path, tmp_path: Path) -> None:
+    for name, (content, _) in UNUSABLE.items():
+        (folder / name).write_bytes(content)
     page().save(folder / "good.png")
     found = find_pages(folder, tmp_path / "out")
     assert [each.image for each in found.pages] == ["good.png"]
-    ((file, problem),) = found.problems
-    assert file == name
-    assert said in problem
-    (folder / "good.png").unlink()
-    with pytest.raises(SightlineError, match=f"no page to read in 1 files; {name}.*name a folder with images"):
+    problems = dict(found.problems)
+    assert {name for name, (_, said) in UNUSABLE.items() if said in problems[name]} == set(UNUSABLE) == set(problems)
+    for name in ("good.png", *list(UNUSABLE)[1:]):
+        (folder / name).unlink()
+    with pytest.raises(SightlineError, match=r"no page to read in 1 files; locked.pdf.*name a folder with images"):
         find_pages(folder, tmp_path / "out")
-
-
-def test_nothing_at_all_is_one_line_that_says_what_to_do(folder: Path, tmp_path: Path) -> None:
+    (folder / "locked.pdf").unlink()
     with pytest.raises(SightlineError, match="no page to read in 0 files; name a folder"):
         find_pages(folder, tmp_path / "out")
     with pytest.raises(SightlineError, match="does not exist; name a folder"):
@@ -146,16 +138,13 @@ def test_links_lead_to_files_alone_and_what_is_no_file_is_named(folder: Path, tm
     }
 
 
-def test_pages_of_files_with_the_longest_names_are_made(folder: Path, tmp_path: Path) -> None:
+def test_pages_of_files_with_the_longest_names_and_of_a_list_with_a_limit(folder: Path, tmp_path: Path) -> None:
     names = [f"{'ü' * 125}{number}.pdf" for number in (1, 2)]
     for number, name in enumerate(names, start=1):
         pdf(folder / name, pages=number)
     found = find_pages(folder, tmp_path / "out")
     assert [each.page_id for each in found.pages] == [f"{names[0]}#1", f"{names[1]}#1", f"{names[1]}#2"]
     assert len({(found.root / each.image).stat().st_ino for each in found.pages}) == 3
-
-
-def test_a_list_of_files_and_a_limit(folder: Path, tmp_path: Path) -> None:
     pdf(folder / "bill.pdf", pages=3)
     page().save(folder / "may" / "scan", format="PNG")
     found = find_pages([folder / "may" / "scan", folder / "bill.pdf"], tmp_path / "out", limit=3)
@@ -163,7 +152,7 @@ def test_a_list_of_files_and_a_limit(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_call_wrote_is_not_a_document(folder: Path) -> None:
-    pdf(folder / "bill.pdf", pages=1)
+    pdf(folder / "bill.pdf")
     first = find_pages(folder, folder / "out" / "pages")
     (folder / "out" / "report").mkdir()
     page().save(folder / "out" / "report" / "picture.png")

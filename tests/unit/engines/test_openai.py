@@ -54,10 +54,7 @@ class Server(ThreadingHTTPServer):
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.busy = self.busiest = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -121,9 +118,7 @@ SURE = told(("8", -0.5), (".87", -0.1))
 HEARD: dict[str, tuple[list[Play], dict[str, Any], int]] = {
     "all told": (
         [(200, completion(logprobs=SURE))],
-        {"text": "8.87", "prompt_tokens": 803, "tokens": 2, "loss": 0.3, "first": {"8": -0.5, ".87": -0.1}},
-        1,
-    ),
+        {"text": "8.87", "prompt_tokens": 803, "tokens": 2, "loss": 0.3, "first": {"8": -0.5, ".87": -0.1}}, 1),
     "a stop token": ([(200, completion(logprobs=told(("8.87", -0.5), ("<s>", -0.1))))], {"tokens": 1, "loss": 0.3}, 1),
     "of no letters": ([(200, completion(logprobs=told(("8.87", -0.5), ("", -0.1))))], {"tokens": 1, "loss": 0.3}, 1),
     "nothing told": ([(200, completion(usage=None))], {"prompt_tokens": None, "tokens": None, "loss": None}, 1),
@@ -135,22 +130,15 @@ HEARD: dict[str, tuple[list[Play], dict[str, Any], int]] = {
     "429": ([(429, {}, {"Retry-After": "0.3"}), (200, completion())], {"text": "8.87"}, 2),
     "other letters": (
         [(200, json.dumps(completion("8 €"), ensure_ascii=False), {"Content-Type": "text/html; charset=latin-1"})],
-        {"text": "8 €"},
-        1,
-    ),
+        {"text": "8 €"}, 1),
     "dropped": ([(DROPPED, ""), (200, completion())], {"text": "8.87"}, 2),
     "relay": ([(200, {"error": {"code": 503, "message": "busy"}}), (200, completion())], {"text": "8.87"}, 2),
     "few alternatives": (
         [(400, {"error": {"message": "top_logprobs is at most 5"}}), (200, completion(logprobs=SURE))],
-        {"loss": 0.3},
-        2,
-    ),
+        {"loss": 0.3}, 2),
     "no alternatives": ([*[(422, {"detail": [{"msg": "logprobs?"}]})] * 2, (200, completion())], {"loss": None}, 3),
     "other limit": (
-        [(400, {"error": "no max_tokens, use 'max_completion_tokens'"}), (200, completion())],
-        {"text": "8.87"},
-        2,
-    ),
+        [(400, {"error": "no max_tokens, use 'max_completion_tokens'"}), (200, completion())], {"text": "8.87"}, 2),
 }  # fmt: skip
 
 
@@ -194,8 +182,6 @@ REFUSED: dict[str, tuple[Play, tuple[str, ...], int]] = {
     "no choices": ((200, {"choices": []}), ('{"choices": []}',), 1),
     "no message": ((200, {"choices": [{"text": "8.87"}]}), ("no chat completion",), 1),
 }
-
-
 ABOUT_THE_QUESTION = {"its own words", "no choices", "no message"}
 """Refusals after which an image is left out; any other ends the run, which goes on when the server is well."""
 
@@ -229,9 +215,8 @@ def test_a_server_that_is_too_slow_is_given_up_and_one_that_is_not_there(serve: 
         engine.ask(Question("How much?"))
 
 
-def test_a_key_goes_into_its_header_and_nowhere_else(serve: Any) -> None:
-    repeated = {**completion(f"it is {KEY}"), KEY: [KEY]}
-    server, engine = serve((200, repeated))
+def test_a_key_goes_into_its_header_and_nowhere_else_and_no_redirect_is_followed(serve: Any) -> None:
+    server, engine = serve((200, {**completion(f"it is {KEY}"), KEY: [KEY]}))
     heard = engine.ask(Question("What is the key?"))
     assert server.keys == [f"Bearer {KEY}"]
     written = json.dumps([heard.text, heard.raw, engine.facts(), engine.model, dict(engine.untold)])
@@ -239,148 +224,106 @@ def test_a_key_goes_into_its_header_and_nowhere_else(serve: Any) -> None:
     assert KEY.replace("/", "\\/") not in written
     told = {"host": server.url[7:], "served_model": "reader", "server": "toy Bearer [key]", "greeting_tokens": 803}
     assert engine.facts() == told
-
-
-def test_a_redirect_is_not_followed(serve: Any) -> None:
-    other, _ = serve((200, completion()))
-    server, engine = serve((307, "", {"Location": f"{other.url}/v1/chat/completions?token=x"}))
-    with pytest.raises(SightlineError, match=rf"points to {other.url}/v1/chat/completions, and no redirect"):
+    away, engine = serve((307, "", {"Location": f"{server.url}/v1/chat/completions?token=x"}))
+    asked = len(server.asked)
+    with pytest.raises(SightlineError, match=rf"points to {server.url}/v1/chat/completions, and no redirect"):
         engine.ask(Question("How much?"))
-    assert (len(server.asked), len(other.asked)) == (1, 0)
+    assert (len(away.asked), len(server.asked)) == (1, asked)
 
 
-@pytest.mark.parametrize("bound", [1, 3])
-def test_no_more_requests_at_a_time_than_allowed(serve: Any, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIGHTLINE_PARALLEL_REQUESTS", str(bound))
-    server, engine = serve((200, completion()), slow=0.05)
-    assert engine.parallel == bound
-    with ThreadPoolExecutor(8) as pool:
-        assert len(list(pool.map(engine.ask, [Question("How much?")] * 9))) == 9
-    assert server.busiest == bound
-
-
-def pixels(body: dict[str, Any]) -> Image.Image:
-    """The image that a request shows."""
-    kind, _, data = body["messages"][-1]["content"][0]["image_url"]["url"].partition(";base64,")
-    image = Image.open(io.BytesIO(base64.b64decode(data)))
-    assert (kind, image.format) == ("data:image/png", "PNG")
-    return image
+def test_no_more_requests_at_a_time_than_allowed(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in (1, 3):
+        monkeypatch.setenv("SIGHTLINE_PARALLEL_REQUESTS", str(bound))
+        server, engine = serve((200, completion()), slow=0.05)
+        assert engine.parallel == bound
+        with ThreadPoolExecutor(8) as pool:
+            assert len(list(pool.map(engine.ask, [Question("How much?")] * 9))) == 9
+        assert server.busiest == bound
+    monkeypatch.setenv("SIGHTLINE_PARALLEL_REQUESTS", "many")
+    with pytest.raises(SightlineError, match="SIGHTLINE_PARALLEL_REQUESTS=many is no whole number from 1 to 256"):
+        Endpoint(f"{server.url}#reader")
 
 
 def test_what_a_request_holds(serve: Any) -> None:
     server, engine = serve((200, completion()))
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 60, 3), dtype=np.uint8))
-    switches: tuple[dict[str, str], ...]
-    switches = (
-        {},
-        {"max_side": "30", "detail": "low"},
-        {"extra.seed": "1", "extra.mm.a": "[1]", "extra.mm.b": "low"},
-    )
-    for each in switches:
-        engine.ask(Question("How much?", image, "Be short.", each, 7))
+    fields = {"extra.seed": "1", "extra.mm.a": "[1]", "extra.mm.b": "low"}
+    for switches in ({}, {"max_side": "30", "detail": "low"}, fields):
+        engine.ask(Question("How much?", image, "Be short.", switches, 7))
     plain, small, more = server.asked
     assert plain["messages"][0] == {"role": "system", "content": "Be short."}
     assert plain["messages"][1]["content"][1] == {"type": "text", "text": "How much?"}
     assert {name: plain[name] for name in ("model", "temperature", "max_tokens", "logprobs")} == {
         "model": "reader", "temperature": 0, "max_tokens": 7, "logprobs": True,
     }  # fmt: skip
-    assert np.array_equal(np.asarray(pixels(plain)), np.asarray(image))
-    assert pixels(small).size == (30, 10)
+    shown = []
+    for body in (plain, small):
+        kind, _, data = body["messages"][-1]["content"][0]["image_url"]["url"].partition(";base64,")
+        shown.append(Image.open(io.BytesIO(base64.b64decode(data))))
+        assert (kind, shown[-1].format) == ("data:image/png", "PNG")
+    assert np.array_equal(np.asarray(shown[0]), np.asarray(image))
+    assert shown[1].size == (30, 10)
     assert small["messages"][1]["content"][0]["image_url"]["detail"] == "low"
     assert (more["seed"], more["mm"]) == (1, {"a": [1], "b": "low"})
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("detail", "some", "none of low, high, auto"),
-        ("max_side", "0", "from 1 to 100000"),
-        ("extra.model", "other", "one that a question has itself"),
-        ("extra.", "1", "it names no field"),
-        ("extra", "1", "it names no field"),
-        ("pruning_ratio", "30", "it has detail, max_side, extra.NAME"),
-    ],
-)
-def test_a_switch_that_it_does_not_have_is_refused(serve: Any, name: str, value: str, words: str) -> None:
-    _, engine = serve((200, completion()))
-    with pytest.raises(SightlineError, match=words):
-        engine.check({name: value})
-    with pytest.raises(SightlineError, match="a value and holds fields"):
-        engine.check({"extra.mm": "1", "extra.mm.a": "2"})
+SWITCHES = [
+    ({"detail": "some"}, "none of low, high, auto"),
+    ({"max_side": "0"}, "from 1 to 100000"),
+    ({"extra.model": "other"}, "one that a question has itself"),
+    ({"extra.": "1"}, "it names no field"),
+    ({"extra": "1"}, "it names no field"),
+    ({"pruning_ratio": "30"}, "it has detail, max_side, extra.NAME"),
+    ({"extra.mm": "1", "extra.mm.a": "2"}, "a value and holds fields"),
+]
+PLACES = {
+    "http://localhost:8000": "http://localhost:8000/v1",
+    "http://localhost:8000/v1/": "http://localhost:8000/v1",
+    "http://[::1]:8000/v1/chat/completions": "http://[::1]:8000/v1",
+    "https://host/proxy/8000": "https://host/proxy/8000/v1",
+    "https://host/v1beta/openai/": "https://host/v1beta/openai",
+    "https://host/any/chat/completions": "https://host/any",
+}
+NO_PLACES = (
+    "https://user:secret@host/v1", "https://host/v1?key=secret", "ftp://host/v1", "host:8000", "http://host:port/v1",
+    "http://", "",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("url", "base"),
-    [
-        ("http://localhost:8000", "http://localhost:8000/v1"),
-        ("http://localhost:8000/v1/", "http://localhost:8000/v1"),
-        ("http://[::1]:8000/v1/chat/completions", "http://[::1]:8000/v1"),
-        ("https://host/proxy/8000", "https://host/proxy/8000/v1"),
-        ("https://host/v1beta/openai/", "https://host/v1beta/openai"),
-        ("https://host/any/chat/completions", "https://host/any"),
-        ("https://user:secret@host/v1", None),
-        ("https://host/v1?key=secret", None),
-        ("ftp://host/v1", None),
-        ("host:8000", None),
-        ("http://host:port/v1", None),
-        ("http://", None),
-        ("", None),
-    ],
-)
-def test_places(url: str, base: str | None) -> None:
-    if base is not None:
-        assert base_of(url) == base
-        return
-    with pytest.raises(SightlineError, match="write openai:http://HOST:PORT/v1#NAME") as caught:
-        Endpoint(f"{url}#reader")
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "own", "usual", "sent"),
-    [
-        ("https://host/v1", "", KEY, KEY),
-        ("http://127.0.0.1:8000/v1", "", KEY, KEY),
-        ("http://host/v1", "", KEY, ""),
-        ("http://host/v1", f" {KEY}\n", "other", KEY),
-        ("https://host/v1", "own", KEY, "own"),
-        ("https://host/v1", "two words", "", None),
-    ],
-)
-def test_which_key_goes_where(
-    url: str, own: str, usual: str, sent: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SIGHTLINE_API_KEY", own)
-    monkeypatch.setenv("OPENAI_API_KEY", usual)
-    if sent is not None:
-        assert key_for(url) == sent
-        return
-    with pytest.raises(SightlineError, match="SIGHTLINE_API_KEY holds characters") as caught:
-        key_for(url)
-    assert own not in str(caught.value)
-
-
-def test_names_of_models(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switches_and_places_that_it_does_not_have_are_refused_and_models_have_names(serve: Any) -> None:
     server, engine = serve((200, completion()))
+    for switches, words in SWITCHES:
+        with pytest.raises(SightlineError, match=words):
+            engine.check(switches)
+    assert {url: base_of(url) for url in PLACES} == PLACES
+    for url in NO_PLACES:
+        with pytest.raises(SightlineError, match="write openai:http://HOST:PORT/v1#NAME") as caught:
+            Endpoint(f"{url}#reader")
+        assert "secret" not in str(caught.value)
     assert engine.model == "reader"
     assert Endpoint(f"{server.url}#org/reader:7b").model == "org/reader:7b"
     assert Endpoint(f"{server.url}#/models/of/reader").model == "reader"
     with pytest.raises(SightlineError, match=r"names no model; it has one, two; write openai:http://.*/v1#NAME"):
         Endpoint(server.url)
-    monkeypatch.setenv("SIGHTLINE_PARALLEL_REQUESTS", "many")
-    with pytest.raises(SightlineError, match="SIGHTLINE_PARALLEL_REQUESTS=many is no whole number from 1 to 256"):
-        Endpoint(f"{server.url}#reader")
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("3", 3), ("-1", 0), ("nan", 0), ("", 0), ("soon", 0), ("Thu, 01 Jan 1970 00:00:00 GMT", 0)],
-)
-def test_how_long_a_server_asks_to_wait(value: str, seconds: float) -> None:
-    assert asked_wait(value) == seconds
-
-
-def test_a_wait_until_a_time() -> None:
+def test_which_key_goes_where_and_how_long_a_server_asks_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url, own, usual, sent in (
+        ("https://host/v1", "", KEY, KEY),
+        ("http://127.0.0.1:8000/v1", "", KEY, KEY),
+        ("http://host/v1", "", KEY, ""),
+        ("http://host/v1", f" {KEY}\n", "other", KEY),
+        ("https://host/v1", "own", KEY, "own"),
+    ):
+        monkeypatch.setenv("SIGHTLINE_API_KEY", own)
+        monkeypatch.setenv("OPENAI_API_KEY", usual)
+        assert key_for(url) == sent
+    monkeypatch.setenv("SIGHTLINE_API_KEY", "two words")
+    with pytest.raises(SightlineError, match="SIGHTLINE_API_KEY holds characters") as caught:
+        key_for("https://host/v1")
+    assert "two words" not in str(caught.value)
+    waits = {"3": 3, "-1": 0, "nan": 0, "": 0, "soon": 0, "Thu, 01 Jan 1970 00:00:00 GMT": 0}
+    assert {value: asked_wait(value) for value in waits} == waits
     assert 3e8 < asked_wait("Tue, 01 Jan 2080 00:00:00 GMT") < 3e9
 
 
@@ -389,8 +332,6 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_
 TREES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4)
 )
-
-
 nobody = cache(lambda: Endpoint("http://127.0.0.1:9#reader"))
 
 

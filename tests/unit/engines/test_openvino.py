@@ -1,20 +1,24 @@
-"""The real engine over a tiny exported model, and a traced copy of it."""
+"""The real engine over a tiny exported model and a traced copy of it, its pruner made anew, and commands beside it."""
 
 import json
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.openvino_cdpruner import IN_PLAIN_CODE, Array, Features, Kernel, greedy, in_halves, kept_count
 from PIL import Image
 
 from sightline.engines import Question, engine_of
 from sightline.engines.openvino import THRESHOLD, OpenVINO
+from sightline.engines.openvino_folder import export
 from sightline.engines.openvino_trace import RECORD, TRACED, Speech, Traced, speech_of, trace
 from sightline.errors import SightlineError
+from tests.command_line import sightline
 from tests.refusals import Refused
 
 TINY = Path(__file__).parents[2] / "data" / "openvino_tiny"
@@ -57,8 +61,7 @@ def question(image: Image.Image | None = None, *, longest: int = 4, **switches: 
 )
 def test_the_grid_is_what_the_engine_counts(engine: OpenVINO, size: tuple[int, int], grid: tuple[int, int]) -> None:
     heard = engine.ask(question(noise(*size), longest=1))
-    found = engine.grid(size)
-    text = engine.text_tokens(question())
+    found, text = engine.grid(size), engine.text_tokens(question())
     assert found is not None
     assert text is not None
     assert (found.rows, found.columns, found.token_pixels) == (*grid, 1024)
@@ -91,9 +94,8 @@ def test_what_is_kept_is_counted_and_traced(engine: OpenVINO, switches: dict[str
     assert json.loads(json.dumps(heard.raw)) == heard.raw
     assert replace(engine.ask(question(image, **switches)), ms=heard.ms) == heard
     asked = engine.requested_keep(switches)
-    assert asked == (
-        None if "pruning_ratio" not in switches else pytest.approx(1 - int(switches["pruning_ratio"]) / 100)
-    )
+    ratio = switches.get("pruning_ratio")
+    assert asked == (None if ratio is None else pytest.approx(1 - int(ratio) / 100))
 
 
 def test_a_variant_is_another_selection_and_leaves_the_environment_alone(
@@ -120,63 +122,56 @@ def test_an_answer_says_what_was_generated(engine: OpenVINO) -> None:
     assert engine.ask(question(None)).prompt_tokens == engine.text_tokens(question())
 
 
-def test_the_prompt_is_the_one_of_the_chat_template(engine: OpenVINO) -> None:
+def test_the_prompt_is_the_one_of_the_chat_template_and_facts_are_known_before_loading(
+    engine: OpenVINO, folder: Path
+) -> None:
     content = [{"type": "image"}, {"type": "text", "text": TEXT}]
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
     own = engine.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert engine.prompt(question(noise(64, 64))) == own.replace(
         "<|vision_start|><|image_pad|><|vision_end|>", "<ov_genai_image_0>"
     )
-
-
-def test_facts_are_known_before_loading(folder: Path) -> None:
     facts = OpenVINO(str(folder)).facts()
-    assert facts["model_type"] == "qwen3_vl"
+    assert (facts["model_type"], facts["dtype"], facts["device"]) == ("qwen3_vl", "f16", "CPU")
     assert facts["weight_digest"].startswith("sha256:")
-    assert facts["dtype"] == "f16"
-    assert facts["device"] == "CPU"
     assert facts["versions"]["openvino-genai"]
     assert str(folder) not in json.dumps(facts)
     assert OpenVINO(f"{folder}#GPU.1").facts()["device"] == "GPU.1"
     assert OpenVINO(str(folder)).model == "openvino:tiny"
 
 
-@pytest.mark.parametrize(
-    ("switches", "line"),
-    [
-        ({"pruning_ratio": "101"}, "whole number of percent"),
-        ({"pruning_ratio": "-1"}, "whole number of percent"),
-        ({"pruning_ratio": "0.3"}, "whole number of percent"),
-        ({"relevance_weight": "1.5"}, "from 0 to 1"),
-        ({"relevance_weight": "much"}, "from 0 to 1"),
-        ({"variant": "fast"}, "split or paper"),
-        ({"kv_cache_precision": "u2"}, "f32 or bf16 or f16 or u8 or u4"),
-        ({"keep": "0.3"}, "has no switch 'keep'"),
-    ],
-)
-def test_switches_that_it_does_not_take(engine: OpenVINO, switches: dict[str, str], line: str) -> None:
-    with pytest.raises(SightlineError, match=line):
-        engine.check(switches)
+SWITCHES = [
+    ({"pruning_ratio": "101"}, "whole number of percent"),
+    ({"pruning_ratio": "-1"}, "whole number of percent"),
+    ({"pruning_ratio": "0.3"}, "whole number of percent"),
+    ({"relevance_weight": "1.5"}, "from 0 to 1"),
+    ({"relevance_weight": "much"}, "from 0 to 1"),
+    ({"variant": "fast"}, "split or paper"),
+    ({"kv_cache_precision": "u2"}, "f32 or bf16 or f16 or u8 or u4"),
+    ({"keep": "0.3"}, "has no switch 'keep'"),
+]
 
 
-def test_what_the_engine_refuses_is_one_line(engine: OpenVINO) -> None:
+def test_switches_that_it_does_not_take_and_what_the_engine_refuses_are_one_line(engine: OpenVINO) -> None:
+    for switches, line in SWITCHES:
+        with pytest.raises(SightlineError, match=line):
+            engine.check(switches)
     with pytest.raises(SightlineError, match=r"did not answer: .*zero tokens") as caught:
         engine.ask(question(noise(64, 64), pruning_ratio="99"))
     assert "\n" not in str(caught.value)
 
 
-def test_folders_that_are_no_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+def test_folders_that_are_no_export_or_a_copy_of_another_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     refused("no exported model", OpenVINO, str(tmp_path))
     with pytest.raises(SightlineError, match=r"cannot load .*#GPU.9"):
         OpenVINO(f"{TINY}#GPU.9").load()
     untraced = OpenVINO(str(TINY))
     assert not untraced.traces
     assert "engines trace" in untraced.untold["kept_mask"]
-    monkeypatch.setitem(__import__("sys").modules, "openvino_genai", None)
+    monkeypatch.setitem(sys.modules, "openvino_genai", None)
     refused("pip install 'sightline[openvino]'", untraced.load)
-
-
-def test_a_copy_of_another_export_is_refused(folder: Path, tmp_path: Path, refused: Refused) -> None:
     copy = tmp_path / TRACED
     shutil.copytree(folder / TRACED, copy)
     refused("another export", speech_of, copy, "sha256:0")
@@ -186,7 +181,7 @@ def test_a_copy_of_another_export_is_refused(folder: Path, tmp_path: Path, refus
 
 @pytest.mark.parametrize(("vocabulary", "positions", "digits"), [(480, 8192, 2), (151936, 262144, 2), (12, 8192, 5)])
 def test_positions_larger_than_the_vocabulary_are_spoken_in_digits(
-    vocabulary: int, positions: int, digits: int
+    vocabulary: int, positions: int, digits: int, refused: Refused
 ) -> None:
     speech = Speech.fitting(vocabulary, [2, 5], positions)
     base, numbers = len(speech.letters), [0, 1, 2 * positions, 7]
@@ -194,19 +189,13 @@ def test_positions_larger_than_the_vocabulary_are_spoken_in_digits(
     assert not {2, 5} & set(speech.letters)
     said = [speech.letters[n // base**place % base] for n in numbers for place in reversed(range(digits))]
     assert speech.numbers([*said, 2, 9]) == numbers
-    for broken, line in (
-        (said, "broke off"),
-        ([*said[:-1], 2], "no whole numbers"),
-        ([*said, 5, 2], "token 5 is no digit"),
-    ):
+    broken = {"broke off": said, "no whole numbers": [*said[:-1], 2], "token 5 is no digit": [*said, 5, 2]}
+    for line, spoken in broken.items():
         with pytest.raises(SightlineError, match=line):
-            speech.numbers(broken)
-
-
-def test_a_trace_of_another_length_is_refused(refused: Refused) -> None:
-    speech = Speech((0, 1, 3), 1, 2)
-    refused("1 tokens and has 3 numbers instead of 4", Traced.heard, [1, 0, 0, 2], speech)
-    refused("position beyond", Traced.heard, [1, 3, 0, 0, 2], speech)
+            speech.numbers(spoken)
+    short = Speech((0, 1, 3), 1, 2)
+    refused("1 tokens and has 3 numbers instead of 4", Traced.heard, [1, 0, 0, 2], short)
+    refused("position beyond", Traced.heard, [1, 3, 0, 0, 2], short)
 
 
 GRID = {cell: (4, 4 + cell // 3, 4 + cell % 3) for cell in range(6)}
@@ -235,3 +224,50 @@ def test_how_positions_go_on(
         refused("cannot be told", traced.cells, 2, 3)
     else:
         assert traced.cells(2, 3) == cells
+
+
+def test_engines_are_listed_with_their_switches_and_an_export_with_its_commands(tmp_path: Path) -> None:
+    def told(*words: object) -> str:
+        return sightline("engines", *words).output
+
+    listed = told("list")
+    assert [switch for switch in ("openvino", *OpenVINO.switches) if switch not in listed] == []
+    commands = told("export", "model", "out", "--weights", "fp16", "--env", tmp_path).splitlines()
+    assert "torchvision" not in " ".join(commands)
+    assert "--no-deps optimum-intel" in commands[-2]
+    assert commands[-1].endswith("--model model --task image-text-to-text --weight-format fp16 out")
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "optimum-cli"
+    tool.write_text("#!/bin/sh\nexit 3\n")
+    tool.chmod(0o755)
+    assert len(told("export", "model", "out", "--env", tmp_path).splitlines()) == 1
+    with pytest.raises(SightlineError, match=r"exit code 3: .*optimum-cli export openvino"):
+        export("model", tmp_path / "out", tmp_path)
+    with pytest.raises(SightlineError, match="is not empty"):
+        export("model", tmp_path, tmp_path)
+
+
+def test_the_engines_choice_is_made_anew_token_by_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in IN_PLAIN_CODE.items():
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "tiny"
+    shutil.copytree(TINY, folder)
+    sightline("engines", "trace", folder)
+    engine = OpenVINO(str(folder))
+    assert engine.facts()["environment"] == IN_PLAIN_CODE
+    image = noise(256, 192)
+    features = Features(engine, engine.facts()["inference_precision"])
+    visual, kernel, text = features.visual(image), Kernel("CPU", None), features.text(Question("What is this?"))
+
+    def whole(tokens: Array, k: int) -> list[int]:
+        return greedy(kernel(tokens, text), k)
+
+    for ratio in (30, 50, 70):
+        k = kept_count(len(visual), ratio)
+        for variant, picks in (("paper", whole(visual, k)), ("split", in_halves(whole, visual, k))):
+            switches = {"pruning_ratio": str(ratio), "variant": variant}
+            heard = engine.ask(Question("What is this?", image, switches=switches, longest=1))
+            assert heard.cells == tuple(sorted(picks)), switches
+    upright = image.rotate(90, expand=True)
+    few = engine.ask(Question("What is this?", upright, switches={"pruning_ratio": "96"}, longest=1))
+    assert few.positions == "resume", few.cells

@@ -131,9 +131,7 @@ def test_rows_have_the_columns_of_every_run_and_realised_budgets(tmp_path: Path)
     assert keep["engine:pruning_ratio=30"] == pytest.approx(1 - 58 / 196)
     assert 0.3 < keep["resize:0.5"] <= 0.5
     assert {"engine:pruning_ratio=30+occlude_evidence", "full+occlude_evidence"} <= set(rows["arm"])
-    assert rows["ecr"].isna().all()
-    assert rows["answer_loss"].isna().all()
-    assert rows["confidently_wrong"].isna().all()
+    assert rows[["ecr", "answer_loss", "confidently_wrong"]].isna().all().all()
     assert (rows["sequence_full"] - rows["sequence_pruned"] == rows["n_tokens"] - rows["k_tokens"]).all()
     assert found.manifest["engine"]["name"] == "player"
     assert found.manifest["dtype"] is None
@@ -146,17 +144,24 @@ def test_rows_have_the_columns_of_every_run_and_realised_budgets(tmp_path: Path)
     assert build_report([tmp_path / "run"], tmp_path / "report").is_file()
 
 
-def test_traced_cells_become_masks_and_coverage(tmp_path: Path) -> None:
+def test_traced_cells_become_masks_and_coverage_and_an_engine_that_counts_no_image_leaves_shares_empty(
+    tmp_path: Path,
+) -> None:
     PLAYED.traces = True
-    found = run(tmp_path / "run", "full", "engine:pruning_ratio=50", "resize:0.5")
-    rows = found.frame().set_index("arm")
-    assert (rows.loc["full", "ecr"] == 1.0).all()
-    assert (rows.loc["resize:0.5", "ecr"] == 1.0).all()
+    rows = run(tmp_path / "run", "full", "engine:pruning_ratio=50", "resize:0.5").frame().set_index("arm")
+    assert (rows.loc[["full", "resize:0.5"], "ecr"] == 1.0).all()
     pruned = rows.loc["engine:pruning_ratio=50"]
     assert (pruned["k_tokens"] == 98).all()
     assert set(pruned["kept_mask"].map(len)) == {25}
     assert pruned["ecr"].between(0, 1).all()
     assert (pruned["ecr"] < 1).any()
+    PLAYED.traces = False
+    for counts in ("none", "text"):
+        PLAYED.counts = counts
+        rows = run(tmp_path / counts, "full", "engine:pruning_ratio=30").frame()
+        assert len(rows) > 0
+        assert rows[["keep", "n_tokens", "k_tokens", "sequence_full"]].isna().all().all()
+        assert build_report([tmp_path / counts], tmp_path / "report").is_file()
 
 
 def test_a_killed_run_asks_nothing_twice(tmp_path: Path) -> None:
@@ -202,15 +207,6 @@ def test_an_image_that_could_not_be_counted_during_an_outage_is_not_left_out(tmp
         run(tmp_path / "run", "full")
 
 
-@pytest.mark.parametrize("counts", ["none", "text"])
-def test_an_engine_that_counts_no_image_leaves_shares_empty(counts: str, tmp_path: Path) -> None:
-    PLAYED.counts = counts
-    rows = run(tmp_path / "run", "full", "engine:pruning_ratio=30").frame()
-    assert rows[["keep", "n_tokens", "k_tokens", "sequence_full"]].isna().all().all()
-    assert len(rows) > 0
-    assert build_report([tmp_path / "run"], tmp_path / "report").is_file()
-
-
 REFUSALS = {
     "target:0.3": r"needs the model's layers, which player does not show; arms of an engine are full, resize:KEEP",
     "engine:unknown=1": r"player has no switch 'unknown'; it has pruning_ratio",
@@ -222,26 +218,23 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("arm", REFUSALS)
-def test_what_an_engine_cannot_do_is_refused_before_it_is_asked(arm: str, tmp_path: Path, refused: Refused) -> None:
-    refused(REFUSALS[arm], run, tmp_path / "run", arm)
-    assert not PLAYED.asked
-    assert not (tmp_path / "run").exists()
+NOT_PRUNED = {
+    "engine:pruning_ratio=100": "was to keep 0% of 196 visual tokens and all of them reached the language model",
+    "engine:pruning_ratio=-50": "has 294 visual tokens, more than the 196 that the same image",
+    "resize:0.999": "makes as many tokens of a smaller image",
+}
 
 
-@pytest.mark.parametrize(
-    ("arm", "words"),
-    [
-        ("engine:pruning_ratio=100", "was to keep 0% of 196 visual tokens and all of them reached the language model"),
-        ("engine:pruning_ratio=-50", "has 294 visual tokens, more than the 196 that the same image"),
-        ("resize:0.999", "makes as many tokens of a smaller image"),
-    ],
-)
-def test_an_arm_that_did_not_prune_although_asked_is_an_error(
-    arm: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+def test_what_an_engine_cannot_do_is_refused_before_it_is_asked_and_no_pruning_although_asked_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
+    for arm, words in REFUSALS.items():
+        refused(words, run, tmp_path / "run", arm)
+        assert not PLAYED.asked, arm
+        assert not (tmp_path / "run").exists(), arm
     monkeypatch.setattr("sightline.auditing.deployed.ShownImages._smaller", lambda self, size, share: size)
-    refused(words, run, tmp_path / "run", arm)
+    for number, (arm, words) in enumerate(NOT_PRUNED.items()):
+        refused(words, run, tmp_path / str(number), arm)
 
 
 def test_yes_and_no_are_judged_by_words_or_by_first_tokens(
@@ -254,9 +247,9 @@ def test_yes_and_no_are_judged_by_words_or_by_first_tokens(
     likely = run(tmp_path / "likely", "full", scorer="yes_no", **asked).frame()
     assert likely["margin"].gt(0).all()
     assert likely["loss_yes"].iloc[0] == pytest.approx(0.0464, abs=1e-3)
-    sure = Heard("yes", {}, first={"yes": -0.1})
-    refused("how likely 'no' is", yes_and_no, Probe("p", "i", "i", "?", "yes", "", "", ()), sure, "player")
-    never = yes_and_no(Probe("p", "i", "i", "?", "yes", "", "", ()), Heard("", {}, first={"yes": 0, "no": -9999}), "")
+    probe = Probe("p", "i", "i", "?", "yes", "", "", ())
+    refused("how likely 'no' is", yes_and_no, probe, Heard("yes", {}, first={"yes": -0.1}), "player")
+    never = yes_and_no(probe, Heard("", {}, first={"yes": 0, "no": -9999}), "")
     assert [each.loss for each in never] == [0, 9999]
     monkeypatch.setattr(Player, "untold", {"margin": "it tells no likelihoods"}, raising=False)
     asked_before = len(PLAYED.asked)
@@ -283,21 +276,15 @@ def test_doctor_finds_a_switch_that_does_nothing_and_chooses_arms() -> None:
 
 
 def test_an_engine_has_its_place_on_a_leaderboard_without_chance(tmp_path: Path) -> None:
-    models = {"played": "player:x"}
-    contest = Contest(
-        tmp_path, models, SCENES / "open_probes.jsonl", SCENES / "open_images", ["engine", "target"], ["0.5", "64t"], 4
-    )
+    files = (SCENES / "open_probes.jsonl", SCENES / "open_images")
+    contest = Contest(tmp_path, {"played": "player:x"}, *files, ["engine", "target"], ["0.5", "64t"], 4)
     (measured,) = measure(contest)
     assert [entry.arm for entry in measured.lineup.entries] == ["full", "engine:pruning_ratio=50"]
-    assert [(refusal.method, refusal.budget) for refusal in measured.lineup.refusals] == [
-        ("engine", "64t"),
-        ("target", ""),
-    ]
+    refusals = [(refusal.method, refusal.budget) for refusal in measured.lineup.refusals]
+    assert refusals == [("engine", "64t"), ("target", "")]
     record = record_of(contest, [measured], rank_by="score", draws=100, seed=1)
     (line,) = record["models"][0]["standings"]["0.5"]
-    assert line["method"] == "engine"
-    assert line["keep"] == 0.5
-    assert line["gain"] is None
+    assert (line["method"], line["keep"], line["gain"]) == ("engine", 0.5, None)
     asked = len(PLAYED.asked)
     measure(contest)
     assert len(PLAYED.asked) == asked
