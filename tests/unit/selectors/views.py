@@ -112,6 +112,12 @@ def check_selection(
         assert not finite or bool(torch.isfinite(selection.mix).all())
 
 
+def mix_of(selection: Selection) -> Tensor:
+    """Of one that merges."""
+    assert selection.mix is not None
+    return selection.mix
+
+
 def check_batch(selector: Any, views: Sequence[TokenView], k: int) -> None:
     """A batch changes nothing: not one anchor, not one bit of a weight."""
     for together, view in zip(selector.select_many(views, k), views, strict=True):
