@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, cast
 
 import pytest
 import torch
-import yaml
 
 from sightline.errors import SightlineError
-from sightline.selectors import SELECTORS
-from tests.unit.selectors.views import KINDS, check_batch, check_selection, degenerate_images, layer_state, scene
+from tests.unit.selectors.views import KINDS, check_batch, check_selection, degenerate_images, layer_state, made, scene
 
 BEFORE = """
     anchorprune anchorprune_qwen anchorprune_qwen:aggregate=mean cdpruner coin divprune duet scope scope:combined=add
@@ -45,13 +42,6 @@ REFUSED = """
     tokencarve:ranking=entropy vlmpruner:batch=0 pact:full_layers=0
 """
 """Arguments that make no sense."""
-
-
-def made(text: str) -> Any:
-    """``NAME`` or ``NAME:KEY=VALUE,...``, past what reads arms."""
-    name, _, arguments = text.partition(":")
-    pairs = (pair.split("=") for pair in arguments.split(",") if pair)
-    return cast(Any, SELECTORS.get(name))(**{key: yaml.safe_load(value) for key, value in pairs})
 
 
 @pytest.mark.parametrize("text", BEFORE.split())
