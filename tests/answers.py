@@ -30,8 +30,8 @@ def launch_arm(
     arm: Arm,
     probes: Sequence[Probe],
     encoded: Sequence[Encoded],
-    policy: PositionPolicy,
-    batch_tokens: int,
+    policy: PositionPolicy = "preserve",
+    batch_tokens: int = 4096,
 ) -> Callable[[], list[Scored]]:
     """Through this very step, which a test may have replaced."""
     answerer = Answerer(step.backbone, YesNo(), clip=step.clip, positions=policy)
@@ -45,7 +45,7 @@ def score_arm(
     arm: Arm,
     probes: Sequence[Probe],
     encoded: Sequence[Encoded],
-    policy: PositionPolicy,
-    batch_tokens: int,
+    policy: PositionPolicy = "preserve",
+    batch_tokens: int = 4096,
 ) -> list[Scored]:
     return launch_arm(step, arm, probes, encoded, policy, batch_tokens)()
