@@ -13,7 +13,7 @@ from typing import Any
 from sightline import SELECTORS, Budget, Probe, SightlineError, load_backbone, read_probes
 from sightline.answering.materialise import SelectStep, all_needs
 from sightline.arms import Arm, parse_arm
-from sightline.backbones import Backbone, ImageOptions, options_for
+from sightline.backbones import ImageOptions, options_for
 from sightline.backbones.clip import ClipSpace
 from sightline.core.prefix import Encoded
 from sightline.probes.images import open_image
@@ -22,7 +22,7 @@ from tests.conftest import DATA
 PREFIX = "mini_textocr"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One entry of the manifest with its per-probe records."""
 
@@ -164,8 +164,26 @@ def replayed(run: Run) -> list[dict[str, Any]]:
 
 
 @cache
-def backbone_for(data: Path, model: str, options: ImageOptions) -> Backbone:
-    return load_backbone(str(data / "tiny" / model), dtype="float32", device="cpu", attention="eager", options=options)
+def options_of(data: Path, run: Run) -> ImageOptions:
+    """The profile's, with the limits of the recorded run in place of the published ones."""
+    entry = run.entry
+    limits: dict[str, dict[str, Any]] = {
+        "qwen3vl": {"min_pixels": entry.get("min_pixels"), "max_pixels": entry.get("max_pixels")},
+        "llava": {},
+        "internvl": {
+            "min_tiles": entry.get("min_patches"),
+            "max_tiles": entry.get("max_patches"),
+            "tensor_resize": str(entry.get("image_processor", "")).startswith("torchvision"),
+        },
+    }
+    return options_for(data / "tiny" / entry["model"], "artifact", limits[entry["model"]])
+
+
+@cache
+def step_of(data: Path, model: str, options: ImageOptions) -> SelectStep:
+    place = str(data / "tiny" / model)
+    backbone = load_backbone(place, dtype="float32", device="cpu", attention="eager", options=options)
+    return SelectStep(backbone, ClipSpace(str(data / "tiny" / "clip"), backbone.language.device))
 
 
 @cache
@@ -180,44 +198,18 @@ class Encoder:
     def __init__(self, data: Path) -> None:
         self.data = data
         self._group = ""
-        self._options: dict[str, ImageOptions] = {}
-        self._steps: dict[tuple[str, ImageOptions], SelectStep] = {}
         self._encoded: dict[tuple[ImageOptions, str, Any, tuple[str, ...]], Encoded] = {}
 
-    def options(self, run: Run) -> ImageOptions:
-        """The profile's, with the limits of the recorded run in place of the published ones."""
-        if run.name not in self._options:
-            self._options[run.name] = self._find_options(run)
-        return self._options[run.name]
-
-    def _find_options(self, run: Run) -> ImageOptions:
-        entry = run.entry
-        limits: dict[str, dict[str, Any]] = {
-            "qwen3vl": {"min_pixels": entry.get("min_pixels"), "max_pixels": entry.get("max_pixels")},
-            "llava": {},
-            "internvl": {
-                "min_tiles": entry.get("min_patches"),
-                "max_tiles": entry.get("max_patches"),
-                "tensor_resize": str(entry.get("image_processor", "")).startswith("torchvision"),
-            },
-        }
-        return options_for(self.data / "tiny" / entry["model"], "artifact", limits[entry["model"]])
-
     def step(self, run: Run) -> SelectStep:
-        key = (run.entry["model"], self.options(run))
-        if key not in self._steps:
-            backbone = backbone_for(self.data, *key)
-            clip = ClipSpace(str(self.data / "tiny" / "clip"), backbone.language.device)
-            self._steps[key] = SelectStep(backbone, clip)
-        return self._steps[key]
+        return step_of(self.data, run.entry["model"], options_of(self.data, run))
 
     def encode(self, run: Run, arm: Arm, probe: Probe) -> Encoded:
         if run.group != self._group:
             self._group, self._encoded = run.group, {}
-        needs = tuple(sorted(all_needs([arm], self.step(run).backbone)))
-        key = (self.options(run), probe.image, probe.occlude, needs)
+        backbone = self.step(run).backbone
+        needs = tuple(sorted(all_needs([arm], backbone)))
+        key = (options_of(self.data, run), probe.image, probe.occlude, needs)
         if key not in self._encoded:
-            backbone = self.step(run).backbone
             image = open_image(self.data / PREFIX, probe.image, occlude=probe.occlude)
             self._encoded[key] = backbone.encode([backbone.preprocess(image)], needs)[0]
         return self._encoded[key]
