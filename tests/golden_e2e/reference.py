@@ -84,7 +84,7 @@ def from_artifact(
     """
     prefix, score = next((prefix, score) for prefix, score in SCORE_PREFIXES if name.startswith(prefix))
     rule = name.removeprefix(prefix)
-    scored = {"score": score, "weight": embedding_relevance_weight, "top": embedding_query_topk}
+    scored = {"score": score, "weight": embedding_relevance_weight, "top": int(embedding_query_topk)}
     mixture = {**scored, "core": hybrid_core_ratio, "context": hybrid_context_ratio}
     # Beside the overlap score only Qwen had a uniqueness; beside embedding scores all tiles were taken for one raster.
     beside_overlap = "evidence" if backbone.startswith("qwen") else "none"
@@ -136,15 +136,9 @@ def arm_of(run: Run, masks: Path) -> Arm:
     if name == "anchorprune":
         smallest = f",k_min={int(entry['anchorprune_k_min'])}" if "anchorprune_k_min" in entry else ""
         return parse_arm(f"anchorprune:{budget}:tau={entry['anchorprune_tau']}{smallest}")
-    ours, arguments = from_artifact(
-        name,
-        seed=entry["seed"],
-        backbone=entry["model"],
-        evidence_boost=entry.get("evidence_boost", 0.1),
-        hybrid_core_ratio=entry.get("hybrid_core_ratio", 0.5),
-        embedding_relevance_weight=entry.get("embedding_relevance_weight", 0.85),
-        embedding_query_topk=int(entry.get("embedding_query_topk", 2)),
-    )
+    settings = ("evidence_boost", "hybrid_core_ratio", "embedding_relevance_weight", "embedding_query_topk")
+    given = {name: entry[name] for name in settings if name in entry}
+    ours, arguments = from_artifact(name, seed=entry["seed"], backbone=entry["model"], **given)
     kind: Any = SELECTORS.get(ours)
     return Arm(kind(**arguments), budget, f"{ours}:{budget}")
 

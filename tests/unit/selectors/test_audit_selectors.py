@@ -43,7 +43,6 @@ from sightline.selectors.spatial_aware import SpatialAware
 from sightline.selectors.spreading import farthest, grid, nearest
 from sightline.selectors.target import FullPrompt, Target
 from sightline.selectors.unpruned import Full
-from tests.golden_e2e.reference import from_artifact
 from tests.unit.selectors.views import made
 
 SELECTORS = """
@@ -235,6 +234,8 @@ def test_evidence_comes_first_or_last_and_padding_does_not_favour_the_top_rows()
         rows = torch.cat([selector().select(replace(view, key=key), 20).anchors // 7 for key in keys])
         assert 3.4 < rows.double().mean() < 4.6
         assert (selector(padding="raster").select(view, 20).anchors // 7).double().mean() < 2.5
+    assert kept(Target(score="overlap"), many) == kept(EvidenceOnly(padding="raster"), many)
+    assert kept(Bottom(score="overlap"), many) == kept(AntiEvidence(padding="raster"), many)
 
 
 # All tokens, and masks that were recorded.
@@ -287,20 +288,3 @@ def test_masks_say_what_is_wrong(file: Path, row: str | None, message: str) -> N
         file.write_text(f"{row}\n")
     with pytest.raises(SightlineError, match=message):
         Masks(str(file)).count("a", 63, Budget.ratio(1.0))
-
-
-def test_the_artifacts_names_give_score_source_and_settings() -> None:
-    assert from_artifact("target_embed_topk")[0] == "target"
-    assert from_artifact("embed_topk") == ("prompt", {"score": "prompt", "weight": 0.85, "top": 2})
-    assert from_artifact("topk") == ("evidence_only", {"padding": "raster"})
-    assert from_artifact("bottomk") == ("anti_evidence", {"padding": "raster"})
-    assert from_artifact("embed_random", seed=5) == ("random", {"seed": 5, "salt": "embed_random"})
-    name, arguments = from_artifact("embed_grid_topk", hybrid_core_ratio=0.25)
-    assert (name, arguments["reserve"], arguments["cells"]) == ("target_grid", 0.25, "truncated")
-    assert from_artifact("coverage_greedy", evidence_boost=0.7)[1]["boost"] == 0.7
-    assert from_artifact("rise", backbone="qwen3_vl")[1]["neighbours"] == "evidence"
-    with pytest.raises(SightlineError, match="not a selector of the artifact"):
-        from_artifact("embed_nonsense")
-    view = make_view(boxes="many")
-    assert kept(Target(score="overlap"), view) == kept(EvidenceOnly(padding="raster"), view)
-    assert kept(Bottom(score="overlap"), view) == kept(AntiEvidence(padding="raster"), view)
