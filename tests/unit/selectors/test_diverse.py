@@ -14,16 +14,16 @@ from sightline.selectors.cdpruner import conditional_relevance
 from sightline.selectors.divprune import DivPrune, divprune_order
 from sightline.selectors.gprune import flow_scores
 from sightline.selectors.greedy import (
-    _cover_fully,
-    _cover_lazily,
     cosine,
     cosines,
+    cover_fully,
+    cover_lazily,
     farthest_greedy,
     gram,
     stack,
     text_dissimilarity,
 )
-from sightline.selectors.mmtok import MMTok, cover_greedy, cover_lazily, coverage
+from sightline.selectors.mmtok import MMTok, coverage, mmtok_kept
 from sightline.selectors.pixelprune import prediction_errors
 from sightline.selectors.scope import Scope
 from tests.unit.selectors.views import scene, view
@@ -57,14 +57,14 @@ def test_lazy_coverage_equals_full_coverage(seed: int, levels: int | None) -> No
     covers, weight, bias = features(seed, 2, 90, 90), features(seed + 10, 2, 90).abs(), torch.zeros(2, 90)
     if levels is not None:
         covers, weight = (covers * levels).round() / levels, (weight * levels).round() / levels
-    lazy = torch.stack([_cover_lazily(*image, 90) for image in zip(covers, weight, bias, strict=True)])
-    assert torch.equal(lazy, _cover_fully(covers, weight, bias, 90))
+    lazy = torch.stack([cover_lazily(*image, 90) for image in zip(covers, weight, bias, strict=True)])
+    assert torch.equal(lazy, cover_fully(covers, weight, bias, 90))
     assert torch.equal(lazy.sort(dim=1).values, torch.arange(90).expand(2, 90))
     bias[:, :5] = -torch.inf  # excludes a token
     covers, weight = covers.abs(), torch.ones(2, 90)
-    lazy = torch.stack([_cover_lazily(*image, 15) for image in zip(covers, weight, bias, strict=True)])
+    lazy = torch.stack([cover_lazily(*image, 15) for image in zip(covers, weight, bias, strict=True)])
     assert lazy.min() >= 5
-    assert torch.equal(lazy, _cover_fully(covers, weight, bias, 15))
+    assert torch.equal(lazy, cover_fully(covers, weight, bias, 15))
 
 
 def test_forced_seeds_come_first_and_only_as_many_as_asked() -> None:
@@ -101,10 +101,16 @@ def test_mmtoks_lazy_and_exhaustive_loops_pick_alike(levels: int) -> None:
     covers[:, 35:] = covers[:, :35]  # every patch twice
     excluded = torch.zeros(4, 70, dtype=torch.bool)
     excluded[:, ::9] = True
-    for image, rule, picks in zip(covers, excluded, cover_greedy(covers, 50, excluded), strict=True):
-        assert torch.equal(cover_lazily(image, 50, rule), picks)
-        assert not rule[picks].any()
+    alike = torch.ones(4, 70, dtype=torch.float64)
+    barred = torch.zeros_like(alike).masked_fill(excluded, -torch.inf)
+    together = cover_fully(covers, alike, barred, 50)
+    assert not excluded.gather(1, together).any()
+    for *image, picks in zip(covers, alike, barred, together, strict=True):
+        assert torch.equal(cover_lazily(*image, 50), picks)
         assert picks.unique().shape == (50,)
+    assert torch.equal(mmtok_kept(list(covers), 50, excluded), together.sort(dim=1).values)
+    padded = torch.nn.functional.pad(covers, (0, 5))  # uncovered items, as in a batch
+    assert torch.equal(cover_fully(padded, alike, barred, 50), together)
 
 
 def test_mmtok_covers_every_item_by_a_distribution_over_patches_and_picks_what_the_question_names() -> None:
@@ -113,8 +119,6 @@ def test_mmtok_covers_every_item_by_a_distribution_over_patches_and_picks_what_t
     assert covers.shape == (42, 3 + 42)
     torch.testing.assert_close(covers[:, :3].sum(dim=0), torch.full((3,), 1 / 3))
     torch.testing.assert_close(covers[:, 3:].sum(dim=0), torch.full((42,), 0.5 / 42))
-    padded = torch.nn.functional.pad(covers, (0, 5))  # uncovered items, as in a batch
-    assert torch.equal(cover_greedy(covers[None], 20), cover_greedy(padded[None], 20))
     asked = replace(scene(4), query=scene(4).tokens[17:18] * 3.0)
     assert MMTok().select(asked, 1).anchors.tolist() == [17]
     assert MMTok(features="clip.image").needs == {"clip.image"}
