@@ -30,8 +30,8 @@ def launch_arm(
     arm: Arm,
     probes: Sequence[Probe],
     encoded: Sequence[Encoded],
-    policy: PositionPolicy,
-    batch_tokens: int,
+    policy: PositionPolicy = "preserve",
+    batch_tokens: int = 4096,
 ) -> Callable[[], list[Scored]]:
     """Through this very step, which a test may have replaced."""
     answerer = Answerer(step.backbone, YesNo(), clip=step.clip, positions=policy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -21,15 +22,12 @@ from sightline.selectors.scores import Scored, focus_terms, uniqueness
 from sightline.selectors.target import Target
 from tests.golden.harness import Case, answers
 from tests.golden_e2e.reference import from_artifact
+from tests.unit.selectors.views import view
 
 
 def view_of(cells: Any, boxes: Any = (), key: str = "") -> TokenView:
-    cells = torch.as_tensor(np.asarray(cells), dtype=torch.float64)
-    boxes = torch.as_tensor(np.asarray(boxes), dtype=torch.float64).reshape(-1, 4)
-    n = cells.shape[0]
-    return TokenView(
-        tokens=torch.zeros(n, 1), cells=cells, layout=((1, n),), query=torch.zeros(0, 1), boxes=boxes, key=key
-    )
+    cells, boxes = (torch.as_tensor(np.asarray(each), dtype=torch.float64).reshape(-1, 4) for each in (cells, boxes))
+    return replace(view(torch.zeros(len(cells), 1)), cells=cells, boxes=boxes, key=key)
 
 
 def kept(rule: str, scores: Any, uniqueness: Any, view: TokenView, k: int, **settings: Any) -> Tensor:
@@ -53,52 +51,30 @@ def kept(rule: str, scores: Any, uniqueness: Any, view: TokenView, k: int, **set
     "audit_extra_selectors", "center_protected", "grid", "protected", "soft_evidence", "spatial_aware", "target_grid"
 )
 def audit_rule(case: Case) -> dict[str, Any]:
-    params = case.params
-    n = len(case.inputs["token_boxes_f64"])
-    view = view_of(case.inputs["token_boxes_f64"], case.inputs.get("evidence_f64", np.zeros((0, 4))))
-    answer = kept(
-        params["selector"],
-        case.inputs.get("relevance_f64", np.zeros(n)),
-        case.inputs.get("uniqueness_f64", np.zeros(n)),
-        view,
-        params["K"],
-        hybrid_core_ratio=params["hybrid_core_ratio"],
-        hybrid_context_ratio=params["hybrid_context_ratio"],
-        evidence_boost=params["evidence_boost"],
-    )
-    return {"kept": answer}
+    inputs, params = case.inputs, case.params
+    nothing = np.zeros(len(inputs["token_boxes_f64"]))
+    given = (inputs.get(f"{name}_f64", nothing) for name in ("relevance", "uniqueness"))
+    shown = view_of(inputs["token_boxes_f64"], inputs.get("evidence_f64", ()))
+    settings = {name: params[name] for name in ("hybrid_core_ratio", "hybrid_context_ratio", "evidence_boost")}
+    return {"kept": kept(params["selector"], *given, shown, params["K"], **settings)}
 
 
-@answers("random")
-def random(case: Case) -> dict[str, Any]:
-    view = view_of(np.zeros((case.params["N"], 4)), key=case.params["salt"])
-    return {"kept": Random(seed=case.params["seed"]).select(view, case.params["K"]).anchors}
-
-
-@answers("shuffled")
-def shuffled(case: Case) -> dict[str, Any]:
-    view = view_of(np.zeros((case.params["N"], 4)), key=case.params["salt"])
-    scores = case.inputs["scores_f64"]
-    return {"kept": kept("shuffled_topk", scores, None, view, case.params["K"], seed=case.params["seed"])}
+@answers("random", "shuffled")
+def drawn(case: Case) -> dict[str, Any]:
+    params, shown = case.params, view_of(np.zeros((case.params["N"], 4)), key=case.params["salt"])
+    if case.file == "random":
+        return {"kept": Random(seed=params["seed"]).select(shown, params["K"]).anchors}
+    return {"kept": kept("shuffled_topk", case.inputs["scores_f64"], None, shown, params["K"], seed=params["seed"])}
 
 
 @answers("target")
 def target(case: Case) -> dict[str, Any]:
     tokens = case.tensors["visual"]
     rows, columns = case.params["rows"], case.params["cols"]
-    view = TokenView(
-        tokens=tokens,
-        cells=torch.zeros(len(tokens), 4, dtype=torch.float64),
-        layout=((rows, columns),),
-        query=case.tensors["text"],
-        boxes=torch.zeros(0, 4, dtype=torch.float64),
-    )
+    shown = replace(view(tokens, query=case.tensors["text"]), layout=((rows, columns),))
     selector = Target(weight=case.params["relevance_weight"], top=case.params["query_topk"])
-    return {
-        "kept": selector.select(view, case.params["K"]).anchors,
-        "score": selector.scores(view),
-        "uniqueness": uniqueness(tokens, view.layout),
-    }
+    chosen = selector.select(shown, case.params["K"]).anchors
+    return {"kept": chosen, "score": selector.scores(shown), "uniqueness": uniqueness(tokens, shown.layout)}
 
 
 @answers("contract")
@@ -142,14 +118,8 @@ def provenance_metrics(case: Case) -> dict[str, Any]:
         return {"lineage": lineage(case)}
     plane = RegionGeometry(case.inputs["token_boxes_f64"], case.inputs["evidence_f64"], union="sum_above_5000")
     found = plane.measure(case.inputs["kept"])
-    return {
-        "coverage_f64": [found.ecr],
-        "center_recall_f64": [found.center_recall],
-        "patch_recall_f64": [found.patch_recall],
-        "lpp_f64": [found.lpp],
-        "geo_f1_f64": [found.geo_f1],
-        "evidence_area_f64": [plane.area],
-    }
+    measured = {f"{name}_f64": [getattr(found, name)] for name in ("center_recall", "patch_recall", "lpp", "geo_f1")}
+    return {**measured, "coverage_f64": [found.ecr], "evidence_area_f64": [plane.area]}
 
 
 def lineage(case: Case) -> Any:

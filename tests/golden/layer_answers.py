@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from sightline import LayerState
-from sightline.selectors.apet import compressed, farthest_points
 from sightline.selectors.autoprune import AutoPrune, information
 from sightline.selectors.dart import Dart
 from sightline.selectors.duet import DuetInside
@@ -21,7 +20,6 @@ from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.fastv import FastV
 from sightline.selectors.ficoco import FiCoCoL
 from sightline.selectors.fitprune import DELETED_PER_LAYER, REFERENCE_TOKENS, FitPrune
-from sightline.selectors.greedy import gram
 from sightline.selectors.ivcprune import IVCPrune
 from sightline.selectors.nuwa import NuwaInside
 from sightline.selectors.pact import bounded_centres, by_density, gathered, importance, key_distances
@@ -37,6 +35,8 @@ from sightline.selectors.vlmpruner import VLMPruner
 from sightline.selectors.vscan import VScanInside
 from sightline.selectors.vtw import VTW
 from tests.golden.harness import Case, answers
+from tests.golden.token_answers import compressed_by
+from tests.unit.selectors.views import mix_of
 
 
 def state_of(length: int, image_start: int, n: int, *, hidden: Tensor | None = None, **signals: Tensor) -> LayerState:
@@ -59,52 +59,12 @@ def keep_sequence(state: LayerState, anchors: Tensor) -> Tensor:
     return torch.nonzero(survives).squeeze(1)
 
 
-def projected_row(case: Case) -> Tensor:
-    """The recorded layer has an identity norm and no rotation, so its projections give the attention row, (H, L)."""
-    features, wq, wk = (case.tensors[name] for name in ("features", "wq", "wk"))
-    heads = case.params["heads"]
-    query = (features[-1] @ wq.T).view(heads, -1)
-    keys = (features @ wk.T).view(len(features), heads, -1).transpose(0, 1)
-    return last_token_attention(query, keys)
-
-
-@answers("fastv")
-def fastv(case: Case) -> dict[str, Any]:
-    """The last attention row goes through the cut; the sequence is every text position and the kept visual ones."""
-    row = case.tensors["last_row"]
-    state = state_of(row.shape[1], case.params["image_start"], case.params["N"], attention_last=row)
-    kept = FastV(fastv_k=case.params["fastv_k"]).cut(state, case.params["K"]).anchors
-    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
-
-
-@answers("apet_inside")
-def apet_inside(case: Case) -> dict[str, Any]:
-    """Given the first basis token, which the recorded run drew."""
-    params, start = case.params, case.params["image_start"]
-    hidden = case.tensors["hidden"][start : start + params["N"]]
-    products = gram(hidden.double().unsqueeze(0))[0]
-    basis = farthest_points(products, torch.tensor([params["first"]]), params["basis"])
-    anchors, mix = compressed(products, basis, params["K"])
-    anchors, by_place = anchors.sort()
-    passed = (mix.sum(dim=0) == 0).nonzero().flatten()
-    return {"order": basis, "passed": passed, "anchor": anchors, "tokens": mix[by_place] @ hidden}
-
-
-@answers("nuwa_inside")
-def nuwa_inside(case: Case) -> dict[str, Any]:
-    row = case.tensors["last_row"]
-    state = state_of(row.shape[1], case.params["image_start"], case.params["N"], attention_last=row)
-    assert NuwaInside().schedule(case.params["N"], case.params["K"], 32) == {15: case.params["K"]}
-    kept = NuwaInside().cut(state, case.params["K"]).anchors
-    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
-
-
-@answers("vscan_inside")
-def vscan_inside(case: Case) -> dict[str, Any]:
-    row, params = projected_row(case), case.params
-    state = state_of(row.shape[1], params["image_start"], params["N"], next_attention_last=row)
-    kept = VScanInside().cut(state, params["K"]).anchors
-    assert VScanInside().schedule(params["N"], params["K"], 32) == {params["layers_run"] - 1: params["K"]}
+def cut_by(
+    case: Case, selector: Any, length: int, k: int | None = None, *, n: int = 0, **signals: Tensor
+) -> dict[str, Any]:
+    """What a method keeps of the recorded image, and with it the positions of the prompt that survive."""
+    state = state_of(length, int(case.params["image_start"]), int(n or case.params["N"]), **signals)
+    kept = selector.cut(state, int(case.params["K"]) if k is None else k).anchors
     return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
 
 
@@ -116,14 +76,45 @@ def projected(case: Case, features: Tensor) -> tuple[Tensor, Tensor]:
     return query, key
 
 
+def projected_row(case: Case) -> Tensor:
+    """The attention row of its last token, (H, L)."""
+    query, keys = projected(case, case.tensors["features"])
+    return last_token_attention(query[:, -1], keys)
+
+
+@answers("fastv")
+def fastv(case: Case) -> dict[str, Any]:
+    """The last attention row goes through the cut; the sequence is every text position and the kept visual ones."""
+    row = case.tensors["last_row"]
+    return cut_by(case, FastV(fastv_k=case.params["fastv_k"]), row.shape[1], attention_last=row)
+
+
+@answers("apet_inside")
+def apet_inside(case: Case) -> dict[str, Any]:
+    start = case.params["image_start"]
+    return compressed_by(case, case.tensors["hidden"][start : start + case.params["N"]])
+
+
+@answers("nuwa_inside")
+def nuwa_inside(case: Case) -> dict[str, Any]:
+    row = case.tensors["last_row"]
+    assert NuwaInside().schedule(case.params["N"], case.params["K"], 32) == {15: case.params["K"]}
+    return cut_by(case, NuwaInside(), row.shape[1], attention_last=row)
+
+
+@answers("vscan_inside")
+def vscan_inside(case: Case) -> dict[str, Any]:
+    row, params = projected_row(case), case.params
+    assert VScanInside().schedule(params["N"], params["K"], 32) == {params["layers_run"] - 1: params["K"]}
+    return cut_by(case, VScanInside(), row.shape[1], next_attention_last=row)
+
+
 @answers("duet_inside")
 def duet_inside(case: Case) -> dict[str, Any]:
     query, key = projected(case, case.tensors["features"])
-    n, k = case.params["N"], case.params["K"]
-    state = state_of(query.shape[1], case.params["image_start"], n, next_query=query, next_key=key)
-    kept = DuetInside().cut(state, k).anchors
+    n = case.params["N"]
     assert DuetInside().schedule(n, n // 4, 32) == {15: n // 2, 23: n // 4}
-    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+    return cut_by(case, DuetInside(), query.shape[1], next_query=query, next_key=key)
 
 
 @answers("transprune")
@@ -198,19 +189,16 @@ def ficoco_l(case: Case) -> dict[str, Any]:
     """In the public code the image stands first."""
     query, key, n = case.tensors["queries"], case.tensors["keys"], case.params["N"]
     chosen = FiCoCoL().cut(state_of(query.shape[1], 0, n, query=query, key=key), case.params["K"])
-    assert chosen.mix is not None
-    return {"kept": chosen.anchors, "tokens": chosen.mix @ case.tensors["hidden"]}
+    return {"kept": chosen.anchors, "tokens": mix_of(chosen) @ case.tensors["hidden"]}
 
 
 @answers("vtw")
 def vtw(case: Case) -> dict[str, Any]:
     """Nothing is chosen: after the recorded layer, which is the budget, no visual token is left."""
-    n, start, length, layers = (case.params[name] for name in ("N", "image_start", "length", "layers"))
+    n, layers = case.params["N"], case.params["layers"]
     ((layer, left),) = VTW().schedule(n, case.params["K"], layers).items()
-    state = state_of(length, start, n)
-    kept = VTW().cut(state, left).anchors
     counts = np.where(np.arange(layers) <= layer, n, left)
-    return {"kept": kept, "keep_sequence": keep_sequence(state, kept), "counts": counts}
+    return {**cut_by(case, VTW(), case.params["length"], left), "counts": counts}
 
 
 @answers("pact")
@@ -231,24 +219,21 @@ def pact(case: Case) -> dict[str, Any]:
 
 @answers("pyramiddrop")
 def pyramiddrop(case: Case) -> dict[str, Any]:
-    row, (ratios, stage) = projected_row(case), (case.params[name] for name in ("ratio_list", "stage"))
-    start, n = case.params["image_start"], case.params["image_tokens_now"]
-    state = state_of(row.shape[1], start, n, next_attention_last=row)
-    kept = PyramidDrop().cut(state, int(case.params["N"] * ratios[stage + 1])).anchors
-    return {"kept": kept, "keep_sequence": keep_sequence(state, kept)}
+    row, params = projected_row(case), case.params
+    k = int(params["N"] * params["ratio_list"][params["stage"] + 1])
+    return cut_by(case, PyramidDrop(), row.shape[1], k, n=params["image_tokens_now"], next_attention_last=row)
 
 
 @answers("dart")
 def dart(case: Case) -> dict[str, Any]:
     """The public count, image pivots + t per pivot, is the budget."""
-    hidden, keys = case.tensors["hidden"], case.tensors["keys"]
-    n, image_pivots, text_pivots = (case.params[name] for name in ("N", "pivot_image_token", "pivot_text_token"))
-    wanted = case.params["max_num_trunction"]
-    wanted = n * (1 - case.params["reduction_ratio"]) if wanted is None else wanted
-    pivots = image_pivots + text_pivots
-    state = state_of(len(hidden), case.params["image_start"], n, normed=hidden, key=keys)
-    selector = Dart(image_pivots=image_pivots, text_pivots=text_pivots)
-    return {"kept": selector.cut(state, image_pivots + pivots * int(wanted / pivots)).anchors}
+    hidden, params = case.tensors["hidden"], case.params
+    selector = Dart(image_pivots=params["pivot_image_token"], text_pivots=params["pivot_text_token"])
+    wanted = params["max_num_trunction"]
+    wanted = params["N"] * (1 - params["reduction_ratio"]) if wanted is None else wanted
+    pivots = selector.image_pivots + selector.text_pivots
+    k = selector.image_pivots + pivots * int(wanted / pivots)
+    return cut_by(case, selector, len(hidden), k, normed=hidden, key=case.tensors["keys"])
 
 
 def deleted(reduction: int) -> list[int]:
@@ -274,10 +259,8 @@ def fitprune(case: Case) -> dict[str, Any]:
 def ivcprune(case: Case) -> dict[str, Any]:
     """The public code fixes shares of N, not K, so its K and its coordinates' share of it are read off."""
     values, rotary = (case.tensors[name] for name in ("values", "rotary"))
-    n, k, start = (int(case.params[name]) for name in ("N", "K", "image_start"))
-    image, source = torch.arange(start, start + n), torch.arange(n)
-    state = LayerState(0, values[0], image, source, ((1, n),), {"lm.value": values, "lm.rotary": rotary})
-    return {"kept": IVCPrune(coordinates=2 * case.params["each"] / k).cut(state, k).anchors}
+    selector = IVCPrune(coordinates=2 * case.params["each"] / case.params["K"])
+    return cut_by(case, selector, values.shape[1], hidden=values[0], value=values, rotary=rotary)
 
 
 @answers("sparsevlm")
@@ -294,56 +277,42 @@ def sparsevlm(case: Case) -> dict[str, Any]:
     assert recycled_count(n, kept) == len(noise)
     hidden, clusters = inputs["layer_out"][visual], cluster_count(n, kept)
     stay, recycled, _, mix = keep_and_recycle(score, hidden, kept, clusters, noise)
-    return {
-        "raters": chosen,
-        "score": score,
-        "kept": stay,
-        "recycled": recycled,
-        "cluster_num": [clusters],
-        "vis_tokens_out": mix @ hidden,
-    }
+    picks = {"raters": chosen, "kept": stay, "recycled": recycled, "cluster_num": [clusters]}
+    return {**picks, "score": score, "vis_tokens_out": mix @ hidden}
 
 
 @answers("tokencarve")
 def tokencarve(case: Case) -> dict[str, Any]:
     """Mode 0, 1, 2 are the rankings both, information, attention."""
-    hidden, row = case.tensors["layer_out"], case.tensors["last_row"]
-    state = state_of(len(hidden), case.params["image_start"], case.params["N"], hidden=hidden, attention_last=row)
-    selector = TokenCarve(
-        ranking=("both", "information", "attention")[case.params["mode"]], weight=case.params["weight"]
-    )
-    kept, source, target = selector.carve(state, case.params["budget"])
-    selection = selector.cut(state, case.params["budget"])
-    assert selection.mix is not None
+    hidden, params = case.tensors["layer_out"], case.params
+    row = case.tensors["last_row"]
+    state = state_of(len(hidden), params["image_start"], params["N"], hidden=hidden, attention_last=row)
+    ranking: Any = ("both", "information", "attention")[params["mode"]]
+    selector = TokenCarve(ranking=ranking, weight=params["weight"])
+    kept, source, target = selector.carve(state, params["budget"])
+    selection = selector.cut(state, params["budget"])
     assert torch.equal(selection.anchors, kept)
-    tokens = selection.mix @ hidden[state.image]
+    tokens = mix_of(selection) @ hidden[state.image]
     return {"kept": kept, "merge_source": source, "merge_target": target, "tokens": tokens}
 
 
 @answers("vlmpruner")
 def vlmpruner(case: Case) -> dict[str, Any]:
     """The public grid is 24 columns wide whatever the number of tokens, and a missed budget stays missed."""
-    hidden, keys = case.tensors["hidden"], case.tensors["keys"]
-    state = state_of(len(hidden), case.params["image_start"], case.params["N"], hidden=hidden, key=keys)
-    selector = VLMPruner(
-        pivots=case.params["pivots"], threshold=case.params["threshold"], batch=case.params["token_batch"]
-    )
-    state = replace(state, layout=((24, 24),) * math.ceil(case.params["N"] / 576))
-    selection = selector.cut(state, case.params["requested"], fill=False)
-    assert selection.mix is not None
-    tokens = selection.mix @ hidden[state.image]
+    hidden, params = case.tensors["hidden"], case.params
+    state = state_of(len(hidden), params["image_start"], params["N"], hidden=hidden, key=case.tensors["keys"])
+    state = replace(state, layout=((24, 24),) * math.ceil(params["N"] / 576))
+    selector = VLMPruner(pivots=params["pivots"], threshold=params["threshold"], batch=params["token_batch"])
+    selection = selector.cut(state, params["requested"], fill=False)
+    tokens = mix_of(selection) @ hidden[state.image]
     return {"kept": selection.anchors, "tokens": tokens[:, : case.outputs["tokens"].shape[1]]}
 
 
 @answers("v2drop")
 def v2drop(case: Case) -> dict[str, Any]:
-    given, hidden = (case.tensors[name] for name in ("given", "hidden"))
-    params, n = case.params, int(case.params["N"])
-    layer = params["layers_run"] - 1
-    assert layer in V2Drop().schedule(n, 1, params["depth"])
-    image, source = torch.arange(params["image_start"], params["image_start"] + n), torch.arange(n)
-    state = LayerState(layer, hidden, image, source, ((1, n),), {"lm.input": given})
-    return {"kept": V2Drop().cut(state, params["K"]).anchors}
+    hidden, params = case.tensors["hidden"], case.params
+    assert params["layers_run"] - 1 in V2Drop().schedule(params["N"], 1, params["depth"])
+    return cut_by(case, V2Drop(), len(hidden), hidden=hidden, input=case.tensors["given"])
 
 
 def last_token_attention(query: Tensor, keys: Tensor) -> Tensor:

@@ -45,40 +45,30 @@ from sightline.selectors.vispruner import VisPruner, vispruner_kept
 from sightline.selectors.vscan import VScan
 from sightline.selectors.zooprune import sensitive_order
 from tests.golden.harness import Case, answers
-from tests.unit.selectors.views import view
+from tests.unit.selectors.views import mix_of, view
+
+
+def anchor_settings(case: Case) -> tuple[Any, ...]:
+    return tuple(case.params[name] for name in ("k_min", "kmax_ratio", "tau", "patience"))
 
 
 @answers("anchorprune")
 def anchorprune(case: Case) -> dict[str, Any]:
     """Kept tokens and the relevance-ranked anchor they start with."""
     inputs = {name: torch.from_numpy(value)[None] for name, value in case.inputs.items()}
-    features, params = inputs["features"], case.params
-    order, anchor_length = anchorprune_order(
-        inputs["relevance"],
-        features,
-        inputs["importance"],
-        inputs.get("expansion_features", features),
-        params["K"],
-        params["k_min"],
-        params["kmax_ratio"],
-        params["tau"],
-        params["patience"],
-    )
+    looked_at = [inputs[name] for name in ("relevance", "features", "importance")]
+    expanding = inputs.get("expansion_features", inputs["features"])
+    order, anchor_length = anchorprune_order(*looked_at, expanding, case.params["K"], *anchor_settings(case))
     return {"kept": order[0].sort().values, "anchor_order": order[0, : int(anchor_length)]}
 
 
 @answers("anchorprune_llava")
 def anchorprune_llava(case: Case) -> dict[str, Any]:
     """The selector itself, fed with the tower's tensors."""
-    inputs, params = case.tensors, case.params
-    selector = AnchorPrune(params["k_min"], params["kmax_ratio"], params["tau"], params["patience"])
-    signals = {
-        "clip.image": inputs["clip_patch"],
-        "clip.text": inputs["text_embeds"],
-        "vision.hidden@-2": inputs["hidden"][1:],
-        "vision.cls_attention@-2": inputs["cls_attn_heads"],
-    }
-    return {"kept": selector.select(view(inputs["hidden"][1:], signals=signals), params["K"]).anchors}
+    inputs, hidden = case.tensors, case.tensors["hidden"][1:]
+    signals = {"clip.image": inputs["clip_patch"], "clip.text": inputs["text_embeds"], "vision.hidden@-2": hidden}
+    shown = view(hidden, signals={**signals, "vision.cls_attention@-2": inputs["cls_attn_heads"]})
+    return {"kept": AnchorPrune(*anchor_settings(case)).select(shown, case.params["K"]).anchors}
 
 
 @answers("anchorprune_qwen")
@@ -86,9 +76,7 @@ def anchorprune_qwen(case: Case) -> dict[str, Any]:
     """Attention received by raw patches is grouped and re-ordered as the backbone does it."""
     inputs, params = case.tensors, case.params
     received = inputs["received_mass"].view(-1, 4).mean(dim=1)[inputs["window_index"].argsort()]
-    selector = AnchorPruneQwen(
-        params["k_min"], params["kmax_ratio"], params["tau"], params["patience"], aggregate=params["agg"]
-    )
+    selector = AnchorPruneQwen(*anchor_settings(case), aggregate=params["agg"])
     question = view(inputs["visual"], query=inputs["text"], signals={"vision.received@-1": received})
     relevance, visual = selector.relevance(question)[None], inputs["visual"][None]
     _, anchor_length = anchorprune_order(
@@ -99,17 +87,17 @@ def anchorprune_qwen(case: Case) -> dict[str, Any]:
 
 @answers("apet")
 def apet(case: Case) -> dict[str, Any]:
-    hidden, params = case.tensors["hidden"], case.params
+    return compressed_by(case, case.tensors["hidden"])
+
+
+def compressed_by(case: Case, hidden: Tensor) -> dict[str, Any]:
+    """Given the first basis token, which the recorded run drew."""
     products = gram(hidden.double().unsqueeze(0))[0]
-    basis = farthest_points(products, torch.tensor([params["first"]]), params["basis"])
-    anchors, mix = compressed(products, basis, params["K"])
+    basis = farthest_points(products, torch.tensor([case.params["first"]]), case.params["basis"])
+    anchors, mix = compressed(products, basis, case.params["K"])
     anchors, by_place = anchors.sort()
-    return {
-        "order": basis,
-        "passed": (mix.sum(dim=0) == 0).nonzero().flatten(),
-        "anchor": anchors,
-        "tokens": mix[by_place] @ hidden,
-    }
+    passed = (mix.sum(dim=0) == 0).nonzero().flatten()
+    return {"order": basis, "passed": passed, "anchor": anchors, "tokens": mix[by_place] @ hidden}
 
 
 @answers("cdpruner")
@@ -139,17 +127,18 @@ def cdpruner_openvino(case: Case) -> dict[str, Any]:
 @answers("coin")
 def coin(case: Case) -> dict[str, Any]:
     """Pick order from projected tokens and prompt embeddings."""
-    visual, text = case.tensors["visual"], case.tensors["text"]
-    params = case.params
-    order = coin_order(visual[None], text.mean(dim=0)[None], params["K"], params["alpha"], params["beta"])[0]
-    return {"order": order, "kept": order.sort().values}
+    visual, text, params = case.tensors["visual"], case.tensors["text"], case.params
+    return picked(coin_order(visual[None], text.mean(dim=0)[None], params["K"], params["alpha"], params["beta"])[0])
 
 
 @answers("divprune")
 def divprune(case: Case) -> dict[str, Any]:
     """Pick order from projected tokens."""
-    order = divprune_order(case.tensors["features"][None], case.params["K"])[0]
-    return {"order": order, "kept": order.sort().values}
+    return picked(divprune_order(case.tensors["features"][None], case.params["K"])[0])
+
+
+def picked(order: Tensor) -> dict[str, Any]:
+    return {"order": order, "kept": order.sort(dim=-1).values}
 
 
 @answers("duet")
@@ -171,21 +160,18 @@ def fastervlm(case: Case) -> dict[str, Any]:
 def flowcut(case: Case) -> dict[str, Any]:
     """The recorded class row is before softmax, with the class token first; the signal has its patches alone."""
     attention, values = case.tensors["cls_logits"].double().softmax(dim=-1), case.tensors["values"]
-    signals = {}
-    for layer in range(case.params["layers"]):
-        signals[f"vision.cls_attention@{layer}"] = attention[layer, :, 1:]
-        signals[f"vision.value@{layer}"] = values[layer, :, 1:]
-        signals[f"vision.cls_value@{layer}"] = values[layer, :, 0]
-    return {"kept": followed(signals, case.params["layers"], case.params["K"]).nonzero().flatten()}
+    parts = {"cls_attention": attention[:, :, 1:], "value": values[:, :, 1:], "cls_value": values[:, :, 0]}
+    return {"kept": followed(by_layer(parts), case.params["layers"], case.params["K"]).nonzero().flatten()}
 
 
 @answers("flowcut_qwen")
 def flowcut_qwen(case: Case) -> dict[str, Any]:
-    layers = case.params["layers"]
-    signals = {
-        f"vision.{part}@{layer}": states[layer] for part, states in case.tensors.items() for layer in range(layers)
-    }
-    return {"kept": chosen_by(FlowCut().other_form(layers), case, signals, None).anchors}
+    form = FlowCut().other_form(case.params["layers"])
+    return {"kept": chosen_by(form, case, by_layer(case.tensors), None).anchors}
+
+
+def by_layer(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"vision.{part}@{layer}": each for part, states in parts.items() for layer, each in enumerate(states)}
 
 
 BASE = 576
@@ -307,10 +293,8 @@ def nuwa(case: Case) -> dict[str, Any]:
 
 @answers("pixelprune")
 def pixelprune(case: Case) -> dict[str, Any]:
-    pixels, nothing = case.tensors["pixels"], torch.zeros(0, 4, dtype=torch.float64)
-    layout = ((case.params["rows"], case.params["columns"]),)
-    view = TokenView(pixels, nothing, layout, pixels[:0], nothing, {"image.pixels": pixels})
-    return {"kept": PixelPrune(tolerance=case.params["tolerance"]).select(view, case.params["K"]).anchors}
+    pixels, method = case.tensors["pixels"], PixelPrune(tolerance=case.params["tolerance"])
+    return {"kept": chosen_by(method, case, {"image.pixels": pixels}, pixels).anchors}
 
 
 @answers("prumerge")
@@ -329,9 +313,8 @@ def prumerge_plus_qwen(case: Case) -> dict[str, Any]:
     tokens = case.tensors["projected"]
     signals = {f"vision.{name}@-2": case.tensors[name] for name in ("received", "key")}
     chosen = chosen_by(PruMergePlus().other_form(32), case, signals, tokens)
-    assert chosen.mix is not None
     assert chosen.merge_at == "tokens"
-    return {"order": chosen.anchors, "kept": chosen.anchors.sort().values, "tokens": chosen.mix @ tokens}
+    return {**picked(chosen.anchors), "tokens": mix_of(chosen) @ tokens}
 
 
 @answers("prunesid")
@@ -361,8 +344,7 @@ def scope(case: Case) -> dict[str, Any]:
         features, attention = features[None], attention[None]
     saliency = attention ** case.params["alpha"]
     order = scope_order(features, saliency, case.params["K"], case.params["combined"])
-    order = order if batched else order[0]
-    return {"order": order, "kept": order.sort(dim=-1).values}
+    return picked(order if batched else order[0])
 
 
 @answers("tome")
@@ -387,8 +369,7 @@ def zooprune(case: Case) -> dict[str, Any]:
     backbone = cast(Backbone, SimpleNamespace(merge_sources=lambda encoded: states, project=project))
     with patch("torch.randn", lambda *shape, generator: drawn):
         score = Backbone.sensitivity(backbone, cast(Any, SimpleNamespace(n=len(states))))
-    order = sensitive_order(project(states)[None], score[None], case.params["K"])[0]
-    return {"score": score, "order": order, "kept": order.sort().values}
+    return {"score": score, **picked(sensitive_order(project(states)[None], score[None], case.params["K"])[0])}
 
 
 @answers("trim")
@@ -423,14 +404,11 @@ def visionzip_qwen3(case: Case) -> dict[str, Any]:
     if "attn" in inputs:
         return visionzip_signals(inputs["attn"], inputs["key"], case.params["spatial_merge_unit"])
     if "K" in inputs:
-        llava = [split_budget(k, class_token=True) for k in inputs["K"].tolist()]
-        qwen = [split_budget(k, class_token=False) for k in inputs["K"].tolist()]
-        return {
-            "llava_dominant": [dominant for dominant, _ in llava],
-            "llava_contextual": [contextual for _, contextual in llava],
-            "qwen_dominant": [dominant for dominant, _ in qwen],
-            "qwen_contextual": [contextual for _, contextual in qwen],
-        }
+        split: dict[str, list[int]] = {}
+        for family in ("llava", "qwen"):
+            counts = [split_budget(k, class_token=family == "llava") for k in inputs["K"].tolist()]
+            split[f"{family}_dominant"], split[f"{family}_contextual"] = map(list, zip(*counts, strict=True))
+        return split
     k, tokens = case.params["K"], inputs["image_embeds"]
     signals = {"vision.received@-1": inputs["salience"], "vision.key@-1": inputs["metric"][None]}
     selection = VisionZipQwen().select(view(tokens, signals=signals), k)
@@ -463,25 +441,19 @@ def vispruner(case: Case) -> dict[str, Any]:
 
 @answers("vscan")
 def vscan(case: Case) -> dict[str, Any]:
-    inputs = case.tensors
-    signals = {
-        "vision.cls_attention@5": inputs["cls_attn_heads_5"],
-        "vision.cls_attention@-2": inputs["cls_attn_heads"],
-    }
-    tokens, nothing = inputs["projected"], torch.zeros(0, 4, dtype=torch.float64)
-    chosen = VScan(side=case.params["side"]).select(
-        TokenView(tokens, nothing, ((24, 24),), tokens[:0], nothing, signals), case.params["K"]
-    )
-    assert chosen.mix is not None
+    heads = {"vision.cls_attention@5": "cls_attn_heads_5", "vision.cls_attention@-2": "cls_attn_heads"}
+    tokens, signals = case.tensors["projected"], {name: case.tensors[own] for name, own in heads.items()}
+    shown = replace(view(tokens, signals=signals), layout=((24, 24),))
+    chosen = VScan(side=case.params["side"]).select(shown, case.params["K"])
     assert chosen.merge_at == "tokens"
-    return {"kept": chosen.anchors, "tokens": chosen.mix @ tokens}
+    return {"kept": chosen.anchors, "tokens": mix_of(chosen) @ tokens}
 
 
 def chosen_by(form: Any, case: Case, signals: dict[str, Tensor], tokens: Tensor | None) -> Selection:
-    """What a form for towers without a class token chooses of one grid."""
-    rows, columns = case.params.get("rows", 1), case.params.get("columns", case.params["N"])
-    shown = view(torch.zeros(case.params["N"], 1) if tokens is None else tokens, signals=signals)
-    chosen: Selection = form.select(replace(shown, layout=((rows, columns),)), case.params["K"])
+    """What a method, or its form for towers without a class token, chooses of one grid."""
+    tokens = torch.zeros(case.params["N"], 1) if tokens is None else tokens
+    layout = ((case.params.get("rows", 1), case.params.get("columns", len(tokens))),)
+    chosen: Selection = form.select(replace(view(tokens, signals=signals), layout=layout), case.params["K"])
     return chosen
 
 
@@ -515,9 +487,8 @@ def merged_qwen(case: Case) -> dict[str, Any]:
     named = {"shallow": "vision.received@7", "sim": "vision.hidden_mean@8:24"}
     signals = {named.get(name, "vision.received@-1"): inputs[name] for name in inputs if name != "projected"}
     chosen = chosen_by(method.other_form(32), case, signals, tokens)
-    assert chosen.mix is not None
     assert chosen.merge_at == "tokens"
-    return {"kept": chosen.anchors, "mix": chosen.mix, "tokens": chosen.mix @ tokens}
+    return {"kept": chosen.anchors, "mix": chosen.mix, "tokens": mix_of(chosen) @ tokens}
 
 
 def outlier_fraction(attention: Tensor) -> Tensor:

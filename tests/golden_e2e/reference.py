@@ -13,7 +13,7 @@ from typing import Any
 from sightline import SELECTORS, Budget, Probe, SightlineError, load_backbone, read_probes
 from sightline.answering.materialise import SelectStep, all_needs
 from sightline.arms import Arm, parse_arm
-from sightline.backbones import Backbone, ImageOptions, options_for
+from sightline.backbones import ImageOptions, options_for
 from sightline.backbones.clip import ClipSpace
 from sightline.core.prefix import Encoded
 from sightline.probes.images import open_image
@@ -22,7 +22,7 @@ from tests.conftest import DATA
 PREFIX = "mini_textocr"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One entry of the manifest with its per-probe records."""
 
@@ -84,7 +84,7 @@ def from_artifact(
     """
     prefix, score = next((prefix, score) for prefix, score in SCORE_PREFIXES if name.startswith(prefix))
     rule = name.removeprefix(prefix)
-    scored = {"score": score, "weight": embedding_relevance_weight, "top": embedding_query_topk}
+    scored = {"score": score, "weight": embedding_relevance_weight, "top": int(embedding_query_topk)}
     mixture = {**scored, "core": hybrid_core_ratio, "context": hybrid_context_ratio}
     # Beside the overlap score only Qwen had a uniqueness; beside embedding scores all tiles were taken for one raster.
     beside_overlap = "evidence" if backbone.startswith("qwen") else "none"
@@ -136,15 +136,9 @@ def arm_of(run: Run, masks: Path) -> Arm:
     if name == "anchorprune":
         smallest = f",k_min={int(entry['anchorprune_k_min'])}" if "anchorprune_k_min" in entry else ""
         return parse_arm(f"anchorprune:{budget}:tau={entry['anchorprune_tau']}{smallest}")
-    ours, arguments = from_artifact(
-        name,
-        seed=entry["seed"],
-        backbone=entry["model"],
-        evidence_boost=entry.get("evidence_boost", 0.1),
-        hybrid_core_ratio=entry.get("hybrid_core_ratio", 0.5),
-        embedding_relevance_weight=entry.get("embedding_relevance_weight", 0.85),
-        embedding_query_topk=int(entry.get("embedding_query_topk", 2)),
-    )
+    settings = ("evidence_boost", "hybrid_core_ratio", "embedding_relevance_weight", "embedding_query_topk")
+    given = {name: entry[name] for name in settings if name in entry}
+    ours, arguments = from_artifact(name, seed=entry["seed"], backbone=entry["model"], **given)
     kind: Any = SELECTORS.get(ours)
     return Arm(kind(**arguments), budget, f"{ours}:{budget}")
 
@@ -164,8 +158,26 @@ def replayed(run: Run) -> list[dict[str, Any]]:
 
 
 @cache
-def backbone_for(data: Path, model: str, options: ImageOptions) -> Backbone:
-    return load_backbone(str(data / "tiny" / model), dtype="float32", device="cpu", attention="eager", options=options)
+def options_of(data: Path, run: Run) -> ImageOptions:
+    """The profile's, with the limits of the recorded run in place of the published ones."""
+    entry = run.entry
+    limits: dict[str, dict[str, Any]] = {
+        "qwen3vl": {"min_pixels": entry.get("min_pixels"), "max_pixels": entry.get("max_pixels")},
+        "llava": {},
+        "internvl": {
+            "min_tiles": entry.get("min_patches"),
+            "max_tiles": entry.get("max_patches"),
+            "tensor_resize": str(entry.get("image_processor", "")).startswith("torchvision"),
+        },
+    }
+    return options_for(data / "tiny" / entry["model"], "artifact", limits[entry["model"]])
+
+
+@cache
+def step_of(data: Path, model: str, options: ImageOptions) -> SelectStep:
+    place = str(data / "tiny" / model)
+    backbone = load_backbone(place, dtype="float32", device="cpu", attention="eager", options=options)
+    return SelectStep(backbone, ClipSpace(str(data / "tiny" / "clip"), backbone.language.device))
 
 
 @cache
@@ -180,44 +192,18 @@ class Encoder:
     def __init__(self, data: Path) -> None:
         self.data = data
         self._group = ""
-        self._options: dict[str, ImageOptions] = {}
-        self._steps: dict[tuple[str, ImageOptions], SelectStep] = {}
         self._encoded: dict[tuple[ImageOptions, str, Any, tuple[str, ...]], Encoded] = {}
 
-    def options(self, run: Run) -> ImageOptions:
-        """The profile's, with the limits of the recorded run in place of the published ones."""
-        if run.name not in self._options:
-            self._options[run.name] = self._find_options(run)
-        return self._options[run.name]
-
-    def _find_options(self, run: Run) -> ImageOptions:
-        entry = run.entry
-        limits: dict[str, dict[str, Any]] = {
-            "qwen3vl": {"min_pixels": entry.get("min_pixels"), "max_pixels": entry.get("max_pixels")},
-            "llava": {},
-            "internvl": {
-                "min_tiles": entry.get("min_patches"),
-                "max_tiles": entry.get("max_patches"),
-                "tensor_resize": str(entry.get("image_processor", "")).startswith("torchvision"),
-            },
-        }
-        return options_for(self.data / "tiny" / entry["model"], "artifact", limits[entry["model"]])
-
     def step(self, run: Run) -> SelectStep:
-        key = (run.entry["model"], self.options(run))
-        if key not in self._steps:
-            backbone = backbone_for(self.data, *key)
-            clip = ClipSpace(str(self.data / "tiny" / "clip"), backbone.language.device)
-            self._steps[key] = SelectStep(backbone, clip)
-        return self._steps[key]
+        return step_of(self.data, run.entry["model"], options_of(self.data, run))
 
     def encode(self, run: Run, arm: Arm, probe: Probe) -> Encoded:
         if run.group != self._group:
             self._group, self._encoded = run.group, {}
-        needs = tuple(sorted(all_needs([arm], self.step(run).backbone)))
-        key = (self.options(run), probe.image, probe.occlude, needs)
+        backbone = self.step(run).backbone
+        needs = tuple(sorted(all_needs([arm], backbone)))
+        key = (options_of(self.data, run), probe.image, probe.occlude, needs)
         if key not in self._encoded:
-            backbone = self.step(run).backbone
             image = open_image(self.data / PREFIX, probe.image, occlude=probe.occlude)
             self._encoded[key] = backbone.encode([backbone.preprocess(image)], needs)[0]
         return self._encoded[key]

@@ -45,18 +45,10 @@ def test_selector_case(record: dict[str, Any]) -> None:
     cells = grid_cells(record["rows"], record["cols"])
     plane = RegionGeometry(cells, record["evidence"])
     view = view_of(cells, record["evidence"], key=record["salt"])
+    settings = {"seed": record["seed"], "evidence_boost": record["evidence_boost"]}
+    settings |= {"hybrid_core_ratio": record["core_ratio"], "hybrid_context_ratio": record["context_ratio"]}
     for rule, expected in record["result"].items():
-        mask = kept(
-            rule,
-            record["scores"],
-            record["uniqueness"],
-            view,
-            record["keep_count"],
-            seed=record["seed"],
-            hybrid_core_ratio=record["core_ratio"],
-            hybrid_context_ratio=record["context_ratio"],
-            evidence_boost=record["evidence_boost"],
-        )
+        mask = kept(rule, record["scores"], record["uniqueness"], view, record["keep_count"], **settings)
         assert mask.tolist() == expected["kept"], rule
         found = plane.measure(mask)
         ours = (found.ecr, found.center_recall, found.patch_recall, found.lpp, found.geo_f1)
@@ -100,33 +92,25 @@ def recorded(request: pytest.FixtureRequest) -> Recorded:
     return Recorded(folder, request.param)
 
 
-def test_runs_that_need_no_scores(recorded: Recorded) -> None:
+def test_runs_that_need_no_scores_and_the_geometry_of_all(recorded: Recorded) -> None:
     """Random, grid, centre and every rule over box overlap: the same masks, down to the last index."""
     compared = 0
     for run, probe, record in recorded:
-        rule = run["selector"]
+        rule, cells, where = run["selector"], recorded.cells(record), (record["run"], record["sample_id"])
+        merged = rule == "visionzip"
+        plane = RegionGeometry(cells, probe["evidence_regions"], union="sum_above_5000")
+        found = plane.measure(np.arange(len(cells)) if merged else record["kept"], anchors=record["kept"])
+        ours = (found.ecr, found.anchor_ecr, found.center_recall, found.patch_recall)
+        theirs = (record["ecr"], record["anchor_ecr"] if merged else record["ecr"], record["center"], record["patch"])
+        assert ours == pytest.approx(theirs, abs=1e-9), where
         if "embed_" in rule or rule in EXTERNAL:
             continue
         settings = {name: run[name] for name in ("seed", "hybrid_core_ratio", "evidence_boost") if name in run}
         name, arguments = from_artifact(rule, backbone=recorded.model, **settings)
         selector = cast(Any, SELECTORS.get(name))(**arguments)
         key = f"{record['sample_id']}:{record['probe']}:{run['keep_ratio']!r}:{selector.salt}"
-        view = view_of(recorded.cells(record), probe["evidence_regions"], key=key)
         k = Budget.ratio(run["keep_ratio"]).resolve(record["full_tokens"])
-        assert selector.select(view, k).anchors.tolist() == record["kept"], (record["run"], record["sample_id"])
-        compared += 1
-    assert compared > 0
-
-
-def test_geometry_of_every_run(recorded: Recorded) -> None:
-    compared = 0
-    for run, probe, record in recorded:
-        cells = recorded.cells(record)
-        plane = RegionGeometry(cells, probe["evidence_regions"], union="sum_above_5000")
-        merged = run["selector"] == "visionzip"
-        found = plane.measure(np.arange(len(cells)) if merged else record["kept"], anchors=record["kept"])
-        ours = (found.ecr, found.anchor_ecr, found.center_recall, found.patch_recall)
-        theirs = (record["ecr"], record["anchor_ecr"] if merged else record["ecr"], record["center"], record["patch"])
-        assert ours == pytest.approx(theirs, abs=1e-9), (record["run"], record["sample_id"])
+        chosen = selector.select(view_of(cells, probe["evidence_regions"], key=key), k).anchors
+        assert chosen.tolist() == record["kept"], where
         compared += 1
     assert compared > 0

@@ -111,17 +111,14 @@ def ocrbench(answer: str, accepted: Iterable[str], question_type: str = "") -> b
     Of handwritten mathematical expressions all blanks are removed and case is kept, since x is not X. An empty accepted
     answer, which the published rule would find in everything, stands in an empty answer alone.
     """
-    form = _formula if question_type.strip().lower() in FORMULAS else _line
+    formula = question_type.strip().lower() in FORMULAS
+
+    def form(text: str) -> str:
+        line = text.strip().replace("\n", " ")
+        return line.replace(" ", "") if formula else line.lower()
+
     said = form(answer)
     return any(each in said if each else not said for each in map(form, accepted))
-
-
-def _line(text: str) -> str:
-    return text.lower().strip().replace("\n", " ")
-
-
-def _formula(text: str) -> str:
-    return text.strip().replace("\n", " ").replace(" ", "")
 
 
 # The words of an answer as the VQA and TextVQA challenges compare them.
@@ -143,18 +140,14 @@ _WITH_APOSTROPHES = """
 """
 
 
-def _contractions() -> dict[str, str]:
-    """Every contraction without one of its apostrophes -> the contraction."""
-    return {
-        word[:place] + word[place + 1 :]: word
-        for word in _WITH_APOSTROPHES.split()
-        for place, character in enumerate(word)
-        if character == "'"
-    }
-
-
-CONTRACTIONS = _contractions() | {"somebody'd": "somebodyd"}
-"""The challenges' table where it changes something; its one entry the wrong way round is kept as published."""
+CONTRACTIONS = {
+    word[:place] + word[place + 1 :]: word
+    for word in _WITH_APOSTROPHES.split()
+    for place, character in enumerate(word)
+    if character == "'"
+} | {"somebody'd": "somebodyd"}
+"""Every contraction without one of its apostrophes -> the contraction: the challenges' table where it changes
+something; its one entry the wrong way round is kept as published."""
 
 
 def vqa_words(text: str) -> str:
@@ -196,11 +189,11 @@ def light_soft_accuracy(answer: str, accepted: Sequence[str]) -> float:
 
     Lower case, no ASCII punctuation, no articles; number words and contractions stay as they are.
     """
-    return _left_one_out(answer, accepted, _light_words)
 
+    def form(text: str) -> str:
+        return " ".join(word for word in without_punctuation(text).split() if word not in ARTICLES)
 
-def _light_words(text: str) -> str:
-    return " ".join(word for word in without_punctuation(text).split() if word not in ARTICLES)
+    return _left_one_out(answer, accepted, form)
 
 
 def _left_one_out(answer: str, accepted: Sequence[str], form: Callable[[str], str]) -> float:

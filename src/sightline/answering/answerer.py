@@ -273,7 +273,11 @@ class Spending:
 
 
 class SpendingPass:
-    """One arm with a policy over some probes, each about the image beside it."""
+    """One arm with a policy over some probes, each about the image beside it.
+
+    What the policy notices about a probe before any answer is looked at first; selections made for that are not made
+    again.
+    """
 
     def __init__(
         self,
@@ -287,24 +291,47 @@ class SpendingPass:
         arm.refuse_answers({column.name for column in answerer.scorer.columns})
         self._answerer, self._arm, self._policy = answerer, arm, policy
         self._probes, self._encoded, self._batch_tokens = probes, encoded, batch_tokens
-        self._looks = Looks(answerer, arm, policy, probes, encoded)
+        self._selected: dict[Budget, list[Selected]] = {}
+        prompts = [answerer.scorer.prompt(answerer.backbone, probe) for probe in probes]
+        masks = self._masks(prompts) if "masks" in policy.reads else [()] * len(probes)
+        self._noticed: list[Noticed] = []
+        self._look_ms: list[float] = []
+        """Per probe what looking took beside the selections: scores and the policy itself."""
+        for probe, image, prompt, kept in zip(probes, encoded, prompts, masks, strict=True):
+            begun = perf_counter()
+            scores = answerer.step.scores(image, prompt, probe, arm) if "scores" in policy.reads else None
+            sight = Sight(probe.id, probe.question, image.cells.astype(np.float32), kept, scores)
+            self._noticed.append(policy.look(sight))
+            self._look_ms.append((perf_counter() - begun) * 1e3)
         self._run: list[list[tuple[Budget, Answered]]] = [[] for _ in probes]
         self._launched = self._launch(range(len(probes)))
+
+    def _masks(self, prompts: Sequence[Prompt]) -> list[tuple[np.ndarray, ...]]:
+        """Per probe the (N,) bool mask of every level; waits for the chosen indices."""
+        columns = []
+        for level in self._arm.levels:
+            chosen = self._answerer.step.many(self._encoded, prompts, self._probes, self._arm.at(level))
+            self._selected[level] = chosen
+            kept = KeptTokens([image.n for image in self._encoded], [one.selection for one in chosen])
+            columns.append([anchors for anchors, _, _ in kept.read(self._arm.selector.name)])
+        return list(zip(*columns, strict=True))
 
     def _launch(self, waiting: Iterable[int]) -> list[tuple[Budget, list[int], Collect]]:
         """Hands the next pass of these probes to the device, those of one level together; some may need none."""
         groups: dict[Budget, list[int]] = {}
         for i in waiting:
             passes = [LevelAnswer.of(budget, answered.values) for budget, answered in self._run[i]]
-            chosen = self._policy.decide(self._arm.levels, self._looks.noticed[i], passes)
+            chosen = self._policy.decide(self._arm.levels, self._noticed[i], passes)
             if chosen is not None:
                 groups.setdefault(chosen, []).append(i)
-        return [(budget, members, self._collector(budget, members)) for budget, members in groups.items()]
-
-    def _collector(self, budget: Budget, members: Sequence[int]) -> Collect:
-        probes, images = [self._probes[i] for i in members], [self._encoded[i] for i in members]
-        step = self._looks.step_at(budget, members)
-        return self._answerer.launch(self._arm.at(budget), probes, images, self._batch_tokens, step=step)
+        launched = []
+        for budget, members in groups.items():
+            probes, images = [self._probes[i] for i in members], [self._encoded[i] for i in members]
+            known = self._selected.get(budget)
+            step = Reselecting(self._answerer.step, [known[i] for i in members]) if known else None
+            collect = self._answerer.launch(self._arm.at(budget), probes, images, self._batch_tokens, step=step)
+            launched.append((budget, members, collect))
+        return launched
 
     def collect(self) -> list[Answered]:
         """Runs what is left to run; waits for the device between passes, since answers decide about the next."""
@@ -322,67 +349,21 @@ class SpendingPass:
         levels = tuple(budget for budget, _ in self._run[i])
         answers = [answered for _, answered in self._run[i]]
         traces = [answered.trace for answered in answers]
-        unrun = sum(ms for level, ms in self._looks.select_ms[i].items() if level not in levels)
+        unrun = sum(chosen[i].select_ms for level, chosen in self._selected.items() if level not in levels)
         trace = replace(
             traces[-1],
-            select_ms=sum(trace.select_ms for trace in traces) + unrun + self._looks.look_ms[i],
+            select_ms=sum(trace.select_ms for trace in traces) + unrun + self._look_ms[i],
             materialise_ms=sum(trace.materialise_ms for trace in traces),
         )
         passes = [LevelAnswer.of(budget, answered.values) for budget, answered in self._run[i]]
-        spent = Spending(
-            levels,
-            tuple(trace.spent(self._arm) for trace in traces),
-            self._looks.noticed[i],
-            tuple(one.confidence for one in passes),
+        kept, sure = tuple(each.spent(self._arm) for each in traces), tuple(one.confidence for one in passes)
+        return replace(
+            answers[-1],
+            trace=trace,
+            language_ms=sum(answered.language_ms for answered in answers),
+            spent=Spending(levels, kept, self._noticed[i], sure),
+            halved=any(answered.halved for answered in answers),
         )
-        language_ms = sum(answered.language_ms for answered in answers)
-        halved = any(answered.halved for answered in answers)
-        return replace(answers[-1], trace=trace, language_ms=language_ms, spent=spent, halved=halved)
-
-
-class Looks:
-    """What a policy notices about probes before any answer; selections made for that are not made again."""
-
-    def __init__(
-        self, answerer: Answerer, arm: Arm, policy: Policy, probes: Sequence[Probe], encoded: Sequence[Encoded]
-    ) -> None:
-        self._step = answerer.step
-        self._selected: dict[Budget, list[Selected]] = {}
-        prompts = [answerer.scorer.prompt(answerer.backbone, probe) for probe in probes]
-        masks = self._masks(arm, probes, encoded, prompts) if "masks" in policy.reads else [()] * len(probes)
-        self.noticed: list[Noticed] = []
-        self.look_ms: list[float] = []
-        """Per probe what looking took beside the selections: scores and the policy itself."""
-        for i, (probe, image, prompt) in enumerate(zip(probes, encoded, prompts, strict=True)):
-            begun = perf_counter()
-            scores = self._step.scores(image, prompt, probe, arm) if "scores" in policy.reads else None
-            self.noticed.append(
-                policy.look(Sight(probe.id, probe.question, image.cells.astype(np.float32), masks[i], scores))
-            )
-            self.look_ms.append((perf_counter() - begun) * 1e3)
-
-    def _masks(
-        self, arm: Arm, probes: Sequence[Probe], encoded: Sequence[Encoded], prompts: Sequence[Prompt]
-    ) -> list[tuple[np.ndarray, ...]]:
-        """Per probe the (N,) bool mask of every level; waits for the chosen indices."""
-        columns = []
-        for level in arm.levels:
-            chosen = self._selected[level] = self._step.many(encoded, prompts, probes, arm.at(level))
-            kept = KeptTokens([image.n for image in encoded], [one.selection for one in chosen])
-            columns.append([anchors for anchors, _, _ in kept.read(arm.selector.name)])
-        return list(zip(*columns, strict=True))
-
-    @property
-    def select_ms(self) -> list[Mapping[Budget, float]]:
-        """Per probe what the selection of every level that was looked at took."""
-        return [
-            {level: chosen[i].select_ms for level, chosen in self._selected.items()} for i in range(len(self.noticed))
-        ]
-
-    def step_at(self, budget: Budget, members: Sequence[int]) -> SelectStep | None:
-        """What selects for a pass over these probes: what has been selected already, if it has."""
-        known = self._selected.get(budget)
-        return None if known is None else Reselecting(self._step, [known[i] for i in members])
 
 
 class Reselecting(SelectStep):

@@ -408,6 +408,12 @@ def materialise(
     positions = torch.cat([before.expand(axes, -1), visual, behind.expand(axes, -1)], dim=1)
     if positions.shape[1] != embeds.shape[0]:
         raise SightlineError(f"{embeds.shape[0]} embeddings but {positions.shape[1]} positions")
+    ids = None
+    if language.reads_ids:
+        of_span = torch.full((k,), backbone.image_token_id)
+        if kept is not None and encoded.separators is not None and encoded.separators.ids is not None:
+            of_span = torch.cat([of_span, encoded.separators.ids])[kept.order]
+        ids = torch.tensor([*prompt.head, *of_span.tolist(), *behind_span])
     return Prefix(
         embeds=embeds,
         positions=positions,
@@ -421,18 +427,8 @@ def materialise(
         full_length=prompt.full_length(encoded.full_slots),
         places=None if kept is None else kept.places,
         separators=span - k,
-        ids=torch.tensor([*prompt.head, *_span_ids(backbone, encoded, k, kept), *behind_span])
-        if language.reads_ids
-        else None,
+        ids=ids,
     )
-
-
-def _span_ids(backbone: Backbone, encoded: Encoded, k: int, kept: KeptSpan | None) -> list[int]:
-    """What stands in a span of k tokens and the separators that were kept with them."""
-    ids = torch.full((k,), backbone.image_token_id)
-    if kept is None or encoded.separators is None or encoded.separators.ids is None:
-        return ids.tolist()
-    return torch.cat([ids, encoded.separators.ids])[kept.order].tolist()
 
 
 # A method that chooses before the language model: one selection per probe, the shortened prefixes made of them.
@@ -447,7 +443,6 @@ class BeforePass(ArmPass):
     selected: list[Selected] = field(init=False)
     selections: list[Selection] = field(init=False)
     _kept: KeptTokens = field(init=False)
-    _spans: list[KeptSpan | None] = field(init=False)
     _watches: dict[int, Stopwatch] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -456,16 +451,13 @@ class BeforePass(ArmPass):
         if self.arm.intervention is not None and self.arm.intervention.on_mask:
             self.selections = self._changed(self.arm.intervention)
         self._kept = KeptTokens([image.n for image in self.encoded], self.selections)
-        self._spans = self._kept_spans()
-
-    def _kept_spans(self) -> list[KeptSpan | None]:
+        self._spans: list[KeptSpan | None] = [None] * len(self.encoded)
         """Of every probe whose image has separators what stays of its span: one wait for the indices of all probes."""
-        if all(image.separators is None for image in self.encoded):
-            return [None] * len(self.encoded)
-        return [
-            None if image.separators is None else KeptSpan.of(image.separators, anchors, image.n)
-            for image, anchors in zip(self.encoded, self._kept.anchors(self.arm.selector.name), strict=True)
-        ]
+        if any(image.separators is not None for image in self.encoded):
+            anchors = self._kept.anchors(self.arm.selector.name)
+            for i, (image, kept) in enumerate(zip(self.encoded, anchors, strict=True)):
+                if image.separators is not None:
+                    self._spans[i] = KeptSpan.of(image.separators, kept, image.n)
 
     @cached_property
     def checked(self) -> list[Selection]:

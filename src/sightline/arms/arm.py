@@ -325,15 +325,13 @@ def _refuse_budget(selector: Selector | LayerSelector, budget: Budget, arm: str)
     that choose tokens by a budget."""
     if not selector.needs_budget and budget != Budget.ratio(1.0):
         raise SightlineError(f"arm '{arm}': {selector.name} has no budget to set; leave out {budget}")
-    if budget.per == "image":
-        return
+    reason = ""
     if selector.resizes:
         reason = "shows the whole image smaller, so there are no tiles to choose from"
     elif selector.budget_counts == "layers":
         reason = "spreads its budget over the language layers, not over tiles"
-    else:
-        return
-    raise SightlineError(f"arm '{arm}': {selector.name} {reason}; leave out {PER_TILE}")
+    if reason and budget.per == "tile":
+        raise SightlineError(f"arm '{arm}': {selector.name} {reason}; leave out {PER_TILE}")
 
 
 def _text(selector: Selector | LayerSelector, budget: str, name: str = "") -> str:
@@ -350,28 +348,19 @@ def _policy_arm(text: str, preset: _Preset) -> Arm:
     kind, of_policy = SELECTORS.get(selector_name), POLICIES.get(name)
     if level_text.count("=") or not level_text:
         raise SightlineError(f"arm '{text}' has no levels; write {POLICY_FORM}")
-    own, its = [], []
-    for pair in filter(None, ",".join(rest).split(",")):
-        key, prefixed, value = pair.partition(f"{selector_name}.")
-        if prefixed and not key:
-            its.append(value)
-        else:
-            own.append(pair)
+    pairs, prefix = list(filter(None, ",".join(rest).split(","))), f"{selector_name}."
+    its = [pair.removeprefix(prefix) for pair in pairs if pair.startswith(prefix)]
+    own = [pair for pair in pairs if not pair.startswith(prefix)]
     selector = made(kind, selector_name, its, preset.of(kind), text, f"{text}{',' if rest else ':'}{selector_name}.")
     policy: Policy = made(of_policy, name, own, {}, text, f"{text}{',' if rest else ':'}")
     levels = parse_levels(level_text, text)
     with located(f"arm '{text}'"):
         policy.check_levels(levels)
         _refuse_selector(policy, selector)
-    return under_policy(policy, selector, levels)
-
-
-def under_policy(policy: Policy, selector: Selector | LayerSelector, levels: tuple[Budget, ...]) -> Arm:
-    """The arm of a policy that chooses among these levels of a selector."""
     arguments = [*changed(policy), *(f"{selector.name}.{pair}" for pair in changed(selector))]
     shown = "/".join(map(str, levels))
-    text = ":".join(filter(None, (POLICY, policy.name, selector.name, shown, ",".join(arguments))))
-    return Arm(selector, levels[-1], text, policy=policy, levels=levels)
+    canonical = ":".join(filter(None, (POLICY, policy.name, selector.name, shown, ",".join(arguments))))
+    return Arm(selector, levels[-1], canonical, policy=policy, levels=levels)
 
 
 def parse_levels(text: str, arm: str) -> tuple[Budget, ...]:
@@ -410,11 +399,10 @@ def parse_arms(
     if not texts:
         raise SightlineError("no arms given; name at least one, for example --arm full --arm target:0.3")
     arms = [parse_arm(text, seed=seed, profile=profile, model_type=model_type) for text in texts]
-    seen: set[str] = set()
-    for arm in arms:
-        if arm.text in seen:
-            raise SightlineError(f"arm '{arm.text}' is given twice")
-        seen.add(arm.text)
+    texts = [arm.text for arm in arms]
+    for text in texts:
+        if texts.count(text) > 1:
+            raise SightlineError(f"arm '{text}' is given twice")
     return arms
 
 

@@ -90,11 +90,11 @@ def families() -> dict[str, tuple[Intervention, ...]]:
     members: dict[str, list[type[Intervention]]] = {}
     for _, kind in INTERVENTIONS.items():
         members.setdefault(kind.family, []).append(kind)
-    return {family: _interleaved([kind.usual() for kind in kinds]) for family, kinds in members.items()}
-
-
-def _interleaved(each: list[tuple[Intervention, ...]]) -> tuple[Intervention, ...]:
-    """Single ones first, then value by value: 25 % of this, 25 % of that, 50 % of this, ..."""
-    single = [one for usual in each if len(usual) == 1 for one in usual]
-    several = [usual for usual in each if len(usual) > 1]
-    return (*single, *(one for step in zip(*several, strict=True) for one in step))
+    found = {}
+    for family, kinds in members.items():
+        each = [kind.usual() for kind in kinds]
+        single = [one for usual in each if len(usual) == 1 for one in usual]
+        # Value by value: 25 % of this, 25 % of that, 50 % of this, ...
+        several = zip(*(usual for usual in each if len(usual) > 1), strict=True)
+        found[family] = (*single, *(one for step in several for one in step))
+    return found

@@ -42,17 +42,18 @@ def occlusion_views(probe: Probe) -> tuple[Probe, Probe]:
             f"probe '{probe.id}' has no regions to occlude; leave it out or run without --interventions occlusion"
         )
     elsewhere = (random_region(probe.regions[0], probe.id),)
-    facts = dict(probe.extra)
-    hidden = {"rice_view": "evidence_masked", "occlusion_kind": "evidence", "mask_regions": _lists(probe.regions)}
-    other = {
-        "rice_view": "mask_regions",
-        "occlusion_kind": "random_same_size",
-        "mask_regions": _lists(elsewhere),
-        "random_regions": _lists(elsewhere),
-    }
+    facts, drawn = {**probe.extra, "probe_count": 3}, [list(box) for box in elsewhere]
+    hidden = {"rice_view": "evidence_masked", "occlusion_kind": "evidence"}
+    other = {"rice_view": "mask_regions", "occlusion_kind": "random_same_size"}
+    regions = [list(box) for box in probe.regions]
     return (
-        replace(probe, view=EVIDENCE, occlude=probe.regions, extra={**facts, "probe_count": 3, **hidden}),
-        replace(probe, view=RANDOM, occlude=elsewhere, extra={**facts, "probe_count": 3, **other}),
+        replace(probe, view=EVIDENCE, occlude=probe.regions, extra={**facts, **hidden, "mask_regions": regions}),
+        replace(
+            probe,
+            view=RANDOM,
+            occlude=elsewhere,
+            extra={**facts, **other, "mask_regions": drawn, "random_regions": drawn},
+        ),
     )
 
 
@@ -73,10 +74,6 @@ def occlusion_probes(probes: Iterable[Probe]) -> list[Probe]:
         raise SightlineError("no probe has regions to occlude")
     marked = [replace(p, extra={**p.extra, "probe_count": 3, "occlusion_kind": "original"}) for p in usable]
     return with_occlusion(marked)
-
-
-def _lists(boxes: Iterable[Box]) -> list[list[float]]:
-    return [list(box) for box in boxes]
 
 
 @INTERVENTIONS.register("occlude_evidence")

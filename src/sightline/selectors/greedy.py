@@ -174,13 +174,13 @@ def cover_greedy(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor
     """
     weight, bias = weight.to(covers.dtype), bias.to(covers.dtype)
     if covers.device.type == "cpu":
-        return torch.stack([_cover_lazily(*image, k) for image in zip(covers, weight, bias, strict=True)])
+        return torch.stack([cover_lazily(*image, k) for image in zip(covers, weight, bias, strict=True)])
     if kernels_run(covers, covers.shape[1]):
         return launch_cover(covers, weight.double(), bias.double(), k)
-    return _cover_fully(covers, weight, bias, k)
+    return cover_fully(covers, weight, bias, k)
 
 
-def _cover_fully(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor:
+def cover_fully(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor:
     """Every gain anew at every step, (B, N, I) -> (B, k): no branch depends on data, as a captured graph requires."""
     images, n, items = covers.shape
     rows = covers.reshape(images * n, items)
@@ -188,7 +188,7 @@ def _cover_fully(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor
     covered = covers.new_zeros(images, items)
     excess = torch.empty_like(covers)
     # Summed in float64, where the order of summation (which depends on the batch) cannot change a pick.
-    weight, handicap = weight.double(), bias.double()
+    weight, handicap = weight.double(), bias.to(torch.float64, copy=True)
     picks = torch.empty(images, k, dtype=torch.int64, device=rows.device)
     for step in range(k):
         gain = torch.sub(covers, covered.unsqueeze(1), out=excess).clamp_(min=0.0).sum(dim=2, dtype=torch.float64)
@@ -199,16 +199,17 @@ def _cover_fully(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor
     return picks
 
 
-def _cover_lazily(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor:
+def cover_lazily(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor:
     """The same picks for one image, (N, I) -> (k,), with most gains left out of date.
 
     Coverage only grows, so an old gain bounds the present one from above (in floating point too: subtraction, clamping
     and a sum in fixed order are monotone). A token that leads with a current gain therefore leads outright; one that
     ties with it from a lower index would be the argmax itself and is brought up to date before anything is accepted.
+    Gains are summed in the precision of the weight.
     """
     n = covers.shape[0]
     covered = covers.new_zeros(covers.shape[1])
-    gain = covers.clamp(min=0.0).sum(dim=1)
+    gain = covers.clamp(min=0.0).sum(dim=1, dtype=weight.dtype)
     handicap = bias.clone()
     value = torch.addcmul(handicap, gain, weight)
     picks: list[int] = []
@@ -218,7 +219,7 @@ def _cover_lazily(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tenso
         # A gain of 0 cannot fall any further, so it is current however old it is.
         while (best := int(value.argmax())) not in fresh and float(gain[best]) > 0.0:
             stale = value.topk(min(width, n)).indices
-            now = (covers.index_select(0, stale) - covered).clamp_(min=0.0).sum(dim=1)
+            now = (covers.index_select(0, stale) - covered).clamp_(min=0.0).sum(dim=1, dtype=weight.dtype)
             gain[stale] = now
             value[stale] = torch.addcmul(handicap[stale], now, weight[stale])
             fresh.update(stale.tolist())

@@ -12,11 +12,8 @@ from torch import Tensor
 
 from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView
 from sightline.selectors import SELECTORS
-from sightline.selectors.greedy import TAKEN, gram, launch_cover, stack, unit
+from sightline.selectors.greedy import TAKEN, cover_fully, cover_lazily, gram, launch_cover, stack, unit
 from sightline.selectors.scores import kernels_run
-
-REFRESHED = 32
-"""Stale bounds renewed at once by the lazy greedy loop; changes its speed, never its picks."""
 
 
 def coverage(
@@ -37,72 +34,22 @@ def coverage(
     return torch.softmax(logits, dim=0).mul_(weight)
 
 
-def cover_greedy(covers: Tensor, k: int, excluded: Tensor | None = None) -> Tensor:
-    """Greedy maximum coverage, (B, N, I) -> (B, k) in pick order: argmax_j sum_i max(0, covers_ji - covered_i).
-
-    ``excluded`` (B, N) marks patches that are never picked. Every step looks at every patch and reads nothing back;
-    on CUDA the whole loop is one kernel. Gains are summed in float64, where the number of images and of padded items
-    cannot show.
-    """
-    images, n, items = covers.shape
-    if kernels_run(covers, n):
-        alike = covers.new_ones(images, n, dtype=torch.float64)
-        barred = torch.zeros_like(alike) if excluded is None else torch.zeros_like(alike).masked_fill_(excluded, TAKEN)
-        return launch_cover(covers, alike, barred, k)
-    rows = covers.reshape(images * n, items)
-    first_row = torch.arange(images, device=covers.device) * n
-    covered = covers.new_zeros(images, 1, items)
-    taken = covers.new_zeros(images, n, dtype=torch.float64)
-    if excluded is not None:
-        taken.masked_fill_(excluded, TAKEN)
-    uncovered = torch.empty_like(covers)
-    picks = torch.empty(images, k, dtype=torch.int64, device=covers.device)
-    for step in range(k):
-        gain = torch.sub(covers, covered, out=uncovered).clamp_min_(0.0).sum(dim=2, dtype=torch.float64)
-        pick = gain.add_(taken).argmax(dim=1)
-        picks[:, step] = pick
-        taken.scatter_(1, pick.unsqueeze(1), TAKEN)
-        covered = torch.maximum(covered, rows.index_select(0, pick + first_row).unsqueeze(1))
-    return picks
-
-
-def cover_lazily(covers: Tensor, k: int, excluded: Tensor | None = None) -> Tensor:
-    """The picks of ``cover_greedy`` for one image, (N, I) -> (k,), renewing few gains per step; for the CPU.
-
-    A gain can only fall as more is covered (in floating point too: subtraction, clamping and a sum in fixed order are
-    monotone). So an old gain bounds the new one from above, and a patch whose fresh gain tops every bound is the
-    argmax.
-    """
-    bound = covers.sum(dim=1, dtype=torch.float64)
-    if excluded is not None:
-        bound.masked_fill_(excluded, TAKEN)
-    covered = covers.new_zeros(covers.shape[1])
-    width = min(REFRESHED, covers.shape[0])
-    picks: list[int] = []
-    while len(picks) < k:
-        fresh: set[int] = set()
-        while (best := int(bound.argmax())) not in fresh:
-            stale = bound.topk(width).indices
-            stale[-1] = best  # topk may leave out the lowest of many equal bounds, the one that wins the tie
-            gain = (covers.index_select(0, stale) - covered).clamp_min_(0.0).sum(dim=1, dtype=torch.float64)
-            bound[stale] = torch.minimum(bound[stale], gain)  # keeps what is taken at minus infinity
-            fresh.update(stale.tolist())
-        picks.append(best)
-        bound[best] = TAKEN
-        covered = torch.maximum(covered, covers[best])
-    return torch.tensor(picks)
-
-
 def mmtok_kept(covers: Sequence[Tensor], k: int, excluded: Tensor | None = None) -> Tensor:
-    """B matrices (N, I), each with its own number of items -> (B, k) ascending, by the device's faster loop."""
+    """B matrices (N, I), each with its own number of items -> (B, k) ascending, by the device's faster loop.
+
+    ``excluded`` (B, N) marks patches that are never picked. Gains are summed in float64, where the number of images and
+    of padded items cannot show.
+    """
+    alike = covers[0].new_ones(len(covers), len(covers[0]), dtype=torch.float64)
+    barred = torch.zeros_like(alike) if excluded is None else torch.zeros_like(alike).masked_fill_(excluded, TAKEN)
     if covers[0].device.type == "cpu":
-        rules = [None] * len(covers) if excluded is None else list(excluded)
-        picks = torch.stack([cover_lazily(image, k, rule) for image, rule in zip(covers, rules, strict=True)])
+        picks = torch.stack([cover_lazily(*image, k) for image in zip(covers, alike, barred, strict=True)])
     else:
         # An item that nothing covers adds nothing to any gain.
         items = max(image.shape[1] for image in covers)
-        padded = [torch.nn.functional.pad(image, (0, items - image.shape[1])) for image in covers]
-        picks = cover_greedy(stack(padded), k, excluded)
+        padded = stack([torch.nn.functional.pad(image, (0, items - image.shape[1])) for image in covers])
+        loop = launch_cover if kernels_run(padded, padded.shape[1]) else cover_fully
+        picks = loop(padded, alike, barred, k)
     return picks.sort(dim=1).values
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -157,16 +157,21 @@ class Nuwa(BatchSelector):
     def other_form(self, blocks: int) -> Nuwa:
         return remade(TokenNuwa, self)
 
+    def importance(self, views: Sequence[TokenView]) -> Tensor:
+        """(B, N)"""
+        return stack([view.signals[CLASS_ATTENTION] for view in views]).float().sum(dim=1)
+
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         """Views of one N; only those of one layout share tensors."""
         if len({view.layout for view in views}) > 1:
             return [self.select(view, k) for view in views]
         features = stack([view.signals[self.features] for view in views])
-        importance = stack([view.signals[CLASS_ATTENTION] for view in views]).float().sum(dim=1)
-        where = plane(views[0].layout)
+        importance, where = self.importance(views), plane(views[0].layout)
         anchors = regional_anchors(importance, where.regions, k, self.per_region)
-        mixes = spatial_weights(features, importance, anchors, where, self.reach, self.percentile)
-        return [Selection(a, mix, merge_at="vision") for a, mix in zip(anchors, mixes, strict=True)]
+        reach, behind = self.reach or (0.8 * where.diagonal).clamp_min(1e-12), not self.merges_vision
+        mixes = spatial_weights(features, importance, anchors, where, reach, self.percentile, mean=behind)
+        merge_at: Literal["tokens", "vision"] = "tokens" if behind else "vision"
+        return [Selection(a, mix, merge_at=merge_at) for a, mix in zip(anchors, mixes, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -194,15 +199,8 @@ class TokenNuwa(Nuwa):
     def needs(self) -> frozenset[str]:
         return frozenset({self.features, RECEIVED})
 
-    def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
-        if len({view.layout for view in views}) > 1:
-            return [self.select(view, k) for view in views]
-        features = stack([view.signals[self.features] for view in views])
-        importance, where = token_attention(views, RECEIVED), plane(views[0].layout)
-        anchors = regional_anchors(importance, where.regions, k, self.per_region)
-        reach = self.reach or (0.8 * where.diagonal).clamp_min(1e-12)
-        mixes = spatial_weights(features, importance, anchors, where, reach, self.percentile, mean=True)
-        return [Selection(a, mix) for a, mix in zip(anchors, mixes, strict=True)]
+    def importance(self, views: Sequence[TokenView]) -> Tensor:
+        return token_attention(views, RECEIVED)
 
 
 # Its second stage, inside the language model.

@@ -26,15 +26,19 @@ from sightline.selectors.greedy import cosine
 from sightline.selectors.scores import half_way, order, rank, top
 
 
-def windows(layout: tuple[tuple[int, int], ...], side: int) -> Tensor:
-    """(N,) int64: the side x side window of its own block that each token lies in, counted on over blocks."""
+def windows(layout: tuple[tuple[int, int], ...], side: int, joined: bool = False) -> Tensor:
+    """(N,) int64: the side x side window of its own block that each token lies in, counted on over blocks.
+
+    ``joined``: what a block has beyond its last whole window belongs to that.
+    """
     numbers: list[Tensor] = []
     first = 0
     for rows, columns in layout:
-        across = -(-columns // side)
-        row, column = torch.arange(rows) // side, torch.arange(columns) // side
+        down, across = (max(1, count // side if joined else -(-count // side)) for count in (rows, columns))
+        row = (torch.arange(rows) // side).clamp_max(down - 1)
+        column = (torch.arange(columns) // side).clamp_max(across - 1)
         numbers.append((first + row[:, None] * across + column).flatten())
-        first += -(-rows // side) * across
+        first += down * across
     return torch.cat(numbers)
 
 
@@ -59,21 +63,6 @@ def scans(deep: Tensor, shallow: Tensor, window: Tensor, overall: int, local: in
     scanned = order(places_within(shallow, window), -shallow)[:local]
     rest = rank(deep.index_fill(0, scanned, -torch.inf))[:overall]
     return torch.cat([scanned, rest]).sort().values
-
-
-def joined_windows(layout: tuple[tuple[int, int], ...], side: int) -> Tensor:
-    """(N,) int64 as ``windows``, but what a block has beyond its last whole window belongs to that."""
-    numbers: list[Tensor] = []
-    first = 0
-    for rows, columns in layout:
-        down, across = max(1, rows // side), max(1, columns // side)
-        row, column = (
-            (torch.arange(rows) // side).clamp_max(down - 1),
-            (torch.arange(columns) // side).clamp_max(across - 1),
-        )
-        numbers.append((first + row[:, None] * across + column).flatten())
-        first += down * across
-    return torch.cat(numbers)
 
 
 def capped_scans(deep: Tensor, shallow: Tensor, window: Tensor, overall: int, local: int) -> Tensor:
@@ -161,7 +150,7 @@ class ReceivedVScan(VScan):
     deep: ClassVar[str] = RECEIVED
 
     def scan(self, deep: Tensor, shallow: Tensor, view: TokenView, k: int) -> Tensor:
-        return capped_scans(deep, shallow, joined_windows(view.layout, self.side), k - k // 2, k // 2)
+        return capped_scans(deep, shallow, windows(view.layout, self.side, joined=True), k - k // 2, k // 2)
 
 
 # Its second stage, inside the language model.

@@ -1,8 +1,8 @@
 """Prefixes are laid out as they are read; batches of them halve when memory runs out, and results keep their order."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,42 +19,50 @@ from sightline.core.prefix import Prefix
 from sightline.cost.subject import Subject
 from sightline.device.work import in_halves
 from tests.scarce import Scarce
+from tests.unit.answering.conftest import image_of
 
 
-@dataclass
 class Given(ArmPass):
-    """A pass whose prefixes are there already."""
+    """Prefixes that are there already, in the place of probes."""
 
-    given: Sequence[Prefix]
+    probes: Sequence[Any]
 
     @property
     def lengths(self) -> list[int]:
-        return [len(prefix.embeds) for prefix in self.given]
-
-    @property
-    def groups(self) -> list[list[int]]:
-        return [list(range(len(self.given)))]
+        return [len(prefix.embeds) for prefix in self.probes]
 
     def prefix(self, i: int) -> Prefix:
-        return self.given[i]
+        return self.probes[i]  # type: ignore[no-any-return]
 
     def traces(self) -> list[Trace]:
         return []
 
 
 def launched(backbone: Backbone, prefixes: Sequence[Prefix]) -> LaunchedBatches:
-    return launch_batches(YesNo(), Given(backbone, parse_arm("full"), [], [], [], "preserve", prefixes), 10_000)
+    return launch_batches(YesNo(), Given(backbone, parse_arm("full"), prefixes, [], [], "preserve"), 10_000)
+
+
+def one_fits(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[int]:
+    """A method that runs out of memory for more than one; how many each call had is noted."""
+    plain, sizes = getattr(owner, name), []
+
+    def scarce(items: Sequence[Any], *rest: Any) -> Any:
+        sizes.append(len(items))
+        if len(items) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return plain(items, *rest)
+
+    monkeypatch.setattr(owner, name, scarce)
+    return sizes
 
 
 def test_every_branch_stands_behind_what_all_share_and_is_read_where_its_tokens_are_predicted(subject: Subject) -> None:
-    backbone = subject.backbone
-    (encoded,) = backbone.encode([backbone.preprocess(subject.image(0))])
+    backbone, encoded = subject.backbone, image_of(subject)
     prompt = backbone.prompt("Is it there?", "it", (" certainly not", " yes indeed", " no"))
     kept = torch.arange(1, encoded.n, 3)
     prefix = materialise(backbone, encoded, prompt, Selection(kept), "preserve")
     inputs = [each[:-1] for each in prompt.continuations]
-    assert len(inputs[0]) > 0
-    assert len(inputs[1]) > 0
+    assert min(map(len, inputs[:2])) > 0
     shared = prefix.start + prefix.span + len(prompt.shared)
     segments = [0] * shared + [number for number, each in enumerate(inputs, start=1) for _ in each]
     assert prefix.segments.tolist() == segments
@@ -78,32 +86,16 @@ def test_scores_come_back_in_the_order_given_and_batches_halve_without_memory(
     backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together, shares = launched(backbone, prefixes).read()
-    backwards, _ = launched(backbone, prefixes[::-1]).read()
-    for answer, other in zip(together, backwards[::-1], strict=True):
-        assert answer[0].loss == pytest.approx(other[0].loss, abs=1e-5)
+    losses = pytest.approx([answer[0].loss for answer in together], abs=1e-5)
+    assert [answer[0].loss for answer in launched(backbone, prefixes[::-1]).read()[0]][::-1] == losses
     assert all(share > 0 for share in shares)
     assert len(set(shares)) == 1  # one batch, equal shares
     sizes = one_fits(monkeypatch, backbone.language, "launch")
     answers, _ = launched(backbone, prefixes).read()
     assert sizes == [4, 2, 1, 1, 1, 1]  # what did not fit once is not tried again
+    assert [answer[0].loss for answer in answers] == losses
     launched(backbone, prefixes)
     assert sizes[6:] == [1, 1, 1, 1]
-    for answer, other in zip(answers, together, strict=True):
-        assert answer[0].loss == pytest.approx(other[0].loss, abs=1e-5)
-
-
-def one_fits(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[int]:
-    """A method that runs out of memory for more than one; how many each call had is noted."""
-    plain, sizes = getattr(owner, name), []
-
-    def scarce(items: Sequence[Any], *rest: Any) -> Any:
-        sizes.append(len(items))
-        if len(items) > 1:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return plain(items, *rest)
-
-    monkeypatch.setattr(owner, name, scarce)
-    return sizes
 
 
 def test_what_failed_is_let_go_before_the_next_try() -> None:
@@ -121,54 +113,38 @@ def test_what_failed_is_let_go_before_the_next_try() -> None:
 def test_selecting_halves_when_memory_runs_out(
     subject: Subject, monkeypatch: pytest.MonkeyPatch, selector: str
 ) -> None:
-    backbone, arm = subject.backbone, parse_arm(selector)
-    images = encode_all(backbone, [backbone.preprocess(subject.image(0)) for _ in range(3)])
-    probes = [subject.probe(i) for i in range(3)]
-    step = SelectStep(backbone)
-    expected = [item.selection.anchors for item in step.many(images, [subject.prompt] * 3, probes, arm)]
+    arm, step = parse_arm(selector), SelectStep(subject.backbone)
+    images = [image_of(subject)] * 3
+    asked = [subject.prompt] * 3, [subject.probe(i) for i in range(3)], arm
+    expected = step.many(images, *asked)
     step.queues = True  # as on a GPU: alike images together
     sizes = one_fits(monkeypatch, step, "_select")
-    selected = step.many(images, [subject.prompt] * 3, probes, arm)
-    together = arm.selector.batches
-    assert sizes == ([3, 1, 2, 1, 1] if together else [1, 1, 1])
-    for item, anchors in zip(selected, expected, strict=True):
-        assert torch.equal(item.selection.anchors, anchors)
+    selected = step.many(images, *asked)
+    assert sizes == ([3, 1, 2, 1, 1] if arm.selector.batches else [1, 1, 1])
+    for one, other in zip(selected, expected, strict=True):
+        assert torch.equal(one.selection.anchors, other.selection.anchors)
 
 
-@pytest.mark.parametrize(
-    ("raised", "seen", "words"),
-    [
+def test_a_prefix_that_does_not_fit_is_a_sentence_and_another_error_is_not_mistaken_for_that(
+    backbone: Backbone, prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for raised, seen, words in [
         (torch.cuda.OutOfMemoryError("CUDA out of memory"), SightlineError, "out of memory on a single prefix"),
         (RuntimeError("shapes do not match"), RuntimeError, "shapes do not match"),
-    ],
-    ids=["does not fit", "another error"],
-)
-def test_a_prefix_that_does_not_fit_is_a_sentence_and_another_error_is_not_mistaken_for_that(
-    backbone: Backbone,
-    prefixes: list[Prefix],
-    monkeypatch: pytest.MonkeyPatch,
-    raised: Exception,
-    seen: type[Exception],
-    words: str,
-) -> None:
-    def fail(*_: Any) -> Any:
-        raise raised
-
-    monkeypatch.setattr(backbone.language, "launch", fail)
-    with pytest.raises(seen, match=words):
-        launched(backbone, prefixes).read()
+    ]:
+        monkeypatch.setattr(backbone.language, "launch", Mock(side_effect=raised))
+        with pytest.raises(seen, match=words):
+            launched(backbone, prefixes).read()
 
 
 def test_encoding_in_batches_keeps_order_and_values_and_halves_without_memory(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = subject.backbone
+    backbone, alone = subject.backbone, [image_of(subject, i) for i in range(3)]
     pixels = [backbone.preprocess(subject.image(i)) for i in range(3)]
-    alone = [backbone.encode([item])[0] for item in pixels]
     for batch_images in (1, 2, 8):
         for one, other in zip(alone, encode_all(backbone, pixels, (), batch_images), strict=True):
-            assert torch.allclose(one.tokens, other.tokens, atol=1e-5)
-            for level, same in zip(one.deepstack, other.deepstack, strict=True):
+            for level, same in zip((one.tokens, *one.deepstack), (other.tokens, *other.deepstack), strict=True):
                 assert torch.allclose(level, same, atol=1e-5)
     sizes = one_fits(monkeypatch, backbone, "encode")
     assert len(encode_all(backbone, pixels, (), 4)) == 3

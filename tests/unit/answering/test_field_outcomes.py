@@ -16,43 +16,30 @@ PAGE = [
 REGION = [(0.7, 0.5, 0.8, 0.52)]
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("8.87", "8.87"),
-        ("$1,234.50", "1234.50"),
-        ("1.234,50 EUR", "1234.50"),
-        ("RM 12.00", "12.00"),
-        ("RM12.00", "12.00"),
-        ("(3.20)", "-3.20"),
-        ("6,000", "6000"),
-        ("0.500", "0.500"),
-        ("1'000.00", "1000.00"),
-        (".50", ".50"),
-        ("12/02/2018", None),
-        ("SB01", None),
-        ("", None),
-    ],
-)
-def test_an_amount_is_its_number(text: str, value: str | None) -> None:
-    assert number(text) == (Decimal(value) if value else None)
+AMOUNTS = {
+    "8.87": "8.87", "$1,234.50": "1234.50", "1.234,50 EUR": "1234.50", "RM 12.00": "12.00", "RM12.00": "12.00",
+    "(3.20)": "-3.20", "6,000": "6000", "0.500": "0.500", "1'000.00": "1000.00", ".50": ".50",
+    "12/02/2018": None, "SB01": None, "": None,
+}  # fmt: skip
+SAME = {
+    ("$6000.00", "6,000.00", "amount"): True,
+    ("60000.0", "6000.00", "amount"): False,  # the same characters but for the mark
+    ("6000", "6000.00", "total"): True,
+    ("600000", "6000.00", ""): False,
+    ("12-02-2018", "12/02/2018", "date"): True,
+    ("12/02/2081", "12/02/2018", "date"): False,
+    ("inv-6000.", "INV-6000", "identifier"): True,
+    ("INV6000", "INV-6000", "identifier"): False,
+}
+EDITS = {("600000", "6000000"): (0, 0, 1), ("887", "867"): (1, 0, 0), ("1234", "124"): (0, 1, 0), ("", "12"): (0, 0, 2)}
+SILENT = ["", " ... ", "N/A", "unknown", "I can't read the total.", "not visible"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "accepted", "kind", "same"),
-    [
-        ("$6000.00", "6,000.00", "amount", True),
-        ("60000.0", "6000.00", "amount", False),  # the same characters but for the mark
-        ("6000", "6000.00", "total", True),
-        ("600000", "6000.00", "", False),
-        ("12-02-2018", "12/02/2018", "date", True),
-        ("12/02/2081", "12/02/2018", "date", False),
-        ("inv-6000.", "INV-6000", "identifier", True),
-        ("INV6000", "INV-6000", "identifier", False),
-    ],
-)
-def test_values_are_compared_as_what_they_are(answer: str, accepted: str, kind: str, same: bool) -> None:
-    assert same_value(answer, accepted, kind) is same
+def test_values_are_compared_as_what_they_are_silence_is_told_and_digits_are_counted() -> None:
+    assert {text: number(text) for text in AMOUNTS} == {t: value and Decimal(value) for t, value in AMOUNTS.items()}
+    assert {values: same_value(*values) for values in SAME} == SAME
+    assert [text for text in (*SILENT, "Nottingham", "0.00", "No. 5") if is_silent(text)] == SILENT
+    assert {pair: count_edits(*pair) for pair in EDITS} == EDITS
 
 
 @pytest.mark.parametrize(
@@ -76,25 +63,11 @@ def test_a_wrong_answer_is_looked_for_on_the_page(answer: str, outcome: str) -> 
     assert found.confidently_wrong is (outcome in ("swapped", "digit_error", "invented"))
 
 
-def test_silence_is_told_and_digits_are_counted_as_changed_lost_and_added() -> None:
-    silent = ("", " ... ", "N/A", "unknown", "I can't read the total.", "not visible")
-    assert [text for text in (*silent, "Nottingham", "0.00", "No. 5") if is_silent(text)] == list(silent)
-    edits = {
-        ("600000", "6000000"): (0, 0, 1),
-        ("887", "867"): (1, 0, 0),
-        ("1234", "124"): (0, 1, 0),
-        ("", "12"): (0, 0, 2),
-    }
-    assert {pair: count_edits(*pair) for pair in edits} == edits
-
-
 def test_where_a_wrong_value_is_from_is_told_where_it_can_be() -> None:
     found = judge_field("2.18", ["8.87"], right=False, loss=2.0, kind="amount", page=PAGE, regions=REGION)
     assert (found.swapped_text, found.swapped_box) == ("2.18", [0.7, 0.4, 0.8, 0.42])
-    assert not found.confidently_wrong
-    assert found.character_errors == 0.75
+    assert (found.confidently_wrong, found.character_errors) == (False, 0.75)
     found = judge_field("8.8", ["8.87"], right=False, loss=0.1, kind="amount", page=PAGE, regions=REGION)
-    assert found.outcome == "digit_error"
-    assert found.digits_lost == 1
+    assert (found.outcome, found.digits_lost) == ("digit_error", 1)
     found = judge_field("blue", ["red"], right=False, loss=0.1)
     assert (found.outcome, found.swapped, found.invented, found.digit_error) == ("wrong", None, None, None)

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
 from sightline import Budget, Probe, Selection, Selector, TokenView
-from sightline.answering.materialise import SelectStep, all_needs
+from sightline.answering.materialise import SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.backbones.execution import use_execution
 from sightline.backbones.language import Pending
@@ -22,6 +21,7 @@ from sightline.cost.subject import Subject
 from sightline.device.work import Arriving, on_device
 from tests.answers import Scored, launch_arm, score_arm
 from tests.refusals import Refused
+from tests.unit.answering.conftest import image_of
 from tests.unit.cost.subjects import Decision, decisions
 
 
@@ -54,40 +54,20 @@ def facts(scored: Sequence[Scored]) -> list[Any]:
     return [(s.answer, s.anchors.tobytes(), s.lineage.tobytes(), s.merges, s.k, s.sequence_pruned) for s in scored]
 
 
-@pytest.mark.parametrize(
-    ("anchors", "message"),
-    [((1, 1, 2), "wrong chose a token twice"), ((-1, 1, 2), "wrong returned a token without a source but no mix")],
-)
 def test_a_wrong_selection_is_caught_when_it_is_read(
-    subject: Subject,
-    queueing: SelectStep,
-    images: list[Encoded],
-    probes: list[Probe],
-    anchors: Any,
-    message: str,
-    refused: Refused,
+    subject: Subject, queueing: SelectStep, images: list[Encoded], probes: list[Probe], refused: Refused
 ) -> None:
-    arm = wrong_arm(*anchors)
-    refused(message, launch_arm(queueing, arm, probes, images, "preserve", 4096))
-    refused(message, launch_arm, subject.step, arm, probes, images, "preserve", 4096)  # on a CPU at once
-    refused(message, queueing, images[0], subject.prompt, probes[0], arm)  # whoever asks for one gets it checked
-
-
-def test_a_token_out_of_range_and_a_wrong_count_are_caught(
-    refused: Refused, queueing: SelectStep, images: list[Encoded], probes: list[Probe]
-) -> None:
+    for anchors, message in [
+        ((1, 1, 2), "wrong chose a token twice"),
+        ((-1, 1, 2), "wrong returned a token without a source but no mix"),
+    ]:
+        arm = wrong_arm(*anchors)
+        refused(message, launch_arm(queueing, arm, probes, images))
+        refused(message, launch_arm, subject.step, arm, probes, images)  # on a CPU at once
+        refused(message, queueing, images[0], subject.prompt, probes[0], arm)  # whoever asks for one gets it checked
     kept = KeptTokens([4, 4], [Selection(torch.tensor([0, 3])), Selection(torch.tensor([0, 4]))])
     refused("wrong chose token 4 of 4", kept.read, "wrong")
-    refused(
-        "wrong returned 2 tokens where the budget is 3",
-        launch_arm,
-        queueing,
-        wrong_arm(0, 1),
-        probes,
-        images,
-        "preserve",
-        4096,
-    )
+    refused("wrong returned 2 tokens where the budget is 3", launch_arm, queueing, wrong_arm(0, 1), probes, images)
 
 
 def test_launching_reads_no_answer(
@@ -97,7 +77,7 @@ def test_launching_reads_no_answer(
     answers, arrive = Pending.read, Arriving.read
     monkeypatch.setattr(Pending, "read", lambda self: (read.append("answers"), answers(self))[1])
     monkeypatch.setattr(Arriving, "read", lambda self: (read.append("copy"), arrive(self))[1])
-    collect = launch_arm(subject.step, parse_arm("target:0.3"), probes, images, "preserve", 4096)
+    collect = launch_arm(subject.step, parse_arm("target:0.3"), probes, images)
     assert read == []
     assert len(collect()) == len(probes)
     assert "answers" in read
@@ -108,23 +88,21 @@ def test_selecting_together_changes_no_row(
     subject: Subject, queueing: SelectStep, images: list[Encoded], probes: list[Probe], text: str
 ) -> None:
     arm = parse_arm(text)
-    alone = score_arm(subject.step, arm, probes, images, "compact", 4096)
-    together = score_arm(queueing, arm, probes, images, "compact", 4096)
+    alone = score_arm(subject.step, arm, probes, images, "compact")
+    together = score_arm(queueing, arm, probes, images, "compact")
     assert facts(together) == facts(alone)
     if arm.selector.batches:
         assert len({scored.select_ms for scored in together}) == 1, "equal shares of one call"
 
 
 def test_images_of_different_sizes_are_not_selected_together(
-    subject: Subject, queueing: SelectStep, monkeypatch: pytest.MonkeyPatch
+    subject: Subject, queueing: SelectStep, probes: list[Probe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = subject.backbone
-    sizes = [(128, 64), (128, 64), (64, 192)]
+    backbone, sizes = subject.backbone, [(128, 64), (128, 64), (64, 192)]
     pixels = [backbone.preprocess(subject.image(i).resize(size)) for i, size in enumerate(sizes)]
     images = [backbone.encode([item])[0] for item in pixels]
-    probes = [subject.probe(i) for i in range(3)]
     arm = parse_arm("divprune:0.5")
-    counts: list[int] = []
+    arm, counts = parse_arm("divprune:0.5"), list[int]()
     select_many = cast(Any, type(arm.selector)).select_many
 
     def counted(self: Any, views: Sequence[TokenView], k: int) -> list[Selection]:
@@ -132,7 +110,7 @@ def test_images_of_different_sizes_are_not_selected_together(
         return select_many(self, views, k)
 
     monkeypatch.setattr(type(arm.selector), "select_many", counted)
-    together = score_arm(queueing, arm, probes, images, "preserve", 4096)
+    together = score_arm(queueing, arm, probes[:3], images)
     alike = {image.layout for image in images}
     assert sorted(counts) == ([3] if len(alike) == 1 else [1, 2])
     assert [scored.k for scored in together] == [arm.budget.resolve(image.n) for image in images]
@@ -146,16 +124,14 @@ def test_merged_tokens_bring_their_lineage() -> None:
     assert lineage.tolist() == [True, True, False, True]
     assert shares is not None
     assert shares.tolist() == [0.5, 0.5, 0.0, 1.0]
+    assert plain.tolist() == same.tolist() == [False, True, False]
     assert whole is None, "what is only deleted is kept whole"
-    assert np.array_equal(plain, same)
-    assert plain.tolist() == [False, True, False]
 
 
 def test_values_for_the_device_are_whole_numbers_or_tensors() -> None:
-    cpu = torch.device("cpu")
+    cpu, cells = torch.device("cpu"), torch.rand(3, 4, dtype=torch.float64)
     assert on_device([3, 1], cpu).dtype == torch.long
     assert on_device([], cpu).shape == (0,)
-    cells = torch.rand(3, 4, dtype=torch.float64)
     assert on_device(cells, cpu) is cells
 
 
@@ -177,13 +153,11 @@ def test_every_row_decides_as_the_plain_path(data: Path, model: str, mode: str) 
     arms = [subject.arm(text, "eager") for text in request.arms]
     plain = {}
     for image in range(IMAGES):
-        (encoded,) = subject.backbone.encode(
-            [subject.backbone.preprocess(subject.image(image))], all_needs(arms, subject.backbone)
-        )
+        encoded = image_of(subject, image, arms)
         for number in range(request.probes):
             probe = subject.probe(image, number)
             for arm in arms:
-                (result,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, 0)
+                (result,) = score_arm(subject.step, arm, [probe], [encoded], subject.policy, batch_tokens=0)
                 margin = result.answer.loss_no - result.answer.loss_yes
                 plain[arm.text, probe.id] = Decision(arm.text, probe.id, margin, result.anchors.tobytes())
     torch._dynamo.reset()

@@ -10,32 +10,29 @@ import torch
 
 from sightline import SELECTORS
 from sightline.answering.answerer import Answerer
-from sightline.answering.materialise import Trace, all_needs
+from sightline.answering.materialise import Trace
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import _row
 from sightline.backbones.cuts import LayerCuts
 from sightline.core.prefix import Encoded
 from sightline.core.selection import Budget, LayerState, Selection, TwoStages
-from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from sightline.selectors.sgl import SGL
 from sightline.selectors.vtw import VTW
 from tests.refusals import Refused
+from tests.unit.answering.conftest import image_of, tiny
 
 
 @pytest.fixture(scope="module")
 def subject() -> Subject:
-    return Subject.of(Request("prefill", config="tiny-llava", device="cpu", dtype="float32"))
+    return tiny("tiny-llava")
 
 
 def answered(subject: Subject, text: str) -> tuple[dict[str, Any], Trace, Encoded]:
     """The row of an arm about one image, without its geometry."""
     arm, probe = parse_arm(text), subject.probe(0)
-    (encoded,) = subject.backbone.encode(
-        [subject.backbone.preprocess(subject.image(0))], all_needs([arm], subject.backbone)
-    )
-    answerer = Answerer(subject.backbone, YesNo())
+    encoded, answerer = image_of(subject, arms=[arm]), Answerer(subject.backbone, YesNo())
     answerer.step.refuse_unserved([arm])
     (found,) = answerer.answer(arm, [probe], [encoded])
     facts = defaultdict(str, positions="preserve", versions={}, conditions={})
@@ -70,17 +67,15 @@ SPLITS = [
 """Method, mean over the layers, depth, what is left behind which layer and what reaches the model, as published."""
 
 
-@pytest.mark.parametrize(("name", "k", "layers", "left", "reaching"), SPLITS)
-def test_the_budget_is_split_between_the_stages_as_published(
-    name: str, k: int, layers: int, left: dict[int, int], reaching: int
-) -> None:
-    selector = SELECTORS.get(name)()
-    assert isinstance(selector, TwoStages)
-    assert selector.reaching(Budget.tokens(k), layers) == Budget.tokens(reaching)
-    assert selector.schedule(reaching, k, layers) == left
-    whole = selector.schedule(576, 576, layers)
-    assert set(whole.values()) == {576}, "all tokens: nothing is cut"
-    assert selector.schedule(576, 500, layers)[max(whole)] > selector.schedule(576, 400, layers)[max(whole)]
+def test_the_budget_is_split_between_the_stages_as_published() -> None:
+    for name, k, layers, left, reaching in SPLITS:
+        selector = SELECTORS.get(name)()
+        assert isinstance(selector, TwoStages)
+        assert selector.reaching(Budget.tokens(k), layers) == Budget.tokens(reaching), (name, k)
+        assert selector.schedule(reaching, k, layers) == left, (name, k)
+        whole = selector.schedule(576, 576, layers)
+        assert set(whole.values()) == {576}, "all tokens: nothing is cut"
+        assert selector.schedule(576, 500, layers)[max(whole)] > selector.schedule(576, 400, layers)[max(whole)]
 
 
 @pytest.mark.parametrize("name", ["vscan", "apet", "nuwa", "duet"])
@@ -89,12 +84,7 @@ def test_both_stages_in_one_arm(subject: Subject, name: str) -> None:
     layers = {"vscan": ":local_layer=1", "nuwa": ":first_layer=1,last_layer=2"}.get(name, "")
     row, trace, encoded = answered(subject, f"{name}_both:0.4{layers}")
     counts = trace.k_layers or []
-    reached, _, _ = answered(subject, f"{name}:{counts[0]}t{layers}")
-    first = (
-        Answerer(subject.backbone, YesNo())
-        .answer(parse_arm(f"{name}:{counts[0]}t{layers}"), [subject.probe(0)], [encoded])[0]
-        .trace
-    )
+    reached, first, _ = answered(subject, f"{name}:{counts[0]}t{layers}")
     assert encoded.n > counts[0] > trace.k == counts[-1]
     assert not (trace.lineage & ~first.lineage).any(), "lineage goes through both"
     assert not (trace.anchors & ~first.anchors).any()
@@ -108,9 +98,8 @@ def test_both_stages_in_one_arm(subject: Subject, name: str) -> None:
 
 def test_a_rehearsal_looks_at_every_layer_of_the_whole_prompt(subject: Subject) -> None:
     """What the second reading keeps is what all layers of the uncut prompt attended to."""
-    arm, probe = parse_arm("sgl:0.3"), subject.probe(0)
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
-    passed = Answerer(subject.backbone, YesNo()).over(arm, [probe], [encoded])
+    encoded = image_of(subject)
+    passed = Answerer(subject.backbone, YesNo()).over(parse_arm("sgl:0.3"), [subject.probe(0)], [encoded])
     prefix = passed.prefix(0)
     cutter = passed.cutter([0], [prefix])
     assert cutter is not None
@@ -134,7 +123,9 @@ def test_a_rehearsal_looks_at_every_layer_of_the_whole_prompt(subject: Subject) 
     assert trace.signal_ms > trace.inside_ms, "the first reading is billed, and not as part of the second"
 
 
-def test_questions_with_counts_of_their_own_are_not_read_together(subject: Subject, refused: Refused) -> None:
+def test_counts_of_a_questions_own_are_not_read_together_nor_budgets_over_layers_by_tiles(
+    subject: Subject, refused: Refused
+) -> None:
     @dataclass(frozen=True)
     class Uneven(VTW):
         """Lets one token less of every further question continue."""
@@ -146,15 +137,12 @@ def test_questions_with_counts_of_their_own_are_not_read_together(subject: Subje
             self.asked.append(len(self.asked))
             return Selection(torch.arange(9 - len(self.asked)))
 
-    probe, (encoded,) = subject.probe(0), subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
-    full = Answerer(subject.backbone, YesNo()).over(parse_arm("full"), [probe], [encoded])
+    encoded = image_of(subject)
+    full = Answerer(subject.backbone, YesNo()).over(parse_arm("full"), [subject.probe(0)], [encoded])
     prefixes, layouts = [full.prefix(0), full.prefix(0)], [encoded.layout] * 2
     cuts = LayerCuts(Uneven(), {0: 9}, prefixes, layouts, ["", ""])
     refused("use a batch of 1", subject.backbone.language.launch, prefixes, cuts)
     alone = LayerCuts(Uneven(), {0: 9, 1: 9}, prefixes[:1], layouts[:1], [""])
     subject.backbone.language.launch(prefixes[:1], alone)
     assert alone.counts == {0: 8, 1: 7}, "fewer than the schedule allows, at every layer of it"
-
-
-def test_a_budget_over_layers_is_not_counted_by_tiles(refused: Refused) -> None:
     refused("vtw spreads its budget over the language layers", parse_arm, "vtw:0.5/tile")

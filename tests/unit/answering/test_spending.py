@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -45,59 +46,36 @@ def answerer(subject: Subject) -> Answerer:
 
 
 def scripted(selector: str = "target") -> Arm:
-    arm = parse_arm(f"policy:answer_stability:{selector}:0.3/0.5/0.7")
-    return replace(arm, policy=Scripted())
-
-
-def counted(answerer: Answerer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-    """Every fixed arm that is launched, with its probes, as they come."""
-    launched: list[tuple[str, list[str]]] = []
-    launch: Callable[..., Any] = answerer.launch
-
-    def noting(arm: Arm, probes: Sequence[Probe], *rest: Any, **more: Any) -> Any:
-        if arm.policy is None:
-            launched.append((arm.text, [probe.id for probe in probes]))
-        return launch(arm, probes, *rest, **more)
-
-    monkeypatch.setattr(answerer, "launch", noting)
-    return launched
-
-
-def test_those_not_done_are_asked_again_and_the_first_pass_reads_nothing(
-    answerer: Answerer, probes: list[Probe], images: list[Encoded], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launched = counted(answerer, monkeypatch)
-    collect = answerer.launch(scripted(), probes, images, 16384)
-    assert [arm for arm, _ in launched] == ["target:0.3"], "the first pass, before anything is read"
-    answers = collect()
-    assert launched == [
-        ("target:0.3", ["0-0", "1-0", "2-0", "3-0"]),
-        ("target:0.5", ["1-0", "2-0", "3-0"]),
-        ("target:0.7", ["2-0"]),
-    ]
-    runs = [answered.spent.levels for answered in answers if answered.spent is not None]
-    assert [len(levels) for levels in runs] == [1, 2, 3, 2]
+    return replace(parse_arm(f"policy:answer_stability:{selector}:0.3/0.5/0.7"), policy=Scripted())
 
 
 @pytest.mark.parametrize("selector", ["target", "fastv"])
-def test_answer_and_mask_are_those_of_the_last_level_and_times_those_of_all(
+def test_those_not_done_are_asked_again_and_the_last_answer_counts_with_the_times_of_all(
     answerer: Answerer, probes: list[Probe], images: list[Encoded], selector: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    launched: list[tuple[str, list[str]]] = []
     passes: list[tuple[str, Answered]] = []
     launch: Callable[..., Any] = answerer.launch
 
     def keeping(arm: Arm, asked: Sequence[Probe], *rest: Any, **more: Any) -> Any:
         collect = launch(arm, asked, *rest, **more)
+        if arm.policy is not None:
+            return collect
+        launched.append((arm.text, [probe.id for probe in asked]))
 
         def read() -> list[Answered]:
             found: list[Answered] = collect()
             passes.extend((probe.id, answered) for probe, answered in zip(asked, found, strict=True))
             return found
 
-        return read if arm.policy is None else collect
+        return read
 
     monkeypatch.setattr(answerer, "launch", keeping)
-    answers = answerer.answer(scripted(selector), probes, images)
+    collect = answerer.launch(scripted(selector), probes, images, 16384)
+    assert [arm for arm, _ in launched] == [f"{selector}:0.3"], "the first pass, before anything is read"
+    answers = collect()
+    asked = {"0.3": ["0-0", "1-0", "2-0", "3-0"], "0.5": ["1-0", "2-0", "3-0"], "0.7": ["2-0"]}
+    assert launched == [(f"{selector}:{level}", names) for level, names in asked.items()]
     for probe, answered in zip(probes, answers, strict=True):
         own = [each for name, each in passes if name == probe.id]
         assert answered.values == own[-1].values
@@ -107,23 +85,17 @@ def test_answer_and_mask_are_those_of_the_last_level_and_times_those_of_all(
         assert answered.trace.materialise_ms == pytest.approx(sum(each.trace.materialise_ms for each in own))
         assert answered.spent is not None
         assert answered.spent.kept == tuple(each.trace.k for each in own)
+        assert len(answered.spent.levels) == len(own)
 
 
 def test_what_was_looked_at_is_not_selected_again(
     answerer: Answerer, probes: list[Probe], images: list[Encoded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    selected: list[str] = []
-    many: Callable[..., Any] = answerer.step.many
-
-    def noting(encoded: Any, prompts: Any, asked: Any, arm: Arm) -> Any:
-        selected.append(arm.text)
-        return many(encoded, prompts, asked, arm)
-
-    monkeypatch.setattr(answerer.step, "many", noting)
+    many = Mock(wraps=answerer.step.many)
+    monkeypatch.setattr(answerer.step, "many", many)
     arm = parse_arm("policy:evidence_saturation:target:0.3/0.5/0.7")
     answers = answerer.answer(arm, probes, images)
-    assert selected == ["target:0.3", "target:0.5", "target:0.7"]
-    monkeypatch.undo()
+    assert [call.args[-1].text for call in many.call_args_list] == ["target:0.3", "target:0.5", "target:0.7"]
     for answered, probe, image in zip(answers, probes, images, strict=True):
         assert answered.spent is not None
         (alone,) = answerer.answer(arm.at(answered.spent.levels[-1]), [probe], [image])

@@ -9,26 +9,23 @@ import pytest
 import torch
 
 from sightline import SELECTORS, LayerSelector, Selection
-from sightline.answering.materialise import Selected, SelectStep, all_needs
+from sightline.answering.materialise import Selected, SelectStep
 from sightline.arms.arm import Arm, parse_arm
 from sightline.core.prefix import Encoded
 from sightline.core.selection_rules import lineage_mask
-from sightline.cost.request import Request
 from sightline.cost.subject import Subject
 from tests.answers import score_arm
-
-BATCH_TOKENS = 4096
-ON_ONE_GRID = ["random:0.3", "target:0.3", "tome:0.3:metric=tokens", "grid:5t", "dart:0.3", "sparsevlm:0.5"]
+from tests.unit.answering.conftest import image_of, tiny
 
 
 @pytest.fixture(scope="module")
 def tiled() -> Subject:
-    return Subject.of(Request("prefill", config="tiny-internvl", device="cpu", dtype="float32"))
+    return tiny("tiny-internvl")
 
 
 @pytest.fixture(scope="module")
 def image(tiled: Subject) -> Encoded:
-    (encoded,) = tiled.backbone.encode([tiled.backbone.preprocess(tiled.image(0))])
+    encoded = image_of(tiled)
     assert encoded.layout == ((4, 4),) * 5, "four tiles and a thumbnail"
     return encoded
 
@@ -49,14 +46,10 @@ def by_tile(selection: Selection, layout: tuple[tuple[int, int], ...]) -> list[l
     return [(kept[(kept >= first) & (kept < end)] - first).tolist() for first, end in pairwise(edges)]
 
 
-def served_before(subject: Subject) -> list[str]:
+def test_every_method_gives_each_tile_its_share_and_draws_differ(tiled: Subject, image: Encoded) -> None:
     """Methods that choose before the language model, need no signal of the tower and have a budget."""
     kinds = [(name, kind) for name, kind in SELECTORS.items() if not kind.needs_file and not kind.inside]
-    return [name for name, kind in kinds if kind.needs_budget and not kind.resizes and not kind().needs]
-
-
-def test_every_method_gives_each_tile_its_share_and_draws_differ(tiled: Subject, image: Encoded) -> None:
-    names = served_before(tiled)
+    names = [name for name, kind in kinds if kind.needs_budget and not kind.resizes and not kind().needs]
     assert {"target", "random", "grid", "protected", "divprune"} <= set(names)
     for name in names:
         (chosen,) = selected(tiled, [image], parse_arm(f"{name}:0.3/tile"))
@@ -85,49 +78,42 @@ def test_merges_stay_within_their_tile_and_the_prefix_holds_all_tiles(tiled: Sub
     sources = [set((row.nonzero().flatten() // 16).tolist()) for row in mix]
     assert sources == [{int(anchor) // 16} for anchor in chosen.selection.anchors]
     torch.testing.assert_close(mix.sum(dim=1), torch.ones(25))
-    (scored,) = score_arm(
-        SelectStep(tiled.backbone), parse_arm("target:3t/tile"), [tiled.probe(0)], [image], "preserve", BATCH_TOKENS
-    )
+    (scored,) = score_arm(SelectStep(tiled.backbone), parse_arm("target:3t/tile"), [tiled.probe(0)], [image])
     assert scored.k == 15
     assert scored.sequence_full - scored.sequence_pruned == 80 - 15
 
 
-@pytest.mark.parametrize("text", ["divprune:0.3/tile", "tome:0.3/tile:metric=tokens", "random:0.3/tile"])
-def test_alike_tiles_in_one_call_are_chosen_from_as_each_alone(tiled: Subject, image: Encoded, text: str) -> None:
-    arm = parse_arm(text)
-    alone = selected(tiled, [image, image], arm)
-    for expected, found in zip(alone, selected(tiled, [image, image], arm, queues=True), strict=True):
-        assert torch.equal(found.selection.anchors, expected.selection.anchors)
-        if expected.selection.mix is not None and found.selection.mix is not None:
-            torch.testing.assert_close(found.selection.mix, expected.selection.mix)
-        assert len(found.select_times) == 5, "every tile is billed"
+def test_alike_tiles_in_one_call_are_chosen_from_as_each_alone(tiled: Subject, image: Encoded) -> None:
+    for text in ("divprune:0.3/tile", "tome:0.3/tile:metric=tokens", "random:0.3/tile"):
+        alone = selected(tiled, [image, image], parse_arm(text))
+        together = selected(tiled, [image, image], parse_arm(text), queues=True)
+        for expected, found in zip(alone, together, strict=True):
+            assert torch.equal(found.selection.anchors, expected.selection.anchors), text
+            if expected.selection.mix is not None:
+                torch.testing.assert_close(found.selection.mix, expected.selection.mix)
+            assert len(found.select_times) == 5, "every tile is billed"
 
 
 @pytest.mark.parametrize("config", ["tiny-llava", "tiny-qwen3-vl"])
-@pytest.mark.parametrize("text", ON_ONE_GRID)
-def test_on_one_grid_both_kinds_of_budget_are_the_same(config: str, text: str) -> None:
-    subject = Subject.of(Request("prefill", config=config, device="cpu", dtype="float32"))
-    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
+def test_on_one_grid_both_kinds_of_budget_are_the_same(config: str) -> None:
+    subject = tiny(config)
+    encoded, step = image_of(subject), SelectStep(subject.backbone)
     assert len(encoded.layout) == 1
-    name, budget, *rest = text.split(":")
-    plain, tile = parse_arm(text), parse_arm(":".join([name, f"{budget}/tile", *rest]))
-    step = SelectStep(subject.backbone)
-    first, second = (
-        score_arm(step, arm, [subject.probe(0)], [encoded], "preserve", BATCH_TOKENS)[0] for arm in (plain, tile)
-    )
-    assert np.array_equal(first.anchors, second.anchors)
-    assert np.array_equal(first.lineage, second.lineage)
-    assert first.answer == second.answer
+    for text in ("random:0.3", "target:0.3", "tome:0.3:metric=tokens", "grid:5t", "dart:0.3", "sparsevlm:0.5"):
+        name, budget, *rest = text.split(":")
+        tile = ":".join([name, f"{budget}/tile", *rest])
+        first, second = (score_arm(step, parse_arm(each), [subject.probe(0)], [encoded])[0] for each in (text, tile))
+        assert np.array_equal(first.anchors, second.anchors), text
+        assert np.array_equal(first.lineage, second.lineage), text
+        assert first.answer == second.answer, text
 
 
 @pytest.mark.parametrize("text", ["visionzip:0.3/tile", "prumerge:0.3/tile", "tome:0.3/tile", "fastervlm:0.3/tile"])
 def test_signals_of_the_tower_are_cut_along(text: str) -> None:
     """A grid said to be two blocks: its rows above, and those below."""
-    subject = Subject.of(Request("prefill", config="tiny-llava", device="cpu", dtype="float32"))
+    subject = tiny("tiny-llava")
     arm = parse_arm(text)
-    (encoded,) = subject.backbone.encode(
-        [subject.backbone.preprocess(subject.image(0))], all_needs([arm], subject.backbone)
-    )
+    encoded = image_of(subject, arms=[arm])
     ((rows, columns),) = encoded.layout
     halves = replace(encoded, layout=((2, columns), (rows - 2, columns)))
     (chosen,) = selected(subject, [halves], arm)
@@ -136,7 +122,7 @@ def test_signals_of_the_tower_are_cut_along(text: str) -> None:
     assert len(chosen.selection.anchors) == sum(shares)
     kept = by_tile(chosen.selection, halves.layout)
     assert [len(each) for each in kept] == [share - without_cell // 2 for share in shares]
-    (scored,) = score_arm(SelectStep(subject.backbone), arm, [subject.probe(0)], [halves], "preserve", BATCH_TOKENS)
+    (scored,) = score_arm(SelectStep(subject.backbone), arm, [subject.probe(0)], [halves])
     assert scored.k == sum(shares)
 
 
@@ -148,7 +134,7 @@ def test_every_method_between_layers_gives_each_tile_its_share(tiled: Subject, i
     step, probes, images = SelectStep(tiled.backbone), [tiled.probe(0), tiled.probe(1)], [image, image]
     for name in names:
         arm = parse_arm(f"{name}:0.3/tile")
-        for scored in score_arm(step, arm, probes, images, "preserve", BATCH_TOKENS):
+        for scored in score_arm(step, arm, probes, images):
             assert scored.anchors.reshape(5, 16).sum(axis=1).tolist() == [5] * 5, name
             assert scored.k == 25
             assert scored.k_layers[0] == 80
@@ -162,11 +148,8 @@ def test_every_method_between_layers_gives_each_tile_its_share(tiled: Subject, i
 def test_the_first_cut_within_a_tile_is_by_that_tile_alone(tiled: Subject, image: Encoded) -> None:
     """FastV ranks by the last position's attention: by tiles it takes the best of each, not the best of all."""
     step, probe = SelectStep(tiled.backbone), tiled.probe(0)
-    ranks = [
-        score_arm(step, parse_arm(f"fastv:{k}t"), [probe], [image], "preserve", BATCH_TOKENS)[0].anchors
-        for k in range(1, 81)
-    ]
+    ranks = [score_arm(step, parse_arm(f"fastv:{k}t"), [probe], [image])[0].anchors for k in range(1, 81)]
     order = np.argmax(np.stack(ranks), axis=0)  # the budget from which on a token is kept
-    (scored,) = score_arm(step, parse_arm("fastv:0.3/tile"), [probe], [image], "preserve", BATCH_TOKENS)
+    (scored,) = score_arm(step, parse_arm("fastv:0.3/tile"), [probe], [image])
     best = np.argsort(order.reshape(5, 16), axis=1)[:, :5]
     assert [set(np.flatnonzero(kept)) for kept in scored.anchors.reshape(5, 16)] == [set(row) for row in best]

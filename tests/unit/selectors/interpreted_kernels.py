@@ -61,7 +61,7 @@ def test_a_loop_in_one_launch_makes_the_picks_of_plain_code(kind: str, n: int) -
     for items in (1, n + 3):
         covers = torch.rand(2, n, items, generator=draw) if kind == "plain" else similarity[:, :, :items]
         picks = greedy.launch_cover(covers, weight.double(), zero.double(), k)
-        assert torch.equal(picks, greedy._cover_fully(covers, weight, zero, k))
+        assert torch.equal(picks, greedy.cover_fully(covers, weight, zero, k))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

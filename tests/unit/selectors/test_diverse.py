@@ -14,16 +14,16 @@ from sightline.selectors.cdpruner import conditional_relevance
 from sightline.selectors.divprune import DivPrune, divprune_order
 from sightline.selectors.gprune import flow_scores
 from sightline.selectors.greedy import (
-    _cover_fully,
-    _cover_lazily,
     cosine,
     cosines,
+    cover_fully,
+    cover_lazily,
     farthest_greedy,
     gram,
     stack,
     text_dissimilarity,
 )
-from sightline.selectors.mmtok import MMTok, cover_greedy, cover_lazily, coverage
+from sightline.selectors.mmtok import MMTok, coverage, mmtok_kept
 from sightline.selectors.pixelprune import prediction_errors
 from sightline.selectors.scope import Scope
 from tests.unit.selectors.views import scene, view
@@ -35,42 +35,36 @@ def features(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("n", [1, 5, 6, 7, 100])
-def test_gram_is_the_full_symmetric_product(n: int) -> None:
-    x = features(n, 2, n, 12)
-    products = gram(x)
-    torch.testing.assert_close(products, x @ x.mT)
-    assert torch.equal(products, products.mT)
-
-
-def test_cosines_agree_with_cosine_and_leave_zero_tokens_at_zero() -> None:
+def test_gram_is_the_full_symmetric_product_and_cosines_leave_zero_tokens_at_zero() -> None:
+    for n in (1, 5, 6, 7, 100):
+        x = features(n, 2, n, 12)
+        products = gram(x)
+        torch.testing.assert_close(products, x @ x.mT)
+        assert torch.equal(products, products.mT)
     x = features(0, 1, 30, 8)
     x[0, 3] = 0.0
     both = cosines(x)
     torch.testing.assert_close(both[0], cosine(x[0], x[0]))
     assert both[0, 3].abs().max() == 0.0
+    with pytest.raises(SightlineError, match="group views by their token count"):
+        stack([torch.zeros(3, 2), torch.zeros(4, 2)])
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("levels", [None, 2, 1])
 def test_lazy_coverage_equals_full_coverage(seed: int, levels: int | None) -> None:
     """Also with coarse scores, where most steps are decided by ties, and far beyond saturation."""
-    covers = features(seed, 2, 90, 90)
-    weight = features(seed + 10, 2, 90).abs()
+    covers, weight, bias = features(seed, 2, 90, 90), features(seed + 10, 2, 90).abs(), torch.zeros(2, 90)
     if levels is not None:
         covers, weight = (covers * levels).round() / levels, (weight * levels).round() / levels
-    bias = torch.zeros(2, 90)
-    lazy = torch.stack([_cover_lazily(*image, 90) for image in zip(covers, weight, bias, strict=True)])
-    assert torch.equal(lazy, _cover_fully(covers, weight, bias, 90))
+    lazy = torch.stack([cover_lazily(*image, 90) for image in zip(covers, weight, bias, strict=True)])
+    assert torch.equal(lazy, cover_fully(covers, weight, bias, 90))
     assert torch.equal(lazy.sort(dim=1).values, torch.arange(90).expand(2, 90))
-
-
-def test_a_bias_of_minus_infinity_excludes_a_token() -> None:
-    covers, bias = torch.rand(1, 20, 20), torch.zeros(1, 20)
-    bias[0, :5] = -torch.inf
-    lazy = _cover_lazily(covers[0], torch.ones(20), bias[0], 15)
+    bias[:, :5] = -torch.inf  # excludes a token
+    covers, weight = covers.abs(), torch.ones(2, 90)
+    lazy = torch.stack([cover_lazily(*image, 15) for image in zip(covers, weight, bias, strict=True)])
     assert lazy.min() >= 5
-    assert torch.equal(lazy[None], _cover_fully(covers, torch.ones(1, 20), bias, 15))
+    assert torch.equal(lazy, cover_fully(covers, weight, bias, 15))
 
 
 def test_forced_seeds_come_first_and_only_as_many_as_asked() -> None:
@@ -78,88 +72,64 @@ def test_forced_seeds_come_first_and_only_as_many_as_asked() -> None:
     seeds, counts = torch.tensor([[7, 3, 9], [7, 3, 9]]), torch.tensor([3, 1])
     picks = farthest_greedy(similarity, torch.ones(2, 40), seeds, counts, ceiling=2.0, k=40)
     assert picks[0, :3].tolist() == [7, 3, 9]
-    assert picks[1, 0] == 7
-    assert picks[1, 1] == similarity[1, 7].argmin()
+    assert picks[1, :2].tolist() == [7, int(similarity[1, 7].argmin())]
     assert torch.equal(picks.sort(dim=1).values, torch.arange(40).expand(2, 40))
 
 
-def test_views_of_different_size_are_refused() -> None:
-    with pytest.raises(SightlineError, match="group views by their token count"):
-        stack([torch.zeros(3, 2), torch.zeros(4, 2)])
-
-
-def test_of_two_mutual_neighbours_the_lower_index_comes_first() -> None:
+def test_divprune_takes_the_lower_of_two_neighbours_first_and_duplicates_last_by_index() -> None:
     tokens = torch.tensor([[1.0, 0.01], [0.3, 1.7], [0.1, 1.9], [1.0, 0.02]])
     assert divprune_order(tokens[None], 1)[0].tolist() == [1]
-
-
-def test_when_only_duplicates_are_left_they_follow_by_index() -> None:
-    eye = torch.eye(4)
-    tokens = torch.cat([eye, eye, torch.zeros(1, 4)])
+    tokens = torch.cat([torch.eye(4), torch.eye(4), torch.zeros(1, 4)])
     order = divprune_order(tokens[None], 9)[0].tolist()
     assert sorted(order) == list(range(9))
     assert order[5:] == sorted(order[5:])
     assert DivPrune().select(view(tokens), 1).anchors.tolist() == order[:1]
 
 
-def test_relevance_is_highest_where_the_patch_is_least_like_the_text() -> None:
-    text = torch.tensor([[1.0, 0.0]])
+def test_cdpruner_finds_relevant_what_is_least_like_the_text_and_looks_at_a_batch_only_on_request() -> None:
     patches = torch.tensor([[[3.0, 0.0], [0.0, 1.0], [-2.0, 0.0]]])
-    relevance = conditional_relevance(text_dissimilarity(patches, text))
+    relevance = conditional_relevance(text_dissimilarity(patches, torch.tensor([[1.0, 0.0]])))
     torch.testing.assert_close(relevance, torch.tensor([[5e-7, 0.5, 1.0]]), atol=1e-6, rtol=0.0)
-
-
-def test_images_of_a_batch_influence_each_other_only_on_request() -> None:
     scores = torch.tensor([[0.0, 1.0], [2.0, 4.0]])
     assert torch.equal(conditional_relevance(scores)[0], conditional_relevance(scores[:1])[0])
     assert conditional_relevance(scores, across_batch=True)[0, 1] < 0.5
 
 
 @pytest.mark.parametrize("levels", [3, 1000], ids=["many ties", "few ties"])
-def test_lazy_and_exhaustive_loops_pick_alike(levels: int) -> None:
+def test_mmtoks_lazy_and_exhaustive_loops_pick_alike(levels: int) -> None:
     covers = torch.randint(0, levels, (4, 70, 90), generator=torch.Generator().manual_seed(levels)) / levels
     covers[:, 35:] = covers[:, :35]  # every patch twice
     excluded = torch.zeros(4, 70, dtype=torch.bool)
     excluded[:, ::9] = True
-    together = cover_greedy(covers, 50, excluded)
-    for image, rule, picks in zip(covers, excluded, together, strict=True):
-        assert torch.equal(cover_lazily(image, 50, rule), picks)
-        assert not rule[picks].any()
-        assert len(set(picks.tolist())) == 50
+    alike = torch.ones(4, 70, dtype=torch.float64)
+    barred = torch.zeros_like(alike).masked_fill(excluded, -torch.inf)
+    together = cover_fully(covers, alike, barred, 50)
+    assert not excluded.gather(1, together).any()
+    for *image, picks in zip(covers, alike, barred, together, strict=True):
+        assert torch.equal(cover_lazily(*image, 50), picks)
+        assert picks.unique().shape == (50,)
+    assert torch.equal(mmtok_kept(list(covers), 50, excluded), together.sort(dim=1).values)
+    padded = torch.nn.functional.pad(covers, (0, 5))  # uncovered items, as in a batch
+    assert torch.equal(cover_fully(padded, alike, barred, 50), together)
 
 
-def test_uncovered_items_that_pad_a_batch_change_no_pick() -> None:
-    view = scene(2)
-    covers = coverage(view.tokens, view.signals["vision.hidden@-2"], view.query, 0.5, 0.02, 0.2)
-    padded = torch.nn.functional.pad(covers, (0, 5))
-    assert torch.equal(cover_greedy(covers[None], 20), cover_greedy(padded[None], 20))
-
-
-def test_every_item_is_covered_by_a_distribution_over_patches() -> None:
-    view = scene(2)
-    covers = coverage(view.tokens, view.signals["vision.hidden@-2"], view.query, 0.5, 0.02, 0.2)
+def test_mmtok_covers_every_item_by_a_distribution_over_patches_and_picks_what_the_question_names() -> None:
+    shown = scene(2)
+    covers = coverage(shown.tokens, shown.signals["vision.hidden@-2"], shown.query, 0.5, 0.02, 0.2)
     assert covers.shape == (42, 3 + 42)
     torch.testing.assert_close(covers[:, :3].sum(dim=0), torch.full((3,), 1 / 3))
     torch.testing.assert_close(covers[:, 3:].sum(dim=0), torch.full((42,), 0.5 / 42))
-
-
-def test_the_patch_that_the_question_names_is_picked_first() -> None:
-    view = scene(4)
-    asked = replace(view, query=view.tokens[17:18] * 3.0)
+    asked = replace(scene(4), query=scene(4).tokens[17:18] * 3.0)
     assert MMTok().select(asked, 1).anchors.tolist() == [17]
-
-
-def test_the_compared_features_are_a_parameter() -> None:
     assert MMTok(features="clip.image").needs == {"clip.image"}
 
 
-def test_pure_coverage_neither_needs_nor_reads_attention() -> None:
-    torch.manual_seed(3)
-    coverage = Scope(alpha=0.0)
-    assert coverage.needs == {"vision.hidden@-2"}
+def test_scopes_pure_coverage_neither_needs_nor_reads_attention() -> None:
+    pure = Scope(alpha=0.0)
+    assert pure.needs == {"vision.hidden@-2"}
     assert Scope().needs == {"vision.hidden@-2", "vision.cls_attention@-2"}
-    signals = {"vision.hidden@-2": torch.randn(50, 16)}
-    anchors = coverage.select(view(torch.zeros(50, 8), signals=signals), 20).anchors
+    signals = {"vision.hidden@-2": features(3, 50, 16)}
+    anchors = pure.select(view(torch.zeros(50, 8), signals=signals), 20).anchors
     alike = view(torch.zeros(50, 8), signals={**signals, "vision.cls_attention@-2": torch.ones(4, 50)})
     assert torch.equal(anchors, Scope().select(alike, 20).anchors)
 
@@ -167,49 +137,33 @@ def test_pure_coverage_neither_needs_nor_reads_attention() -> None:
 # By relevance, by a graph of tokens, by pixels.
 
 
-def clip_signals(n: int) -> dict[str, torch.Tensor]:
-    return {
-        "clip.image": torch.randn(n, 8),
-        "clip.text": torch.randn(1, 8),
-        "vision.hidden@-2": torch.randn(n, 16),
-        "vision.cls_attention@-2": torch.rand(4, n),
-    }
-
-
-def test_without_importance_the_lowest_indices_fill_up() -> None:
-    torch.manual_seed(4)
-    signals = clip_signals(30)
-    signals["vision.cls_attention@-2"] = torch.zeros(4, 30)
-    signals["clip.text"] = -signals["clip.image"][29:]
+def test_anchorprune_fills_up_with_the_lowest_indices_where_nothing_is_important() -> None:
+    signals = {"clip.image": features(4, 30, 8), "vision.cls_attention@-2": torch.zeros(4, 30)}
+    signals |= {"clip.text": -signals["clip.image"][29:], "vision.hidden@-2": features(5, 30, 16)}
     anchors = AnchorPrune(k_min=1, max_ratio=0.0).select(view(torch.zeros(30, 8), signals=signals), 6).anchors
     assert anchors.tolist() == [0, 1, 2, 3, 4, 29]
 
 
-def test_unconnected_tokens_keep_their_own_norm() -> None:
-    tokens = torch.diag(torch.tensor([3.0, 1.0, 2.0]))
-    assert flow_scores(tokens[None], 0.5, 0.03, 5)[0].tolist() == [3.0, 1.0, 2.0]
+def test_gprune_connects_from_the_threshold_on_and_unconnected_tokens_keep_their_norm() -> None:
+    apart = torch.diag(torch.tensor([3.0, 1.0, 2.0]))
+    half = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, -1.0]])  # cosine exactly one half
+    for tokens, threshold, temperature, iterations, scores in [
+        (apart, 0.5, 0.03, 5, [3.0, 1.0, 2.0]),
+        (half, 0.5, 1.0, 1, [1.0, 1.0]),
+        (half, 0.5001, 1.0, 1, [2.0, 2.0]),
+    ]:
+        assert flow_scores(tokens[None], threshold, temperature, iterations)[0].tolist() == scores
 
 
-def test_a_cosine_at_the_threshold_is_an_edge() -> None:
-    tokens = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, -1.0]])  # cosine exactly one half
-    connected = flow_scores(tokens[None], 0.5, 1.0, 1)[0]
-    apart = flow_scores(tokens[None], 0.5001, 1.0, 1)[0]
-    assert connected.tolist() == [1.0, 1.0]
-    assert apart.tolist() == [2.0, 2.0]
-
-
-def test_a_rectangle_costs_its_corners_where_edges_are_seen() -> None:
+def test_a_rectangle_costs_its_corners_where_edges_are_seen_and_tiles_predict_nothing_of_one_another() -> None:
     """A dark rectangle on paper, worked by hand: beside the first token, where it begins, where its first row ends, and
     where the paper begins again below its left side. Below its right corner the left neighbour predicts paper."""
     sheet = torch.zeros(5, 6, 1)
     sheet[1:3, 2:4] = 7.0
     errors = prediction_errors(sheet.flatten(0, 1), ((5, 6),), 0.0)
     assert torch.nonzero(errors).flatten().tolist() == [0, 6 + 2, 6 + 4, 18 + 2]
-
-
-def test_tiles_predict_nothing_of_one_another() -> None:
-    pixels = torch.zeros(8, 3)
-    assert torch.isinf(prediction_errors(pixels, ((2, 2), (2, 2)), 0.0)).tolist() == [True, *[False] * 3] * 2
+    errors = prediction_errors(torch.zeros(8, 3), ((2, 2), (2, 2)), 0.0)
+    assert torch.isinf(errors).tolist() == [True, *[False] * 3] * 2
 
 
 def test_blocks_of_pixels_lie_where_their_tokens_do() -> None:

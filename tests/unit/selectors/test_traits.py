@@ -99,27 +99,20 @@ def test_a_method_batches_if_it_defines_how() -> None:
 # The paper's artifact on explicit scores and on real tokens: recorded scores, masks and their geometry.
 
 
-VECTORS = DATA / "protocol" / "golden_json" / "selectors.json"
+VECTORS = json.loads((DATA / "protocol" / "golden_json" / "selectors.json").read_text())
 
 
-def cases() -> list[dict[str, Any]]:
-    return json.loads(VECTORS.read_text())["cases"]
-
-
-@pytest.fixture(scope="module")
-def inputs() -> dict[str, Any]:
-    return json.loads(VECTORS.read_text())
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda c: f"{c['selector']}-{c['geometry']}-{c['rho']}-{c['evidence']}")
-def test_artifact_mask_and_geometry(case: dict[str, Any], inputs: dict[str, Any]) -> None:
-    rule, where, settings = case["selector"], case["geometry"], inputs["settings"]
-    cells, regions = inputs["boxes"][where], inputs["evidence"][case["evidence"]]
+@pytest.mark.parametrize(
+    "case", VECTORS["cases"], ids=lambda c: f"{c['selector']}-{c['geometry']}-{c['rho']}-{c['evidence']}"
+)
+def test_artifact_mask_and_geometry(case: dict[str, Any]) -> None:
+    rule, where, settings = case["selector"], case["geometry"], VECTORS["settings"]
+    cells, regions = VECTORS["boxes"][where], VECTORS["evidence"][case["evidence"]]
     view = view_of(cells, regions, key=settings["salt"].format(rho=case["rho"], selector=rule))
     mask = kept(
         rule,
-        inputs["scores"][where],
-        inputs["uniqueness"][where],
+        VECTORS["scores"][where],
+        VECTORS["uniqueness"][where],
         view,
         case["K"],
         seed=settings["seed"],

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
+import yaml
 from torch import Tensor
 
 from sightline.core.selection import LayerState, Selection, TokenView
+from sightline.selectors import SELECTORS
+
+
+def made(text: str) -> Any:
+    """``NAME`` or ``NAME:KEY=VALUE,...``, past what reads arms."""
+    name, _, arguments = text.partition(":")
+    pairs = (pair.split("=") for pair in arguments.split(",") if pair)
+    return cast(Any, SELECTORS.get(name))(**{key: yaml.safe_load(value) for key, value in pairs})
 
 
 def view(tokens: Tensor, query: Tensor | None = None, signals: Mapping[str, Tensor] | None = None) -> TokenView:
@@ -60,14 +69,7 @@ def scene(seed: int, rows: int = ROWS, columns: int = COLUMNS, texts: int = 3) -
         "vision.key@-2": normal(HEADS, n, HEAD_WIDTH),
         "vision.cls@-2": normal(FEATURES),
     }
-    return TokenView(
-        tokens=tokens,
-        cells=torch.zeros(n, 4, dtype=torch.float64),
-        layout=((rows, columns),),
-        query=query,
-        boxes=torch.zeros(0, 4, dtype=torch.float64),
-        signals=signals,
-    )
+    return replace(view(tokens, query, signals), layout=((rows, columns),))
 
 
 def degenerate_images() -> dict[str, TokenView]:
@@ -79,10 +81,8 @@ def degenerate_images() -> dict[str, TokenView]:
         return replace(whole, tokens=change(whole.tokens.clone()), signals=signals)
 
     def without_some(x: Tensor, value: float = 0.0) -> Tensor:
-        if x.shape[0] == ROWS * COLUMNS:
-            x[::3] = value
-        elif x.dim() > 1 and x.shape[1] == ROWS * COLUMNS:
-            x[:, ::3] = value
+        if ROWS * COLUMNS in x.shape[:2]:
+            x.movedim(x.shape.index(ROWS * COLUMNS), 0)[::3] = value
         return x
 
     return {
@@ -110,6 +110,12 @@ def check_selection(
     if selection.mix is not None:
         assert selection.mix.shape == (k, n + class_source)
         assert not finite or bool(torch.isfinite(selection.mix).all())
+
+
+def mix_of(selection: Selection) -> Tensor:
+    """Of one that merges."""
+    assert selection.mix is not None
+    return selection.mix
 
 
 def check_batch(selector: Any, views: Sequence[TokenView], k: int) -> None:

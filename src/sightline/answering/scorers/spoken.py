@@ -43,6 +43,11 @@ class Utterance(NamedTuple):
     """None where an engine does not tell."""
     cut_off: bool | None = False
 
+    def as_columns(self, answer: str) -> dict[str, Any]:
+        """``SPOKEN_COLUMNS``."""
+        said = (answer, self.tokens, self.cut_off, self.loss)
+        return dict(zip((column.name for column in SPOKEN_COLUMNS), said, strict=True))
+
 
 class SpokenScorer(Scorer):
     """What the model says, greedily, up to a stop token or ``max_new_tokens``; many prefixes side by side."""
@@ -96,14 +101,7 @@ class Generation(SpokenScorer):
     def judge(self, probe: Probe, result: Utterance, arm: str) -> dict[str, Any]:
         first = re.match(r"\W*(yes|no)\b", result.text, re.IGNORECASE)
         predicted = first[1].lower() if first else result.text
-        return {
-            "predicted": predicted,
-            "correct": predicted == probe.label,
-            "answer": result.text,
-            "answer_tokens": result.tokens,
-            "cut_off": result.cut_off,
-            "answer_loss": result.loss,
-        }
+        return {"predicted": predicted, "correct": predicted == probe.label, **result.as_columns(result.text)}
 
 
 RIGHT = 0.5
@@ -172,10 +170,7 @@ class OpenAnswer(SpokenScorer):
             "correct": scores.score >= RIGHT,
             "task": probe.task,
             "accepted": probe.answers[0],
-            "answer": answer,
-            "answer_tokens": result.tokens,
-            "cut_off": result.cut_off,
-            "answer_loss": result.loss,
+            **result.as_columns(answer),
             **asdict(scores),
             **asdict(field),
         }

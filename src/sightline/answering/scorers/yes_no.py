@@ -130,10 +130,7 @@ class Verification(YesNo):
         refuse_without_decoy(probe, self.name)
 
     def asked(self, probe: Probe) -> Iterator[Probe]:
-        candidates: tuple[tuple[str, str, Label], ...] = (
-            ("gold", probe.answers[0], "yes"),
-            ("decoy", probe.decoy, "no"),
-        )
+        candidates: list[tuple[str, str, Label]] = [("gold", probe.answers[0], "yes"), ("decoy", probe.decoy, "no")]
         for name, candidate, label in candidates:
             yield replace(
                 probe,
