@@ -115,8 +115,8 @@ def cases_of(rows: pd.DataFrame, arms: Sequence[str], tags: Mapping[str, Sequenc
     found = []
     for probe, full, *pruned in scores.sort_index().itertuples(name=None):
         low, mid, high = (float(full - score) for score in pruned)
-        own = tuple(tags.get(probe, ()))
-        found.append(OpenCase(str(probe), str(tasks[probe]), float(full), (low, mid, high), own))
+        its_tags = tuple(tags.get(probe, ()))
+        found.append(OpenCase(str(probe), str(tasks[probe]), float(full), (low, mid, high), its_tags))
     return found
 
 

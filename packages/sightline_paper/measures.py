@@ -177,7 +177,8 @@ def over_seeds(study: Study, line: Line) -> list[Measured]:
     own = arm_rows(own_rows(study, rows, line.model, line.arm))
     gain = two_stage_difference(own, seeded, metric, draws=TWO_STAGE_DRAWS)
     span = format_range(found.minimum, found.maximum, "score")
-    return list(map(Measured, (found.mean, found.sd, span, gain.value, ends(gain.low, gain.high, 3))))
+    values = (found.mean, found.sd, span, gain.value, ends(gain.low, gain.high, 3))
+    return [Measured(value) for value in values]
 
 
 # Right answers and their evidence: S5.

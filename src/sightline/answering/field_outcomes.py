@@ -190,8 +190,16 @@ def judge_field(
         and (kind in AMOUNTS or _LETTERS.sub("", plain(nearest)) == _LETTERS.sub("", said))
     )
     known = page is not None
-    spoken = "swapped" if elsewhere else "digit_error" if of_digits else "invented" if known else "wrong"
-    outcome = "right" if right else "silent" if silent else spoken
+    if right:
+        outcome = "right"
+    elif silent:
+        outcome = "silent"
+    elif elsewhere is not None:
+        outcome = "swapped"
+    elif of_digits:
+        outcome = "digit_error"
+    else:
+        outcome = "invented" if known else "wrong"
     changed, lost, added = edits or (None, None, None)
     return FieldOutcome(
         outcome,

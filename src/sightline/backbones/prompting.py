@@ -218,7 +218,7 @@ class Prompting(ABC):
         """
         system = (in_words and self.open_system) or self.system
         asked = self.asked(question, in_words=in_words).replace("<image>", "")
-        messages: list[dict[str, Any]] = [{"role": "system", "content": system}] * (system is not None)
+        messages: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
         messages.append({"role": "user", "content": self.user_content(asked)})
         if answer is not None:
             messages.append({"role": "assistant", "content": self.assistant_content(answer)})

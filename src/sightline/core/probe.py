@@ -14,9 +14,9 @@ Label = Literal["yes", "no", "open"]
 """``open``: the answer is a text, one of the probe's ``answers``."""
 
 ORIGINAL = "orig"
+"""The view of a probe about its image as it is."""
 TWIN = "twin"
 """The view of a probe about the twin of its page, where nothing can be guessed."""
-"""The view of a probe about its image as it is."""
 
 
 @dataclass(frozen=True)

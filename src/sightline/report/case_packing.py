@@ -59,21 +59,31 @@ def pack_cases(source: Source, cases: list[Case], reference: str = "Full") -> di
         panels.sort(key=lambda panel: order[arms[panel["arm"]][1]])
         packed.append(
             {
-                "probe": case.probe_id, "question": probe.get("question", ""),
+                "probe": case.probe_id,
+                "question": probe.get("question", ""),
                 "label": str(marked[case.run].loc[[case.probe_id], "label"].iloc[0]),
-                "target": probe.get("target_text", ""), "source": probe.get("source_text", ""),
+                "target": probe.get("target_text", ""),
+                "source": probe.get("source_text", ""),
                 "regions": [[round(float(v), 6) for v in box] for box in probe.get("regions", [])],
                 "marks": packer.marks(probe),
                 "accepted": list(dict.fromkeys(probe.get("answers") or [])) if source.runs[case.run].in_words else None,
-                "task": probe.get("task", ""), "featured": arm_index[case.featured],
-                "beside": arm_index[case.beside] if case.beside else None, "panels": panels,
+                "task": probe.get("task", ""),
+                "featured": arm_index[case.featured],
+                "beside": arm_index[case.beside] if case.beside else None,
+                "panels": panels,
             }
-        )  # fmt: skip
+        )
     return {
-        "reference": reference, "arms": [{"label": arm, "full": arm == source.runs[i].full} for i, arm in arms],
-        "images": packer.images, "cells": packer.cells, "marks": packer.known_marks, "swapped": SWAPPED_FOR,
-        "lost": NOT_FOUND, "words": {"changes": CHANGES, "evidence": EVIDENCE}, "cases": packed,
-    }  # fmt: skip
+        "reference": reference,
+        "arms": [{"label": arm, "full": arm == source.runs[i].full} for i, arm in arms],
+        "images": packer.images,
+        "cells": packer.cells,
+        "marks": packer.known_marks,
+        "swapped": SWAPPED_FOR,
+        "lost": NOT_FOUND,
+        "words": {"changes": CHANGES, "evidence": EVIDENCE},
+        "cases": packed,
+    }
 
 
 @dataclass(frozen=True)
@@ -128,15 +138,21 @@ class _Packer:
         touched, lit = touching(cells, regions), unpack_mask(kept, len(cells))
         each = [touching(cells, [box]) for box in regions]
         return {
-            "arm": arm, "image": image, "cells": cell_set, "kept": base64.b64encode(kept).decode(),
+            "arm": arm,
+            "image": image,
+            "cells": cell_set,
+            "kept": base64.b64encode(kept).decode(),
             "lineage": None if lineage is None else base64.b64encode(lineage).decode(),
             **{name: _number(row.get(name)) for name in ("margin", "reference_margin", "ecr", "anchor_ecr", "keep")},
-            "threshold": _number(row.get("threshold")) or 0.0, "predicted": str(row["predicted"]),
-            **{name: bool(row[name]) for name in ("correct", "unsupported", "low", "flip")}, "no_cells": not len(cells),
-            "evidence_cells": int(touched.sum()), "evidence_kept": int((touched & lit).sum()),
+            "threshold": _number(row.get("threshold")) or 0.0,
+            "predicted": str(row["predicted"]),
+            **{name: bool(row[name]) for name in ("correct", "unsupported", "low", "flip")},
+            "no_cells": not len(cells),
+            "evidence_cells": int(touched.sum()),
+            "evidence_kept": int((touched & lit).sum()),
             "by_region": [(int((own & lit).sum()), int(own.sum())) for own in each],
             **(_of_words(row, probe) if audited.in_words else {}),
-        }  # fmt: skip
+        }
 
     def _look_up(
         self, audited: Audited, key: str, records: Mapping[str, dict[str, Any]]
@@ -188,12 +204,15 @@ def _of_words(row: pd.Series[Any], probe: Mapping[str, Any]) -> dict[str, Any]:
     """What a panel says of an answer in words and of the answer it is compared with."""
     before = row["reference_predicted"]
     return {
-        **{name: _number(row[name]) for name in ("score", "reference_score")}, "loss": _number(row["answer_loss"]),
+        **{name: _number(row[name]) for name in ("score", "reference_score")},
+        "loss": _number(row["answer_loss"]),
         "reference_predicted": None if pd.isna(before) else str(before),
-        **{name: str(row[name]) for name in ("change", "evidence")}, "confident": bool(row["confident"]),
+        **{name: str(row[name]) for name in ("change", "evidence")},
+        "confident": bool(row["confident"]),
         "swapped_box": None if (box := _told(row, "swapped_box")) is None else [round(float(v), 6) for v in box],
-        "lost": lost_texts(hits := _told(row, "text_hits"), probe), "texts": None if hits is None else len(hits),
-    }  # fmt: skip
+        "lost": lost_texts(hits := _told(row, "text_hits"), probe),
+        "texts": None if hits is None else len(hits),
+    }
 
 
 def _told(row: pd.Series[Any], name: str) -> Any:

@@ -234,13 +234,16 @@ def sameness_table(source: Source, arms: list[str]) -> Table:
         change = np.abs(_margins(b) - _margins(a))
         records.append(
             {
-                "arm": arm, "probes": len(a), "same_cells": float(identical.mean()),
+                "arm": arm,
+                "probes": len(a),
+                "same_cells": float(identical.mean()),
                 "jaccard": float(np.mean(overlaps)) if overlaps else np.nan,
                 "same_margin": float((change == 0).mean()) if np.isfinite(change).any() else np.nan,
-                "mean_change": float(change.mean()), "max_change": float(change.max()),
+                "mean_change": float(change.mean()),
+                "max_change": float(change.max()),
                 "same_answer": float((a["predicted"].to_numpy() == b["predicted"].to_numpy()).mean()),
             }
-        )  # fmt: skip
+        )
     return build_table("sameness", pd.DataFrame(records), source)
 
 

@@ -70,13 +70,16 @@ class CaseReader:
         ]
         keys = dict.fromkeys(panel["image_key"] for panel in panels) or {records[0]["image_key"]: None}
         return {
-            "probe": probe, "view": own, "views": views,
+            "probe": probe,
+            "view": own,
+            "views": views,
             **{name: asked.get(name) for name in OF_PROBE if asked.get(name) not in (None, "", [], ())},
-            "regions": _regions(asked), "boxes": [list(box) for box in asked.get("boxes") or ()],
+            "regions": _regions(asked),
+            "boxes": [list(box) for box in asked.get("boxes") or ()],
             "answers_of_arms": [record for record in records if record["view"] == own or record["arm"] in arms],
             "panels": sorted(panels, key=lambda panel: list(arms).index(panel["arm"])),
             "images": {key: self._image(key) for key in keys},
-        }  # fmt: skip
+        }
 
     def _panel(self, rows: Rows, place: int, record: dict[str, Any]) -> dict[str, Any]:
         heavy = self.heavy(rows, place)
@@ -117,10 +120,14 @@ class CaseReader:
     def _image(self, key: str) -> dict[str, Any]:
         record = self.image(key)
         return {
-            "image": record["image"], "width": record["width"], "height": record["height"], "layout": layout_of(record),
-            "cells": _base64(record["cells"]), "details": [list(box) for box in record.get("detail_boxes") or ()],
+            "image": record["image"],
+            "width": record["width"],
+            "height": record["height"],
+            "layout": layout_of(record),
+            "cells": _base64(record["cells"]),
+            "details": [list(box) for box in record.get("detail_boxes") or ()],
             "veil": _veil(record["preview"] or b""),
-        }  # fmt: skip
+        }
 
 
 def _regions(probe: dict[str, Any]) -> list[dict[str, Any]]:

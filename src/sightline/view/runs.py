@@ -81,16 +81,23 @@ class ViewedRun:
         asked = self.asked()
         rows, manifest = asked.rows, asked.rows.manifest
         return {
-            "name": self.name, "model": str(manifest.get("model")), "created": str(manifest.get("created", ""))[:10],
-            "device": f"{manifest.get('device')}, {manifest.get('dtype')}", "version": rows.version, "rows": rows.count,
+            "name": self.name,
+            "model": str(manifest.get("model")),
+            "created": str(manifest.get("created", ""))[:10],
+            "device": f"{manifest.get('device')}, {manifest.get('dtype')}",
+            "version": rows.version,
+            "rows": rows.count,
             "probes": len(rows.codes("probe_id")[1]),
-            "images": len(set(rows.codes("image_id")[1]).difference(self._same(rows.version))), "arms": rows.arms,
-            "missing": rows.missing, "shards": int(manifest.get("shards", 0)) * len(rows.arms),
-            "sharp": self.images is not None, "probe_digest": str(manifest.get("probe_digest")),
+            "images": len(set(rows.codes("image_id")[1]).difference(self._same(rows.version))),
+            "arms": rows.arms,
+            "missing": rows.missing,
+            "shards": int(manifest.get("shards", 0)) * len(rows.arms),
+            "sharp": self.images is not None,
+            "probe_digest": str(manifest.get("probe_digest")),
             "columns": [{"name": name, "doc": doc, "kind": _kind(asked, name)} for name, doc in asked.docs.items()],
             "menus": {name: values for name in MENUS if len(values := _choices(asked, name)) > 1},
             "chips": {words: query for words, (needed, query) in _chips(asked).items() if needed in asked.names},
-        }  # fmt: skip
+        }
 
 
 def _choices(asked: AskedRows, name: str) -> list[str]:
@@ -199,8 +206,8 @@ def compared(
     }
     if outcome not in masks:
         raise SightlineError(f"no outcome {outcome!r}; choose one of {', '.join(masks)}")
-    margins = [_numbers(rows, places, "margin") for rows, places in ((first, a), (second, b))]
-    coverage = [_numbers(rows, places, "ecr") for rows, places in ((first, a), (second, b))]
+    margins = [_numbers(rows, places, "margin") for rows, places in sides]
+    coverage = [_numbers(rows, places, "ecr") for rows, places in sides]
     change = np.abs(np.nan_to_num(margins[1] - margins[0]))
     chosen = np.flatnonzero(masks[outcome])
     chosen = chosen[np.argsort(-change[chosen], kind="stable")]
@@ -208,8 +215,7 @@ def compared(
     columns = [name for name in ("probe_id", "view", "label", "question") if name in first.names]
     told = [name for name in ("predicted", "correct", "margin", "score", "ecr") if name in first.names]
     records = first.records(a[shown], columns)
-    sides = [rows.records(places[shown], [name for name in told if name in rows.names]) for rows, places in
-             ((first, a), (second, b))]  # fmt: skip
+    answers = [rows.records(places[shown], [name for name in told if name in rows.names]) for rows, places in sides]
     return {
         "pairs": len(a),
         "counts": {name: int(mask.sum()) for name, mask in masks.items()},
@@ -217,7 +223,7 @@ def compared(
         "coverage": [float(np.nanmean(one)) if np.isfinite(one).any() else None for one in coverage],
         "outcome": outcome,
         "total": len(chosen),
-        "rows": [{**record, "first": one, "second": two} for record, one, two in zip(records, *sides, strict=True)],
+        "rows": [{**record, "first": one, "second": two} for record, one, two in zip(records, *answers, strict=True)],
     }
 
 

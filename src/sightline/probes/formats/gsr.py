@@ -251,9 +251,13 @@ def _probe(
             boxes[role] = largest.box
     right = position == 0
     extra = {
-        "source_dataset": record.dataset, "bbox_source": record.box_source, "subject": relation.subject,
-        "relation": relation.phrase, "object": relation.object, "evidence": list(boxes),
-    }  # fmt: skip
+        "source_dataset": record.dataset,
+        "bbox_source": record.box_source,
+        "subject": relation.subject,
+        "relation": relation.phrase,
+        "object": relation.object,
+        "evidence": list(boxes),
+    }
     return Probe(
         id=f"gsr-{number:04d}:{'yes' if right else f'no{position}'}",
         image=record.image,

@@ -181,8 +181,8 @@ class QuestionFiles(Format):
                     sizes[image] = image_header(data, row.where)[1]
                 else:
                     cell = row.cells.get("image")
-                    named = text_of(cell.get("path")) if isinstance(cell, dict) else ""
-                    image = beside.find(named or asked.image, below=self.image_folder)
+                    own_path = text_of(cell.get("path")) if isinstance(cell, dict) else ""
+                    image = beside.find(own_path or asked.image, below=self.image_folder)
                 regions, roles = self._evidence(asked, image, data, beside, counts)
                 probe = self._probe(asked, image, regions, roles)
                 check_open(probe)

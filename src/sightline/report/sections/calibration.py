@@ -186,9 +186,14 @@ def flip_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, Any]:
     changed = flips(before["predicted"].to_numpy() == "yes", after["predicted"].to_numpy() == "yes")
     test = mcnemar(before["correct"].to_numpy(dtype=bool), after["correct"].to_numpy(dtype=bool))
     return {
-        "flips": total, "share": total / len(after), "no_to_yes": changed.no_to_yes, "yes_to_no": changed.yes_to_no,
-        "gained": test.second_only, "lost": test.first_only, "p": test.p,
-    }  # fmt: skip
+        "flips": total,
+        "share": total / len(after),
+        "no_to_yes": changed.no_to_yes,
+        "yes_to_no": changed.yes_to_no,
+        "gained": test.second_only,
+        "lost": test.first_only,
+        "p": test.p,
+    }
 
 
 def flips_table_of(name: str, records: list[dict[str, Any]], source: Source) -> Table:

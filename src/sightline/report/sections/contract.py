@@ -44,15 +44,23 @@ def contract_table(source: Source) -> Table:
             first = rows.iloc[0]
             records.append(
                 {
-                    "arm": arm, "model": first["model"], "selector": first["selector"],
+                    "arm": arm,
+                    "model": first["model"],
+                    "selector": first["selector"],
                     "arguments": _arguments(first["arguments"]) + (f"; form: {first['form']}" if first["form"] else ""),
-                    "budget": first["budget"], **arm_points(rows, ("keep",)), "tokens": _range(rows["n_tokens"]),
-                    "kept": _range(rows["k_tokens"]), "positions": first["positions"],
-                    "box_source": first["box_source"], "profile": first["profile"],
-                    "device": ", ".join(sorted({str(d) for d in rows["device"].unique()})), "dtype": first["dtype"],
-                    "attention": first["attention"], "probes": len(rows),
+                    "budget": first["budget"],
+                    **arm_points(rows, ("keep",)),
+                    "tokens": _range(rows["n_tokens"]),
+                    "kept": _range(rows["k_tokens"]),
+                    "positions": first["positions"],
+                    "box_source": first["box_source"],
+                    "profile": first["profile"],
+                    "device": ", ".join(sorted({str(d) for d in rows["device"].unique()})),
+                    "dtype": first["dtype"],
+                    "attention": first["attention"],
+                    "probes": len(rows),
                 }
-            )  # fmt: skip
+            )
     frame = in_panels(pd.DataFrame(records), arm_facts(source)).assign(
         regime=lambda lines: lines["regime"].fillna("not known")
     )

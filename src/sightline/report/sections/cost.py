@@ -48,12 +48,15 @@ def stage_times_table(source: Source) -> Table:
             times = {stage: float(rows[stage].astype(float).mean()) for stage in STAGES}
             records.append(
                 {
-                    "arm": arm, **arm_points(rows, ("keep",)), "sequence_full": float(rows["sequence_full"].mean()),
-                    "sequence_pruned": float(rows["sequence_pruned"].mean()), **times,
+                    "arm": arm,
+                    **arm_points(rows, ("keep",)),
+                    "sequence_full": float(rows["sequence_full"].mean()),
+                    "sequence_pruned": float(rows["sequence_pruned"].mean()),
+                    **times,
                     "total": sum(v for v in times.values() if v == v),
                     "device": ", ".join(sorted({str(d) for d in rows["device"].unique()})),
                 }
-            )  # fmt: skip
+            )
     frame = pd.DataFrame(records)
     if frame[list(STAGES)].isna().all(axis=None):
         raise SightlineError("the run recorded no stage times")

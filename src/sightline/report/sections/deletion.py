@@ -75,11 +75,15 @@ def deletion_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
                     moved = Estimate(moved.value, math.nan, math.nan, kind="certain")
                 records.append(
                     {
-                        "model": model, "arm": arm, "variant": "selected" if name == UNCHANGED else name, **measured,
-                        "change_from_removed": measured["accuracy"] - after, **interval_columns("change", moved),
+                        "model": model,
+                        "arm": arm,
+                        "variant": "selected" if name == UNCHANGED else name,
+                        **measured,
+                        "change_from_removed": measured["accuracy"] - after,
+                        **interval_columns("change", moved),
                         "recovery": (measured["accuracy"] - after) / (before - after) if before != after else math.nan,
                     }
-                )  # fmt: skip
+                )
     return table_of(records, "no arm has its evidence removed; run again with --interventions deletion")
 
 

@@ -86,10 +86,14 @@ def strata_table(source: Source) -> Table:
                     place = int(str(third))
                     records.append(
                         {
-                            "arm": arm, "by": title, "stratum": _TERTILES[place], "third": place, "probes": len(rows),
+                            "arm": arm,
+                            "by": title,
+                            "stratum": _TERTILES[place],
+                            "third": place,
+                            "probes": len(rows),
                             **arm_points(rows, (*quality, "pos_ecr", "lpp")),
                         }
-                    )  # fmt: skip
+                    )
     if not records:
         raise SightlineError("no positive probe has a region: coverage cannot be split by evidence size")
     frame = pd.DataFrame(records)
