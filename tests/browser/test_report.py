@@ -25,7 +25,7 @@ from tests.browser.conftest import SCRIPTS, Opened, every, fetched, fits, one, p
 from tests.conftest import REPOSITORY
 from tests.runs.open_questions import make_open_run
 from tests.runs.pages import Page
-from tests.runs.yes_no import HOSTILE, make_run
+from tests.runs.yes_no import HOSTILE, Edit, make_run
 
 
 def cards(browser: WebDriver) -> list[WebElement]:
@@ -155,9 +155,9 @@ def test_tables_are_narrowed_and_sort_both_ways_with_missing_values_last(opened:
     menu.select_by_visible_text("everything")
     for _ in range(2):
         header(page, "paired_differences", "McNemar p").click()
-        values = column(page, "paired_differences", 11)
-        assert values[0] != ""
-        assert values[-1] == ""
+        printed = column(page, "paired_differences", 11)
+        assert printed[0] != ""
+        assert printed[-1] == ""
 
 
 def test_filters_arm_and_order_narrow_the_gallery(opened: Opened, report: Page) -> None:
@@ -237,6 +237,10 @@ ARMS = ("full", "protected:0.3", "target:0.3", "random:0.3", "soft_evidence:0.3"
 MODELS = ("Qwen3-VL-8B-Instruct", "llava-v1.6-mistral-7b-hf")
 
 
+def of_model(model: str) -> Edit:
+    return lambda row: row.update(model=model)
+
+
 def test_panels_of_two_models_stay_apart(opened: Opened, tmp_path: Path) -> None:
     runs = [
         make_run(
@@ -245,7 +249,7 @@ def test_panels_of_two_models_stay_apart(opened: Opened, tmp_path: Path) -> None
             arms=ARMS,
             shift=number / 4,
             manifest={"model": model},
-            edit_row=lambda row, model=model: row.update(model=model),
+            edit_row=of_model(model),
         )
         for number, model in enumerate(MODELS)
     ]

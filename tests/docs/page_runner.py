@@ -174,9 +174,9 @@ class PageRunner:
         metadata = self.site / f"page_{block.line}-1.0.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: page-{block.line}\nVersion: 1.0\n")
-        with (metadata / "entry_points.txt").open("w", encoding="utf-8") as file:
+        with (metadata / "entry_points.txt").open("w", encoding="utf-8") as listed:
             for group, points in groups.items():
-                file.write("\n".join([f"[{group}]", *(f"{name} = {value}" for name, value in points.items()), ""]))
+                listed.write("\n".join([f"[{group}]", *(f"{name} = {value}" for name, value in points.items()), ""]))
         self.installed = True
         for group, entries in groups.items():
             script = f"from importlib.metadata import entry_points as e; [p.load() for p in e(group={group!r})]"

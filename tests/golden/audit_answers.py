@@ -53,10 +53,10 @@ def kept(rule: str, scores: Any, uniqueness: Any, view: TokenView, k: int, **set
 def audit_rule(case: Case) -> dict[str, Any]:
     inputs, params = case.inputs, case.params
     nothing = np.zeros(len(inputs["token_boxes_f64"]))
-    given = (inputs.get(f"{name}_f64", nothing) for name in ("relevance", "uniqueness"))
+    relevance, unique = (inputs.get(f"{name}_f64", nothing) for name in ("relevance", "uniqueness"))
     shown = view_of(inputs["token_boxes_f64"], inputs.get("evidence_f64", ()))
     settings = {name: params[name] for name in ("hybrid_core_ratio", "hybrid_context_ratio", "evidence_boost")}
-    return {"kept": kept(params["selector"], *given, shown, params["K"], **settings)}
+    return {"kept": kept(params["selector"], relevance, unique, shown, params["K"], **settings)}
 
 
 @answers("random", "shuffled")

@@ -48,17 +48,19 @@ from tests.golden.harness import Case, answers
 from tests.unit.selectors.views import mix_of, view
 
 
-def anchor_settings(case: Case) -> tuple[Any, ...]:
-    return tuple(case.params[name] for name in ("k_min", "kmax_ratio", "tau", "patience"))
+def anchor_settings(case: Case) -> tuple[int, float, float, int]:
+    return case.params["k_min"], case.params["kmax_ratio"], case.params["tau"], case.params["patience"]
 
 
 @answers("anchorprune")
 def anchorprune(case: Case) -> dict[str, Any]:
     """Kept tokens and the relevance-ranked anchor they start with."""
     inputs = {name: torch.from_numpy(value)[None] for name, value in case.inputs.items()}
-    looked_at = [inputs[name] for name in ("relevance", "features", "importance")]
-    expanding = inputs.get("expansion_features", inputs["features"])
-    order, anchor_length = anchorprune_order(*looked_at, expanding, case.params["K"], *anchor_settings(case))
+    relevance, features, importance = (inputs[name] for name in ("relevance", "features", "importance"))
+    expanding = inputs.get("expansion_features", features)
+    order, anchor_length = anchorprune_order(
+        relevance, features, importance, expanding, case.params["K"], *anchor_settings(case)
+    )
     return {"kept": order[0].sort().values, "anchor_order": order[0, : int(anchor_length)]}
 
 

@@ -65,7 +65,7 @@ def test_launching_an_arm_does_not_wait(
     subject: Subject, images: list[Encoded], probes: list[Probe], text: str, policy: str
 ) -> None:
     arm = parse_arm(text)
-    expected = score_arm(subject.step, arm, probes, images, policy, 1024)  # type: ignore[arg-type]
+    expected = score_arm(subject.step, arm, probes, images, policy, 1024)
     with forbidden_to_wait():
         collect = launch_arm(subject.step, arm, probes, images, policy, 1024)  # type: ignore[arg-type]
     for ours, plain in zip(collect(), expected, strict=True):
@@ -262,4 +262,4 @@ def answers(folder: str, device: str, policy: str) -> dict[str, list[Scored]]:
     images = [backbone.preprocess(image) for image in (photograph(200, 130), photograph(90, 140, seed=4))]
     encoded = [backbone.encode([one])[0] for one in images]
     step = SelectStep(backbone)
-    return {arm: score_arm(step, parse_arm(arm), GENERAL_PROBES, encoded, policy, 16384) for arm in GENERAL_ARMS}  # type: ignore[arg-type]
+    return {arm: score_arm(step, parse_arm(arm), GENERAL_PROBES, encoded, policy, 16384) for arm in GENERAL_ARMS}

@@ -286,6 +286,8 @@ def test_disk_full_while_writing(config: Any) -> None:
     settings = config("llava", shard_images=1)
     _, script, *words = command(settings)
     small_files = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+    # Nor may it write bytecode, which Python cuts without a word: every later process would fail to import it.
+    small_files += "import sys; sys.dont_write_bytecode = True\n"
     limited = run_python(["-c", small_files + script, *words])
     assert limited.returncode == 2
     assert "Traceback" not in limited.stderr

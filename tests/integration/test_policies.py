@@ -226,6 +226,7 @@ def kept_by_tile(run: Run, row: Any) -> tuple[list[int], list[int]]:
 def test_every_tile_keeps_its_share_and_controls_and_interventions_follow(run: Run) -> None:
     assert {"grid:0.3/tile", "grid:0.3", "random:0.3"} <= set(run.arms), "controls have the budgets of their arms"
     row: Any
+    plain: Any
     for text in ("target:0.3/tile", "random:0.3/tile", "grid:0.3/tile", "random:6t/tile", ARMS[-1]):
         budget, tiled = parse_arm(text).budget, rows(run, text)
         assert (tiled["budget"] == str(budget)).all()
@@ -237,8 +238,8 @@ def test_every_tile_keeps_its_share_and_controls_and_interventions_follow(run: R
             assert row.k_tokens == sum(kept)
             assert row.keep == row.k_tokens / row.n_tokens
     assert rows(run, ARMS[-1])["lineage_mask"].notna().all()
-    plain = rows(run, "target:0.3")
-    assert any(len(set(kept_by_tile(run, row)[1])) > 1 for row in plain.itertuples()), "tiles share the usual budget"
+    usual = rows(run, "target:0.3")
+    assert any(len(set(kept_by_tile(run, row)[1])) > 1 for row in usual.itertuples()), "tiles share the usual budget"
 
     removed = rows(run, "target:0.3/tile+remove_evidence")
     whole = rows(run, "target:0.3/tile").loc[removed.index]

@@ -65,7 +65,7 @@ def test_characters_are_where_the_words_are(sample, side):
 
 
 def test_questions_are_labelled_truly(sample):
-    answers = Counter()
+    answers: Counter[int] = Counter()
     for number, seed in enumerate(SEEDS):
         texts = {normalise_word(word.text) for word in compose(seed, "train").words}
         ids, kinds, segments, labels = (sample[name][number] for name in ("ids", "kinds", "segments", "labels"))

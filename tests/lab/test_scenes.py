@@ -190,7 +190,7 @@ def test_every_kind_of_question_is_asked_about_what_stands_where_it_says(asked):
 
 
 def test_comparisons_are_of_clearly_different_values_and_values_and_totals_those_of_their_line(asked):
-    checked = Counter()
+    checked: Counter[str] = Counter()
     for scene, questions in asked:
         values = {normalise_word(pair.label.text): normalise_word(pair.value.text) for pair in scene.pairs}
         checked += Counter(question.kind for question in questions)

@@ -139,7 +139,7 @@ def packed(labels, segments, kinds, *values):
 
 def test_answers_whose_values_were_dropped_are_not_trained_and_silence_asks_for_none():
     # The first question has a value over two cells, the second two in cells apart, the third none.
-    values = [(0.0, 64.0)], [(0.0, 32.0), (64.0, 96.0)], []
+    values: tuple[list[tuple[float, float]], ...] = [(0.0, 64.0)], [(0.0, 32.0), (64.0, 96.0)], []
     sample, keep = packed([1, 2, 3, 0], [0, 0, 1, 2], [LETTER, LETTER, LETTER, 0], *values)
     assert objectives.can_be_read(sample["values"], keep).tolist() == [[True, False, True]]
     logits = torch.zeros(1, 4, 5)

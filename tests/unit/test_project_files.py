@@ -55,8 +55,8 @@ def test_workflows_run_what_a_person_runs_on_the_pythons_that_the_package_names(
     settings = yaml.safe_load(text(".pre-commit-config.yaml"))
     hooks = {hook["id"]: hook for repository in settings["repos"] for hook in repository["hooks"]}
     local = {hook["name"] for hook in hooks.values() if "entry" in hook}
-    commands = {f"\t$(BIN)/{name} .".removesuffix(" ." if name == "mypy" else "") for name in local}
-    assert commands == set(make_targets()["lint"].splitlines()), "hooks check what make lint checks"
+    checks = {f"\t$(BIN)/{name} .".removesuffix(" ." if name == "mypy" else "") for name in local}
+    assert checks == set(make_targets()["lint"].splitlines()), "hooks check what make lint checks"
     assert {"end-of-file-fixer", "check-added-large-files"} <= set(hooks)
 
 

@@ -128,12 +128,16 @@ class _Loader(yaml.SafeLoader):
     """YAML with ``!id TOKEN`` and ``!each [FORMAT, [FIRST, LAST], ...]``."""
 
 
+def _id(loader: _Loader, node: yaml.ScalarNode) -> Id:
+    return Id(loader.construct_scalar(node))
+
+
 def _numbered(loader: _Loader, node: yaml.SequenceNode) -> list[str]:
     spelled, *ranges = loader.construct_sequence(node, deep=True)
     return [spelled.format(*numbers) for numbers in product(*(range(first, last + 1) for first, last in ranges))]
 
 
-_Loader.add_constructor("!id", lambda loader, node: Id(loader.construct_scalar(node)))
+_Loader.add_constructor("!id", _id)
 _Loader.add_constructor("!each", _numbered)
 
 

@@ -16,7 +16,7 @@ from sightline.probes.probe_file import lock_path, read_image_ids
 from sightline.rows.source import read_probe_list
 from tests.fuzz import mutations
 from tests.fuzz.subjects.base import GOOD, FileSubject, Subject
-from tests.unit.probes.formats.test_choice import SECTIONS, write_examples
+from tests.unit.probes.test_pages import SECTIONS, write_examples
 
 
 class Annotations(Subject, name="annotations", share=24):
@@ -26,8 +26,7 @@ class Annotations(Subject, name="annotations", share=24):
         self.good: list[tuple[str, bytes, str]] = []
         for title in SECTIONS:
             for path in write_examples(self.folder / "examples", title):
-                if not path.name.startswith("instances_"):
-                    self.good.append((path.name, path.read_bytes(), detect_format(path)))
+                self.good.append((path.name, path.read_bytes(), detect_format(path)))
         self.good.append(("textocr.json", json.dumps(GOOD["textocr"]).encode(), "textocr"))
         lines = "".join(json.dumps(row) + "\n" for row in GOOD["regions"])
         self.good.append(("regions.jsonl", lines.encode(), "regions"))

@@ -168,7 +168,8 @@ def test_reference_decomposition_of_the_recorded_runs_and_the_published_split(da
             assert judged.loc[arm, "n_probes"] == int(row["test_n"])
             assert thresholds[arm] == float(row[f"{stem}_threshold"])
             expected = [float(row[name]) for name in (f"{stem}_acc", f"{stem}_hfpr", "test_auroc")]
-            assert judged.loc[arm, ["accuracy", "hfpr", "auroc"]].tolist() == pytest.approx(expected, abs=1e-15)
+            own = [judged.loc[arm, name] for name in ("accuracy", "hfpr", "auroc")]
+            assert own == pytest.approx(expected, abs=1e-15)
     folder = data / "protocol" / "paper_evidence"
     ids = (folder / "sample_ids.txt").read_text().split()
     images = list(dict.fromkeys(one.partition(":")[0].removeprefix("textocr-") for one in ids))

@@ -65,7 +65,7 @@ def test_passes_offer_their_items_to_each_person_once_and_a_draft_is_not_an_answ
 
 def test_several_people_share_one_pass_and_an_open_item_is_skipped_by_others(task: Campaign) -> None:
     ann, bob = WorkQueue(task, "ann"), WorkQueue(task, "bob")
-    seen = []
+    seen: list[str] = []
     for queue in (ann, bob) * 3:
         item = queue.next_item()
         assert item is not None
@@ -184,7 +184,7 @@ def test_items_are_drawn_by_suspicion_and_stratum_and_read_twice_in_proportion_t
     assert hashed("hard-negative-secondary-100-v1", "a").startswith("05779fecf2901991")
     for wrong in ({"n": 0}, {"second": 1.5}, {"batch": 0}):
         with pytest.raises(SightlineError):
-            SamplingRule(**wrong)  # type: ignore[arg-type]
+            SamplingRule(**wrong)
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 60), min_size=1, max_size=6), st.data())

@@ -1,6 +1,7 @@
 """Prefixes are laid out as they are read; batches of them halve when memory runs out, and results keep their order."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import Mock
 
@@ -22,6 +23,7 @@ from tests.scarce import Scarce
 from tests.unit.answering.conftest import image_of
 
 
+@dataclass
 class Given(ArmPass):
     """Prefixes that are there already, in the place of probes."""
 
@@ -32,7 +34,7 @@ class Given(ArmPass):
         return [len(prefix.embeds) for prefix in self.probes]
 
     def prefix(self, i: int) -> Prefix:
-        return self.probes[i]  # type: ignore[no-any-return]
+        return self.probes[i]
 
     def traces(self) -> list[Trace]:
         return []

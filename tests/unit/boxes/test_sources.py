@@ -118,8 +118,8 @@ def test_the_annotation_leaves_probes_as_they_are_and_a_noise_variant_states_its
         assert (shown.facts["probes"], shown.ms, shown.probes[0].regions) == (1, None, (REGION,))
     # Of open questions only the file or a source that is an oracle shows the regions.
     for source, boxes in (("annotation", ()), ("gt", (REGION,)), ("missing", ())):
-        (shown,) = show_boxes([OPEN], source, Path()).probes
-        assert (shown.visible_boxes, shown.regions) == (boxes, (REGION,)), source
+        (probe,) = show_boxes([OPEN], source, Path()).probes
+        assert (probe.visible_boxes, probe.regions) == (boxes, (REGION,)), source
     assert replace(OPEN, boxes=(SHOWN,)).visible_boxes == (SHOWN,)
     assert (OPEN.visible_boxes, PROBE.visible_boxes) == ((), (REGION,))
 

@@ -87,8 +87,8 @@ def test_a_field_is_all_that_an_option_needs() -> None:
 
 def test_flags_become_the_config_and_win_over_the_file(audited: list[AuditConfig], tmp_path: Path) -> None:
     page = sightline("run", "--help").output
-    for words in ("What is audited", "Speed", "Output", "[default: (paper)]", "[default: (8; on a GPU 64)]"):
-        assert words in page
+    for told in ("What is audited", "Speed", "Output", "[default: (paper)]", "[default: (8; on a GPU 64)]"):
+        assert told in page
     assert page.count("Required.") == 5
     assert "--max-pixels" not in page
     words = [*NEEDED, "--arm", "full", "--arm", "scope:0.4:alpha=0,beta=1", "--interventions", "deletion,occlusion"]

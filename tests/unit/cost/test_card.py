@@ -82,11 +82,11 @@ def test_totals_are_the_first_token_and_n_times_the_token_of_the_longest_decodin
     assert "detector" not in card.markdown().split("Speed-up over")[1].split("Stages:")[0].split("\n\n")[1]
     assert not CostCard([timed("full", 100.0, {}), timed("target:0.2", 60.0, {})]).further_tables()
     assert not CostCard([timed("target:0.2", 60.0, {32: 640.0})]).further_tables()
-    (table,) = further_tables(card, "realised_ttft")
-    assert table.name == "realised_ttft_total_speedup"
-    assert "1.667" in table.markdown()
-    assert "n = 128" in table.latex()
-    assert "1.065 at 32" in table.csv()
+    (printed,) = further_tables(card, "realised_ttft")
+    assert printed.name == "realised_ttft_total_speedup"
+    assert "1.667" in printed.markdown()
+    assert "n = 128" in printed.latex()
+    assert "1.065 at 32" in printed.csv()
 
 
 def test_a_detector_is_in_the_first_token_if_it_ran_or_added_for_arms_that_read_boxes() -> None:

@@ -130,9 +130,9 @@ def test_published_changes_are_the_differences_of_cells_of_their_line_or_of_anot
         (line, [MAIN.get((line.model, arm)) for arm in (line.arm, line.about["minus"])]) for line in lines_of("S4")
     ]
     checked = 0
-    for line, (left, right) in paired:
-        if line.model != "internvl" and left and right:
-            assert number(line, 1) == pytest.approx(number(left, 1) - number(right, 1), abs=YES_NO), line.words
+    for line, (one, other) in paired:
+        if line.model != "internvl" and one and other:
+            assert number(line, 1) == pytest.approx(number(one, 1) - number(other, 1), abs=YES_NO), line.words
             checked += 1
     assert checked >= 6
     # S22 and S24 print the same cases.

@@ -245,8 +245,8 @@ def test_values_without_an_agreed_white_and_pipes_are_refused_before_anything_is
                 look(tmp_path / "page.tif")
             assert "\n" not in str(caught.value)
     os.mkfifo(tmp_path / "pipe.png")
-    for look in (image_digest, *looks):
-        refused("pipe.png is not a file", look, tmp_path / "pipe.png")
+    for reader in (image_digest, *looks):
+        refused("pipe.png is not a file", reader, tmp_path / "pipe.png")
     refused("absent.png: cannot be read", image_digest, tmp_path / "absent.png")
 
 

@@ -183,9 +183,7 @@ def test_seeds_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path
     assert set(found["label"]) == {"Accuracy", "hFPR", "PosECR"}
     main = page.frame("main").set_index("arm")
     line = found[(found["label"] == "PosECR") & (found["arm"] == "target:0.3")].iloc[0]
-    assert line["diff"] == pytest.approx(
-        main.loc["target:0.3", "pos_ecr"] - main.loc[list(arms[5:8]), "pos_ecr"].mean()
-    )
+    assert line["diff"] == pytest.approx(main["pos_ecr"]["target:0.3"] - main["pos_ecr"][list(arms[5:8])].mean())
     assert line["diff_low"] <= line["diff"] <= line["diff_high"]
     accuracy = main.loc[list(arms[1:4]), "accuracy"]
     (sweep,) = page.frame("sweeps").to_dict("records")
@@ -198,9 +196,9 @@ def test_seeds_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path
     assert f"| 0.5, 0.85, 1.0 | 0.85 | {printed} |" in page.file("sweeps.md").read_text()
     shuffled = page.frame("shuffled").set_index("arm")
     assert set(shuffled.index) == set(arms[1:4])
-    line = shuffled.loc["target:0.3"]
-    assert line["delta_pn_average"] == pytest.approx(line["control_pn_average"] - line["pn_average"])
-    assert line["delta_pn_average_low"] <= line["delta_pn_average"] <= line["delta_pn_average_high"]
+    beside = shuffled.loc["target:0.3"]
+    assert beside["delta_pn_average"] == pytest.approx(beside["control_pn_average"] - beside["pn_average"])
+    assert beside["delta_pn_average_low"] <= beside["delta_pn_average"] <= beside["delta_pn_average_high"]
     assert "Shuffling the scores changes coverage most under" in page.text
     one = page_of(tmp_path / "one", images=6, arms=("full", "target:0.3", "shuffled:0.3"), labels=("yes",))
     assert "there is no P/N average to compare" in one.text

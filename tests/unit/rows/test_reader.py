@@ -135,12 +135,12 @@ def test_csv_and_json_read_back_to_the_same_values_and_no_text_is_a_formula() ->
         assert cells["right"] == ("" if row["right"] is None else str(row["right"]))
         assert cells["layers"] == ("" if row["layers"] is None else json.dumps(row["layers"]))
     assert "1.0" in text, "a whole share is no integer"
-    lines = [json.loads(line) for line in json_lines(BATCH).decode().split("\n") if line]
+    objects = [json.loads(line) for line in json_lines(BATCH).decode().split("\n") if line]
     masks = [None if mask is None else base64.b64encode(mask).decode() for mask in BATCH.column("masks").to_pylist()]
     expected = [{**row, "masks": mask} for row, mask in zip(BATCH.to_pylist(), masks, strict=True)]
-    for line, row in zip(lines, expected, strict=True):
-        times = line.pop("times"), row.pop("times")
-        assert line == row
+    for found, row in zip(objects, expected, strict=True):
+        times = found.pop("times"), row.pop("times")
+        assert found == row
         assert pa.scalar(times[0], pa.float32()) == pa.scalar(times[1], pa.float32())
     batch = pa.record_batch({"ecr": [math.nan, math.inf, 0.5]})
     assert [json.loads(line)["ecr"] for line in json_lines(batch).decode().split()] == [None, None, 0.5]

@@ -105,8 +105,8 @@ def test_mmtoks_lazy_and_exhaustive_loops_pick_alike(levels: int) -> None:
     barred = torch.zeros_like(alike).masked_fill(excluded, -torch.inf)
     together = cover_fully(covers, alike, barred, 50)
     assert not excluded.gather(1, together).any()
-    for *image, picks in zip(covers, alike, barred, together, strict=True):
-        assert torch.equal(cover_lazily(*image, 50), picks)
+    for image, weight, bias, picks in zip(covers, alike, barred, together, strict=True):
+        assert torch.equal(cover_lazily(image, weight, bias, 50), picks)
         assert picks.unique().shape == (50,)
     assert torch.equal(mmtok_kept(list(covers), 50, excluded), together.sort(dim=1).values)
     padded = torch.nn.functional.pad(covers, (0, 5))  # uncovered items, as in a batch

@@ -176,7 +176,8 @@ def frame(
         if "kept" in record:
             kept = np.isin(np.arange(record["full_tokens"]), record["kept"])
             row["kept_mask"] = pack_mask(kept)
-            names = ("lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1") if precision or true_regions else ()
+            names: tuple[str, ...] = ()
+            names += ("lpp", "geo_f1", "anchor_lpp", "anchor_geo_f1") if precision or true_regions else ()
             names += ("ecr", "center_recall", "patch_recall") if true_regions else ()
             if names:
                 geometry = RegionGeometry(cells_of(record), regions(folder)[record["sample_id"]]).measure(kept)

@@ -86,9 +86,9 @@ def test_a_table_has_a_rate_and_a_kappa_of_labels_and_matches_boxes(
     assert "0.800" in sightline("annotate", "agreement", *labelled, "--field", "valid", "--csv", out).output
     assert pd.read_csv(out)["agreement"].tolist() == [0.8]
     square, half = [0.0, 0.0, 0.2, 0.2], [0.0, 0.0, 0.1, 0.2]
-    (line,) = agreement_table(*drawn(tmp_path, [[square]] * 2, [[square], [half]])).to_dict("records")
+    (of_boxes,) = agreement_table(*drawn(tmp_path, [[square]] * 2, [[square], [half]])).to_dict("records")
     expected = {"matched_iou": 0.75, "union_iou": 0.75, "first_covered": 0.75, "second_covered": 1.0, "agreement": 1.0}
-    assert {name: line[name] for name in expected} == pytest.approx(expected), "every pair has IoU 0.5 at least"
+    assert {name: of_boxes[name] for name in expected} == pytest.approx(expected), "every pair has IoU 0.5 at least"
 
 
 def test_what_cannot_be_compared_is_said_in_one_line(

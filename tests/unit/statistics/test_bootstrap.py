@@ -261,11 +261,11 @@ def test_two_stage_draws_are_the_mean_of_the_drawn_seeds_on_the_drawn_images() -
     assert found.high > np.quantile(differences, 0.975), "30 images: wider than the percentiles"
     together = two_stage_differences(arms, seeded, [ACCURACY, POS_ECR, METRICS["hfpr"]], draws=draws)
     assert len(together) == 6
-    for (name, metric), several in together.items():
+    for (name, metric), estimate in together.items():
         if metric == "hfpr":
-            assert ("there are no negatives" in several.reason, math.isnan(several.value)) == (True, True)
+            assert ("there are no negatives" in estimate.reason, math.isnan(estimate.value)) == (True, True)
         else:
-            assert several == two_stage_difference(arms[name], seeded, METRICS[metric], draws=draws)
+            assert estimate == two_stage_difference(arms[name], seeded, METRICS[metric], draws=draws)
 
 
 def test_products_are_made_on_one_thread_within_and_on_as_many_as_before_behind(

@@ -34,7 +34,9 @@ from tests.runs.yes_no import make_run
 
 def example() -> ArmRows:
     """Two images, a positive and a negative probe each; one positive is right without a covered cell."""
-    columns = {"ecr": [1.0, 0.25, 0.0, 0.75], "anchor_ecr": [0.5, 0.25, 0.0, 0.75], "lpp": [0.2, 0.9, 0.0, 0.9]}
+    columns: dict[str, Any] = {
+        "ecr": [1.0, 0.25, 0.0, 0.75], "anchor_ecr": [0.5, 0.25, 0.0, 0.75], "lpp": [0.2, 0.9, 0.0, 0.9],
+    }  # fmt: skip
     labels, margins = [True, False, True, False], [2.0, 1.0, 0.0, -1.0]
     return ArmRows.of(labels, margins, ["b", "b", "a", "a"], keep=[0.3, 0.3, 0.5, 0.5], **columns)
 

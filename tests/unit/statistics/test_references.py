@@ -53,7 +53,7 @@ def run_of_score_file(path: str) -> ArmRows:
     return run_rows(DATA, path.removeprefix("runs/").removesuffix("/probe_scores.jsonl"))
 
 
-def rows_of(frame: pd.DataFrame, images: Iterable[str] | None = None) -> ArmRows:
+def rows_of(frame: pd.DataFrame, images: list[str] | None = None) -> ArmRows:
     return ArmRows.of(frame["polarity"] == "positive", frame["margin"], frame["image_id"] if images is None else images)
 
 
@@ -133,8 +133,8 @@ def test_correct_positive_provenance(folder: str) -> None:
         told = [found.positives, found.correct, found.accuracy, found.mean_ecr, found.mean_anchor_ecr]
         assert told == bounds(row, *keys, *means)
         for share, stem in ((found.weakly_supported, "lt_0p50"), (found.unsupported, "eq_0")):
-            keys = tuple(f"correct_positive_ecr_{stem}_{key}" for key in ("count", "rate", "ci_low", "ci_high"))
-            assert [share.count, share.rate, *share.wilson] == bounds(row, *keys)
+            columns = tuple(f"correct_positive_ecr_{stem}_{key}" for key in ("count", "rate", "ci_low", "ci_high"))
+            assert [share.count, share.rate, *share.wilson] == bounds(row, *columns)
             assert share.cluster[0] <= share.rate <= share.cluster[1]
 
 

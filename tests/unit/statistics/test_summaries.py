@@ -52,7 +52,7 @@ def line(table: pd.DataFrame, arm: str, metric: str) -> pd.Series:
     return table[(table["arm"] == arm) & (table["metric"] == metric)].iloc[0]
 
 
-def changed(rows: pd.DataFrame, probe: str, column: str, value: object) -> pd.DataFrame:
+def changed(rows: pd.DataFrame, probe: str, column: str, value: str | float) -> pd.DataFrame:
     """With another value of one of Random's probes."""
     rows[column] = rows[column].astype(object) if isinstance(value, str) else rows[column]
     rows.loc[(rows["arm"] == "random@0.30") & (rows["probe_id"] == probe), column] = value
@@ -78,7 +78,8 @@ def test_summary_has_every_metric_with_its_interval() -> None:
     (problem,) = table.attrs["problems"]
     assert problem.startswith("arm 'full': legibility: about 0 of 30 images differ")
     expected = metric_interval(arm_rows(rows[rows["arm"] == "target@0.30"]), METRICS["auroc"], draws=QUICK)
-    found = table.set_index("arm").loc["target@0.30", ["auroc", "auroc_low", "auroc_high"]].tolist()
+    target = table[table["arm"] == "target@0.30"].iloc[0]
+    found = [target[column] for column in ("auroc", "auroc_low", "auroc_high")]
     assert found == pytest.approx([expected.value, expected.low, expected.high], abs=1e-12)
 
 
@@ -192,7 +193,7 @@ def test_one_image_has_values_but_no_interval() -> None:
     ],
 )
 def test_a_malformed_arm_is_named_and_the_others_are_computed(
-    column: str, value: object, words: str, kept: bool
+    column: str, value: str | float, words: str, kept: bool
 ) -> None:
     rows = changed(frame(), "p004", column, value)
     table: Any = arm_summary(rows, draws=QUICK).set_index("arm")

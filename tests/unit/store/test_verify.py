@@ -119,10 +119,13 @@ def test_every_flipped_bit_of_the_manifest_and_of_the_probes_header_is_found(
     assert lines(run_copy) == []
 
 
+PARTS: tuple[object, ...] = ("1/2", [1], [0, 2], [1, 0], [1.5, 2], {}, [1, 2, 3], ["1", "2"], True)
+
+
 @pytest.mark.parametrize("fields", [
     *({field: 3} for field in ("seed", "threads", "matched_controls", "images")),
     *({field: "other"} for field in ("attention", "device")), {"inputs": {}},
-    *({"part": part} for part in ("1/2", [1], [0, 2], [1, 0], [1.5, 2], {}, [1, 2, 3], ["1", "2"], True)),
+    *({"part": part} for part in PARTS),
 ])  # fmt: skip
 def test_an_edited_manifest_is_found(run_copy: Path, fields: dict[str, object]) -> None:
     edit(run_copy, **fields)

@@ -112,7 +112,7 @@ def test_build_writes_the_questions_as_they_are_and_objects_become_regions(
     assert "2 probes (1 yes, 1 no) from 1 images of 500 asked for; 1 images excluded" in said
     excluded.write_text("139\n724\n")
     assert refusal(*build, "--exclude", excluded).endswith("gave a probe (2 excluded)")
-    for option, says in (
+    for unfit, says in (
         (("--max-area", 1), "format gsr brings its own questions; --max-area is about words"),
         (("--no-unique",), "--no-unique is about words"),
         (("--version", "strict-v3"), "--version is about words"),
@@ -120,7 +120,7 @@ def test_build_writes_the_questions_as_they_are_and_objects_become_regions(
         (("--layout", "artifact"), "layout is that of hard pairs"),
         (("--profile", "artifact"), "layout is that of hard pairs"),
     ):
-        assert says in refusal("build", "--annotations", files[0], "--no-check-images", "--out", out, *option)
+        assert says in refusal("build", "--annotations", files[0], "--no-check-images", "--out", out, *unfit)
     output("regions", *given, tmp_path / "r.jsonl")
     (first, _) = load_regions(tmp_path / "r.jsonl").records
     assert [word.text for word in first.words] == ["dog", "dog", "bench", "couch"]

@@ -167,7 +167,7 @@ def test_rows_without_image_question_or_answers_are_passed_over_and_an_image_may
     tmp_path: Path, parquet: Save
 ) -> None:
     paint(tmp_path / "train_images" / "i8.jpg")
-    incomplete = (
+    incomplete: tuple[dict[str, Any], ...] = (
         {"question": " "}, {"answers": []}, {"answers": None}, {"image": None},
         {"image": {"bytes": None, "path": None}}, {"answers": ["", " "]},
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """TextOCR, COCO-Text and tables of boxes: words that stand in one file for all images."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def document(annotations: list[dict[str, Any]], **image: Any) -> dict[str, Any]:
     return {"imgs": {"a": info}, "anns": anns, "imgToAnns": {"a": list(anns)}}
 
 
-def word(text: str, box: list[float], **more: Any) -> dict[str, Any]:
+def word(text: str, box: Sequence[float], **more: Any) -> dict[str, Any]:
     return {"utf8_string": text, "bbox": box, **more}
 
 
