@@ -165,8 +165,6 @@ class Trial:
         print(f"{killed} of {len(self.found)} found; {len(reached)} of {len(units)} functions are entered")
         if self.options.blind:
             print("noticed nothing:", *sorted(session.items[number].nodeid for number in blind), sep="\n  ")
-        if self.options.out:
-            Path(self.options.out).write_text(json.dumps(self.found, indent=1), encoding="utf-8")
         return True
 
     def _units(self) -> list[Unit]:
@@ -265,6 +263,8 @@ class Trial:
         fault = Fault(unit.file, unit.name, unit.digest, number, text.splitlines()[line - 1].strip() if line else "")
         names = [session.items[test].nodeid for test in by or []]
         self.found.append({**asdict(fault), "outcome": outcome, "by": names})
+        if self.options.out:  # after each, so that a run that is stopped leaves what it found
+            Path(self.options.out).write_text(json.dumps(self.found, indent=1), encoding="utf-8")
         if outcome == SURVIVED:
             print(f"survived ({len(order)} tests): {fault.file}:{line} {fault.function} #{number}: {fault.line}")
         sys.stdout.flush()
