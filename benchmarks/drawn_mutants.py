@@ -339,8 +339,6 @@ def main() -> int:
     words = [
         "-q",
         "-p",
-        "no:xdist",
-        "-p",
         "no:cacheprovider",
         "-m",
         "not slow",
