@@ -378,7 +378,7 @@ def built_set(study: Study, name: str) -> tuple[Path, ProbeSet, Path]:
     file, found = built_probes(study, name)
     root = file.with_suffix(".images")
     if not root.exists():
-        root.write_text(f"{study.source.images}\n", encoding="utf-8")
+        write_whole(root, f"{study.source.images}\n".encode())
     return file, found, Path(root.read_text(encoding="utf-8").strip())
 
 
@@ -399,7 +399,7 @@ def built_probes(study: Study, name: str) -> tuple[Path, ProbeSet]:
     source = study.source.ingest.source if made.source is None else made.source
     found = write_probes(file, made.probes, construction=made.construction, source=source)
     if made.images is not None:
-        file.with_suffix(".images").write_text(f"{made.images}\n", encoding="utf-8")
+        write_whole(file.with_suffix(".images"), f"{made.images}\n".encode())
     lock_probes(file, found, replace=True)
     return file, found
 

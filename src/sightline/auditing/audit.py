@@ -159,8 +159,6 @@ def as_recorded(config: AuditConfig, recorded: Mapping[str, Any]) -> AuditConfig
     """The configuration with what it leaves open decided: by the run that is gone on with, else by its profile."""
     source = source_under(config.profile, config.box_source)
     config = config.model_copy(update={"seed": choose_seed(config, recorded), "box_source": source})
-    if recorded and "shard_probes" not in recorded and "shard_probes" not in config.model_fields_set:
-        config = config.model_copy(update={"shard_probes": None})  # shards of that release were bounded by images alone
     if "batch_tokens" in recorded and "batch_tokens" not in config.model_fields_set:
         config = config.model_copy(update={"batch_tokens": recorded["batch_tokens"]})
     return config

@@ -135,7 +135,6 @@ def _groups(selection: Selection) -> list[list[Any]]:
 def config_of(run: Run, model: str, images: Place, **changes: Any) -> AuditConfig:
     """The configuration under which a run's arms are computed again."""
     said = {name: run.manifest[name] for name in RECORDED if name in run.manifest}
-    said.setdefault("shard_probes", None)  # as before there was a bound
     return AuditConfig(
         model=model, probes=run.probe_file, images=images, out=run.path, arms=run.arms, **said, **changes
     )

@@ -70,7 +70,7 @@ def cut_shards(sizes: Iterable[int], images: int, probes: int | None) -> Iterato
     """Shards of at most so many images and probes, from the number of probes of every image in order.
 
     An image whose probes fit into one shard is not divided; one with more fills as many shards as it takes. Without
-    ``probes`` no image is divided at all, which is how the first release cut.
+    ``probes`` no image is divided at all.
     """
     shard: list[Stretch] = []
     held = 0

@@ -99,12 +99,8 @@ def shuffled_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
 
 
 def _is_shuffled_by(part: pd.DataFrame, control: pd.DataFrame) -> bool:
-    """A method at the control's budget; rows of the first release do not say what is a method."""
-    first, other = part.iloc[0], control.iloc[0]
-    role = first.get("role")
-    if isinstance(role, str) and role != "method":
-        return False
-    return bool(first["selector"] not in ("full", other["selector"]) and first["budget"] == other["budget"])
+    """A method at the control's budget."""
+    return bool(part.iloc[0]["role"] == "method" and part.iloc[0]["budget"] == control.iloc[0]["budget"])
 
 
 def shuffled_table(source: Source, draws: int) -> Table:
