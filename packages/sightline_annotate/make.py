@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +17,7 @@ from sightline.controls.text_replacement import ERASE, ORIGINAL, REPLACEMENT, SH
 from sightline.core.probe import Box, Probe
 from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
-from sightline.places.writing import make_folder, write_whole
+from sightline.places.writing import make_folder, whole_folder, write_whole
 from sightline.probes.data_rows import read_table
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_digest, image_size
@@ -355,15 +353,8 @@ def create_campaign(
         "items_digest": items_digest(items),
         "sampling": asdict(rule),
     }
-    made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
+    with whole_folder(path) as made:
         write_whole(made / ITEMS, items_text(items).encode())
         write_whole(made / RECORD, (json.dumps(record, indent=1) + "\n").encode())
         Journal.create(made / JOURNAL)
-        made.chmod(0o755)
-        made.rename(path)
-    except OSError as problem:
-        raise SightlineError(f"cannot make the campaign {path}: {problem.strerror or problem}") from None
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return Campaign(path, record, tuple(items))

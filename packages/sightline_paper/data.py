@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from sightline.checks.demo import asset
 from sightline.errors import SightlineError
-from sightline.places.writing import write_whole
+from sightline.places.writing import make_folder, whole_folder, write_whole
 from sightline.probes.annotations import load_regions
 from sightline.probes.regions import Ingest
 
@@ -160,9 +159,9 @@ class OpenData:
 def _unpacked(folder: Path) -> Path:
     """A demonstration's drawn pages in the publishers' layouts; whole or absent."""
     if not folder.exists():
-        unfinished = folder.with_suffix(".unfinished")
-        unpack(asset("stand-ins.tar.xz"), unfinished)
-        os.replace(unfinished, folder)
+        make_folder(folder.parent)
+        with whole_folder(folder) as unfinished:
+            unpack(asset("stand-ins.tar.xz"), unfinished)
     return folder
 
 

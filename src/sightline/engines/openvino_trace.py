@@ -22,6 +22,7 @@ from typing import Any
 
 from sightline.engines.openvino_folder import LANGUAGE, Export
 from sightline.errors import SightlineError
+from sightline.places.writing import whole_folder
 
 TRACED = "traced"
 """Folder of the copy, in the folder of the export."""
@@ -153,10 +154,8 @@ POLICIES = {
 def trace(folder: Path) -> Path:
     """Makes the changed copy beside an export, ``FOLDER/traced``; files that do not change are linked, not copied."""
     export = Export(folder)
-    target, fresh = folder / TRACED, folder / f".{TRACED}.part"
-    shutil.rmtree(fresh, ignore_errors=True)
-    try:
-        fresh.mkdir()
+    target = folder / TRACED
+    with whole_folder(target, replace=True) as fresh:
         for file in (each for each in sorted(folder.iterdir()) if each.is_file() and each.stem != LANGUAGE):
             try:
                 os.link(file, fresh / file.name)
@@ -166,12 +165,6 @@ def trace(folder: Path) -> Path:
         _write_speaker(folder / f"{LANGUAGE}.xml", fresh / f"{LANGUAGE}.xml", export.vocabulary, speech)
         record = {"digest": export.digest, "letters": speech.letters, "digits": speech.digits, "stop": speech.stop}
         (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
-        shutil.rmtree(target, ignore_errors=True)
-        fresh.rename(target)
-    except OSError as error:
-        raise SightlineError(f"cannot write the traced copy into {folder}: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
     return target
 
 

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import re
+import shutil
 import socket
 import stat
 import sys
@@ -92,6 +93,30 @@ def whole_path(path: Path, *, make_parent: bool = False) -> Iterator[Path]:
         finally:
             with suppress(OSError, ValueError):
                 temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A folder to fill, beside ``path`` and named so when all went well; nothing of it is left otherwise.
+
+    A folder of that name must be empty by then, unless the new one is to ``replace`` it. What kills left of earlier
+    tries is removed first.
+    """
+    with _told(path):
+        for left in path.parent.iterdir():
+            if left.name.startswith(f".{path.name}.") and _left_by_the_dead(left.name):
+                shutil.rmtree(left, ignore_errors=True)
+        temporary = _temporary(path)
+        temporary.mkdir()
+        try:
+            yield temporary
+            if replace:
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.exists():
+                path.rmdir()
+            os.rename(temporary, path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def append(path: Path, data: bytes) -> None:
@@ -249,10 +274,14 @@ def remove_leftovers(folder: Place, *, alone: bool) -> None:
         return
     for place, folders, files in os.walk(folder):  # to which it is no error if others remove something meanwhile
         for name in (*folders, *files):
-            owner = re.fullmatch(r"\..+\.([0-9a-f]+-\d+-\d*)-\d+\.tmp", name)
-            dead = owner is not None and of_a_dead_process(owner[1])
-            if dead or (alone and re.fullmatch(r"\..*\.tmp", name)):
+            if _left_by_the_dead(name) or (alone and re.fullmatch(r"\..*\.tmp", name)):
                 Path(place, name).unlink(missing_ok=True)
+
+
+def _left_by_the_dead(name: str) -> bool:
+    """Whether a name was given by ``_temporary``, in a process of this machine that is no more."""
+    owner = re.fullmatch(r"\..+\.([0-9a-f]+-\d+-\d*)-\d+\.tmp", name)
+    return owner is not None and of_a_dead_process(owner[1])
 
 
 def _temporary(path: Path) -> Path:

@@ -6,7 +6,6 @@ A file whose checksum holds says truly what it holds, so that its rows are compa
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ import numpy as np
 from sightline.core.row import cut_shards
 from sightline.errors import SightlineError, first_line
 from sightline.places.listing import Place, StoreError, is_remote, open_lines, read_whole, told_of
-from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, write_whole
+from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, whole_folder, write_whole
 from sightline.probes.dialects import own_row, probe_from_own
 from sightline.probes.probe_file import HEADER, canonical
 from sightline.store.folder import MANIFEST, PROBES, RunFiles, RunFolder, arm_folder_name, open_files
@@ -389,20 +388,17 @@ def _write_copy(run: RunFiles, out: Path) -> None:
     refuse_unusable_place(out)
     if out.exists() and any(out.iterdir()):
         raise SightlineError(f"{out} exists and is not empty; choose another --out")
-    building = out.with_name(f".{out.name}.compacting")
-    shutil.rmtree(building, ignore_errors=True)
-    for name in ("rows", "images"):
-        make_folder(building / name)
-    model = model_words(run.manifest)
-    for owner, name, files in _stocks(run):
-        for group in pack_groups(pieces(files), owner):
-            write_pack(group, owner, building / name, model)
-    with open(run.probe_file, "rb") as probes, whole_file(building / PROBES) as handle:
-        shutil.copyfileobj(probes, handle)
-    write_whole(building / MANIFEST, manifest_bytes(run.manifest))
-    if out.exists():
-        out.rmdir()
-    os.rename(building, out)
+    make_folder(out.parent)
+    with whole_folder(out) as building:
+        for name in ("rows", "images"):
+            make_folder(building / name)
+        model = model_words(run.manifest)
+        for owner, name, files in _stocks(run):
+            for group in pack_groups(pieces(files), owner):
+                write_pack(group, owner, building / name, model)
+        with open(run.probe_file, "rb") as probes, whole_file(building / PROBES) as handle:
+            shutil.copyfileobj(probes, handle)
+        write_whole(building / MANIFEST, manifest_bytes(run.manifest))
 
 
 def held_shards(piece: ShardPiece, owner: Owner) -> list[MarkedShard]:

@@ -1,5 +1,6 @@
 """Leases: one holder at a time, taken over from the dead at once and from the silent after a while."""
 
+import errno
 import json
 import os
 import signal
@@ -11,7 +12,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from sightline.places.writing import Holder, create_new, here, of_a_dead_process, remove_leftovers, write_whole
+from sightline.errors import SightlineError
+from sightline.places.writing import (
+    Holder,
+    create_new,
+    here,
+    of_a_dead_process,
+    remove_leftovers,
+    whole_folder,
+    write_whole,
+)
 from sightline.store.leases import LEASES, Leases
 from tests.refusals import Refused
 
@@ -202,6 +212,31 @@ def test_only_what_the_dead_left_half_written_is_removed_among_others(tmp_path: 
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(names[1:])
     remove_leftovers(tmp_path, alone=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_whole_or_absent_and_what_killed_tries_left_of_it_goes_with_the_next(tmp_path: Path) -> None:
+    target = tmp_path / "copy"
+    half, others = (tmp_path / f".copy.{token}.tmp" for token in (f"{dead().token}-0", f"{ELSEWHERE.token}-3"))
+    for left in (half, others):
+        left.mkdir()
+
+    def fill(content: str, fails: Exception | None = None, **options: bool) -> None:
+        with whole_folder(target, **options) as folder:
+            (folder / "file").write_text(content)
+            if fails is not None:
+                raise fails
+
+    with pytest.raises(SightlineError, match=r"cannot write .*copy: No space left"):
+        fill("first", OSError(errno.ENOSPC, "No space left"))
+    assert set(tmp_path.iterdir()) == {others}
+    target.mkdir()
+    fill("first")
+    with pytest.raises(SightlineError, match="not empty"):
+        fill("second")
+    assert (target / "file").read_text() == "first"
+    fill("second", replace=True)
+    assert (target / "file").read_text() == "second"
+    assert set(tmp_path.iterdir()) == {others, target}
 
 
 def test_a_heart_that_beats_while_nothing_moves_is_not_heard(tmp_path: Path, watch: Watch) -> None:
