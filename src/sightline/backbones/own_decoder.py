@@ -153,8 +153,7 @@ class OwnDecoder(LanguageModel):
 
     def _of_next(self, batch: Batch, token: int) -> dict[str, Any]:
         """What the model is told of a token behind the one sequence of a batch."""
-        continued = int(self.token_types(torch.tensor([[CONTINUATION]])))
-        types = {name: torch.full((1, 1), continued, device=self.device) for name in self._types}
+        types = {name: self.token_types(torch.full((1, 1), CONTINUATION, device=self.device)) for name in self._types}
         return types | self._looked_up_per_layer(torch.tensor([[token]]) if self.reads_ids else None)
 
     def continued_past_cuts(self, prefixes: Sequence[Prefix], cutter: Cutter) -> Iterator[Tensor]:
