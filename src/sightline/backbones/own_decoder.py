@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.backbones.batches import Batch, Cutter, token_places
+from sightline.backbones.batches import Batch, Cutter, padded_levels, token_places
 from sightline.backbones.cuts import shortened
 from sightline.backbones.language import LanguageModel, Pending
 from sightline.backbones.stages import SeenInStages, Stages
@@ -233,11 +233,7 @@ class OwnDecoder(LanguageModel):
             kinds[b, prefix.start + token_places(prefix)] = IMAGE
             if ids is not None and prefix.ids is not None:
                 ids[b, : len(slots)] = prefix.ids[slots]
-        widest = max(prefix.span for prefix, _ in sequences)
-        levels = tuple(embeds.new_zeros(len(sequences), widest, level.shape[1]) for level in first.deepstack)
-        for b, (prefix, _) in enumerate(sequences):
-            for level, features in zip(levels, prefix.deepstack, strict=True):
-                level[b, : prefix.span] = features
+        levels = padded_levels([prefix for prefix, _ in sequences])
         counts = [prefix.span for prefix, _ in sequences]
         batch = Batch(embeds, positions, on_device(kinds, self.device), levels, first.start, counts)
         if ids is not None:
