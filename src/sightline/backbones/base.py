@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from PIL import Image
@@ -36,6 +36,8 @@ BACKBONES: Registry[type[Backbone]] = Registry(
 )
 """Architectures by the ``model_type`` of their ``config.json``: in this package, or behind another's entry point."""
 
+Shown = TypeVar("Shown")
+"""A way to show an image: image options, or an edge in pixels."""
 DIRECTIONS, DISTURBED = 64, 0.01
 """Along how many directions, and how far, states are disturbed to see what the projector makes of it."""
 UNPROJECTED = "it merges states of the vision tower, and single ones cannot be made tokens there"
@@ -163,6 +165,19 @@ class Backbone(Prompting, ABC):
         Asked only for fewer tokens than the image makes. A k that no size of the image meets is refused in words.
         """
         raise SightlineError(f"{type(self).__name__} makes no smaller images: {self.fixed_tokens}")
+
+    def most_within(self, size: tuple[int, int], k: int, counts: Mapping[Shown, int], where: str) -> Shown:
+        """Of ways to show an image that make so many tokens, the first with the most within k.
+
+        Refused in words if none is; ``where`` says how the image makes the fewest.
+        """
+        within = {way: count for way, count in counts.items() if count <= k}
+        if not within:
+            raise SightlineError(
+                f"an image of {size[0]} x {size[1]} pixels makes {min(counts.values())} visual tokens on {self.title} "
+                f"{where}, and the budget is {k}; choose a larger budget"
+            )
+        return max(within, key=within.__getitem__)
 
     def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """(width, height) in pixels that the tower is shown of an image of this (width, height)."""

@@ -25,7 +25,7 @@ from sightline.backbones.base import UNPROJECTED, Backbone, as_dtype, whole_mode
 from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
 from sightline.backbones.found_rows import FoundPixels, FoundProjector, FoundRows, find_projector
 from sightline.backbones.from_transformers import class_and_config, pixel_names, processor_of, refusal
-from sightline.backbones.images import ImageOptions, Pixels, option
+from sightline.backbones.images import ImageOptions, Pixels, largest_within, option
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
 from sightline.backbones.processors import SAMPLE, SpanPlanning
@@ -509,18 +509,9 @@ class General(TowerSignals):
 
         edges = [max(1, max(size) * step // STEPS) for step in range(STEPS, 0, -1)]
         counts = {edge: count(edge) for edge in edges}
-        within = {edge: made for edge, made in counts.items() if made <= k}
-        if not within:
-            raise SightlineError(
-                f"an image of {size[0]} x {size[1]} pixels makes {min(counts.values())} visual tokens on {self.title} "
-                f"however small it is shown, and the budget is {k}; choose a larger budget"
-            )
-        low = max(within, key=lambda edge: (within[edge], edge))
+        low = self.most_within(size, k, counts, "however small it is shown")
         high = min((edge for edge in edges if edge > low), default=low)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if count(middle) <= k else (low, middle)
-        return ShownSmaller(longest_edge=low)
+        return ShownSmaller(longest_edge=largest_within(count, k, low, high))
 
     def _scale(self, size: tuple[int, int]) -> float | None:
         """Input pixels per source pixel along an edge, by ramps through the processor; of several pictures the finest.

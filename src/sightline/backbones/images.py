@@ -117,6 +117,17 @@ class Pixels:
         return None if self.fit is None else self.fit.options
 
 
+def largest_within(count: Callable[[int], int], k: int, low: int, high: int) -> int:
+    """The largest size from ``low`` on, below ``high``, that counts at most k tokens; ``low`` itself is not asked.
+
+    A larger size never counts fewer, so it is found by halving.
+    """
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= k else (low, middle)
+    return low
+
+
 def stored_pixels(image: Image.Image) -> np.ndarray:
     """(H, W, 4) bytes of an RGB image where Pillow has them, the fourth unused; (H, W, 3) copied if it cannot share.
 

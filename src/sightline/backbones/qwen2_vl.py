@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from sightline.backbones.images import (
     Normalisers,
     Pixels,
     image_bytes,
+    largest_within,
     made_on,
     option,
     patch_values,
@@ -113,7 +114,7 @@ class NativeResolution(General):
             return width * height // self.token_pixels
 
         width, height = self.shown_size(size)
-        most = most_pixels(tokens, k, width * height)
+        most = largest_within(tokens, k, 1, width * height + 1)
         low = self.options.min_pixels if fewest <= most * counted else most
         return replace(self.options, min_pixels=low, max_pixels=most)
 
@@ -222,18 +223,6 @@ class NativeResolution(General):
         if name == PIXELS:
             return pixels_of_tokens(encoded.captured[PIXELS], encoded.layout)
         return super().vision_signal(name, encoded)
-
-
-def most_pixels(tokens: Callable[[int], int], k: int, enough: int) -> int:
-    """The largest bound on pixels, up to ``enough``, under which an image makes at most k tokens.
-
-    More pixels never make fewer tokens, so it is found by halving.
-    """
-    low, high = 1, enough + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if tokens(middle) <= k else (low, middle)
-    return low
 
 
 @BACKBONES.register("qwen2_vl")

@@ -17,9 +17,17 @@ from torch.nn.functional import linear, pad
 
 from sightline.backbones.base import Backbone, configuration, processor_template, whole_model
 from sightline.backbones.images import Grid, ImageOptions, Normalisers, Pixels, image_bytes, made_on, processor_table
-from sightline.backbones.signals import Block, pixels_of_tokens, with_pixels
+from sightline.backbones.signals import Block, pixels_of_tokens, token_signal, with_pixels
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PIXELS, Budget, PositionPolicy, hidden_indices
+from sightline.core.selection import (
+    BLOCK_KINDS,
+    PIXELS,
+    Budget,
+    PositionPolicy,
+    block_index,
+    hidden_indices,
+    split_name,
+)
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import Sampling
 
@@ -192,7 +200,19 @@ class Towered(Backbone):
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         if name == PIXELS:
             return pixels_of_tokens(self.pixel_values(encoded.captured[PIXELS]), encoded.layout)
-        return super().vision_signal(name, encoded)
+        depth, captured = len(self.vision_blocks), {**encoded.captured, **self.tower_rows(encoded)}
+        if split_name(name)[0] in BLOCK_KINDS:
+            index = block_index(name, depth)
+            captured |= self.attended(index, encoded.captured[f"hidden:{index}"], encoded)
+        return token_signal(name, captured, depth)
+
+    def tower_rows(self, encoded: Encoded) -> dict[str, Tensor]:
+        """``ROWS`` of the tower that an image's tokens are made from, and where class tokens stand (``CLASS``)."""
+        raise SightlineError(f"{type(self).__name__} has no signals of its vision tower")
+
+    def attended(self, index: int, hidden: Tensor, encoded: Encoded) -> dict[str, Tensor]:
+        """What block ``index`` attends with, from its (R, C) input: ``as_captured``."""
+        raise SightlineError(f"{type(self).__name__} has no signals of its vision tower")
 
     @classmethod
     def load(

@@ -21,7 +21,7 @@ from sightline.backbones.general import General
 from sightline.backbones.internvl import InternVL
 from sightline.backbones.loading import Served
 from sightline.backbones.processors import SpanPlanning
-from sightline.backbones.qwen2_vl import NativeResolution, most_pixels
+from sightline.backbones.qwen2_vl import NativeResolution
 from sightline.backbones.qwen3_vl import resized_size
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
@@ -279,5 +279,5 @@ def test_bounds_are_read_by_name_and_a_processor_that_does_something_else_does_i
 
 def test_the_largest_bound_is_found_by_halving() -> None:
     for k in (1, 5, 12):
-        assert most_pixels(lambda pixels: max(1, pixels // 10), k, 200) == 10 * k + 9
-    assert most_pixels(lambda pixels: 1, 1, 200) == 200
+        assert images.largest_within(lambda pixels: max(1, pixels // 10), k, 1, 201) == 10 * k + 9
+    assert images.largest_within(lambda pixels: 1, 1, 1, 201) == 200
