@@ -398,7 +398,9 @@ class Served:
         if isinstance(method, LayerSelector) and self.uncut is not None:
             read = range(self.layers) if method.rehearses else method.schedule(*TRIED, self.layers)
             yield self.uncut(method.needs, read)
-        for name in sorted(method.needs) if self.depth is not None else ():
+        if self.depth is None:
+            return
+        for name in sorted(method.needs):
             try:
                 hidden_indices([name], self.depth)
             except SightlineError as error:
