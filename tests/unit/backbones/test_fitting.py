@@ -243,15 +243,19 @@ def refusal(served: Served, method: Any) -> str:
     return ""
 
 
-def test_what_a_type_cannot_do_is_refused_in_words_and_methods_alike_before_the_model_is_loaded(
-    native: NativeResolution, zoo: Zoo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_methods_are_refused_alike_before_the_model_is_loaded(native: NativeResolution, zoo: Zoo) -> None:
     loaded, described = Served.by(native), Served.by_description(zoo(native.model.config.model_type))
     for _, kind in SELECTORS.items():
         if not kind.needs_file:
             assert refusal(loaded, kind()) == refusal(described, kind())
+
+
+def test_an_image_that_is_all_length_is_refused_in_words(native: NativeResolution) -> None:
     with pytest.raises(SightlineError, match=f"cannot be resized for {type(native).__name__}: absolute aspect ratio"):
         native.shown_size((28 * 300, 28))
+
+
+def test_a_processor_that_does_not_resize_is_noticed(native: NativeResolution, monkeypatch: pytest.MonkeyPatch) -> None:
     assert native.knows_processor
     monkeypatch.delitem(vars(native), "knows_processor")  # it is tried anew
     monkeypatch.setattr(native.image_processor, "do_resize", False)
@@ -260,13 +264,14 @@ def test_what_a_type_cannot_do_is_refused_in_words_and_methods_alike_before_the_
         native.plan((840, 560))
 
 
-def test_bounds_are_read_by_name_and_a_processor_that_does_something_else_does_it_itself(
-    zoo: Zoo,
-) -> None:
+def test_bounds_are_read_by_name_and_refused_when_they_cross(zoo: Zoo) -> None:
     bounded = load_backbone(str(zoo("glm4v")), dtype="float32", device="cpu", options={"max_pixels": 4 * 784})
     assert bounded.token_count((300, 200)) <= 4
     with pytest.raises(SightlineError, match="min_pixels = 20 is above max_pixels = 10"):
         load_backbone(str(zoo("glm4v")), options={"min_pixels": 20, "max_pixels": 10})
+
+
+def test_a_processor_that_does_something_else_does_it_itself(zoo: Zoo) -> None:
     other = load_backbone(str(zoo("qwen2_5_vl")), dtype="float32", device="cpu")
     assert isinstance(other, NativeResolution)
     other.image_processor.do_normalize = False
