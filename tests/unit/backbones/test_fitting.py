@@ -132,7 +132,7 @@ def test_a_smaller_image_is_what_the_processor_makes_when_asked_for_less(
     assert region.measure(everything, everything).ecr == pytest.approx(1.0)
 
 
-def test_the_run_goes_on_with_its_own_options_and_a_captured_tower_encodes_smaller_images_too(qwen: Backbone) -> None:
+def test_the_run_goes_on_with_its_own_options(qwen: Backbone) -> None:
     image, budget = photograph(640, 448), Budget.ratio(0.3)
     before, small, after = (qwen.preprocess(image, budget=each) for each in (None, budget, None))
     assert before.grid == after.grid != small.grid
@@ -141,7 +141,11 @@ def test_the_run_goes_on_with_its_own_options_and_a_captured_tower_encodes_small
     for alone, batched in zip(mixed, qwen.encode([before, small]), strict=True):
         assert (alone.layout, alone.usual_n) == (batched.layout, batched.usual_n)
         torch.testing.assert_close(alone.tokens, batched.tokens, atol=1e-5, rtol=1e-5)
-    captured = CapturedVision(towered(qwen), small, frozenset())
+
+
+def test_a_captured_tower_encodes_smaller_images_of_one_shape(qwen: Backbone) -> None:
+    image, budget = photograph(640, 448), Budget.ratio(0.3)
+    captured = CapturedVision(towered(qwen), qwen.preprocess(image, budget=budget), frozenset())
     for shown in (image, image.transpose(Image.Transpose.FLIP_TOP_BOTTOM)):
         pixels = qwen.preprocess(shown, budget=budget)
         (plain,), replayed = qwen.encode([pixels]), captured(pixels)

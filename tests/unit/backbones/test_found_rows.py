@@ -153,7 +153,7 @@ def test_a_token_for_every_patch_is_read_from_its_own_row_behind_or_before_a_cla
             assert found.of(np.ones(ROWS * ROWS, dtype=np.bool_))[1] is None
 
 
-def test_weights_of_an_interpolation_are_found_and_patches_laid_side_by_side_have_equal_parts() -> None:
+def test_weights_of_an_interpolation_are_found() -> None:
     for mode in ("bilinear", "bicubic"):
 
         def shrunken(states: Tensor, mode: str = mode) -> Tensor:
@@ -164,6 +164,9 @@ def test_weights_of_an_interpolation_are_found_and_patches_laid_side_by_side_hav
         given = shrunken(torch.eye(ROWS * ROWS))
         laid = torch.zeros(15, ROWS * ROWS).scatter_add_(1, *map(torch.from_numpy, (found.rows, found.weights)))
         torch.testing.assert_close(laid, given, atol=2e-6, rtol=0)
+
+
+def test_patches_laid_side_by_side_have_equal_parts() -> None:
     merge = nn.Linear(4 * 32, 32)
     found = Tower(lambda states: merge(states.view(16, 4 * 32))).find()
     assert found.rows.tolist() == np.arange(ROWS * ROWS).reshape(16, 4).tolist()

@@ -172,11 +172,8 @@ def settings(data: Path, out: Path, **changes: Any) -> AuditConfig:
     return AuditConfig(**{**values, **changes})
 
 
-def test_deleted_and_occluded_rows_match_the_recorded_runs_also_when_resumed(
-    data: Path, tmp_path: Path, encoded: list[int]
-) -> None:
-    config = settings(data, tmp_path / "run", interventions=["deletion", "occlusion"])
-    frame = audit(config).frame()
+def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path: Path, encoded: list[int]) -> None:
+    frame = audit(settings(data, tmp_path / "run", interventions=["deletion", "occlusion"])).frame()
     # originals once, grayed evidence once per image, another random box for each of the two probes
     assert sum(encoded) == IMAGES * (1 + 1 + 2)
     expected = {
@@ -202,6 +199,11 @@ def test_deleted_and_occluded_rows_match_the_recorded_runs_also_when_resumed(
         checked[kind] += 1
     assert checked["deletion"] >= 8 * IMAGES
     assert checked["occlusion"] >= 3 * IMAGES
+
+
+def test_a_run_with_interventions_resumes_where_it_was_killed(data: Path, tmp_path: Path) -> None:
+    config = settings(data, tmp_path / "run", limit=3, interventions=["deletion", "occlusion"])
+    frame = audit(config).frame()
     lost = sorted((tmp_path / "run" / "rows").glob("*/00001.parquet"))[::2]
     for file in lost:
         file.unlink()
