@@ -170,9 +170,9 @@ class TowerSignals(SpanPlanning, Backbone):
         rows = self.rows_on_trial
         if isinstance(rows, str):
             return rows
-        features, tower = (lambda given: self.features(given)[0]), self.tower_module
+        features, tower, blocks = (lambda given: self.features(given)[0]), self.tower_module, self.vision_blocks
         return self._on_trial(
-            lambda size: find_projector(size, self.image_inputs, features, tower, self.vision_blocks, rows)
+            lambda size: find_projector(size, self.image_inputs, features, tower, blocks, rows, self.pixels)
         )
 
     def unprojected(self) -> str | None:
