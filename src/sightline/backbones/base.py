@@ -43,10 +43,10 @@ DIRECTIONS, DISTURBED = 64, 0.01
 UNPROJECTED = "it merges states of the vision tower, and single ones cannot be made tokens there"
 
 
-def moved_by_disturbing(project: Callable[[Tensor], Tensor], states: Tensor, seed: int = 0) -> Tensor:
+def moved_by_disturbing(project: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
     """(N,) float32 of (N, C) states x: mean over directions u of |P(x + h u) - P(x - h u)| / 2h, P what ``project``
     does; the u are unit vectors, drawn once for all images."""
-    drawn = torch.randn(DIRECTIONS, states.shape[1], generator=torch.Generator().manual_seed(seed))
+    drawn = torch.randn(DIRECTIONS, states.shape[1], generator=torch.Generator().manual_seed(0))
     steps = DISTURBED * drawn / drawn.norm(dim=1, keepdim=True)
     moved = states.new_zeros(len(states), dtype=torch.float32)
     for step in steps.to(states):

@@ -78,7 +78,7 @@ def test_lines_of_words_print_as_they_stand() -> None:
         [Text("ok", style="green"), "[bold] is no markup", "3"],
         ["failed", "two\nlines", "14"],
     ]
-    print_rows(console, ["", "what", TableColumn("n", "all of them", "count")], rows, title="Title", gap=1)
+    print_rows(console, ["", "what", TableColumn("n", "all of them", "count")], rows, title="Title")
     text = "\n".join(printed(console))
     assert "[bold] is no markup" in text
     assert "\x1b[32mok" in text, "a cell keeps its own style"
