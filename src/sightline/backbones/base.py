@@ -9,6 +9,7 @@ import copy
 import hashlib
 import inspect
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones.images import Fit, ImageOptions, Pixels
+from sightline.backbones.images import Fit, Grid, ImageOptions, Pixels
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import TOKEN_TYPES
 from sightline.backbones.prompting import Prompting
@@ -83,8 +84,6 @@ class Backbone(Prompting, ABC):
         self.image_processor = image_processor
         self.options = options
         self.language = self.language_model()
-        self.encoded_images = 0
-        """How many images went through the vision tower; an audit encodes each distinct image once."""
         self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
         """What memory has been seen to hold of images being encoded, selected from, and read by the layers."""
 
@@ -99,12 +98,20 @@ class Backbone(Prompting, ABC):
 
     # ------------------------------------------------------------------ images
 
-    @abstractmethod
     def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
         """What the host does. Under a ``budget`` the image is shown small enough to make no more tokens than that.
 
         ``into`` is memory to be reused, where the architecture has a use for it.
         """
+        started = time.perf_counter()
+        fit = None if budget is None else self.fit(image.size, budget)
+        shown = self.under(None if fit is None else fit.options)
+        data, grid, inputs = shown.prepared(image if image.mode == "RGB" else image.convert("RGB"), into)
+        return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
+
+    @abstractmethod
+    def prepared(self, image: Image.Image, into: Tensor | None) -> tuple[Tensor, Grid, Mapping[str, Tensor]]:
+        """Of an RGB image ``data``, ``grid`` and ``inputs`` of its ``Pixels``, under the image options."""
 
     @abstractmethod
     def image_inputs(self, image: Image.Image) -> dict[str, Tensor]:
@@ -206,7 +213,6 @@ class Backbone(Prompting, ABC):
         watch = Stopwatch(self.language.device, shared_by=len(batch))
         encoded = self.vision(batch, frozenset(needs))
         watch.stop()
-        self.encoded_images += len(batch)
         return [
             replace(item, preprocess_ms=pixels.preprocess_ms, vision_time=watch)
             for item, pixels in zip(encoded, batch, strict=True)

@@ -9,7 +9,6 @@ that is measured to give the same, else the model's own. A file of its own may d
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from sightline.backbones.base import UNPROJECTED, Backbone, as_dtype, whole_mode
 from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
 from sightline.backbones.found_rows import FoundPixels, FoundProjector, FoundRows, find_projector
 from sightline.backbones.from_transformers import class_and_config, pixel_names, processor_of, refusal
-from sightline.backbones.images import ImageOptions, Pixels, largest_within, option
+from sightline.backbones.images import Grid, ImageOptions, Pixels, largest_within, option
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
 from sightline.backbones.processors import SAMPLE, SpanPlanning
@@ -48,7 +47,7 @@ from sightline.backbones.signals import (
 from sightline.backbones.silenced import by_products
 from sightline.backbones.trials import output_head, unlike_the_loop
 from sightline.core.prefix import Encoded
-from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, hidden_indices, split_name
+from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, PositionPolicy, hidden_indices, split_name
 from sightline.core.selection import PIXELS as IMAGE_PIXELS
 from sightline.device.work import on_device
 from sightline.errors import SightlineError, named_line
@@ -343,16 +342,11 @@ class General(TowerSignals):
         handed = self.image_inputs(Image.new("RGB", SAMPLE))
         return next((name for name in names if name in handed), PIXELS)
 
-    def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
-        """The checkpoint's own processor, on the host."""
-        started = time.perf_counter()
-        fit = None if budget is None else self.fit(image.size, budget)
-        shown = self.under(None if fit is None else fit.options)
-        image = image if image.mode == "RGB" else image.convert("RGB")
-        inputs = shown.image_inputs(image)
+    def prepared(self, image: Image.Image, into: Tensor | None) -> tuple[Tensor, Grid, Mapping[str, Tensor]]:
+        """By the checkpoint's own processor, on the host."""
+        inputs = self.image_inputs(image)
         data = inputs.pop(self.pixels)
-        grid = (1, data.numel() // data.shape[-1], data.shape[-1])
-        return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
+        return data, (1, data.numel() // data.shape[-1], data.shape[-1]), inputs
 
     def span_embeds(self, ids: tuple[int, ...]) -> Tensor:
         """(M, D) what the language model reads in a span where no feature stands."""

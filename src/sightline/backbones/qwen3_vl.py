@@ -16,21 +16,19 @@ from torch.nn.functional import linear
 
 from sightline.backbones.attention import ends_for
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.images import Grid, ImageOptions, Pixels, largest_within, option, patch_values
+from sightline.backbones.images import Grid, Pixels, largest_within, option, patch_values, resized_for
+from sightline.backbones.qwen2_vl import PixelBounds
 from sightline.backbones.signals import CLASS_KINDS, ROWS, as_captured
 from sightline.backbones.towered import Tower, Towered
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy, split_name
 from sightline.device.work import on_device
-from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 from sightline.selectors.heads import rotate
 
 
 @dataclass(frozen=True)
-class Qwen3VLOptions(ImageOptions):
-    min_pixels: int | None = option(None, "Fewest pixels of the resized image.", least=1)
-    max_pixels: int | None = option(None, "Most pixels of the resized image.", least=1)
+class Qwen3VLOptions(PixelBounds):
     jpeg_quality: int | None = option(
         None, "Re-encode the image as JPEG of this quality before all else.", least=1, most=100
     )
@@ -228,8 +226,6 @@ def resized_size(height: int, width: int, factor: int, low: int, high: int) -> t
     """(height, width) as the nearest multiples of ``factor`` whose area lies within [low, high]."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-    try:
+    with resized_for("Qwen3-VL"):
         resized: tuple[int, int] = smart_resize(height, width, factor=factor, min_pixels=low, max_pixels=high)
-    except ValueError as error:
-        raise SightlineError(f"the image cannot be resized for Qwen3-VL: {error}") from None
     return resized

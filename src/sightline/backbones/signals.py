@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.backbones.attention import PACKED, attending_as, bounds_of, dense_attention, packed_attention
+from sightline.backbones.images import Pixels
 from sightline.backbones.silenced import first_tensor, states_of
 from sightline.core.prefix import Encoded
 from sightline.core.selection import HIDDEN_KINDS, PIXELS, block_index, hidden_indices, split_name
@@ -378,6 +379,12 @@ def token_signal(name: str, captured: Mapping[str, Tensor], depth: int) -> Tenso
         looked = [attention_weights(q[:, within : within + 1], k, scale, mine)[:, 0] for q, k, mine in tiles]
         return of_tokens(torch.cat(looked, dim=1), 1)
     raise SightlineError(f"signal {name} is not among what can be read from this vision tower")
+
+
+def with_pixels_of(encoded: Sequence[Encoded], batch: Sequence[Pixels], device: torch.device) -> list[Encoded]:
+    """The encoded images with what each was prepared as, brought to the model's device."""
+    shown = [item.data.to(device, non_blocking=True) for item in batch]
+    return [with_pixels(*pair) for pair in zip(encoded, shown, strict=True)]
 
 
 def with_pixels(encoded: Encoded, shown: Tensor) -> Encoded:

@@ -226,9 +226,10 @@ def test_tokens_patches_and_ids_are_those_of_the_checkpoints_processor(
         assert math.prod(grid) == shown.token_count(size) * 4
         assert least <= shown.token_count(size) <= most or size == (900, 33), "a strip is never so small"
     assert native.knows_processor
-    theirs, ours = General.preprocess(native, picture), native.preprocess(picture)
-    assert torch.equal(ours.data, theirs.data)
-    assert ours.inputs["image_grid_thw"].tolist() == theirs.inputs["image_grid_thw"].tolist() == [list(ours.grid)]
+    ours, (data, _, inputs) = native.preprocess(picture), General.prepared(native, picture, None)
+    theirs = replace(ours, data=data, inputs=inputs)
+    assert torch.equal(ours.data, data)
+    assert ours.inputs["image_grid_thw"].tolist() == inputs["image_grid_thw"].tolist() == [list(ours.grid)]
     assert native.written_for(size)[0] == SpanPlanning.written_for(native, size)[0]
 
     def by_tensors(source: images.Size, target: images.Size, kind: int, device: torch.device) -> images.Resize:
