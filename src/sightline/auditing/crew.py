@@ -67,6 +67,21 @@ class _Place:
     last: Ended = field(default_factory=Ended)
     empty: bool = False
 
+    def has_ended(self) -> bool:
+        """Whether its worker ended since somebody last asked; how is noted."""
+        if self.empty or (ended := self.member.ended()) is None:
+            return False
+        self.last = ended
+        self.deaths += not ended.done
+        return True
+
+    def refill(self) -> None:
+        """Somebody else takes the place of a worker that did not end by finishing or with a sentence."""
+        if self.last.done or self.last.error or self.deaths >= DEATHS:
+            self.empty = True
+        else:
+            self.member = self.start()
+
 
 def drive(job: Job, starts: Sequence[Callable[[], CrewMember]]) -> None:
     """Has a job done by a crew, one member for each of ``starts``, with the run folder taken for this process."""
@@ -93,21 +108,13 @@ def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], CrewMem
                 if job.folder.exists:
                     access.opened(job.folder.path / MANIFEST)
                 access.check()
-                ended = []
-                for place in places:
-                    if not place.empty and (end := place.member.ended()) is not None:
-                        place.last = end
-                        place.deaths += not end.done
-                        ended.append(place)
+                ended = [place for place in places if place.has_ended()]
                 if tally.count(at_once=bool(ended)):  # nobody is given up for what a count of long ago does not know
                     for place in places:
                         place.deaths = 0
                 progress.reach(tally.done)
                 for place in ended:
-                    if place.last.done or place.last.error or place.deaths >= DEATHS:
-                        place.empty = True
-                    else:  # somebody else takes the place of who did not end by finishing or with a sentence
-                        place.member = place.start()
+                    place.refill()
                 if until == math.inf and any(place.last.done for place in places):
                     until = time.monotonic() + LAST_WORDS
                 time.sleep(PAUSE)

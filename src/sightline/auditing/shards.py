@@ -245,14 +245,7 @@ class SharedTasks:
     """Tasks for one process out of those that all share. Work that fails is tried once more, by anyone, and then set
     aside."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        tasks: Sequence[Task],
-        access: FolderAccess,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, folder: RunFolder, tasks: Sequence[Task], access: FolderAccess) -> None:
         self._folder, self._access, self._leases = folder, access, access.leases
         self._left = list(tasks)
         self.arms = {arm.text for task in tasks for arm in task.arms}
@@ -266,7 +259,6 @@ class SharedTasks:
             if (task.shard.index, task.shard.version) not in recorded
             and all(task.shard.index in done[arm.text] for arm in task.arms)
         }
-        self._clock = clock
         self._claims: dict[str, _Claim] = {}
         self._next_update, self._next_round = 0.0, 0.0
         self.progress: Progress | None = None
@@ -350,7 +342,7 @@ class SharedTasks:
 
         Looking early starts the clock by which a silent holder is given up.
         """
-        now = self._clock()
+        now = time.monotonic()
         if free and now < self._next_round:
             return False
         self._next_round = now + self._leases.timeout / BEATS
@@ -397,7 +389,7 @@ class SharedTasks:
 
     def _update(self, *, at_once: bool = False) -> None:
         """Leaves out what is done or set aside by now, whoever did it; what failed once comes last."""
-        started = self._clock()
+        started = time.monotonic()
         if started < self._next_update and not (at_once and not self._claims):
             return
         self._folder.files.refresh()
@@ -414,5 +406,5 @@ class SharedTasks:
         if self.progress is not None:
             missing = sum(len(task.shard.probes) for task in self._left for arm in task.arms if is_open(task, arm))
             self.progress.reach(self.total - missing)
-        took = self._clock() - started
-        self._next_update = self._clock() + took / SHARE
+        took = time.monotonic() - started
+        self._next_update = time.monotonic() + took / SHARE

@@ -9,19 +9,20 @@ import copy
 import hashlib
 import inspect
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.backbones.images import Fit, ImageOptions, Pixels
+from sightline.backbones.images import Fit, Grid, ImageOptions, Pixels
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import TOKEN_TYPES
 from sightline.backbones.prompting import Prompting
@@ -36,15 +37,17 @@ BACKBONES: Registry[type[Backbone]] = Registry(
 )
 """Architectures by the ``model_type`` of their ``config.json``: in this package, or behind another's entry point."""
 
+Shown = TypeVar("Shown")
+"""A way to show an image: image options, or an edge in pixels."""
 DIRECTIONS, DISTURBED = 64, 0.01
 """Along how many directions, and how far, states are disturbed to see what the projector makes of it."""
 UNPROJECTED = "it merges states of the vision tower, and single ones cannot be made tokens there"
 
 
-def moved_by_disturbing(project: Callable[[Tensor], Tensor], states: Tensor, seed: int = 0) -> Tensor:
+def moved_by_disturbing(project: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
     """(N,) float32 of (N, C) states x: mean over directions u of |P(x + h u) - P(x - h u)| / 2h, P what ``project``
     does; the u are unit vectors, drawn once for all images."""
-    drawn = torch.randn(DIRECTIONS, states.shape[1], generator=torch.Generator().manual_seed(seed))
+    drawn = torch.randn(DIRECTIONS, states.shape[1], generator=torch.Generator().manual_seed(0))
     steps = DISTURBED * drawn / drawn.norm(dim=1, keepdim=True)
     moved = states.new_zeros(len(states), dtype=torch.float32)
     for step in steps.to(states):
@@ -81,8 +84,6 @@ class Backbone(Prompting, ABC):
         self.image_processor = image_processor
         self.options = options
         self.language = self.language_model()
-        self.encoded_images = 0
-        """How many images went through the vision tower; an audit encodes each distinct image once."""
         self.limits = {"patches": Limit(), "pairs": Limit(), "tokens": Limit()}
         """What memory has been seen to hold of images being encoded, selected from, and read by the layers."""
 
@@ -97,12 +98,20 @@ class Backbone(Prompting, ABC):
 
     # ------------------------------------------------------------------ images
 
-    @abstractmethod
     def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
         """What the host does. Under a ``budget`` the image is shown small enough to make no more tokens than that.
 
         ``into`` is memory to be reused, where the architecture has a use for it.
         """
+        started = time.perf_counter()
+        fit = None if budget is None else self.fit(image.size, budget)
+        shown = self.under(None if fit is None else fit.options)
+        data, grid, inputs = shown.prepared(image if image.mode == "RGB" else image.convert("RGB"), into)
+        return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
+
+    @abstractmethod
+    def prepared(self, image: Image.Image, into: Tensor | None) -> tuple[Tensor, Grid, Mapping[str, Tensor]]:
+        """Of an RGB image ``data``, ``grid`` and ``inputs`` of its ``Pixels``, under the image options."""
 
     @abstractmethod
     def image_inputs(self, image: Image.Image) -> dict[str, Tensor]:
@@ -164,6 +173,19 @@ class Backbone(Prompting, ABC):
         """
         raise SightlineError(f"{type(self).__name__} makes no smaller images: {self.fixed_tokens}")
 
+    def most_within(self, size: tuple[int, int], k: int, counts: Mapping[Shown, int], where: str) -> Shown:
+        """Of ways to show an image that make so many tokens, the first with the most within k.
+
+        Refused in words if none is; ``where`` says how the image makes the fewest.
+        """
+        within = {way: count for way, count in counts.items() if count <= k}
+        if not within:
+            raise SightlineError(
+                f"an image of {size[0]} x {size[1]} pixels makes {min(counts.values())} visual tokens on {self.title} "
+                f"{where}, and the budget is {k}; choose a larger budget"
+            )
+        return max(within, key=within.__getitem__)
+
     def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """(width, height) in pixels that the tower is shown of an image of this (width, height)."""
         return size
@@ -191,7 +213,6 @@ class Backbone(Prompting, ABC):
         watch = Stopwatch(self.language.device, shared_by=len(batch))
         encoded = self.vision(batch, frozenset(needs))
         watch.stop()
-        self.encoded_images += len(batch)
         return [
             replace(item, preprocess_ms=pixels.preprocess_ms, vision_time=watch)
             for item, pixels in zip(encoded, batch, strict=True)

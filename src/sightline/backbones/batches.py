@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,6 +55,16 @@ class Batch:
         allowed |= slots[first:, None] == slots
         blocked = torch.finfo(self.hidden.dtype).min
         return torch.zeros_like(allowed, dtype=self.hidden.dtype).masked_fill_(~allowed, blocked)[:, None]
+
+
+def padded_levels(prefixes: Sequence[Prefix]) -> tuple[Tensor, ...]:
+    """Per DeepStack level of these prefixes (B, Kmax, D), zero behind a sequence's own."""
+    widest = max(prefix.span for prefix in prefixes)
+    levels = tuple(each.new_zeros(len(prefixes), widest, each.shape[1]) for each in prefixes[0].deepstack)
+    for b, prefix in enumerate(prefixes):
+        for level, features in zip(levels, prefix.deepstack, strict=True):
+            level[b, : prefix.span] = features
+    return levels
 
 
 def cut_span(values: Tensor, left: Tensor, start: int, end: int, *, rows: int = 0, slots: int = 1) -> Tensor:

@@ -12,7 +12,7 @@ What is found is checked in the image: the pixels that a token reads are those t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -195,12 +195,7 @@ def find_projector(
         passed = stack.enter_context(_passing(blocks))
         tokens = features(noise_inputs(size, prepare, tower, pixels))
         stack.close()
-        for module in tower.modules():
-            read, made = [torch.cat(each) for each in zip(*heard.get(module, ()), strict=True)] or (tokens[:0],) * 2
-            if len(read) == len(tokens) and torch.equal(made, tokens):
-                break  # the first that was handed as many rows as there are tokens and gave these
-        else:
-            raise SightlineError("no part of it makes tokens of as many states")
+        module, read = _giving(tokens, heard, tower)
         some = torch.arange(len(tokens) - 1, -1, -2)
         apart = (module(read[some]) - tokens[some]).abs().max() / tokens.abs().max()
     if apart > ALONE.get(tokens.dtype, 0.02):
@@ -217,6 +212,18 @@ def find_projector(
             raise SightlineError("its projector reads something else than states of the tower")
         parts.append(known[-1])
     return FoundProjector(module, tuple(parts))
+
+
+def _giving(
+    tokens: Tensor, heard: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]], tower: nn.Module
+) -> tuple[nn.Module, Tensor]:
+    """The first module that was handed as many rows as there are tokens and gave these, and what it was handed."""
+    for module in tower.modules():
+        if module in heard:
+            read, made = (torch.cat(each) for each in zip(*heard[module], strict=True))
+            if len(read) == len(tokens) and torch.equal(made, tokens):
+                return module, read
+    raise SightlineError("no part of it makes tokens of as many states")
 
 
 # What goes into every block, call by call, and what comes out of the last.

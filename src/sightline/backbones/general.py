@@ -9,7 +9,6 @@ that is measured to give the same, else the model's own. A file of its own may d
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from sightline.backbones.base import UNPROJECTED, Backbone, as_dtype, whole_mode
 from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
 from sightline.backbones.found_rows import FoundPixels, FoundProjector, FoundRows, find_projector
 from sightline.backbones.from_transformers import class_and_config, pixel_names, processor_of, refusal
-from sightline.backbones.images import ImageOptions, Pixels, option
+from sightline.backbones.images import Grid, ImageOptions, Pixels, largest_within, option
 from sightline.backbones.language import LanguageModel
 from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
 from sightline.backbones.processors import SAMPLE, SpanPlanning
@@ -48,7 +47,7 @@ from sightline.backbones.signals import (
 from sightline.backbones.silenced import by_products
 from sightline.backbones.trials import output_head, unlike_the_loop
 from sightline.core.prefix import Encoded
-from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, Budget, PositionPolicy, hidden_indices, split_name
+from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, PositionPolicy, hidden_indices, split_name
 from sightline.core.selection import PIXELS as IMAGE_PIXELS
 from sightline.device.work import on_device
 from sightline.errors import SightlineError, named_line
@@ -170,9 +169,9 @@ class TowerSignals(SpanPlanning, Backbone):
         rows = self.rows_on_trial
         if isinstance(rows, str):
             return rows
-        features, tower = (lambda given: self.features(given)[0]), self.tower_module
+        features, tower, blocks = (lambda given: self.features(given)[0]), self.tower_module, self.vision_blocks
         return self._on_trial(
-            lambda size: find_projector(size, self.image_inputs, features, tower, self.vision_blocks, rows)
+            lambda size: find_projector(size, self.image_inputs, features, tower, blocks, rows, self.pixels)
         )
 
     def unprojected(self) -> str | None:
@@ -343,16 +342,11 @@ class General(TowerSignals):
         handed = self.image_inputs(Image.new("RGB", SAMPLE))
         return next((name for name in names if name in handed), PIXELS)
 
-    def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
-        """The checkpoint's own processor, on the host."""
-        started = time.perf_counter()
-        fit = None if budget is None else self.fit(image.size, budget)
-        shown = self.under(None if fit is None else fit.options)
-        image = image if image.mode == "RGB" else image.convert("RGB")
-        inputs = shown.image_inputs(image)
+    def prepared(self, image: Image.Image, into: Tensor | None) -> tuple[Tensor, Grid, Mapping[str, Tensor]]:
+        """By the checkpoint's own processor, on the host."""
+        inputs = self.image_inputs(image)
         data = inputs.pop(self.pixels)
-        grid = (1, data.numel() // data.shape[-1], data.shape[-1])
-        return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
+        return data, (1, data.numel() // data.shape[-1], data.shape[-1]), inputs
 
     def span_embeds(self, ids: tuple[int, ...]) -> Tensor:
         """(M, D) what the language model reads in a span where no feature stands."""
@@ -509,18 +503,9 @@ class General(TowerSignals):
 
         edges = [max(1, max(size) * step // STEPS) for step in range(STEPS, 0, -1)]
         counts = {edge: count(edge) for edge in edges}
-        within = {edge: made for edge, made in counts.items() if made <= k}
-        if not within:
-            raise SightlineError(
-                f"an image of {size[0]} x {size[1]} pixels makes {min(counts.values())} visual tokens on {self.title} "
-                f"however small it is shown, and the budget is {k}; choose a larger budget"
-            )
-        low = max(within, key=lambda edge: (within[edge], edge))
+        low = self.most_within(size, k, counts, "however small it is shown")
         high = min((edge for edge in edges if edge > low), default=low)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if count(middle) <= k else (low, middle)
-        return ShownSmaller(longest_edge=low)
+        return ShownSmaller(longest_edge=largest_within(count, k, low, high))
 
     def _scale(self, size: tuple[int, int]) -> float | None:
         """Input pixels per source pixel along an edge, by ramps through the processor; of several pictures the finest.

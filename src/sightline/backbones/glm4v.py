@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sightline.backbones.base import BACKBONES
+from sightline.backbones.images import resized_for
 from sightline.backbones.qwen2_vl import NativeResolution
-from sightline.errors import SightlineError
 
 
 @BACKBONES.register("glm4v")
@@ -24,7 +24,7 @@ class GLM4V(NativeResolution):
     def resized(self, size: tuple[int, int], low: int, high: int) -> tuple[int, int]:
         from transformers.models.glm4v.image_processing_pil_glm4v import smart_resize
 
-        try:
+        with resized_for(type(self).__name__):
             height, width = smart_resize(
                 num_frames=self.counted,
                 height=size[1],
@@ -34,6 +34,4 @@ class GLM4V(NativeResolution):
                 min_pixels=low,
                 max_pixels=high,
             )
-        except ValueError as error:
-            raise SightlineError(f"the image cannot be resized for {type(self).__name__}: {error}") from None
         return width, height

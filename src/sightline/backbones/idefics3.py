@@ -15,7 +15,6 @@ from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
 from sightline.backbones.images import ImageOptions, option
 from sightline.backbones.prompting import Layout
-from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, merged_patches, tile_cells
 
 Size = tuple[int, int]
@@ -103,14 +102,10 @@ class Idefics3(General):
     def fitting(self, size: Size, k: int) -> Idefics3Options:
         """The longest edge, in whole tiles, at which tiles and whole picture make at most k tokens."""
         usual = int(self.options.longest_edge or self.image_processor.size["longest_edge"])
-        for along in range(math.ceil(usual / self.tile), 0, -1):
-            options = replace(self.options, longest_edge=along * self.tile)
-            if self.under(options).pictures(size) * self.side**2 <= k:
-                return options
-        raise SightlineError(
-            f"an image of {size[0]} x {size[1]} pixels makes {self.side**2} visual tokens on {type(self).__name__} "
-            f"when it is a single tile, and the budget is {k}; choose a larger budget"
-        )
+        edges = [along * self.tile for along in range(math.ceil(usual / self.tile), 0, -1)]
+        tried = [replace(self.options, longest_edge=edge) for edge in edges]
+        counts = {options: self.under(options).pictures(size) * self.side**2 for options in tried}
+        return self.most_within(size, k, counts, "when it is a single tile")
 
 
 def scaled(size: Size, longer: int) -> Size:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import Field, asdict, dataclass, field, fields
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeVar
@@ -115,6 +116,26 @@ class Pixels:
     def options(self) -> ImageOptions | None:
         """Those it was prepared under; None: the backbone's."""
         return None if self.fit is None else self.fit.options
+
+
+@contextmanager
+def resized_for(title: str) -> Iterator[None]:
+    """What a checkpoint's own rule refuses to resize is refused in words."""
+    try:
+        yield
+    except ValueError as error:
+        raise SightlineError(f"the image cannot be resized for {title}: {error}") from None
+
+
+def largest_within(count: Callable[[int], int], k: int, low: int, high: int) -> int:
+    """The largest size from ``low`` on, below ``high``, that counts at most k tokens; ``low`` itself is not asked.
+
+    A larger size never counts fewer, so it is found by halving.
+    """
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= k else (low, middle)
+    return low
 
 
 def stored_pixels(image: Image.Image) -> np.ndarray:

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Arithmetic, Grid, ImageOptions, Pixels, option, resizer, tensor_table
-from sightline.backbones.signals import CLASS, CLASS_KINDS, ROWS, token_signal
+from sightline.backbones.signals import CLASS, CLASS_KINDS, ROWS, as_captured
 from sightline.backbones.towered import Tower, Towered, patch_product
 from sightline.core.prefix import Encoded
-from sightline.core.selection import BLOCK_KINDS, PIXELS, block_index, split_name
+from sightline.core.selection import split_name
 from sightline.device.work import on_device
-from sightline.errors import SightlineError
 from sightline.geometry.cells import merged_patches, tile_cells, tiled_canvas
 
 
@@ -69,16 +68,9 @@ class InternVL(Towered):
         of equally many tokens the widest choice of canvases wins.
         """
         low, high = self._tile_limits()
-        tried = [replace(self.options, min_tiles=min(low, most), max_tiles=most) for most in range(1, high + 1)]
-        counts = [(self.under(options).token_count(size), options) for options in tried]
-        fitting = [count for count in counts if count[0] <= k]
-        if not fitting:
-            fewest = min(count for count, _ in counts)
-            raise SightlineError(
-                f"an image of {size[0]} x {size[1]} pixels makes {fewest} visual tokens on {type(self).__name__} with "
-                f"the fewest tiles, and the budget is {k}; choose a larger budget"
-            )
-        return max(reversed(fitting), key=lambda count: count[0])[1]
+        tried = [replace(self.options, min_tiles=min(low, most), max_tiles=most) for most in range(high, 0, -1)]
+        counts = {options: self.under(options).token_count(size) for options in tried}
+        return self.most_within(size, k, counts, "with the fewest tiles")
 
     def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
         columns, rows = self._canvas(size)
@@ -132,33 +124,24 @@ class InternVL(Towered):
             return f"each tile has its own class token, so there is no {kind} of the image"
         return None
 
-    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
+    def tower_rows(self, encoded: Encoded) -> dict[str, Tensor]:
         """Of each tile by itself: a token's class attention is that of its tile's class token."""
-        if name == PIXELS:
-            return super().vision_signal(name, encoded)
-        depth, tiles = len(self.vision_blocks), len(encoded.layout)
-        rows = on_device(self.token_rows(tiles), encoded.tokens.device)
-        captured = {**encoded.captured, ROWS: rows, CLASS: torch.tensor([0, -1])}
-        if split_name(name)[0] in BLOCK_KINDS:
-            index = block_index(name, depth)
-            captured |= self._attended(index, captured[f"hidden:{index}"], tiles)
-        return token_signal(name, captured, depth)
+        rows = on_device(self.token_rows(len(encoded.layout)), encoded.tokens.device)
+        return {ROWS: rows, CLASS: torch.tensor([0, -1])}
 
-    def _attended(self, index: int, hidden: Tensor, tiles: int) -> dict[str, Tensor]:
-        """What block ``index`` attends with, (H, R, d) each, from its (R, C) input: one sequence per tile."""
-        block = self.vision_blocks[index]
+    def attended(self, index: int, hidden: Tensor, encoded: Encoded) -> dict[str, Tensor]:
+        """One sequence per tile."""
+        block, tiles = self.vision_blocks[index], len(encoded.layout)
         attention, states = block.attention, block.layernorm_before(hidden)
-        parts = {
-            "query": attention.q_norm(attention.q_proj(states)),
-            "key": attention.k_norm(attention.k_proj(states)),
-            "value": attention.v_proj(states),
-        }
-        heads = (len(hidden), attention.num_heads, -1)
-        return {
-            **{f"{name}:{index}": part.view(heads).transpose(0, 1) for name, part in parts.items()},
-            f"bounds:{index}": torch.full((tiles,), len(hidden) // tiles),
-            f"scale:{index}": torch.tensor(attention.scale),
-        }
+        query, key, value = (
+            states.view(len(hidden), attention.num_heads, -1).transpose(0, 1)
+            for states in (
+                attention.q_norm(attention.q_proj(states)),
+                attention.k_norm(attention.k_proj(states)),
+                attention.v_proj(states),
+            )
+        )
+        return as_captured(index, query, key, value, [len(hidden) // tiles] * tiles, attention.scale)
 
     def token_rows(self, tiles: int) -> Tensor:
         """(N, m) rows of the tower that pixel shuffle makes each token of; every tile begins with a class token."""

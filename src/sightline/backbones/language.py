@@ -30,7 +30,7 @@ from sightline.backbones.attention import (
     supported,
     usable,
 )
-from sightline.backbones.batches import Batch, Cutter, parts_of_layer
+from sightline.backbones.batches import Batch, Cutter, padded_levels, parts_of_layer
 from sightline.core.prefix import Prefix
 from sightline.device.work import Arriving, on_device
 
@@ -319,8 +319,6 @@ class LanguageModel:
         hidden = first.embeds.new_zeros(*shape, first.embeds.shape[1])
         positions = torch.zeros(self.axes, *shape, dtype=torch.long, device=self.device)
         segments = torch.full(shape, -1, dtype=torch.long, device=self.device)
-        widest = max(p.span for p in prefixes)
-        deepstack = tuple(level.new_zeros(len(prefixes), widest, level.shape[1]) for level in first.deepstack)
         for b, (prefix, tail) in enumerate(zip(prefixes, tails, strict=True)):
             shared = prefix.embeds.shape[0] - tail
             for here, there in (
@@ -330,9 +328,8 @@ class LanguageModel:
                 hidden[b, here] = prefix.embeds[there]
                 positions[:, b, here] = prefix.positions[:, there]
                 segments[b, here] = prefix.segments[there]
-            for level, features in zip(deepstack, prefix.deepstack, strict=True):
-                level[b, : prefix.span] = features
-        return Batch(hidden, positions, segments, deepstack, first.start, [p.span for p in prefixes], branches)
+        counts = [prefix.span for prefix in prefixes]
+        return Batch(hidden, positions, segments, padded_levels(prefixes), first.start, counts, branches)
 
     def run(self, batch: Batch, cutter: Cutter | None = None, cache: Any = None) -> Batch:
         """All layers. The returned batch holds the last layer's output, shortened where ``cutter`` cut."""

@@ -13,10 +13,9 @@ from torch.nn import functional
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
-from sightline.backbones.signals import MERGED, class_token_signal, reads_others
+from sightline.backbones.signals import CLASS, MERGED, ROWS, as_captured, reads_others
 from sightline.backbones.towered import Tower, Towered, patch_product
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PIXELS
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
 
 
@@ -119,11 +118,19 @@ class Llava(Towered):
             return None
         return super().serves(name)
 
-    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        if name == PIXELS:
-            return super().vision_signal(name, encoded)
-        heads = int(self.model.config.vision_config.num_attention_heads)
-        return class_token_signal(name, dict(encoded.captured), self.vision_blocks, heads, "layer_norm1")
+    def tower_rows(self, encoded: Encoded) -> dict[str, Tensor]:
+        """One for each token, behind the class token."""
+        rows = torch.arange(1, encoded.n + 1, device=encoded.tokens.device)
+        return {ROWS: rows[:, None], CLASS: torch.tensor([0, 0])}
+
+    def attended(self, index: int, hidden: Tensor, encoded: Encoded) -> dict[str, Tensor]:
+        block, heads = self.vision_blocks[index], int(self.model.config.vision_config.num_attention_heads)
+        attention, states = block.self_attn, block.layer_norm1(hidden)
+        query, key, value = (
+            project(states).view(len(hidden), heads, -1).transpose(0, 1)
+            for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+        )
+        return as_captured(index, query, key, value, [len(hidden)])
 
     def clip_states(self, encoded: Encoded) -> Tensor:
         normed: Tensor = self.model.model.vision_tower.post_layernorm(self.vision_signal("vision.hidden@-2", encoded))

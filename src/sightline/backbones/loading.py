@@ -6,8 +6,9 @@ import difflib
 import pickle
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, cast
@@ -361,12 +362,19 @@ class Served:
     def refuse(self, method: Method, *, clip: bool) -> None:
         """Raises with the reason why a method cannot run; ``clip``: whether a CLIP checkpoint is at hand."""
         method = self.form(method)
-        if self.no_cells is not None and method.role != "reference" and not method.resizes:
-            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {WITHOUT_CELLS}")
-        if method.resizes and self.fixed_tokens is not None:
-            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {self.fixed_tokens}")
-        if (misfit := method.misfit(self.sizes)) is not None:
-            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {misfit}")
+        for reason in chain(self._misfits(method), self._lacks(method, clip), self._misruns(method)):
+            if reason is not None:
+                raise SightlineError(f"{method.name} cannot run on {self.architecture}: {reason}")
+
+    def _misfits(self, method: Method) -> Iterator[str | None]:
+        """What keeps a method from running whatever it reads, or None for what does not."""
+        placed = self.no_cells is None or method.role == "reference" or method.resizes
+        yield None if placed else WITHOUT_CELLS
+        yield self.fixed_tokens if method.resizes else None
+        yield method.misfit(self.sizes)
+
+    def _lacks(self, method: Method, clip: bool) -> Iterator[str | None]:
+        """The same of every signal that it reads."""
         before = of_image(method.needs) if isinstance(method, TwoStages) else frozenset()
         for name in sorted(method.needs):
             problem = misnamed(name, method.inside and name not in before)
@@ -375,32 +383,29 @@ class Served:
             reason = self.serves(name)
             if reason is not None:
                 more = f"; {method.unpublished}" if method.unpublished else self._other_lack(method)
-                raise SightlineError(
-                    f"{method.name} cannot run on {self.architecture}: it needs {name}, but {reason}{more}"
-                )
+                yield f"it needs {name}, but {reason}{more}"
             if name.startswith("clip.") and not clip:
                 raise SightlineError(
                     f"{method.name} needs {name}: name a CLIP checkpoint with --clip (for LLaVA-1.5: "
                     "openai/clip-vit-large-patch14-336, through `sightline convert` as it has no safetensors)"
                 )
+
+    def _misruns(self, method: Method) -> Iterator[str | None]:
+        """The same of where it cuts, what it merges and which layers it reads."""
         # A cut without signals still needs the loop over the layers that serves them.
-        if method.inside and not method.needs and (uncut := self.serves("lm.input")) is not None:
-            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {uncut}")
-        if method.merges_vision and (unprojected := self.unprojected()) is not None:
-            raise SightlineError(f"{method.name} cannot run on {self.architecture}: {unprojected}")
+        yield self.serves("lm.input") if method.inside and not method.needs else None
+        yield self.unprojected() if method.merges_vision else None
         if isinstance(method, LayerSelector) and self.uncut is not None:
             read = range(self.layers) if method.rehearses else method.schedule(*TRIED, self.layers)
-            reason = self.uncut(method.needs, read)
-            if reason is not None:
-                raise SightlineError(f"{method.name} cannot run on {self.architecture}: {reason}")
-        if self.depth is not None:
-            for name in sorted(method.needs):
-                try:
-                    hidden_indices([name], self.depth)
-                except SightlineError as error:
-                    layers = [each.name for each in fields(cast(Any, method)) if "layer" in each.name]
-                    way_out = f"; set {' and '.join(layers)}" if layers else "; this tower is too shallow for it"
-                    raise SightlineError(f"{method.name} cannot run on {self.architecture}: {error}{way_out}") from None
+            yield self.uncut(method.needs, read)
+        if self.depth is None:
+            return
+        for name in sorted(method.needs):
+            try:
+                hidden_indices([name], self.depth)
+            except SightlineError as error:
+                layers = [each.name for each in fields(cast(Any, method)) if "layer" in each.name]
+                yield f"{error}; set {' and '.join(layers)}" if layers else f"{error}; this tower is too shallow for it"
 
     def _other_lack(self, method: Method) -> str:
         """What the form for such models lacks in its turn."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
-from sightline.backbones.images import ImageOptions, option
+from sightline.backbones.images import ImageOptions, largest_within, option
 from sightline.backbones.prompting import Layout
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, merged_patches
@@ -82,15 +82,15 @@ class Mistral3(General):
         return torch.from_numpy(merged_patches(*self.grid(size), self.merge))
 
     def fitting(self, size: Size, k: int) -> Mistral3Options:
-        """The longest edge that makes at most k tokens: a longer one never makes fewer, so it is found by halving."""
-        low, high = 1, min(self.longest_edge, max(size)) + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            fits = math.prod(self.under(replace(self.options, longest_edge=middle)).grid(size)) <= k
-            low, high = (middle, high) if fits else (low, middle)
-        if math.prod(self.under(replace(self.options, longest_edge=low)).grid(size)) < 2:
+        """The longest edge that makes at most k tokens: a longer one never makes fewer."""
+
+        def tokens(edge: int) -> int:
+            return math.prod(self.under(replace(self.options, longest_edge=edge)).grid(size))
+
+        edge = largest_within(tokens, k, 1, min(self.longest_edge, max(size)) + 1)
+        if tokens(edge) < 2:
             raise SightlineError(
                 f"an image of {size[0]} x {size[1]} pixels cannot be shown to Mistral3 as 2 to {k} visual tokens, and "
                 "a single one it cannot read; choose a larger budget"
             )
-        return replace(self.options, longest_edge=low)
+        return replace(self.options, longest_edge=edge)

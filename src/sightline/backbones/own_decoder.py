@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.backbones.batches import Batch, Cutter, token_places
+from sightline.backbones.batches import Batch, Cutter, padded_levels, token_places
 from sightline.backbones.cuts import shortened
 from sightline.backbones.language import LanguageModel, Pending
 from sightline.backbones.stages import SeenInStages, Stages
@@ -153,8 +153,7 @@ class OwnDecoder(LanguageModel):
 
     def _of_next(self, batch: Batch, token: int) -> dict[str, Any]:
         """What the model is told of a token behind the one sequence of a batch."""
-        continued = int(self.token_types(torch.tensor([[CONTINUATION]])))
-        types = {name: torch.full((1, 1), continued, device=self.device) for name in self._types}
+        types = {name: self.token_types(torch.full((1, 1), CONTINUATION, device=self.device)) for name in self._types}
         return types | self._looked_up_per_layer(torch.tensor([[token]]) if self.reads_ids else None)
 
     def continued_past_cuts(self, prefixes: Sequence[Prefix], cutter: Cutter) -> Iterator[Tensor]:
@@ -234,11 +233,7 @@ class OwnDecoder(LanguageModel):
             kinds[b, prefix.start + token_places(prefix)] = IMAGE
             if ids is not None and prefix.ids is not None:
                 ids[b, : len(slots)] = prefix.ids[slots]
-        widest = max(prefix.span for prefix, _ in sequences)
-        levels = tuple(embeds.new_zeros(len(sequences), widest, level.shape[1]) for level in first.deepstack)
-        for b, (prefix, _) in enumerate(sequences):
-            for level, features in zip(levels, prefix.deepstack, strict=True):
-                level[b, : prefix.span] = features
+        levels = padded_levels([prefix for prefix, _ in sequences])
         counts = [prefix.span for prefix, _ in sequences]
         batch = Batch(embeds, positions, on_device(kinds, self.device), levels, first.start, counts)
         if ids is not None:

@@ -147,12 +147,7 @@ class Phi4Multimodal(General):
         most = min(usual, math.ceil(size[0] / self.crop) * math.ceil(size[1] / self.crop))
         tried = [replace(self.options, max_crops=crops) for crops in range(1, most + 1)]
         counts = {options: self.under(options).token_count(size) for options in tried}
-        if min(counts.values()) > k:
-            raise SightlineError(
-                f"an image of {size[0]} x {size[1]} pixels makes {min(counts.values())} visual tokens on "
-                f"{self.title} with the fewest crops, and the budget is {k}; choose a larger budget"
-            )
-        return max((options for options in tried if counts[options] <= k), key=counts.__getitem__)
+        return self.most_within(size, k, counts, "with the fewest crops")
 
 
 LORA = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.weight")

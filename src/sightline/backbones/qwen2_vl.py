@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,16 +23,18 @@ from sightline.backbones.images import (
     Normalisers,
     Pixels,
     image_bytes,
+    largest_within,
     made_on,
     option,
     patch_values,
     processor_table,
+    resized_for,
 )
 from sightline.backbones.processors import image_inputs
 from sightline.backbones.prompting import Layout
-from sightline.backbones.signals import pixels_of_tokens, with_pixels
+from sightline.backbones.signals import pixels_of_tokens, with_pixels_of
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PIXELS, Budget
+from sightline.core.selection import PIXELS
 from sightline.device.work import on_device
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, window_places
@@ -113,7 +114,7 @@ class NativeResolution(General):
             return width * height // self.token_pixels
 
         width, height = self.shown_size(size)
-        most = most_pixels(tokens, k, width * height)
+        most = largest_within(tokens, k, 1, width * height + 1)
         low = self.options.min_pixels if fewest <= most * counted else most
         return replace(self.options, min_pixels=low, max_pixels=most)
 
@@ -177,19 +178,15 @@ class NativeResolution(General):
         grid = self.patch_grid(size)
         return (self.image_token_id,) * (math.prod(grid) // self.merge**2), {GRIDS: torch.tensor([grid])}
 
-    def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
-        """What the host does: all of it for a model on the CPU or a very large image, else no more than its bytes."""
+    def prepared(self, image: Image.Image, into: Tensor | None) -> tuple[Tensor, Grid, Mapping[str, Tensor]]:
+        """All of it for a model on the CPU or a very large image, else no more than its bytes."""
         if not self.knows_processor:
-            return super().preprocess(image, into, budget=budget)
-        started = time.perf_counter()
-        fit = None if budget is None else self.fit(image.size, budget)
-        shown = self.under(None if fit is None else fit.options)
-        device, grid = made_on(self.language.device, image.size), shown.patch_grid(image.size)
-        data = image_bytes(image if image.mode == "RGB" else image.convert("RGB"), device, into)
+            return super().prepared(image, into)
+        device, grid = made_on(self.language.device, image.size), self.patch_grid(image.size)
+        data = image_bytes(image, device, into)
         if device.type == "cpu":
             data = self._cut(data, grid)
-        inputs = {GRIDS: torch.tensor([grid])}
-        return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
+        return data, grid, {GRIDS: torch.tensor([grid])}
 
     def feature_inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """With what the tower would work out of the grids on the device, image by image, and wait for."""
@@ -213,27 +210,12 @@ class NativeResolution(General):
             for item in batch
         ]
         encoded = super().vision(batch, needs - {PIXELS})
-        if PIXELS not in needs:
-            return encoded
-        shown = [item.data.to(self.language.device, non_blocking=True) for item in batch]
-        return [with_pixels(*pair) for pair in zip(encoded, shown, strict=True)]
+        return with_pixels_of(encoded, batch, device) if PIXELS in needs else encoded
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         if name == PIXELS:
             return pixels_of_tokens(encoded.captured[PIXELS], encoded.layout)
         return super().vision_signal(name, encoded)
-
-
-def most_pixels(tokens: Callable[[int], int], k: int, enough: int) -> int:
-    """The largest bound on pixels, up to ``enough``, under which an image makes at most k tokens.
-
-    More pixels never make fewer tokens, so it is found by halving.
-    """
-    low, high = 1, enough + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if tokens(middle) <= k else (low, middle)
-    return low
 
 
 @BACKBONES.register("qwen2_vl")
@@ -243,10 +225,8 @@ class Qwen2VL(NativeResolution):
     def resized(self, size: tuple[int, int], low: int, high: int) -> tuple[int, int]:
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-        try:
+        with resized_for(type(self).__name__):
             height, width = smart_resize(size[1], size[0], factor=self.factor, min_pixels=low, max_pixels=high)
-        except ValueError as error:
-            raise SightlineError(f"the image cannot be resized for {type(self).__name__}: {error}") from None
         return width, height
 
     def told_by_grids(self, grids: Tensor) -> dict[str, Tensor]:

@@ -16,22 +16,19 @@ from torch.nn.functional import linear
 
 from sightline.backbones.attention import ends_for
 from sightline.backbones.base import BACKBONES
-from sightline.backbones.images import Grid, ImageOptions, Pixels, option, patch_values
-from sightline.backbones.qwen2_vl import most_pixels
-from sightline.backbones.signals import CLASS_KINDS, PARTS, ROWS, token_signal
+from sightline.backbones.images import Grid, Pixels, largest_within, option, patch_values, resized_for
+from sightline.backbones.qwen2_vl import PixelBounds
+from sightline.backbones.signals import CLASS_KINDS, ROWS, as_captured
 from sightline.backbones.towered import Tower, Towered
 from sightline.core.prefix import Encoded
-from sightline.core.selection import BLOCK_KINDS, PIXELS, PositionPolicy, block_index, split_name
+from sightline.core.selection import PositionPolicy, split_name
 from sightline.device.work import on_device
-from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
 from sightline.selectors.heads import rotate
 
 
 @dataclass(frozen=True)
-class Qwen3VLOptions(ImageOptions):
-    min_pixels: int | None = option(None, "Fewest pixels of the resized image.", least=1)
-    max_pixels: int | None = option(None, "Most pixels of the resized image.", least=1)
+class Qwen3VLOptions(PixelBounds):
     jpeg_quality: int | None = option(
         None, "Re-encode the image as JPEG of this quality before all else.", least=1, most=100
     )
@@ -102,7 +99,7 @@ class Qwen3VL(Towered):
         def tokens(most: int) -> int:
             return math.prod(resized_size(height, width, self._factor, min(fewest, most), most)) // self._factor**2
 
-        most = most_pixels(tokens, k, math.prod(self.shown_size(size)))
+        most = largest_within(tokens, k, 1, math.prod(self.shown_size(size)) + 1)
         return replace(self.options, min_pixels=min(fewest, most), max_pixels=most, first_resize_factor=None)
 
     def shown_size(self, size: tuple[int, int]) -> tuple[int, int]:
@@ -187,28 +184,18 @@ class Qwen3VL(Towered):
             return f"its vision tower is not the one of a CLIP checkpoint, so there is no {kind}"
         return f"its vision tower has no class token, so there is no {kind}" if kind in CLASS_KINDS else None
 
-    def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
-        """Of a token the mean over its merged patches, which lie together."""
-        if name == PIXELS:
-            return super().vision_signal(name, encoded)
-        depth, patches = len(self.vision_blocks), encoded.n * self.merge**2
-        rows = torch.arange(patches, device=encoded.tokens.device).view(encoded.n, -1)
-        captured = {**encoded.captured, ROWS: rows}
-        if split_name(name)[0] in BLOCK_KINDS:
-            captured |= self._attended(block_index(name, depth), captured)
-        return token_signal(name, captured, depth)
+    def tower_rows(self, encoded: Encoded) -> dict[str, Tensor]:
+        """The merged patches of a token, which lie together."""
+        patches = torch.arange(encoded.n * self.merge**2, device=encoded.tokens.device)
+        return {ROWS: patches.view(encoded.n, -1)}
 
-    def _attended(self, index: int, captured: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What block ``index`` attends with, (H, R, d) each, from its input and the rotary tables of the image."""
-        block, hidden = self.vision_blocks[index], captured[f"hidden:{index}"]
+    def attended(self, index: int, hidden: Tensor, encoded: Encoded) -> dict[str, Tensor]:
+        """Turned by the rotary tables of the image."""
+        block = self.vision_blocks[index]
         parts = block.attn.qkv(block.norm1(hidden)).view(len(hidden), 3, block.attn.num_heads, -1).permute(1, 2, 0, 3)
-        cos, sin = (captured[table].float() for table in ("cos", "sin"))
-        return {
-            **{f"{name}:{index}": rotate(part.float(), cos, sin) for name, part in zip(PARTS[:2], parts, strict=False)},
-            f"value:{index}": parts[2],
-            f"bounds:{index}": torch.tensor([len(hidden)]),
-            f"scale:{index}": torch.tensor(float(parts.shape[-1]) ** -0.5),
-        }
+        cos, sin = (encoded.captured[table].float() for table in ("cos", "sin"))
+        query, key = (rotate(part.float(), cos, sin) for part in parts[:2])
+        return as_captured(index, query, key, parts[2], [len(hidden)])
 
     def visual_positions(
         self, encoded: Encoded, slots: Tensor, start: int, policy: PositionPolicy
@@ -239,8 +226,6 @@ def resized_size(height: int, width: int, factor: int, low: int, high: int) -> t
     """(height, width) as the nearest multiples of ``factor`` whose area lies within [low, high]."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-    try:
+    with resized_for("Qwen3-VL"):
         resized: tuple[int, int] = smart_resize(height, width, factor=factor, min_pixels=low, max_pixels=high)
-    except ValueError as error:
-        raise SightlineError(f"the image cannot be resized for Qwen3-VL: {error}") from None
     return resized

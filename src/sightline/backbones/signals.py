@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from sightline.backbones.attention import PACKED, attending_as, bounds_of, dense_attention, packed_attention
+from sightline.backbones.images import Pixels
 from sightline.backbones.silenced import first_tensor, states_of
 from sightline.core.prefix import Encoded
-from sightline.core.selection import HIDDEN_KINDS, PIXELS, block_index, hidden_index, hidden_indices, split_name
+from sightline.core.selection import HIDDEN_KINDS, PIXELS, block_index, hidden_indices, split_name
 from sightline.errors import SightlineError
 
 
@@ -39,40 +40,6 @@ def attention_weights(query: Tensor, key: Tensor, scale: float, seen: Tensor | N
     return torch.softmax(scores.masked_fill(~seen, float("-inf")), dim=-1).nan_to_num(0.0)
 
 
-def class_token_signal(name: str, hidden: dict[str, Tensor], blocks: Any, heads: int, norm: str) -> Tensor:
-    """Signals of a tower whose row 0 is a class token (CLIP).
-
-    ``hidden`` maps ``hidden:i`` to (1 + N, C); a block has ``norm`` (layer norm before attention) and ``self_attn``.
-    """
-    kind, layer = split_name(name)
-    depth = len(blocks)
-    if kind == "vision.hidden_mean":
-        return torch.stack([hidden[f"hidden:{i}"][1:] for i in sorted(hidden_indices([name], depth))]).mean(0)
-    if kind in HIDDEN_KINDS:
-        rows = hidden[f"hidden:{hidden_index(int(layer), depth, name)}"]
-        return rows[0] if kind == "vision.cls" else rows[1:]
-    index = block_index(name, depth)
-    block = blocks[index]
-    states = getattr(block, norm)(hidden[f"hidden:{index}"])
-    attention = block.self_attn
-    if kind in ("vision.value", "vision.cls_value"):
-        value = _heads(attention.v_proj(states), heads)
-        return value[:, 0] if kind == "vision.cls_value" else value[:, 1:]
-    query, key = (_heads(projection(states), heads) for projection in (attention.q_proj, attention.k_proj))
-    scale = float(query.shape[-1]) ** -0.5
-    if kind in ("vision.key", "vision.query"):
-        return (key if kind == "vision.key" else query)[:, 1:]
-    if kind == "vision.cls_key":
-        return key[:, 0]
-    if kind == "vision.cls_query":
-        return query[:, 0]
-    if kind == "vision.cls_attention":
-        return attention_weights(query[:, :1], key, scale)[:, 0, 1:]
-    if kind == "vision.received":
-        return attention_weights(query, key, scale).mean(dim=(0, 1))[1:]
-    raise SightlineError(f"unknown signal {name}")
-
-
 def pixels_of_tokens(values: Tensor, layout: tuple[tuple[int, int], ...]) -> Tensor:
     """(N, P) pixel values that each token is made from, in the order of the tokens.
 
@@ -86,11 +53,6 @@ def pixels_of_tokens(values: Tensor, layout: tuple[tuple[int, int], ...]) -> Ten
         for tile, (rows, columns) in zip(values, layout, strict=True)
     ]
     return torch.cat(cut)
-
-
-def _heads(states: Tensor, heads: int) -> Tensor:
-    """(S, C) -> (H, S, d)"""
-    return states.view(states.shape[0], heads, -1).transpose(0, 1)
 
 
 # What a vision tower computes on the way, taken down while the model's own code runs it.
@@ -201,6 +163,18 @@ class Record:
             for each, mine in zip(found, seen, strict=False):
                 each[f"seen:{index}"] = mine
         return found
+
+
+def as_captured(
+    index: int, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scale: float | None = None
+) -> dict[str, Tensor]:
+    """The same of one image whose block ``index`` attends with these (H, R, d), in sequences of such lengths."""
+    parts = zip(PARTS, (query, key, value), strict=True)
+    return {
+        **{f"{name}:{index}": part for name, part in parts},
+        f"bounds:{index}": torch.tensor(lengths),
+        f"scale:{index}": torch.tensor(float(query.shape[-1]) ** -0.5 if scale is None else scale),
+    }
 
 
 def _dealt(rows: int, shares: Sequence[int]) -> list[int]:
@@ -405,6 +379,12 @@ def token_signal(name: str, captured: Mapping[str, Tensor], depth: int) -> Tenso
         looked = [attention_weights(q[:, within : within + 1], k, scale, mine)[:, 0] for q, k, mine in tiles]
         return of_tokens(torch.cat(looked, dim=1), 1)
     raise SightlineError(f"signal {name} is not among what can be read from this vision tower")
+
+
+def with_pixels_of(encoded: Sequence[Encoded], batch: Sequence[Pixels], device: torch.device) -> list[Encoded]:
+    """The encoded images with what each was prepared as, brought to the model's device."""
+    shown = [item.data.to(device, non_blocking=True) for item in batch]
+    return [with_pixels(*pair) for pair in zip(encoded, shown, strict=True)]
 
 
 def with_pixels(encoded: Encoded, shown: Tensor) -> Encoded:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +16,16 @@ from torch.nn.functional import linear, pad
 
 from sightline.backbones.base import Backbone, configuration, processor_template, whole_model
 from sightline.backbones.images import Grid, ImageOptions, Normalisers, Pixels, image_bytes, made_on, processor_table
-from sightline.backbones.signals import Block, pixels_of_tokens, with_pixels
+from sightline.backbones.signals import Block, pixels_of_tokens, token_signal, with_pixels_of
 from sightline.core.prefix import Encoded
-from sightline.core.selection import PIXELS, Budget, PositionPolicy, hidden_indices
+from sightline.core.selection import (
+    BLOCK_KINDS,
+    PIXELS,
+    PositionPolicy,
+    block_index,
+    hidden_indices,
+    split_name,
+)
 from sightline.errors import SightlineError
 from sightline.geometry.coverage import Sampling
 
@@ -192,7 +198,19 @@ class Towered(Backbone):
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         if name == PIXELS:
             return pixels_of_tokens(self.pixel_values(encoded.captured[PIXELS]), encoded.layout)
-        return super().vision_signal(name, encoded)
+        depth, captured = len(self.vision_blocks), {**encoded.captured, **self.tower_rows(encoded)}
+        if split_name(name)[0] in BLOCK_KINDS:
+            index = block_index(name, depth)
+            captured |= self.attended(index, encoded.captured[f"hidden:{index}"], encoded)
+        return token_signal(name, captured, depth)
+
+    def tower_rows(self, encoded: Encoded) -> dict[str, Tensor]:
+        """``ROWS`` of the tower that an image's tokens are made from, and where class tokens stand (``CLASS``)."""
+        raise SightlineError(f"{type(self).__name__} has no signals of its vision tower")
+
+    def attended(self, index: int, hidden: Tensor, encoded: Encoded) -> dict[str, Tensor]:
+        """What block ``index`` attends with, from its (R, C) input: ``as_captured``."""
+        raise SightlineError(f"{type(self).__name__} has no signals of its vision tower")
 
     @classmethod
     def load(
@@ -222,20 +240,12 @@ class Towered(Backbone):
             raise SightlineError(f"{cls.__name__} is not for this checkpoint: {reason}")
         return cls(model.to(device), tokenizer, processor, options)
 
-    def preprocess(self, image: Image.Image, into: Tensor | None = None, *, budget: Budget | None = None) -> Pixels:
-        """What the host does: all of it for a model on the CPU or a very large image, else no more than its bytes.
-
-        Under a ``budget`` the image is made small enough for the model to make no more tokens than that.
-        """
-        started = time.perf_counter()
-        fit = None if budget is None else self.fit(image.size, budget)
-        shown = self if fit is None else self.under(fit.options)
+    def prepared(self, image: Image.Image, into: Tensor | None) -> tuple[Tensor, Grid, Mapping[str, Tensor]]:
+        """All of it for a model on the CPU or a very large image, else no more than its bytes."""
         device = made_on(self.language.device, image.size)
-        data = shown.image_bytes(image, into, device)
-        grid = shown.patch_grid(*data.shape[:2])
-        if device.type == "cpu":
-            data = shown.pixel_values(data)
-        return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit)
+        data = self.image_bytes(image, into, device)
+        grid = self.patch_grid(*data.shape[:2])
+        return self.pixel_values(data) if device.type == "cpu" else data, grid, {}
 
     def token_count(self, size: tuple[int, int]) -> int:
         """N for an image of this (width, height), from arithmetic alone."""
@@ -271,10 +281,7 @@ class Towered(Backbone):
         keep = hidden_indices(needs, len(self.vision_blocks))
         tower = self.tower([item.grid for item in batch])
         encoded = self.seen(batch, tower, *tower(self.tower_inputs(batch), keep, self.call_block))
-        if PIXELS not in needs:
-            return encoded
-        shown = [item.data.to(self.language.device, non_blocking=True) for item in batch]
-        return [with_pixels(*pair) for pair in zip(encoded, shown, strict=True)]
+        return with_pixels_of(encoded, batch, self.language.device) if PIXELS in needs else encoded
 
     def seen(
         self,

@@ -260,16 +260,14 @@ def print_rows(
     *,
     title: str = "",
     header: bool = True,
-    gap: int = 2,
 ) -> None:
     """Prints lines of words as a table without a box; a cell may be a ``Text`` with a style of its own.
 
     A column that is given by its title alone holds words. Numbers stand to the right and stay whole in any width:
-    their headings break between words, and what folds where the terminal is narrow is words. ``gap`` columns are
-    between two of the table's.
+    their headings break between words, and what folds where the terminal is narrow is words.
     """
     told = [TableColumn(column, column) if isinstance(column, str) else column for column in columns]
-    _print_panels(console, told, [("", [list(row) for row in rows])], title=title, header=header, gap=gap)
+    _print_panels(console, told, [("", [list(row) for row in rows])], title=title, header=header, gap=2)
 
 
 def _print_panels(
@@ -399,9 +397,9 @@ def format_range(low: Any, high: Any, kind: Kind) -> str:
     return f"{left} to {right}" if kind == "signed" else f"{left.removesuffix('%')}–{right}"
 
 
-def digits_apart(low: float, high: float, least: int = 3) -> int:
-    """Digits behind the point at which two ends are printed as two numbers; ``least`` where that is enough."""
-    return next((digits for digits in range(least, 10) if round(low, digits) != round(high, digits)), least)
+def digits_apart(low: float, high: float) -> int:
+    """Digits behind the point at which two ends are printed as two numbers; the usual 3 where that is enough."""
+    return next((digits for digits in range(3, 10) if round(low, digits) != round(high, digits)), 3)
 
 
 def fitted_tabular(spec: str, rows: Sequence[str]) -> list[str]:

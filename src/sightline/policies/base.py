@@ -187,11 +187,11 @@ def read_fitted(file: str, policy: str) -> Mapping[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
-def check_fitted_levels(fitted: Mapping[str, Any], levels: Sequence[Budget], policy: str) -> None:
-    """Refuses levels that the file was not fitted on."""
+def check_fitted_levels(fitted: str, levels: Sequence[Budget], policy: str) -> None:
+    """Refuses other levels than those that a file was ``fitted`` on."""
     asked = "/".join(map(str, levels))
-    if fitted.get("levels") not in (None, asked):
-        raise SightlineError(f"{policy} was fitted for the levels {fitted['levels']}, not for {asked}")
+    if fitted != asked:
+        raise SightlineError(f"{policy} was fitted for the levels {fitted}, not for {asked}")
 
 
 # Where tokens stand in an image, in a number or two.

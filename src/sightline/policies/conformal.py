@@ -108,7 +108,7 @@ class Conformal(FilePolicy):
     def check_levels(self, levels: Sequence[Budget]) -> None:
         if len(levels) != 2:
             raise SightlineError(f"{self.name} falls back from one level to another: write two, for example 0.3/0.7")
-        check_fitted_levels({"levels": self.losses.levels}, levels, self.name)
+        check_fitted_levels(self.losses.levels, levels, self.name)
 
     def decide(self, levels: Sequence[Budget], noticed: Noticed, passes: Sequence[LevelAnswer]) -> Budget | None:
         if not passes:

@@ -200,7 +200,7 @@ class LearnedRisk(FilePolicy):
         return policy
 
     def check_levels(self, levels: Sequence[Budget]) -> None:
-        check_fitted_levels({"levels": self.model.levels}, levels, self.name)
+        check_fitted_levels(self.model.levels, levels, self.name)
 
     def look(self, sight: Sight) -> Noticed:
         return before_answer(sight)

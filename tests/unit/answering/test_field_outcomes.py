@@ -35,10 +35,19 @@ EDITS = {("600000", "6000000"): (0, 0, 1), ("887", "867"): (1, 0, 0), ("1234", "
 SILENT = ["", " ... ", "N/A", "unknown", "I can't read the total.", "not visible"]
 
 
-def test_values_are_compared_as_what_they_are_silence_is_told_and_digits_are_counted() -> None:
+def test_an_amount_is_its_number() -> None:
     assert {text: number(text) for text in AMOUNTS} == {t: value and Decimal(value) for t, value in AMOUNTS.items()}
+
+
+def test_values_are_compared_as_what_they_are() -> None:
     assert {values: same_value(*values) for values in SAME} == SAME
+
+
+def test_silence_is_told_from_an_answer() -> None:
     assert [text for text in (*SILENT, "Nottingham", "0.00", "No. 5") if is_silent(text)] == SILENT
+
+
+def test_digits_are_counted_as_changed_lost_and_added() -> None:
     assert {pair: count_edits(*pair) for pair in EDITS} == EDITS
 
 

@@ -101,7 +101,6 @@ def test_images_of_different_sizes_are_not_selected_together(
     backbone, sizes = subject.backbone, [(128, 64), (128, 64), (64, 192)]
     pixels = [backbone.preprocess(subject.image(i).resize(size)) for i, size in enumerate(sizes)]
     images = [backbone.encode([item])[0] for item in pixels]
-    arm = parse_arm("divprune:0.5")
     arm, counts = parse_arm("divprune:0.5"), list[int]()
     select_many = cast(Any, type(arm.selector)).select_many
 

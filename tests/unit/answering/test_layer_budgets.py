@@ -123,9 +123,11 @@ def test_a_rehearsal_looks_at_every_layer_of_the_whole_prompt(subject: Subject) 
     assert trace.signal_ms > trace.inside_ms, "the first reading is billed, and not as part of the second"
 
 
-def test_counts_of_a_questions_own_are_not_read_together_nor_budgets_over_layers_by_tiles(
-    subject: Subject, refused: Refused
-) -> None:
+def test_a_budget_over_layers_is_not_counted_by_tiles(refused: Refused) -> None:
+    refused("vtw spreads its budget over the language layers", parse_arm, "vtw:0.5/tile")
+
+
+def test_questions_with_counts_of_their_own_are_not_read_together(subject: Subject, refused: Refused) -> None:
     @dataclass(frozen=True)
     class Uneven(VTW):
         """Lets one token less of every further question continue."""
@@ -145,4 +147,3 @@ def test_counts_of_a_questions_own_are_not_read_together_nor_budgets_over_layers
     alone = LayerCuts(Uneven(), {0: 9, 1: 9}, prefixes[:1], layouts[:1], [""])
     subject.backbone.language.launch(prefixes[:1], alone)
     assert alone.counts == {0: 8, 1: 7}, "fewer than the schedule allows, at every layer of it"
-    refused("vtw spreads its budget over the language layers", parse_arm, "vtw:0.5/tile")

@@ -21,9 +21,12 @@ CANONICAL = {
 }  # fmt: skip
 
 
-def test_arms_have_one_canonical_form_and_say_what_a_budget_is_counted_over() -> None:
+def test_arms_have_one_canonical_form() -> None:
     assert {text: parse_arm(text).text for text in CANONICAL} == CANONICAL
     assert [parse_arm(text).text for text in CANONICAL.values()] == list(CANONICAL.values())
+
+
+def test_a_budget_says_what_it_is_counted_over() -> None:
     for text, budget in {
         "target:0.3/tile": Budget.ratio(0.3, "tile"),
         "grid:64t/tile": Budget.tokens(64, "tile"),
@@ -33,8 +36,11 @@ def test_arms_have_one_canonical_form_and_say_what_a_budget_is_counted_over() ->
         assert parse_arm(text).budget == budget
         assert parse_arm(text).requested == str(budget)
     assert {name for name, kind in SELECTORS.items() if not kind.needs_budget} == {"full", "masks"}
+
+
+def test_a_budget_is_the_ceiling_in_double_precision() -> None:
     for n, keep, k in ((576, 0.4, 231), (100, 0.07, 8), (100, 0.55, 56), (5, 0.01, 1), (7, 1.0, 7)):
-        assert Budget.ratio(keep).resolve(n) == Budget.tokens(k).resolve(n) == k, "the ceiling in double precision"
+        assert Budget.ratio(keep).resolve(n) == Budget.tokens(k).resolve(n) == k
 
 
 FALLBACK = "policy:confidence_fallback:target_grid:0.3/0.7:threshold=1.2"
@@ -74,10 +80,13 @@ def test_what_cannot_work_is_refused_in_one_line(text: str, refused: Refused) ->
     refused(f"arm '{text}'", parse_arm, text)
 
 
-def test_a_mistyped_name_is_suggested_and_an_arm_that_is_given_twice_or_never_refused(refused: Refused) -> None:
+def test_a_mistyped_name_is_suggested(refused: Refused) -> None:
     refused("unknown selector 'targe'; did you mean", parse_arm, "targe:0.3")
     refused("unknown policy 'falback'", parse_arm, "policy:falback:target:0.3/0.7:threshold=1")
     refused("unknown selector 'targett'", parse_arm, "policy:confidence_fallback:targett:0.3/0.7:threshold=1")
+
+
+def test_a_number_beyond_all_is_refused_and_so_are_no_arms_and_the_same_arm_twice(refused: Refused) -> None:
     refused("is not a usable number", parse_arm, f"random:0.3:seed={'9' * 400}")
     refused("twice", parse_arms, ["target:0.3", "target:0.30"], seed=17, profile="paper")
     refused("no arms", parse_arms, [], seed=17, profile="paper")
@@ -233,6 +242,9 @@ def test_a_smaller_image_is_compared_with_random_and_grid_and_changed_as_an_imag
     assert plan_arms(["full", "resize:1.0"]).controls == [], "all tokens are nothing to be compared"
     arms = plan_arms(["full", "target:0.3", "resize:192t", "resize:192t+blank"], controls=False).arms
     assert [arm.image_budget and str(arm.image_budget) for arm in arms] == [None, None, "192t", "192t"]
+
+
+def test_a_smaller_image_has_no_mask_to_change() -> None:
     for change in ("remove_evidence", "restore_evidence=0.5", "restore_random=1.0"):
         with pytest.raises(SightlineError, match=r"resize keeps every token of a smaller image.*occlusion and blank"):
             plan_arms([f"resize:0.3+{change}"])

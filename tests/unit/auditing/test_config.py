@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,33 @@ GIVEN = {"model": "m", "probes": Path("p"), "images": Path("i"), "out": Path("o"
 PLACES = ("probes", "images", "out")
 
 
-def test_keys_are_spelled_as_fields_or_as_their_flags_places_may_be_urls_and_flags_win(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
+Read = Callable[..., AuditConfig]
+"""(text of a config file, **flags)"""
 
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
     def read(text: str, **flags: Any) -> AuditConfig:
-        file.write_text(text)
-        return read_config(file, flags)
+        (tmp_path / "run.yaml").write_text(text)
+        return read_config(tmp_path / "run.yaml", flags)
 
+    return read
+
+
+def test_keys_are_spelled_as_fields_or_as_their_flags(read: Read) -> None:
     plural = read(NEEDED + "arms: [full, 'target:0.3']\nimage_options: {max_pixels: 3}\nbox_source: missing\n")
     assert plural == read(NEEDED + "arm: [full, 'target:0.3']\nimage-option: {max_pixels: 3}\nbox-source: missing\n")
     single = read(NEEDED + "arm: full\nimport: mine.py\n")
     assert (single.arms, single.imports) == (["full"], [Path("mine.py")])
+
+
+def test_places_of_a_file_may_be_urls(read: Read) -> None:
     there = "model: m\narms: [full]\nprobes: memory://b/p.jsonl\nimages: memory://b/i\nout: runs/first\n"
     settings = read(there, out="memory://b/runs")
     assert [str(getattr(settings, name)) for name in PLACES] == [f"memory://b/{x}" for x in ("p.jsonl", "i", "runs")]
+
+
+def test_flags_win_over_the_file_unless_they_say_nothing(read: Read) -> None:
     seeded = NEEDED + "arms: [full]\nseed: 3\n"
     assert read(seeded, seed=None).seed == 3
     assert read(seeded, seed=4, arms=[]).seed == 4
@@ -76,9 +90,7 @@ def test_what_is_missing_misspelt_or_of_another_type_is_refused(tmp_path: Path, 
         refused("--image-option: Input should be a valid dictionary", read_config, file, {**GIVEN, **flags})
 
 
-def test_what_nobody_asked_for_follows_the_device_and_the_profile(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_gets_longer_stretches_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
     for device, gpu, stretch in (
         ("auto", False, (8, 16384, 512)),
         ("auto", True, (64, 32768, 4096)),
@@ -91,14 +103,21 @@ def test_what_nobody_asked_for_follows_the_device_and_the_profile(
             assert (config.shard_images, config.batch_tokens, config.shard_probes) == stretch, device
             assert AuditConfig(**GIVEN, device=device, shard_images=3).shard_images == 3
 
+
+def test_a_seed_is_that_of_the_profile_unless_given_or_begun_with() -> None:
     assert choose_seed(AuditConfig(**GIVEN), {}) == 17
     assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {}) == 13
     assert choose_seed(AuditConfig(**GIVEN, profile="artifact", seed=17), {}) == 17
     assert choose_seed(AuditConfig(**GIVEN, profile="artifact"), {"seed": 17}) == 17, "a run goes on as it was begun"
     assert choose_seed(AuditConfig(**GIVEN, seed=5), {"seed": 17}) == 5
+
+
+def test_interventions_may_be_separated_by_commas() -> None:
     for given in ("deletion, occlusion", ["deletion,occlusion"], ["deletion", "occlusion"]):
         assert AuditConfig(**GIVEN, interventions=given).interventions == ["deletion", "occlusion"]
 
+
+def test_a_profile_decides_which_detections_count(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EasyOcr, "require", classmethod(lambda cls: "1.7"))
     settings = {
         "model": str(data / "tiny" / "qwen3vl"),
@@ -114,7 +133,7 @@ def test_what_nobody_asked_for_follows_the_device_and_the_profile(
     ]
     for profile, asked, meant in profiles:
         job = plan_audit(AuditConfig(**settings, profile=profile, box_source=asked))
-        assert job.config.box_source == meant, "a profile decides which detections count"
+        assert job.config.box_source == meant
 
 
 @pytest.mark.parametrize("name", PLACES)

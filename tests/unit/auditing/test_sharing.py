@@ -207,9 +207,16 @@ def test_what_is_left_are_the_arms_without_rows_and_one_where_records_of_images_
         (2, ["full"]),
         (3, ["full", "target:0.3"]),
     ]
+
+
+def test_rows_that_are_there_are_not_computed_again(folder: RunFolder) -> None:
+    for shard, done in enumerate((ARMS, ARMS[:1])):
+        folder.write_images(shard, ORIGINAL, [])
+        for arm in done:
+            folder.write_rows(arm, shard, [], ())
     side = pull(folder, task(0), task(1))
     (taken,) = side.ready()
-    assert (taken.key, [arm.text for arm in taken.arms]) == ("00001", ["target:0.3"]), "rows that are there stay"
+    assert (taken.key, [arm.text for arm in taken.arms]) == ("00001", ["target:0.3"])
     do(folder, side, taken)
     assert not side.wait()
 
@@ -267,12 +274,15 @@ def test_what_fails_comes_last_is_tried_once_more_and_set_aside(folder: RunFolde
     (left,) = [taken for taken in side.ready() if taken.key == "00000"]
     assert [arm.text for arm in left.arms] == ["target:0.3"], "only the arm to blame is set aside"
     assert folder.manifest()["failed"] == {"00000": {"full": "it failed 2 times (the same reason)"}}
+
+
+def test_an_error_of_the_images_is_that_of_all_arms(folder: RunFolder) -> None:
     for _ in range(2):
-        side = pull(folder, task(2))
-        assert keys(next(side.ready())) == ["00002"]
-        assert side.fail({("00002", "")}, SightlineError("the image is damaged"))
-    assert set(folder.manifest()["failed"]["00002"]) == set(ARMS), "an error of the images is that of all arms"
-    assert not pull(folder, task(2)).wait()
+        side = pull(folder, task(0))
+        assert keys(next(side.ready())) == ["00000"]
+        assert side.fail({("00000", "")}, SightlineError("the image is damaged"))
+    assert set(folder.manifest()["failed"]["00000"]) == set(ARMS)
+    assert not pull(folder, task(0)).wait()
 
 
 @pytest.mark.parametrize("tasks", [OwnTasks, SharedTasks])

@@ -14,7 +14,7 @@ from sightline.answering.answerer import Answerer
 from sightline.answering.materialise import SelectStep, Trace, materialise
 from sightline.answering.scorers.spoken import Generation
 from sightline.arms.arm import parse_arm
-from sightline.backbones import Backbone, load_backbone
+from sightline.backbones import BACKBONES, Backbone, load_backbone
 from sightline.backbones.base import model_inputs, model_logits
 from sightline.backbones.general import General
 from sightline.backbones.qwen2_vl import NativeResolution
@@ -32,6 +32,7 @@ from tests.unit.backbones.named import (
     SECOND_FORM,
     SHIPPED,
     TARGET,
+    TYPES,
     Zoo,
     architecture,
     kept_span,
@@ -44,6 +45,8 @@ PROBE = Probe("p", "x.png", "x", QUESTION, "yes", TARGET, TARGET, ((0.1, 0.1, 0.
 SIZES = [(200, 130), (60, 250), (430, 400)]
 BOTH_WAYS = ("gemma3", "paligemma")
 """Read by the model's own decoder; test_both_ways.py says what they see."""
+SHARING = [name for name in TYPES if issubclass(BACKBONES.get(name), NativeResolution)]
+"""Whose tokens share the resized image among them, as those of InternVL do, the thumbnail's left out."""
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
@@ -66,21 +69,24 @@ def page(shipped: Backbone) -> Encoded:
     return shipped.encode([shipped.preprocess(drawn_image())])[0]
 
 
-def test_each_has_a_class_of_its_own_and_our_loop_runs_its_layers_where_it_can(
-    backbone: Backbone, encoded: Encoded
-) -> None:
+def test_each_has_a_class_of_its_own_and_our_loop_runs_its_layers_where_it_can(backbone: Backbone) -> None:
     assert type(backbone) is not General
     assert backbone.title == type(backbone).__name__
     assert backbone.language.plain == (backbone.model.config.model_type not in BOTH_WAYS)
     if isinstance(backbone, General):
         assert type(backbone).cells is not General.cells
     assert backbone.serves("vision.received@-1") is None
-    if isinstance(backbone, NativeResolution) or backbone.model.config.model_type == SECOND_FORM:
-        assert encoded.sampling is not None, "its tokens share the resized image among them"
-        width, height = backbone.shown_size((200, 130))
-        tiles = [rows * columns for rows, columns in encoded.layout]
-        whole = sum(tiles[:-1]) if len(tiles) > 1 else tiles[0]
-        assert encoded.sampling.token_pixels * whole == width * height
+
+
+@pytest.mark.parametrize("backbone", ["shipped-internvl", SECOND_FORM, *SHARING], indirect=True)
+def test_tokens_share_the_resized_image_among_them_so_that_rows_have_legibility(
+    backbone: Backbone, encoded: Encoded
+) -> None:
+    assert encoded.sampling is not None
+    width, height = backbone.shown_size((200, 130))
+    tiles = [rows * columns for rows, columns in encoded.layout]
+    whole = sum(tiles[:-1]) if len(tiles) > 1 else tiles[0]
+    assert encoded.sampling.token_pixels * whole == width * height
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -218,6 +224,15 @@ def test_cells_that_do_not_fit_the_tokens_are_refused(shipped: Backbone, monkeyp
     monkeypatch.setattr(shipped, "cells_of", lambda _: (cells[:-1], layout))
     with pytest.raises(SightlineError, match=f"{len(cells)} visual tokens but {len(cells) - 1} cells"):
         shipped.encode([pixels])
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_scores_in_half_precision_are_numbers(zoo: Zoo, name: str) -> None:
+    backbone = architecture(f"shipped-{name}", zoo, dtype="bfloat16")
+    (encoded,) = backbone.encode([backbone.preprocess(drawn_image())])
+    prompt = backbone.prompt(QUESTION, TARGET, YES_NO)
+    (scored,) = backbone.language.score([prefix_of(backbone, encoded, prompt, torch.arange(0, encoded.n, 2))])
+    assert np.isfinite([each.loss for each in scored]).all()
 
 
 def test_llava_cells_cover_the_crop_alone(data: Path) -> None:

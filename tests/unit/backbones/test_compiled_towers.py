@@ -94,7 +94,7 @@ def test_blocks_that_do_not_compile_run_as_they_are_and_say_why(zoo: Zoo, monkey
 
 
 @torch.inference_mode()
-def test_compiling_leaves_no_trace_and_blocks_that_are_listened_to_run_themselves(zoo: Zoo) -> None:
+def test_compiling_leaves_no_trace_on_the_model(zoo: Zoo) -> None:
     """Blocks run themselves again afterwards, attend as before, and whoever listened to their parts still does."""
     backbone = general(zoo("mistral3"))
     (page,) = pages(backbone, 1)
@@ -109,44 +109,61 @@ def test_compiling_leaves_no_trace_and_blocks_that_are_listened_to_run_themselve
     assert not any("forward" in part.__dict__ for part in parts)
     use_vision_execution(backbone, Execution("eager"))
     assert backbone.call_block is None
-    called: list[Any] = []
+
+
+@torch.inference_mode()
+def test_blocks_that_are_listened_to_run_themselves_and_others_compiled(zoo: Zoo) -> None:
+    backbone, called = general(zoo("glm4v")), list[int]()
 
     def call(block: Any, hidden: Tensor, arguments: dict[str, Any]) -> Any:
-        called.append(list(listened.vision_blocks).index(block))
+        called.append(list(backbone.vision_blocks).index(block))
         return type(block).forward(block, hidden, **arguments)
 
-    listened = general(zoo("glm4v"))
-    listened.call_block = call
-    listened.encode(pages(listened, 1), frozenset({"vision.received@1"}))
+    backbone.call_block = call
+    backbone.encode(pages(backbone, 1), frozenset({"vision.received@1"}))
     assert called == [0, 2, 3]
 
 
 # Folders for compiled code.
 
 
-@pytest.mark.parametrize("case", ["made", "named by the user", "not to be written"])
-def test_compiled_code_lies_in_the_cache_folder_by_what_made_it_and_old_code_of_others_goes(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PyTorch has chosen a folder of its own before, as it does when its compiler is imported."""
-    kept = tmp_path / "cache" / "compiled"
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(kept.parent))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine" if case == "named by the user" else default_cache_dir())
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where compiled code goes; PyTorch has chosen a folder of its own, as it does when its compiler is imported."""
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
-    if case == "not to be written":
-        kept.parent.write_text("no folder")
-    else:
-        for name, days in (("torch-1.0", FORGOTTEN_DAYS + 1), ("torch-2.0", FORGOTTEN_DAYS - 1)):
-            (kept / name / "graphs").mkdir(parents=True)
-            used = time.time() - days * 24 * 3600
-            os.utime(kept / name, (used, used))
+    return tmp_path / "cache" / "compiled"
+
+
+def test_compiled_code_lies_in_the_cache_folder_by_what_made_it(kept: Path) -> None:
     keep_compiled(torch.device("cpu"))
-    graphs, kernels = os.environ["TORCHINDUCTOR_CACHE_DIR"], os.environ.get("TRITON_CACHE_DIR", "")
-    if case == "not to be written":
-        assert graphs == default_cache_dir()
-        return
-    (folder,) = set(kept.iterdir()) - {kept / "torch-2.0"}
+    (folder,) = kept.iterdir()
     assert f"torch-{torch.__version__}-" in folder.name
     assert folder.name.endswith(torch.backends.cpu.get_cpu_capability())
-    assert graphs == ("/mine" if case == "named by the user" else str(folder / "graphs"))
-    assert kernels == str(folder / "kernels")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder / "graphs")
+    assert os.environ["TRITON_CACHE_DIR"] == str(folder / "kernels")
+
+
+def test_folders_that_the_user_named_stay(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
+    keep_compiled(torch.device("cpu"))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
+    assert os.environ["TRITON_CACHE_DIR"].startswith(str(kept))
+
+
+def test_code_of_other_makers_goes_when_nobody_has_used_it_for_long(kept: Path) -> None:
+    old, recent = kept / "torch-1.0", kept / "torch-2.0"
+    for folder, days in ((old, FORGOTTEN_DAYS + 1), (recent, FORGOTTEN_DAYS - 1)):
+        (folder / "graphs").mkdir(parents=True)
+        used = time.time() - days * 24 * 3600
+        os.utime(folder, (used, used))
+    keep_compiled(torch.device("cpu"))
+    assert not old.exists()
+    assert recent.exists()
+
+
+def test_where_nobody_can_write_compiled_code_lies_where_it_did(kept: Path) -> None:
+    kept.parent.write_text("no folder")
+    keep_compiled(torch.device("cpu"))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == default_cache_dir()

@@ -21,7 +21,7 @@ from sightline.backbones.general import General
 from sightline.backbones.internvl import InternVL
 from sightline.backbones.loading import Served
 from sightline.backbones.processors import SpanPlanning
-from sightline.backbones.qwen2_vl import NativeResolution, most_pixels
+from sightline.backbones.qwen2_vl import NativeResolution
 from sightline.backbones.qwen3_vl import resized_size
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
@@ -132,7 +132,7 @@ def test_a_smaller_image_is_what_the_processor_makes_when_asked_for_less(
     assert region.measure(everything, everything).ecr == pytest.approx(1.0)
 
 
-def test_the_run_goes_on_with_its_own_options_and_a_captured_tower_encodes_smaller_images_too(qwen: Backbone) -> None:
+def test_the_run_goes_on_with_its_own_options(qwen: Backbone) -> None:
     image, budget = photograph(640, 448), Budget.ratio(0.3)
     before, small, after = (qwen.preprocess(image, budget=each) for each in (None, budget, None))
     assert before.grid == after.grid != small.grid
@@ -141,7 +141,11 @@ def test_the_run_goes_on_with_its_own_options_and_a_captured_tower_encodes_small
     for alone, batched in zip(mixed, qwen.encode([before, small]), strict=True):
         assert (alone.layout, alone.usual_n) == (batched.layout, batched.usual_n)
         torch.testing.assert_close(alone.tokens, batched.tokens, atol=1e-5, rtol=1e-5)
-    captured = CapturedVision(towered(qwen), small, frozenset())
+
+
+def test_a_captured_tower_encodes_smaller_images_of_one_shape(qwen: Backbone) -> None:
+    image, budget = photograph(640, 448), Budget.ratio(0.3)
+    captured = CapturedVision(towered(qwen), qwen.preprocess(image, budget=budget), frozenset())
     for shown in (image, image.transpose(Image.Transpose.FLIP_TOP_BOTTOM)):
         pixels = qwen.preprocess(shown, budget=budget)
         (plain,), replayed = qwen.encode([pixels]), captured(pixels)
@@ -222,9 +226,10 @@ def test_tokens_patches_and_ids_are_those_of_the_checkpoints_processor(
         assert math.prod(grid) == shown.token_count(size) * 4
         assert least <= shown.token_count(size) <= most or size == (900, 33), "a strip is never so small"
     assert native.knows_processor
-    theirs, ours = General.preprocess(native, picture), native.preprocess(picture)
-    assert torch.equal(ours.data, theirs.data)
-    assert ours.inputs["image_grid_thw"].tolist() == theirs.inputs["image_grid_thw"].tolist() == [list(ours.grid)]
+    ours, (data, _, inputs) = native.preprocess(picture), General.prepared(native, picture, None)
+    theirs = replace(ours, data=data, inputs=inputs)
+    assert torch.equal(ours.data, data)
+    assert ours.inputs["image_grid_thw"].tolist() == inputs["image_grid_thw"].tolist() == [list(ours.grid)]
     assert native.written_for(size)[0] == SpanPlanning.written_for(native, size)[0]
 
     def by_tensors(source: images.Size, target: images.Size, kind: int, device: torch.device) -> images.Resize:
@@ -243,15 +248,19 @@ def refusal(served: Served, method: Any) -> str:
     return ""
 
 
-def test_what_a_type_cannot_do_is_refused_in_words_and_methods_alike_before_the_model_is_loaded(
-    native: NativeResolution, zoo: Zoo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_methods_are_refused_alike_before_the_model_is_loaded(native: NativeResolution, zoo: Zoo) -> None:
     loaded, described = Served.by(native), Served.by_description(zoo(native.model.config.model_type))
     for _, kind in SELECTORS.items():
         if not kind.needs_file:
             assert refusal(loaded, kind()) == refusal(described, kind())
+
+
+def test_an_image_that_is_all_length_is_refused_in_words(native: NativeResolution) -> None:
     with pytest.raises(SightlineError, match=f"cannot be resized for {type(native).__name__}: absolute aspect ratio"):
         native.shown_size((28 * 300, 28))
+
+
+def test_a_processor_that_does_not_resize_is_noticed(native: NativeResolution, monkeypatch: pytest.MonkeyPatch) -> None:
     assert native.knows_processor
     monkeypatch.delitem(vars(native), "knows_processor")  # it is tried anew
     monkeypatch.setattr(native.image_processor, "do_resize", False)
@@ -260,13 +269,14 @@ def test_what_a_type_cannot_do_is_refused_in_words_and_methods_alike_before_the_
         native.plan((840, 560))
 
 
-def test_bounds_are_read_by_name_and_a_processor_that_does_something_else_does_it_itself(
-    zoo: Zoo,
-) -> None:
+def test_bounds_are_read_by_name_and_refused_when_they_cross(zoo: Zoo) -> None:
     bounded = load_backbone(str(zoo("glm4v")), dtype="float32", device="cpu", options={"max_pixels": 4 * 784})
     assert bounded.token_count((300, 200)) <= 4
     with pytest.raises(SightlineError, match="min_pixels = 20 is above max_pixels = 10"):
         load_backbone(str(zoo("glm4v")), options={"min_pixels": 20, "max_pixels": 10})
+
+
+def test_a_processor_that_does_something_else_does_it_itself(zoo: Zoo) -> None:
     other = load_backbone(str(zoo("qwen2_5_vl")), dtype="float32", device="cpu")
     assert isinstance(other, NativeResolution)
     other.image_processor.do_normalize = False
@@ -279,5 +289,5 @@ def test_bounds_are_read_by_name_and_a_processor_that_does_something_else_does_i
 
 def test_the_largest_bound_is_found_by_halving() -> None:
     for k in (1, 5, 12):
-        assert most_pixels(lambda pixels: max(1, pixels // 10), k, 200) == 10 * k + 9
-    assert most_pixels(lambda pixels: 1, 1, 200) == 200
+        assert images.largest_within(lambda pixels: max(1, pixels // 10), k, 1, 201) == 10 * k + 9
+    assert images.largest_within(lambda pixels: 1, 1, 1, 201) == 200

@@ -87,7 +87,12 @@ def test_types_without_a_file_serve_signals_of_their_tower(name: str, zoo: Zoo) 
 
 
 @pytest.mark.parametrize(
-    ("name", "reads"), [("vipllava", [(3, 0), (2, 0), (1, 0)]), ("qianfan_ocr", [(4, place) for place in range(4)])]
+    ("name", "reads"),
+    [
+        ("vipllava", [(3, 0), (2, 0), (1, 0)]),
+        ("qianfan_ocr", [(4, place) for place in range(4)]),
+        ("video_llava", [(3, 0)]),
+    ],
 )
 def test_states_are_merged_as_the_projector_reads_them(name: str, reads: list[tuple[int, int]], zoo: Zoo) -> None:
     """Several states of one patch, or one state of four patches: mixtures of them against the model's own modules."""
@@ -98,7 +103,7 @@ def test_states_are_merged_as_the_projector_reads_them(name: str, reads: list[tu
     (encoded,) = backbone.encode([backbone.preprocess(photograph(200, 130))], ["vision.hidden@-2"])
     with torch.inference_mode():
         sources = backbone.merge_sources(encoded)
-        assert len(sources) == encoded.n + (name == "vipllava"), "the class token last, where it is as wide as a token"
+        assert len(sources) == encoded.n + (name != "qianfan_ocr"), "the class token last, if as wide as a token"
         torch.testing.assert_close(backbone.project(sources[: encoded.n]), encoded.tokens, atol=1e-5, rtol=1e-5)
         mix = torch.rand(5, encoded.n).softmax(dim=1)
         expected = backbone.body.multi_modal_projector(mix @ sources[: encoded.n])
@@ -153,7 +158,7 @@ def test_a_token_for_every_patch_is_read_from_its_own_row_behind_or_before_a_cla
             assert found.of(np.ones(ROWS * ROWS, dtype=np.bool_))[1] is None
 
 
-def test_weights_of_an_interpolation_are_found_and_patches_laid_side_by_side_have_equal_parts() -> None:
+def test_weights_of_an_interpolation_are_found() -> None:
     for mode in ("bilinear", "bicubic"):
 
         def shrunken(states: Tensor, mode: str = mode) -> Tensor:
@@ -164,6 +169,9 @@ def test_weights_of_an_interpolation_are_found_and_patches_laid_side_by_side_hav
         given = shrunken(torch.eye(ROWS * ROWS))
         laid = torch.zeros(15, ROWS * ROWS).scatter_add_(1, *map(torch.from_numpy, (found.rows, found.weights)))
         torch.testing.assert_close(laid, given, atol=2e-6, rtol=0)
+
+
+def test_patches_laid_side_by_side_have_equal_parts() -> None:
     merge = nn.Linear(4 * 32, 32)
     found = Tower(lambda states: merge(states.view(16, 4 * 32))).find()
     assert found.rows.tolist() == np.arange(ROWS * ROWS).reshape(16, 4).tolist()

@@ -120,14 +120,16 @@ def test_a_type_that_needs_more_or_says_things_otherwise_passes_every_check(
         assert side == other > 1
 
 
-def test_a_type_without_fused_attention_gets_the_plain_one_and_one_without_torchvision_is_refused_by_name(
-    zoo: Zoo,
-) -> None:
+def test_a_type_without_fused_attention_is_loaded_with_the_plain_one(zoo: Zoo) -> None:
     backbone = load_backbone(str(zoo("got_ocr2")), device="cpu", attention="sdpa")
     assert backbone.model.config._attn_implementation == "eager"
-    if find_spec("torchvision") is None:
-        with pytest.raises(SightlineError, match="Llama4ImageProcessor needs torchvision, which is not installed"):
-            load_backbone(str(zoo("llama4")), device="cpu")
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
+def test_without_torchvision_such_a_type_is_refused_by_name(zoo: Zoo) -> None:
+    folder = zoo("llama4")
+    with pytest.raises(SightlineError, match="Llama4ImageProcessor needs torchvision, which is not installed"):
+        load_backbone(str(folder), device="cpu")
 
 
 # Checkpoints that the file of their type was not written for, Pixtral for one: the general route serves them.

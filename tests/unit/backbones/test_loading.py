@@ -181,10 +181,7 @@ class Harmful:
         return Path.touch, (Path("harm-was-done"),)
 
 
-def test_what_cannot_be_converted_is_one_line_and_a_pickle_that_holds_more_than_tensors_is_not_opened(
-    data: Path, pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_converted_is_one_clear_line(data: Path, pickled: Path, tmp_path: Path) -> None:
     new, bare = tmp_path / "new", tmp_path / "bare"
     bare.mkdir()
     for source, target, words in [
@@ -194,12 +191,18 @@ def test_what_cannot_be_converted_is_one_line_and_a_pickle_that_holds_more_than_
     ]:
         with pytest.raises(SightlineError, match=words):
             convert(str(source), target)
+
+
+def test_a_pickle_that_holds_more_than_tensors_is_not_opened(
+    pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for content in ({"weight": Harmful()}, {"epoch": 3}, [1, 2]):
         torch.save(content, pickled / "pytorch_model.bin")
         with pytest.raises(SightlineError, match=r"pytorch_model\.bin is not a plain file of tensors"):
-            convert(str(pickled), new)
+            convert(str(pickled), tmp_path / "new")
         assert not (tmp_path / "harm-was-done").exists()
-        assert not new.exists()
+        assert not (tmp_path / "new").exists()
 
 
 # Processors put together from their parts: which class, which parts, and nothing left behind.
@@ -239,15 +242,17 @@ def test_a_processor_has_the_checkpoints_own_class_and_settings(tmp_path: Path) 
         assert processing_smolvlm.num2words is None
 
 
-def test_the_class_of_a_type_is_found_where_the_checkpoint_names_none_or_one_that_transformers_lacks(
-    tmp_path: Path,
-) -> None:
+def test_the_class_of_a_type_is_found_where_the_checkpoint_names_none(tmp_path: Path) -> None:
     folder = build("mistral3", tmp_path / "mistral3")
     for name in ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json"):
         settings(folder / name, processor_class=None, image_processor_type=None)
     processor = processor_of(folder, AutoConfig.from_pretrained(folder))
     assert type(processor).__name__ == "PixtralProcessor"
     assert type(processor.image_processor).__name__ == "PixtralImageProcessorPil"
+
+
+def test_a_class_that_transformers_does_not_have_is_named(tmp_path: Path) -> None:
+    folder = build("mistral3", tmp_path / "mistral3")
     settings(folder / "processor_config.json", processor_class="OddProcessor")
     words = "mistral3: OddProcessor cannot be imported: transformers does not have it"
     with pytest.raises(SightlineError, match=words):
@@ -276,21 +281,25 @@ def hub(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tup
     return asked
 
 
-def test_a_revision_is_understood_wherever_a_model_is_named_and_without_one_the_newest_is_fetched(
-    hub: list[tuple[str, str | None]], data: Path, tmp_path: Path
-) -> None:
-    name = f"org/llava@{COMMIT}"
-    assert checkpoint_folder(name).name == COMMIT
+def test_a_revision_is_fetched_and_without_one_the_newest(hub: list[tuple[str, str | None]]) -> None:
+    assert checkpoint_folder(f"org/llava@{COMMIT}").name == COMMIT
     checkpoint_folder("org/llava")
     assert hub == [("org/llava", COMMIT), ("org/llava", None)]
-    hub.clear()
+
+
+def test_a_revision_is_understood_wherever_a_model_is_named(hub: list[tuple[str, str | None]]) -> None:
+    name = f"org/llava@{COMMIT}"
     assert named_models([name]) == {"llava": name}
     assert named_models([f"llava={name}"]) == {"llava": name}
     assert clip_trouble(f"org/clip@{COMMIT}", name) == ""
     assert load_backbone(name, device="cpu", dtype="float32").title
     assert {revision for _, revision in hub} == {COMMIT}
-    folder = Path(shutil.copytree(data / "tiny/llava", tmp_path / "llava@home"))
-    assert checkpoint_folder(str(folder)) == folder, "the sign in the name of a local folder"
+
+
+def test_a_local_folder_may_have_the_sign_in_its_name_and_has_no_revision(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "llava@home"
+    folder.mkdir()
+    assert checkpoint_folder(str(folder)) == folder
     with pytest.raises(SightlineError, match=r"llava is a local folder, which has no revision 'main'"):
         checkpoint_folder(f"{data / 'tiny/llava'}@main")
 

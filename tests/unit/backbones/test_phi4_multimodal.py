@@ -46,18 +46,28 @@ def copied(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / KIND))
 
 
-def test_it_keeps_every_promise_and_passes_every_check_of_doctor(folder: Path) -> None:
+def test_it_keeps_every_promise(folder: Path) -> None:
     check_backbone(Phi4Multimodal, folder, sizes=SIZES)
     check_backbone(Phi4Multimodal, folder, sizes=SIZES[:1], max_crops=2)
+
+
+def test_every_check_of_doctor_passes(folder: Path) -> None:
     backbone = general(folder)
     found = examined(backbone, drawn_image().resize((320, 160)), KIND)
     assert [check.words for check in found if not check.passed] == []
     merged = {"images": "Phi4Multimodal", "language": "loop; vision-lora merged into the weights"}
     assert found.facts["served_by"] == served_by(backbone) == merged
-    plan = backbone.plan(SIZES[1])
+
+
+def test_a_row_ends_with_its_separator_and_one_that_always_stays_stands_between_the_grids(folder: Path) -> None:
+    plan = general(folder).plan(SIZES[1])
     assert plan.layout == ((48, 16), (16, 16))
     ends = [[16 * row, 16 * (row + 1)] for row in range(64)]
-    assert plan.owners.tolist() == [*ends[:48], [0, plan.n], *ends[48:]], "between the grids one that always stays"
+    assert plan.owners.tolist() == [*ends[:48], [0, plan.n], *ends[48:]]
+
+
+def test_fewer_crops_meet_a_budget(folder: Path) -> None:
+    backbone = general(folder)
     fit = backbone.fit((520, 200), Budget(keep=0.6))
     assert backbone.under(fit.options).token_count((520, 200)) <= 0.6 * fit.usual_n < fit.usual_n
     with pytest.raises(SightlineError, match="makes 512 visual tokens on Phi4Multimodal with the fewest crops"):

@@ -203,7 +203,7 @@ def test_merging_before_projection_is_projecting_what_was_merged(loaded: Get, mo
 
 @pytest.mark.parametrize("name", [*EVERY, *FOUND])
 @torch.no_grad()
-def test_images_keep_their_own_signals_beside_others_and_no_token_is_another(loaded: Get, zoo: Zoo, name: str) -> None:
+def test_images_keep_their_own_signals_beside_others_and_their_tokens(loaded: Get, zoo: Zoo, name: str) -> None:
     """4 x 9 and 6 x 6 tokens: as many patches, other windows. The last two are alike and go side by side."""
     backbone = plainly(zoo(name)) if name in FOUND else loaded(name)
     needs = served(backbone)
@@ -223,15 +223,21 @@ def test_images_keep_their_own_signals_beside_others_and_no_token_is_another(loa
                 axis = TOKEN_AXIS.get(split_name(signal)[0])
                 assert axis is None or ours.shape[axis] == found.n
                 torch.testing.assert_close(ours, expected, atol=far, rtol=share)
+
+
+@pytest.mark.parametrize("name", [*MERGED, *POOLED, "llava_onevision"])
+@torch.no_grad()
+def test_what_the_tower_does_not_have_is_refused_in_words(loaded: Get, name: str) -> None:
+    backbone = loaded(name)
     if name in MERGED:
         for signal in ("vision.cls@-1", "vision.cls_key@-1", "vision.cls_query@-1", "vision.cls_value@-1"):
             assert "class token" in str(backbone.serves(signal))
         assert "CLIP" in str(backbone.serves("clip.image"))
-    if name in (*MERGED, *POOLED, "llava_onevision"):
-        with pytest.raises(SightlineError, match="cannot merge vision states before projection"):
-            backbone.merge_sources(alone[0])
-        with pytest.raises(SightlineError, match="cannot project single vision states"):
-            backbone.project(torch.zeros(1, 32))
+    (encoded,) = backbone.encode([backbone.preprocess(photograph())], ["vision.hidden@-2"])
+    with pytest.raises(SightlineError, match="cannot merge vision states before projection"):
+        backbone.merge_sources(encoded)
+    with pytest.raises(SightlineError, match="cannot project single vision states"):
+        backbone.project(torch.zeros(1, 32))
 
 
 @pytest.mark.parametrize("name", MERGED)

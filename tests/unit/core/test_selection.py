@@ -26,12 +26,15 @@ def test_a_budget_is_rounded_up_per_tile_too_and_keeps_a_token_at_least_and_no_m
     assert Budget.ratio(0.3, per="tile").total(tiles) == 2 + 2 + 1
 
 
-def test_outputs_stand_in_the_order_of_their_anchors_and_consist_of_parts_that_may_be_subtracted() -> None:
+def test_outputs_stand_in_the_order_of_their_anchors() -> None:
     mix = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     ordered = in_native_order(Selection(torch.tensor([2, -1, 1]), mix))
     assert ordered.anchors.tolist() == [-1, 1, 2]
     assert ordered.mix is not None
     assert torch.equal(ordered.mix, mix[[1, 2, 0]])
+
+
+def test_parts_of_even_mixes_and_of_sources_that_are_subtracted() -> None:
     mix = torch.tensor([[3.0, 3.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.25]])
     assert output_parts(mix).tolist() == [pytest.approx([1 / 3] * 3 + [0.0]), [0.0, 0.0, 0.0, 1.0]]
     mix = torch.tensor([[1.0, -0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])

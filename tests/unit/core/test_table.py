@@ -39,7 +39,7 @@ def printed(console: SafeConsole) -> list[str]:
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-def test_a_terminal_shows_intervals_beside_or_below_values_and_panels_under_one_header(table: Table) -> None:
+def test_a_terminal_shows_values_beside_their_intervals(table: Table) -> None:
     console = console_of(120)
     table.terminal(console)
     assert printed(console) == [
@@ -50,6 +50,9 @@ def test_a_terminal_shows_intervals_beside_or_below_values_and_panels_under_one_
         "a_b|c<i>  0.300 (0.250–0.375)  12\u202f345",
         "full                        –       2",
     ]
+
+
+def test_on_a_narrow_terminal_words_fold_and_numbers_stay_whole(table: Table) -> None:
     console = console_of(44)
     replace(table, title="", frame=table.frame.assign(arm=["a" * 30, "full"])).terminal(console)
     lines = printed(console)
@@ -57,13 +60,16 @@ def test_a_terminal_shows_intervals_beside_or_below_values_and_panels_under_one_
     assert max(map(len, lines)) <= 44
     assert any(line.endswith("0.300  12\u202f345") for line in lines)
     assert "(0.250–0.375)" in "".join(lines), "the interval stands below"
+
+
+def test_panels_on_a_terminal_share_their_widths_and_one_header(table: Table) -> None:
     console = console_of(120)
     replace(table, title="", frame=table.frame.assign(kind=["A. one", "B. other"]), panel="kind").terminal(console)
     lines = printed(console)
     assert [line for line in lines if line in ("one", "other")] == ["one", "other"]
     assert sum("Arm" in line for line in lines) == 1
     ends = [len(line) for line in lines if line.startswith(("a_b", "full"))]
-    assert ends[0] == ends[1], "panels share their widths"
+    assert ends[0] == ends[1]
 
 
 def test_lines_of_words_print_as_they_stand() -> None:
@@ -72,7 +78,7 @@ def test_lines_of_words_print_as_they_stand() -> None:
         [Text("ok", style="green"), "[bold] is no markup", "3"],
         ["failed", "two\nlines", "14"],
     ]
-    print_rows(console, ["", "what", TableColumn("n", "all of them", "count")], rows, title="Title", gap=1)
+    print_rows(console, ["", "what", TableColumn("n", "all of them", "count")], rows, title="Title")
     text = "\n".join(printed(console))
     assert "[bold] is no markup" in text
     assert "\x1b[32mok" in text, "a cell keeps its own style"
@@ -132,7 +138,9 @@ def test_values_and_ranges_as_printed() -> None:
     assert [format_range(low, high, kind) for low, high, kind, _ in ranges] == [text for *_, text in ranges]
 
 
-def test_in_files_runs_are_columns_of_their_own_and_panels_stand_under_their_headings(table: Table) -> None:
+@pytest.fixture
+def panelled() -> Table:
+    """Two runs in two panels."""
     names = [("qwen", "target:0.3", "A. Free"), ("qwen", "protected:0.3", "C. Oracles & co"),
              ("llava", "target:0.3", "A. Free")]  # fmt: skip
     frame = pd.DataFrame(
@@ -144,7 +152,10 @@ def test_in_files_runs_are_columns_of_their_own_and_panels_stand_under_their_hea
         }
     )
     columns = [TableColumn("arm_name", "Arm"), TableColumn("score", "Score", "score")]
-    panelled = Table("demo", "Title", "Caption.", columns, frame, panel="panel")
+    return Table("demo", "Title", "Caption.", columns, frame, panel="panel")
+
+
+def test_in_csv_model_and_arm_are_columns_of_their_own(table: Table, panelled: Table) -> None:
     runs = (NamedRun("qwen", "runs-q", "Qwen3-VL"), NamedRun("llava", "runs-l", "LLaVA"))
     rows = list(csv.DictReader(io.StringIO(panelled.csv(runs))))
     assert [(row["run"], row["model"], row["arm"]) for row in rows] == [
@@ -156,6 +167,8 @@ def test_in_files_runs_are_columns_of_their_own_and_panels_stand_under_their_hea
     assert {row["model"] for row in rows} == {"Qwen3-VL"}
     assert table.csv(runs) == table.csv(), "its arms belong to none of these runs"
 
+
+def test_rows_of_a_panel_stand_together_under_its_heading_in_every_format(panelled: Table) -> None:
     free, oracles = panelled.panels()
     assert (free.heading, [row[0].text for row in free.rows]) == ("Free", ["target:0.3", "target:0.3"])
     assert (oracles.heading, [row[0].text for row in oracles.rows]) == ("Oracles & co", ["protected:0.3"])

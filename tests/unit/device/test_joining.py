@@ -37,15 +37,23 @@ def products(call: Any, x: Tensor) -> tuple[Tensor, list[int]]:
 
 @pytest.mark.parametrize("bias", [False, True])
 @torch.inference_mode()
-def test_siblings_become_one_product_where_compiled_and_weights_are_stored_once_where_they_were(bias: bool) -> None:
+def test_siblings_become_one_product_where_compiled(bias: bool) -> None:
     torch.manual_seed(0)
     layer, x = Layer(bias), torch.randn(3, 8)
-    expected, before = layer(x), {name: value.clone() for name, value in layer.state_dict().items()}
+    expected = layer(x)
     join_projections([layer])
     assert torch.equal(layer(x), expected)
     ours, counts = products(layer, x)
     assert torch.allclose(ours, expected, atol=1e-6)
     assert counts == [3]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@torch.inference_mode()
+def test_weights_stay_where_they_were_and_are_stored_once(bias: bool) -> None:
+    layer = Layer(bias)
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    join_projections([layer])
     after = layer.state_dict()
     assert set(after) == set(before)
     assert all(torch.equal(after[name], before[name]) for name in before)
@@ -55,9 +63,13 @@ def test_siblings_become_one_product_where_compiled_and_weights_are_stored_once_
     assert q.weight.untyped_storage().data_ptr() == v.weight.untyped_storage().data_ptr()
     join_projections([layer])
     assert layer.q_proj is q
-    # Products are counted once per group.
+
+
+def test_products_are_counted_once_per_group_and_nothing_is_padded_without_a_gpu() -> None:
+    layer = Layer(bias=False)
+    join_projections([layer])
     assert sorted(tuple(weight.shape) for weight in matrices(layer)) == [(8, 6), (12, 8), (16, 8)]
-    assert fastest_length([layer], 2, 13, 3) == 13, "nothing is padded without a GPU"
+    assert fastest_length([layer], 2, 13, 3) == 13
 
 
 def test_groups_with_some_biases_and_projections_that_are_not_plain_are_left_alone() -> None:

@@ -48,19 +48,28 @@ def test_the_window_is_what_the_processor_lets_through(size: tuple[int, int]) ->
         np.testing.assert_allclose(seen[middle], expected[middle], atol=0.004)
 
 
-def test_tiles_follow_aspect_and_size_cover_the_image_once_and_other_counts_are_an_error(refused: Refused) -> None:
+def test_canvases_follow_aspect_and_size() -> None:
     canvases = {(448, 448): (1, 1), (896, 448): (2, 1), (300, 1000): (1, 3), (640, 480): (4, 3), (4000, 4000): (3, 3)}
     assert {size: geometry.tiled_canvas(size, (448, 448), 1, 12) for size in canvases} == canvases
+
+
+def test_tiles_cover_the_image_once_and_the_thumbnail_again() -> None:
     cells = tile_cells((3, 2), 7, 4, 4)
     assert cells.shape == (112, 4)
     areas = np.prod(cells[:, 2:] - cells[:, :2], axis=1)
     assert areas[:96].sum() == pytest.approx(1.0)
     np.testing.assert_array_equal(cells[96:], grid_cells(4, 4))  # the thumbnail
     np.testing.assert_allclose(cells[16], [1 / 3, 0.0, 5 / 12, 1 / 8])
+
+
+def test_other_counts_than_those_of_a_canvas_are_an_error_or_laid_side_by_side(refused: Refused) -> None:
     refused("6 image patches do not fit a canvas of 2 x 2", tile_cells, (2, 2), 6, 4, 4)
     assert geometry.tile_arrangement((2, 2), 6, strict=False) == (6, 1, False)
     assert geometry.tile_arrangement((1, 1), 2, strict=False) == (2, 1, False)
     assert geometry.tile_arrangement((4, 3), 1) == (1, 1, False)
+
+
+def test_tiles_whose_tokens_are_in_several_blocks_are_counted() -> None:
     tiles = np.repeat([0, 1], 4)
     assert geometry.split_tiles(((2, 2), (2, 2)), tiles) == 0
     assert geometry.split_tiles(((4, 2),), tiles) == 0, "stitched together"
@@ -76,14 +85,17 @@ SIZES = st.tuples(st.integers(1, 3000), st.integers(1, 3000))
 
 
 @settings(max_examples=200)
-@given(SIZES, st.sampled_from([NEXT, ONEVISION]), st.tuples(st.integers(1, 60), st.integers(1, 60)))
-def test_the_canvas_is_that_of_the_processor_and_what_is_left_without_padding_what_the_model_keeps(
-    size: tuple[int, int], canvases: list[tuple[int, int]], grid: tuple[int, int]
-) -> None:
+@given(SIZES, st.sampled_from([NEXT, ONEVISION]))
+def test_the_canvas_is_that_of_the_processor(size: tuple[int, int], canvases: list[tuple[int, int]]) -> None:
     canvas = geometry.best_canvas(size, canvases)
     assert canvas == select_best_resolution(size[::-1], [each[::-1] for each in canvases])[::-1]
     picture = np.zeros((3, size[1], size[0]), dtype=np.bool_)
     assert geometry.fitted(size, canvas) == get_patch_output_size(picture, canvas[::-1], "channels_first")[::-1]
+
+
+@settings(max_examples=200)
+@given(SIZES, st.tuples(st.integers(1, 60), st.integers(1, 60)))
+def test_what_is_left_without_padding_is_what_the_model_keeps(size: tuple[int, int], grid: tuple[int, int]) -> None:
     places = torch.arange(grid[0] * grid[1]).view(1, grid[1], grid[0])
     columns, rows = geometry.without_padding(size, grid)
     assert torch.equal(unpad_image(places, size[::-1]), places[:, rows.start : rows.stop, columns.start : columns.stop])

@@ -219,13 +219,16 @@ def drawn(*roles: str, regions: list[Box] = SIDE_BY_SIDE) -> np.ndarray:
     return np.asarray(overlay(image, np.array([WHOLE]), np.array([True]), regions, roles=roles))
 
 
-def test_roles_have_a_letter_and_a_colour_and_stand_above_their_regions_or_below_where_there_is_no_room() -> None:
+def test_every_role_has_a_letter_and_a_colour_and_regions_without_one_have_none() -> None:
     assert set(MARKS) == set(ROLES)
     assert len({mark.letter for mark in MARKS.values()}) == len(MARKS)
     assert len({mark.colour for mark in MARKS.values()}) == len(MARKS)
     assert marks_of((), 2) == [UNTYPED, UNTYPED]
     (mark,) = marks_of(("side_note",), 1)
     assert (mark.letter, mark.words) == ("S", "side note")
+
+
+def test_roles_stand_above_their_regions_or_below_where_there_is_no_room() -> None:
     plain, typed = drawn(), drawn("answer_value", "field_label")
     above = np.s_[80:92, 60:90]
     assert (plain[above] == 255).all()

@@ -38,17 +38,21 @@ def variant(change: OnEvidence | str) -> str:
     return f"{name}_{float(share):.2f}".replace(".", "p") if share else name
 
 
-def test_interventions_are_read_and_written_alike_and_the_golden_vectors_come_back(data: Path) -> None:
+def test_interventions_are_read_and_written_alike_and_stand_for_seven() -> None:
     assert [str(change) for change in DELETION] == [
         "remove_evidence", "restore_evidence=0.25", "restore_random=0.25", "restore_evidence=0.5",
         "restore_random=0.5", "restore_evidence=1.0", "restore_random=1.0",
     ]  # fmt: skip
-    misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
     for change in DELETION:
         assert split_arm(f"masks:file=a+b.jsonl+{change}") == ("masks:file=a+b.jsonl", change)
+    assert split_arm("masks:file=a+b.jsonl") == ("masks:file=a+b.jsonl", None)
+
+
+def test_the_golden_vectors_of_deletion_and_of_boxes_elsewhere_come_back(data: Path) -> None:
+    misc = json.loads((data / "protocol" / "golden_json" / "misc.json").read_text())
+    for change in DELETION:
         found = change.without_evidence(KEPT, mask([5, 7, 9], 16), "textocr-a:hard-small-pos")
         assert found.tolist() == misc["deletion_restoration"][variant(change)]
-    assert split_arm("masks:file=a+b.jsonl") == ("masks:file=a+b.jsonl", None)
     for case in misc["occlusion_random_region"]:
         assert list(random_region(tuple(case["evidence"]), case["sample_id"])) == case["region"]
 
@@ -168,11 +172,8 @@ def settings(data: Path, out: Path, **changes: Any) -> AuditConfig:
     return AuditConfig(**{**values, **changes})
 
 
-def test_deleted_and_occluded_rows_match_the_recorded_runs_also_when_resumed(
-    data: Path, tmp_path: Path, encoded: list[int]
-) -> None:
-    config = settings(data, tmp_path / "run", interventions=["deletion", "occlusion"])
-    frame = audit(config).frame()
+def test_deleted_and_occluded_rows_match_the_recorded_runs(data: Path, tmp_path: Path, encoded: list[int]) -> None:
+    frame = audit(settings(data, tmp_path / "run", interventions=["deletion", "occlusion"])).frame()
     # originals once, grayed evidence once per image, another random box for each of the two probes
     assert sum(encoded) == IMAGES * (1 + 1 + 2)
     expected = {
@@ -198,6 +199,11 @@ def test_deleted_and_occluded_rows_match_the_recorded_runs_also_when_resumed(
         checked[kind] += 1
     assert checked["deletion"] >= 8 * IMAGES
     assert checked["occlusion"] >= 3 * IMAGES
+
+
+def test_a_run_with_interventions_resumes_where_it_was_killed(data: Path, tmp_path: Path) -> None:
+    config = settings(data, tmp_path / "run", limit=3, interventions=["deletion", "occlusion"])
+    frame = audit(config).frame()
     lost = sorted((tmp_path / "run" / "rows").glob("*/00001.parquet"))[::2]
     for file in lost:
         file.unlink()

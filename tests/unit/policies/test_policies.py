@@ -59,9 +59,7 @@ def test_saturation_weighs_tokens_by_their_scores() -> None:
     assert noticed["cells"] == [1.0, 1.0, 1.0]
 
 
-def test_risks_are_ranks_and_budgets_in_proportion_to_them_and_files_without_any_are_refused_with_their_arm(
-    tmp_path: Path, refused: Refused
-) -> None:
+def test_risks_are_ranks_and_budgets_in_proportion_to_them(tmp_path: Path, refused: Refused) -> None:
     path = tmp_path / "risks.csv"
     path.write_text("probe_id,risk\na,0.1\nb,5\nc,5\nd,6\ne,100\n")  # the middle two are alike
     policy = RiskBucket(str(path))
@@ -73,6 +71,9 @@ def test_risks_are_ranks_and_budgets_in_proportion_to_them_and_files_without_any
     chosen = [RiskAdaptive(str(path)).decide(ends, {"risk": risk}, []) for risk in (0.0, 0.5, 1.0)]
     assert [budget.keep for budget in chosen if budget] == pytest.approx([0.15, 0.425, 0.7])
     refused("write two", RiskAdaptive(str(path)).check_levels, LEVELS)
+
+
+def test_a_file_without_risks_is_refused_with_its_arm(tmp_path: Path, refused: Refused) -> None:
     path = tmp_path / "risk.csv"
     for text, reason in (
         ("probe_id,score\na,1\n", "needs a column probe_id and a column risk"),
@@ -83,12 +84,17 @@ def test_risks_are_ranks_and_budgets_in_proportion_to_them_and_files_without_any
         refused(reason, parse_arm, f"policy:risk_bucket:target:0.3/0.7:file={path}")
 
 
-def test_unsure_answers_are_asked_again_one_level_up_until_two_agree_and_no_higher_threshold_runs_fewer(
-    refused: Refused,
-) -> None:
-    for sure, run in (((1.2, 0, 0), [LOW]), ((1.1, 3, 0), [LOW, MID]), ((1.1, 1.1, 9), list(LEVELS)),
-                      ((0, 0, 0), list(LEVELS))):  # fmt: skip
+def test_unsure_answers_are_asked_again_one_level_up() -> None:
+    for sure, run in (
+        ((1.2, 0, 0), [LOW]),
+        ((1.1, 3, 0), [LOW, MID]),
+        ((1.1, 1.1, 9), list(LEVELS)),
+        ((0, 0, 0), list(LEVELS)),
+    ):
         assert levels_run(ConfidenceFallback(1.2), {}, said("a", "b", "c", confidences=sure)) == run
+
+
+def test_no_higher_threshold_runs_fewer_levels() -> None:
     draws = np.random.default_rng(0).exponential(size=(200, 3))
     answers = [said("a", "b", "c", confidences=line.tolist()) for line in draws]
     counts = [
@@ -97,6 +103,9 @@ def test_unsure_answers_are_asked_again_one_level_up_until_two_agree_and_no_high
     ]
     assert (np.diff(counts, axis=0) >= 0).all()
     assert (set(counts[0]), set(counts[-1])) == ({1}, {3})
+
+
+def test_a_cascade_stops_when_two_answers_agree(refused: Refused) -> None:
     for texts, levels in ((("Blue", " blue. ", "red"), 2), (("a", "b", "b"), 3), (("a", "b", "a"), 3)):
         assert levels_run(AnswerStability(), {}, said(*texts)) == list(LEVELS[:levels])
     refused("runs all of 3 levels whatever they say", AnswerStability(3).check_levels, LEVELS)
@@ -110,7 +119,7 @@ def samples(confidences: Sequence[float], low: Sequence[float], high: Sequence[f
     return made
 
 
-def test_bounds_are_mean_loss_and_two_standard_errors_of_the_surest_and_decide_who_is_asked_again() -> None:
+def test_the_bound_is_mean_loss_and_two_standard_errors_of_the_surest() -> None:
     # Twelve samples by falling confidence; of the first ten one is lost, of the last two both.
     low = [1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0]
     found = LossBounds.measured(LEVELS, samples(range(12, 0, -1), low, [1] * 12))
@@ -124,12 +133,17 @@ def test_bounds_are_mean_loss_and_two_standard_errors_of_the_surest_and_decide_w
     expected = [bound(1, 10), bound(1, 10), bound(2, 11), math.inf]
     assert [found.bound(sure) for sure in (99.0, 2.5, 2.4, 0.5)] == pytest.approx(expected)
 
+
+def test_bounds_never_fall_and_who_may_lose_more_falls_back_less() -> None:
     rng = np.random.default_rng(1)
     found = LossBounds.measured(LEVELS, samples(rng.random(300).tolist(), rng.integers(0, 2, 300).tolist(), [1] * 300))
     assert (np.diff(found.bounds) > 0).all()
     assert (np.diff(found.confidences) < 0).all()
     kept = [[found.bound(sure) <= eps for sure in np.linspace(0, 1, 50)] for eps in (0.3, 0.45, 0.6, 0.9)]
-    assert (np.diff(np.array(kept, dtype=int), axis=0) >= 0).all(), "who may lose more falls back less"
+    assert (np.diff(np.array(kept, dtype=int), axis=0) >= 0).all()
+
+
+def test_an_answer_is_asked_for_again_where_too_much_may_be_lost() -> None:
     policy = Conformal.made_of(LossBounds((2.0, 1.0), (0.02, 0.2)), eps=0.05)
     for sure, run in ((2.5, [LOW]), (1.5, [LOW, HIGH]), (0.5, [LOW, HIGH])):
         assert levels_run(policy, {}, said("a", "b", "c", confidences=(sure, 0, 0))) == run

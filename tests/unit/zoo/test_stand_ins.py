@@ -12,13 +12,16 @@ from tests.unit.backbones.named import photograph
 from tests.zoo.stand_ins import InterpolationMode, needed, pad, pil_to_tensor, resize, stood_in_for
 
 
-def test_a_resized_picture_is_that_of_pil_and_padding_lies_where_it_is_said() -> None:
+def test_a_resized_picture_is_that_of_pil() -> None:
     image = photograph().point(lambda level: 64 + level // 2)  # PIL cuts what overshoots between its two steps
     for how in ("BILINEAR", "BICUBIC"):
         for size in ((64, 50), (300, 260)):
             theirs = np.array(image.resize(size, Image.Resampling[how])).astype(int)
             ours = resize(pil_to_tensor(image), size[::-1], InterpolationMode[how]).permute(1, 2, 0).numpy()
             assert np.abs(ours.astype(int) - theirs).max() <= 1
+
+
+def test_padding_lies_where_it_is_said() -> None:
     ones = torch.ones(3, 2, 2)
     padded = pad(ones, [1, 2, 3, 4], fill=[5, 6, 7])
     assert padded.shape == (3, 8, 6)

@@ -42,6 +42,8 @@ class Scorer(ABC):
     """Metrics that its columns allow, by name, besides those of coverage; its own ones are registered in its file."""
     open_questions: ClassVar[bool] = False
     """Whether it takes questions with accepted answers; else those that are answered yes or no."""
+    needs_decoy: ClassVar[bool] = False
+    """Whether it compares the accepted answer with the probe's decoy."""
     in_words: ClassVar[bool] = False
     """Whether questions are put as the protocol asks for an answer in free text: see ``Prompting.render``."""
 
@@ -52,6 +54,10 @@ class Scorer(ABC):
             fitting = [name for name, scorer in SCORERS.items() if scorer.open_questions == probe.is_open]
             raise SightlineError(
                 f"probe '{probe.id}' is {kind}, which --scorer {self.name} cannot judge; choose {' or '.join(fitting)}"
+            )
+        if self.needs_decoy and not probe.decoy:
+            raise SightlineError(
+                f"probe '{probe.id}' has no decoy, which --scorer {self.name} compares its answer with"
             )
 
     def asked(self, probe: Probe) -> Iterable[Probe]:

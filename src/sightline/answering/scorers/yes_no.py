@@ -81,16 +81,13 @@ class CandidateRanking(LikelihoodScorer):
 
     name: ClassVar[str] = "candidate_ranking"
     open_questions: ClassVar[bool] = True
+    needs_decoy: ClassVar[bool] = True
     columns: ClassVar[tuple[Column, ...]] = (
         Column("task", "string", "The benchmark that the question is from."),
         Column("gold_loss", "float64", "Mean negative log-likelihood per token of the accepted answer, in nats."),
         Column("decoy_loss", "float64", "The same of the decoy."),
         Column("preference", "float64", "decoy_loss - gold_loss; larger means surer of the accepted answer."),
     )
-
-    def check(self, probe: Probe) -> None:
-        super().check(probe)
-        refuse_without_decoy(probe, self.name)
 
     def answers(self, probe: Probe) -> tuple[str, ...]:
         return probe.answers[0], probe.decoy
@@ -110,11 +107,6 @@ class CandidateRanking(LikelihoodScorer):
         }
 
 
-def refuse_without_decoy(probe: Probe, scorer: str) -> None:
-    if not probe.decoy:
-        raise SightlineError(f"probe '{probe.id}' has no decoy, which --scorer {scorer} compares its answer with")
-
-
 QUESTION = 'Given the image, answer the OCR question: "{question}". Is the answer "{candidate}"? Answer yes or no.'
 
 
@@ -124,10 +116,7 @@ class Verification(YesNo):
 
     name: ClassVar[str] = "verification"
     open_questions: ClassVar[bool] = True
-
-    def check(self, probe: Probe) -> None:
-        super().check(probe)
-        refuse_without_decoy(probe, self.name)
+    needs_decoy: ClassVar[bool] = True
 
     def asked(self, probe: Probe) -> Iterator[Probe]:
         candidates: list[tuple[str, str, Label]] = [("gold", probe.answers[0], "yes"), ("decoy", probe.decoy, "no")]
