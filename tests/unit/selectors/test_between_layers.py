@@ -122,13 +122,13 @@ def test_v2drop_keeps_the_tokens_that_moved_farthest() -> None:
     assert V2Drop().cut(state, 4).anchors.tolist() == [0, 1, 4, 5], "equal variations go to the lower index"
 
 
-def dart_literal(state: LayerState, quotas: list[int], image_pivots: int = 4, text_pivots: int = 4) -> list[int]:
+def dart_literal(state: LayerState, quotas: list[int]) -> list[int]:
     """The method as it is described, with a set for the pivots and a pool of free positions, one token at a time."""
     size = state.signals["lm.key"].abs().sum(dim=(0, 2)).tolist()
     image = state.image.tolist()
     behind = range(image[-1] + 1, len(size))
-    visual = sorted(image, key=lambda p: -size[p])[:image_pivots]
-    text = sorted(behind, key=lambda p: -size[p])[:text_pivots]
+    visual = sorted(image, key=lambda p: -size[p])[:4]
+    text = sorted(behind, key=lambda p: -size[p])[:4]
     pool = [p for p in image if p not in visual]
     kept = list(visual)
     normed = state.signals["lm.normed"].double()
