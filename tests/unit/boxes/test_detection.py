@@ -159,7 +159,9 @@ def test_easyocr_reads_a_file_in_its_own_colours_and_counts_what_is_as_sure_as_i
     assert (seen == image).all()
     assert options == {"detail": 1, "paragraph": False}
     assert not Path(given).exists(), "nothing is left behind"
-    for name, kept in (("easyocr", "abc"), ("easyocr:confidence=0.2", "bc"), ("easyocr:confidence=0.5", "c")):
+    bounds = {"": "abc", ":confidence=0.2": "bc", ":confidence=0.5": "c", ":confidence=1": ""}
+    for option, kept in bounds.items():
+        name = f"easyocr{option}"
         kind = detector_named(name)
         assert "".join(found.text for found in kind().find(image)) == kept
         assert kind.name == "easyocr"
