@@ -73,6 +73,20 @@ def test_lazy_coverage_equals_full_coverage(seed: int, levels: int | None) -> No
     assert torch.equal(lazy, cover_fully(covers, weight, bias, 15))
 
 
+def test_lazy_coverage_renews_few_of_576_gains_a_pick(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed, own = list[int](), torch.Tensor.index_select
+
+    def counted(self: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+        renewed.append(len(index))
+        return own(self, dim, index)
+
+    shown = scene(1, rows=24, columns=24)
+    covers = coverage(shown.tokens, shown.signals["vision.hidden@-2"], shown.query, 0.5, 0.02, 0.2)
+    monkeypatch.setattr(torch.Tensor, "index_select", counted)
+    mmtok_kept([covers], 128)
+    assert sum(renewed) < 40 * 128
+
+
 def test_forced_seeds_come_first_and_only_as_many_as_asked() -> None:
     similarity = cosines(features(3, 2, 40, 6))
     seeds, counts = torch.tensor([[7, 3, 9], [7, 3, 9]]), torch.tensor([3, 1])
