@@ -246,15 +246,17 @@ def test_a_table_of_boxes_becomes_probes_or_its_wrong_line_is_named(place: Place
     assert "bad.csv line 3: box [9000.0, 0.0, 9100.0, 10.0] lies far outside the image" in refused
 
 
-def test_its_interventions_and_ours_meet_every_arm_and_change_its_tokens_or_its_image(plain: Path) -> None:
-    run = load_run(plain)
-    frame = run.frame()
-    arms = set(frame["arm"])
+def test_its_interventions_and_ours_meet_every_arm_that_they_apply_to(plain: Path) -> None:
+    arms = set(load_run(plain).frame()["arm"])
     deletion = {arm for arm in arms if re.search(r"\+(remove|restore)_", arm)}
     grayed = {f"{arm}+gray_frame" for arm in ARMS}
     assert arms - deletion == {*ARMS, *grayed, "target:0.3+thin=2", "target:0.3+thin=4"}
     assert len(deletion) == 7
     assert all(arm.startswith("target:0.3+") for arm in deletion), "what merges has no mask to change"
+
+
+def test_thinning_keeps_every_second_and_every_fourth_of_the_same_tokens(plain: Path) -> None:
+    frame = load_run(plain).frame()
     whole = _bits(_of(frame, "target:0.3")["kept_mask"])
     for every, left in ((2, 87), (4, 44)):
         rows = _of(frame, f"target:0.3+thin={every}")
@@ -262,7 +264,11 @@ def test_its_interventions_and_ours_meet_every_arm_and_change_its_tokens_or_its_
         assert (rows["k_tokens"] == left).all()
         for kept, before in zip(_bits(rows["kept_mask"]), whole, strict=True):
             assert np.flatnonzero(kept).tolist() == np.flatnonzero(before)[::every].tolist()
-    rows, usual = _of(frame, "full+gray_frame"), _of(frame, "full")
+
+
+def test_a_grayed_frame_is_another_view_of_the_image(plain: Path) -> None:
+    run = load_run(plain)
+    rows, usual = (_of(run.frame(), arm) for arm in ("full+gray_frame", "full"))
     assert (rows["view"] == "gray_frame").all()
     assert (rows["margin"] != usual["margin"]).all()
     previews = dict(zip(run.images["image_key"].to_pylist(), run.images["preview"].to_pylist(), strict=True))
@@ -277,7 +283,7 @@ def test_its_interventions_and_ours_meet_every_arm_and_change_its_tokens_or_its_
             assert changed[:edge].mean() > 5 * inner.mean()
 
 
-def test_the_merging_selector_keeps_the_box_and_the_run_says_what_it_had(plain: Path) -> None:
+def test_the_merging_selector_keeps_the_box_and_reports_what_flowed_in(plain: Path) -> None:
     run = load_run(plain)
     rows = _of(run.frame(), "box_average:0.3")
     kept, lineage = _bits(rows["kept_mask"]), _bits(rows["lineage_mask"])
@@ -291,9 +297,16 @@ def test_the_merging_selector_keeps_the_box_and_the_run_says_what_it_had(plain: 
     assert run.manifest["boxes"]["rule"] == "one box around all regions"
     assert run.manifest["boxes"]["best_iou"] == pytest.approx(1.0)
     assert rows["boxes_ms"].isna().all(), "nothing was searched"
+
+
+def test_the_run_says_which_architecture_and_option_it_had(plain: Path) -> None:
+    run = load_run(plain)
     assert run.manifest["model_type"] == "gray_llava"
     assert run.manifest["image_options"] == {"gray": True}
     assert set(run.frame()["model_type"]) == {"gray_llava"}
+
+
+def test_the_launcher_did_the_last_shard_first(plain: Path) -> None:
     for arm in (plain / "rows").iterdir():
         first, last = (arm / f"0000{shard}.parquet" for shard in range(2))
         assert last.stat().st_mtime_ns < first.stat().st_mtime_ns
@@ -311,9 +324,8 @@ def test_its_engine_answers_where_a_run_names_a_model(place: Place, tmp_path: Pa
     assert (full["k_tokens"] == full["n_tokens"]).all()
 
 
-def test_the_scorer_writes_its_columns_and_who_reads_boxes_pays_for_them(place: Place, ranked: Path) -> None:
-    run = load_run(ranked)
-    frame = run.frame()
+def test_the_scorer_writes_its_own_columns(place: Place, ranked: Path) -> None:
+    frame = load_run(ranked).frame()
     probes = {probe.id: probe for probe in read_probes(place.probes).probes}
     own = ["rank", "candidates", "word_loss"]
     assert [name for name in frame.columns if name not in (*row_schema().names, *TEXTS)] == own
@@ -326,6 +338,11 @@ def test_the_scorer_writes_its_columns_and_who_reads_boxes_pays_for_them(place: 
         assert row["correct"] == (row["rank"] == 1) == (row["predicted"] == row["label"])
     assert frame["word_loss"].gt(0.0).all()
     assert frame["rank"].nunique() > 1, "a random model knows nothing, so ranks differ"
+
+
+def test_who_reads_boxes_pays_for_them_and_keeps_what_was_found(ranked: Path) -> None:
+    run = load_run(ranked)
+    frame = run.frame()
     billed = frame.groupby("arm")["boxes_ms"]
     assert billed.count().to_dict() == {"full": 0, "target:0.3": 0, "box_average:0.3": 2 * IMAGES}
     rows = _of(frame, "box_average:0.3")

@@ -71,15 +71,7 @@ def resize_by_tensors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(module, "resizer", resizer, raising=False)
 
 
-def test_values_are_the_processors(data: Path, backbone: Backbone, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any mode is converted before, as Pillow does: releases differ in what they do with transparency."""
-    unlimited, large = loaded(data, model), drawn((800, 600))
-    own = processed(unlimited, large)["pixel_values"]
-    assert torch.equal(unlimited.preprocess(large).data, own), "under its own limits"
-    for mode in ("L", "LA", "RGBA", "CMYK", "1"):
-        image = drawn((120, 90), mode)
-        expected = processed(backbone, image.convert("RGB"))["pixel_values"]
-        assert torch.equal(backbone.preprocess(image).data, expected), mode
+def test_values_are_the_processors(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [(drawn(size), processed(backbone, drawn(size))) for size in SIZES]
     for image, features in cases:
         size, expected, pixels = image.size, features["pixel_values"], backbone.preprocess(image)
@@ -99,7 +91,24 @@ def test_values_are_the_processors(data: Path, backbone: Backbone, model: str, m
         stored = torch.from_numpy(np.array(stored_pixels(image)))  # as it travels to a GPU
         for raw in (towered(backbone).image_bytes(image), stored):
             assert torch.equal(towered(backbone).pixel_values(raw), features["pixel_values"]), image.size
-    assert torch.equal(unlimited.preprocess(large).data, own)
+
+
+def test_any_mode_is_converted_as_pillow_does(backbone: Backbone) -> None:
+    """Before the processor: its releases differ in what they do with transparency, and a row must not."""
+    for mode in ("L", "LA", "RGBA", "CMYK", "1"):
+        image = drawn((120, 90), mode)
+        expected = processed(backbone, image.convert("RGB"))["pixel_values"]
+        assert torch.equal(backbone.preprocess(image).data, expected), mode
+
+
+def test_values_are_the_processors_under_its_own_limits(
+    data: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone, image = loaded(data, model), drawn((800, 600))
+    expected = processed(backbone, image)["pixel_values"]
+    assert torch.equal(backbone.preprocess(image).data, expected)
+    resize_by_tensors(backbone, monkeypatch)
+    assert torch.equal(backbone.preprocess(image).data, expected)
 
 
 def test_images_are_read_where_pillow_stores_them_if_it_can_share() -> None:
@@ -111,13 +120,17 @@ def test_images_are_read_where_pillow_stores_them_if_it_can_share() -> None:
         assert np.array_equal(stored[..., :3], np.asarray(image))
 
 
-def test_a_crop_may_be_odd_or_larger_than_the_image_and_a_step_left_out_is_declined(data: Path) -> None:
+def test_a_crop_may_be_odd_or_larger_than_the_image(data: Path) -> None:
     backbone = loaded(data, "llava")
     for high, wide in ((300, 300), (351, 340), (400, 336)):
         backbone.image_processor.crop_size = {"height": high, "width": wide}
         for size in ((640, 480), (337, 479)):
             image = drawn(size)
             assert torch.equal(backbone.preprocess(image).data, processed(backbone, image)["pixel_values"])
+
+
+def test_a_processor_that_leaves_a_step_out_is_declined(data: Path) -> None:
+    backbone = loaded(data, "llava")
     config, declines = backbone.model.config.to_dict(), type(backbone).declines
     assert declines(config, {}) is None
     assert declines(config, {"do_center_crop": False}) == "its image processor has do_center_crop = false"
@@ -146,14 +159,17 @@ def test_tiles_resized_as_tensors_keep_their_own_arithmetic(
     assert torch.equal(backbone.preprocess(image).data, expected)
 
 
-def test_edits_of_the_artifact_come_first_and_a_image_too_thin_for_qwen_is_refused(data: Path) -> None:
-    plain, backbone = (loaded(data, "qwen3vl", options) for options in (SMALL["qwen3vl"], BY_ARTIFACT))
+def test_edits_of_the_artifact_come_before_the_processors_steps(data: Path) -> None:
+    backbone = loaded(data, "qwen3vl", BY_ARTIFACT)
     altered = towered(backbone).altered(drawn((640, 480)))
     assert altered.size[0] % 28 == altered.size[1] % 28 == 0
     assert torch.equal(backbone.preprocess(drawn((640, 480))).data, processed(backbone, altered)["pixel_values"])
-    for each in (plain, backbone):
-        with pytest.raises(SightlineError, match=r"the image cannot be resized for Qwen3-VL: .*ratio must be smaller"):
-            each.preprocess(drawn((1, 201)))
+
+
+@pytest.mark.parametrize("options", [SMALL["qwen3vl"], BY_ARTIFACT], ids=["plain", "artifact"])
+def test_an_image_too_thin_for_qwen_is_refused_in_one_line(data: Path, options: Any) -> None:
+    with pytest.raises(SightlineError, match=r"the image cannot be resized for Qwen3-VL: .*ratio must be smaller"):
+        loaded(data, "qwen3vl", options).preprocess(drawn((1, 201)))
 
 
 def test_bytes_and_values_give_the_same_tokens_and_groups(backbone: Backbone) -> None:
@@ -191,8 +207,7 @@ class Spy(LayerSelector):
         return Selection(torch.arange(k))
 
 
-def test_signals_of_layers_fit_together_and_pixels_of_a_token_are_those_of_its_cell(data: Path, model: str) -> None:
-    """White paper with a black box: tokens whose cells lie inside are black throughout, those outside are white."""
+def test_signals_of_layers_fit_together(data: Path, model: str) -> None:
     here, spy = stage(data, model, "float32"), Spy()
     arm = Arm(spy, Budget.ratio(0.5), "spy:0.5")
     with torch.inference_mode():
@@ -209,7 +224,10 @@ def test_signals_of_layers_fit_together_and_pixels_of_a_token_are_those_of_its_c
         assert torch.equal(last, signals["lm.attention_last"])
         assert bool((cos[state.image] != cos[state.image[:1]]).any()), "positions of the image differ"
 
-    backbone = here.backbone
+
+def test_pixels_of_a_token_are_those_of_its_cell(data: Path, model: str) -> None:
+    """White paper with a black box: tokens whose cells lie inside are black throughout, those outside are white."""
+    backbone = stage(data, model, "float32").backbone
     left, upper, right, lower = 0.3, 0.25, 0.8, 0.7
     paper = np.full((300, 400, 3), 255, dtype=np.uint8)
     paper[int(upper * 300) : int(lower * 300), int(left * 400) : int(right * 400)] = 0

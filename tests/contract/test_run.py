@@ -18,7 +18,7 @@ from sightline.core.selection import Budget, LayerSelector, LayerState, Selectio
 from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from tests.answers import score_arm
-from tests.contract.cast import MODELS, SHALLOW, arm_of, servable, stage
+from tests.contract.cast import MODELS, arm_of, servable, stage
 
 # All servable methods of an architecture in one audit: what ``sightline run`` writes for each of them.
 
@@ -27,8 +27,8 @@ IMAGES = 2
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_servable_method_writes_its_rows(data: Path, tmp_path: Path, model: str) -> None:
-    methods = [name for name in servable(model) if name not in ("full", "masks")]
-    arms = ["full", *(f"{name}:0.3" + (f":{SHALLOW[name]}" if name in SHALLOW else "") for name in methods)]
+    methods = [name for name in servable(model) if name != "masks"]
+    arms = [arm_of(name, "0.3").text for name in methods]
     config = AuditConfig(
         model=str(data / "tiny" / model), clip=str(data / "tiny" / "clip"), dtype="float32", device="cpu",
         probes=data / "golden_e2e/inputs/probes_dev.jsonl", images=data / "mini_textocr", image_prefix="mini_textocr",
@@ -36,7 +36,7 @@ def test_every_servable_method_writes_its_rows(data: Path, tmp_path: Path, model
     )  # fmt: skip
     rows = audit(config).rows.to_pandas()
     assert rows.groupby("selector").size().nunique() == 1, "an arm has more rows than another"
-    assert set(rows["selector"]) == {"full", *methods}
+    assert set(rows["selector"]) == set(methods)
     assert rows["image_id"].nunique() == IMAGES
     assert rows.groupby("selector")["probe_id"].nunique().min() >= IMAGES
 

@@ -159,7 +159,7 @@ def test_what_an_architecture_cannot_serve_is_refused_by_name(data: Path, model:
         assert "\n" not in sentence
 
 
-def test_every_method_runs_somewhere_and_says_whether_it_merges_states_of_the_tower(data: Path, tmp_path: Path) -> None:
+def test_a_method_that_merges_states_of_the_tower_says_so(data: Path, tmp_path: Path) -> None:
     here = stage(data, "llava", "float32")
     for name in METHODS:
         arm = arm_of(name, "0.3", here.masks(tmp_path, "0.3") if name == "masks" else None)
@@ -168,6 +168,9 @@ def test_every_method_runs_somewhere_and_says_whether_it_merges_states_of_the_to
             chosen = select(here, arm, 0)
             merges = chosen.mix is not None and chosen.merge_at == "vision"
         assert arm.selector.merges_vision == merges, name
+
+
+def test_every_method_runs_somewhere() -> None:
     assert set(METHODS) == set().union(*(servable(model) for model in MODELS))
 
 
@@ -183,14 +186,22 @@ class Wants(Selector):
         raise AssertionError("refused before it runs")
 
 
-def test_layers_and_signals_that_do_not_exist_and_a_missing_clip_are_refused_before_any_work(data: Path) -> None:
+def test_layers_that_do_not_exist_are_refused_before_any_work(data: Path) -> None:
     step = stage(data, "llava", "float32").step
     for name, arguments in SHALLOW.items():
         sentence = refusal(step, parse_arm(f"{name}:0.3"))
         assert sentence.startswith(f"{name} cannot run on Llava: ")
         assert all(argument.partition("=")[0] in sentence for argument in arguments.split(",")), sentence
+
+
+def test_a_missing_clip_checkpoint_is_asked_for(data: Path) -> None:
+    step = SelectStep(stage(data, "llava", "float32").backbone, clip=None)
     for name in ("anchorprune", "cdpruner"):
-        assert "--clip" in refusal(SelectStep(step.backbone, clip=None), arm_of(name, "0.3"))
+        assert "--clip" in refusal(step, arm_of(name, "0.3"))
+
+
+def test_misnamed_signals_are_refused_before_any_work(data: Path) -> None:
+    step = stage(data, "llava", "float32").step
     for need, words in (
         ("vision.recieved@-1", "did you mean 'vision.received'?"),
         ("vision.received", "needs a layer"),
@@ -211,12 +222,15 @@ needs_gpu = pytest.mark.skipif(
 )
 
 
-def test_programs_cover_all_tokens_and_all_run_at_once_and_kernels_are_left_alone_on_a_cpu() -> None:
+def test_programs_cover_all_tokens_and_all_run_at_once() -> None:
     for images, n, smallest in product((1, 7, 32, 132, 500), (1, 5, 64, 576, 2500, 8192), (8, 32)):
         programs, block = spread(n, images, smallest, processors=132)
         assert block == power_of_two(block)
         assert (programs - 1) * block < n <= programs * block
         assert programs == 1 or programs * images <= 132
+
+
+def test_kernels_are_left_alone_on_a_cpu() -> None:
     assert not kernels_run(torch.zeros(3), 3)
 
 

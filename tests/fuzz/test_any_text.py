@@ -79,23 +79,38 @@ RULES = st.text(max_size=60) | NUMBERS.map(lambda number: f"accuracy(full) >= {n
 Holds = Callable[[Any, Any], bool]
 TAKEN: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Holds]] = {
     "an arm means what its canonical form means": (
-        arms() | st.text(max_size=40), parse_arm,
-        lambda arm, _: (parse_arm(arm.text).text, parse_arm(arm.text).arguments) == (arm.text, arm.arguments)),
+        arms() | st.text(max_size=40),
+        parse_arm,
+        lambda arm, _: (parse_arm(arm.text).text, parse_arm(arm.text).arguments) == (arm.text, arm.arguments),
+    ),
     "a rule has a bound": (RULES, parse_rule, lambda rule, _: math.isfinite(rule.bound)),
     "a threshold is one rule": (
-        NUMBERS | st.text(max_size=20), lambda text: read_thresholds([text]), lambda rules, _: len(rules) == 1),
+        NUMBERS | st.text(max_size=20),
+        lambda text: read_thresholds([text]),
+        lambda rules, _: len(rules) == 1,
+    ),
     "a probe comes back": (ROWS, probe_from_own, lambda probe, _: probe_from_own(own_row(probe)) == probe),
     "a probe of the artifact comes back": (
-        ROWS, probe_from_artifact, lambda probe, _: probe_from_artifact(artifact_row(probe)) == probe),
+        ROWS,
+        probe_from_artifact,
+        lambda probe, _: probe_from_artifact(artifact_row(probe)) == probe,
+    ),
     "an image name stays below the root": (
-        st.text(max_size=30), check_image_name,
-        lambda name, _: Path("/root", name).is_relative_to("/root") and ".." not in Path(name).parts),
+        st.text(max_size=30),
+        check_image_name,
+        lambda name, _: Path("/root", name).is_relative_to("/root") and ".." not in Path(name).parts,
+    ),
     "a manifest is sound": (
-        ANY_JSON | MANIFESTS, lambda content: check_manifest(content, Path("run.json")),
-        lambda found, _: all(isinstance(arm, str) for arm in found["arms"])),
+        ANY_JSON | MANIFESTS,
+        lambda content: check_manifest(content, Path("run.json")),
+        lambda found, _: all(isinstance(arm, str) for arm in found["arms"]),
+    ),
     "a configuration is as it is written": (
-        SETTINGS, read_settings, lambda found, content: bool(found.arms == content["arms"])),
-}  # fmt: skip
+        SETTINGS,
+        read_settings,
+        lambda found, content: bool(found.arms == content["arms"]),
+    ),
+}
 """What holds of anything that is not refused -> (what is tried, how it is read, whether that holds)."""
 
 

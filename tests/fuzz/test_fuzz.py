@@ -71,9 +71,15 @@ class Failing(Subject, name="failing"):
 
 
 NOTICED = {
-    "raise": "KeyError", "exit": "SystemExit", "hang": "hang", "stubborn hang": "hang", "wait": "hang",
-    "refuse": "partial output", "mumble": "not one line", "grow": "MemoryError",
-}  # fmt: skip
+    "raise": "KeyError",
+    "exit": "SystemExit",
+    "hang": "hang",
+    "stubborn hang": "hang",
+    "wait": "hang",
+    "refuse": "partial output",
+    "mumble": "not one line",
+    "grow": "MemoryError",
+}
 
 
 @pytest.mark.parametrize("does", NOTICED)

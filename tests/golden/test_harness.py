@@ -69,7 +69,7 @@ def test_an_output_that_a_mode_says_nothing_about_is_an_error(mode: str) -> None
         check(replace(case, outputs={**case.outputs, **more}), {**right(case), **more})
 
 
-def test_text_beside_tied_tokens_and_an_order_of_other_tokens_than_were_kept_are_seen() -> None:
+def test_what_disagrees_beside_the_kept_tokens_is_seen() -> None:
     for mode, name, changed, words in [
         ("scores", "keep_sequence", slice(-1, None), "outside the visual tokens"),
         ("info", "order", slice(None), "other tokens than were kept"),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline import Selection, SightlineError, TokenView
+from sightline import Selection, TokenView
 from sightline.backbones.base import Backbone
 from sightline.backbones.signals import received_attention
 from sightline.selectors.anchorprune import AnchorPrune, AnchorPruneQwen, anchorprune_order
@@ -500,19 +500,14 @@ def outlier_fraction(attention: Tensor) -> Tensor:
     return outlying.sum(dim=-1).double() / attention.shape[-1]
 
 
-def spatial_ladder(n: int, ratio: float) -> Tensor:
-    """The published raster ladder of PruMerge+: 0, s, 2s, ... < n - 1 with s = floor(floor(1 / ratio) / 3)."""
-    step = int(int(1 / ratio) / 3) if ratio > 0.0 else 0
-    if step < 1:
-        raise SightlineError(f"PruMerge+ has no spatial ladder at ratio {ratio:.3f}; use a ratio in (0, 1/3]")
-    return torch.arange(0, n - 1, step)
-
-
 def official_centres(attention: Tensor, ratio: float, plus: bool) -> Tensor:
-    """(N,) attention -> centres as published: floor(N * ratio) by attention, then for Plus the ladder without them."""
+    """(N,) attention -> centres as published: floor(N * ratio) by attention, then for Plus a ladder without them.
+
+    Its rungs are 0, s, 2s, ... < N - 1 in raster order, s = floor(floor(1 / ratio) / 3).
+    """
     n = attention.shape[0]
     centres = rank(attention)[: int(n * ratio)]
     if not plus:
         return centres
-    ladder = spatial_ladder(n, ratio).to(centres.device)
+    ladder = torch.arange(0, n - 1, int(int(1 / ratio) / 3))
     return torch.cat([centres, ladder[~torch.isin(ladder, centres)]])

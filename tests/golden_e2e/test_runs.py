@@ -126,20 +126,29 @@ def is_near_tie(step: SelectStep, image: Encoded, probe: Probe, arm: Arm) -> boo
 
 ARMS = {
     "llava": {
-        "embed_protected_topk": "protected:0.4", "embed_shuffled_topk": "shuffled:0.4", "grid": "grid:0.4",
-        "random": "random:0.4", "topk": "evidence_only:0.4", "bottomk": "anti_evidence:0.4",
-        "target_embed_rise": "rise:0.4", "visionzip": "visionzip:0.4",
+        "embed_protected_topk": "protected:0.4",
+        "embed_shuffled_topk": "shuffled:0.4",
+        "grid": "grid:0.4",
+        "random": "random:0.4",
+        "topk": "evidence_only:0.4",
+        "bottomk": "anti_evidence:0.4",
+        "target_embed_rise": "rise:0.4",
+        "visionzip": "visionzip:0.4",
     },
     "internvl": {
-        "grid": "grid:0.5", "target_embed_soft_evidence_topk": "soft_evidence:0.5",
-        "target_embed_protected_topk": "protected:0.5", "target_embed_shuffled_topk": "shuffled:0.5",
+        "grid": "grid:0.5",
+        "target_embed_soft_evidence_topk": "soft_evidence:0.5",
+        "target_embed_protected_topk": "protected:0.5",
+        "target_embed_shuffled_topk": "shuffled:0.5",
     },
     "qwen3vl": {
-        "grid": "grid:0.3", "target_embed_protected_topk": "protected:0.3",
-        "target_embed_shuffled_topk": "shuffled:0.3", "target_embed_grid_topk": "target_grid:0.3",
+        "grid": "grid:0.3",
+        "target_embed_protected_topk": "protected:0.3",
+        "target_embed_shuffled_topk": "shuffled:0.3",
+        "target_embed_grid_topk": "target_grid:0.3",
         "topk": "evidence_only:0.3",
     },
-}  # fmt: skip
+}
 """Artifact selector -> the plain arm that must give its rows once the profile is on."""
 
 

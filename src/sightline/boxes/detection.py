@@ -52,7 +52,6 @@ def detect(
     root: Place,
     names: Iterable[str],
     *,
-    cache: Path | None = None,
     workers: int | None = None,
     tell: Callable[[str, Detected], object] = lambda name, found: None,
 ) -> dict[str, Detected]:
@@ -65,7 +64,7 @@ def detect(
     kind = detector_named(detector)
     version = kind.require()
     rule = sha256(kind.rule.encode()).hexdigest()[:8]
-    folder = (cache or cache_folder()) / "boxes" / f"{kind.name}-{version}-{rule}"
+    folder = cache_folder() / "boxes" / f"{kind.name}-{version}-{rule}"
     files = {}
     for name, opened in image_files(root, list(dict.fromkeys(names))):
         with opened() as file:

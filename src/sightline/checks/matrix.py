@@ -23,7 +23,7 @@ from sightline.backbones.clip import ClipSpace, clip_trouble
 from sightline.backbones.loading import WITH_CLIP, Served, methods_that_run, served_by
 from sightline.checks.doctor.cells import signal_rows
 from sightline.checks.doctor.examination import AskedPage, drawn_image
-from sightline.checks.doctor.methods import WRONG_ROWS, SmallImage, reads_tower
+from sightline.checks.doctor.methods import SIDE, WRONG_ROWS, SmallImage, reads_tower
 from sightline.core.selection import PARITY_WORDS
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
@@ -31,8 +31,6 @@ from sightline.geometry.cells import Cells
 from sightline.probes.images import stored_as
 from sightline.selectors import SELECTORS
 
-SIDE = 224
-"""Source pixels along the longer side of the image: no method needs a large one to run."""
 State = Literal["served", "refused", "FAILED"]
 
 

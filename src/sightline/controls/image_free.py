@@ -169,18 +169,19 @@ def _refuse_impossible(
     ids = sorted(allowed)
     taken = {target for targets in allowed.values() for target in targets}
     for image_id in ids:
+        if allowed[image_id] and image_id in taken:
+            continue
         others = [other for other in ids if other != image_id]
         if not allowed[image_id]:
             raise SightlineError(
                 f"no wrong-image control exists: nothing can stand in for {image_id!r}; "
                 f"{_clash(image_id, others, pairs, words)}; leave that image out"
             )
-        if image_id not in taken:
-            clash = next((found for other in others if (found := _clash(other, [image_id], pairs, words))), "")
-            raise SightlineError(
-                f"no wrong-image control exists: {image_id!r} can stand in for no image; "
-                f"{clash or 'it has no annotated words'}; leave that image out"
-            )
+        clash = next((found for other in others if (found := _clash(other, [image_id], pairs, words))), "")
+        raise SightlineError(
+            f"no wrong-image control exists: {image_id!r} can stand in for no image; "
+            f"{clash or 'it has no annotated words'}; leave that image out"
+        )
     index = {image_id: i for i, image_id in enumerate(ids)}
     edges = [(index[source], index[target]) for source in ids for target in allowed[source]]
     rows, columns = np.array(edges).T

@@ -38,10 +38,13 @@ Pixels = tuple[int, int, int, int]
 """left, top, right, bottom; right and bottom exclusive."""
 
 FONTS = {
-    "DejaVu Sans": "DejaVuSans.ttf", "DejaVu Sans Bold": "DejaVuSans-Bold.ttf",
-    "DejaVu Serif": "DejaVuSerif.ttf", "DejaVu Serif Bold": "DejaVuSerif-Bold.ttf",
-    "DejaVu Sans Mono": "DejaVuSansMono.ttf", "DejaVu Sans Mono Bold": "DejaVuSansMono-Bold.ttf",
-}  # fmt: skip
+    "DejaVu Sans": "DejaVuSans.ttf",
+    "DejaVu Sans Bold": "DejaVuSans-Bold.ttf",
+    "DejaVu Serif": "DejaVuSerif.ttf",
+    "DejaVu Serif Bold": "DejaVuSerif-Bold.ttf",
+    "DejaVu Sans Mono": "DejaVuSansMono.ttf",
+    "DejaVu Sans Mono Bold": "DejaVuSansMono-Bold.ttf",
+}
 """Families in order of preference, and the file names of a folder of complete fonts."""
 SHIPPED = Path(__file__).resolve().parents[1] / "assets" / "fonts"
 SCALE = 4

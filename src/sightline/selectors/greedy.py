@@ -22,7 +22,7 @@ DEPENDENT = 1e-8
 """A squared residual below this fraction of its start is rounding noise of float32 products: it spans nothing new."""
 STRIPS = 6
 """Horizontal strips that a symmetric product is computed in."""
-REFRESHED = 32
+REFRESHED = 16
 """Out-of-date gains that the lazy coverage loop renews at once; changes its speed, never its picks."""
 
 
@@ -207,23 +207,22 @@ def cover_lazily(covers: Tensor, weight: Tensor, bias: Tensor, k: int) -> Tensor
     ties with it from a lower index would be the argmax itself and is brought up to date before anything is accepted.
     Gains are summed in the precision of the weight.
     """
-    n = covers.shape[0]
     covered = covers.new_zeros(covers.shape[1])
     gain = covers.clamp(min=0.0).sum(dim=1, dtype=weight.dtype)
     handicap = bias.clone()
     value = torch.addcmul(handicap, gain, weight)
+    width = min(REFRESHED, len(covers))
     picks: list[int] = []
-    fresh = set(range(n))
+    fresh = set(range(len(covers)))
     while len(picks) < k:
-        width = REFRESHED
         # A gain of 0 cannot fall any further, so it is current however old it is.
         while (best := int(value.argmax())) not in fresh and float(gain[best]) > 0.0:
-            stale = value.topk(min(width, n)).indices
+            stale = value.topk(width).indices
+            stale[-1] = best  # topk may leave out the lowest of many equal values, the one that wins the tie
             now = (covers.index_select(0, stale) - covered).clamp_(min=0.0).sum(dim=1, dtype=weight.dtype)
             gain[stale] = now
             value[stale] = torch.addcmul(handicap[stale], now, weight[stale])
             fresh.update(stale.tolist())
-            width *= 4
         picks.append(best)
         handicap[best] = value[best] = TAKEN
         torch.maximum(covered, covers[best], out=covered)

@@ -168,9 +168,10 @@ class Nuwa(BatchSelector):
         features = stack([view.signals[self.features] for view in views])
         importance, where = self.importance(views), plane(views[0].layout)
         anchors = regional_anchors(importance, where.regions, k, self.per_region)
-        reach, behind = self.reach or (0.8 * where.diagonal).clamp_min(1e-12), not self.merges_vision
-        mixes = spatial_weights(features, importance, anchors, where, reach, self.percentile, mean=behind)
-        merge_at: Literal["tokens", "vision"] = "tokens" if behind else "vision"
+        reach = self.reach or (0.8 * where.diagonal).clamp_min(1e-12)
+        merge_at: Literal["tokens", "vision"] = "vision" if self.merges_vision else "tokens"
+        mean = not self.merges_vision
+        mixes = spatial_weights(features, importance, anchors, where, reach, self.percentile, mean)
         return [Selection(a, mix, merge_at=merge_at) for a, mix in zip(anchors, mixes, strict=True)]
 
 

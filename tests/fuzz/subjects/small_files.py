@@ -143,10 +143,14 @@ class Detections(FileSubject, name="detections", share=6, forgives=True):
 
 
 MODES = {
-    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"), "JPEG": ("L", "RGB", "CMYK"), "GIF": ("L", "P"),
-    "TIFF": ("1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"), "BMP": ("1", "L", "RGB"),
-    "WEBP": ("RGB", "RGBA"), "PPM": ("1", "L", "RGB"),
-}  # fmt: skip
+    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"),
+    "JPEG": ("L", "RGB", "CMYK"),
+    "TIFF": ("1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"),
+    "GIF": ("L", "P"),
+    "BMP": ("1", "L", "RGB"),
+    "WEBP": ("RGB", "RGBA"),
+    "PPM": ("1", "L", "RGB"),
+}
 SUFFIXES = ("png", "jpg", "tif", "gif", "bmp", "webp", "eps", "txt", "")
 
 

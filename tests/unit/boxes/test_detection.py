@@ -80,8 +80,8 @@ def test_a_remembered_result_that_no_detector_wrote_is_forgotten(tmp_path: Path,
     assert detection._read(tmp_path / "found.json") is None
 
 
-def test_urls_are_searched_as_folders_and_what_goes_wrong_is_forgotten_named_or_reported(
-    images: Path, bucket: str, monkeypatch: pytest.MonkeyPatch, refused: Refused
+def test_urls_are_searched_as_folders_and_what_is_broken_is_forgotten_or_named(
+    images: Path, bucket: str, refused: Refused
 ) -> None:
     write_whole(place(f"{bucket}/images/word.png"), (images / "word.png").read_bytes())
     first = detect("rapidocr", place(f"{bucket}/images"), ["word.png"])["word.png"]
@@ -92,6 +92,9 @@ def test_urls_are_searched_as_folders_and_what_goes_wrong_is_forgotten_named_or_
     assert json.loads(file.read_text())["boxes"], "what could be read is remembered, in the place of what was broken"
     assert len(list((images / "cache" / "boxes").rglob("*.json"))) == 1
     assert detect("rapidocr", images, ["word.png"])["word.png"].boxes == first.boxes
+
+
+def test_a_detector_that_dies_is_reported(images: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setattr("sys.executable", "/bin/true")
     refused("died on image 'empty", detect, "rapidocr", images, ["empty.png"])
 
@@ -101,13 +104,16 @@ def corners(*box: float) -> tuple[tuple[float, float], ...]:
     return ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
 
 
-def test_findings_outside_the_image_are_clipped_and_tesseract_words_have_a_reading(refused: Refused) -> None:
+def test_findings_outside_the_image_are_clipped_and_alike_ones_counted_once() -> None:
     outlines = [
         corners(-10, -10, 50, 20), corners(-30, 0, -10, 20), corners(10, 10, 10, 20), corners(math.nan, 0, 10, 10), (),
         ((20, 0), (60, 40), (20, 80), (0, 40)),
     ]  # fmt: skip
     findings = [*(FoundText(outline, 0.9) for outline in outlines), FoundText(corners(0, 0, 50, 20), 0.5)]
     assert boxes_of(findings, 100, 100) == (((0.0, 0.0, 0.5, 0.2), (0.0, 0.0, 0.6, 0.8)), 4)
+
+
+def test_tesseract_words_have_a_reading(refused: Refused) -> None:
     header = "level\tpage_num\tblock_num\tpar_num\tline_num\tword_num\tleft\ttop\twidth\theight\tconf\ttext"
     rows = ["1\t1\t0\t0\t0\t0\t0\t0\t90\t90\t-1\t", "5\t1\t1\t1\t1\t1\t10\t20\t30\t8\t96.5\tTOTAL",
             "5\t1\t1\t1\t1\t2\t50\t20\t30\t8\t12\tx"]  # fmt: skip
@@ -153,7 +159,9 @@ def test_easyocr_reads_a_file_in_its_own_colours_and_counts_what_is_as_sure_as_i
     assert (seen == image).all()
     assert options == {"detail": 1, "paragraph": False}
     assert not Path(given).exists(), "nothing is left behind"
-    for name, kept in (("easyocr", "abc"), ("easyocr:confidence=0.2", "bc"), ("easyocr:confidence=0.5", "c")):
+    bounds = {"": "abc", ":confidence=0.2": "bc", ":confidence=0.5": "c", ":confidence=1": ""}
+    for option, kept in bounds.items():
+        name = f"easyocr{option}"
         kind = detector_named(name)
         assert "".join(found.text for found in kind().find(image)) == kept
         assert kind.name == "easyocr"
@@ -236,9 +244,7 @@ def searching(monkeypatch: pytest.MonkeyPatch, step: Callable[[str], object]) ->
     monkeypatch.setattr(sources, "detect", detect)
 
 
-def test_an_image_is_shown_while_later_ones_are_still_searched_and_errors_reach_whoever_waits(
-    monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
+def test_an_image_is_shown_while_later_ones_are_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     searching(monkeypatch, lambda name: None if name == "first.png" else go_on.wait(10))
     with BoxesBeside("rapidocr", Path("."), PROBES) as boxes:
@@ -251,6 +257,8 @@ def test_an_image_is_shown_while_later_ones_are_still_searched_and_errors_reach_
     assert [p.boxes for p in whole.probes] == [(FOUND,)] * 3
     assert whole.facts["mean_ms"] == 7.0
 
+
+def test_what_goes_wrong_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     def step(name: str) -> None:
         if name == "second.png":
             raise SightlineError("image 'second.png': cannot be read")
@@ -262,7 +270,7 @@ def test_an_image_is_shown_while_later_ones_are_still_searched_and_errors_reach_
         refused("second.png", boxes.wait)
 
 
-def test_leaving_ends_the_search_and_annotated_or_simulated_boxes_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
     go_on = threading.Event()
 
@@ -274,9 +282,12 @@ def test_leaving_ends_the_search_and_annotated_or_simulated_boxes_need_none(monk
     threading.Timer(0.2, go_on.set).start()
     with pytest.raises(ValueError, match="audit failed"), BoxesBeside("rapidocr", Path("."), PROBES):
         raise ValueError("audit failed")
+    assert searched == ["first.png"]
+
+
+def test_annotated_and_simulated_boxes_need_no_search() -> None:
     for source in ("annotation", "missing"):
         with BoxesBeside(source, Path("."), PROBES) as boxes:
             assert not boxes.detects
             boxes.wait()
             assert len(boxes.shown(PROBES).probes) == 3
-    assert searched == ["first.png"]

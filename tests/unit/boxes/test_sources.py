@@ -76,15 +76,16 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
-def test_annotation_variants_detectors_and_other_peoples_sources_are_of_one_registry(
-    registries: None, refused: Refused
-) -> None:
+def test_annotation_variants_and_detectors_are_sources_of_one_registry(refused: Refused) -> None:
     assert source_names()[0] == "annotation"
     assert set(source_names()) >= {"annotation", *VARIANTS, *DETECTORS, "rapidocr", "easyocr", "tesseract"}
     assert set(source_names()) == set(BOX_SOURCES)
     assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
     refused("unknown box source 'jiter_light'; did you mean 'jitter_light'", check_source, "jiter_light")
     refused("unknown box source 'zzz'; known: annotation", show_boxes, [PROBE], "zzz", Path("."))
+
+
+def test_somebody_elses_source_is_searched_shown_and_billed(registries: None) -> None:
     BOX_SOURCES.add("sweeping", Sweeping())
     check_source("sweeping")
     shown = show_boxes([PROBE], "sweeping", Path("."))
@@ -93,6 +94,10 @@ def test_annotation_variants_detectors_and_other_peoples_sources_are_of_one_regi
         assert beside.detects
         beside.wait()
         assert beside.shown([PROBE]) == shown
+
+
+def test_a_detector_that_comes_late_is_a_source(registries: None, refused: Refused) -> None:
+    source_names()  # adopts those that are there already
 
     class Late:
         name: ClassVar[str] = "late"
@@ -108,15 +113,20 @@ def test_annotation_variants_detectors_and_other_peoples_sources_are_of_one_regi
     refused("late is not installed; wait", check_source, "late")
 
 
-def test_the_annotation_leaves_probes_as_they_are_and_a_noise_variant_states_its_rule() -> None:
+def test_the_annotation_leaves_probes_as_they_are() -> None:
     shown = show_boxes([PROBE, replace(PROBE, boxes=(WHOLE,))], "annotation", Path("."))
     assert [probe.visible_boxes for probe in shown.probes] == [(REGION,), (WHOLE,)]
     assert (shown.facts, shown.ms) == ({}, None)
+
+
+def test_a_noise_variant_states_its_rule() -> None:
     for variant, noise in VARIANTS.items():
         shown = show_boxes([PROBE], variant, Path("."))
         assert shown.facts["rule"] == {**asdict(noise), "seed": SEED}
         assert (shown.facts["probes"], shown.ms, shown.probes[0].regions) == (1, None, (REGION,))
-    # Of open questions only the file or a source that is an oracle shows the regions.
+
+
+def test_regions_of_open_questions_are_shown_by_the_file_or_a_source_that_is_an_oracle() -> None:
     for source, boxes in (("annotation", ()), ("gt", (REGION,)), ("missing", ())):
         (probe,) = show_boxes([OPEN], source, Path()).probes
         assert (probe.visible_boxes, probe.regions) == (boxes, (REGION,)), source
@@ -199,7 +209,7 @@ def test_the_golden_vector_and_every_row_of_the_reference_to_the_last_bit(data: 
 def test_adjusted_coverage_counts_lost_regions_as_uncovered() -> None:
     left: Box = (0.0, 0.0, 0.5, 1.0)
     assert iou(left, left) == 1.0
-    assert iou(left, (0.5, 0.0, 1.0, 1.0)) == 0.0
+    assert iou(left, (0.5, 0.0, 1.0, 1.0)) == iou((0.5, 0.5, 0.5, 0.5), (0.5, 0.5, 0.5, 0.5)) == 0.0
     assert iou(left, (0.25, 0.0, 0.75, 1.0)) == pytest.approx(1 / 3)
     left_over: list[tuple[Box, ...]] = [(WHOLE, (0, 0, 1, 0.5)), (WHOLE,), ()]
     facts = ({"variant": "drop_40pct", "kept": len(regions), "of": 2} for regions in left_over)

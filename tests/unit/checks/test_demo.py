@@ -41,7 +41,7 @@ def test_demo_runs_reports_and_resumes(tmp_path, capsys):
     assert shown.index("shuffled:0.3") < shown.index("Annotation-box oracles") < shown.index("protected:0.3")
 
 
-def test_the_demo_takes_few_pages_unless_asked_in_folders_of_their_own_and_ends_with_the_viewer(
+def test_the_demo_takes_few_pages_unless_asked_and_ends_with_the_viewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     asked: list[int | None] = []
@@ -121,7 +121,7 @@ def test_the_demo_audits_open_questions_and_reports_them_if_there_are_any(
     assert not (shipped / "none").exists()
 
 
-def test_pictured_answers_have_no_cell_of_their_answer_and_a_run_that_lost_nothing_has_none(tmp_path: Path) -> None:
+def test_pictured_answers_have_no_cell_of_their_answer(tmp_path: Path) -> None:
     run = load_run(make_open_run(tmp_path / "run", images=12))
     rows = run.frame().assign(left=demo.coverage_of_answers(run))
     right = rows[(rows["arm"] == "full") & rows["correct"]].set_index("probe_id")["answer_loss"]
@@ -134,6 +134,9 @@ def test_pictured_answers_have_no_cell_of_their_answer_and_a_run_that_lost_nothi
     assert survived.name == gone.loc[gone["correct"], "answer_loss"].idxmin()
     assert not lost["correct"]
     assert survived["correct"]
+
+
+def test_a_run_that_lost_nothing_has_no_picture(tmp_path: Path) -> None:
     run = load_run(make_open_run(tmp_path / "whole", images=2, arms=("full",)))
     assert demo.answers_without_evidence(run) == (None, None)
     (tmp_path / "old.png").write_bytes(b"of another run")

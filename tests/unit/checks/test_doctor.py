@@ -213,13 +213,15 @@ def test_ids_out_of_order_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch
         assert not checks.policies_order_pruned(page).passed
 
 
-def test_a_loop_batches_prompts_and_answers_that_differ_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_differs_is_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked("mistral3")
     assert checks.own_logits(page).passed
     embed = page.backbone.language.embed
     monkeypatch.setattr(page.backbone.language, "embed", lambda ids: embed(ids) * 1.01)
     assert not checks.own_logits(page).passed
 
+
+def test_batches_that_change_results_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked("llava")
     vision, score = page.backbone.vision, page.backbone.language.score
 
@@ -236,6 +238,8 @@ def test_a_loop_batches_prompts_and_answers_that_differ_are_told(asked: Asked, m
     monkeypatch.setattr(page.backbone.language, "score", worse)
     assert not checks.language_batches(page).passed
 
+
+def test_a_prompt_that_the_processor_would_not_make_is_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     page = asked("llava_next")
     around = page.backbone._around_image
     monkeypatch.setattr(page.backbone, "_around_image", lambda text: (around(text)[0], around(text)[1][1:]))
@@ -244,6 +248,8 @@ def test_a_loop_batches_prompts_and_answers_that_differ_are_told(asked: Asked, m
     assert not told.passed
     assert "not those that its processor makes" in told.words
 
+
+def test_answers_of_different_lengths_are_told(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = YesNo.prompt
 
     def longer(scorer: YesNo, backbone: Backbone, probe: Any) -> Any:
@@ -326,9 +332,7 @@ def test_a_model_that_cannot_be_served_is_refused_by_type_and_reason(
             encoded_page(backbone, page_image, "mine")
 
 
-def test_the_page_stands_alone_methods_are_left_out_on_request_and_figures_without_a_word_in_json_become_null(
-    load: Load, page_image: Image.Image
-) -> None:
+def test_the_page_stands_alone_and_methods_are_left_out_on_request(load: Load, page_image: Image.Image) -> None:
     found = examined(load("llava_next"), page_image, "<mine>")
     page = render(found)
     assert found.seen is not None
@@ -343,6 +347,9 @@ def test_the_page_stands_alone_methods_are_left_out_on_request_and_figures_witho
     quick = examined(load("llava_next"), page_image, "mine", methods=False)
     assert not {"signal_rows", "methods"} & {check.name for check in quick}
     assert quick.facts["selectors"]["divprune"] == "yes"
+
+
+def test_figures_that_json_has_no_word_for_become_null(load: Load, page_image: Image.Image) -> None:
     backbone = load("llava")
     with torch.no_grad():
         backbone.model.lm_head.weight.fill_(float("nan"))

@@ -33,12 +33,15 @@ def served(matrix: Matrix, place: int) -> set[str]:
     return {name for name, tried in matrix.columns[place].methods.items() if tried.state == "served"}
 
 
-def test_no_method_that_is_said_to_run_fails_and_the_general_route_serves_what_reads_the_tower(matrix: Matrix) -> None:
+def test_no_method_that_is_said_to_run_fails(matrix: Matrix) -> None:
     assert matrix.failed == 0, page(matrix, None)
     for column in matrix.columns:
         assert list(column.methods.keys() - set(methods())) == []
         for tried in column.methods.values():
             assert (tried.kept is not None) == (tried.state == "served") == (tried.reason == "")
+
+
+def test_methods_that_read_the_tower_run_on_the_general_route(matrix: Matrix) -> None:
     for place in range(3):
         assert served(matrix, place) >= {"tome", "duet", "mmtok", "visionzip_qwen", "anchorprune_qwen"}
     plain, sliding, clip = (served(matrix, place) for place in range(3))
@@ -90,7 +93,7 @@ def test_masks_that_do_not_fit_their_budget_or_their_lineage_are_refused() -> No
             refuse_inconsistent(wrong, 4)
 
 
-def test_the_page_counts_and_gives_every_reason_once_and_the_sheet_shows_kept_cells_dark(matrix: Matrix) -> None:
+def test_the_page_counts_and_gives_every_reason_once(matrix: Matrix) -> None:
     text = page(matrix, "sheet.png")
     others = {name for name, kind in SELECTORS.items() if kind.published_by_others()}
     assert f"| deepseek_vl | deepseek_vl, General, loop | {len(served(matrix, 0) & others)} of {len(others)} |" in text
@@ -99,6 +102,9 @@ def test_the_page_counts_and_gives_every_reason_once_and_the_sheet_shows_kept_ce
     assert "![Cells that every method keeps on every model](sheet.png)" in text
     assert re.search(r"^\| divprune \| .* \| exact-index \|$", text, re.MULTILINE), "equal to what was recorded"
     assert f"- `exact-index`: {PARITY_WORDS['exact-index']}" in text
+
+
+def test_the_sheet_shows_kept_cells_dark(matrix: Matrix) -> None:
     drawn = Image.open(io.BytesIO(sheet(matrix))).convert("RGB")
     red, _, blue = np.moveaxis(np.asarray(drawn), -1, 0)
     dark = int(((red < 40) & (blue > 120)).sum())

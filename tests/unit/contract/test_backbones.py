@@ -23,8 +23,11 @@ from sightline.core.span import SlotPositions
 
 SIZE = ((150, 100),)
 PLAINLY: dict[str, Any] = {
-    "dtype": torch.float32, "device": torch.device("cpu"), "attention": "sdpa", "options": ImageOptions(),
-}  # fmt: skip
+    "dtype": torch.float32,
+    "device": torch.device("cpu"),
+    "attention": "sdpa",
+    "options": ImageOptions(),
+}
 
 
 @pytest.fixture(scope="module")

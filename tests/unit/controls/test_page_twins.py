@@ -11,10 +11,14 @@ from sightline.controls.text_replacement import font_files, load_font
 from sightline.core.probe import TWIN, Box, Probe
 
 TEXTS: list[tuple[str, Box]] = [
-    ("Total", (0.1, 0.1, 0.3, 0.2)), ("RM 8.87", (0.5, 0.1, 0.8, 0.2)), ("Cash", (0.1, 0.3, 0.3, 0.4)),
-    ("8.87", (0.5, 0.3, 0.7, 0.4)), ("Kedai BUKU-Baru", (0.1, 0.5, 0.7, 0.6)), ("---", (0.1, 0.7, 0.7, 0.8)),
+    ("Total", (0.1, 0.1, 0.3, 0.2)),
+    ("RM 8.87", (0.5, 0.1, 0.8, 0.2)),
+    ("Cash", (0.1, 0.3, 0.3, 0.4)),
+    ("8.87", (0.5, 0.3, 0.7, 0.4)),
+    ("Kedai BUKU-Baru", (0.1, 0.5, 0.7, 0.6)),
+    ("---", (0.1, 0.7, 0.7, 0.8)),
     ("Total: $8.87", (0.1, 0.85, 0.7, 0.9)),
-]  # fmt: skip
+]
 
 
 def shape(text: str) -> str:

@@ -88,6 +88,14 @@ def test_nobody_keeps_an_image_or_gets_one_that_shows_the_word(count: int, seed:
 
 
 PAIRS = [pair("open", "0pen", "a"), pair("shut", "5hut", "b"), pair("exit", "ex1t", "c")]
+
+
+def test_a_decoy_that_another_image_shows_is_plausible() -> None:
+    words = {"a": ["open"], "b": ["shut", "0PEN"], "c": ["exit"]}
+    found, _ = image_free.image_free_probes([probe for each in PAIRS for probe in each], regions(words), [1])
+    assert {probe.image_id for probe in found if probe.extra["lexically_plausible"]} == {"a"}
+
+
 COMPETING = {"a": ["worda", "wordb"], "b": ["wordb", "worda"], "c": ["wordc", "worda", "wordb"], "d": ["wordd"]}
 
 

@@ -75,6 +75,8 @@ def test_both_words_fit_in_one_font_at_one_size_that_has_their_glyphs(
     assert made_up.can_draw(font_files()[0], "Total 42!")
     assert not made_up.can_draw(font_files()[0], "漢字"), "not as a box"
     refused("holds none of DejaVuSans.ttf", font_files, tmp_path)
+    (own := tmp_path / "DejaVuSerif.ttf").touch()
+    assert font_files(tmp_path) == [own]
     monkeypatch.setattr(made_up, "SHIPPED", tmp_path)
     refused("no shipped font", font_files)
 

@@ -31,10 +31,10 @@ def numbers_as_places() -> Iterator[None]:
         yield
 
 
-def scene(kind: str, n: int, images: int = 2) -> tuple[Tensor, Tensor, torch.Generator]:
-    """Tokens (B, n, 24) and weights (B, n): ordinary, with real ties and duplicates, or one of them broken."""
+def scene(kind: str, n: int) -> tuple[Tensor, Tensor, torch.Generator]:
+    """Tokens (2, n, 24) and weights (2, n): ordinary, with real ties and duplicates, or one of them broken."""
     draw = torch.Generator().manual_seed(n)
-    tokens, weight = torch.randn(images, n, 24, generator=draw), torch.rand(images, n, generator=draw)
+    tokens, weight = torch.randn(2, n, 24, generator=draw), torch.rand(2, n, generator=draw)
     if kind == "tied":
         tokens, weight = tokens.sign(), (weight * 4).round() / 4
         tokens[:, n // 2 :] = tokens[:, : n - n // 2]

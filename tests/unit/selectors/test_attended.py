@@ -19,15 +19,18 @@ from sightline.selectors.vscan import VScan, scans, windows
 from tests.unit.selectors.views import check_batch, scene, view
 
 
-def test_heads_are_averaged_ties_go_to_the_lower_index_and_other_sizes_are_no_batch() -> None:
+def test_heads_are_averaged_and_ties_go_to_the_lower_index() -> None:
     heads = torch.tensor([[0.1, 0.4, 0.0, 0.2, 0.2], [0.3, 0.0, 0.4, 0.2, 0.0]])
     selection = FasterVLM().select(view(torch.zeros(5, 2), signals={CLASS_ATTENTION: heads}), 2)
     assert (selection.anchors.tolist(), selection.mix) == ([0, 1], None)
+
+
+def test_views_of_different_size_cannot_be_batched() -> None:
     with pytest.raises(SightlineError, match="different shapes"):
         FasterVLM().select_many([scene(0), scene(0, rows=3)], 2)
 
 
-def test_neighbours_stay_inside_their_tile_and_wrap_across_rows_only_when_asked_to() -> None:
+def test_neighbours_stay_inside_their_tile_and_their_row_unless_they_wrap() -> None:
     for layout, wrap, token, expected in [
         (((3, 4),), True, 4, [4, 3, 5, 0, 8]),
         (((3, 4),), True, 0, [0, 0, 1, 0, 4]),
@@ -47,17 +50,23 @@ def test_anchor_and_its_cross_come_first_then_the_deep_layer() -> None:
     # More neighbours than budget: anchors, then deep attention among them.
     few = hiprune_kept(shallow[None], deep[None], cross_neighbours(((6, 7),), wrap=False), k=3, alpha=1.7)
     assert few.tolist() == [[9, 10, 16]]
+
+
+def test_hiprunes_layers_are_parameters_and_layouts_of_one_size_share_a_batch() -> None:
     assert HiPrune(object_layer=2, deep_layer=3).needs == {"vision.received@2", "vision.received@3"}
     check_batch(HiPrune(alpha=1.0), [scene(0), scene(1, rows=7, columns=6), scene(2, rows=3, columns=14)], k=15)
 
 
-def test_crops_share_the_budget_and_what_one_cannot_fill_goes_to_the_most_attended_of_the_rest() -> None:
+def test_crops_share_the_budget_evenly_where_attention_is_even() -> None:
     assert crop_sizes(10, 4) == ((2, 3), (2, 2)), "the first ones are one token longer"
     assert crop_sizes(8, 4) == ((4, 2),)
     assert crop_sizes(3, 5) == ((3, 1),)
     order, unfilled = holov_order(torch.eye(12)[None], torch.full((1, 12), 0.05), k=6, crops=3, alpha=0.09)
     assert int(unfilled) == 0
     assert sorted(i // 4 for i in order[0].tolist()) == [0, 0, 1, 1, 2, 2], "uniform attention"
+
+
+def test_what_a_crop_cannot_fill_goes_to_the_most_attended_of_the_rest() -> None:
     attention = torch.full((42,), 0.001)
     attention[7:14] = 0.9  # the second of six crops earns far more than its seven tokens
     attention[[40, 20, 30]] = torch.tensor([0.004, 0.003, 0.002])
@@ -70,13 +79,19 @@ def test_crops_share_the_budget_and_what_one_cannot_fill_goes_to_the_most_attend
     assert HoloV(crops=6, alpha=0.0).select(shown, 20).anchors.tolist() == sorted(earned + rest)
 
 
-def test_important_tokens_stay_and_of_the_others_a_duplicate_goes_first() -> None:
+def test_important_tokens_are_never_thinned() -> None:
     attention = scene(3).signals["vision.cls_attention@-2"].mean(dim=0)
     assert set(attention.topk(6).indices.tolist()) <= set(VisPruner().select(scene(3), 12).anchors.tolist())
+
+
+def test_of_the_other_tokens_a_duplicate_goes_first() -> None:
     similarity = torch.eye(6)
     similarity[2, 5] = similarity[5, 2] = 0.99
     # Position 2 of the pool is even (token 2), token 5 is at an odd position.
     assert thin(similarity[None], torch.tensor([[0, 1, 2, 5, 4, 3]]), 5)[0].tolist() == [0, 4, 1, 5, 3]
+
+
+def test_an_odd_pool_still_gives_k_distinct_tokens() -> None:
     for k in (9, 10, 11):  # of 33, with half of k chosen by attention: the pool of the rest is odd for some of them
         assert vispruner_kept(torch.randn(1, 33, 8), torch.rand(1, 33), k, k // 2)[0].unique().shape == (k,)
 
@@ -88,7 +103,10 @@ def test_every_window_gets_its_turn_before_any_gets_two() -> None:
     assert scans(deep, shallow, window, 0, 3).tolist() == [0, 2, 4]
     assert scans(deep, shallow, window, 0, 4).tolist() == [0, 1, 2, 4]
     assert scans(deep, shallow, window, 1, 3).tolist() == [0, 2, 3, 4], "what the windows took is not counted twice"
-    assert windows(((2, 3), (1, 2)), 2).tolist() == [0, 0, 1, 0, 0, 1, 2, 2], "they end at tiles"
+
+
+def test_windows_end_at_tiles_and_what_lies_in_them_follows_the_grid() -> None:
+    assert windows(((2, 3), (1, 2)), 2).tolist() == [0, 0, 1, 0, 0, 1, 2, 2]
     turned = replace(scene(3), layout=((7, 6),))  # the same tokens on another grid lie in other windows
     assert not torch.equal(VScan(side=2).select(scene(3), 20).anchors, VScan(side=2).select(turned, 20).anchors)
 

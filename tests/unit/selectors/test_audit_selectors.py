@@ -134,10 +134,13 @@ def test_relevance_by_hand_of_zero_tokens_and_in_a_batch() -> None:
         torch.testing.assert_close(together, relevance(tokens[i], query[i]))
 
 
-def test_tiles_are_not_neighbours_and_overlap_falls_back_to_the_centre() -> None:
+def test_tiles_are_not_neighbours() -> None:
     tokens = torch.tensor([[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 4)
     assert uniqueness(tokens, ((2, 2), (2, 2))).tolist() == [0.0] * 8
     assert uniqueness(tokens, ((2, 4),)).tolist() == [1.0, 0.0, 0.0, 1.0] * 2
+
+
+def test_the_overlap_score_falls_back_to_the_centre() -> None:
     cells = torch.from_numpy(grid_cells(3, 3))
     assert centre_prior(cells).argmax() == 4
     for boxes in (torch.zeros(0, 4, dtype=torch.float64), torch.tensor([[2.0, 2.0, 3.0, 3.0]], dtype=torch.float64)):
@@ -153,9 +156,12 @@ def test_nearest_equals_brute_force() -> None:
         assert torch.equal(nearest(cells, sources), (across * across + down * down).amin(dim=1))
 
 
-def test_the_query_follows_the_score_and_without_boxes_or_query_another_rule_is_left() -> None:
+def test_the_query_follows_the_score() -> None:
     assert [Target(score=s).query for s in ("target", "prompt", "overlap")] == ["target", "prompt", "none"]
     assert FullPrompt().query == "prompt"
+
+
+def test_without_boxes_or_query_another_rule_is_left() -> None:
     assert kept(Target(), make_view(query=0), 9) == kept(Center(), make_view(query=0), 9)
     view = make_view(boxes="none")
     for selector in (Protected(), CenterProtected(), SoftEvidence()):
@@ -213,15 +219,21 @@ def test_a_covering_grid_keeps_one_token_in_every_rectangle() -> None:
             assert sorted(inside.tolist()) == list(range(columns))
     truncated, covering = (float(cells[grid(cells, 72, kind), 3].max()) for kind in ("truncated", "covering"))
     assert truncated < 0.9 < covering
+
+
+def test_empty_rectangles_of_a_covering_grid_are_filled_close_by() -> None:
     cells = torch.from_numpy(grid_cells(3, 20))
-    chosen = grid(cells, 45)  # more columns than rows: empty rectangles are filled close by
+    chosen = grid(cells, 45)
     assert torch.bincount(chosen // 20, minlength=3).min() >= 12
     assert nearest(cells, cells[chosen]).max() <= 0.05**2 + 1e-12  # a dropped token has a kept one beside it
-    chosen = grid(torch.from_numpy(LAYOUTS["crop"][0]), 16)  # which spans what the crop shows
+
+
+def test_a_covering_grid_spans_what_a_crop_shows() -> None:
+    chosen = grid(torch.from_numpy(LAYOUTS["crop"][0]), 16)
     assert sorted((chosen // 8 // 2 * 4 + chosen % 8 // 2).tolist()) == list(range(16))
 
 
-def test_evidence_comes_first_or_last_and_padding_does_not_favour_the_top_rows() -> None:
+def test_evidence_comes_first_or_last() -> None:
     view = make_view()
     assert set(torch.nonzero(overlaps_any(view)).flatten().tolist()) <= set(kept(EvidenceOnly(), view))
     many = make_view(boxes="many")
@@ -229,13 +241,17 @@ def test_evidence_comes_first_or_last_and_padding_does_not_favour_the_top_rows()
     free = int((~hit).sum())
     for k, evidence in ((free - 1, 0), (free + 2, 2)):
         assert int(hit[AntiEvidence().select(many, k).anchors].sum()) == evidence
+    assert kept(Target(score="overlap"), many) == kept(EvidenceOnly(padding="raster"), many)
+    assert kept(Bottom(score="overlap"), many) == kept(AntiEvidence(padding="raster"), many)
+
+
+def test_padding_of_evidence_arms_does_not_favour_the_top_rows() -> None:
+    view = make_view()
     for selector in (EvidenceOnly, AntiEvidence):
         keys = [f"p{i}:orig:0.3:{selector.name}" for i in range(40)]
         rows = torch.cat([selector().select(replace(view, key=key), 20).anchors // 7 for key in keys])
         assert 3.4 < rows.double().mean() < 4.6
         assert (selector(padding="raster").select(view, 20).anchors // 7).double().mean() < 2.5
-    assert kept(Target(score="overlap"), many) == kept(EvidenceOnly(padding="raster"), many)
-    assert kept(Bottom(score="overlap"), many) == kept(AntiEvidence(padding="raster"), many)
 
 
 # All tokens, and masks that were recorded.

@@ -63,8 +63,11 @@ def test_pyramiddrop_ranks_by_the_next_layer() -> None:
     assert PyramidDrop().cut(state, 5).anchors.tolist() == sorted(wanted.tolist())
 
 
-def test_fitprune_cuts_where_tokens_go_and_budgets_in_between_are_in_between_everywhere() -> None:
-    assert not {24, 31} & set(FitPrune().schedule(576, 127, 32)), "layers without deletions"
+def test_fitprune_does_not_cut_at_a_layer_without_deletions() -> None:
+    assert not {24, 31} & set(FitPrune().schedule(576, 127, 32))
+
+
+def test_fitprunes_budgets_in_between_are_in_between_everywhere() -> None:
     counts = [576] * 3
     for layer in range(32):
         schedules = [FitPrune().schedule(576, k, 32) for k in (173, 200, 240)]
@@ -72,7 +75,7 @@ def test_fitprune_cuts_where_tokens_go_and_budgets_in_between_are_in_between_eve
         assert counts == sorted(counts)
 
 
-def test_fitprune_needs_attention_from_both_sides_and_heads_count_by_their_maximum() -> None:
+def test_fitprune_needs_attention_from_both_sides() -> None:
     state = layer_state(1, 4, before=1, behind=2, heads=2)
     attention = torch.zeros(2, 7, 7)
     attention[0, 4, 1] = 0.5  # token 0: by the image
@@ -80,19 +83,25 @@ def test_fitprune_needs_attention_from_both_sides_and_heads_count_by_their_maxim
     attention[0, 4, 3], attention[1, 6, 3] = 0.2, 0.2  # token 2: by both
     score = two_sided_attention(attention, state.image)
     assert score.tolist() == pytest.approx([0.0, 0.0, 0.2 / 4 * 0.2, 0.0])
+
+
+def test_fitprunes_heads_count_by_their_maximum() -> None:
     state = layer_state(2, 3)
     attention = state.signals["lm.attention"]
     both = two_sided_attention(torch.stack((attention, attention.flip(0) * 0.5)), state.image)
     torch.testing.assert_close(both[1], both[0] * 0.25)
 
 
-def test_ivcprune_takes_coordinates_by_positions_alone_and_others_by_the_words_they_equal() -> None:
+def test_ivcprune_takes_coordinates_by_positions_alone() -> None:
     first, second = layer_state(6, 7, seed=1), layer_state(6, 7, seed=2)
     both = {"lm.value": second.signals["lm.value"], "lm.rotary": first.signals["lm.rotary"]}
     kept = IVCPrune(coordinates=1.0).cut(first, 4).anchors
     assert torch.equal(kept, IVCPrune(coordinates=1.0).cut(replace(first, signals=both), 4).anchors)
     cos, sin = first.signals["lm.rotary"][:, first.image].mean(dim=-1)
     assert set(kept.tolist()) >= {int(cos.argmax()), int(sin.argmax())}
+
+
+def test_ivcprune_takes_others_by_the_word_that_they_equal() -> None:
     state = layer_state(3, 3, before=1, behind=1)
     values = torch.eye(11)[None] * 4.0
     values[0, 10] = values[0, 1 + 6]  # the word's value is that of visual token 6
@@ -113,13 +122,13 @@ def test_v2drop_keeps_the_tokens_that_moved_farthest() -> None:
     assert V2Drop().cut(state, 4).anchors.tolist() == [0, 1, 4, 5], "equal variations go to the lower index"
 
 
-def dart_literal(state: LayerState, quotas: list[int], image_pivots: int = 4, text_pivots: int = 4) -> list[int]:
+def dart_literal(state: LayerState, quotas: list[int]) -> list[int]:
     """The method as it is described, with a set for the pivots and a pool of free positions, one token at a time."""
     size = state.signals["lm.key"].abs().sum(dim=(0, 2)).tolist()
     image = state.image.tolist()
     behind = range(image[-1] + 1, len(size))
-    visual = sorted(image, key=lambda p: -size[p])[:image_pivots]
-    text = sorted(behind, key=lambda p: -size[p])[:text_pivots]
+    visual = sorted(image, key=lambda p: -size[p])[:4]
+    text = sorted(behind, key=lambda p: -size[p])[:4]
     pool = [p for p in image if p not in visual]
     kept = list(visual)
     normed = state.signals["lm.normed"].double()
@@ -130,15 +139,18 @@ def dart_literal(state: LayerState, quotas: list[int], image_pivots: int = 4, te
     return sorted(p - image[0] for p in kept)
 
 
-def test_dart_gives_the_first_visited_pivots_one_more_and_small_budgets_to_the_largest_pivots() -> None:
+def test_dart_gives_the_first_visited_pivots_one_more() -> None:
     state = layer_state(12, 12, behind=9, seed=3)
     assert Dart().cut(state, 4 + 8 * 4 + 3).anchors.tolist() == dart_literal(state, [5, 5, 5, 4, 4, 4, 4, 4])
+
+
+def test_small_budgets_of_dart_keep_the_largest_pivots() -> None:
     state = layer_state(6, 6, seed=4)
     size = state.signals["lm.key"][:, state.image].abs().sum(dim=(0, 2))
     assert set(Dart().cut(state, 3).anchors.tolist()) == set(size.topk(3).indices.tolist())
 
 
-def test_tokencarve_ranks_by_information_and_attention() -> None:
+def test_tokencarves_information_is_the_row_sum_of_the_scaled_left_vectors() -> None:
     for shape in ((40, 90), (90, 40), (50, 50)):
         matrix = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
         matrix[..., 3] *= 300  # one massive channel, as language models have them
@@ -146,6 +158,9 @@ def test_tokencarve_ranks_by_information_and_attention() -> None:
         row_sums = (left * values.unsqueeze(-2)).abs().sum(dim=-1)
         torch.testing.assert_close(information(matrix), row_sums, rtol=1e-8, atol=0)
     assert places(torch.tensor([0.1, 0.9, 0.9, 0.0])).tolist() == [2, 4, 3, 1], "they count down from n"
+
+
+def test_tokencarve_keeps_the_upper_half_by_attention_whole() -> None:
     state = layer_state(8, 8)
     best = state.signals["lm.attention_last"].mean(dim=0)[state.image].topk(30).indices.tolist()
     kept, source, _ = TokenCarve(ranking="attention").carve(state, 20)

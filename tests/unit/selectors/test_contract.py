@@ -25,11 +25,14 @@ BETWEEN = """
     tokencarve:ranking=attention sparsevlm vlmpruner pact vscan_inside nuwa_inside apet_inside apet_inside:basis=2
 """
 PUBLISHED = {
-    "ivcprune": ((576, 192, 32), {15: 192}), "dart": ((576, 128, 32), {1: 128}),
-    "vlmpruner": ((576, 231, 32), {1: 231}), "pact": ((576, 128, 28), {3: 128}),
-    "vscan_inside": ((576, 32, 32), {15: 32}), "nuwa_inside": ((576, 64, 32), {15: 64}),
+    "ivcprune": ((576, 192, 32), {15: 192}),
+    "dart": ((576, 128, 32), {1: 128}),
+    "vlmpruner": ((576, 231, 32), {1: 231}),
+    "pact": ((576, 128, 28), {3: 128}),
+    "vscan_inside": ((576, 32, 32), {15: 32}),
+    "nuwa_inside": ((576, 64, 32), {15: 64}),
     "apet_inside": ((576, 32, 32), {15: 32}),
-}  # fmt: skip
+}
 """(n, k, layers) of a published setting, and where it cuts."""
 REFUSED = """
     anchorprune:patience=0 anchorprune_qwen:max_ratio=2.0 anchorprune_qwen:aggregate=sum gprune:temperature=0.0

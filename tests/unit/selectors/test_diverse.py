@@ -35,17 +35,23 @@ def features(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_gram_is_the_full_symmetric_product_and_cosines_leave_zero_tokens_at_zero() -> None:
+def test_gram_is_the_full_symmetric_product() -> None:
     for n in (1, 5, 6, 7, 100):
         x = features(n, 2, n, 12)
         products = gram(x)
         torch.testing.assert_close(products, x @ x.mT)
         assert torch.equal(products, products.mT)
+
+
+def test_cosines_leave_zero_tokens_at_zero() -> None:
     x = features(0, 1, 30, 8)
     x[0, 3] = 0.0
     both = cosines(x)
     torch.testing.assert_close(both[0], cosine(x[0], x[0]))
     assert both[0, 3].abs().max() == 0.0
+
+
+def test_views_of_different_size_are_refused() -> None:
     with pytest.raises(SightlineError, match="group views by their token count"):
         stack([torch.zeros(3, 2), torch.zeros(4, 2)])
 
@@ -67,6 +73,20 @@ def test_lazy_coverage_equals_full_coverage(seed: int, levels: int | None) -> No
     assert torch.equal(lazy, cover_fully(covers, weight, bias, 15))
 
 
+def test_lazy_coverage_renews_few_of_576_gains_a_pick(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed, own = list[int](), torch.Tensor.index_select
+
+    def counted(self: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+        renewed.append(len(index))
+        return own(self, dim, index)
+
+    shown = scene(1, rows=24, columns=24)
+    covers = coverage(shown.tokens, shown.signals["vision.hidden@-2"], shown.query, 0.5, 0.02, 0.2)
+    monkeypatch.setattr(torch.Tensor, "index_select", counted)
+    mmtok_kept([covers], 128)
+    assert sum(renewed) < 40 * 128
+
+
 def test_forced_seeds_come_first_and_only_as_many_as_asked() -> None:
     similarity = cosines(features(3, 2, 40, 6))
     seeds, counts = torch.tensor([[7, 3, 9], [7, 3, 9]]), torch.tensor([3, 1])
@@ -76,9 +96,12 @@ def test_forced_seeds_come_first_and_only_as_many_as_asked() -> None:
     assert torch.equal(picks.sort(dim=1).values, torch.arange(40).expand(2, 40))
 
 
-def test_divprune_takes_the_lower_of_two_neighbours_first_and_duplicates_last_by_index() -> None:
+def test_of_two_mutual_neighbours_divprune_takes_the_lower_index_first() -> None:
     tokens = torch.tensor([[1.0, 0.01], [0.3, 1.7], [0.1, 1.9], [1.0, 0.02]])
     assert divprune_order(tokens[None], 1)[0].tolist() == [1]
+
+
+def test_when_only_duplicates_are_left_divprune_takes_them_by_index() -> None:
     tokens = torch.cat([torch.eye(4), torch.eye(4), torch.zeros(1, 4)])
     order = divprune_order(tokens[None], 9)[0].tolist()
     assert sorted(order) == list(range(9))
@@ -86,10 +109,13 @@ def test_divprune_takes_the_lower_of_two_neighbours_first_and_duplicates_last_by
     assert DivPrune().select(view(tokens), 1).anchors.tolist() == order[:1]
 
 
-def test_cdpruner_finds_relevant_what_is_least_like_the_text_and_looks_at_a_batch_only_on_request() -> None:
+def test_cdpruner_finds_relevant_what_is_least_like_the_text() -> None:
     patches = torch.tensor([[[3.0, 0.0], [0.0, 1.0], [-2.0, 0.0]]])
     relevance = conditional_relevance(text_dissimilarity(patches, torch.tensor([[1.0, 0.0]])))
     torch.testing.assert_close(relevance, torch.tensor([[5e-7, 0.5, 1.0]]), atol=1e-6, rtol=0.0)
+
+
+def test_images_of_a_batch_influence_each_other_in_cdpruner_only_on_request() -> None:
     scores = torch.tensor([[0.0, 1.0], [2.0, 4.0]])
     assert torch.equal(conditional_relevance(scores)[0], conditional_relevance(scores[:1])[0])
     assert conditional_relevance(scores, across_batch=True)[0, 1] < 0.5
@@ -113,12 +139,15 @@ def test_mmtoks_lazy_and_exhaustive_loops_pick_alike(levels: int) -> None:
     assert torch.equal(cover_fully(padded, alike, barred, 50), together)
 
 
-def test_mmtok_covers_every_item_by_a_distribution_over_patches_and_picks_what_the_question_names() -> None:
+def test_mmtok_covers_every_item_by_a_distribution_over_patches() -> None:
     shown = scene(2)
     covers = coverage(shown.tokens, shown.signals["vision.hidden@-2"], shown.query, 0.5, 0.02, 0.2)
     assert covers.shape == (42, 3 + 42)
     torch.testing.assert_close(covers[:, :3].sum(dim=0), torch.full((3,), 1 / 3))
     torch.testing.assert_close(covers[:, 3:].sum(dim=0), torch.full((42,), 0.5 / 42))
+
+
+def test_mmtok_picks_the_patch_that_the_question_names_first() -> None:
     asked = replace(scene(4), query=scene(4).tokens[17:18] * 3.0)
     assert MMTok().select(asked, 1).anchors.tolist() == [17]
     assert MMTok(features="clip.image").needs == {"clip.image"}
@@ -144,7 +173,7 @@ def test_anchorprune_fills_up_with_the_lowest_indices_where_nothing_is_important
     assert anchors.tolist() == [0, 1, 2, 3, 4, 29]
 
 
-def test_gprune_connects_from_the_threshold_on_and_unconnected_tokens_keep_their_norm() -> None:
+def test_gprune_connects_tokens_at_the_threshold_and_others_keep_their_norm() -> None:
     apart = torch.diag(torch.tensor([3.0, 1.0, 2.0]))
     half = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, -1.0]])  # cosine exactly one half
     for tokens, threshold, temperature, iterations, scores in [
@@ -155,13 +184,16 @@ def test_gprune_connects_from_the_threshold_on_and_unconnected_tokens_keep_their
         assert flow_scores(tokens[None], threshold, temperature, iterations)[0].tolist() == scores
 
 
-def test_a_rectangle_costs_its_corners_where_edges_are_seen_and_tiles_predict_nothing_of_one_another() -> None:
+def test_a_rectangle_costs_its_corners_where_edges_are_seen() -> None:
     """A dark rectangle on paper, worked by hand: beside the first token, where it begins, where its first row ends, and
     where the paper begins again below its left side. Below its right corner the left neighbour predicts paper."""
     sheet = torch.zeros(5, 6, 1)
     sheet[1:3, 2:4] = 7.0
     errors = prediction_errors(sheet.flatten(0, 1), ((5, 6),), 0.0)
     assert torch.nonzero(errors).flatten().tolist() == [0, 6 + 2, 6 + 4, 18 + 2]
+
+
+def test_tiles_predict_nothing_of_one_another() -> None:
     errors = prediction_errors(torch.zeros(8, 3), ((2, 2), (2, 2)), 0.0)
     assert torch.isinf(errors).tolist() == [True, *[False] * 3] * 2
 

@@ -56,13 +56,16 @@ def test_orders_differ_in_order_only() -> None:
     assert torch.equal(mix_of(rank)[rank.anchors.argsort()], mix_of(blocks)[blocks.anchors.argsort()])
 
 
-def test_the_qwen_form_merges_projected_tokens_with_exhaustive_lineage_and_zero_keys_join_the_first() -> None:
+def test_the_qwen_form_merges_projected_tokens_with_exhaustive_lineage() -> None:
     selection = VisionZipQwen().select(image(), 15)
     assert selection.merge_at == "tokens"
     assert bool((mix_of(selection) != 0).any(dim=0).all())
     assert torch.equal(selection.anchors, selection.anchors.sort().values)
     assert VisionZipQwen().select(image(), 2).mix is None
     assert VisionZipQwen().select(image(), 50).anchors.tolist() == list(range(50))
+
+
+def test_zero_keys_join_the_first_target_and_weights_stay_finite() -> None:
     alike = image(30)
     alike.signals["vision.key@-1"].zero_()
     mix = mix_of(VisionZipQwen().select(alike, 12))
@@ -79,7 +82,9 @@ def test_k_outputs_are_the_fixed_ratio_form_with_k_minus_one_centres() -> None:
     assert selection.anchors.tolist() == [*centres.tolist(), -1]
     assert selection.merge_at == "vision"
     assert torch.equal(mix_of(selection), merge_weights(attention, keys[None], centres[None])[0])
-    # The class token has its part in the normalisation.
+
+
+def test_the_class_token_has_its_part_in_the_normalisation() -> None:
     attention = class_attention(torch.zeros(1, 4), torch.randn(1, 4), torch.randn(1, 7, 4))
     torch.testing.assert_close(attention, torch.full((1, 7), 1 / 8))
 
@@ -123,7 +128,7 @@ def test_tome_partitions_tokens_into_outputs_that_are_means() -> None:
     assert len(ToMe(metric="tokens").select(replace(shown, signals={}), 5).anchors) == 5
 
 
-def test_tome_merges_equal_tokens_first_never_a_protected_one_and_steps_compose() -> None:
+def test_tome_merges_equal_tokens_first_and_never_a_protected_one() -> None:
     metric = torch.eye(8)
     metric[6] = metric[3]
     slot, _ = match(metric[None], 1)
@@ -132,6 +137,9 @@ def test_tome_merges_equal_tokens_first_never_a_protected_one_and_steps_compose(
     slot, kept = match(torch.ones(1, 9, 4), 100, protect_first=True)
     assert kept.shape[1] == 5
     assert (slot[0] == slot[0, 0]).sum() == 1
+
+
+def test_steps_of_tome_compose_like_their_matrices() -> None:
     metric = scene(6).tokens[None]
     first, kept = match(metric, 21)
     one, size = mean_weights(first, kept.shape[1], torch.ones(1, 42))
@@ -155,12 +163,15 @@ def test_nuwa_spreads_anchors_over_regions_before_any_region_gives_two() -> None
         assert regional_anchors(importance, regions, k, per_region=per_region).tolist() == [anchors]
 
 
-def test_nuwas_strong_anchors_stand_alone_and_weak_ones_absorb_within_reach_and_tile() -> None:
+def test_nuwas_strong_anchors_stand_alone_and_weak_ones_absorb_within_reach() -> None:
     importance, anchors = torch.tensor([[0.4, 0.1, 0.1, 0.2]]), torch.tensor([[0, 3]])
     mix = spatial_weights(torch.ones(1, 4, 2), importance, anchors, plane(((1, 4),)), reach=2.0, percentile=0.55)[0]
     assert mix[0].tolist() == [1.0, 0.0, 0.0, 0.0]
     # Alike features: weights 1 - distance / 2 = (0, 0, 1/2, 1), divided by their sum 3/2; then the own weight is 1.
     torch.testing.assert_close(mix[1], torch.tensor([0.0, 0.0, 1 / 3, 1.0]))
+
+
+def test_tiles_of_nuwa_absorb_nothing_from_one_another() -> None:
     shown = replace(scene(0, rows=4, columns=6), layout=((3, 4), (3, 4)))
     selection = Nuwa(percentile=1.0, reach=math.inf).select(shown, 8)
     check_selection(selection, 24, 8)

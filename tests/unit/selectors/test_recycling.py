@@ -20,7 +20,7 @@ from sightline.selectors.vlmpruner import VLMPruner, channel_cosine, fold, grid_
 from tests.unit.selectors.views import layer_state, mix_of, scene
 
 
-def test_sparsevlms_published_settings_come_back_and_shallow_models_keep_three_cuts() -> None:
+def test_sparsevlms_published_settings_come_back() -> None:
     for *budgets, k in [(300, 200, 110, 113), (303, 110, 36, 39), (238, 48, 26, 27), (66, 30, 17, 18)]:
         schedule, n = SparseVLM().schedule(576, k, 32), 576
         assert list(schedule) == [2, 6, 15]
@@ -28,6 +28,9 @@ def test_sparsevlms_published_settings_come_back_and_shallow_models_keep_three_c
             assert count == budget + cluster_count(n, budget)
             assert kept_count(n, count) == budget
             n = count
+
+
+def test_sparsevlm_cuts_shallow_models_three_times_too() -> None:
     for layers, cuts in [(4, [0, 1, 2]), (5, [0, 1, 2]), (28, [2, 6, 15])]:
         assert list(SparseVLM().schedule(64, 20, layers)) == cuts
 
@@ -42,13 +45,16 @@ def test_centroids_are_part_of_the_budget() -> None:
             assert kept + cluster_count(n, kept) == k or k <= cluster_count(n, 1)
 
 
-def test_a_centroid_is_the_mean_of_its_cluster_and_anchored_at_its_centre() -> None:
+def test_clusters_of_well_separated_points() -> None:
     generator = torch.Generator().manual_seed(1)
     group = torch.arange(30) % 3
     points = torch.eye(3)[group] * 50 + torch.randn(30, 3, generator=generator)
     centres, assignment = density_peaks(points, 3, torch.rand(30, generator=generator))
     assert sorted(group[centres].tolist()) == [0, 1, 2]
     assert torch.equal(group[centres][assignment], group)
+
+
+def test_a_centroid_is_the_mean_of_its_cluster_and_anchored_at_its_centre() -> None:
     selection, kept = SparseVLM().cut(layer_state(15, 20, behind=8), 60), kept_count(300, 60)
     centroids, anchors = mix_of(selection)[kept:], selection.anchors.tolist()
     sizes = (centroids > 0).sum(dim=-1, keepdim=True)
@@ -58,10 +64,13 @@ def test_a_centroid_is_the_mean_of_its_cluster_and_anchored_at_its_centre() -> N
     assert int(sizes.sum()) == recycled_count(300, kept)
 
 
-def test_raters_are_words_above_the_mean_all_words_when_none_is_and_may_see_the_whole_image() -> None:
+def test_raters_are_words_above_the_mean_and_all_words_when_none_is() -> None:
     embeds = torch.tensor([[1.0, 0.0], [1.0, 0.1], [3.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
     assert raters(embeds, slice(0, 2), slice(2, 5)).tolist() == [0]
     assert raters(torch.ones(5, 2), slice(0, 2), slice(2, 5)).tolist() == [0, 1, 2]
+
+
+def test_raters_of_a_later_cut_may_see_the_whole_image() -> None:
     state = layer_state(4, 5, before=3, behind=7)
     attention = state.signals["lm.attention"]
     lead, words = state.signals["lm.embeds"][:3], state.signals["lm.embeds"][-7:]
@@ -126,16 +135,22 @@ def test_a_budget_that_the_rounds_miss_is_filled() -> None:
     assert {5, 9} <= set(filled)
 
 
-def test_pivots_are_far_apart_by_the_most_varying_channels_and_the_original_places() -> None:
+def test_pivots_are_far_apart_and_distinct_even_among_duplicates() -> None:
     keys = torch.tensor([[0.0, 0.0], [9.0, 0.0], [9.0, 0.0], [0.0, 8.0], [0.1, 0.0]])
     assert spread_pivots(keys, 3).tolist() == [1, 3, 4]
-    assert sorted(spread_pivots(torch.ones(5, 2), 5).tolist()) == [0, 1, 2, 3, 4], "distinct even among duplicates"
+    assert sorted(spread_pivots(torch.ones(5, 2), 5).tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_only_the_most_varying_channels_count() -> None:
     tokens = torch.zeros(4, 5)
     tokens[:, 0] = 100.0  # constant: says nothing
     tokens[:, 2] = torch.tensor([1.0, -1.0, 1.0, -1.0])
     assert channel_cosine(tokens, 1).tolist() == channel_cosine(tokens[:, 2:3], 1).tolist()
+
+
+def test_distance_uses_the_original_place_of_a_survivor_with_blocks_below_one_another() -> None:
     below = [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]
-    assert grid_places(((1, 2), (2, 2))).tolist() == below, "blocks stand below one another"
+    assert grid_places(((1, 2), (2, 2))).tolist() == below
     state = layer_state(6, 6, seed=1)
     alike = replace(state, hidden=1.0 + 0.01 * state.hidden)  # so alike that distance decides
     moved = replace(alike, source=torch.randperm(36, generator=torch.Generator().manual_seed(0)))
@@ -287,20 +302,23 @@ def test_prunesid_agrees_with_its_description() -> None:
             assert PruneSID().select(scene(seed), k).anchors.tolist() == prunesid_literal(scene(seed), k), (k, seed)
 
 
-def test_patches_of_two_kinds_make_two_groups_and_only_the_similar_of_one_group_are_suppressed() -> None:
+def test_patches_of_two_kinds_make_two_groups() -> None:
     """Patterns over channels at right angles, one stronger: each direction is made of the patches of one pattern."""
     level = torch.tensor([[3.0], [2.8], [3.2], [2.9]])
     features = torch.zeros(8, 4)
     features[::2] = level * torch.tensor([1.0, -1.0, 0.0, 0.0])
     features[1::2] = level / 3 * torch.tensor([0.0, 0.0, 1.0, -1.0])
     assert principal_groups(features, 2)[1].tolist() == [0, 1] * 4
+
+
+def test_only_the_similar_of_one_group_are_suppressed() -> None:
     similarity = torch.ones(4, 4)
     similarity[0, 3] = similarity[3, 0] = 0.1
     score, group = torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([0, 0, 1, 0])
     assert surviving(similarity, score, group, torch.tensor(0.5)).tolist() == [True, False, True, True]
 
 
-def test_quotas_follow_survivors_and_limits_grow_until_the_budget_fits() -> None:
+def test_quotas_follow_survivors_within_limits_that_grow_until_the_budget_fits() -> None:
     """One each for three groups, 5 more as 3 : 1 : 1; the second cannot take its part, which the largest gets."""
     size, survived = torch.tensor([9.0, 3.0, 0.0, 5.0]), torch.tensor([6.0, 1.0, 0.0, 3.0])
     assert limits(size, survived, 17, 9).tolist() == [5, 1, 0, 3]

@@ -32,13 +32,16 @@ def tiled(seed: int) -> TokenView:
     return replace(view(torch.zeros(len(cells), 1), signals=signals), cells=cells, layout=LAYOUT)
 
 
-def test_tiles_are_as_large_as_the_base_picture_which_is_the_one_that_spans_the_image_wherever_it_stands() -> None:
+def test_tiles_are_as_large_as_the_base_picture() -> None:
     tile, grid = tiles_of(((3, 4),), cells_of(3, 4))
     assert (grid, tile.tolist()) == (None, [-1] * 12), "one block has no tiles"
     tile, grid = tiles_of(LAYOUT, tiled(0).cells)
     assert grid == (2, 2)
     assert tile[:16].tolist() == [-1] * 16
     assert tile[16:].view(6, 8).tolist() == [[0] * 4 + [1] * 4] * 3 + [[2] * 4 + [3] * 4] * 3
+
+
+def test_the_picture_that_spans_the_image_is_the_base_wherever_it_stands() -> None:
     halves = cells_of(2, 4).view(2, 2, 2, 4).transpose(0, 1).flatten(0, 2)
     tile, grid = tiles_of(((2, 2),) * 3, torch.cat([halves, cells_of(2, 2)]))
     assert grid == (1, 2)
