@@ -169,10 +169,7 @@ def stage_bars(bars: Sequence[Bar], order: Sequence[str], title: str, unit: str 
             if bar.group == group:
                 parts += _bar(bar, at, x, colours)
                 at += 26
-    description = "; ".join(
-        f"{bar.group}, {bar.label}: {bar.total:.2f} ms ({', '.join(f'{s} {ms:.2f}' for s, ms in bar.stages.items())})"
-        for bar in bars
-    )
+    description = "; ".join(f"{bar.group}, {_words(bar)}" for bar in bars)
     return chart(width, height, title, description, *parts, class_="chart wide")
 
 
@@ -213,6 +210,11 @@ def _bar(bar: Bar, top: float, x: Scale, colours: Mapping[str, str]) -> list[Mar
 
 def _piece(start: float, end: float, top: float, height: float, words: str, **style: object) -> Markup:
     return tag("rect", tag("title", words), x=start, y=top, width=end - start, height=height, **style)
+
+
+def _words(bar: Bar) -> str:
+    stages = ", ".join(f"{stage} {ms:.2f}" for stage, ms in bar.stages.items())
+    return f"{bar.label}: {bar.total:.2f} ms ({stages})"
 
 
 def _key(entries: Sequence[tuple[str, str]], left: float, width: float) -> tuple[list[Markup], float]:
