@@ -193,8 +193,6 @@ def _beside(file: Path, benchmark: OpenBenchmark) -> Path | None:
 
 def _model(text: str, given: dict[str, str]) -> Iterator[Finding]:
     """One checkpoint, looked for in the folder named or in the hub's cache; nothing is fetched."""
-    from sightline.backbones.loading import snapshot_revision
-
     name, equals, source = text.partition("=")
     named = name if equals and name in MODELS else ""
     source = source if named else text
@@ -216,11 +214,18 @@ def _model(text: str, given: dict[str, str]) -> Iterator[Finding]:
     if other:
         state, words = "wrong", f"{words}; {other} stands in for it: no claim will be judged"
     yield Finding(state, MODELS[model].title, f"{source}, {words}")
+    yield _revision(model, folder)
+
+
+def _revision(model: str, folder: Path) -> Finding:
+    """Whether the checkpoint is the paper's: a folder says so only where it lies in the hub's cache."""
+    from sightline.backbones.loading import snapshot_revision
+
     found, wanted = snapshot_revision(folder), MODELS[model].revision
-    state, words = "note", f"{found or 'a folder of your own'}; the paper's is {wanted or 'not published'}"
-    if found is not None and wanted:
-        state, words = ("ok" if found == wanted else "wrong"), found if found == wanted else f"{found}, not {wanted}"
-    yield Finding(state, f"{MODELS[model].title} revision", words)
+    what = f"{MODELS[model].title} revision"
+    if found is None or not wanted:
+        return Finding("note", what, f"{found or 'a folder of your own'}; the paper's is {wanted or 'not published'}")
+    return Finding("ok" if found == wanted else "wrong", what, found if found == wanted else f"{found}, not {wanted}")
 
 
 def _at_hand(source: str) -> Path | None:
@@ -253,8 +258,6 @@ def _clip(clip: str | None, llava: str | None) -> Iterator[Finding]:
 
 def _effort(models: set[str], data: set[str]) -> Iterator[Finding]:
     """Rows, hours and memory of all tables that these data and models can fill, from committed cost cards."""
-    import torch
-
     needs = merged(need for number in PAPER_TABLES for need in PAPER_TABLES.get(number).needs())
     own = [
         need
@@ -276,12 +279,18 @@ def _effort(models: set[str], data: set[str]) -> Iterator[Finding]:
     working = max(WORKING_BYTES[kind] for kind, count in rows.items() if count)
     most = max(MODELS[model].bytes for model in models or MODELS) + working
     yield Finding("note", "GPU memory", f"about {_size(most)}: weights, and what such runs took beside them on an H200")
+    yield _gpu(most)
+
+
+def _gpu(most: int) -> Finding:
+    """Whether the GPU here, if there is one, has that many bytes."""
+    import torch
+
     if not torch.cuda.is_available():
-        yield Finding("note", "GPU", "none here")
-        return
+        return Finding("note", "GPU", "none here")
     found = torch.cuda.get_device_properties(0)
     state: State = "ok" if found.total_memory > most else "note"
-    yield Finding(state, "GPU", f"{found.name}, {_size(found.total_memory)}")
+    return Finding(state, "GPU", f"{found.name}, {_size(found.total_memory)}")
 
 
 def _size(count: float) -> str:

@@ -87,9 +87,16 @@ def _material(study: Study, model: str, arms: Sequence[str]) -> dict[str, Any]:
     """What is timed, as its rows of the confirmation set were made: same images, image options and precision."""
     (need,) = study.servable([Need(model, CONFIRMATION, tuple(arms))])
     config = study.configuration(need)
-    places = {"probe_file": str(config.probes), "image_folder": str(config.images), "clip": config.clip or ""}
-    options = {"image_options": dict(config.image_options), "dtype": config.dtype, "device": config.device}
-    return {"arms": need.arms, "checkpoint": config.model, **places, **options}
+    return {
+        "arms": need.arms,
+        "checkpoint": config.model,
+        "probe_file": str(config.probes),
+        "image_folder": str(config.images),
+        "image_options": dict(config.image_options),
+        "dtype": config.dtype,
+        "device": config.device,
+        "clip": config.clip or "",
+    }
 
 
 def _measure(study: Study, name: str, requests: Sequence[ProbedRequest]) -> None:

@@ -257,11 +257,8 @@ def score_changes(
             record |= {"win": tally.win, "loss": tally.loss, "tie": tally.tie}
             if flips and task != ALL_TASKS:
                 record["p"] = sign_flip_p(_differences(scores, [pair])[:, 0], draws=draws, seed=seed)
-            yield record | {
-                "words": describe_difference(
-                    change.value, change.low, change.high, "Full" if pair.reference == "full" else pair.reference
-                )
-            }
+            reference = "Full" if pair.reference == "full" else pair.reference
+            yield record | {"words": describe_difference(change.value, change.low, change.high, reference)}
 
 
 def _scores(own: pd.DataFrame, arms: Sequence[str], task: str) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from sightline.errors import SightlineError
 from sightline.geometry.marks import NOT_FOUND, SWAPPED_FOR, RegionMark, marks_of, veil_of
 from sightline.report.cases import CHANGES, EVIDENCE, Case, mark_rows
 from sightline.rows.images import image_records
+from sightline.rows.picture import lost_texts
 from sightline.rows.reader import rows_at
 from sightline.rows.source import Audited, Source, masks_of
 from sightline.statistics.arm_rows import as_names
@@ -196,10 +197,6 @@ class _Packer:
         return self._cells[quantised]
 
 
-HALF = 0.5
-"""A text of which less was written than this counts as lost."""
-
-
 def _of_words(row: pd.Series[Any], probe: Mapping[str, Any]) -> dict[str, Any]:
     """What a panel says of an answer in words and of the answer it is compared with."""
     before = row["reference_predicted"]
@@ -219,14 +216,6 @@ def _told(row: pd.Series[Any], name: str) -> Any:
     """A value that may be missing, be it a list; None where it is."""
     value = row.get(name)
     return None if value is None or (np.ndim(value) == 0 and pd.isna(value)) else value
-
-
-def lost_texts(hits: Any, probe: Mapping[str, Any]) -> list[list[float]] | None:
-    """Boxes of the texts that a transcription lacks; None where an answer is no transcription."""
-    page = (probe.get("extra") or {}).get("page") or ()
-    if hits is None or len(hits) != len(page):
-        return None
-    return [[round(float(v), 6) for v in box] for hit, (_, *box) in zip(hits, page, strict=True) if hit < HALF]
 
 
 def touching(cells: np.ndarray, regions: list[Any]) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from markupsafe import Markup
 
-from sightline.core.table import format_value
+from sightline.core.table import Kind, format_value
 from sightline.report.svg import (
     CHARACTER,
     LINE,
@@ -218,12 +218,17 @@ def budget_curves(
     longest = int((name_room - 10) / CHARACTER)
     cut = (c.label if len(c.label) <= longest else f"{c.label[: longest - 1]}…" for c in curves)
     parts += labelled_lines([replace(c, label=label) for c, label in zip(curves, cut, strict=True)], x, y)
-    description = "; ".join(
-        f"{c.label} from {format_value(c.y[0], 'score')} at {tick(c.x[0])} "
-        f"to {format_value(c.y[-1], 'score')} at {tick(c.x[-1])}"
-        for c in curves
+    title, words = f"{y_title} over the kept fraction", curves_in_words(curves, "score")
+    return chart(width, height, title, words, *parts, class_=class_)
+
+
+def curves_in_words(curves: Sequence[Curve], kind: Kind) -> str:
+    """Where each line begins and ends, for whoever does not see the chart."""
+    return "; ".join(
+        f"{curve.label} from {format_value(curve.y[0], kind)} at {tick(curve.x[0])} "
+        f"to {format_value(curve.y[-1], kind)} at {tick(curve.x[-1])}"
+        for curve in curves
     )
-    return chart(width, height, f"{y_title} over the kept fraction", description, *parts, class_=class_)
 
 
 def labelled_lines(curves: Sequence[Curve], x: Scale, y: Scale) -> list[Markup]:

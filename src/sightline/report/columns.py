@@ -392,3 +392,11 @@ def in_panels(frame: pd.DataFrame, facts: pd.DataFrame, *, by_run: bool = True) 
     runs = list(dict.fromkeys(run))
     place = [(runs.index(r), h) for r, h in zip(run, headings, strict=True)]
     return found.iloc[sorted(range(len(found)), key=lambda i: place[i])].reset_index(drop=True)
+
+
+def lines_by_arm(parts: Sequence[pd.DataFrame], source: Source) -> pd.DataFrame:
+    """Tables of which an arm may have several lines as one: those of an arm together, arms in the report's order."""
+    places = {str(arm): place for place, arm in enumerate(source.frame["arm"].unique())}
+    frame = pd.concat(parts, ignore_index=True)
+    frame = frame.sort_values("arm", key=lambda arms: arms.map(places), kind="stable", ignore_index=True)
+    return in_panels(frame, arm_facts(source))

@@ -95,40 +95,48 @@ def make_hero(packed: dict[str, Any], *, tells: bool = True) -> Hero:
     shown = [arm for arm in (case["beside"], case["featured"]) if arm is not None]
     panels = [next(p for p in case["panels"] if p["arm"] == arm) for arm in shown]
     image = packed["images"][panels[0]["image"]]
-    width, height = image["w"], image["h"]
-    # The preview, and over it the evidence as sharp as the run kept it.
-    layers = [(image["jpeg"], (0.0, 0.0, 1.0, 1.0)), *((each["jpeg"], each["box"]) for each in image["details"])]
-    first = tag("g", *(_jpeg(jpeg, box, width, height) for jpeg, box in layers), id="hero-image")
     drawn = []
     for place, panel in enumerate(panels):
-        photograph = tag("use", href="#hero-image") if place else first
-        cells = np.frombuffer(base64.b64decode(packed["cells"][panel["cells"]]), "<u2").reshape(-1, 4) / 65535
-        name = f"hero-seen-{place}"
-        shade = _shade(panel, cells, width, height, f"{name}-mask", image["veil"])
-        seen = tag("g", photograph, *shade, id=name)
-        alternative = _alternative(case, panel, packed["arms"][panel["arm"]]["label"])
-        boxes, known, dashes = case["regions"], marks, None
-        if panel.get("lost") is not None:  # of a page that was written down: its texts are the evidence, all of them
-            boxes, known, dashes = panel["lost"], [RegionMark(*packed["lost"])] * len(panel["lost"]), "5 3"
-        elif panel.get("swapped_box"):
-            boxes, known = [*boxes, panel["swapped_box"]], [*marks, RegionMark(*packed["swapped"])]
-        frames = _frames(boxes, known, width, height, width, dashes)
-        picture = _svg((0, 0, width, height), seen, *frames, label=alternative)
-        inset = _magnified(case["regions"], marks, width, height, f"#{name}")
-        kept = f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells"
-        kept = "no cells" if panel["no_cells"] else kept
-        verdict = f"{'right' if panel['correct'] else 'wrong'}{_margin_words(panel)}"
-        label = packed["arms"][panel["arm"]]["label"]
-        drawn.append(HeroPanel(picture, inset, f"{label}: {_said(panel)} ({verdict}), {kept}"))
+        photograph = tag("use", href="#hero-image") if place else _photograph(image, "hero-image")
+        drawn.append(_hero_panel(packed, image, panel, photograph, f"hero-seen-{place}"))
     image["jpeg"] = None
     featured = packed["arms"][case["featured"]]["label"]
     headline, words = _sentences(case, panels[-1], featured)
     if case["beside"] is not None:
         headline, words = _pair_sentences(case, panels, [packed["arms"][arm]["label"] for arm in shown])
-    undimmed = _magnified(case["regions"], marks, width, height, "#hero-image")
+    undimmed = _magnified(case["regions"], marks, image["w"], image["h"], "#hero-image")
     named = ", ".join(f"{mark.letter}: {mark.words}" for mark in dict.fromkeys(marks) if mark.letter)
     words += f" Outlined are {named}." if named else ""
     return Hero(drawn, undimmed, headline if tells else CASE, words, not panels[0]["no_cells"])
+
+
+def _photograph(image: dict[str, Any], name: str) -> Markup:
+    """The preview, and over it the evidence as sharp as the run kept it."""
+    layers = [(image["jpeg"], (0.0, 0.0, 1.0, 1.0)), *((each["jpeg"], each["box"]) for each in image["details"])]
+    return tag("g", *(_jpeg(jpeg, box, image["w"], image["h"]) for jpeg, box in layers), id=name)
+
+
+def _hero_panel(
+    packed: dict[str, Any], image: dict[str, Any], panel: dict[str, Any], photograph: Markup, name: str
+) -> HeroPanel:
+    """What one arm saw of the first case, drawn under a name that its inset refers to, and what it said."""
+    case, width, height = packed["cases"][0], image["w"], image["h"]
+    label = packed["arms"][panel["arm"]]["label"]
+    marks = [RegionMark(*packed["marks"][mark]) for mark in case["marks"]]
+    cells = np.frombuffer(base64.b64decode(packed["cells"][panel["cells"]]), "<u2").reshape(-1, 4) / 65535
+    shade = _shade(panel, cells, width, height, f"{name}-mask", image["veil"])
+    boxes, known, dashes = case["regions"], marks, None
+    if panel.get("lost") is not None:  # of a page that was written down: its texts are the evidence, all of them
+        boxes, known, dashes = panel["lost"], [RegionMark(*packed["lost"])] * len(panel["lost"]), "5 3"
+    elif panel.get("swapped_box"):
+        boxes, known = [*boxes, panel["swapped_box"]], [*marks, RegionMark(*packed["swapped"])]
+    frames = _frames(boxes, known, width, height, width, dashes)
+    seen = tag("g", photograph, *shade, id=name)
+    picture = _svg((0, 0, width, height), seen, *frames, label=_alternative(case, panel, label))
+    inset = _magnified(case["regions"], marks, width, height, f"#{name}")
+    kept = "no cells" if panel["no_cells"] else f"{panel['evidence_kept']} of {panel['evidence_cells']} evidence cells"
+    verdict = f"{'right' if panel['correct'] else 'wrong'}{_margin_words(panel)}"
+    return HeroPanel(picture, inset, f"{label}: {_said(panel)} ({verdict}), {kept}")
 
 
 def _jpeg(data: str, box: Any, width: int, height: int) -> Markup:

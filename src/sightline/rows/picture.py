@@ -101,6 +101,21 @@ class ArmPicture:
         return [str(self.probe["question"]), f"accepted: {accepted}{f' · {named}' if named else ''}"]
 
 
+FOUND = 0.5
+"""A text of which less was written than this counts as lost."""
+
+
+def lost_texts(hits: Sequence[float] | None, probe: Mapping[str, Any]) -> list[list[float]] | None:
+    """Boxes of the texts of a page that a transcription lacks; None where an answer is no transcription of it.
+
+    ``hits`` say of each text of the page how much of it was written.
+    """
+    page = (probe.get("extra") or {}).get("page") or ()
+    if hits is None or len(hits) != len(page):
+        return None
+    return [[round(float(end), 6) for end in box] for hit, (_, *box) in zip(hits, page, strict=True) if hit < FOUND]
+
+
 def shortened(answer: object) -> str:
     """An answer that fits under a picture, on one line."""
     words = " ".join(str(answer).split())

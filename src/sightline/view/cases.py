@@ -19,6 +19,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.errors import SightlineError, first_line
 from sightline.geometry.marks import BLACK, marks_of, veil_of
 from sightline.probes.images import image_digest, stored_as
+from sightline.rows.picture import lost_texts
 from sightline.serving.server import file_inside, picture_bytes
 from sightline.store.folder import RunFolder
 from sightline.store.shard_files import ShardFile, ShardPiece
@@ -33,7 +34,7 @@ SHOWN = (
     "keep", "policy", "image_key", "scores_rule", "outcome", "swapped_text", "swapped_box",
 )  # fmt: skip
 """Columns of a row that a case shows, as far as the run has them."""
-HITS, FOUND = "text_hits", 0.5
+HITS = "text_hits"
 """Column of a transcription with the share of each text's words that were written, and from where on a text counts."""
 THUMBNAIL = (160, 120)
 """Pixels that a picture in a list of rows fits into, sharp on a screen of twice the usual density."""
@@ -61,8 +62,7 @@ class CaseReader:
         for record in records:
             if hits := record.pop(HITS, None):
                 record["texts"] = len(hits)
-                page = (asked.get("extra") or {}).get("page") or ()
-                record["lost"] = [list(box) for (_, *box), found in zip(page, hits, strict=False) if found < FOUND]
+                record["lost"] = lost_texts(hits, asked)
         panels = [
             self._panel(rows, int(place), record)
             for place, record in zip(places, records, strict=True)

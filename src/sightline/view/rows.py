@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,10 @@ class Rows:
         """Some rows as plain values; numbers that are none become null, which JSON has a word for."""
         part = self.table.select(list(columns)).take(pa.array(rows, pa.int64()))
         return [
-            {name: None if isinstance(v, float) and not np.isfinite(v) else v for name, v in record.items()}
+            {
+                name: None if isinstance(value, float) and not np.isfinite(value) else value
+                for name, value in record.items()
+            }
             for record in part.to_pylist()
         ]
 
@@ -152,12 +155,9 @@ class RowIndex:
                 self.rows = Rows(old.version + 1, manifest, old.files, old.table)
                 return True
             fresh = [place for place in places if place not in known]
-            with ThreadPoolExecutor(READERS) as readers:  # without heavy columns, strings by code
-                read = readers.map(
-                    lambda place: read_coded(place[1], folder.owner(place[0]), (*HEAVY, *UNASKED)), fresh
-                )
+            with ThreadPoolExecutor(READERS) as readers:
                 tables = {}
-                for place, (start, table) in zip(fresh, read, strict=True):
+                for place, (start, table) in zip(fresh, readers.map(partial(_light, folder), fresh), strict=True):
                     tables[place] = table
                     known[place] = RowFile(*place, start, table.num_rows)
             files = [known[place] for place in places]
@@ -166,12 +166,22 @@ class RowIndex:
                 for start, file in zip(old.starts[:-1], old.files, strict=True)
             }
             parts = [tables[place] if place in tables else kept[place] for place in places]
-            # The columns of all, null where a part has none: an arm of an amended run may say more.
-            whole = pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
-            # Every column in one piece with one dictionary.
-            whole = whole.unify_dictionaries().combine_chunks()
-            self.rows = Rows(old.version + 1, manifest, files, whole)
+            self.rows = Rows(old.version + 1, manifest, files, _together(parts) if parts else pa.table({}))
             return True
+
+
+def _light(folder: RunFolder, place: tuple[str, ShardPiece]) -> tuple[int, pa.Table]:
+    """Where a piece of a file begins, and the piece without heavy columns, strings by code."""
+    arm, piece = place
+    return read_coded(piece, folder.owner(arm), (*HEAVY, *UNASKED))
+
+
+def _together(parts: Sequence[pa.Table]) -> pa.Table:
+    """Tables of one run as one, every column in one piece with one dictionary.
+
+    It has the columns of all, null where a part has none: an arm of an amended run may say more.
+    """
+    return pa.concat_tables(parts, promote_options="default").unify_dictionaries().combine_chunks()
 
 
 def layout_of(record: dict[str, Any]) -> list[list[int]]:

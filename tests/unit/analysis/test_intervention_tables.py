@@ -306,7 +306,7 @@ def replacement_rows(passed: dict[str, bool], image: str, arm: str = "full") -> 
     return rows
 
 
-def test_the_four_control_test_counts_pairs_and_two_models_differ_as_the_paper_says_they_do(refused: Refused) -> None:
+def test_the_four_control_test_counts_pairs() -> None:
     every = dict.fromkeys(("original", "replacement", "sham", "erase"), True)
     images = [every, {**every, "sham": False}, {**every, "replacement": False}, dict.fromkeys(every, False)]
     rows = pd.DataFrame([row for i, passed in enumerate(images) for row in replacement_rows(passed, f"i{i}")])
@@ -316,7 +316,11 @@ def test_the_four_control_test_counts_pairs_and_two_models_differ_as_the_paper_s
     assert (found["semantic_switch"], found["all_controls"]) == (0.5, 0.25)
     (strict,) = text_replacement_frame(rows, threshold={"m": 2.0}).to_dict("records")
     assert strict["original"] == 0.0
-    # Of 102 images 26 pass under one model and 3 of these under the other: p is 2 / 2^23, printed as 2.38e-7.
+
+
+def test_two_models_differ_as_the_paper_says_they_do(refused: Refused) -> None:
+    """Of 102 images 26 pass under one model and 3 of these under the other: p is 2 / 2^23, printed as 2.38e-7."""
+    every = dict.fromkeys(("original", "replacement", "sham", "erase"), True)
     rows = pd.DataFrame(
         {**row, "model": model}
         for model, passing in (("Qwen", 26), ("InternVL", 3))

@@ -55,7 +55,7 @@ def pairs(shift: float, images: range, *, arm: str = "full", **columns: Any) -> 
     return rows_of([True, False] * len(images), margins, ids, arm=arm, **columns)
 
 
-def test_answers_are_at_the_threshold_which_itself_says_yes_and_margins_stay_as_recorded() -> None:
+def test_answers_are_at_the_threshold_and_margins_stay_as_recorded() -> None:
     rows = pd.concat([pairs(2.0, range(6)), pairs(-1.0, range(6), arm="grid:0.3")], ignore_index=True)
     found, words, chosen = apply_thresholds(rows, None, 2.0)
     assert found["margin"].tolist() == rows["margin"].tolist()
@@ -68,6 +68,9 @@ def test_answers_are_at_the_threshold_which_itself_says_yes_and_margins_stay_as_
         ["m", "grid:0.3", "2.0", 2.0],
     ]
     assert rows["predicted"].tolist() == ["yes"] * 12 + ["no"] * 12, "the rows given are left alone"
+
+
+def test_a_margin_on_the_threshold_says_yes_and_one_that_is_none_keeps_its_answer() -> None:
     threshold = 2.0425992012023926
     rows = rows_of([True, False], [threshold, np.nextafter(threshold, 0.0)], ["a", "b"])
     assert apply_thresholds(rows, None, threshold).rows["predicted"].tolist() == ["yes", "no"]
@@ -77,7 +80,7 @@ def test_answers_are_at_the_threshold_which_itself_says_yes_and_margins_stay_as_
     assert apply_thresholds(rows, None, 50).rows["predicted"].tolist() == ["yes", "no", "no", "no"]
 
 
-def test_development_rows_choose_the_rule_for_all_images_or_else_a_split_for_the_side_held_out() -> None:
+def test_development_rows_choose_the_rule_for_all_images() -> None:
     here = pd.concat([pairs(0.0, range(4)), pairs(0.0, range(4), arm="grid:0.3")], ignore_index=True)
     there = pd.concat([pairs(2.0, range(90, 95)), pairs(-1.0, range(90, 95), arm="grid:0.3")], ignore_index=True)
     by_rule = {rule: apply_thresholds(here, there, rule) for rule in ("full-dev", "own-dev", "shared", "hfpr<=0.0")}
@@ -92,6 +95,9 @@ def test_development_rows_choose_the_rule_for_all_images_or_else_a_split_for_the
     )
     assert by_rule["full-dev"].chosen["dev_accuracy"].tolist() == [1.0, 0.5]
     assert by_rule["full-dev"].chosen["dev_probes"].tolist() == [10, 10]
+
+
+def test_without_development_rows_a_split_chooses_for_the_side_held_out() -> None:
     rows = pairs(1.5, range(40))
     aside = on_development_side(rows)
     found = apply_thresholds(rows, None, "full-dev")
@@ -155,7 +161,7 @@ def test_bad_input_is_one_clear_line(refused: Refused) -> None:
     )
 
 
-def test_reference_decomposition_of_the_recorded_runs_and_the_published_split(data: Path) -> None:
+def test_reference_decomposition_of_the_recorded_runs(data: Path) -> None:
     recorded_runs = [recorded(data, f"{INTERNVL}_{run}", arm, "InternVL") for arm, run in METHODS.values()]
     rows = pd.concat(recorded_runs, ignore_index=True)
     published = table(data / "golden_e2e" / "analysis" / "internvl_threshold" / "internvl_threshold_decomposition.csv")
@@ -170,6 +176,9 @@ def test_reference_decomposition_of_the_recorded_runs_and_the_published_split(da
             expected = [float(row[name]) for name in (f"{stem}_acc", f"{stem}_hfpr", "test_auroc")]
             own = [judged.loc[arm, name] for name in ("accuracy", "hfpr", "auroc")]
             assert own == pytest.approx(expected, abs=1e-15)
+
+
+def test_the_split_by_image_holds_out_as_many_as_the_paper_says(data: Path) -> None:
     folder = data / "protocol" / "paper_evidence"
     ids = (folder / "sample_ids.txt").read_text().split()
     images = list(dict.fromkeys(one.partition(":")[0].removeprefix("textocr-") for one in ids))

@@ -30,13 +30,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return load_run(make_run(tmp_path_factory.mktemp("tuning") / "run", images=60, arms=ARMS))
 
 
-def test_sides_and_prices_are_those_of_the_papers_pilots_and_false_alarms_those_of_negatives() -> None:
+def test_sides_are_those_of_the_papers_pilots() -> None:
     rows = pd.DataFrame({"probe_id": ["a:1", "b:2"], "image_id": ["a", "b"], "label": ["yes", "no"]})
     by_image = [int(hashlib.sha1(f"textocr-{name}".encode()).hexdigest()[:8], 16) % 10 < 5 for name in "ab"]
     assert (AskedProbes.of(rows).sides == "dev").tolist() == by_image
     by_probe = [int(hashlib.md5(name.encode()).hexdigest()[:8], 16) % 2 == 0 for name in ("a:1", "b:2")]
     assert (AskedProbes.of(rows.assign(score=1.0)).sides == "dev").tolist() == by_probe
     assert AskedProbes.of(rows.assign(score=1.0, task=["docvqa", ""])).tasks.tolist() == ["docvqa", "all"]
+
+
+def test_prices_are_those_of_the_papers_pilots_and_false_alarms_those_of_negatives() -> None:
     found = PolicyFigures("x", 10, {"a": 0.8, "b": 0.6}, 0.324, 0.4, 0.5)
     assert penalised(found, yes_or_no=True) == pytest.approx(0.7 - 2.0 * 0.1 - 0.05 * 0.4 - 0.02 * 0.5)
     assert penalised(found, yes_or_no=False) == pytest.approx(0.7 - 0.10 * 0.4)
@@ -158,12 +161,15 @@ def test_what_cannot_be_fitted_or_judged_is_refused_in_one_line(run: Any, refuse
         refused(reason, judge)
 
 
-def test_no_policy_of_a_model_at_chance_is_a_go_and_the_command_exits_by_what_the_bounds_say(tmp_path: Path) -> None:
+def test_no_policy_of_a_model_at_chance_is_a_go(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path / "run", images=120, arms=ARMS, edit_row=says_no))
     tuned = tune(run, "confidence_fallback", "target", LEVELS, draws=200)
     assert tuned.verdict.policy.n >= 50
     assert not tuned.verdict.go
     assert tuned.verdict.words.startswith("refused: the model answers at chance: nothing about pruning")
+
+
+def test_the_command_exits_by_what_the_bounds_say(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "fitted", images=90, arms=ARMS)
     words = ["policy", "fit", folder, "--policy", "confidence_fallback", "--selector", "target", "--levels"]
     words += ["0.15/0.3/0.5", "--draws", 200, "--out", tmp_path / "p.json"]
@@ -236,7 +242,7 @@ def test_it_goes_when_all_three_hold_and_a_fixed_budget_that_does_as_well_for_le
     assert higher.words.startswith("the score within 0.01 of fixed 70 %: yes (+0.500 [+0.")
 
 
-def test_few_probes_images_that_do_not_carry_a_score_and_answers_that_say_nothing_decide_nothing() -> None:
+def test_few_probes_and_answers_that_say_nothing_decide_nothing() -> None:
     wise = played("wise", [1.0, 1.0, 0.6, 1.0], [0.3, 0.7, 0.3, 0.7])
     found = verdict(wise, FIXED, MANY, draws=200)
     assert (found.go, found.words) == (False, "refused: 4 probes are fewer than the least n of 50 (--least-n)")
@@ -245,6 +251,9 @@ def test_few_probes_images_that_do_not_carry_a_score_and_answers_that_say_nothin
     alone = played("one", [1.0], [0.3], tasks=["all"])
     found = verdict(alone, {MANY: alone}, MANY, least_n=1, draws=200)
     assert found.words.count("not shown") == 3, "one image has no interval"
+
+
+def test_scores_that_do_not_differ_on_few_images_are_not_shown_to_be_near() -> None:
     reference = played("target:0.7", [1.0, 0.0] * 30, [0.7] * 60, tasks=["all"] * 60)
     swapped = played("p", [0.0, 1.0] * 30, [0.5] * 60, tasks=["all"] * 60)
     found = verdict(swapped, {MANY: reference}, MANY, draws=500)

@@ -132,7 +132,7 @@ def test_neither_interventions_nor_unanswered_questions_count(frame: pd.DataFram
 
 
 @pytest.mark.usefixtures("plain_percentiles")
-def test_two_arms_are_compared_with_a_sign_flip_test_and_images_can_be_what_is_drawn(frame: pd.DataFrame) -> None:
+def test_two_arms_are_compared_with_a_sign_flip_test(frame: pd.DataFrame) -> None:
     pair = ArmPair("target:0.3:score=focus", "target:0.3:score=question")
     table = pd.DataFrame(score_changes(rows_in_words(frame), [pair], draws=DRAWS, flips=True))
     line = only(table, task="docvqa")
@@ -141,6 +141,10 @@ def test_two_arms_are_compared_with_a_sign_flip_test_and_images_can_be_what_is_d
     assert line["reference_score"] == pytest.approx(scores(frame, pair.reference, "docvqa").mean())
     assert line["p"] == sign_flip_p(change, draws=DRAWS)
     assert np.isnan(only(table, task=ALL_TASKS)["p"]), "benchmarks are weighed, not pooled: no test over all"
+
+
+@pytest.mark.usefixtures("plain_percentiles")
+def test_images_can_be_what_is_drawn(frame: pd.DataFrame) -> None:
     own = frame[frame["task"] == "textvqa"]
     line = only(against_full(own, unit="image", draws=DRAWS), arm="grid:0.3")
     change = scores(frame, "grid:0.3", "textvqa") - scores(frame, "full", "textvqa")
@@ -153,7 +157,7 @@ def test_two_arms_are_compared_with_a_sign_flip_test_and_images_can_be_what_is_d
     assert (line["change_low"], line["change_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
 
 
-def test_questions_have_the_protocols_tags_and_a_slice_is_the_table_of_its_questions(frame: pd.DataFrame) -> None:
+def test_questions_have_the_protocols_tags() -> None:
     for question, answer, *tags in (
         ("What is this?", "exit"),
         ("What is this?", "to the exit", "multi-token answer"),
@@ -166,6 +170,9 @@ def test_questions_have_the_protocols_tags_and_a_slice_is_the_table_of_its_quest
         ("From date?", "12/15/88", "multi-token answer", "several constraints", "numeric answer", "field word"),
     ):
         assert list(stress_tags(question, [answer, answer.removeprefix("to the ")])) == tags, question
+
+
+def test_a_slice_is_the_table_of_its_questions(frame: pd.DataFrame) -> None:
     table = stress_slices(frame, probes(), draws=DRAWS)
     assert set(table["slice"]) == {"long question", "numeric answer", UNTAGGED} < {*STRESS_TAGS, UNTAGGED}
     line = only(table, slice="long question", arm="grid:0.3", task="textvqa")

@@ -88,7 +88,7 @@ def estimate(found: pd.DataFrame, predictor: str = "ecr", scope: str = "all") ->
     return lines.iloc[0]
 
 
-def test_oracles_and_seeds_are_left_out_unless_chosen_and_merged_tokens_count_by_anchor_or_lineage(
+def test_oracles_and_further_seeds_are_left_out_unless_they_are_chosen(
     rows: pd.DataFrame, scales: pd.DataFrame, refused: Refused
 ) -> None:
     assert pooled_arms(rows) == ["full", *FOUR, "target:0.5"]
@@ -101,6 +101,11 @@ def test_oracles_and_seeds_are_left_out_unless_chosen_and_merged_tokens_count_by
     assert estimate(found)["arms"] == 3
     assert estimate(found)["estimate"] == pytest.approx(by_hand(rows, scales, chosen, "anchor_ecr"), abs=1e-12)
     refused("3' to pool; did you mean 'target:0", association_frame, rows, scales, arms=["targt:0.3"], draws=DRAWS)
+
+
+def test_merged_tokens_count_by_anchor_or_by_lineage(
+    rows: pd.DataFrame, scales: pd.DataFrame, refused: Refused
+) -> None:
     anchor = association_frame(rows, scales, draws=DRAWS)
     lineage = association_frame(rows, scales, coverage="lineage", draws=DRAWS)
     for predictor in PREDICTORS:

@@ -142,7 +142,7 @@ def test_a_rule_over_too_few_probes_is_refused_and_n_counts_those_that_the_metri
     assert outcome.verdict == "refused", "without being asked, the gate wants 50"
 
 
-def test_a_rule_must_hold_in_each_run_and_an_unfinished_one_is_refused(run: Path, tmp_path: Path) -> None:
+def test_a_rule_must_hold_in_each_run(run: Path, tmp_path: Path) -> None:
     worse = make_run(tmp_path / "worse", shift=-3.0, arms=("full",))
     (known,) = decided(run, "accuracy(full) > 0")
     gated = gate_runs([run, worse], [f"accuracy(full) >= {known.low - 0.01}"], least_n=FEW, draws=DRAWS)
@@ -153,6 +153,10 @@ def test_a_rule_must_hold_in_each_run_and_an_unfinished_one_is_refused(run: Path
     other = make_run(tmp_path / run.name, arms=("full", "grid:0.3"))
     gated = gate_runs([run, other], ["accuracy(full) > 0"], least_n=1, draws=DRAWS)
     assert [one.name for one in gated] == [str(run), str(other)], "folders of one name are called by their paths"
+
+
+def test_an_unfinished_run_is_refused_unless_the_rows_so_far_are_asked_for(tmp_path: Path) -> None:
+    other = make_run(tmp_path / "run", arms=("full", "grid:0.3"))
     RunFolder(other).rows_file("grid:0.3", 0).unlink()
     for options, verdict in (({}, "refused"), ({"allow_partial": True}, "passed")):
         (outcome,) = decided(other, "accuracy(full) > 0", **options)
@@ -161,9 +165,7 @@ def test_a_rule_must_hold_in_each_run_and_an_unfinished_one_is_refused(run: Path
             assert "the run is not finished: 1 of its shards" in written
 
 
-def test_files_have_a_rule_a_line_the_shipped_one_about_every_method(
-    run: Path, tmp_path: Path, refused: Refused
-) -> None:
+def test_files_have_a_rule_a_line(tmp_path: Path, refused: Refused) -> None:
     file = tmp_path / "rules.txt"
     file.write_text(
         "\ufeff# answers\n\naccuracy(full) >= 0.5  # a floor\n  hfpr(masks:0.3:file=a#b) <= 0.1\n", encoding="utf-8"
@@ -173,6 +175,9 @@ def test_files_have_a_rule_a_line_the_shipped_one_about_every_method(
         file.write_bytes(content)
         refused(about, read_rules, file)
     refused("No such file", read_rules, tmp_path / "nowhere")
+
+
+def test_the_shipped_rules_are_about_every_method_and_say_what_a_run_cannot_decide(run: Path) -> None:
     outcomes, notes = run_gate(run, read_rules(Path("documents")), draws=200)
     arms = {outcome.rule.left.arm for outcome in outcomes}
     assert "target:0.3" in arms
@@ -209,6 +214,8 @@ def test_answers_that_say_nothing_are_refused_and_coverage_is_decided(tmp_path: 
     (outcome,) = decided(few, "accuracy(target:0.3) - accuracy(full) > -1")
     assert (outcome.verdict, outcome.words.partition(":")[0]) == ("refused", "6 images are fewer than 10")
 
+
+def test_open_questions_that_next_to_nothing_answers_right_decide_no_rule(tmp_path: Path) -> None:
     def wrong(row: dict[str, Any]) -> None:
         read = row["kind"] != "value"
         row |= {"score": float(read), "correct": read}

@@ -38,7 +38,7 @@ def test_every_registered_method_takes_part_or_is_refused_with_a_reason(data: Pa
     assert all(asked == ["0.1", "0.3"] for asked in budgets.values())
 
 
-def test_who_takes_part_beside_whom_and_who_is_refused_by_name(data: Path, refused: Refused) -> None:
+def test_who_takes_part_beside_whom(data: Path) -> None:
     def found(method: str, *, clip: bool = False) -> Any:
         return lineup(data / "tiny/llava", [method], ["0.3"], clip=clip)
 
@@ -48,21 +48,30 @@ def test_who_takes_part_beside_whom_and_who_is_refused_by_name(data: Path, refus
     entries = found("scope:alpha=0").entries
     assert [entry.arm for entry in entries] == ["full", "random:0.3", "grid:0.3", "scope:0.3:alpha=0.0"]
     assert entries[-1].method == "scope:alpha=0"
+
+
+def test_methods_that_cannot_be_ranked_are_refused_by_name(refused: Refused) -> None:
     for about, methods in (
         ("did you mean", ["targt"]), ("'0.3' is not an argument of target", ["target:0.3"]),
         ("which is not ranked", ["full"]), ("is target again", ["target", "target:weight=0.85"]),
     ):  # fmt: skip
         refused(about, chosen_methods, methods)
-    assert read_budgets(["0.5,0.1", "0.10"]) == ["0.1", "0.5"], "once each, in order"
+
+
+def test_budgets_come_once_each_in_order(refused: Refused) -> None:
+    assert read_budgets(["0.5,0.1", "0.10"]) == ["0.1", "0.5"]
     assert read_budgets(["64t, 8t"]) == ["8t", "64t"]
     assert read_budgets(["0.3/tile"]) == ["0.3/tile"]
     for wrong, about in (("1.0", "Full does already"), (",", "names none"), ("0", "must be in")):
         refused(about, read_budgets, [wrong])
+
+
+def test_what_holds_for_every_budget_is_said_once() -> None:
     for reasons, said in (
         ({"0.1": "why", "0.3": "why"}, [("", "why")]), ({"0.3": "why"}, [("0.3", "why")]), ({}, []),
         ({"0.1": "why", "0.3": "else"}, [("0.1", "why"), ("0.3", "else")]),
     ):  # fmt: skip
-        assert said_once("m", reasons, 2) == [Refusal("m", *each) for each in said], "what holds at all is said once"
+        assert said_once("m", reasons, 2) == [Refusal("m", *each) for each in said]
 
 
 def test_models_differ_in_what_they_can_serve_and_computing_again_loads_none(

@@ -39,9 +39,7 @@ def by_coverage(contest: Contest, measured: list[MeasuredModel]) -> Record:
     return record_of(contest, measured, rank_by="pos_ecr", draws=200, seed=17)
 
 
-def test_the_same_runs_give_the_same_record_which_is_read_as_it_was_written_and_not_after_a_change(
-    contest: Contest, measured: list[MeasuredModel], record: Record, tmp_path: Path, refused: Refused
-) -> None:
+def test_the_same_runs_give_the_same_record(contest: Contest, measured: list[MeasuredModel], record: Record) -> None:
     assert record_of(contest, measured, rank_by="", draws=200, seed=17) == record
     slower = copy.deepcopy(record)
     slower["models"][0]["standings"]["0.3"][0]["selection_ms"] = 1e6
@@ -49,6 +47,9 @@ def test_the_same_runs_give_the_same_record_which_is_read_as_it_was_written_and_
     assert digest_of(slower) == record["digest"], "times have no part in it"
     slower["models"][0]["standings"]["0.3"][0]["accuracy"] = 0.123
     assert digest_of(slower) != record["digest"]
+
+
+def test_a_record_has_a_line_of_every_method_at_every_budget(record: Record) -> None:
     assert (record["pages"], record["probes"], record["budgets"]) == (3, 6, ["0.3", "0.5"])
     for model in record["models"]:
         for lines in model["standings"].values():
@@ -59,6 +60,11 @@ def test_the_same_runs_give_the_same_record_which_is_read_as_it_was_written_and_
         assert 0.0 <= line["pos_ecr"] <= 1.0
         assert (line["keep_over_layers"] > line["keep"]) == (line["method"] == "dart"), "it prunes between layers"
         assert line["selection_ms"] >= 0.0
+
+
+def test_a_record_is_read_as_it_was_written_and_not_after_a_change(
+    record: Record, tmp_path: Path, refused: Refused
+) -> None:
     path = tmp_path / "leaderboard.json"
     path.write_text(record_text(record), encoding="utf-8")
     assert read_record(path) == record
@@ -107,9 +113,7 @@ def test_the_overview_has_a_column_for_every_model_and_budget_and_full_no_rank(b
     assert "Selection was timed on cpu" in table.caption
 
 
-def test_risk_by_field_is_a_table_of_its_own_and_a_ranking_by_it_says_which_way_it_points(
-    record: Record, tmp_path: Path
-) -> None:
+def test_risk_by_field_is_a_table_of_its_own(record: Record, tmp_path: Path) -> None:
     assert page.fields_table(record, record["models"][0], "0.3") is None, "yes and no are about no field"
     values = {name: place / 10 for place, name in enumerate(RISKS)}
     bounds = {f"{name}_{side}": end for name in RISKS for side, end in (("low", 0.0), ("high", 0.875))}
@@ -122,6 +126,8 @@ def test_risk_by_field_is_a_table_of_its_own_and_a_ranking_by_it_says_which_way_
     assert "Swapped is another text of the page" in text
     assert text.count("0.000–0.875") == 2 * 2 * 6 * len(RISKS) + 2 * 2 * len(RISKS), "an interval in every cell"
 
+
+def test_a_ranking_by_risk_says_which_way_it_points_and_how_often_nothing_is_said(tmp_path: Path) -> None:
     answered = read_record(REPOSITORY / "docs/leaderboard-open.json")
     about = told(answered, swapped=0.0, swapped_low=0.0, swapped_high=0.25, silent=0.625) | {"ranked_by": "swapped"}
     assert "Silence is not swapped: " in page.headlines(about)[0]
@@ -131,13 +137,16 @@ def test_risk_by_field_is_a_table_of_its_own_and_a_ranking_by_it_says_which_way_
         assert upwards in page.write_leaderboard(ranked, tmp_path).read_text(encoding="utf-8")
 
 
-def test_the_headline_says_how_many_beat_chance_and_open_questions_have_their_own_words() -> None:
+def test_the_headline_says_how_many_beat_chance() -> None:
     said = page.headlines(read_record(REPOSITORY / "docs/leaderboard.json"))
     assert len(said) == 2
     assert re.search(
         r"^reader at 0\.3: first of \d+ box-free entries with Accuracy [01]\.\d{3} \(.*\) (is|are) \w+", said[0]
     )
     assert re.search(r"\d of \d+ box-free methods are better than Random beyond their interval\.$", said[0])
+
+
+def test_open_questions_have_their_own_words() -> None:
     record = read_record(REPOSITORY / "docs/leaderboard-open.json")
     table = page.budget_table(record, record["models"][0], "0.3")
     titles = [column.title for column in table.columns]
@@ -173,9 +182,7 @@ def test_the_command_measures_prints_and_writes(contest: Contest, tmp_path: Path
     assert (tmp_path / "board/leaderboard.html").is_file()
 
 
-def test_what_cannot_be_ranked_is_refused_at_once_and_options_reach_the_models_they_name(
-    tmp_path: Path, refused: Refused
-) -> None:
+def test_what_cannot_be_ranked_is_refused_at_once(tmp_path: Path, refused: Refused) -> None:
     for arguments, reason in (
         (["--model", "m"], "name --model, --probes and --images"),
         (["--demo", "--model", "m"], "no reader 'm' is shipped"),
@@ -185,6 +192,9 @@ def test_what_cannot_be_ranked_is_refused_at_once_and_options_reach_the_models_t
         (["--demo", "--rank-by", "keep"], "ranks nobody"),
     ):
         refused(reason, sightline, "leaderboard", "--out", tmp_path, *arguments)
+
+
+def test_models_are_named_apart_and_options_reach_those_that_they_name(refused: Refused) -> None:
     assert named_models(["a/b", "second=c/b"]) == {"b": "a/b", "second": "c/b"}
     refused("name it apart", named_models, ["a/b", "c/b"])
     models = ["one", "two"]
@@ -193,13 +203,21 @@ def test_what_cannot_be_ranked_is_refused_at_once_and_options_reach_the_models_t
     refused("no model is called 'three'", image_options, ["three:max_pixels=4"], models)
 
 
-def test_the_demonstration_takes_every_shipped_reader_and_asks_the_locked_questions_of_either_kind(
+def test_the_demonstration_takes_every_shipped_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     found = readers()
     assert {"reader", "reader-llava"} <= set(found)
     assert list(readers(["reader"])) == ["reader"]
     assert all((Path(folder) / "config.json").is_file() for folder in found.values())
+    # A wheel leaves out the second reader for its size.
+    (tmp_path / "reader").symlink_to(asset("reader"))
+    monkeypatch.setattr("sightline_leaderboard.contest.asset", tmp_path.joinpath)
+    assert list(readers()) == ["reader"]
+    refused("reader-llava is not in wheels: run in a checkout", readers, ["reader-llava"])
+
+
+def test_the_demonstration_asks_the_locked_questions_of_either_kind(tmp_path: Path) -> None:
     for in_words, pages in ((False, 40), (True, 50)):
         contest = demo_contest(tmp_path, ["target"], ["0.3"], in_words=in_words)
         first = read_probes(contest.probes).probes[0]
@@ -207,8 +225,3 @@ def test_the_demonstration_takes_every_shipped_reader_and_asks_the_locked_questi
         assert (contest.images / first.image).is_file()
         assert Path(f"{contest.probes}.lock.json").is_file()
         assert any("are favoured" in note for note in contest.notes) != in_words
-    # A wheel leaves out the second reader for its size.
-    (tmp_path / "reader").symlink_to(asset("reader"))
-    monkeypatch.setattr("sightline_leaderboard.contest.asset", tmp_path.joinpath)
-    assert list(readers()) == ["reader"]
-    refused("reader-llava is not in wheels: run in a checkout", readers, ["reader-llava"])

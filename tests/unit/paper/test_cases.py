@@ -40,12 +40,15 @@ def case(name: str, *drops: float, full: float = 1.0, tags: tuple[str, ...] = ()
     return OpenCase(name, task, full, (low, mid, high), tags)
 
 
-def test_cases_are_questions_with_all_four_answers_and_their_kinds_follow_from_drops_and_tags(refused: Refused) -> None:
+def test_cases_are_questions_with_all_four_answers(refused: Refused) -> None:
     rows = frame({"b": (0.9, 0.4, 0.6, 1.0), "a": (1.0, 1.0, None, 1.0)})
     (found,) = cases_of(rows, ARMS, {"b": TAGS})
     assert (found.id, found.task, found.full, found.tags) == ("b", "docvqa", 0.9, TAGS)
     assert found.drops == pytest.approx((0.5, 0.3, -0.1))
     refused("three budgets", cases_of, rows, ARMS[:2], {})
+
+
+def test_the_kinds_of_a_case_follow_from_its_drops_and_tags() -> None:
     # A drop of exactly a half is large, and of exactly a fifth small.
     (edge,) = cases_of(frame({"a": (0.9, 0.4, 0.9, 0.7)}), ARMS, {})
     assert (edge.low, edge.recovered, edge.mid, edge.persistent) == (True, True, False, False)
@@ -84,7 +87,7 @@ def kinds(chosen: list[OpenCase]) -> Counter[str]:
     return Counter(found.id.partition(":")[2].partition("-")[0] for found in chosen)
 
 
-def test_quotas_of_persistent_mid_recovered_and_control_are_topped_up_with_the_greatest_drops() -> None:
+def test_cases_by_outcome_are_a_quarter_of_each_kind_topped_up_with_the_greatest_drops() -> None:
     choose = cases.chosen_by_outcome
     chosen = choose([*many(), *many("textvqa")])
     assert Counter(found.task for found in chosen) == {"docvqa": 48, "textvqa": 48}
@@ -96,12 +99,16 @@ def test_quotas_of_persistent_mid_recovered_and_control_are_topped_up_with_the_g
     chosen = choose([*short, *(case(f"docvqa:nothing-{n}", 0.0, 0.0, 0.0) for n in range(20, 60))])
     # 10 persistent, 10 mid and 10 controls are all there are; 12 recovered and 6 more of them to make 48.
     assert kinds(chosen) == {"persistent": 10, "mid": 10, "recovered": 18, "control": 10}
+
+
+def test_equal_drops_have_an_order_and_too_few_candidates_stay_few() -> None:
+    choose = cases.chosen_by_outcome
     nothing = [case(f"x{n}", 0.0, 0.0, 0.0) for n in range(9)]
     tied = [case("d", 0.6, 0.6, 0.6), case("c", 0.9, 0.6, 0.6), case("b", 0.6, 0.6, 0.6, tags=TAGS)]
     assert [found.id for found in choose([*tied, case("a", 0.6, 0.6, 0.6), *nothing[:4]])] == ["c", "b", "a", "d"]
     one = [case("a", 1.0, 1.0, 1.0), *nothing]
     assert [cases.case_count(questions) for questions in (500, 96, 95, 12, 8, 1)] == [48, 48, 47, 6, 4, 0]
-    assert [found.id for found in choose(one)] == ["a"], "too few candidates stay few"
+    assert [found.id for found in choose(one)] == ["a"]
     assert [found.id for found in choose(one, fill=True)] == ["a", "x0", "x1", "x2", "x3"]
 
 
@@ -143,9 +150,7 @@ def copied(answered: Path, data: Path, out: Path, **options: Any) -> Study:
     return begun(out, data, **options)
 
 
-def test_cases_by_lot_are_half_of_a_small_set_and_those_by_outcome_what_full_answers_and_pruning_loses(
-    answered: Path, data: Path, tmp_path: Path
-) -> None:
+def test_cases_by_lot_are_half_of_a_small_set_and_made_once(answered: Path, data: Path, tmp_path: Path) -> None:
     study = copied(answered, data, tmp_path / "study")
     file, found, images = built_set(study, LOT)
     assert sorted(probe.task for probe in found.probes) == ["docvqa"] * 3 + ["textvqa"] * 3
@@ -159,8 +164,11 @@ def test_cases_by_lot_are_half_of_a_small_set_and_those_by_outcome_what_full_ans
             assert (image.format, image.mode) == ("JPEG", "RGB")
             assert max(image.size) <= 1600
     assert Path(f"{file}.lock.json").is_file()
-    assert case_ids(begun(tmp_path / "study", data), LOT) == [probe.id for probe in found.probes], "made once and kept"
+    assert case_ids(begun(tmp_path / "study", data), LOT) == [probe.id for probe in found.probes]
 
+
+def test_cases_by_outcome_are_what_full_answers_and_pruning_loses(answered: Path, data: Path, tmp_path: Path) -> None:
+    study = copied(answered, data, tmp_path / "study")
     texts, pages = (sorted(probe["id"] for probe in open_runs(study)[task].probes) for task in ("textvqa", "docvqa"))
     scores = {texts[3]: (1.0, 0.0, 0.0, 0.0), pages[5]: (0.9, 0.2, 0.9, 0.9), pages[2]: (0.7, 0.0, 0.0, 0.0)}
     arms = {study.arm("qwen", arm): place for place, arm in enumerate(("full", *KEPT.values()))}
@@ -204,7 +212,6 @@ def test_where_nothing_is_answered_the_choice_by_outcome_is_left_out_and_the_stu
 def test_masks_are_measured_against_whatever_regions_are_named(
     answered: Path, data: Path, tmp_path: Path, refused: Refused
 ) -> None:
-    """Any boxes; those of the benchmarks and their OCR where nobody drew any; and what a benchmark lacks is said."""
     study = copied(answered, data, tmp_path / "study")
     ids = case_ids(study, LOT)
     rows = cases.audited(study, {probe: [(0.0, 0.0, 1.0, 1.0)] for probe in ids})
@@ -216,6 +223,11 @@ def test_masks_are_measured_against_whatever_regions_are_named(
     assert (clear["all_half"] == (clear["keep"] > 0.5)).all()
     refused("none of the cases has a region", cases.audited, study, {})
 
+
+def test_regions_that_nobody_drew_are_those_of_the_benchmarks_and_their_ocr(
+    answered: Path, data: Path, tmp_path: Path, refused: Refused
+) -> None:
+    study = copied(answered, data, tmp_path / "study")
     texts, pages = (cases.cases_of_task(study, LOT, task) for task in ("textvqa", "docvqa"))
     given, words = cases.external_boxes(study, texts), cases.answer_words(study, pages)
     lines = cases.line_context(study, pages)

@@ -33,17 +33,23 @@ def test_equal_holds_only_inside_a_margin(found: Measured, outcome: str) -> None
     assert judgement(found, "", "equal", 0.02).outcome == outcome
 
 
-def test_an_equality_of_more_images_never_holds_less_and_a_side_is_decided_as_its_interval_says() -> None:
+def test_an_equality_of_more_images_never_holds_less() -> None:
     """The 95% interval shrinks with the root of the number of images around the same difference."""
     halves = [0.2 / math.sqrt(n) for n in (4, 16, 64, 256, 1024, 4096)]
     outcomes = [judgement(Measured(0.004, 0.004 - h, 0.004 + h), "", "equal", 0.02).outcome for h in halves]
     assert outcomes == ["open"] * outcomes.count("open") + ["holds"] * outcomes.count("holds")
     assert {"open", "holds"} == set(outcomes)
+
+
+def test_a_side_is_decided_as_its_interval_says() -> None:
     assert judgement(Measured(0.05, 0.01, 0.09), "").outcome == "holds"
     assert judgement(Measured(0.05, 0.01, 0.09), "", "below").outcome == "fails"
     assert judgement(Measured(0.05, -0.01, 0.11), "").outcome == "open"
     assert judgement(Measured(0.05, 0.0001, 0.0999), "").p == pytest.approx(0.05, abs=0.001)
-    # Holm: of 0.001, 0.02, 0.04 and two open ones only the first survives five tests.
+
+
+def test_of_a_family_of_claims_holm_leaves_those_that_survive_all_its_tests() -> None:
+    """Of 0.001, 0.02, 0.04 and two open ones only the first survives five tests."""
     ps = (0.001, 0.02, 0.04, 0.3, 0.9)
     found = corrected([Judgement("holds" if p < 0.05 else "open", "", p) for p in ps] + [Judgement("holds", "counted")])
     assert [each.outcome for each in found] == ["holds", "open", "open", "open", "open", "holds"]

@@ -79,7 +79,7 @@ def test_the_audit_of_the_negatives_needs_no_image_and_runs_later_find_them(data
     assert found_images(begun(tmp_path / "study", folder, limit=4), "confirmation")
 
 
-def test_open_questions_are_taken_as_their_sites_ship_them_and_images_are_missed_by_name(
+def test_docvqa_is_taken_as_its_site_ships_it_and_images_are_missed_by_name(
     stand_ins: StandIns, tmp_path: Path
 ) -> None:
     folder = unpacked_docvqa(stand_ins, tmp_path / "sp")
@@ -87,7 +87,10 @@ def test_open_questions_are_taken_as_their_sites_ship_them_and_images_are_missed
     folder = unpacked_docvqa(stand_ins, tmp_path / "bare", images=False)
     with pytest.raises(NothingToAskError, match=r"val_v1\.0_withQT\.json .* not its images: .*\.png .*spdocvqa_images"):
         built_set(begun(folder / "study", open_data={"docvqa": folder}, limit=4), "docvqa")
-    lite = tmp_path / "LMMs-Eval-Lite"  # one folder serves both benchmarks
+
+
+def test_one_folder_of_lite_parts_serves_both_benchmarks(stand_ins: StandIns, tmp_path: Path) -> None:
+    lite = tmp_path / "LMMs-Eval-Lite"
     for task in ("textvqa", "docvqa"):
         (lite / f"{task}_val").mkdir(parents=True)
         for shard in stand_ins.shards(f"{task}/lite-*.parquet"):
@@ -115,9 +118,7 @@ def test_all_questions_of_a_benchmark_are_asked_from_parquet_or_from_the_authors
     assert part < whole
 
 
-def test_ocrbench_is_drawn_as_the_command_draws_it_and_the_artifacts_profile_has_its_ids_and_jpegs(
-    stand_ins: StandIns, tmp_path: Path
-) -> None:
+def test_ocrbench_is_drawn_as_the_command_draws_it(stand_ins: StandIns, tmp_path: Path) -> None:
     _, found, _ = built_set(asked(stand_ins, tmp_path / "study", limit=4), "ocrbench")
     assert len(found.probes) == 10, "one question of each type"
     (shard,) = stand_ins.shards("ocrbench/test-*.parquet")
@@ -125,13 +126,16 @@ def test_ocrbench_is_drawn_as_the_command_draws_it_and_the_artifacts_profile_has
     sightline("probes", "build", shard, "--sample", 1, "--seed", 29, "--images", images, "--out", own)
     assert read_probes(tmp_path / "own.jsonl").digest == found.digest
     assert all(probe.decoy for probe in found.probes)
+
+
+def test_the_artifacts_profile_has_its_ids_and_jpegs(stand_ins: StandIns, tmp_path: Path) -> None:
     made = asked(stand_ins, tmp_path / "artifact", profile="artifact", limit=4)
     for name, prefix in (("textvqa", "textvqa_val:"), ("docvqa-lite", "docvqa_val_lite:")):
         assert built_set(made, name)[1].probes[0].id.startswith(prefix)
     assert {Path(probe.image).suffix for probe in built_set(made, "ocrbench")[1].probes} == {".jpg"}
 
 
-def test_lines_about_a_benchmark_that_was_not_given_say_so_and_lite_asks_the_500_question_parts(
+def test_lines_about_a_benchmark_that_was_not_given_say_so(
     stand_ins: StandIns, tmp_path: Path, refused: Refused
 ) -> None:
     made = asked(stand_ins, tmp_path / "one", "textvqa")
@@ -141,6 +145,9 @@ def test_lines_about_a_benchmark_that_was_not_given_say_so_and_lite_asks_the_500
     assert any("DocVQA was not given: name its folder with --docvqa" in line for line in missing)
     empty = Study(tmp_path / "empty", {}, open_data={"ocrbench": tmp_path})
     refused("OCRBench.json; --ocrbench is the folder", empty.questions.files, "ocrbench")
+
+
+def test_lite_asks_the_parts_of_500_questions(stand_ins: StandIns, tmp_path: Path, refused: Refused) -> None:
     lite = asked(stand_ins, tmp_path / "study", lite=True)
     whole, part = Need("qwen", "textvqa", ("full",)), Need("qwen", "textvqa-lite", ("target_grid:0.3",))
     assert lite.servable([whole, part]) == [Need("qwen", "textvqa-lite", ("full", "target_grid:0.3"))]
@@ -159,13 +166,14 @@ def test_a_demonstration_unpacks_its_questions_once(tmp_path: Path, monkeypatch:
     assert not given.servable([Need("qwen", "ocrbench", ("full",))]), "a folder that was named is looked into"
 
 
-def test_folders_of_open_questions_are_remembered_and_a_study_from_before_them_goes_on(
-    stand_ins: StandIns, tmp_path: Path
-) -> None:
+def test_folders_of_open_questions_are_remembered(stand_ins: StandIns, tmp_path: Path) -> None:
     asked(stand_ins, tmp_path / "study", "docvqa", lite=True)
     again = opened(tmp_path / "study")
     assert again.open_data == {"docvqa": stand_ins.file("docvqa")}
     assert again.options.lite
+
+
+def test_a_study_from_before_open_questions_goes_on(stand_ins: StandIns, tmp_path: Path) -> None:
     asked(stand_ins, tmp_path / "former")
     record = tmp_path / "former/study.json"
     written = json.loads(record.read_text())
@@ -176,13 +184,14 @@ def test_folders_of_open_questions_are_remembered_and_a_study_from_before_them_g
 # paper check
 
 
-def test_check_names_what_is_missing_and_how_to_get_it_and_knows_stand_ins_as_the_archives_unpack(
-    data: Path, stand_ins: StandIns, tmp_path: Path
-) -> None:
+def test_check_names_what_is_missing_and_how_to_get_it() -> None:
     said = sightline("paper", "check").output  # nothing was named, so nothing is wrong
     for word in ("TextOCR_0.1_val.json", "lmms-lab/textvqa", "echo840/OCRBench", "b234b804b114", "sightline convert"):
         assert word in said
     assert "on an H200" in said
+
+
+def test_check_knows_stand_ins_as_the_archives_unpack(data: Path, stand_ins: StandIns, tmp_path: Path) -> None:
     folder = unpacked_textocr(data, tmp_path / "textocr", "train_images")
     sp = unpacked_docvqa(stand_ins, tmp_path / "sp")
     started = time.perf_counter()

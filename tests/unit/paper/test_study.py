@@ -51,11 +51,8 @@ def test_a_second_table_amends_the_run_of_the_first_and_what_people_said_is_reme
     assert all(block.measured_lines for block in again.blocks[:2]), again.missing
 
 
-def test_sets_share_no_image_and_neither_they_nor_the_options_of_a_folder_may_change(
-    pilot: Pilot, tmp_path: Path, refused: Refused
-) -> None:
+def test_sets_share_no_image_and_may_not_change(pilot: Pilot, refused: Refused) -> None:
     study = pilot()
-    study.record()
     (file, development, _), (_, confirmation, _) = (built_set(study, name) for name in ("development", "confirmation"))
     assert not set(development.image_ids) & set(confirmation.image_ids)
     assert development.construction["version"] == "development-v1"
@@ -63,19 +60,26 @@ def test_sets_share_no_image_and_neither_they_nor_the_options_of_a_folder_may_ch
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('"label": "yes"', '"label": "no"', 1), encoding="utf-8")
     refused("development", built_set, study, "development")
+
+
+def test_the_options_that_a_folder_was_begun_with_may_not_change(
+    pilot: Pilot, tmp_path: Path, refused: Refused
+) -> None:
+    pilot().record()
     refused("was begun with demo=False", Study, tmp_path / "study", {}, options=StudyOptions(demo=True, limit=4))
     refused("was begun with limit=4", pilot, limit=5)
 
 
-def test_checkpoints_and_textocr_that_cannot_serve_are_refused_in_words(
-    data: Path, refused: Refused, tmp_path: Path
-) -> None:
+def test_checkpoints_are_known_by_their_form_and_each_is_named_once(data: Path, refused: Refused) -> None:
     assert named_models([str(data / "tiny/llava"), f"qwen={data / 'tiny/qwen3vl'}"]) == {
         "llava": str(data / "tiny/llava"),
         "qwen": str(data / "tiny/qwen3vl"),
     }
     refused("both", named_models, [str(data / "tiny/llava"), f"llava={data / 'tiny/llava'}"])
     refused("is a 'clip' model", named_models, [str(data / "tiny/clip")])
+
+
+def test_textocr_that_was_not_given_or_is_not_whole_is_refused_in_words(tmp_path: Path) -> None:
     study = Study(tmp_path / "study", {}, tmp_path, StudyOptions(limit=4))
     with pytest.raises(SightlineError, match=r"TextOCR_0\.1_val\.json"):
         _ = study.source
@@ -83,9 +87,7 @@ def test_checkpoints_and_textocr_that_cannot_serve_are_refused_in_words(
         _ = Study(tmp_path / "other", {}).source
 
 
-def test_a_clip_that_cannot_serve_leaves_its_lines_out_and_the_note_stands_under_their_table(
-    pilot: Pilot, data: Path, tmp_path: Path
-) -> None:
+def test_a_clip_that_cannot_serve_leaves_out_the_arms_that_need_it(pilot: Pilot, data: Path, tmp_path: Path) -> None:
     """Its weights are pickled alone, as the hub has the paper's; or it is of another width than LLaVA's tower."""
     pickled, narrow = (Path(shutil.copytree(data / "tiny/clip", tmp_path / name)) for name in ("pickled", "narrow"))
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
@@ -101,6 +103,9 @@ def test_a_clip_that_cannot_serve_leaves_its_lines_out_and_the_note_stands_under
         assert "anchorprune:0.4 on LLaVA-1.5-7B is left out" in note
         assert reason in note
         shutil.rmtree(tmp_path / "study", ignore_errors=True)
+
+
+def test_what_is_left_out_for_want_of_clip_is_noted_under_its_table_alone(pilot: Pilot) -> None:
     study = pilot(clip=None)
     study.models.pop("qwen")
     with_clip, without = (run_table(study, PAPER_TABLES.get(number)) for number in ("S7", "S6"))
@@ -111,17 +116,21 @@ def test_a_clip_that_cannot_serve_leaves_its_lines_out_and_the_note_stands_under
     assert earlier == {"S6": (), "S7": with_clip.notes}
 
 
-def test_a_run_that_measured_nothing_is_a_failure_and_files_and_folders_that_are_not_there_are_refused_at_once(
+def test_files_and_folders_that_are_not_there_are_refused_at_once(
     pilot: Pilot, tmp_path: Path, refused: Refused
 ) -> None:
-    asked = ["paper", "run", "S6", "--out", tmp_path / "study", "--textocr"]
-    refused("--textocr: there is no folder nowhere", sightline, *asked, "nowhere")
+    asked = ["paper", "run", "S6", "--out", tmp_path / "study", "--textocr", "nowhere"]
+    refused("--textocr: there is no folder nowhere", sightline, *asked)
     for name in ("valid", "decisions", "annotations", "second_annotations"):
         with pytest.raises(SightlineError, match=rf"--{name.replace('_', '-')}: there is no file .*people\.txt"):
             pilot(**{name: tmp_path / "people.txt"})
     assert not (tmp_path / "study").exists()
+
+
+def test_a_run_that_measured_nothing_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "nothing was measured" in sightline(*asked, tmp_path / "empty", code=1).output
+    asked = ["paper", "run", "S6", "--out", tmp_path / "study", "--textocr", tmp_path / "empty"]
+    assert "nothing was measured" in sightline(*asked, code=1).output
 
 
 def test_a_row_names_the_detector_that_measured_it(pilot: Pilot, monkeypatch: pytest.MonkeyPatch) -> None:

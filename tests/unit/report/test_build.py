@@ -115,28 +115,38 @@ def test_what_a_run_lacks_is_a_line_in_place_and_the_rest_is_reported(case: str,
         assert {row["probes"] for row in page.rows("contract")} == {"15"}, "every arm is judged on the same probes"
 
 
-def test_what_is_odd_is_named_and_nothing_usable_refused(
-    run: Path, small_run: Path, tmp_path: Path, refused: Refused
-) -> None:
+def test_runs_over_other_probes_stand_side_by_side_and_are_called_mixed(run: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", images=6, arms=("full", "grid:0.3"), seed=9, probe_digest="99" * 32)
     page = report_on(tmp_path / "mixed", run, other)
     assert "mixed probe sets" in page.notes
     assert {("run", "target:0.3"), ("other", "grid:0.3")} <= {(row["run"], row["arm"]) for row in page.rows("main")}
+
+
+def test_a_run_that_is_not_finished_says_so_and_a_broken_preview_costs_the_pictures_alone(tmp_path: Path) -> None:
     broken = make_run(tmp_path / "broken", images=4, edit_image=lambda record: record.update(preview=b"broken"))
     RunFolder(broken).rows_file("grid:0.3", 0).unlink()
     page = report_on(tmp_path / "unfinished", broken)
     assert missing(page.notes, "the run is not finished", "is not a readable picture") == []
-    assert 'id="gallery"' not in page.text, "a broken preview costs the pictures alone"
+    assert 'id="gallery"' not in page.text
     assert "<noscript>" not in page.text
+
+
+def test_an_intervention_that_nobody_knows_is_in_its_own_table_alone(tmp_path: Path) -> None:
     unknown = page_of(tmp_path / "unknown", images=6, edit_row=changed(arm="grid:0.3", intervention="delete"))
     assert "interventions" in unknown.ids
     assert "grid:0.3" not in unknown.file("main.csv").read_text()
     assert ",delete," in unknown.file("interventions.csv").read_text()
+
+
+def test_what_served_a_run_is_told_where_it_was_recorded(small_run: Path, tmp_path: Path) -> None:
     own = "the model's own decoder: it has layers of type sliding_attention"
     told = make_run(tmp_path / "told", images=2, manifest={"served_by": {"images": "General", "language": own}})
     assert runs_table(read_source([told, small_run])).frame["served_by"].tolist() == [
         f"General, {own}", "not recorded",
     ]  # fmt: skip
+
+
+def test_runs_of_which_nothing_can_be_reported_are_refused(tmp_path: Path, refused: Refused) -> None:
     unusable = make_run(tmp_path / "run", images=3, edit_row=changed(margin=NAN))
     for runs, about in (
         ([unusable], "no usable plain row"),
@@ -204,9 +214,7 @@ def test_seeds_sweeps_and_shuffled_controls_stand_among_the_differences(tmp_path
     assert "there is no P/N average to compare" in one.text
 
 
-def test_a_kill_between_tables_and_page_leaves_no_page_and_no_cell_of_a_table_is_a_formula(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_cell_of_a_table_is_a_formula(tmp_path: Path) -> None:
     page = page_of(tmp_path, images=4, arms=("full", "target:0.3"), manifest={"model": "=cmd|' /C calc'!A0"}, draws=100)
     files = [file.read_text(encoding="utf-8") for file in page.file(".").glob("*.csv")]
     cells = [cell for text in files for row in csv.reader(text.splitlines()) for cell in row]
@@ -214,6 +222,12 @@ def test_a_kill_between_tables_and_page_leaves_no_page_and_no_cell_of_a_table_is
     for cell in cells:
         if cell.startswith(BEGINNINGS):
             float(cell)  # a number is all that may begin so
+
+
+def test_a_kill_between_tables_and_page_leaves_no_page(
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report_on(tmp_path / "out", small_run, draws=50)
     plain = Table.write
     written: list[str] = []
 
@@ -225,9 +239,9 @@ def test_a_kill_between_tables_and_page_leaves_no_page_and_no_cell_of_a_table_is
 
     monkeypatch.setattr(Table, "write", stopped)
     with pytest.raises(KeyboardInterrupt):
-        report_on(tmp_path / "out", tmp_path / "run", draws=50)
+        report_on(tmp_path / "out", small_run, draws=50)
     assert len(written) == 3
-    assert not page.path.exists(), "one that does not fit the tables"
+    assert not (tmp_path / "out/report.html").exists(), "one that does not fit the tables"
 
 
 def test_every_section_is_registered_by_its_id_and_has_its_place_on_the_page(edited: Page) -> None:
@@ -321,16 +335,22 @@ RELATIVE = {"relative_pos_ecr", "relative_anchor_ecr", "relative_neg_src", "unsu
 WARNING = "5 of 20 positives (25%) lie wholly outside what the model sees"
 
 
-def test_what_the_model_does_not_see_is_warned_of_and_stands_beside_coverage_and_legibility_orders(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+CROPPED = ("full", "target:0.3", "random:0.3", "visionzip:0.3")
+
+
+@pytest.fixture(scope="module")
+def crop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def cropped(row: dict[str, Any]) -> None:
         """A processor that leaves out every fourth image's evidence."""
         if int(row["image_id"][-2:]) % 4 == 0:
             row |= {"visible": 0.0, "ecr": 0.0, "anchor_ecr": 0.0, "legibility": 0.0}
 
-    arms = ("full", "target:0.3", "random:0.3", "visionzip:0.3")
-    crop = make_run(tmp_path / "crop", arms=arms, edit_row=cropped)
+    return make_run(tmp_path_factory.mktemp("cropped") / "crop", arms=CROPPED, edit_row=cropped)
+
+
+def test_what_the_model_does_not_see_is_warned_of_and_told_apart_from_what_pruning_takes(
+    run: Path, crop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     for folder, warns in ((run, False), (crop, True)):
         source = read_source([folder])
@@ -347,11 +367,14 @@ def test_what_the_model_does_not_see_is_warned_of_and_stands_beside_coverage_and
     rules = ["relative_pos_ecr(full) >= 1", "illegible(full) <= 0.1", "legibility(full) >= 3", "pos_ecr(full) >= 0.9"]
     results, _ = run_gate(crop, rules, least_n=1, draws=DRAWS)
     assert [result.passed for result in results] == [True, False, True, False]
+
+
+def test_legibility_has_a_table_and_an_ordering_beside_coverage(crop: Path, tmp_path: Path) -> None:
     page = report_on(tmp_path, crop)
     assert WARNING in page.text
     assert "legibility" in page.ids
     table = page.frame("legibility").set_index("arm")
-    assert table.index.tolist() == list(arms)
+    assert table.index.tolist() == list(CROPPED)
     assert {"accuracy", "pos_ecr", "legibility", "illegible", "changed"} <= set(table.columns)
     assert table["changed"].isna().tolist() == [True, False, False, False]
     assert table["legibility"]["full"] > table["legibility"]["random:0.3"]

@@ -59,7 +59,7 @@ def test_every_intervention_has_its_section_and_disturbs_no_plain_table(
     assert edited.packed == plain.packed
 
 
-def test_what_overflows_or_lacks_under_an_edit_stays_there(tmp_path: Path) -> None:
+def test_a_margin_that_overflows_under_an_intervention_costs_no_plain_table_a_row(tmp_path: Path) -> None:
     def overflow(row: dict[str, Any]) -> None:
         if row["intervention"] == "blank":
             changed(probe="img0003", margin=NAN)(row)
@@ -70,6 +70,9 @@ def test_what_overflows_or_lacks_under_an_edit_stays_there(tmp_path: Path) -> No
     assert "4 rows under an intervention have a non-finite margin" in broken.notes
     assert broken.rows("main") == whole.rows("main")
     assert {row["n"] for row in broken.rows("image_dependence")} == {"12", "10"}
+
+
+def test_occlusion_of_which_one_side_was_not_run_says_so(tmp_path: Path) -> None:
     arms = ("full", "target:0.3", "random:0.3", "target:0.3+remove_evidence", "full+occlude_evidence")
     page = page_of(tmp_path / "half", images=8, arms=arms)
     assert "no arm was run on occluded images" in page.notes
@@ -148,9 +151,7 @@ def test_box_sources_of_several_runs_stand_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["views", "one condition a file"])
-def test_control_runs_are_paired_with_the_plain_run_and_those_of_another_model_left_out(
-    tmp_path: Path, small_run: Path, layout: str, refused: Refused
-) -> None:
+def test_control_runs_are_paired_with_the_plain_run(tmp_path: Path, layout: str, refused: Refused) -> None:
     """As the views of a control set of ours, and as the artifact's files, whose probes say ``orig``."""
     runs = [make_run(tmp_path / "plain", images=8, arms=("full", "grid:0.3"))]
     for seed in (101, 202, 303):
@@ -172,6 +173,9 @@ def test_control_runs_are_paired_with_the_plain_run_and_those_of_another_model_l
     assert "mixed probe sets" not in page.notes, "control runs are no further probe set of the plain tables"
     assert len(page.rows("runs")) == 4, "every run that was read is named"
     refused("no usable plain row", report_on, tmp_path / "alone", *runs[1:])
+
+
+def test_a_control_run_of_another_model_is_left_out(tmp_path: Path, small_run: Path) -> None:
     blank = changed(view="blank", intervention="blank")
     other = make_run(tmp_path / "other", images=4, arms=("full",), manifest={"weight_digest": "99"}, edit_row=blank)
     page = report_on(tmp_path / "apart", small_run, other)

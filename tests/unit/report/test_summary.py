@@ -48,9 +48,7 @@ def guessing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 AT_CHANCE = "The model answers at chance: nothing about pruning can be read from its answers; "
 
 
-def test_of_a_model_at_chance_no_answers_are_compared_which_is_said_once(
-    guessing: Path, run: Path, tmp_path: Path
-) -> None:
+def test_of_a_model_at_chance_no_answers_are_compared_which_is_said_once(guessing: Path, run: Path) -> None:
     source = read_source([guessing, run], names=["guessing", "reading"])
     summary = summarise(source, DRAWS)
     assert list(summary.says_nothing) == ["guessing"]
@@ -65,6 +63,11 @@ def test_of_a_model_at_chance_no_answers_are_compared_which_is_said_once(
         assert not any(claim in words for claim in ("Full:", "unsupported", "identical", "than"))
     assert sum("% of the evidence survives" in words for words in silent) == 2, "coverage asks for no answer"
     assert any("not distinguishable from Full" in words for words in seeing)
+
+
+def test_a_model_at_chance_is_told_at_the_head_of_a_report_and_of_a_comparison(
+    guessing: Path, run: Path, tmp_path: Path
+) -> None:
     report = report_on(tmp_path / "report", guessing, cases=4).text
     assert report.count("nothing about pruning can be read") == 1
     assert report.index(AT_CHANCE) < report.index('<section id="overview"')
@@ -80,7 +83,7 @@ def test_of_a_model_at_chance_no_answers_are_compared_which_is_said_once(
     assert missing(headline, "accuracy of full", "is higher") == []
 
 
-def test_chance_is_balanced_accuracy_or_next_to_nothing_right_and_not_one_half_of_other_labels(tmp_path: Path) -> None:
+def test_chance_is_balanced_accuracy_whatever_share_of_labels_is_no(tmp_path: Path) -> None:
     def mostly_negative(row: dict[str, Any]) -> None:
         """80 % right because of 80 % negatives: the answers follow the label's share, not the image."""
         says_no(row)
@@ -91,10 +94,15 @@ def test_chance_is_balanced_accuracy_or_next_to_nothing_right_and_not_one_half_o
     summary = summarise(read_source([run]), DRAWS)
     assert summary.arms.iloc[0]["accuracy_low"] > 0.5
     assert summary.says_nothing[""].startswith(f"{AT_CHANCE}Balanced accuracy of Full is 0.500 (")
+
+
+def test_open_questions_of_which_next_to_nothing_is_answered_right_tell_nothing(tmp_path: Path) -> None:
     text = open_page_of(tmp_path / "open", images=20, arms=("full", "target:0.3", "grid:0.3"), edit_row=ALL_WRONG).text
     assert "The model answers next to nothing right: nothing about pruning can be read from its answers; " in text
     assert "Of Full" not in text
 
+
+def test_labels_other_than_yes_and_no_have_no_chance_of_one_half(tmp_path: Path) -> None:
     def spelled(row: dict[str, Any]) -> None:
         row |= {"margin": None, "loss_no": None, "loss_yes": None, "correct": row["label"] == "yes"}
         row["label"] = row["predicted"] = "14.50"
@@ -176,7 +184,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("mixed") / "run", arms=ARMS)
 
 
-def test_oracles_stand_apart_in_tables_contract_verdicts_frontier_and_gate(mixed: Path, tmp_path: Path) -> None:
+def test_oracles_stand_apart_in_tables_contract_verdicts_and_frontier(mixed: Path, tmp_path: Path) -> None:
     page = report_on(tmp_path / "out", mixed, cases=2)
     oracles = ["protected:0.3", "evidence_only:0.3"]
     for name in ("main", "paired_differences", "correct_positive_provenance"):
@@ -198,6 +206,9 @@ def test_oracles_stand_apart_in_tables_contract_verdicts_frontier_and_gate(mixed
     arms = ("full", "target:0.3", "target:0.5", "protected:0.3", "protected:0.5")
     curves = page_of(tmp_path, images=6, arms=arms, cases=0).text
     assert missing(curves, ">protected (oracle)</text>", ">target</text>") == []
+
+
+def test_a_gate_on_an_oracle_says_once_that_it_is_a_diagnostic(mixed: Path) -> None:
     rules = ["pos_ecr(protected:0.3) >= 0.1", "accuracy(protected:0.3) - accuracy(full) > -1", "pos_ecr(full) >= 0.9"]
     _, notes = run_gate(mixed, rules, least_n=1, draws=DRAWS)
     about = [note for note in notes if "oracle" in note]
@@ -208,7 +219,7 @@ def test_oracles_stand_apart_in_tables_contract_verdicts_frontier_and_gate(mixed
     assert f"- {about[0]}" in markdown(gate_runs([mixed], rules, least_n=1, draws=DRAWS))
 
 
-def test_replays_unknown_methods_and_further_runs_have_panels_of_their_own(mixed: Path, tmp_path: Path) -> None:
+def test_replays_and_methods_that_are_not_installed_have_a_panel_of_their_own(tmp_path: Path) -> None:
     def unknown(row: dict[str, Any]) -> None:
         row["regime"] = {"target": "replay", "grid": None}.get(row["selector"], row["regime"])
 
@@ -217,6 +228,9 @@ def test_replays_unknown_methods_and_further_runs_have_panels_of_their_own(mixed
     )
     order = [found.index(text) for text in (BOX_FREE, ">full<", UNKNOWN, ">target:0.3<", ">grid:0.3<")]
     assert order == sorted(order)
+
+
+def test_every_run_has_panels_of_its_own(mixed: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", arms=("full", "target:0.3"), shift=0.2, manifest={"model": "a-model"})
     page = report_on(tmp_path / "out", mixed, other)
     assert re.findall(r"<span>(.*?)</span></th>", page.html("main")) == [

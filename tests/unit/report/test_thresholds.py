@@ -151,7 +151,7 @@ def test_differences_of_margins_do_not_move_with_thresholds_of_their_own(runs: R
     assert auroc[0] == auroc[1]
 
 
-def test_a_rule_chosen_on_the_split_leaves_the_held_out_images_in_every_table_and_for_the_positions(runs: Runs) -> None:
+def test_a_rule_chosen_on_the_split_leaves_the_held_out_images_in_every_table(runs: Runs) -> None:
     source = read_source(runs.high, threshold="own-dev")
     rows = load_run(runs.high[0]).frame()
     rows = rows[rows["arm"] == "target:0.3"]
@@ -174,10 +174,16 @@ def test_a_rule_chosen_on_the_split_leaves_the_held_out_images_in_every_table_an
         for note in source.notes
     )
     assert source.at == "at each arm's threshold"
+
+
+def test_wrong_images_have_the_thresholds_of_the_run_that_they_are_paired_with(runs: Runs) -> None:
     joined = read_source(runs.high, threshold="full-dev")
     (control,) = joined.controls
     assert joined.runs[0].thresholds is not None
-    assert set(control.rows["threshold"]) == set(joined.runs[0].thresholds["threshold"]), "wrong images have those"
+    assert set(control.rows["threshold"]) == set(joined.runs[0].thresholds["threshold"])
+
+
+def test_position_policies_at_a_rule_are_judged_on_the_images_of_the_usual_split(runs: Runs) -> None:
     split = positions_table(read_source(runs.high[:1]))
     apart = positions_table(read_source(runs.high[:1], threshold="own-dev"))
     by_split, by_rule = (table.frame.set_index("comparison").to_dict("index") for table in (split, apart))
@@ -199,6 +205,9 @@ def test_a_run_without_full_borrows_it_from_a_run_like_it(tmp_path: Path, refuse
     alone, beside = (None if table is None else table["threshold"].tolist() for table in shared)
     assert alone is not None
     assert alone == beside, "a rule that does not need Full is chosen on the run's own rows"
+
+
+def test_a_split_that_leaves_no_image_to_be_judged_is_refused(tmp_path: Path, refused: Refused) -> None:
     dev = next(name for name in map(str, range(100)) if hash_side(name) == "dev")
     run = make_run(tmp_path / "run", images=2, arms=ARMS, edit_row=changed(image_id=dev))
     refused("none is left to be judged; add images", read_source, [run], threshold="own-dev")

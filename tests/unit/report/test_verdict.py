@@ -13,10 +13,11 @@ from sightline.core.probe import TWIN
 from sightline.documents.rules import KINDS as FIELD_KINDS
 from sightline.geometry.marks import SWAPPED_FOR
 from sightline.report.build import build_report
-from sightline.report.case_packing import lost_texts, pack_cases
+from sightline.report.case_packing import pack_cases
 from sightline.report.sections import Context, Section, make_sections
 from sightline.report.summary import summarise
 from sightline.report.verdict import AuditVerdict, Plan, audit_verdict, kind_words, plan_of
+from sightline.rows.picture import lost_texts
 from sightline.rows.source import read_source
 from sightline.statistics.legibility_law import LegibilityLaw
 from tests.runs.open_questions import make_open_run

@@ -66,7 +66,7 @@ def test_three_names_of_a_picture_give_the_intervals_of_one_and_a_note_names_the
     assert NOTE in viewed.numbers()["notes"]
 
 
-def test_images_not_shown_to_be_one_stay_apart_and_two_runs_join_though_one_is_older(tmp_path: Path) -> None:
+def test_images_that_are_not_shown_to_be_one_stay_apart(tmp_path: Path) -> None:
     made = make_run(tmp_path / "run", images=4, arms=ARMS, edit_image=lambda record: record.update(digest=None))
     run = load_run(made)
     assert run.frame()["image_id"].nunique() == 4
@@ -85,6 +85,9 @@ def test_images_not_shown_to_be_one_stay_apart_and_two_runs_join_though_one_is_o
     plain = make_run(tmp_path / "plain", images=4, arms=ARMS)
     other = make_run(tmp_path / "other", images=4, arms=ARMS, edit_row=wrong)
     assert same_images([load_run(plain), load_run(other)]) == {}, "though they call themselves original"
+
+
+def test_images_of_an_older_run_are_joined_as_those_of_a_newer_one_beside_it(tmp_path: Path) -> None:
     new = make_run(tmp_path / "new", images=6, arms=ARMS, edit_image=alike("pixels"))
     old = make_run(tmp_path / "old", images=6, arms=ARMS)
     source = read_source([new, old], ["A", "B"])
@@ -123,7 +126,7 @@ def test_a_development_run_with_the_same_pictures_is_refused_by_name(
     assert len(rows_at(study(apart), "qwen", "confirmation", Threshold("own")))
 
 
-def test_ids_and_questions_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> None:
+def test_ids_of_one_picture_fall_on_the_same_side_of_a_split(joined: Path) -> None:
     frame = load_run(joined).frame()
     for rows in (frame, read_source([joined]).frame):
         sides = rows.assign(dev=on_development_side(rows)).groupby(
@@ -133,6 +136,9 @@ def test_ids_and_questions_of_one_picture_fall_on_the_same_side_of_a_split(joine
     full = frame[frame["arm"] == "full"]
     asked = AskedProbes.of(full)
     assert pd.Series(asked.sides).groupby(asked.images).nunique().max() == 1
+
+
+def test_questions_about_one_picture_fall_on_the_same_side_of_a_split() -> None:
     ids = pd.Series([f"qa:{i}" for i in range(60)])
     images = pd.Series([f"p{i // 3}" for i in range(60)])
     questions = pd.DataFrame({"probe_id": ids, "label": "open", "task": "qa", "score": 1.0})

@@ -41,19 +41,20 @@ def test_a_frame_says_what_was_asked_each_row_in_the_words_of_its_own_view(run: 
     assert list(run.frame(texts=False).columns) == run.rows.column_names
     on_disk = {*row_schema().names, *run.rows.column_names}
     assert not set(TEXTS) & on_disk, "they stand in the probes once and not in every row"
+
+
+def test_an_intervention_is_asked_about_as_the_original_and_a_scorers_own_column_stays() -> None:
     rows = pd.DataFrame({"probe_id": ["p", "p", "p"], "view": ["replaced", "orig", "blank"]})
     original = {"id": "p", "question": "Is it OPEN?", "target_text": "t", "source_text": "s"}
     probes = [{**original, "view": "replaced", "question": "Is it EXIT?"}, original]
     told = ["Is it EXIT?", "Is it OPEN?", "Is it OPEN?"]
-    assert with_texts(rows, probes)["question"].tolist() == told, (
-        "an intervention's view is asked about as the original"
-    )
+    assert with_texts(rows, probes)["question"].tolist() == told
     own = with_texts(rows.assign(question="mine"), probes)
     assert list(own.columns) == ["probe_id", "view", "question", "target_text", "source_text"]
-    assert set(own["question"]) == {"mine"}, "a scorer's column of that name stays"
+    assert set(own["question"]) == {"mine"}
 
 
-def test_masks_come_as_one_flag_per_cell_and_cells_are_found_by_probe_and_by_row(run: Run) -> None:
+def test_masks_come_as_one_flag_per_cell(run: Run) -> None:
     for arm in ("full", "target:0.3", "visionzip_qwen:0.4"):
         masks = run.masks(arm)
         assert list(masks) == [probe["id"] for probe in run.probes]
@@ -67,6 +68,9 @@ def test_masks_come_as_one_flag_per_cell_and_cells_are_found_by_probe_and_by_row
     assert all(sources[probe].sum() > anchors[probe].sum() for probe in anchors)
     kept, same = run.masks("target:0.3"), run.masks("target:0.3", lineage=True)
     assert all(np.array_equal(kept[probe], same[probe]) for probe in kept)
+
+
+def test_cells_are_found_by_probe_and_by_row(run: Run) -> None:
     asked, cells = run.frame().query("arm == 'target:0.3' and probe_id == @PROBE").iloc[0], run.cells(PROBE)
     assert cells.shape == (asked["n_tokens"], 4)
     assert np.array_equal(run.cells(asked), cells)
@@ -91,7 +95,10 @@ def test_an_arm_that_is_shown_a_smaller_image_has_the_cells_and_the_masks_of_tha
     assert run.masks("full")["img0000:yes"].shape == (300,)
     picture = run.picture("img0000:yes", "grid:0.3", images=tmp_path / "nowhere")
     assert picture.info["sources"] == ["preview"], "no file has the pixels that the arm was shown"
-    # A mask has a place for each cell of its own image, however many tokens the full prefix has.
+
+
+def test_coverage_is_measured_over_the_cells_of_the_image_that_an_arm_was_shown() -> None:
+    """A mask has a place for each of them, however many tokens the full prefix has."""
     row = {"probe_id": "p", "image_key": "a.jpg#fit=4t", "n_tokens": 16, "lineage_mask": None}
     rows = pa.Table.from_pylist([{**row, "kept_mask": pack_mask(np.array([True, True, False, False]))}])
     images = pa.Table.from_pylist([{"image_key": "a.jpg#fit=4t", "cells": QUARTERS.tobytes()}])

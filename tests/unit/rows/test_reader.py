@@ -31,9 +31,7 @@ def scanned(path: Path, *asked: object, **settings: object) -> pa.Table:
     return pa.Table.from_batches(load_run(path).scan(*asked, **settings))  # type: ignore[arg-type]
 
 
-def test_batches_are_the_rows_in_order_compacted_or_not_and_columns_arms_and_filters_choose(
-    finished: Path, run_copy: Path, refused: Refused
-) -> None:
+def test_batches_are_the_rows_in_order_compacted_or_not(finished: Path, run_copy: Path) -> None:
     run = load_run(finished)
     for rows in (1, 7, 64, 10_000):
         batches = list(run.scan(rows=rows))
@@ -43,7 +41,10 @@ def test_batches_are_the_rows_in_order_compacted_or_not_and_columns_arms_and_fil
     assert scanned(run_copy).equals(run.rows.combine_chunks())
     assert list(run.each_probe()) == run.probes
     assert len(run.probes) == 200
-    whole = run.rows
+
+
+def test_columns_arms_and_an_expression_choose_rows(finished: Path, refused: Refused) -> None:
+    whole = load_run(finished).rows
     where = pc.field("correct") & (pc.field("ecr") < 0.5)
     some = scanned(finished, ["ecr", "probe_id"], arms=["grid:0.3", "full"], where=where)
     own = pa.concat_tables([whole.filter(pc.field("arm") == arm) for arm in ("grid:0.3", "full")])
@@ -81,7 +82,7 @@ def test_a_column_that_some_files_have_lost_is_one_line(run_copy: Path, refused:
     refused("parquet is damaged: it has no column 'margin'", scanned, run_copy)
 
 
-def test_a_compact_frame_has_the_values_of_the_table_in_few_bytes_and_rows_are_found_by_place(
+def test_a_compact_frame_has_the_values_of_the_table_in_few_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What rows may lack: text, a whole number, true or false, a float.
@@ -103,7 +104,11 @@ def test_a_compact_frame_has_the_values_of_the_table_in_few_bytes_and_rows_are_f
         assert found[name].cat.categories.is_monotonic_increasing
     assert not {"kept_mask", "k_layers"} & set(found)
     assert list(run.compact_frame({"ecr", "arm"}.__contains__).columns) == ["arm", "ecr", MERGED]
-    places = [run.rows.num_rows - 1, 0, 77, 77]
+
+
+def test_rows_are_found_by_their_numbers(small_run: Path) -> None:
+    run = load_run(small_run)
+    places = [run.rows.num_rows - 1, 0, 7, 7]
     columns = ["probe_id", "arm", "kept_mask"]
     assert rows_at(run, places, columns).equals(run.rows.take(places).select(columns))
     assert rows_at(run, [], ["arm"]).num_rows == 0
@@ -121,7 +126,7 @@ BATCH = pa.record_batch({
 })  # fmt: skip
 
 
-def test_csv_and_json_read_back_to_the_same_values_and_no_text_is_a_formula() -> None:
+def test_csv_reads_back_to_the_same_values() -> None:
     text = (csv_header(BATCH.schema.names) + csv_lines(BATCH)).decode()
     first, *lines = csv.reader(io.StringIO(text, newline=""))
     assert first == BATCH.schema.names
@@ -135,6 +140,9 @@ def test_csv_and_json_read_back_to_the_same_values_and_no_text_is_a_formula() ->
         assert cells["right"] == ("" if row["right"] is None else str(row["right"]))
         assert cells["layers"] == ("" if row["layers"] is None else json.dumps(row["layers"]))
     assert "1.0" in text, "a whole share is no integer"
+
+
+def test_json_reads_back_to_the_same_values_and_has_no_numbers_that_are_none() -> None:
     objects = [json.loads(line) for line in json_lines(BATCH).decode().split("\n") if line]
     masks = [None if mask is None else base64.b64encode(mask).decode() for mask in BATCH.column("masks").to_pylist()]
     expected = [{**row, "masks": mask} for row, mask in zip(BATCH.to_pylist(), masks, strict=True)]
@@ -144,7 +152,13 @@ def test_csv_and_json_read_back_to_the_same_values_and_no_text_is_a_formula() ->
         assert pa.scalar(times[0], pa.float32()) == pa.scalar(times[1], pa.float32())
     batch = pa.record_batch({"ecr": [math.nan, math.inf, 0.5]})
     assert [json.loads(line)["ecr"] for line in json_lines(batch).decode().split()] == [None, None, 0.5]
+
+
+def test_of_no_rows_there_is_no_line() -> None:
     assert csv_lines(BATCH.slice(0, 0)) == json_lines(BATCH.slice(0, 0)) == b""
+
+
+def test_no_text_is_a_formula_to_a_spreadsheet() -> None:
     for said in (f"{sign}HYPERLINK(1)" for sign in BEGINNINGS):
         batch = pa.record_batch({"answer": [said, "plain"], "margin": [-1.0, 2.0]})
         rows = list(csv.reader(io.StringIO(csv_lines(batch).decode(), newline="")))

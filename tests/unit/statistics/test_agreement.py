@@ -38,7 +38,7 @@ def test_kappa_of_two_or_more_categories_and_its_interval() -> None:
     assert kappa_interval(["y", "y"], ["n", "n"]).value == 0.0
 
 
-def test_unions_are_exact_for_overlapping_boxes_and_matching_is_one_to_one_best_first() -> None:
+def test_unions_are_exact_for_overlapping_boxes() -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):
         first, second = (np.sort(rng.random((n, 2, 2)), axis=1).reshape(n, 4) for n in (4, 3))
@@ -46,6 +46,9 @@ def test_unions_are_exact_for_overlapping_boxes_and_matching_is_one_to_one_best_
         one, two = (unary_union([polygon(*b) for b in boxes]) for boxes in (first, second))
         assert found.union_iou == pytest.approx(one.intersection(two).area / one.union(two).area, abs=1e-12)
         assert found.first_covered == pytest.approx(one.intersection(two).area / one.area, abs=1e-12)
+
+
+def test_matching_is_one_to_one_best_first() -> None:
     wide, narrow = (0.0, 0.0, 0.4, 0.4), (0.0, 0.0, 0.4, 0.2)
     found = box_agreement([wide, narrow], [wide, (0.6, 0.6, 0.7, 0.7)], ["answer_value:a"], ["answer_value: b"])
     assert found.matched_iou == (1.0, 0.0)
@@ -73,9 +76,7 @@ def drawn(folder: Path, first: list[Any], second: list[Any]) -> tuple[Path, Path
     return folder / "one.jsonl", folder / "two.jsonl"
 
 
-def test_a_table_has_a_rate_and_a_kappa_of_labels_and_matches_boxes(
-    labelled: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_table_of_labels_has_a_rate_and_a_kappa(labelled: tuple[Path, Path], tmp_path: Path) -> None:
     line = agreement_table(*labelled, draws=200).set_index("field").loc["valid"]
     assert line["n"] == 5, "rows of one annotator alone are left out"
     assert line["agreement"] == pytest.approx(0.8)
@@ -85,6 +86,9 @@ def test_a_table_has_a_rate_and_a_kappa_of_labels_and_matches_boxes(
     out = tmp_path / "agreement.csv"
     assert "0.800" in sightline("annotate", "agreement", *labelled, "--field", "valid", "--csv", out).output
     assert pd.read_csv(out)["agreement"].tolist() == [0.8]
+
+
+def test_a_table_of_boxes_matches_them(tmp_path: Path) -> None:
     square, half = [0.0, 0.0, 0.2, 0.2], [0.0, 0.0, 0.1, 0.2]
     (of_boxes,) = agreement_table(*drawn(tmp_path, [[square]] * 2, [[square], [half]])).to_dict("records")
     expected = {"matched_iou": 0.75, "union_iou": 0.75, "first_covered": 0.75, "second_covered": 1.0, "agreement": 1.0}
@@ -119,14 +123,15 @@ HALF = (0.0, 0.0, 5.0, 10.0, "answer_value:7")
 LABEL = (20.0, 0.0, 10.0, 10.0, "field_label:Total")
 
 
-def test_agreement_is_over_questions_that_both_annotated_and_of_roles_by_whether_a_question_has_them(
-    refused: Refused,
-) -> None:
+def test_agreement_is_over_questions_that_both_annotated(refused: Refused) -> None:
     first = [row("a", ANSWER), row("b", ANSWER, status="uncertain"), row("c", ANSWER)]
     second = [row("c", ANSWER), row("b", ANSWER), row("a", ANSWER, status="not_visible"), row("d", ANSWER)]
     assert [pair.first.question_id for pair in drawn_twice(first, second)] == ["c"]
     for compute in (region_agreement, role_agreement):
         refused("no annotated question in common", compute, [])
+
+
+def test_agreement_of_regions_counts_questions_and_averages_over_them() -> None:
     first = [row("a", ANSWER, LABEL), row("b", ANSWER), row("c", HALF)]
     second = [row("a", ANSWER), row("b", ANSWER), row("c", ANSWER)]
     found = region_agreement(drawn_twice(first, second))
@@ -137,6 +142,9 @@ def test_agreement_is_over_questions_that_both_annotated_and_of_roles_by_whether
         "second_covered": (1.0 + 1.0 + 0.5) / 3,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_agreement_of_roles_is_by_whether_a_question_has_them() -> None:
     first, second = [row("a", ANSWER, LABEL), row("b", ANSWER, HALF)], [row("a", ANSWER), row("b", ANSWER, LABEL)]
     roles = role_agreement(drawn_twice(first, second))
     assert roles["answer_value"] == RoleAgreement(first=2, second=2, both=2)

@@ -3,7 +3,6 @@
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib import import_module
 from threading import Barrier
 
 import numpy as np
@@ -11,6 +10,9 @@ import pytest
 from scipy.stats import binomtest
 
 from sightline.analysis.comparison import clustered_mean
+from sightline.gate.decisions import gate_runs
+from sightline.report.build import build_report
+from sightline.report.compare import compare_runs
 from sightline.statistics import bootstrap
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import (
@@ -26,6 +28,7 @@ from sightline.statistics.bootstrap import (
 from sightline.statistics.intervals import percentile_interval
 from sightline.statistics.metrics import METRICS, point
 from sightline.statistics.paired import two_stage_difference, two_stage_differences, two_stage_draws
+from sightline_leaderboard.standings import standings
 
 NAMES = ("accuracy", "hfpr", "pos_ecr", "pn_average", "weakly_supported", "auroc", "ece", "brier")
 METRICS_DRAWN = [METRICS[name] for name in NAMES]
@@ -48,13 +51,17 @@ def part(rows: ArmRows, index: np.ndarray, *, images: bool = True) -> ArmRows:
     return ArmRows.of(rows.labels[index], rows.margins[index], ids, ecr=rows.columns["ecr"][index])
 
 
-def test_a_draw_equals_the_metric_of_the_repeated_rows_whatever_their_order_and_the_other_metrics() -> None:
+def test_a_draw_equals_the_metric_of_the_repeated_rows() -> None:
     rows = uneven_rows(3)
     counts = next(count_blocks(rows.n_images, 12, seed=5))
     spelled_out = [np.repeat(np.arange(len(rows.labels)), row.astype(int)[rows.image_index]) for row in counts]
     repeated = [part(rows, index, images=False) for index in spelled_out]
     expected = [[point(metric, each) for metric in METRICS_DRAWN] for each in repeated]
     np.testing.assert_allclose(ImageSums.of(rows, METRICS_DRAWN).at(counts), expected, rtol=0, atol=1e-12)
+
+
+def test_neither_the_order_of_rows_nor_other_metrics_nor_other_arms_move_a_draw() -> None:
+    rows = uneven_rows(3)
     shuffled = part(rows, np.random.default_rng(2).permutation(len(rows.labels)))
     drawn = replicate(rows, METRICS_DRAWN, draws=50)
     np.testing.assert_allclose(drawn, replicate(shuffled, METRICS_DRAWN, draws=50), rtol=0, atol=1e-12)
@@ -65,20 +72,28 @@ def test_a_draw_equals_the_metric_of_the_repeated_rows_whatever_their_order_and_
         np.testing.assert_array_equal(found, replicate(arm, METRICS_DRAWN, draws=60))
 
 
-def test_counts_are_resamples_of_equal_shares_that_are_pinned_and_do_not_depend_on_the_block_size() -> None:
+def test_counts_are_pinned_and_do_not_depend_on_the_block_size() -> None:
     """A change of generator, seeding or order would silently move every published interval."""
     assert next(count_blocks(6, 2, seed=17)).tolist() == [[0, 4, 0, 0, 0, 2], [0, 1, 2, 1, 1, 1]]
+    whole = np.concatenate(list(count_blocks(30, 500, seed=9)))
+    np.testing.assert_array_equal(whole, np.concatenate(list(count_blocks(30, 500, seed=9, block=7))))
+    np.testing.assert_array_equal(whole[:100], np.concatenate(list(count_blocks(30, 100, seed=9))))
+
+
+def test_counts_are_resamples_in_which_every_image_has_the_same_share() -> None:
     images, draws = 30, 20_000
     counts = np.concatenate(list(count_blocks(images, draws, seed=9)))
     assert counts.shape == (draws, images)
     assert (counts.sum(axis=1) == images).all()
-    np.testing.assert_array_equal(counts[:500], np.concatenate(list(count_blocks(images, 500, seed=9, block=7))))
     variance = 1 - 1 / images
     # Each image's mean over the draws is 1 with the standard error sqrt(variance / draws) = 0.007; the largest of 30
     # deviations stays below 4 of those with probability 0.998, and the seed is fixed.
     assert counts.mean(axis=0) == pytest.approx(np.ones(images), abs=4 * np.sqrt(variance / draws))
     # (count - 1)^2 has variance 3 for a Poisson count, so over images x draws its mean is good to sqrt(3 / 600000).
     assert counts.var() == pytest.approx(variance, abs=4 * np.sqrt(3 / (images * draws)))
+
+
+def test_draws_follow_their_seed_and_what_they_are_for() -> None:
     first, again, *others = (
         generator(seed, purpose).integers(0, 1 << 30, 8).tolist()
         for seed, purpose in ((1, "images"), (1, "images"), (2, "images"), (1, "seeds"))
@@ -88,11 +103,15 @@ def test_counts_are_resamples_of_equal_shares_that_are_pinned_and_do_not_depend_
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pairing_cancels_what_two_arms_share_and_a_difference_with_itself_is_exactly_nothing(name: str) -> None:
+def test_a_difference_with_itself_is_exactly_nothing(name: str) -> None:
     rows = uneven_rows(6)
     found = difference_interval(rows, rows, METRICS[name], draws=50)
     assert (found.value, found.kind) == (0.0, "certain")
     assert math.isnan(found.low), "what holds by construction has no interval"
+
+
+def test_pairing_cancels_what_two_arms_share() -> None:
+    rows = uneven_rows(6)
     better = replace(rows, columns={"ecr": rows.columns["ecr"] + 0.125})
     _, _, drawn = bootstrap.paired_draws(better, rows, POS_ECR, draws=100)
     np.testing.assert_allclose(drawn, 0.125, atol=1e-12)
@@ -297,8 +316,8 @@ def test_products_are_made_on_one_thread_within_and_on_as_many_as_before_behind(
     with OneThread():
         assert told() == 2, "another library multiplies, and nothing is changed"
     put(usual)
-    for module, name in (
-        ("sightline.report.build", "build_report"), ("sightline.report.compare", "compare_runs"),
-        ("sightline.gate.decisions", "gate_runs"), ("sightline_leaderboard.standings", "standings"),
-    ):  # fmt: skip
-        assert hasattr(getattr(import_module(module), name), "__wrapped__"), f"{name} is made within"
+
+
+@pytest.mark.parametrize("made", [build_report, compare_runs, gate_runs, standings])
+def test_what_resamples_is_made_on_one_thread(made: object) -> None:
+    assert hasattr(made, "__wrapped__")

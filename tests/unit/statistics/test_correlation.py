@@ -59,11 +59,14 @@ def test_refitting_draws_rank_and_regress_the_repeated_rows(rows: int, seed: int
             assert value == pytest.approx(expected, 1e-6 if rows < 40 else 1e-10)
 
 
-def test_two_way_residuals_of_a_complete_table_have_a_closed_form_and_of_others_are_least_squares() -> None:
+def test_two_way_residuals_of_a_complete_table_have_a_closed_form() -> None:
     cube = np.random.default_rng(3).normal(size=(9, 4))
     image, method = (axis.ravel() for axis in np.indices(cube.shape))
     expected = cube - cube.mean(axis=1, keepdims=True) - cube.mean(axis=0) + cube.mean()
     np.testing.assert_allclose(correlation.two_way_residuals(cube.ravel(), image, method), expected.ravel(), atol=1e-12)
+
+
+def test_two_way_residuals_of_a_table_with_gaps_are_least_squares() -> None:
     rng = np.random.default_rng(4)
     image, method = (axis.ravel() for axis in np.indices((12, 4)))
     kept = rng.random(48) < 0.8
@@ -74,7 +77,7 @@ def test_two_way_residuals_of_a_complete_table_have_a_closed_form_and_of_others_
     np.testing.assert_allclose(correlation.two_way_residuals(values, image, method), expected, atol=1e-9)
 
 
-def test_fixed_residual_draws_keep_the_residuals_and_are_exact_where_sums_cancel() -> None:
+def test_fixed_residual_draws_keep_the_residuals() -> None:
     rng = np.random.default_rng(6)
     left, right = rng.normal(size=(2, 24))
     image = np.repeat(np.arange(8), 3)
@@ -82,7 +85,10 @@ def test_fixed_residual_draws_keep_the_residuals_and_are_exact_where_sums_cancel
     drawn = [np.repeat(np.arange(24), row[image]) for row in counts.astype(int)]
     expected = [np.corrcoef(left[index], right[index])[0, 1] for index in drawn]
     np.testing.assert_allclose(correlation.FixedResiduals.of(left, right, image).at(counts), expected, atol=1e-12)
-    # A resample of one image whose residuals lie far from the mean and close to one another.
+
+
+def test_fixed_residual_draws_are_exact_where_sums_cancel() -> None:
+    """A resample of one image whose residuals lie far from the mean and close to one another."""
     left = np.array([-3e6, 1e6 - 3.7, 1e6, 1e6 + 2.9, 1e6 + 7.3])
     right = left + np.array([0.0, 0.0, 0.0, 0.0, 1e-3])
     counts, image = np.array([[0.0, 2.0], [1.0, 1.0]]), np.array([0, 1, 1, 1, 1])
@@ -92,7 +98,7 @@ def test_fixed_residual_draws_keep_the_residuals_and_are_exact_where_sums_cancel
     assert (np.abs(found) <= 1.0).all()
 
 
-def test_fixed_effects_remove_what_images_and_methods_share_and_clusters_widen_the_interval() -> None:
+def test_fixed_effects_remove_what_images_and_methods_share() -> None:
     """x and y agree across images and methods only; within them they are independent."""
     rng = np.random.default_rng(7)
     image, method = (axis.ravel() for axis in np.indices((200, 4)))
@@ -103,6 +109,9 @@ def test_fixed_effects_remove_what_images_and_methods_share_and_clusters_widen_t
     (found,) = correlation.fixed_residual_intervals([left], draws=500)
     assert found.low < 0.0 < found.high
     assert abs(found.value) < 0.1
+
+
+def test_images_widen_the_interval_of_what_their_rows_share() -> None:
     rng = np.random.default_rng(9)
     x, y = (np.repeat(rng.normal(size=40), 10) for _ in range(2))
     rows, images = (

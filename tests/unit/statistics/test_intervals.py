@@ -36,11 +36,13 @@ def test_a_p_value_says_what_the_interval_says(losses: int, images: int) -> None
         assert (p_above(draws, shares, found.low + away) < 0.025) == (away < 0)
 
 
-def test_a_p_value_of_few_discordant_images_is_no_smaller_than_exact_ones() -> None:
-    # The simulation of coverage takes the interval that the tool gives.
+def test_the_simulation_of_coverage_takes_the_interval_that_the_tool_gives() -> None:
     arm, reference = paired(0.2, 0.1, 2)(np.random.default_rng(3), 60)
     assert reference is not None
     assert intervals((arm, reference), "accuracy")[0] == difference_interval(arm, reference, ACCURACY, draws=DRAWS)
+
+
+def test_a_p_value_of_few_discordant_images_is_no_smaller_than_exact_ones() -> None:
     arm, reference = paired(0.0, 0.0, 1)(np.random.default_rng(0), 40)
     assert reference is not None
     left, right, drawn = paired_draws(arm, reference, ACCURACY, draws=500)
@@ -64,7 +66,7 @@ def test_a_family_of_claims_about_nothing_is_right_as_often_as_it_says() -> None
     assert claimed <= 0.05 * 200
 
 
-def test_perfect_correlation_and_agreement_of_few_values_and_no_change_of_scores_are_not_certain() -> None:
+def test_a_perfect_correlation_of_few_values_is_not_certain() -> None:
     x = np.arange(30.0)
     outcomes = {"twice": 2 * x, "rare": np.r_[np.ones(3), np.zeros(27)], "constant": np.ones(30)}
     twice, rare, constant = spearman_intervals({"x": x}, outcomes, draws=200).values()
@@ -73,12 +75,18 @@ def test_perfect_correlation_and_agreement_of_few_values_and_no_change_of_scores
     assert rare.kind == "student"
     assert rare.low < -0.6, "three images bound next to nothing"
     assert (constant.kind, "does not vary" in constant.reason) == ("none", True)
+
+
+def test_perfect_agreement_of_few_labels_is_not_certain() -> None:
     first = ["yes"] * 20 + ["no"] * 20
     found = kappa_interval(first, first, draws=200)
     assert (found.value, found.high, found.kind) == (1.0, 1.0, "unseen")
     assert 0.75 < found.low < 0.85
     alike = kappa_interval(["yes"] * 40, ["yes"] * 40, draws=200)
     assert alike.low < 0.1, "without a second label agreement says nothing about chance"
+
+
+def test_no_change_of_scores_on_few_examples_is_not_certain() -> None:
     parts = [ScoreDifferences.of(np.zeros((count, 1)), draws=100) for count in (30, 60)]
     one, other, both = (part.estimate(0) for part in (*parts, equally_weighted(parts)))
     assert one.high == pytest.approx(1 - 0.025 ** (1 / 30), abs=1e-3)

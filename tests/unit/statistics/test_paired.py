@@ -67,7 +67,7 @@ def draws_of(found: paired.ScoreDifferences) -> np.ndarray:
     return found.draws[:, 0]
 
 
-def test_an_interval_is_the_quantiles_of_means_over_resampled_examples_or_whole_images() -> None:
+def test_an_interval_is_the_quantiles_of_means_over_resampled_examples() -> None:
     values = differences(150)
     found = paired.ScoreDifferences.of(values, draws=DRAWS)
     blocks = np.concatenate(list(count_blocks(150, DRAWS, SEED, "examples"))).astype(int)
@@ -77,6 +77,9 @@ def test_an_interval_is_the_quantiles_of_means_over_resampled_examples_or_whole_
         assert estimate.value == pytest.approx(values[:, column].mean())
         assert (estimate.low, estimate.high) == pytest.approx(tuple(np.quantile(means[:, column], [0.025, 0.975])))
         assert estimate.valid_draws == DRAWS
+
+
+def test_images_are_resampled_with_all_their_examples() -> None:
     values, images = np.repeat(differences(20, 1), 3, axis=0), np.repeat(np.arange(20), 3)
     alone, together = (paired.ScoreDifferences.of(values, by, draws=DRAWS) for by in (None, images))
     once, whole = paired.ScoreDifferences.of(values[::3], draws=DRAWS).estimate(0), together.estimate(0)
@@ -84,7 +87,7 @@ def test_an_interval_is_the_quantiles_of_means_over_resampled_examples_or_whole_
     assert np.ptp(draws_of(together)) > 1.2 * np.ptp(draws_of(alone))
 
 
-def test_draws_follow_seed_and_purpose_and_benchmarks_weigh_the_same_however_large_they_are() -> None:
+def test_draws_follow_seed_and_purpose() -> None:
     values = differences(50, 1)
     first, again, other, b = (
         draws_of(paired.ScoreDifferences.of(values, draws=DRAWS, seed=seed, purpose=f"examples of {name}"))
@@ -95,6 +98,8 @@ def test_draws_follow_seed_and_purpose_and_benchmarks_weigh_the_same_however_lar
     assert abs(np.corrcoef(first, b)[0, 1]) < 0.2, "benchmarks of one size are not resampled alike"
     assert paired.ScoreDifferences.of(differences(10)).estimate(0).valid_draws == paired.EXAMPLE_DRAWS == 20_000
 
+
+def test_benchmarks_weigh_the_same_however_large_they_are() -> None:
     benchmarks = {"a": differences(200, seed=1), "b": differences(10, seed=2)}
     parts = [paired.ScoreDifferences.of(v, draws=DRAWS, purpose=f"examples of {n}") for n, v in benchmarks.items()]
     pooled = paired.equally_weighted(parts)
@@ -105,6 +110,8 @@ def test_draws_follow_seed_and_purpose_and_benchmarks_weigh_the_same_however_lar
     spread = sum(float(draws_of(part).var()) for part in parts)
     assert float(draws_of(pooled).var()) == pytest.approx(spread / 4, rel=0.25)
 
+
+def test_changes_of_scores_are_counted_and_one_example_has_no_interval() -> None:
     found = paired.ScoreDifferences.of(np.array([[0.5], [-0.1], [0.0], [1e-14], [0.2]]), draws=DRAWS)
     assert found.tallies == (paired.WinLossTie(2, 1, 2),)
     one = paired.ScoreDifferences.of(np.array([[0.4]]), draws=DRAWS).estimate(0)

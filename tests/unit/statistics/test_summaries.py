@@ -104,7 +104,7 @@ def test_differences_are_paired_in_words_and_noninferior_only_within_a_named_mar
     assert line(table, "target@0.30", "auroc")["noninferiority"] == ""
 
 
-def test_adding_an_arm_shuffling_rows_or_naming_by_category_moves_nobodys_interval() -> None:
+def test_neither_another_arm_nor_the_order_of_rows_moves_an_interval() -> None:
     rows = frame()
     some = rows[rows["arm"] != "random@0.30"].sample(frac=1.0, random_state=3)
     for compute in (arm_summary, paired_differences):
@@ -113,6 +113,10 @@ def test_adding_an_arm_shuffling_rows_or_naming_by_category_moves_nobodys_interv
         both = everything[everything["arm"].isin(alone["arm"])].set_index("arm").sort_index(kind="stable")
         alone = alone.set_index("arm").sort_index(kind="stable")
         pd.testing.assert_frame_equal(both, alone, rtol=0, atol=1e-12)
+
+
+def test_rows_that_name_by_category_have_the_same_differences() -> None:
+    rows = frame()
     expected = paired_differences(rows, metrics=["accuracy"], draws=QUICK)
     for column in ("arm", "label", "image_id", "probe_id", "predicted"):
         rows[column] = rows[column].astype("category")
@@ -287,12 +291,15 @@ def test_what_can_be_read_from_answers(given: pd.DataFrame, words: str) -> None:
     assert found.endswith(", not surely above 0.05") == ("next to nothing" in words)
 
 
-def test_too_few_images_are_said_and_without_full_the_arm_that_answers_best_speaks_for_the_model() -> None:
+def test_too_few_images_are_said() -> None:
     few = says(BALANCED[:8], BALANCED[:8])
     assert nothing_to_read(few, draws=QUICK) == f"8 images are fewer than {LEAST_IMAGES}: {NOTHING}"
     assert "at chance" in nothing_to_read(few, least_images=8, draws=QUICK), "8 right of 8 may be luck"
     crowded = says(BALANCED, BALANCED).assign(image_id=[f"i{place % 4}" for place in range(60)])
     assert "4 images are fewer" in nothing_to_read(crowded, draws=QUICK), "60 probes of 4 images are 4 images"
+
+
+def test_without_full_the_arm_that_answers_best_speaks_for_the_model() -> None:
     chance, reads = says(BALANCED, ["no"] * 60, "random:0.3"), says(BALANCED, BALANCED, "target:0.3")
     assert nothing_to_read(pd.concat([chance, reads]), draws=QUICK) == ""
     found = nothing_to_read(pd.concat([chance, says(BALANCED, ["yes"] * 60, "grid:0.3")]), draws=QUICK)
@@ -307,7 +314,7 @@ def test_balanced_accuracy_is_the_mean_over_both_labels() -> None:
     assert np.isnan(arm_points(says(["yes"] * 4, ["yes"] * 4), ["balanced_accuracy"])["balanced_accuracy"])
 
 
-def test_only_correct_positives_with_regions_count_and_images_widen_their_interval() -> None:
+def test_only_correct_positives_with_regions_count() -> None:
     rows = ArmRows.of(
         [True, True, True, True, True, False],
         [1.0, 1.0, 1.0, -1.0, 1.0, 1.0],
@@ -326,6 +333,9 @@ def test_only_correct_positives_with_regions_count_and_images_widen_their_interv
     share = none.weakly_supported
     assert none.correct == 0
     assert np.isnan([share.rate, *share.wilson, *share.cluster]).all(), "no correct positive is NaN, not a crash"
+
+
+def test_images_widen_the_interval_of_a_share_that_their_probes_have_in_common() -> None:
     covered = np.repeat(np.random.default_rng(0).random(40) < 0.5, 5).astype(float)
     alike = ArmRows.of(np.ones(200), np.ones(200), np.repeat(np.arange(40), 5), ecr=covered)
     share = correct_positive_provenance(alike, draws=2000).weakly_supported

@@ -51,13 +51,16 @@ def test_the_vectorised_scan_is_the_stated_rule(rows: list[tuple[bool, float]]) 
     assert accuracy_optimal(labels, margins).threshold == by_scanning(labels, margins)
 
 
-def test_a_margin_on_the_threshold_says_yes_an_empty_class_has_no_rate_and_ties_have_an_order() -> None:
+def test_a_margin_on_the_threshold_says_yes_and_an_empty_class_has_no_rate() -> None:
     assert thresholds.predict([-1.0, 0.0, 1.0]).tolist() == [False, True, True]
     assert evaluate([True, False], [0.5, 0.5], 0.5).hfpr == 1.0
     assert math.isnan(evaluate([True], [1.0]).hfpr)
     assert math.isnan(evaluate([False], [1.0]).positive_accuracy)
     found = thresholds.flips([True, True, False, False], [True, False, True, False])
     assert (found.no_to_yes, found.yes_to_no, found.total) == (1, 1, 2)
+
+
+def test_of_equally_accurate_thresholds_the_lower_hfpr_then_the_smaller_is_taken() -> None:
     low, high = 1.0, float(np.nextafter(1.0, 2.0))
     assert candidates([low, high])[1] in (low, high)
     point = accuracy_optimal([False, True], [low, high])

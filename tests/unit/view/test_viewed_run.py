@@ -146,17 +146,21 @@ def test_a_growing_run_is_read_as_far_as_written(run: Path, tmp_path: Path, monk
     assert growing.asked().rows.table.to_pylist() == whole.asked().rows.table.to_pylist()
 
 
-def test_a_recorded_run_is_viewed_few_images_are_named_and_a_run_without_a_row_is_one_line(
-    data: Path, small_run: Path, tmp_path: Path, refused: Refused
-) -> None:
+def test_a_run_that_an_earlier_release_wrote_is_viewed(data: Path) -> None:
     (run,) = viewed_runs([data / "recorded_run"], None)
     stored = load_run(data / "recorded_run")
     assert run.facts()["rows"] == stored.rows.num_rows
     probe = stored.rows.column("probe_id")[0].as_py()
     case = PageData([run]).case({"probe": probe, "arms": stored.arms[0]})
     assert case["panels"][0]["kept_mask"]
+
+
+def test_a_run_of_too_few_images_has_that_for_a_headline(small_run: Path) -> None:
     (said,) = measured(str(small_run), draws=100)["headline"]
     assert said == "3 images are fewer than 10: nothing about pruning can be read from its answers."
+
+
+def test_a_folder_without_a_row_or_an_image_folder_that_is_none_is_one_line(tmp_path: Path, refused: Refused) -> None:
     folder = make_run(tmp_path / "run", images=2)
     shutil.rmtree(folder / "rows")
     refused("no finished shard yet", viewed_runs, [folder], None)
@@ -205,9 +209,7 @@ def swapped(tmp_path_factory: pytest.TempPathFactory) -> PageData:
     return PageData(viewed_runs([home / "run"], None))
 
 
-def test_menus_buttons_and_cases_tell_words_of_their_view_and_where_an_answer_was_taken_from(
-    swapped: PageData, answers: PageData
-) -> None:
+def test_menus_and_buttons_are_those_that_the_rows_of_a_run_can_answer(swapped: PageData, answers: PageData) -> None:
     (facts,) = swapped.about_runs({})["runs"]
     assert facts["menus"]["arm"] == facts["arms"]
     assert facts["menus"]["outcome"] == ["right", "swapped"]
@@ -219,6 +221,9 @@ def test_menus_buttons_and_cases_tell_words_of_their_view_and_where_an_answer_wa
     assert len(asked.matching('outcome == "swapped" and not correct')) == len(asked.matching("swapped")) > 0
     assert len(asked.matching("correct")) + len(asked.matching("not correct")) == asked.rows.count
     assert "swapped" not in answers.about_runs({})["runs"][0]["chips"]
+
+
+def test_a_row_has_its_question_and_a_small_picture_and_no_cell_that_goes_along_is_a_formula(swapped: PageData) -> None:
     assert "'=cmd()" in swapped.take({"format": "csv"}), "a spreadsheet would compute it"
     row = swapped.rows({"limit": "1"})["rows"][0]
     assert row["question"].startswith("Does the image contain")
@@ -228,10 +233,16 @@ def test_menus_buttons_and_cases_tell_words_of_their_view_and_where_an_answer_wa
     assert media == "image/jpeg"
     assert Image.open(io.BytesIO(small)).size == (160, 120)
     assert len(small) < len(whole)
+
+
+def test_a_probe_is_asked_in_the_words_of_its_view(swapped: PageData) -> None:
     probes = swapped.runs[0].reader.probes
     name = json.loads((swapped.runs[0].folder / "probes.jsonl").read_text().splitlines()[-1])["id"]
     assert probes.text(name, "twin", "question") == "What is the glorp?"
     assert probes.text(name, "orig", "question") == probes.text(name, "blank", "question") != "What is the glorp?"
+
+
+def test_a_case_says_where_an_answer_was_taken_from_and_what_a_transcription_lost(swapped: PageData) -> None:
     asked = swapped.runs[0].asked()
     (record,) = asked.records(asked.matching("swapped")[:1], ["probe_id"])
     case = swapped.case({"probe": record["probe_id"], "arms": "full|grid:0.3"})

@@ -15,7 +15,7 @@ from sightline.core.table import Table, TableColumn, format_value
 from sightline.cost.card import CostCard
 from sightline.cost.spread import CONDITIONS, BatchCurves, StageBars
 from sightline.errors import SightlineError
-from sightline.report.charts import Curve, labelled_lines
+from sightline.report.charts import Curve, curves_in_words, labelled_lines
 from sightline.report.columns import build_table, table_column, table_columns
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, NamedCard, Part, Section, SectionMaker
 from sightline.report.svg import CHARACTER, QUALITATIVE, Scale, axes, chart, round_step, tag, tick
@@ -169,10 +169,7 @@ def stage_bars(bars: Sequence[Bar], order: Sequence[str], title: str, unit: str 
             if bar.group == group:
                 parts += _bar(bar, at, x, colours)
                 at += 26
-    description = "; ".join(
-        f"{bar.group}, {bar.label}: {bar.total:.2f} ms ({', '.join(f'{s} {ms:.2f}' for s, ms in bar.stages.items())})"
-        for bar in bars
-    )
+    description = "; ".join(f"{bar.group}, {_words(bar)}" for bar in bars)
     return chart(width, height, title, description, *parts, class_="chart wide")
 
 
@@ -215,6 +212,11 @@ def _piece(start: float, end: float, top: float, height: float, words: str, **st
     return tag("rect", tag("title", words), x=start, y=top, width=end - start, height=height, **style)
 
 
+def _words(bar: Bar) -> str:
+    stages = ", ".join(f"{stage} {ms:.2f}" for stage, ms in bar.stages.items())
+    return f"{bar.label}: {bar.total:.2f} ms ({stages})"
+
+
 def _key(entries: Sequence[tuple[str, str]], left: float, width: float) -> tuple[list[Markup], float]:
     """Swatches with names, in lines as wide as the chart, and where the chart may begin below them."""
     parts = []
@@ -242,12 +244,7 @@ def batch_curves(curves: Sequence[Curve], y_title: str, highest: float, over: st
     marks = [(math.log2(b), tick(b) if i % every == 0 else "") for i, b in enumerate(batches)]
     parts = [axes(x, y, over, y_title, x_marks=marks, y_ticks=4)]
     parts += labelled_lines([replace(curve, x=[math.log2(value) for value in curve.x]) for curve in curves], x, y)
-    description = "; ".join(
-        f"{c.label} from {format_value(c.y[0], 'number')} at {tick(c.x[0])} "
-        f"to {format_value(c.y[-1], 'number')} at {tick(c.x[-1])}"
-        for c in curves
-    )
-    return chart(width, height, f"{y_title} over the {over}", description, *parts)
+    return chart(width, height, f"{y_title} over the {over}", curves_in_words(curves, "number"), *parts)
 
 
 RANDOM = "random weights: times hold, answers do not exist"

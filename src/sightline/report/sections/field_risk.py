@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from sightline.core.table import Table
-from sightline.report.columns import arm_facts, build_table, column_of, in_panels, in_report, share, top
+from sightline.report.columns import build_table, column_of, in_panels, in_report, lines_by_arm, share, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
 from sightline.report.verdict import KINDS, LEAST_OF_KIND, kind_words
 from sightline.rows.source import Audited, Source
@@ -57,10 +57,7 @@ def field_risk_table(context: Context) -> Table | None:
             lines += [_risks(audited, kind, context) for kind in every]
     if not lines:
         return None
-    places = {str(arm): place for place, arm in enumerate(source.frame["arm"].unique())}
-    frame = pd.concat(lines, ignore_index=True)
-    frame = frame.sort_values("arm", key=lambda arms: arms.map(places), kind="stable")
-    frame = in_panels(frame.reset_index(drop=True), arm_facts(source))
+    frame = lines_by_arm(lines, source)
     return build_table("field_risk", frame, sentence=risk_words(frame, source))
 
 

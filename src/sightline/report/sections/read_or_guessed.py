@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sightline.core.table import Table
-from sightline.report.columns import arm_facts, build_table, excludes_zero, in_panels, in_report, share, signed, top
+from sightline.report.columns import build_table, excludes_zero, in_report, lines_by_arm, share, signed, top
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.rows.source import Audited, Source
 from sightline.statistics.summaries import ArmAnalysis, difference_table, summary_table
@@ -49,10 +49,7 @@ def guessed_table(context: Context) -> Table | None:
             lines.append(found.assign(pixels=pixels, arm=in_report(audited, found["arm"])))
     if not lines:
         return None
-    places = {str(arm): place for place, arm in enumerate(source.frame["arm"].unique())}
-    table = pd.concat(lines, ignore_index=True)
-    table = table.sort_values("arm", key=lambda arms: arms.map(places), kind="stable").reset_index(drop=True)
-    table = in_panels(table, arm_facts(source))
+    table = lines_by_arm(lines, source)
     return build_table("read_or_guessed", table, sentence=guessed_words(table))
 
 

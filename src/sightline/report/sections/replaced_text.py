@@ -78,14 +78,14 @@ def text_replacement_frame(frame: pd.DataFrame, *, threshold: Thresholds = None)
     )
 
 
-def text_replacement_models_frame(frame: pd.DataFrame, *, threshold: Thresholds = None) -> pd.DataFrame:
+def text_replacement_models_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Two models under the same arm on the same images: exact McNemar test of passing all four controls.
 
     ``only_first`` images pass under the first model alone, ``only_second`` under the second; images that one of the
     models was not asked about in full are left out.
     """
     strict: dict[str, dict[str, pd.Series[bool]]] = {}
-    for model, arm, passed in _passed(frame, threshold):
+    for model, arm, passed in _passed(frame, None):
         strict.setdefault(arm, {})[model] = passed.all(axis=1)
     records: list[Record] = []
     for arm, models in strict.items():
