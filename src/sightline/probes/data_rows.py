@@ -181,10 +181,8 @@ def data_rows(files: Sequence[Path], needed: Sequence[Sequence[str]]) -> Iterato
     number = 0
     for file in files:
         for index, (where, cells) in enumerate(_rows(file)):
-            lacking = next((names for names in needed if not set(names) & set(cells)), None)
-            if index == 0 and lacking is not None:
-                found = ", ".join(map(str, cells)) or "none"
-                raise SightlineError(f"{file}: has no column {' or '.join(lacking)}; found {found}")
+            if index == 0:
+                _refuse_other_columns(file, list(cells), needed)
             yield DataRow(f"{file} {where}", number, cells)
             number += 1
 
@@ -284,6 +282,13 @@ def _document_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not isinstance(cells, dict):
             raise SightlineError(f"{file} row {number}: expected an object, found {type(cells).__name__}")
         yield f"row {number}", cells
+
+
+def _refuse_other_columns(file: Path, found: Sequence[str], needed: Sequence[Sequence[str]]) -> None:
+    for names in needed:
+        if not set(names) & set(found):
+            wanted = " or ".join(names)
+            raise SightlineError(f"{file}: has no column {wanted}; found {', '.join(map(str, found)) or 'none'}")
 
 
 def _begins_with_a_line(file: Path) -> bool:
