@@ -204,8 +204,10 @@ def _worded(probe: Probe, known: Row, source_text: str | None = None) -> dict[st
     """Stratum, difficulty and the manifest's columns, from the two words alone."""
     source = nfkc_casefold(probe.source_text if source_text is None else source_text)
     target = nfkc_casefold(probe.target_text)
-    distance, rank = edit_distance(source, target), probe.extra.get("token_area_rank")
-    relative, ranked = distance / max(1, len(source)), rank if isinstance(rank, int) else None
+    distance = edit_distance(source, target)
+    relative = distance / max(1, len(source))
+    rank = probe.extra.get("token_area_rank")
+    ranked = rank if isinstance(rank, int) else None
     difficulty = difficulty_bucket(relative)
     kinds = (edit_type(source, target), changed_char_class(source, target), shape(probe.target_text))
     facts = {

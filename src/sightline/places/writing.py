@@ -247,7 +247,7 @@ def remove_leftovers(folder: Place, *, alone: bool) -> None:
     """
     if is_remote(folder):
         return
-    for place, folders, files in os.walk(folder):  # to which it is no error if others remove something meanwhile
+    for place, folders, files in os.walk(folder):  # what others remove meanwhile it passes over
         for name in (*folders, *files):
             owner = re.fullmatch(r"\..+\.([0-9a-f]+-\d+-\d*)-\d+\.tmp", name)
             dead = owner is not None and of_a_dead_process(owner[1])

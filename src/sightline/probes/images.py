@@ -77,8 +77,9 @@ def to_rgb(stored: Image.Image) -> Image.Image:
     they would come out nearly black.
     """
     deep = stored.mode == "I" or stored.mode.startswith("I;16")
-    tiles = getattr(stored, "tile", None)  # which hold, among else, how values are stored: RGB;16B
-    upper = not deep and ";16" in str(tiles[0][3] if tiles else "")  # of which Pillow keeps the upper 8
+    tiles = getattr(stored, "tile", None)
+    decoding = str(tiles[0][3]) if tiles else ""  # which tells how the file holds its values: RGB;16B
+    upper = not deep and ";16" in decoding  # of which Pillow keeps the upper 8
     stored.load()
     width, height = stored.size
     strips = [(0, top, width, min(height, top + STRIP)) for top in range(0, height, STRIP)]
