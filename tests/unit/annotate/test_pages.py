@@ -44,7 +44,7 @@ def save(page: TestClient, number: int, fields: Any, supersedes: int | None = No
     )
 
 
-def test_an_item_is_shown_saved_confirmed_and_taken_back(task: Campaign, tmp_path: Path) -> None:
+def test_an_item_is_shown_saved_confirmed_and_taken_back(task: Campaign) -> None:
     page = client(task)
     assert page.post("/undo").json() == {"number": None}
     assert page.get("/next").json() == {"number": 0}
@@ -61,6 +61,9 @@ def test_an_item_is_shown_saved_confirmed_and_taken_back(task: Campaign, tmp_pat
     save(page, 3, said())
     assert page.post("/undo").json() == {"number": 3}
     assert page.get("/campaign").json()["progress"]["done"] == 1
+
+
+def test_every_role_has_a_letter(tmp_path: Path) -> None:
     roles = client(sample_task(tmp_path / "evidence", kind=EVIDENCE)).get("/campaign").json()["roles"]
     assert [mark["letter"] for mark in roles.values()] == ["V", "L", "R", "C", "A", "X"]
 
