@@ -290,16 +290,23 @@ NO_PLACES = (
 )  # fmt: skip
 
 
-def test_switches_and_places_that_it_does_not_have_are_refused_and_models_have_names(serve: Any) -> None:
-    server, engine = serve((200, completion()))
+def test_switches_that_it_does_not_have_are_refused(serve: Any) -> None:
+    _, engine = serve((200, completion()))
     for switches, words in SWITCHES:
         with pytest.raises(SightlineError, match=words):
             engine.check(switches)
+
+
+def test_places_that_are_none_are_refused() -> None:
     assert {url: base_of(url) for url in PLACES} == PLACES
     for url in NO_PLACES:
         with pytest.raises(SightlineError, match="write openai:http://HOST:PORT/v1#NAME") as caught:
             Endpoint(f"{url}#reader")
         assert "secret" not in str(caught.value)
+
+
+def test_a_model_is_called_as_its_server_calls_it(serve: Any) -> None:
+    server, engine = serve((200, completion()))
     assert engine.model == "reader"
     assert Endpoint(f"{server.url}#org/reader:7b").model == "org/reader:7b"
     assert Endpoint(f"{server.url}#/models/of/reader").model == "reader"
@@ -307,7 +314,7 @@ def test_switches_and_places_that_it_does_not_have_are_refused_and_models_have_n
         Endpoint(server.url)
 
 
-def test_which_key_goes_where_and_how_long_a_server_asks_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_key_goes_where(monkeypatch: pytest.MonkeyPatch) -> None:
     for url, own, usual, sent in (
         ("https://host/v1", "", KEY, KEY),
         ("http://127.0.0.1:8000/v1", "", KEY, KEY),
@@ -322,6 +329,9 @@ def test_which_key_goes_where_and_how_long_a_server_asks_to_wait(monkeypatch: py
     with pytest.raises(SightlineError, match="SIGHTLINE_API_KEY holds characters") as caught:
         key_for("https://host/v1")
     assert "two words" not in str(caught.value)
+
+
+def test_how_long_a_server_asks_to_wait() -> None:
     waits = {"3": 3, "-1": 0, "nan": 0, "": 0, "soon": 0, "Thu, 01 Jan 1970 00:00:00 GMT": 0}
     assert {value: asked_wait(value) for value in waits} == waits
     assert 3e8 < asked_wait("Tue, 01 Jan 2080 00:00:00 GMT") < 3e9

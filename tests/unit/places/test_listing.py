@@ -28,7 +28,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return root
 
 
-def test_a_store_is_listed_as_a_disk_is_and_what_others_write_is_known_after_a_refresh(folder: Place) -> None:
+def test_a_store_is_listed_as_a_disk_is(folder: Place) -> None:
     files = Listing(folder)
     assert all(files.has(folder / name) for name in FILES)
     assert not files.has(folder / "rows" / "full" / "00002.parquet")
@@ -41,6 +41,11 @@ def test_a_store_is_listed_as_a_disk_is_and_what_others_write_is_known_after_a_r
         "*.json": ["run.json"],
     }.items():
         assert files.matching(pattern) == [folder / name for name in names]
+
+
+def test_what_is_written_is_known_at_once_and_what_others_write_after_a_refresh(folder: Place) -> None:
+    files = Listing(folder)
+    assert len(files.matching("rows/full/*")) == 2  # of a store, what is remembered from here on
     new = folder / "rows" / "full" / "00007.parquet"
     new.write_bytes(b"x")
     files.added(new)
