@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 
 from sightline.boxes.detection import TextsRead, read_texts
 from sightline.boxes.detectors import FoundText, detector_named
@@ -68,21 +67,12 @@ def second_engine() -> str | None:
 
 
 def read_pages(
-    root: Place,
-    names: Sequence[str],
-    *,
-    first: str = FIRST,
-    second: str | None = None,
-    cache: Path | None = None,
-    workers: int | None = None,
+    root: Place, names: Sequence[str], *, first: str = FIRST, second: str | None = None
 ) -> dict[str, PageReading]:
     """Image name -> its texts. Each engine reads an image once and for all: readings are remembered by its digest."""
     engines = [engine for engine in (first, second) if engine]
     with Progress("reading", len(engines) * len(names), "pages") as bar:
-        readings = [
-            read_texts(engine, root, names, cache=cache, workers=workers, tell=lambda name: bar.advance())
-            for engine in engines
-        ]
+        readings = [read_texts(engine, root, names, tell=lambda name: bar.advance()) for engine in engines]
     return {name: combine(name, *(reading[name] for reading in readings)) for name in readings[0]}
 
 

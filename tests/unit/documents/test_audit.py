@@ -392,7 +392,7 @@ def test_a_question_about_a_pdf_is_about_the_page_with_its_answer(
     folder = tmp_path / "documents"
     folder.mkdir()
     drawn(PROSE, 2).save(folder / "both.pdf", save_all=True, append_images=[drawn(INVOICE, 2)], resolution=150.0)
-    built = build_document_probes(folder, tmp_path / "out", second=None, workers=1)
+    built = build_document_probes(folder, tmp_path / "out", second=None)
     assert built.counts["pages_converted"] == 2
     assert {probe.image_id for probe in built.probes} == {"both.pdf#1", "both.pdf#2"}
     total = asking(built, ":open")["139.95"]

@@ -70,8 +70,8 @@ def test_texts_stand_as_whole_words() -> None:
 def test_an_engine_reads_a_page_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn(INVOICE).save(tmp_path / "page.png")
     (tmp_path / "cut.jpg").write_bytes(b"\xff\xd8\xff\xe0 cut off")
-    cache = tmp_path / "cache"
-    pages = reading.read_pages(tmp_path, ["page.png", "cut.jpg"], cache=cache, workers=1)
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    pages = reading.read_pages(tmp_path, ["page.png", "cut.jpg"])
     texts = {reading.folded(line.text) for line in pages["page.png"].lines}
     assert {"copperwire", "139.95", "invoiceno:inv-20417"} <= {text.strip("$") for text in texts}
     assert "cannot be read" in pages["cut.jpg"].problem
@@ -80,7 +80,7 @@ def test_an_engine_reads_a_page_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise AssertionError("read again")
 
     monkeypatch.setattr("sightline.boxes.detection._run", again)
-    assert reading.read_pages(tmp_path, ["page.png"], cache=cache)["page.png"] == pages["page.png"]
+    assert reading.read_pages(tmp_path, ["page.png"])["page.png"] == pages["page.png"]
     with pytest.raises(AssertionError, match="read again"):
         read_texts("rapidocr", tmp_path, ["page.png"], cache=tmp_path / "another")
 

@@ -102,7 +102,8 @@ def test_a_small_image_comes_with_its_header_and_a_late_header_is_found(bucket: 
 LOOKS = (size_from_header, open_image)
 
 
-def test_what_is_no_usable_image_or_missing_is_called_by_its_url(bucket: str) -> None:
+def test_what_is_no_usable_image_or_missing_is_called_by_its_url(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.probes.images.MAX_PIXELS", 1000)
     packed = io.BytesIO()
     Image.fromarray(np.zeros((20, 30), np.float32)).save(packed, format="TIFF")
     for name, data, line in (
@@ -116,7 +117,7 @@ def test_what_is_no_usable_image_or_missing_is_called_by_its_url(bucket: str) ->
             put(f"{bucket}/images/{name}", data)
         for look in LOOKS:
             with pytest.raises(SightlineError) as error:
-                look(f"{bucket}/images", name, max_pixels=1000)
+                look(f"{bucket}/images", name)
             assert str(error.value).startswith(f"image {bucket}/images/{name} {line}")
             assert not isinstance(error.value, StoreError)
 

@@ -16,7 +16,7 @@ from PIL import ExifTags, Image, ImageDraw
 from sightline.auditing.shards import check_image
 from sightline.device.work import MemoryGrowth
 from sightline.errors import SightlineError
-from sightline.probes import ImageRegions, Word
+from sightline.probes import ImageRegions, Word, images
 from sightline.probes.annotations import check_image_sizes
 from sightline.probes.fetched_images import strip_image_prefix
 from sightline.probes.images import (
@@ -148,11 +148,17 @@ def test_what_is_no_whole_image_is_named(root: Path) -> None:
             open_image(root, name)
 
 
-def test_what_is_too_large_or_too_narrow_is_named_before_it_is_decoded(root: Path, refused: Refused) -> None:
-    for side, limit in ((20_000, 100_000_000), (60_000, 100_000_000), (100, 9_999)):
-        (root / "bomb.png").write_bytes(png_of(side, side, 8, b""))  # announces a size and holds no pixels
-        with pytest.raises(SightlineError, match=r"bomb\.png (has|is too large)"):
-            open_image(root, "bomb.png", max_pixels=limit)
+@pytest.mark.parametrize(("side", "limit"), [(20_000, images.MAX_PIXELS), (60_000, images.MAX_PIXELS), (100, 9_999)])
+def test_what_is_too_large_is_named_before_it_is_decoded(
+    root: Path, side: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "MAX_PIXELS", limit)
+    (root / "bomb.png").write_bytes(png_of(side, side, 8, b""))  # announces a size and holds no pixels
+    with pytest.raises(SightlineError, match=r"bomb\.png (has|is too large)"):
+        open_image(root, "bomb.png")
+
+
+def test_what_is_too_narrow_is_named_before_it_is_decoded(root: Path, refused: Refused) -> None:
     for size in ((20_000, 1), (1, 20_000), (4_021, 20), (4_000, 20)):
         Image.new("L", size).save(root / "narrow.png")
         if size == (4_000, 20):
@@ -249,9 +255,8 @@ def test_values_without_an_agreed_white_are_refused(tmp_path: Path) -> None:
     for kind in (np.float32, np.int32):
         Image.fromarray(np.asarray(drawn_page()).astype(kind)).save(tmp_path / "page.tif")
         for look in LOOKS:
-            with pytest.raises(SightlineError, match=r"page\.tif .* 8 or 16 bits") as caught:
+            with pytest.raises(SightlineError, match=r"page\.tif .* 8 or 16 bits"):
                 look(tmp_path / "page.tif")
-            assert "\n" not in str(caught.value)
 
 
 def test_a_pipe_is_refused_before_anybody_waits_for_it(tmp_path: Path, refused: Refused) -> None:
