@@ -64,9 +64,8 @@ def test_probes_are_read_as_written_under_a_header_with_the_digest_of_their_cont
     assert read_probes(save(HEADER, own_row(PLAIN))).probes == (PLAIN,), "the digest may be left out"
     path = tmp_path / "a.jsonl"
     path.write_text(path.read_text().replace('"label": "no"', '"label": "yes"'))
-    with pytest.raises(SightlineError, match=r"a\.jsonl: content does not match its digest") as caught:
+    with pytest.raises(SightlineError, match=r"a\.jsonl: content does not match its digest"):
         read_probes(path)
-    assert "\n" not in str(caught.value)
     assert read_probes(path, check_digest=False).probes[1].label == "yes"
 
 
