@@ -31,17 +31,22 @@ from tests.integration.conftest import facts
 ARMS = ["full", "grid:0.3", "full+blank"]
 
 
-def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
-    config: Any, mini_probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twenty on each."""
+@pytest.fixture
+def crowded(mini_probes: Path, tmp_path: Path) -> Path:
+    """Twenty probes on each of two images."""
     probes = read_probes(mini_probes).probes
-    first = list({probe.image: probe for probe in reversed(probes[:4])}.values())
+    images = list(dict.fromkeys(probe.image for probe in probes))[:2]
+    first = [next(probe for probe in probes if probe.image == image) for image in images]
     many = [
         replace(probe, id=f"{probe.id}-{i}", question=f"{probe.question} ({i})") for i in range(20) for probe in first
     ]
-    crowded = tmp_path / "crowded.jsonl"
-    write_probes(crowded, many)
+    write_probes(tmp_path / "crowded.jsonl", many)
+    return tmp_path / "crowded.jsonl"
+
+
+def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
+    config: Any, crowded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenised, at_first_write, held = [0], [], []
     tokenise, write = prompting.Prompting._tokenised, RunFolder.write_row_table
 
