@@ -263,5 +263,5 @@ def _turned(read: TextsRead) -> str:
 
 
 def _is_tall(text: FoundText) -> bool:
-    xs, ys = zip(*text.outline, strict=True)
+    xs, ys = [x for x, _ in text.outline], [y for _, y in text.outline]
     return max(ys) - min(ys) > 1.5 * (max(xs) - min(xs))

@@ -1,6 +1,5 @@
 """Tasks from probes, answers to files and back, sign-off: what a person does at the command line, through it."""
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from sightline.controls.text_replacement import ERASE, LABELS, ORIGINAL, REPLACE
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import write_probes
+from sightline.probes.data_rows import read_table
 from sightline.probes.typed_rows import read_decision_file, read_typed_rows
 from sightline_annotate.campaign import ITEMS, Campaign, open_campaign, read_judgements
 from sightline_annotate.files import answers_of, artifact_text, export_answers, import_answers, read_artifact
@@ -28,10 +28,6 @@ BOX = (0.2, 0.2, 0.6, 0.4)
 def annotate(*words: object) -> list[str]:
     """Lines that a command prints."""
     return sightline("annotate", *words).output.splitlines()
-
-
-def read_table(file: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
 
 
 @pytest.fixture
