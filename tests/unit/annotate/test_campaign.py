@@ -221,18 +221,22 @@ def now(journal: Journal, item: str) -> object:
     return next(entry.fields for entry in journal.current() if entry.item == item)
 
 
-def test_it_writes_ahead_waits_for_the_disk_and_nothing_can_be_changed_or_taken_out(
-    journal: Journal, tmp_path: Path, refused: Refused
-) -> None:
+def test_nothing_in_the_journal_can_be_changed_or_taken_out(journal: Journal) -> None:
     say(journal, "x", "1")
     with sqlite3.connect(journal.path) as database:
-        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         for change in ("UPDATE entries SET who = 'eve'", "DELETE FROM entries"):
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 database.execute(change)
     assert now(journal, "x") == {"a": "1"}
+
+
+def test_the_journal_writes_ahead_and_waits_for_the_disk(journal: Journal) -> None:
     with journal._opened() as own:
+        assert own.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert own.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
+
+
+def test_a_journal_that_is_no_database_is_refused(tmp_path: Path, refused: Refused) -> None:
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes(b"no database at all, but long enough to have a header" * 40)
     refused("cannot be used: file is not a database", Journal(damaged).current)

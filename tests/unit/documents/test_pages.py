@@ -63,7 +63,7 @@ def test_pages_of_pdfs_and_frames_become_images_of_their_own(folder: Path) -> No
     assert open_image(found.root, found.pages[2].image).getpixel((0, 0)) == (0, 0, 255)
 
 
-def test_a_page_is_rendered_once_again_when_its_source_changes_and_within_the_bound(folder: Path) -> None:
+def test_a_page_is_rendered_once_and_again_when_its_source_changes(folder: Path) -> None:
     out = folder.parent / "out"
     pdf(folder / "bill.pdf")
     (first,) = find_pages(folder, out).pages
@@ -74,8 +74,11 @@ def test_a_page_is_rendered_once_again_when_its_source_changes_and_within_the_bo
     (second,) = find_pages(folder, out).pages
     assert second.image != first.image
     assert second.width > first.width
-    pdf(folder / "bill.pdf", resolution=10.0, size=(600, 400))
-    (sheet,) = find_pages(folder, out).pages
+
+
+def test_a_large_sheet_is_rendered_within_the_bound(folder: Path, tmp_path: Path) -> None:
+    pdf(folder / "poster.pdf", resolution=10.0, size=(600, 400))
+    (sheet,) = find_pages(folder, tmp_path / "out").pages
     assert max(sheet.width, sheet.height) == LONGEST_SIDE
 
 

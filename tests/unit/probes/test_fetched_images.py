@@ -147,7 +147,7 @@ def test_names_stay_below_the_root(bucket: str, object_store: Store) -> None:
         open_image(f"{bucket}/images", f"{bucket}/secret.png")
 
 
-def test_least_recently_used_go_first_and_those_in_use_here_or_in_another_process_never(bucket: str) -> None:
+def test_least_recently_used_go_first_and_those_in_use_never(bucket: str) -> None:
     files = {}
     for age, name in enumerate(["a.png", "b.png", "c.png", "d.png"]):
         put(f"{bucket}/{name}", noise(100 + age, 100))
@@ -159,6 +159,10 @@ def test_least_recently_used_go_first_and_those_in_use_here_or_in_another_proces
         assert {name for name, file in files.items() if file.exists()} == {"a.png", "d.png"}
     make_room(0)
     assert fetched() == []
+
+
+def test_an_image_that_another_process_holds_stays(bucket: str) -> None:
+    put(f"{bucket}/a.png", noise(100, 100))
     with hold_image(place(f"{bucket}/a.png")) as path:
         done = run_python(["-c", HOLDS, f"{bucket}/a.png"])
         assert [json.loads(line) for line in done.stdout.splitlines()] == [[True, True], True], done.stderr
