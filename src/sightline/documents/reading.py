@@ -187,8 +187,7 @@ def _placed(read: TextsRead) -> list[PageLine]:
     """Texts with upright boxes in fractions of the image; those without a place in it are left out."""
     found = []
     for text in read.texts:
-        xs, ys = [x for x, _ in text.outline], [y for _, y in text.outline]
-        box = clip_to_image(to_fractions((min(xs), min(ys), max(xs), max(ys)), read.width, read.height))
+        box = clip_to_image(to_fractions(_upright(text), read.width, read.height))
         if box is not None:
             found.append(PageLine(" ".join(text.text.split()), box, text.confidence))
     return found
@@ -263,5 +262,11 @@ def _turned(read: TextsRead) -> str:
 
 
 def _is_tall(text: FoundText) -> bool:
+    left, upper, right, lower = _upright(text)
+    return lower - upper > 1.5 * (right - left)
+
+
+def _upright(text: FoundText) -> Box:
+    """The upright box around a text, in pixels."""
     xs, ys = [x for x, _ in text.outline], [y for _, y in text.outline]
-    return max(ys) - min(ys) > 1.5 * (max(xs) - min(xs))
+    return min(xs), min(ys), max(xs), max(ys)
