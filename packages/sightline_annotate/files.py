@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +12,7 @@ from typing import Any
 
 from sightline.errors import SightlineError
 from sightline.places.writing import is_replaced, refuse_other_ending, refuse_unusable_place
-from sightline.probes.data_rows import read_table, write_text
+from sightline.probes.data_rows import csv_text, read_csv_text, write_text
 from sightline.probes.regions import check_roles
 from sightline.probes.typed_rows import SignedDecision, TypedBox, TypedRow, read_typed_rows, shown_size, write_decisions
 from sightline_annotate.campaign import Campaign, Judgements, check_name, read_judgements
@@ -100,17 +98,6 @@ def _columns(kind: CampaignKind, fields: Mapping[str, Any], who: str) -> dict[st
     return {**{name: said[name] for name in before}, ANNOTATOR: who, notes: said[notes]}
 
 
-def csv_text(rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        raise SightlineError("nobody has confirmed an answer of this kind yet, so there is nothing to write")
-    text = io.StringIO()
-    columns = dict.fromkeys(name for row in rows for name in row)  # items may know different facts
-    table = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return text.getvalue()
-
-
 def read_artifact(campaign: Campaign, path: Path) -> list[Answer]:
     """The answers in a file of the artifact; rows that nobody filled in are left out."""
     return _drawn_rows(campaign, path) if campaign.kind.draws_boxes else _decided_rows(campaign, path)
@@ -127,7 +114,7 @@ def _drawn_rows(campaign: Campaign, path: Path) -> list[Answer]:
 
 def _decided_rows(campaign: Campaign, path: Path) -> list[Answer]:
     found: list[Answer] = []
-    for number, row in enumerate(read_table(path), start=2):
+    for number, row in enumerate(read_csv_text(path), start=2):
         try:
             item = next((campaign.by_id[row[key]] for key in KEYS if row.get(key) in campaign.by_id), None)
             if item is None:

@@ -20,7 +20,7 @@ from sightline.core.probe import Box, Probe
 from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, write_whole
-from sightline.probes.data_rows import read_table
+from sightline.probes.data_rows import read_csv_text
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_digest, image_size
 from sightline.probes.lexical_audit import (
@@ -252,7 +252,7 @@ def read_suspicions(kind: str, path: Path | None) -> Suspicions:
 
 
 def _table(path: Path, needed: Iterable[str]) -> list[dict[str, str]]:
-    rows = read_table(path)
+    rows = read_csv_text(path)
     for name in needed:
         if rows and name not in rows[0]:
             raise SightlineError(f"{path} has no column {name}; it has {json.dumps(list(rows[0]))}")

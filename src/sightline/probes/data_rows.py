@@ -12,11 +12,12 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from sightline.core.text import as_text, from_text
 from sightline.errors import SightlineError, first_line
 from sightline.places.listing import Place, is_remote, open_file, place, read_whole
 from sightline.places.writing import write_whole
@@ -136,6 +137,23 @@ def read_table(path: Path) -> list[dict[str, Any]]:
         raise SightlineError(f"cannot read {path}: {problem.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as problem:
         raise SightlineError(f"cannot read {path}: it is no CSV table in UTF-8 ({problem})") from None
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """A CSV table with the columns of all its rows, which a spreadsheet opens as it is: no cell is a formula there."""
+    rows = list(rows)
+    text = io.StringIO()
+    if columns := list(dict.fromkeys(name for row in rows for name in row)):
+        table = csv.DictWriter(text, columns, lineterminator="\n")
+        table.writeheader()
+        table.writerows({name: as_text(cell) for name, cell in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def read_csv_text(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table that ``csv_text`` made, with every text as it was."""
+    rows = read_table(path)
+    return [{name: from_text(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows]
 
 
 def file_digest(path: str | Path) -> str:

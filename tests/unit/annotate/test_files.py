@@ -234,6 +234,16 @@ def test_the_artifacts_columns_come_back_as_they_went(kind: CampaignKind, tmp_pa
             assert (drawn["role"], drawn["text"]) == (wanted["role"], wanted["text"])
 
 
+def test_no_cell_of_an_export_is_a_formula_and_its_text_comes_back(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task", 1, second=0.0)
+    task.journal.append_all([(FIRST, "ann", task.items[0].id, said(annotator_notes="=1+1"))])
+    annotate("export", task.path, "--out", tmp_path / "first.csv", "--whose", "first")
+    (row,) = read_table(tmp_path / "first.csv")
+    assert row["annotator_notes"] == "'=1+1"
+    ((_, fields, _),) = read_artifact(task, tmp_path / "first.csv")
+    assert fields["annotator_notes"] == "=1+1"
+
+
 def test_hard_negatives_have_the_artifacts_columns(tmp_path: Path) -> None:
     task = answered(sample_task(tmp_path / "task"))
     annotate("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
