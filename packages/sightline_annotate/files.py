@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +12,7 @@ from typing import Any
 
 from sightline.errors import SightlineError
 from sightline.places.writing import is_replaced, refuse_other_ending, refuse_unusable_place
-from sightline.probes.data_rows import read_table, write_text
+from sightline.probes.data_rows import csv_text, read_csv_text, write_text
 from sightline.probes.regions import check_roles
 from sightline.probes.typed_rows import SignedDecision, TypedBox, TypedRow, read_typed_rows, shown_size, write_decisions
 from sightline_annotate.campaign import Campaign, Judgements, check_name, read_judgements
@@ -100,33 +98,30 @@ def _columns(kind: CampaignKind, fields: Mapping[str, Any], who: str) -> dict[st
     return {**{name: said[name] for name in before}, ANNOTATOR: who, notes: said[notes]}
 
 
-def csv_text(rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        raise SightlineError("nobody has confirmed an answer of this kind yet, so there is nothing to write")
-    text = io.StringIO()
-    columns = dict.fromkeys(name for row in rows for name in row)  # items may know different facts
-    table = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return text.getvalue()
-
-
 def read_artifact(campaign: Campaign, path: Path) -> list[Answer]:
     """The answers in a file of the artifact; rows that nobody filled in are left out."""
+    return _drawn_rows(campaign, path) if campaign.kind.draws_boxes else _decided_rows(campaign, path)
+
+
+def _drawn_rows(campaign: Campaign, path: Path) -> list[Answer]:
+    found = []
+    for row in read_typed_rows(path):
+        if row.status not in UNFINISHED:
+            item = campaign.item(row.sample_id)
+            found.append((item, campaign.kind.check(fields_of_row(item, row), confirmed=True), ""))
+    return found
+
+
+def _decided_rows(campaign: Campaign, path: Path) -> list[Answer]:
     found: list[Answer] = []
-    if campaign.kind.draws_boxes:
-        for drawn in (row for row in read_typed_rows(path) if row.status not in UNFINISHED):
-            item = campaign.item(drawn.sample_id)
-            found.append((item, campaign.kind.check(fields_of_row(item, drawn), confirmed=True), ""))
-        return found
-    for number, row in enumerate(read_table(path), start=2):
+    for number, row in enumerate(read_csv_text(path), start=2):
         try:
-            asked = next((campaign.by_id[row[key]] for key in KEYS if row.get(key) in campaign.by_id), None)
-            if asked is None:
+            item = next((campaign.by_id[row[key]] for key in KEYS if row.get(key) in campaign.by_id), None)
+            if item is None:
                 raise SightlineError(f"has no {' or '.join(KEYS)} of an item of {campaign.path}")
             fields = {name: (row.get(name) or "").strip() for name in campaign.kind.names}
             if fields[campaign.kind.decision]:
-                found.append((asked, campaign.kind.check(fields, confirmed=True), (row.get(ANNOTATOR) or "").strip()))
+                found.append((item, campaign.kind.check(fields, confirmed=True), (row.get(ANNOTATOR) or "").strip()))
         except SightlineError as problem:
             column = f"column {problem.field}: " if isinstance(problem, AnswerError) else ""
             raise SightlineError(f"{path} line {number}: {column}{problem}") from None
@@ -290,10 +285,12 @@ def import_answers(campaign: Campaign, answers: Mapping[str, Sequence[Answer]], 
             raise SightlineError(f"nobody is named for {item_id!r}; say whose answers these are with --as")
         check_name(name)
     known = {(entry.pass_, entry.item): entry for entry in campaign.journal.current()}
-    waiting = [answer for answer in new if (answer[0], answer[2]) not in known]
+    waiting = []
     for pass_, name, item_id, fields in new:
         entry = known.get((pass_, item_id))
-        if entry is not None and (entry.who, entry.fields, entry.confirmed) != (name, fields, True):
+        if entry is None:
+            waiting.append((pass_, name, item_id, fields))
+        elif (entry.who, entry.fields, entry.confirmed) != (name, fields, True):
             raise SightlineError(
                 f"{entry.who} has already worked on {item_id!r} in the {pass_} pass; nothing was imported"
             )

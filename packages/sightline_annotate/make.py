@@ -18,7 +18,7 @@ from sightline.core.probe import Box, Probe
 from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
 from sightline.places.writing import make_folder, whole_folder, write_whole
-from sightline.probes.data_rows import read_table
+from sightline.probes.data_rows import read_csv_text
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_digest, image_size
 from sightline.probes.lexical_audit import (
@@ -202,8 +202,10 @@ def _worded(probe: Probe, known: Row, source_text: str | None = None) -> dict[st
     """Stratum, difficulty and the manifest's columns, from the two words alone."""
     source = nfkc_casefold(probe.source_text if source_text is None else source_text)
     target = nfkc_casefold(probe.target_text)
-    distance, rank = edit_distance(source, target), probe.extra.get("token_area_rank")
-    relative, ranked = distance / max(1, len(source)), rank if isinstance(rank, int) else None
+    distance = edit_distance(source, target)
+    relative = distance / max(1, len(source))
+    rank = probe.extra.get("token_area_rank")
+    ranked = rank if isinstance(rank, int) else None
     difficulty = difficulty_bucket(relative)
     kinds = (edit_type(source, target), changed_char_class(source, target), shape(probe.target_text))
     facts = {
@@ -248,7 +250,7 @@ def read_suspicions(kind: str, path: Path | None) -> Suspicions:
 
 
 def _table(path: Path, needed: Iterable[str]) -> list[dict[str, str]]:
-    rows = read_table(path)
+    rows = read_csv_text(path)
     for name in needed:
         if rows and name not in rows[0]:
             raise SightlineError(f"{path} has no column {name}; it has {json.dumps(list(rows[0]))}")

@@ -173,6 +173,20 @@ BAD = {
 """What an image is -> images of a shard, its size where it is whole but unreadable, what fails on it, what is said."""
 
 
+def fail_for(size: tuple[int, int], where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's own code fails over an image of this size, whose limits need no help."""
+    own_code = getattr(General, where)
+
+    def failing(backbone: General, shown: Any) -> Any:
+        if where == "image_inputs" and shown.size == size:
+            raise IndexError("list index out of range")
+        if where == "features" and shown["image_sizes"][0].tolist() == [56, 28]:
+            raise RuntimeError("shape '[3, 805, 32]' is invalid for input of size 77312")
+        return own_code(backbone, shown)
+
+    monkeypatch.setattr(General, where, failing)
+
+
 @pytest.mark.parametrize("what", BAD)
 def test_a_damaged_image_costs_its_own_probes_and_is_made_up_for_when_mended(
     config: Any, given: Given, zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, what: str
@@ -187,22 +201,12 @@ def test_a_damaged_image_costs_its_own_probes_and_is_made_up_for_when_mended(
     name, data = given.damage(2)
     if size is not None:
         Image.new("RGB", size, (90, 120, 30)).save(images / name)
-    if where:  # the model's own code; its limits need no help
-        own_code = getattr(General, where)
-
-        def failing(backbone: General, shown: Any) -> Any:
-            if where == "image_inputs" and shown.size == size:
-                raise IndexError("list index out of range")
-            if where == "features" and shown["image_sizes"][0].tolist() == [56, 28]:
-                raise RuntimeError("shape '[3, 805, 32]' is invalid for input of size 77312")
-            return own_code(backbone, shown)
-
-        monkeypatch.setattr(General, where, failing)
+        if where:
+            fail_for(size, where, monkeypatch)
     bad = audit(settings)
     assert list(bad.bad_images) == [name]
     assert bad.bad_images[name].startswith(f"image {images / name}")
     assert reason in bad.bad_images[name]
-    assert "\n" not in bad.bad_images[name]
     assert f"1 image could not be read ({name}), so that 2 probes have no rows" in bad.unfinished
     about = {probe["id"] for probe in whole.probes if probe["image"] == name}
     kept = rows[~rows["probe_id"].isin(about)].reset_index(drop=True)

@@ -89,9 +89,7 @@ def test_rows_are_the_same_whoever_computes_them(config: Any, model: str, tmp_pa
         assert not (run.out / "leases").exists(), "whoever is done holds nothing"
 
 
-def test_progress_for_programs_is_lines_of_json_and_without_ray_the_extra_is_named(
-    config: Any, refused: Refused, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_for_programs_is_lines_of_json(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
     audit(config("llava", arms=["full"], limit=2, shard_images=1, json_progress=True))
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     told = [line for line in lines if line["event"] == "progress"]
@@ -100,6 +98,11 @@ def test_progress_for_programs_is_lines_of_json_and_without_ray_the_extra_is_nam
     assert told[0]["done"] == 0
     assert told[-1]["done"] == told[-1]["total"] == 4
     assert told[-1]["unit"] == "rows"
+
+
+def test_without_ray_the_extra_is_named_before_anything_is_loaded(
+    config: Any, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sightline.auditing.launchers.ray.find_spec", lambda name: None)
     refused("pip install 'sightline[ray]'", audit, config("llava", model="nowhere", launcher="ray"))
 

@@ -93,8 +93,8 @@ def test_an_arm_answers_alike_beside_others_and_knows_nothing_of_answers_and_reg
     pd.testing.assert_frame_equal(facts(audited(other).frame())[columns], together[columns])
 
 
-def test_verification_asks_about_answer_and_decoy_which_ranking_compares_and_others_are_refused(
-    audited: Audited, questions: list[Probe], request: pytest.FixtureRequest
+def test_verification_asks_about_answer_and_decoy_which_ranking_compares(
+    audited: Audited, questions: list[Probe]
 ) -> None:
     run = audited(questions, ["full"], scorer="verification")
     assert sorted(run.frame()["label"]) == ["no"] * 3 + ["yes"] * 3
@@ -107,7 +107,11 @@ def test_verification_asks_about_answer_and_decoy_which_ranking_compares_and_oth
     assert (frame["preference"] == frame["decoy_loss"] - frame["gold_loss"]).all()
     assert (frame["correct"] == (frame["preference"] > 0)).all()
 
-    request.getfixturevalue("no_weights")
+
+@pytest.mark.usefixtures("no_weights")
+def test_questions_that_a_scorer_cannot_judge_are_refused_before_a_model_is_loaded(
+    audited: Audited, questions: list[Probe]
+) -> None:
     open_one = "'open-0' is an open question, which --scorer yes_no cannot judge"
     refused(lambda: audited(questions, ["full"], scorer="yes_no"), open_one)
     bare = [replace(probe, decoy="") for probe in questions]

@@ -140,9 +140,8 @@ def test_a_scorer_without_confidence_is_refused_before_a_model_is_loaded(
         audit(config("qwen3vl", arms=["policy:confidence_fallback:target:0.3/0.7:threshold=1"], scorer="bare"))
 
 
-def test_open_answers_are_cascaded_by_their_probability_and_judged_by_task(
-    config: Any, mini_probes: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def open_probes(mini_probes: Path, tmp_path: Path) -> Path:
     """The positives of the mini set, asked openly, from two tasks in turn."""
     openly: dict[str, Any] = {
         "question": "What does the sign say?",
@@ -155,10 +154,13 @@ def test_open_answers_are_cascaded_by_their_probability_and_judged_by_task(
         replace(probe, id=f"open{i}", answers=(probe.source_text,) * 10, task=("textvqa", "docvqa")[i % 2], **openly)
         for i, probe in enumerate(positives)
     ]
-    probes = tmp_path / "open.jsonl"
-    write_probes(probes, asked)
+    write_probes(tmp_path / "open.jsonl", asked)
+    return tmp_path / "open.jsonl"
+
+
+def test_open_answers_are_cascaded_by_their_probability_and_judged_by_task(config: Any, open_probes: Path) -> None:
     stable = "policy:answer_stability:target:0.3/0.5/0.7"
-    settings: dict[str, Any] = {"probes": probes, "limit": 8, "matched_controls": True}
+    settings: dict[str, Any] = {"probes": open_probes, "limit": 8, "matched_controls": True}
     first = rows(audit(config("qwen3vl", arms=[stable], **settings)), "target:0.3")
     threshold = float(np.exp(-first["answer_loss"]).median())
     sure = f"policy:confidence_fallback:target:0.3/0.7:threshold={threshold!r}"

@@ -24,9 +24,7 @@ def write(path: Path, probes: Path, kept: list[int]) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_rows_of_a_replay_belong_to_the_content_of_its_file(
-    config: Any, mini_probes: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_rows_of_a_replay_belong_to_the_content_of_its_file(config: Any, mini_probes: Path, tmp_path: Path) -> None:
     masks = tmp_path / "masks.jsonl"
     arm = f"masks:file={masks}"
 
@@ -50,15 +48,20 @@ def test_rows_of_a_replay_belong_to_the_content_of_its_file(
     write(masks, mini_probes, [0, 3])
     again = audit(settings(arm, "full")).frame()
     assert again[again["arm"] == arm]["kept_mask"].tolist() == first["kept_mask"].tolist()
-    line = masks.read_text().splitlines()[0]
     masks.unlink()
     later = audit(settings("full", "center:0.3")).frame()
     assert set(later["arm"]) == {arm, "full", "center:0.3"}, "a finished arm needs its file no more"
 
-    masks.write_text(f"{line}\n")
-    request.getfixturevalue("no_weights")
-    alone = config("llava", arms=[arm], limit=2, out=tmp_path / "alone")
-    refused(lambda: audit(alone), "has no mask for probe", "(and 2 more)")
+
+@pytest.mark.usefixtures("no_weights")
+def test_a_probe_without_a_line_is_named_before_a_model_is_loaded(
+    config: Any, mini_probes: Path, tmp_path: Path
+) -> None:
+    masks = tmp_path / "masks.jsonl"
+    write(masks, mini_probes, [0, 3])
+    masks.write_text(masks.read_text().splitlines()[0] + "\n")
+    settings = config("llava", arms=[f"masks:file={masks}"], limit=2)
+    refused(lambda: audit(settings), "has no mask for probe", "(and 2 more)")
 
 
 def export(run: Any, arm: str, out: Path, *options: object) -> Any:

@@ -62,10 +62,15 @@ def test_a_smaller_image_is_all_kept_and_measured_by_its_own_cells(config: Any, 
         assert max(smaller.size) < max(whole.size), "a preview shows no more than the model saw"
         assert smaller.width / smaller.height == pytest.approx(whole.width / whole.height, rel=0.05)
     assert len(records) == 3 * 6
+
+
+def test_all_of_the_budget_is_full_itself_to_the_last_bit(config: Any) -> None:
+    frame = audit(config("qwen3vl", arms=["full", *WHOLE])).frame()
+    full = by_arm(frame, "full")
     for arm in WHOLE:
         same = by_arm(frame, arm)
         for column in ("loss_yes", "loss_no", "n_tokens", "k_tokens", "keep", "ecr", "kept_mask", "sequence_pruned"):
-            assert (same[column] == full[column]).all(), f"{column}: all of the budget is full itself, to the last bit"
+            assert (same[column] == full[column]).all(), column
 
 
 def test_the_audited_path_is_the_models_own_at_fewer_pixels(data: Path) -> None:

@@ -31,17 +31,22 @@ from tests.integration.conftest import facts
 ARMS = ["full", "grid:0.3", "full+blank"]
 
 
-def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
-    config: Any, mini_probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twenty on each."""
+@pytest.fixture
+def crowded(mini_probes: Path, tmp_path: Path) -> Path:
+    """Twenty probes on each of two images."""
     probes = read_probes(mini_probes).probes
-    first = list({probe.image: probe for probe in reversed(probes[:4])}.values())
+    images = list(dict.fromkeys(probe.image for probe in probes))[:2]
+    first = [next(probe for probe in probes if probe.image == image) for image in images]
     many = [
         replace(probe, id=f"{probe.id}-{i}", question=f"{probe.question} ({i})") for i in range(20) for probe in first
     ]
-    crowded = tmp_path / "crowded.jsonl"
-    write_probes(crowded, many)
+    write_probes(tmp_path / "crowded.jsonl", many)
+    return tmp_path / "crowded.jsonl"
+
+
+def test_many_probes_on_two_images_are_many_shards_and_are_forgotten_again(
+    config: Any, crowded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenised, at_first_write, held = [0], [], []
     tokenise, write = prompting.Prompting._tokenised, RunFolder.write_row_table
 
@@ -175,9 +180,7 @@ def replay(run: Run, own: str, other: str) -> int:
     return most
 
 
-def test_stored_scores_replay_what_a_run_at_another_budget_keeps_or_say_that_they_cannot(
-    config: Any, tmp_path: Path
-) -> None:
+def test_stored_scores_replay_what_a_run_at_another_budget_keeps_or_say_that_they_cannot(config: Any) -> None:
     arms = ["full", "target:0.15", "target:0.3", "target:0.6:score=overlap", "target:0.2:score=overlap", "grid:0.3"]
     others = ["bottom:0.3", "target_grid:0.3"]
     run = audit(config("qwen3vl", arms=[*arms, *others], keep_scores=True))
@@ -189,19 +192,23 @@ def test_stored_scores_replay_what_a_run_at_another_budget_keeps_or_say_that_the
         assert row["scores_rule"] == "other"
         assert len(row["scores"]) in (4 * row["n_tokens"], 8 * row["n_tokens"])
 
+
+def test_stored_scores_replay_budgets_of_every_tile(config: Any) -> None:
     tiled: dict[str, Any] = {
         "arms": ["target:0.5/tile", "target:0.2/tile"],
         "image_options": {"min_tiles": 2},
         "keep_scores": True,
     }
-    assert replay(audit(config("internvl", **tiled, out=tmp_path / "tiles")), *tiled["arms"]) > 1
+    assert replay(audit(config("internvl", **tiled)), *tiled["arms"]) > 1
 
+
+def test_answers_do_not_depend_on_whether_scores_are_stored(config: Any, tmp_path: Path) -> None:
     plain, kept = (
         audit(config("llava", arms=["target:0.3"], limit=1, keep_scores=keep, out=tmp_path / str(keep)))
         for keep in (False, True)
     )
     same = ["probe_id", "margin", "kept_mask", "ecr"]
-    assert plain.rows.select(same).equals(kept.rows.select(same)), "answers do not depend on it"
+    assert plain.rows.select(same).equals(kept.rows.select(same))
     assert plain.rows.column("scores").null_count == plain.rows.num_rows
     with pytest.raises(SightlineError, match="with keep_scores true, this command has false"):
         audit(config("llava", arms=["target:0.3"], limit=1, out=kept.path))
@@ -242,6 +249,8 @@ def test_another_scorer_brings_its_own_columns_which_are_described(config: Any) 
     with pytest.raises(SightlineError, match="holds a run with scorer generation, this command has yes_no"):
         audit(config("llava", arms=["full"], limit=2))
 
+
+def test_a_generated_answer_is_judged_by_its_first_word() -> None:
     scorer = Generation()
     probe: Any = type("Asked", (), {"label": "yes"})
     said = {"Yes, it is.": "yes", '"no"': "no", "yesterday": "yesterday", "": ""}

@@ -61,8 +61,6 @@ def build_document_probes(
     seed: int = 17,
     limit_pages: int | None = None,
     gather: bool = False,
-    cache: Path | None = None,
-    workers: int | None = None,
     accepted: Path | None = None,
 ) -> DocumentProbes:
     """Reads documents and asks about them.
@@ -76,7 +74,6 @@ def build_document_probes(
     fields_per_page: so many at most, spread over their kinds; 0 for all.
     limit_pages: only so many first pages.
     gather: all pages stand below ``out``, not where they are.
-    cache: where readings are remembered, by the digest of the image.
     accepted: a file of ``sightline annotate sign-off``: texts that people have read count too.
     """
     check_wording(wording)
@@ -84,7 +81,7 @@ def build_document_probes(
     other = second_engine() if second == "auto" else second
     found = find_pages(documents, out / PAGES_FOLDER, limit=limit_pages, gather=gather)
     names = [page.image for page in found.pages]
-    readings = read_pages(found.root, names, first=ocr, second=other, cache=cache, workers=workers)
+    readings = read_pages(found.root, names, first=ocr, second=other)
     unfound: list[str] = []
     if accepted is not None:
         readings, unfound = _accept(found, readings, accepted)

@@ -153,13 +153,15 @@ def _labelled(layout: Layout, refused: Counter[str]) -> Iterator[DocumentField]:
             continue
         if not _is_label(bare):
             continue
-        value, relation = _beside(layout, line, known.kind if known else None, refused), RIGHT
+        relation = RIGHT
+        value = _beside(layout, line, known.kind if known else None, refused)
         if value is None and known is not None:
             value, relation = _under(layout, line, known.kind), BELOW
         if value is not None:
             kind, text, whole = value
-            called, box = known.called if known else "", _box_of(line, bare)
-            yield DocumentField(_seen(kind, text.text), bare, box, text.text, text.box, relation, called, whole.text)
+            kind = _seen(kind, text.text)
+            called = known.called if known else ""
+            yield DocumentField(kind, bare, _box_of(line, bare), text.text, text.box, relation, called, whole.text)
 
 
 def _inside(line: PageLine) -> DocumentField | None:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
-from sightline.core.cache import cache_folder
 from sightline.errors import SightlineError, first_line, printable
 from sightline.places.writing import make_folder, write_whole
 from sightline.probes.data_rows import file_digest
@@ -92,19 +91,19 @@ def made_name(name: str, ending: str) -> str:
 
 def find_pages(
     documents: str | Path | Sequence[str | Path],
-    folder: Path | None = None,
+    folder: Path,
     *,
     limit: int | None = None,
     gather: bool = False,
 ) -> FoundPages:
     """The pages of a folder (all below it), a file, or a list of both; the first ``limit`` of them.
 
-    ``folder`` is where converted pages are written; by default the cache. ``gather``: all pages stand there, linked
-    where they need nothing, so that something can be put beside them. A file that cannot be used is named in the
-    result, and the others go on; nothing usable at all is an error.
+    ``folder`` is where converted pages are written. ``gather``: all pages stand there, linked where they need nothing,
+    so that something can be put beside them. A file that cannot be used is named in the result, and the others go on;
+    nothing usable at all is an error.
     """
     given = [Path(documents)] if isinstance(documents, str | Path) else [Path(each) for each in documents]
-    target = (folder or cache_folder() / "pages").absolute()
+    target = folder.absolute()
     base, files, left_out = _sources(given, target)
     problems: list[tuple[str, str]] = []
     opened: list[_Source] = []
@@ -118,7 +117,7 @@ def find_pages(
     pages: list[DocumentPage] = []
     with Progress("rendering pages", sum(max(1, len(source.makes)) for source in opened), "pages") as bar:
         beside = None if in_place else target
-        made = (source.made(target) if source.makes else source.in_place(base, beside) for source in opened)
+        made = (source.made(target) if source.makes else source.in_place(beside) for source in opened)
         for page in chain.from_iterable(made):
             bar.advance()
             if isinstance(page, DocumentPage):
@@ -198,7 +197,7 @@ class _Source:
     """What renders each page; empty for an image that needs nothing."""
     size: tuple[int, int] = (0, 0)
 
-    def in_place(self, base: Path, target: Path | None) -> Iterator[DocumentPage | tuple[str, str]]:
+    def in_place(self, target: Path | None) -> Iterator[DocumentPage | tuple[str, str]]:
         """The image itself; where others are converted it is linked, or else copied, to stand beside them."""
         if target is not None:
             linked = target / self.name

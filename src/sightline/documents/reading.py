@@ -12,11 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
-from typing import Any
 
 from sightline.boxes.detection import TextsRead, read_texts
-from sightline.boxes.detectors import detector_named
+from sightline.boxes.detectors import FoundText, detector_named
 from sightline.core.probe import Box
 from sightline.documents.rules import READING
 from sightline.errors import SightlineError
@@ -69,19 +67,12 @@ def second_engine() -> str | None:
 
 
 def read_pages(
-    root: Place,
-    names: Sequence[str],
-    *,
-    first: str = FIRST,
-    second: str | None = None,
-    cache: Path | None = None,
-    workers: int | None = None,
+    root: Place, names: Sequence[str], *, first: str = FIRST, second: str | None = None
 ) -> dict[str, PageReading]:
     """Image name -> its texts. Each engine reads an image once and for all: readings are remembered by its digest."""
     engines = [engine for engine in (first, second) if engine]
     with Progress("reading", len(engines) * len(names), "pages") as bar:
-        shared: dict[str, Any] = {"cache": cache, "workers": workers, "tell": lambda name: bar.advance()}
-        readings = [read_texts(engine, root, names, **shared) for engine in engines]
+        readings = [read_texts(engine, root, names, tell=lambda name: bar.advance()) for engine in engines]
     return {name: combine(name, *(reading[name] for reading in readings)) for name in readings[0]}
 
 
@@ -196,8 +187,7 @@ def _placed(read: TextsRead) -> list[PageLine]:
     """Texts with upright boxes in fractions of the image; those without a place in it are left out."""
     found = []
     for text in read.texts:
-        xs, ys = [x for x, _ in text.outline], [y for _, y in text.outline]
-        box = clip_to_image(to_fractions((min(xs), min(ys), max(xs), max(ys)), read.width, read.height))
+        box = clip_to_image(to_fractions(_upright(text), read.width, read.height))
         if box is not None:
             found.append(PageLine(" ".join(text.text.split()), box, text.confidence))
     return found
@@ -262,13 +252,21 @@ def _meets(one: Box, other: Box) -> bool:
 def _turned(read: TextsRead) -> str:
     """What is said of a page whose text does not stand upright; empty for one that does."""
     texts = [text for text in read.texts if len(text.text) > 2]
-    tall = 0
-    for text in texts:
-        xs, ys = zip(*text.outline, strict=True)
-        tall += len(text.text) * (max(ys) - min(ys) > 1.5 * (max(xs) - min(xs)))
+    tall = sum(len(text.text) for text in texts if _is_tall(text))
     if tall > READING["turned_share"] * sum(len(text.text) for text in texts):
         return "its text runs upwards or downwards: turn the page, then read it again"
     sure = sorted(text.confidence for text in texts)
     if len(sure) > 2 and sure[len(sure) // 2] < READING["readable"]:
         return "hardly anything can be read for sure: is it upside down, blurred or in another script?"
     return ""
+
+
+def _is_tall(text: FoundText) -> bool:
+    left, upper, right, lower = _upright(text)
+    return lower - upper > 1.5 * (right - left)
+
+
+def _upright(text: FoundText) -> Box:
+    """The upright box around a text, in pixels."""
+    xs, ys = [x for x, _ in text.outline], [y for _, y in text.outline]
+    return min(xs), min(ys), max(xs), max(ys)

@@ -178,14 +178,16 @@ class Endpoint(Engine):
         return asked
 
     def _heard(self, reply: Returned) -> Heard:
-        body, choice = reply.body, first_choice(reply.body)
+        body = reply.body
+        choice = first_choice(body)
         message = choice.get("message")
         if not isinstance(message, dict):
             wrong = SightlineError if isinstance(body, dict) else OutageError  # a page that stands before the server
             raise wrong(
                 f"{self.wire.host} gave no chat completion but {message_of(reply)}; is {self.wire.base} its URL?"
             )
-        text, usage, told = spoken(message), body.get("usage"), tokens_told(choice)
+        text, told = spoken(message), tokens_told(choice)
+        usage = body.get("usage")
         prompt, generated = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
         finish = choice.get("finish_reason")
         if told is None:

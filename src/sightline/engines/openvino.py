@@ -168,10 +168,14 @@ class OpenVINO(Engine):
         begun = perf_counter()
         answer = self._generate(question, question.longest)
         ms = (perf_counter() - begun) * 1e3
-        measured, finish = answer.perf_metrics, answer.finish_reasons[0].name
-        prompt, generated = measured.get_num_input_tokens(), measured.get_num_generated_tokens()
-        raw = {"text": answer.texts[0], "score": answer.scores[0], "prompt_tokens": prompt}
-        raw |= {"generated_tokens": generated, "finish_reason": finish}
+        prompt = answer.perf_metrics.get_num_input_tokens()
+        generated = answer.perf_metrics.get_num_generated_tokens()
+        finish = answer.finish_reasons[0].name
+        stopped = finish == "STOP"
+        raw = {
+            "text": answer.texts[0], "score": answer.scores[0],
+            "prompt_tokens": prompt, "generated_tokens": generated, "finish_reason": finish,
+        }  # fmt: skip
         kept, grid = self._counted_against_the_grid(question, prompt)
         first = None
         if question.likely:
@@ -190,8 +194,8 @@ class OpenVINO(Engine):
             text=answer.texts[0],
             raw=raw,
             prompt_tokens=prompt,
-            tokens=generated - (finish == "STOP"),
-            cut_off=finish != "STOP",
+            tokens=generated - 1 if stopped else generated,
+            cut_off=not stopped,
             loss=-float(answer.scores[0]) / max(1, generated),  # the stop token is one of them
             first=first,
             ms=ms,

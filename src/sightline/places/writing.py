@@ -272,7 +272,7 @@ def remove_leftovers(folder: Place, *, alone: bool) -> None:
     """
     if is_remote(folder):
         return
-    for place, folders, files in os.walk(folder):  # to which it is no error if others remove something meanwhile
+    for place, folders, files in os.walk(folder):  # what others remove meanwhile it passes over
         for name in (*folders, *files):
             if _left_by_the_dead(name) or (alone and re.fullmatch(r"\..*\.tmp", name)):
                 Path(place, name).unlink(missing_ok=True)

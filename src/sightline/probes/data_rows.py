@@ -12,11 +12,12 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from sightline.core.text import as_text, from_text
 from sightline.errors import SightlineError, first_line
 from sightline.places.listing import Place, is_remote, open_file, place, read_whole
 from sightline.places.writing import write_whole
@@ -138,6 +139,23 @@ def read_table(path: Path) -> list[dict[str, Any]]:
         raise SightlineError(f"cannot read {path}: it is no CSV table in UTF-8 ({problem})") from None
 
 
+def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """A CSV table with the columns of all its rows, which a spreadsheet opens as it is: no cell is a formula there."""
+    rows = list(rows)
+    text = io.StringIO()
+    if columns := list(dict.fromkeys(name for row in rows for name in row)):
+        table = csv.DictWriter(text, columns, lineterminator="\n")
+        table.writeheader()
+        table.writerows({name: as_text(cell) for name, cell in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def read_csv_text(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table that ``csv_text`` made, with every text as it was."""
+    rows = read_table(path)
+    return [{name: from_text(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows]
+
+
 def file_digest(path: str | Path) -> str:
     """``sha256:`` of the file's bytes."""
     try:
@@ -181,10 +199,8 @@ def data_rows(files: Sequence[Path], needed: Sequence[Sequence[str]]) -> Iterato
     number = 0
     for file in files:
         for index, (where, cells) in enumerate(_rows(file)):
-            lacking = next((names for names in needed if not set(names) & set(cells)), None)
-            if index == 0 and lacking is not None:
-                found = ", ".join(map(str, cells)) or "none"
-                raise SightlineError(f"{file}: has no column {' or '.join(lacking)}; found {found}")
+            if index == 0:
+                _refuse_other_columns(file, list(cells), needed)
             yield DataRow(f"{file} {where}", number, cells)
             number += 1
 
@@ -284,6 +300,13 @@ def _document_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not isinstance(cells, dict):
             raise SightlineError(f"{file} row {number}: expected an object, found {type(cells).__name__}")
         yield f"row {number}", cells
+
+
+def _refuse_other_columns(file: Path, found: Sequence[str], needed: Sequence[Sequence[str]]) -> None:
+    for names in needed:
+        if not set(names) & set(found):
+            wanted = " or ".join(names)
+            raise SightlineError(f"{file}: has no column {wanted}; found {', '.join(map(str, found)) or 'none'}")
 
 
 def _begins_with_a_line(file: Path) -> bool:

@@ -77,8 +77,9 @@ def to_rgb(stored: Image.Image) -> Image.Image:
     they would come out nearly black.
     """
     deep = stored.mode == "I" or stored.mode.startswith("I;16")
-    tiles = getattr(stored, "tile", None)  # which hold, among else, how values are stored: RGB;16B
-    upper = not deep and ";16" in str(tiles[0][3] if tiles else "")  # of which Pillow keeps the upper 8
+    tiles = getattr(stored, "tile", None)
+    decoding = str(tiles[0][3]) if tiles else ""  # which tells how the file holds its values: RGB;16B
+    upper = not deep and ";16" in decoding  # of which Pillow keeps the upper 8
     stored.load()
     width, height = stored.size
     strips = [(0, top, width, min(height, top + STRIP)) for top in range(0, height, STRIP)]
@@ -186,27 +187,19 @@ MAX_RATIO = 200
 GRAY = (127, 127, 127)
 
 
-def open_image(
-    root: str | Place,
-    name: str,
-    *,
-    occlude: Sequence[Box] = (),
-    max_pixels: int = MAX_PIXELS,
-) -> Image.Image:
+def open_image(root: str | Place, name: str, *, occlude: Sequence[Box] = ()) -> Image.Image:
     """Decodes ``root/name`` to RGB and grays the boxes in ``occlude``.
 
-    The number of pixels is read from the header and compared with ``max_pixels`` before anything is decoded. EXIF
+    The number of pixels is read from the header and compared with ``MAX_PIXELS`` before anything is decoded. EXIF
     rotation is not applied: annotations refer to stored pixels.
     """
     with image_file(root, name) as path:
-        return open_image_file(path, image_place(root, name), occlude=occlude, max_pixels=max_pixels)
+        return open_image_file(path, image_place(root, name), occlude=occlude)
 
 
-def open_image_file(
-    path: Path | io.BytesIO, called: Place, *, occlude: Sequence[Box] = (), max_pixels: int = MAX_PIXELS
-) -> Image.Image:
+def open_image_file(path: Path | io.BytesIO, called: Place, *, occlude: Sequence[Box] = ()) -> Image.Image:
     """Likewise of a file, which errors call by the place that it was fetched from."""
-    with _opened(path, called, max_pixels) as stored:
+    with _opened(path, called) as stored:
         try:
             image = to_rgb(stored)
         except SightlineError as problem:
@@ -222,30 +215,30 @@ def image_place(root: str | Place, name: str) -> Place:
     return image_url(where, name) if is_remote(where) else where / name
 
 
-def size_from_header(root: str | Place, name: str, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+def size_from_header(root: str | Place, name: str) -> tuple[int, int]:
     """(width, height) of an image below a root. Of a URL its first bytes are fetched, all only where they say nothing.
 
     That is so where a file keeps what it says elsewhere, as some TIFFs do, or behind much else.
     """
     called = image_place(root, name)
     if not is_remote(called):
-        return image_size(resolve_image(root, name), max_pixels=max_pixels)
+        return image_size(resolve_image(root, name))
     begins = first_bytes(called)
     size = webp_size(begins)
     if size is not None:
-        _refuse_large(size, called, max_pixels)
+        _refuse_large(size, called)
         return size
     try:
-        with _opened(io.BytesIO(begins), called, max_pixels) as stored:
+        with _opened(io.BytesIO(begins), called) as stored:
             return stored.size
     except SightlineError:
-        with image_file(root, name) as path, _opened(path, called, max_pixels) as stored:
+        with image_file(root, name) as path, _opened(path, called) as stored:
             return stored.size
 
 
-def image_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+def image_size(path: str | Path) -> tuple[int, int]:
     """(width, height) from the header."""
-    with _opened(Path(path), Path(path), max_pixels) as stored:
+    with _opened(Path(path), Path(path)) as stored:
         return stored.size
 
 
@@ -269,7 +262,7 @@ def image_digests(
     digests = {}
     for name in progress(names):
         with image_file(root, name) as path:
-            with _opened(path, image_place(root, name), MAX_PIXELS):
+            with _opened(path, image_place(root, name)):
                 pass
             digests[name] = image_digest(path)
     return digests
@@ -300,7 +293,7 @@ def occlude_boxes(image: Image.Image, boxes: Iterable[Box]) -> Image.Image:
     return filled
 
 
-def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.Image:
+def _opened(source: Path | io.BytesIO, called: Place) -> Image.Image:
     """The image with its header read and nothing decoded; errors call it by its place."""
     if isinstance(source, Path):
         _refuse_endless(source, called)
@@ -313,7 +306,7 @@ def _opened(source: Path | io.BytesIO, called: Place, max_pixels: int) -> Image.
     except Exception as problem:  # decoders raise whatever they like on damaged files
         raise SightlineError(f"image {called} cannot be read: {problem}") from None
     try:
-        _refuse_large(stored.size, called, max_pixels)
+        _refuse_large(stored.size, called)
         try:
             count = len(page_frames(stored))
         except Exception as problem:  # of a file that is cut off between its pages
@@ -344,10 +337,10 @@ def _refuse_endless(path: Path, called: Place) -> None:
         raise SightlineError(f"image {called} is not a file")
 
 
-def _refuse_large(size: tuple[int, int], called: Place, max_pixels: int) -> None:
+def _refuse_large(size: tuple[int, int], called: Place) -> None:
     width, height = size
-    if width * height > max_pixels:
-        raise SightlineError(f"image {called} has {width} x {height} pixels; the limit is {max_pixels}")
+    if width * height > MAX_PIXELS:
+        raise SightlineError(f"image {called} has {width} x {height} pixels; the limit is {MAX_PIXELS}")
     if max(size) > MAX_RATIO * min(size):
         raise SightlineError(
             f"image {called} has {width} x {height} pixels; no side may be more than {MAX_RATIO} times the other"

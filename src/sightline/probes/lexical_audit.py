@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import unicodedata
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -13,9 +11,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from sightline.core.probe import Probe
-from sightline.core.text import as_text, edit_distance
+from sightline.core.text import edit_distance
 from sightline.errors import SightlineError
-from sightline.probes.data_rows import write_text
+from sightline.probes.data_rows import csv_text, write_text
 from sightline.probes.hard_pairs import standing_alone
 from sightline.probes.regions import ImageRegions
 
@@ -353,13 +351,7 @@ def write_audit(folder: str | Path, audit: LexicalAudit) -> list[Path]:
     """Writes the four tables as CSV and returns their paths."""
     written = []
     for name, make in TABLES.items():
-        rows = make(audit)
-        text = io.StringIO()
-        if rows:
-            table = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-            table.writeheader()
-            table.writerows({key: as_text(value) for key, value in row.items()} for row in rows)
         path = Path(folder) / name
-        write_text(path, text.getvalue())
+        write_text(path, csv_text(make(audit)))
         written.append(path)
     return written

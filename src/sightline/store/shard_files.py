@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -283,8 +283,7 @@ class Owner:
             return f"holds {told}, not {what} of {self.arm or 'this version'}"
         held = [shard.shard for shard in mark.shards]
         if held != list(file.shards):
-            span = " to ".join(map(str, dict.fromkeys([held[0], held[-1]]))) if held else "none"
-            return f"holds shard{'s' * (len(held) != 1)} {span}, as its name does not say"
+            return f"holds {_shards_said(held)}, as its name does not say"
         return ""
 
     def check(self, file: ShardFile, shards: int, *, footer_alone: bool = False) -> Mark | Problem:
@@ -357,6 +356,12 @@ class Owner:
                 yield
         except (pa.ArrowException, OSError) as error:
             raise SightlineError(self.line(file, f"cannot be read ({first_line(error)})")) from None
+
+
+def _shards_said(shards: Sequence[int]) -> str:
+    if not shards:
+        return "shards none"
+    return f"shard {shards[0]}" if len(shards) == 1 else f"shards {shards[0]} to {shards[-1]}"
 
 
 def bounds(piece: ShardPiece, mark: Mark, rows: int) -> tuple[int, int]:

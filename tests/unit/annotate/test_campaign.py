@@ -44,39 +44,50 @@ def answer_all(task: Campaign, who: str, pass_: str, unclear: str = "") -> None:
         queue.save(item.id, said(task.kind, "unclear" * (item.id == unclear)), confirmed=True, supersedes=None)
 
 
-def test_passes_offer_their_items_to_each_person_once_and_a_draft_is_not_an_answer(
-    task: Campaign, twice: list[str], refused: Refused
-) -> None:
-    queue, second = WorkQueue(task, "ann"), WorkQueue(task, "ann", SECOND)
-    assert len(queue.items()) == 6
-    assert [item.id for item in WorkQueue(task, "bob", SECOND).items()] == twice
-    assert len(twice) == 3
+def test_a_draft_is_not_an_answer(task: Campaign, twice: list[str], refused: Refused) -> None:
+    queue = WorkQueue(task, "ann")
     draft = {"qc_decision": "unclear"}
     entry = queue.save(twice[0], draft, confirmed=False, supersedes=None)
     assert queue.progress()["done"] == 0
     refused("'Can you read", queue.save, twice[0], draft, confirmed=True, supersedes=entry.number)
     queue.save(twice[0], said(), confirmed=True, supersedes=entry.number)
     assert queue.progress()["done"] == 1
+
+
+def test_passes_offer_their_items_to_each_person_once(task: Campaign, twice: list[str], refused: Refused) -> None:
+    queue, second = WorkQueue(task, "ann"), WorkQueue(task, "ann", SECOND)
+    assert len(queue.items()) == 6
+    assert [item.id for item in WorkQueue(task, "bob", SECOND).items()] == twice
+    assert len(twice) == 3
+    queue.save(twice[0], said(), confirmed=True, supersedes=None)
     assert twice[0] not in [item.id for item in second.items()]
     refused("is not one of ann's", second.save, twice[0], said(), confirmed=True, supersedes=None)
+
+
+def test_a_name_can_be_read_and_is_not_too_long(task: Campaign, refused: Refused) -> None:
     for name in ("", " ann", "a\nb", "x" * 81):
         refused(f"--as {name!r} is not a name", WorkQueue, task, name)
 
 
-def test_several_people_share_one_pass_and_an_open_item_is_skipped_by_others(task: Campaign) -> None:
+def test_an_open_item_is_skipped_by_others(task: Campaign) -> None:
+    ann, bob = WorkQueue(task, "ann"), WorkQueue(task, "bob")
+    item = ann.next_item()
+    assert item is not None
+    for who in ("ann", "bob"):
+        task.journal.mark_open(item.id, FIRST, who)
+    assert task.journal.open_elsewhere(FIRST, "bob") == {item.id}
+    assert task.journal.open_elsewhere(FIRST, "ann") == task.journal.open_elsewhere(SECOND, "bob") == set()
+    other = bob.next_item()
+    assert other is not None
+    assert other.id != item.id
+
+
+def test_several_people_share_one_pass(task: Campaign) -> None:
     ann, bob = WorkQueue(task, "ann"), WorkQueue(task, "bob")
     seen: list[str] = []
     for queue in (ann, bob) * 3:
         item = queue.next_item()
         assert item is not None
-        if not seen:
-            for who in ("ann", "bob"):
-                task.journal.mark_open(item.id, FIRST, who)
-            assert task.journal.open_elsewhere(FIRST, "bob") == {item.id}
-            assert task.journal.open_elsewhere(FIRST, "ann") == task.journal.open_elsewhere(SECOND, "bob") == set()
-            other = bob.next_item()
-            assert other is not None
-            assert other.id != item.id
         task.journal.mark_open(item.id, FIRST, queue.who)
         queue.save(item.id, said(), confirmed=True, supersedes=None)
         seen.append(item.id)
@@ -210,18 +221,22 @@ def now(journal: Journal, item: str) -> object:
     return next(entry.fields for entry in journal.current() if entry.item == item)
 
 
-def test_it_writes_ahead_waits_for_the_disk_and_nothing_can_be_changed_or_taken_out(
-    journal: Journal, tmp_path: Path, refused: Refused
-) -> None:
+def test_nothing_in_the_journal_can_be_changed_or_taken_out(journal: Journal) -> None:
     say(journal, "x", "1")
     with sqlite3.connect(journal.path) as database:
-        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         for change in ("UPDATE entries SET who = 'eve'", "DELETE FROM entries"):
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 database.execute(change)
     assert now(journal, "x") == {"a": "1"}
+
+
+def test_the_journal_writes_ahead_and_waits_for_the_disk(journal: Journal) -> None:
     with journal._opened() as own:
+        assert own.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert own.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
+
+
+def test_a_journal_that_is_no_database_is_refused(tmp_path: Path, refused: Refused) -> None:
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes(b"no database at all, but long enough to have a header" * 40)
     refused("cannot be used: file is not a database", Journal(damaged).current)
@@ -242,12 +257,13 @@ def test_undo_goes_back_step_by_step_and_each_step_is_an_entry_of_the_digest(jou
     assert len({*digests, journal.digest()}) == 5
 
 
-def test_undo_takes_ones_own_latest_change_on_whichever_item_through_new_ones_and_confirmations(
-    journal: Journal,
-) -> None:
+def test_undo_takes_ones_own_latest_change_on_whichever_item(journal: Journal) -> None:
     for item, who in (("x", "ann"), ("y", "ann"), ("z", "bob")):
         say(journal, item, "1", who=who)
     assert [entry.item for _ in range(3) if (entry := journal.undo("ann", FIRST))] == ["y", "x"]
+
+
+def test_undo_goes_on_behind_what_was_said_after_it(journal: Journal) -> None:
     say(journal, "v", "2", say(journal, "v", "1"))
     undone = journal.undo("ann", FIRST)
     assert undone is not None
@@ -255,6 +271,9 @@ def test_undo_takes_ones_own_latest_change_on_whichever_item_through_new_ones_an
     for left in ({"a": "1"}, None):
         journal.undo("ann", FIRST)
         assert now(journal, "v") == left
+
+
+def test_undo_brings_back_what_was_confirmed(journal: Journal) -> None:
     done = journal.append("ann", FIRST, "w", {"a": "1"}, confirmed=True, supersedes=None)
     say(journal, "w", "2", done.number)
     restored = journal.undo("ann", FIRST)

@@ -1,6 +1,5 @@
 """Tasks from probes, answers to files and back, sign-off: what a person does at the command line, through it."""
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from sightline.controls.text_replacement import ERASE, LABELS, ORIGINAL, REPLACE
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import write_probes
+from sightline.probes.data_rows import read_table
 from sightline.probes.typed_rows import read_decision_file, read_typed_rows
 from sightline_annotate.campaign import ITEMS, Campaign, open_campaign, read_judgements
 from sightline_annotate.files import answers_of, artifact_text, export_answers, import_answers, read_artifact
@@ -28,10 +28,6 @@ BOX = (0.2, 0.2, 0.6, 0.4)
 def annotate(*words: object) -> list[str]:
     """Lines that a command prints."""
     return sightline("annotate", *words).output.splitlines()
-
-
-def read_table(file: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
 
 
 @pytest.fixture
@@ -68,37 +64,55 @@ def new(pairs: Path, images: Path, tmp_path: Path) -> Callable[..., list[str]]:
     return make
 
 
-def test_texts_that_were_dropped_are_read_by_people(new: Callable[..., Any], tmp_path: Path, refused: Refused) -> None:
-    words = [
-        {"text": "Total", "box": [0.0, 0.0, 0.2, 0.1]},
-        {"text": "", "box": [0.5, 0.0, 0.6, 0.1], "reading": "--", "reason": "without a letter or digit",
-         "confidence": 0.99},
-        *({"text": "", "box": [0.5, y / 10, 0.7, y / 10 + 0.1], "reading": f"12.5{y}", "reason": "unsure",
-           "confidence": 0.75} for y in range(1, 5)),
-    ]  # fmt: skip
+WORDS: list[dict[str, Any]] = [
+    {"text": "Total", "box": [0.0, 0.0, 0.2, 0.1]},
+    {"text": "", "box": [0.5, 0.0, 0.6, 0.1], "reading": "--", "reason": "without a letter or digit",
+     "confidence": 0.99},
+    *({"text": "", "box": [0.5, y / 10, 0.7, y / 10 + 0.1], "reading": f"12.5{y}", "reason": "unsure",
+       "confidence": 0.75} for y in range(1, 5)),
+]  # fmt: skip
+
+
+@pytest.fixture
+def dropped(new: Callable[..., Any], tmp_path: Path) -> Campaign:
+    """A campaign about five texts of a page that do not count, all of them to be read twice."""
+    page = {"image_id": "a", "image": "a.png", "width": 60, "height": 40, "words": WORDS}
     pages = tmp_path / "pages.jsonl"
-    rows = [{"sightline_regions": 1}, {"image_id": "a", "image": "a.png", "width": 60, "height": 40, "words": words}]
-    pages.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pages.write_text("".join(json.dumps(row) + "\n" for row in ({"sightline_regions": 1}, page)))
     new(kind="texts", probes=pages, second=1.0)
-    task = open_campaign(tmp_path / "task")
+    return open_campaign(tmp_path / "task")
+
+
+def read_as(task: Campaign, *given: str) -> list[Any]:
+    """Answers about the first items: a decision, and perhaps what stands there."""
+    said = [each.partition(" ")[::2] for each in given]
+    return [
+        (item, task.kind.check({"decision": decision, "text_in_box": text}, confirmed=True), "")
+        for item, (decision, text) in zip(task.items, said, strict=False)
+    ]
+
+
+def test_texts_that_were_dropped_are_shown_with_the_reason(
+    dropped: Campaign, new: Callable[..., Any], tmp_path: Path, refused: Refused
+) -> None:
+    task = dropped
     assert [item.source_text for item in task.items] == ["12.51", "12.52", "12.53", "12.54", "--"]
     shown = task.items[0].shown
     assert "unsure (confidence 0.75)" in shown["question"]
     assert shown["views"][0]["regions"] == ((0.5, 0.1, 0.7, 0.2),)
+    pages = tmp_path / "pages.jsonl"
+    pages.write_text(json.dumps({"sightline_regions": 1}) + "\n")
+    refused("has no text that was dropped", new, kind="texts", probes=pages)
+
+
+def test_what_people_type_is_their_answer(dropped: Campaign, tmp_path: Path, refused: Refused) -> None:
+    task = dropped
     first = ["valid_text", "wrong_text 17.52", "wrong_text 12", "unreadable", "wrong_text"]
     second = ["valid_text", "wrong_text  17.52", "wrong_text 13", "unreadable", "wrong_text"]
-
-    def answers(*given: str) -> list[Any]:
-        said = [each.partition(" ")[::2] for each in given]
-        return [
-            (item, task.kind.check({"decision": decision, "text_in_box": text}, confirmed=True), "")
-            for item, (decision, text) in zip(task.items, said, strict=False)
-        ]
-
-    import_answers(task, {FIRST: answers(*first)}, "ann")
-    import_answers(task, {SECOND: answers(*second)}, "bob")
+    import_answers(task, {FIRST: read_as(task, *first)}, "ann")
+    import_answers(task, {SECOND: read_as(task, *second)}, "bob")
     differ = {each.item.id: each.differing for each in read_judgements(task) if each.differing}
-    assert differ == {task.items[2].id: ("text_in_box",)}, "what is typed is an answer"
+    assert differ == {task.items[2].id: ("text_in_box",)}
     third = (task.items[2], {"decision": "wrong_text", "text_in_box": "13"}, "")
     import_answers(task, {ADJUDICATION: [third]}, "carol")
     annotate("sign-off", tmp_path / "task", "--as", "dora", "--out", tmp_path / "signed.jsonl")
@@ -107,14 +121,10 @@ def test_texts_that_were_dropped_are_read_by_people(new: Callable[..., Any], tmp
         ("12.51", "12.51"), ("12.52", "17.52"), ("12.53", "13"),
     ]  # fmt: skip
     assert found[1]["box"] == [0.5, 0.2, 0.7, pytest.approx(0.3)]
-    refused("you decided 'unreadable', but typed another text", answers, "unreadable 3")
-    pages.write_text(json.dumps(rows[0]) + "\n")
-    refused("has no text that was dropped", new, kind="texts", probes=pages)
+    refused("you decided 'unreadable', but typed another text", read_as, task, "unreadable 3")
 
 
-def test_hard_negatives_speak_for_their_image_and_the_lexical_audit_says_what_is_suspicious(
-    new: Callable[..., Any], tmp_path: Path, refused: Refused
-) -> None:
+def test_the_lexical_audit_says_what_is_suspicious(new: Callable[..., Any], tmp_path: Path, refused: Refused) -> None:
     matches = "global_other_image_nfkc_casefold_matches"
     for name in ("z-no", "a-no"):
         details = tmp_path / "hard_negative_lexical_details.csv"
@@ -122,19 +132,30 @@ def test_hard_negatives_speak_for_their_image_and_the_lexical_audit_says_what_is
         details.with_name("hard_negative_suspicious_examples.csv").write_text(f"sample_id,reason\n{name},x;y\n")
         if name == "z-no":
             refused("about other probes: 'z-no'", new, audit=tmp_path)
-    for words, change in {
-        "--images: there is no folder nowhere": {"images": "nowhere"},
-        "no replaced images; make one with": {"kind": "text-replacement"},
-        "cannot read nowhere": {"audit": "nowhere"},
-    }.items():
-        refused(words, new, **change)
-    assert not (tmp_path / "task").exists()
+            assert not (tmp_path / "task").exists()
     new(audit=tmp_path)
     item = open_campaign(tmp_path / "task").items[0]
     assert (item.id, item.suspicion, item.facts[matches]) == ("a-no", ("x", "y"), "3")
-    refused("exists already", new)
-    (tmp_path / "task").rename(tmp_path / "with-audit")
+
+
+@pytest.mark.parametrize(
+    ("says", "change"),
+    [
+        ("--images: there is no folder nowhere", {"images": "nowhere"}),
+        ("no replaced images; make one with", {"kind": "text-replacement"}),
+        ("cannot read nowhere", {"audit": "nowhere"}),
+    ],
+)
+def test_what_no_campaign_is_made_of_is_refused(
+    new: Callable[..., Any], tmp_path: Path, says: str, change: dict[str, str], refused: Refused
+) -> None:
+    refused(says, new, **change)
+    assert not (tmp_path / "task").exists()
+
+
+def test_hard_negatives_speak_for_their_image(new: Callable[..., Any], tmp_path: Path, refused: Refused) -> None:
     assert new()[0].endswith("3 items in 1 batches")
+    refused("exists already", new)
     task = open_campaign(tmp_path / "task")
     assert [item.id for item in task.items] == ["c-no", "b-no", "a-no"], "suspicious, then by difficulty"
     assert task.items[0].suspicion == ("source_target_same",)
@@ -142,15 +163,20 @@ def test_hard_negatives_speak_for_their_image_and_the_lexical_audit_says_what_is
     assert task.by_id["a-no"].facts["edit_distance"] == 1
 
 
-def test_text_replacement_shows_four_versions_and_evidence_no_region_that_is_known(
-    new: Callable[..., Any], tmp_path: Path
-) -> None:
-    def made(kind: str, probes: list[Probe], **options: object) -> WorkItem:
-        write_probes(tmp_path / f"{kind}.jsonl", probes)
-        new(kind=kind, probes=tmp_path / f"{kind}.jsonl", **options)
-        (item,) = open_campaign((tmp_path / "task").rename(tmp_path / kind)).items
+@pytest.fixture
+def only_item(new: Callable[..., Any], tmp_path: Path) -> Callable[..., WorkItem]:
+    """The one item of a campaign about some probes."""
+
+    def make(probes: list[Probe], **options: object) -> WorkItem:
+        write_probes(tmp_path / "probes.jsonl", probes)
+        new(probes=tmp_path / "probes.jsonl", **options)
+        (item,) = open_campaign(tmp_path / "task").items
         return item
 
+    return make
+
+
+def test_text_replacement_shows_four_versions(only_item: Callable[..., WorkItem], tmp_path: Path) -> None:
     replaced = [
         Probe(
             f"r:{version}-{asked}", f"r-{version}.png", "r", "?", label, text, "word", (BOX,), kind=f"{version}_{asked}"
@@ -160,12 +186,15 @@ def test_text_replacement_shows_four_versions_and_evidence_no_region_that_is_kno
     ]
     screening = tmp_path / "screening.csv"
     screening.write_text("image_id,passed\nr,False\n", encoding="utf-8")
-    item = made("text-replacement", replaced, audit=screening)
+    item = only_item(replaced, kind="text-replacement", audit=screening)
     assert [view.image for view in item.views] == [f"r-{v}.png" for v in (ORIGINAL, SHAM, REPLACEMENT, ERASE)]
     assert (item.source_text, item.target_text, item.suspicion) == ("word", "ward", ("not_read_as_intended",))
     assert len(item.probes) == 8
+
+
+def test_evidence_shows_no_region_that_is_known(only_item: Callable[..., WorkItem]) -> None:
     asked = Probe("q:1", "a.png", "a", "What year?", "open", "", "", (BOX,), answers=("1999", "1999"), task="docvqa")
-    item = made("evidence", [asked])
+    item = only_item([asked], kind="evidence")
     assert (item.views[0].regions, item.answers) == ((), ("1999",))
 
 
@@ -205,7 +234,17 @@ def test_the_artifacts_columns_come_back_as_they_went(kind: CampaignKind, tmp_pa
             assert (drawn["role"], drawn["text"]) == (wanted["role"], wanted["text"])
 
 
-def test_hard_negatives_have_the_artifacts_columns_and_evidence_is_rows_that_the_paper_reads(tmp_path: Path) -> None:
+def test_no_cell_of_an_export_is_a_formula_and_its_text_comes_back(tmp_path: Path) -> None:
+    task = sample_task(tmp_path / "task", 1, second=0.0)
+    task.journal.append_all([(FIRST, "ann", task.items[0].id, said(annotator_notes="=1+1"))])
+    annotate("export", task.path, "--out", tmp_path / "first.csv", "--whose", "first")
+    (row,) = read_table(tmp_path / "first.csv")
+    assert row["annotator_notes"] == "'=1+1"
+    ((_, fields, _),) = read_artifact(task, tmp_path / "first.csv")
+    assert fields["annotator_notes"] == "=1+1"
+
+
+def test_hard_negatives_have_the_artifacts_columns(tmp_path: Path) -> None:
     task = answered(sample_task(tmp_path / "task"))
     annotate("export", tmp_path / "task", "--out", tmp_path / "first.csv", "--whose", "first")
     table = read_table(tmp_path / "first.csv")
@@ -219,6 +258,9 @@ def test_hard_negatives_have_the_artifacts_columns_and_evidence_is_rows_that_the
     assert json.loads(table[0]["evidence_regions_json"]) == [[0.25, 0.25, 0.5, 0.5]]
     assert {row["annotator_id"] for row in table} == {"ann"}
     assert len(table) == len(task.items)
+
+
+def test_evidence_is_rows_that_the_paper_reads(tmp_path: Path) -> None:
     answered(sample_task(tmp_path / "evidence", kind=EVIDENCE), differ=False)
     annotate("export", tmp_path / "evidence", "--out", tmp_path / "rows.jsonl")
     rows = read_typed_rows(tmp_path / "rows.jsonl", complete=True)
@@ -241,7 +283,7 @@ def test_answers_are_imported_once_and_all_or_none(tmp_path: Path, refused: Refu
     assert len(target.journal.entries()) == 9
 
 
-def test_wrong_rows_answers_without_a_name_and_two_about_one_item_are_refused(tmp_path: Path, refused: Refused) -> None:
+def test_wrong_rows_are_refused_with_their_line(tmp_path: Path, refused: Refused) -> None:
     task = sample_task(tmp_path / "task")
     for words, line in {
         "line 2: column qc_decision:": "item-000,maybe,ann",
@@ -250,13 +292,15 @@ def test_wrong_rows_answers_without_a_name_and_two_about_one_item_are_refused(tm
     }.items():
         (tmp_path / "rows.csv").write_text(f"sample_id,qc_decision,annotator_id\n{line}\n", encoding="utf-8")
         refused(words, read_artifact, task, tmp_path / "rows.csv")
+
+
+def test_answers_without_a_name_and_two_about_one_item_are_refused(tmp_path: Path, refused: Refused) -> None:
+    task = sample_task(tmp_path / "task")
     refused("say whose answers these are with --as", import_answers, task, {FIRST: [(task.items[0], said(), "")]}, None)
     refused("' twice in the first pass", import_answers, task, {FIRST: [(task.items[0], said(), "ann")] * 2}, None)
 
 
-def test_sign_off_is_refused_until_nothing_is_open_and_decisions_are_written_without_it(
-    tmp_path: Path, refused: Refused
-) -> None:
+def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path, refused: Refused) -> None:
     task = sample_task(tmp_path / "task")
     refused("6 of the first pass and 3 of the second pass", annotate, "sign-off", task.path, "--as", "dora")
     answered(task)
@@ -269,6 +313,9 @@ def test_sign_off_is_refused_until_nothing_is_open_and_decisions_are_written_wit
     assert (found.head["journal_digest"], found.head["items_digest"]) == (task.journal.digest(), task.digest)
     assert disputed not in found.valid_probes
     assert len(found.valid_probes) == 10
+
+
+def test_decisions_are_written_without_a_sign_off(tmp_path: Path) -> None:
     answered(sample_task(tmp_path / "agreed"), differ=False)
     annotate("export", tmp_path / "agreed", "--format", "decisions", "--out", tmp_path / "decisions.csv")
     table = read_table(tmp_path / "decisions.csv")
@@ -297,7 +344,7 @@ def test_what_cannot_be_served_is_said_before_anything_is_served(tmp_path: Path,
     refused("picture page.png is not in", annotate, task.path, "--as", "ann")
 
 
-def test_an_export_says_which_items_it_left_out_and_why_and_has_a_name_that_fits(tmp_path: Path) -> None:
+def test_an_export_says_which_items_it_left_out_and_why(tmp_path: Path) -> None:
     task = sample_task(tmp_path / "task", 6, second=0.5)
     task.journal.append_all([(FIRST, "ann", item.id, said()) for item in task.items[:5]])
     second = [item.id for item in task.items if item.second]
@@ -310,6 +357,10 @@ def test_an_export_says_which_items_it_left_out_and_why_and_has_a_name_that_fits
     assert task.items[5].id in words
     ((_, words), _) = export_answers(task, "label-studio", tmp_path / "out.json", "final")
     assert words.endswith(f"without a confirmed answer: 1 ({task.items[5].id})")
+
+
+def test_an_export_has_a_name_that_fits(tmp_path: Path) -> None:
+    task = answered(sample_task(tmp_path / "task"))
     out = {"artifact": [tmp_path / "x.jsonl"], "label-studio": [tmp_path / "x.csv", Path("-")]}
     for file_format, name in ((each, name) for each, names in out.items() for name in names):
         with pytest.raises(SightlineError, match="name"):

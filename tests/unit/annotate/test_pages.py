@@ -44,7 +44,7 @@ def save(page: TestClient, number: int, fields: Any, supersedes: int | None = No
     )
 
 
-def test_an_item_is_shown_saved_confirmed_and_taken_back(task: Campaign, tmp_path: Path) -> None:
+def test_an_item_is_shown_saved_confirmed_and_taken_back(task: Campaign) -> None:
     page = client(task)
     assert page.post("/undo").json() == {"number": None}
     assert page.get("/next").json() == {"number": 0}
@@ -61,17 +61,26 @@ def test_an_item_is_shown_saved_confirmed_and_taken_back(task: Campaign, tmp_pat
     save(page, 3, said())
     assert page.post("/undo").json() == {"number": 3}
     assert page.get("/campaign").json()["progress"]["done"] == 1
+
+
+def test_every_role_has_a_letter(tmp_path: Path) -> None:
     roles = client(sample_task(tmp_path / "evidence", kind=EVIDENCE)).get("/campaign").json()["roles"]
     assert [mark["letter"] for mark in roles.values()] == ["V", "L", "R", "C", "A", "X"]
 
 
-def test_pictures_are_the_tasks_files_and_what_is_endless_is_refused(task: Campaign, tmp_path: Path) -> None:
+def test_pictures_are_the_tasks_files(task: Campaign) -> None:
     page = client(task)
     assert page.get("/picture/0/0").content == (task.path.parent / "pictures" / "page.png").read_bytes()
     assert page.get("/picture/0/1").status_code == 400
     assert page.get("/picture/99/0").status_code == 404
+
+
+def test_what_is_endless_is_refused(task: Campaign) -> None:
     assert client(task).post("/save", content=b" " * (LONGEST_BODY + 1)).status_code == 413
     assert client(task).get("/item/" + "9" * 5000).status_code == 404
+
+
+def test_boxes_that_are_none_are_refused_in_a_draft_too(tmp_path: Path) -> None:
     evidence = client(sample_task(tmp_path / "evidence", 2, EVIDENCE))
     for region in ([0, 0, 1, 1], 7, None):
         boxes = {"boxes": [{"region": region, "role": [], "text": ""}]}
@@ -89,11 +98,14 @@ STRANGERS = (
 )  # fmt: skip
 
 
-def test_no_path_leads_out_and_strangers_are_refused(task: Campaign) -> None:
-    for path in PATHS:
-        response = client(task).get(path)
-        assert response.status_code in (400, 404), path
-        assert "sightline_task" not in response.text, path
+@pytest.mark.parametrize("path", PATHS)
+def test_no_path_leads_out(task: Campaign, path: str) -> None:
+    response = client(task).get(path)
+    assert response.status_code in (400, 404)
+    assert "sightline_task" not in response.text
+
+
+def test_strangers_are_refused(task: Campaign) -> None:
     body = {"number": 0, "fields": said(), "confirmed": True, "supersedes": None}
     for headers in STRANGERS:
         for method, path in [("GET", "/item/0"), ("POST", "/save"), ("POST", "/undo")]:

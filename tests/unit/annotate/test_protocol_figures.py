@@ -1,12 +1,12 @@
 """The paper's whole quality control replayed with its published counts: the same agreement, kappa and decisions."""
 
-import csv
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sightline.probes.data_rows import read_table
 from sightline.probes.regions import ROLES
 from sightline.probes.typed_rows import read_decision_file
 from sightline_annotate.agreement import EVERY_FIELD, VALIDITY, agreement_report
@@ -23,12 +23,8 @@ def published(data: Path) -> Path:
     return data / "protocol" / "paper_evidence"
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-
-
 def values(path: Path, key: str = "scope") -> dict[tuple[str, str], str]:
-    return {(row[key], row["metric"]): row["value"] for row in rows(path)}
+    return {(row[key], row["metric"]): row["value"] for row in read_table(path)}
 
 
 def read_twice(task: Campaign, first: dict[str, str], second: dict[str, str]) -> None:
@@ -114,7 +110,7 @@ def test_development_agrees_as_published(published: Path, tmp_path: Path) -> Non
 
 def test_roles_agree_as_published(published: Path, tmp_path: Path) -> None:
     """Questions with the published numbers of roles by one, the other and both: the published F1."""
-    table = rows(published / "annotation_label_type_summary.csv")
+    table = read_table(published / "annotation_label_type_summary.csv")
     printed = {row["label_type"]: row for row in table if row["scope"] == "all"}
     task = sample_task(tmp_path / "task", int(printed["answer_value"]["samples"]), EVIDENCE, second=1.0)
     for pass_, who, own in ((FIRST, "ann", "primary_present"), (SECOND, "bob", "secondary_present")):

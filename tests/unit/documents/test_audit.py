@@ -75,12 +75,15 @@ def test_twins_stand_beside_their_pages_and_are_painted_once(asked: list[Probe],
     assert audit.paint_twins(asked, tmp_path)[0].image not in (painted.name, fewer.image), "of a page that was replaced"
 
 
-def test_pages_are_transcribed_as_a_whole_and_a_folder_with_a_run_over_other_questions_stays_as_it_is(
-    asked: list[Probe], tmp_path: Path, refused: Refused
-) -> None:
+def test_pages_are_transcribed_as_a_whole(asked: list[Probe]) -> None:
     (whole,) = audit.transcript_probes(asked)
     assert whole.answers[0].splitlines() == [text for text, *_ in TEXTS]
     assert (len(whole.regions), whole.extra["page"]) == (len(TEXTS), TEXTS)
+
+
+def test_a_folder_with_a_run_over_other_questions_stays_as_it_is(
+    asked: list[Probe], tmp_path: Path, refused: Refused
+) -> None:
     texts = replace(read(INVOICE), image="invoice.png")
     page = DocumentPage("invoice.png", "invoice.png", 0, WIDTH, HEIGHT)
     pages = tmp_path / "pages.jsonl"
@@ -238,12 +241,15 @@ def test_a_field_gives_an_open_question_and_a_pair_of_which_one_sign_differs(doc
         assert changed[0].isdigit() == changed[1].isdigit()
 
 
-def test_fields_are_few_spread_over_kinds_drawn_alike_and_called_by_name_if_asked(documents: Path) -> None:
+def test_fields_are_few_spread_over_kinds_and_drawn_alike(documents: Path) -> None:
     built = build(documents, fields_per_page=5)
     kinds = [probe.kind for probe in built.probes if probe.is_open and probe.image == "invoice.png"]
     assert kinds == ["total", "amount", "date", "identifier", "name"]
     assert build(documents, fields_per_page=5).probes == built.probes
     assert build(documents, fields_per_page=5, seed=18).probes != built.probes
+
+
+def test_fields_are_called_by_name_if_asked(documents: Path) -> None:
     questions = {text: probe.question for text, probe in asking(build(documents, wording="field"), ":open").items()}
     assert questions["139.95"] == "What is the total?"
     assert questions["INV-20417"] == "What is the invoice number?"
@@ -251,8 +257,7 @@ def test_fields_are_few_spread_over_kinds_drawn_alike_and_called_by_name_if_aske
         build(documents, wording="poem")
 
 
-def test_a_page_of_prose_is_asked_for_its_words_and_what_is_left_out_is_said_and_counted(documents: Path) -> None:
-    (documents / "broken.pdf").write_bytes(b"%PDF-1.4")
+def test_a_page_of_prose_is_asked_for_its_words(documents: Path) -> None:
     built = build(documents)
     opened = [probe for probe in built.probes if probe.image == "prose.png" and probe.is_open]
     assert len(opened) >= 4
@@ -261,6 +266,11 @@ def test_a_page_of_prose_is_asked_for_its_words_and_what_is_left_out_is_said_and
         assert probe.question == f'What is the text right of "{probe.target_text}"?'
         assert probe.answers[0] == words[words.index(probe.target_text) + 1]
     assert sum(probe.image == "prose.png" and probe.label == "yes" for probe in built.probes) > 3
+
+
+def test_what_is_left_out_is_said_and_counted(documents: Path) -> None:
+    (documents / "broken.pdf").write_bytes(b"%PDF-1.4")
+    built = build(documents)
     assert [built.counts[name] for name in ("pages", "pages_left_out", "files_refused")] == [4, 2, 1]
     left_out = [line for line in built.lines if line.startswith("left out")]
     assert [line.split()[2].strip(":") for line in left_out] == ["broken.pdf", "blank.png", "unsure.png"]
@@ -271,9 +281,7 @@ def test_a_page_of_prose_is_asked_for_its_words_and_what_is_left_out_is_said_and
         build(documents)
 
 
-def test_pages_are_a_regions_file_in_which_a_text_counts_because_a_person_read_it(
-    documents: Path, tmp_path: Path
-) -> None:
+def test_pages_are_a_regions_file_which_says_what_was_dropped_and_why(documents: Path, tmp_path: Path) -> None:
     first = build(documents)
     regions = {record.image: record for record in read_regions(first.pages_file).records}
     assert "Copper wire" in regions["invoice.png"].texts
@@ -285,6 +293,10 @@ def test_pages_are_a_regions_file_in_which_a_text_counts_because_a_person_read_i
     assert read_probes(tmp_path / "probes.jsonl").probes == first.probes
     (text,) = read_dropped(first.pages_file).probes
     assert (text.source_text, text.kind) == ("Smear", "unsure")
+
+
+def test_a_text_counts_because_a_person_read_it(documents: Path, tmp_path: Path) -> None:
+    (text,) = read_dropped(build(documents).pages_file).probes
 
     def built(kind: str = "texts", digest: str = image_digest(documents / "unsure.png")) -> DocumentProbes:
         stands = {"image_digest": digest, "box": text.regions[0], "reading": "Smear", "text": "Spear"}
@@ -380,7 +392,7 @@ def test_a_question_about_a_pdf_is_about_the_page_with_its_answer(
     folder = tmp_path / "documents"
     folder.mkdir()
     drawn(PROSE, 2).save(folder / "both.pdf", save_all=True, append_images=[drawn(INVOICE, 2)], resolution=150.0)
-    built = build_document_probes(folder, tmp_path / "out", second=None, workers=1)
+    built = build_document_probes(folder, tmp_path / "out", second=None)
     assert built.counts["pages_converted"] == 2
     assert {probe.image_id for probe in built.probes} == {"both.pdf#1", "both.pdf#2"}
     total = asking(built, ":open")["139.95"]

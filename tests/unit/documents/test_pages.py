@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_images_are_used_where_they_are_and_pages_of_pdfs_and_frames_become_their_own(folder: Path) -> None:
+def test_images_are_used_where_they_are(folder: Path) -> None:
     out = folder.parent / "out"
     page().save(folder / "b.png")
     page().save(folder / "may" / "a.jpg")
@@ -47,10 +47,12 @@ def test_images_are_used_where_they_are_and_pages_of_pdfs_and_frames_become_thei
     assert (plain.root, plain.left_out, plain.converted, plain.problems) == (folder, 1, 0, ())
     assert not out.exists()
 
+
+def test_pages_of_pdfs_and_frames_become_images_of_their_own(folder: Path) -> None:
+    page().save(folder / "b.png")
     pdf(folder / "may" / "bill.pdf", pages=2)
     page("red").save(folder / "scan.tiff", save_all=True, append_images=[page("blue")])
-    (folder / "may" / "a.jpg").unlink()
-    found = find_pages(folder, out)
+    found = find_pages(folder, folder.parent / "out")
     assert [each.page_id for each in found.pages] == [
         "b.png", "scan.tiff#1", "scan.tiff#2", "may/bill.pdf#1", "may/bill.pdf#2"
     ]  # fmt: skip
@@ -61,7 +63,7 @@ def test_images_are_used_where_they_are_and_pages_of_pdfs_and_frames_become_thei
     assert open_image(found.root, found.pages[2].image).getpixel((0, 0)) == (0, 0, 255)
 
 
-def test_a_page_is_rendered_once_again_when_its_source_changes_and_within_the_bound(folder: Path) -> None:
+def test_a_page_is_rendered_once_and_again_when_its_source_changes(folder: Path) -> None:
     out = folder.parent / "out"
     pdf(folder / "bill.pdf")
     (first,) = find_pages(folder, out).pages
@@ -72,8 +74,11 @@ def test_a_page_is_rendered_once_again_when_its_source_changes_and_within_the_bo
     (second,) = find_pages(folder, out).pages
     assert second.image != first.image
     assert second.width > first.width
-    pdf(folder / "bill.pdf", resolution=10.0, size=(600, 400))
-    (sheet,) = find_pages(folder, out).pages
+
+
+def test_a_large_sheet_is_rendered_within_the_bound(folder: Path, tmp_path: Path) -> None:
+    pdf(folder / "poster.pdf", resolution=10.0, size=(600, 400))
+    (sheet,) = find_pages(folder, tmp_path / "out").pages
     assert max(sheet.width, sheet.height) == LONGEST_SIDE
 
 
@@ -138,13 +143,16 @@ def test_links_lead_to_files_alone_and_what_is_no_file_is_named(folder: Path, tm
     }
 
 
-def test_pages_of_files_with_the_longest_names_and_of_a_list_with_a_limit(folder: Path, tmp_path: Path) -> None:
+def test_pages_of_files_with_the_longest_names_are_apart(folder: Path, tmp_path: Path) -> None:
     names = [f"{'ü' * 125}{number}.pdf" for number in (1, 2)]
     for number, name in enumerate(names, start=1):
         pdf(folder / name, pages=number)
     found = find_pages(folder, tmp_path / "out")
     assert [each.page_id for each in found.pages] == [f"{names[0]}#1", f"{names[1]}#1", f"{names[1]}#2"]
     assert len({(found.root / each.image).stat().st_ino for each in found.pages}) == 3
+
+
+def test_a_list_of_files_has_a_limit(folder: Path, tmp_path: Path) -> None:
     pdf(folder / "bill.pdf", pages=3)
     page().save(folder / "may" / "scan", format="PNG")
     found = find_pages([folder / "may" / "scan", folder / "bill.pdf"], tmp_path / "out", limit=3)

@@ -50,12 +50,15 @@ def test_a_page_that_cannot_be_read_or_lies_on_its_side_says_so() -> None:
     assert "runs upwards or downwards" in reading.combine("page.png", TextsRead(HEIGHT, WIDTH, turned)).problem
 
 
-def test_a_part_of_a_line_has_its_share_of_the_box_and_texts_stand_as_whole_words() -> None:
+def test_a_part_of_a_line_has_its_share_of_the_box() -> None:
     line = reading.PageLine("Total: 12.50", (0.1, 0.2, 0.7, 0.3), 1.0)
     label, value = reading.words_of(line)
     assert (label.text, label.box[0], value.text, value.box[2]) == ("Total:", 0.1, "12.50", 0.7)
     assert 0.35 < value.box[0] < 0.45
     assert reading.part(line, 0, len(line.text)).box == line.box
+
+
+def test_texts_stand_as_whole_words() -> None:
     for text, whole, stands in (
         ("12.50", "RM12.50", True), ("12.50", "112.50", False), ("12.50", "12.503", False),
         ("26-06-2018", "26-06-2018 17:08", True), ("Total", "Subtotal", False), ("ABC SDN", "ABCSDNBHD", False),
@@ -67,8 +70,8 @@ def test_a_part_of_a_line_has_its_share_of_the_box_and_texts_stand_as_whole_word
 def test_an_engine_reads_a_page_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn(INVOICE).save(tmp_path / "page.png")
     (tmp_path / "cut.jpg").write_bytes(b"\xff\xd8\xff\xe0 cut off")
-    cache = tmp_path / "cache"
-    pages = reading.read_pages(tmp_path, ["page.png", "cut.jpg"], cache=cache, workers=1)
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    pages = reading.read_pages(tmp_path, ["page.png", "cut.jpg"])
     texts = {reading.folded(line.text) for line in pages["page.png"].lines}
     assert {"copperwire", "139.95", "invoiceno:inv-20417"} <= {text.strip("$") for text in texts}
     assert "cannot be read" in pages["cut.jpg"].problem
@@ -77,7 +80,7 @@ def test_an_engine_reads_a_page_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise AssertionError("read again")
 
     monkeypatch.setattr("sightline.boxes.detection._run", again)
-    assert reading.read_pages(tmp_path, ["page.png"], cache=cache)["page.png"] == pages["page.png"]
+    assert reading.read_pages(tmp_path, ["page.png"])["page.png"] == pages["page.png"]
     with pytest.raises(AssertionError, match="read again"):
         read_texts("rapidocr", tmp_path, ["page.png"], cache=tmp_path / "another")
 
@@ -101,7 +104,7 @@ def test_kinds_of_values_and_known_labels() -> None:
     assert {text: (known := known_label(text)) and known.called for text in CALLED} == CALLED
 
 
-def test_the_fields_of_an_invoice_and_where_else_a_value_stands() -> None:
+def test_the_fields_of_an_invoice() -> None:
     fields = find_fields(read(INVOICE)).fields
     assert {(field.kind, field.label, field.row, field.value, field.whole, field.relation) for field in fields} == {
         ("identifier", "Invoice No", "", "INV-20417", "INV-20417", "right_of"),
@@ -117,6 +120,9 @@ def test_the_fields_of_an_invoice_and_where_else_a_value_stands() -> None:
     date = next(field for field in fields if field.kind == "date")
     assert date.value_box[0] == pytest.approx(0.72, abs=0.02)
     assert date.label_box == pytest.approx((0.6, 0.125, 0.648, 0.155))
+
+
+def test_a_field_says_how_often_its_value_stands_elsewhere() -> None:
     fields = find_fields(read("100 40 Tax\n500 40 1.20\n100 90 Cash\n500 90 $1.20\n100 140 11.20")).fields
     assert [(field.label, field.elsewhere) for field in fields] == [("Tax", 1), ("Cash", 1)]
 

@@ -144,9 +144,7 @@ def test_rows_have_the_columns_of_every_run_and_realised_budgets(tmp_path: Path)
     assert build_report([tmp_path / "run"], tmp_path / "report").is_file()
 
 
-def test_traced_cells_become_masks_and_coverage_and_an_engine_that_counts_no_image_leaves_shares_empty(
-    tmp_path: Path,
-) -> None:
+def test_traced_cells_become_masks_and_coverage(tmp_path: Path) -> None:
     PLAYED.traces = True
     rows = run(tmp_path / "run", "full", "engine:pruning_ratio=50", "resize:0.5").frame().set_index("arm")
     assert (rows.loc[["full", "resize:0.5"], "ecr"] == 1.0).all()
@@ -155,13 +153,15 @@ def test_traced_cells_become_masks_and_coverage_and_an_engine_that_counts_no_ima
     assert set(pruned["kept_mask"].map(len)) == {25}
     assert pruned["ecr"].between(0, 1).all()
     assert (pruned["ecr"] < 1).any()
-    PLAYED.traces = False
-    for counts in ("none", "text"):
-        PLAYED.counts = counts
-        rows = run(tmp_path / counts, "full", "engine:pruning_ratio=30").frame()
-        assert len(rows) > 0
-        assert rows[["keep", "n_tokens", "k_tokens", "sequence_full"]].isna().all().all()
-        assert build_report([tmp_path / counts], tmp_path / "report").is_file()
+
+
+@pytest.mark.parametrize("counts", ["none", "text"])
+def test_an_engine_that_counts_no_image_leaves_shares_empty(tmp_path: Path, counts: str) -> None:
+    PLAYED.counts = counts
+    rows = run(tmp_path / "run", "full", "engine:pruning_ratio=30").frame()
+    assert len(rows) > 0
+    assert rows[["keep", "n_tokens", "k_tokens", "sequence_full"]].isna().all().all()
+    assert build_report([tmp_path / "run"], tmp_path / "report").is_file()
 
 
 def test_a_killed_run_asks_nothing_twice(tmp_path: Path) -> None:
@@ -225,13 +225,16 @@ NOT_PRUNED = {
 }
 
 
-def test_what_an_engine_cannot_do_is_refused_before_it_is_asked_and_no_pruning_although_asked_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
+def test_what_an_engine_cannot_do_is_refused_before_it_is_asked(tmp_path: Path, refused: Refused) -> None:
     for arm, words in REFUSALS.items():
         refused(words, run, tmp_path / "run", arm)
         assert not PLAYED.asked, arm
         assert not (tmp_path / "run").exists(), arm
+
+
+def test_no_pruning_although_it_was_asked_for_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     monkeypatch.setattr("sightline.auditing.deployed.ShownImages._smaller", lambda self, size, share: size)
     for number, (arm, words) in enumerate(NOT_PRUNED.items()):
         refused(words, run, tmp_path / str(number), arm)

@@ -28,7 +28,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return root
 
 
-def test_a_store_is_listed_as_a_disk_is_and_what_others_write_is_known_after_a_refresh(folder: Place) -> None:
+def test_a_store_is_listed_as_a_disk_is(folder: Place) -> None:
     files = Listing(folder)
     assert all(files.has(folder / name) for name in FILES)
     assert not files.has(folder / "rows" / "full" / "00002.parquet")
@@ -41,6 +41,11 @@ def test_a_store_is_listed_as_a_disk_is_and_what_others_write_is_known_after_a_r
         "*.json": ["run.json"],
     }.items():
         assert files.matching(pattern) == [folder / name for name in names]
+
+
+def test_what_is_written_is_known_at_once_and_what_others_write_after_a_refresh(folder: Place) -> None:
+    files = Listing(folder)
+    assert len(files.matching("rows/full/*")) == 2  # of a store, what is remembered from here on
     new = folder / "rows" / "full" / "00007.parquet"
     new.write_bytes(b"x")
     files.added(new)
@@ -78,17 +83,20 @@ def test_no_bucket_no_permission_and_odd_names(bucket: str, object_store: Store,
         assert not Listing(folder).has(folder / "run.json")
 
 
-def test_a_path_is_a_path_as_it_always_was_and_a_url_keeps_its_slashes_and_joins_like_one() -> None:
+def test_a_path_is_a_path_as_it_always_was() -> None:
     for text in ("runs/first", "/data/images", "C:/data", "s3", "a b/c:d", "", ".", "x:y//z"):
         assert place(text) == place(Path(text)) == Path(text)
         assert not is_remote(place(text))
-    for url in ("s3://bucket/runs/first", "memory://runs/first"):
-        found = place(url)
-        assert is_remote(found)
-        assert str(found) == str(place(f"{url}/")) == str(pickle.loads(pickle.dumps(found))) == url
-        assert str(found / "rows" / "a.parquet") == f"{url}/rows/a.parquet"
-        assert (found.name, found.parent.name) == ("first", "runs")
-        assert place(found) is found
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/runs/first", "memory://runs/first"])
+def test_a_url_keeps_its_slashes_and_joins_like_a_path(url: str) -> None:
+    found = place(url)
+    assert is_remote(found)
+    assert str(found) == str(place(f"{url}/")) == str(pickle.loads(pickle.dumps(found))) == url
+    assert str(found / "rows" / "a.parquet") == f"{url}/rows/a.parquet"
+    assert (found.name, found.parent.name) == ("first", "runs")
+    assert place(found) is found
 
 
 def test_what_cannot_be_a_place_is_refused_in_one_line(

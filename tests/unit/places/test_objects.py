@@ -44,9 +44,7 @@ print(json.dumps([n for n in range(40) if create_new(folder / f"{n}", who.encode
 """Creates the objects 0 to 39 as soon as a second process is there too, and says which of them it created."""
 
 
-def test_a_put_a_read_and_a_column_are_as_few_requests_as_can_be(
-    bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_put_and_a_read_are_a_request_each(bucket: str, object_store: Store) -> None:
     target = place(f"{bucket}/a/b.bin")
     make_folder(target.parent)
     write_whole(target, b"first")
@@ -54,6 +52,11 @@ def test_a_put_a_read_and_a_column_are_as_few_requests_as_can_be(
     assert object_store.counted() == {"PUT": 2}
     assert read_whole(target) == b"second"
     assert object_store.counted() == {"GET": 1}
+
+
+def test_a_column_of_a_shard_is_read_without_the_others(
+    bucket: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink, drawn = BytesIO(), Random(5)
     table = pa.table({"image": [str(i) for i in range(20)], "preview": [drawn.randbytes(100_000) for _ in range(20)]})
     write_marked(sink, table.schema, [table], Mark("", "", None, "", ()))
@@ -181,12 +184,15 @@ def test_no_store_and_no_credentials_are_one_line(bucket: str, monkeypatch: pyte
     S3FileSystem.clear_instance_cache()
 
 
-def test_what_is_not_the_stores_fault_stays_and_a_replaced_object_is_not_read_half(tmp_path: Path, bucket: str) -> None:
+def test_what_is_not_the_stores_fault_stays(tmp_path: Path) -> None:
     with pytest.raises(TypeError), told_of(place("memory://x"), "read"):
         raise TypeError("a slip in the program")
     with pytest.raises(PermissionError), told_of(tmp_path, "read"):
         raise PermissionError("about a path nothing changes")
     assert listing.store_reason(OSError(errno.EIO, "Input/output error")) == "Input/output error"
+
+
+def test_an_object_that_was_replaced_is_not_read_half(bucket: str) -> None:
     target = place(f"{bucket}/a")
     write_whole(target, b"x" * 100)
     with listing.open_ranges(target) as ranges:

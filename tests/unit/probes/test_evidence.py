@@ -121,15 +121,16 @@ def test_a_row_that_is_not_one_is_refused_with_its_line(save: Save, changes: dic
     assert str(caught.value).startswith(f"{path} line 2: ")
 
 
-def test_a_complete_set_has_nothing_left_to_do_and_a_box_lies_within_its_image_up_to_a_pixel(
-    save: Save, refused: Refused
-) -> None:
+def test_a_complete_set_has_nothing_left_to_do(save: Save, refused: Refused) -> None:
     path = save(ROW, {**ROW, "sample_id": "docvqa:2", "status": "uncertain"})
     assert len(typed_rows.read_typed_rows(path)) == 2
     refused("uncertain, not annotated", typed_rows.read_typed_rows, path, complete=True)
     path = save({**ROW, "boxes": [{**BOX, "label": "answer_value:smoke test"}]})
     refused("trial run", typed_rows.read_typed_rows, path, complete=True)
     refused("holds no rows", typed_rows.read_typed_rows, save())
+
+
+def test_a_box_lies_within_its_image_up_to_a_pixel(save: Save) -> None:
     for boxes, says in (
         ([{**BOX, "w": 0}], "box 'answer_value:2000' has no width or no height"),
         ([{**BOX, "x": 925}], "box 'answer_value:2000' leaves its image of 1000 x 800 pixels"),
@@ -251,9 +252,16 @@ def test_published_boxes_become_regions_and_md5_splits(stand_ins: StandIns, tmp_
     assert "--hash md5 halves the set" in refusal("split", docvqa, "--hash", "md5", "--dev-buckets", 3)
 
 
-def test_a_pack_for_annotators_reads_back_and_noise_is_written(docvqa: Path, images: Path, tmp_path: Path) -> None:
-    boxed, pack, few = tmp_path / "typed.jsonl", tmp_path / "pack", tmp_path / "few.jsonl"
-    output("evidence", docvqa, "--typed", images / "annotations.jsonl", "--images", images, "--out", boxed)
+@pytest.fixture
+def boxed(docvqa: Path, images: Path, tmp_path: Path) -> Path:
+    """The questions with evidence that somebody drew."""
+    drawn = images / "annotations.jsonl"
+    output("evidence", docvqa, "--typed", drawn, "--images", images, "--out", tmp_path / "typed.jsonl")
+    return tmp_path / "typed.jsonl"
+
+
+def test_a_pack_for_annotators_reads_back(docvqa: Path, boxed: Path, images: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "pack"
     output("annotation-pack", boxed, "--images", images, "--out", pack)
     with Image.open(pack / "images" / "documents" / "xnbl0037_1.jpg") as image:
         assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (448, 448))
@@ -266,6 +274,9 @@ def test_a_pack_for_annotators_reads_back_and_noise_is_written(docvqa: Path, ima
         assert one.roles == other.roles
         for a, b in zip(one.regions, other.regions, strict=True):
             assert a == pytest.approx(b, abs=2e-5)
+
+
+def test_noise_is_written_of_regions(docvqa: Path, boxed: Path, images: Path, tmp_path: Path) -> None:
     text = output("region-noise", boxed, "--images", images, "--out", tmp_path / "noise")
     assert len(list((tmp_path / "noise").iterdir())) == 9
     assert "clean.jsonl: 58 of 58 regions left" in text
@@ -273,6 +284,10 @@ def test_a_pack_for_annotators_reads_back_and_noise_is_written(docvqa: Path, ima
     assert dropped.construction["region_noise"]["seed"] == 20260717
     assert sum(len(probe.regions) for probe in dropped.probes) < 58
     assert "no probe has a region" in refusal("region-noise", docvqa, "--images", images, "--out", tmp_path / "n")
+
+
+def test_only_questions_with_evidence_are_kept_where_asked(docvqa: Path, images: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.jsonl"
     few.write_text("".join((images / "annotations.jsonl").read_text().splitlines(keepends=True)[:5]))
     output("evidence", docvqa, "--typed", few, "--images", images, "--only", "--out", tmp_path / "e.jsonl")
     assert len(read_probes(tmp_path / "e.jsonl")) == 5

@@ -99,12 +99,13 @@ def test_a_small_image_comes_with_its_header_and_a_late_header_is_found(bucket: 
     assert size_from_header(bucket, "late.jpg") == (400, 300), "behind 120 KB of comments"
 
 
-def test_what_is_no_usable_image_or_missing_is_called_by_its_url_and_a_failing_store_is_something_else(
-    bucket: str, object_store: Store
-) -> None:
+LOOKS = (size_from_header, open_image)
+
+
+def test_what_is_no_usable_image_or_missing_is_called_by_its_url(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.probes.images.MAX_PIXELS", 1000)
     packed = io.BytesIO()
     Image.fromarray(np.zeros((20, 30), np.float32)).save(packed, format="TIFF")
-    looks = (size_from_header, open_image)
     for name, data, line in (
         ("bomb.png", noise(400, 300), "has 400 x 300 pixels; the limit is 1000"),
         ("bomb.webp", noise(40, 30, "WEBP"), "has 40 x 30 pixels; the limit is 1000"),
@@ -114,17 +115,23 @@ def test_what_is_no_usable_image_or_missing_is_called_by_its_url_and_a_failing_s
     ):
         if data:
             put(f"{bucket}/images/{name}", data)
-        for look in looks:
+        for look in LOOKS:
             with pytest.raises(SightlineError) as error:
-                look(f"{bucket}/images", name, max_pixels=1000)
+                look(f"{bucket}/images", name)
             assert str(error.value).startswith(f"image {bucket}/images/{name} {line}")
             assert not isinstance(error.value, StoreError)
+
+
+def test_an_image_that_is_cut_off_has_a_size_and_no_pixels(bucket: str) -> None:
     put(f"{bucket}/half.png", noise(400, 300)[:100_000])
     assert size_from_header(bucket, "half.png") == (400, 300), "its header is whole"
     with pytest.raises(SightlineError, match=rf"^image {bucket}/half.png is damaged: "):
         open_image(bucket, "half.png")
+
+
+def test_a_store_that_refuses_is_something_else_than_an_image(bucket: str, object_store: Store) -> None:
     object_store.deny("HEAD")
-    for look in looks:
+    for look in LOOKS:
         with pytest.raises(StoreError, match=rf"^cannot read {bucket}/none.png: no permission \(Forbidden\)$"):
             look(bucket, "none.png")
 
@@ -140,7 +147,7 @@ def test_names_stay_below_the_root(bucket: str, object_store: Store) -> None:
         open_image(f"{bucket}/images", f"{bucket}/secret.png")
 
 
-def test_least_recently_used_go_first_and_those_in_use_here_or_in_another_process_never(bucket: str) -> None:
+def test_least_recently_used_go_first_and_those_in_use_never(bucket: str) -> None:
     files = {}
     for age, name in enumerate(["a.png", "b.png", "c.png", "d.png"]):
         put(f"{bucket}/{name}", noise(100 + age, 100))
@@ -152,21 +159,28 @@ def test_least_recently_used_go_first_and_those_in_use_here_or_in_another_proces
         assert {name for name, file in files.items() if file.exists()} == {"a.png", "d.png"}
     make_room(0)
     assert fetched() == []
+
+
+def test_an_image_that_another_process_holds_stays(bucket: str) -> None:
+    put(f"{bucket}/a.png", noise(100, 100))
     with hold_image(place(f"{bucket}/a.png")) as path:
         done = run_python(["-c", HOLDS, f"{bucket}/a.png"])
         assert [json.loads(line) for line in done.stdout.splitlines()] == [[True, True], True], done.stderr
         assert path.exists()
 
 
-def test_the_folder_stays_within_its_limit_and_what_is_none_or_cannot_be_written_is_one_line(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_stays_within_its_limit(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGHTLINE_CACHE_GB", "0.0002")
     for number in range(12):
         put(f"{bucket}/{number}.png", noise(100 + number, 100))
         assert open_image(bucket, f"{number}.png").height == 100
         assert sum(file.stat().st_size for file in fetched()) <= 200_000
     assert 4 <= len(fetched()) < 12
+
+
+def test_what_is_no_limit_and_a_folder_that_cannot_be_written_are_one_line(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(f"{bucket}/a.png", noise(30, 20))
     for text in ("much", "-1", "nan", "inf"):
         monkeypatch.setenv("SIGHTLINE_CACHE_GB", text)

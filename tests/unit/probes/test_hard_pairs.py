@@ -69,15 +69,21 @@ def test_a_pair_is_a_positive_followed_by_its_negative_without_edge_punctuation(
     assert [normalise_word(text) for text in ("  “x”  ", ' "(a \t b).!" ', "...")] == ["“x”", "a b", ""]
 
 
-def test_what_is_asked_for_is_unique_small_of_some_length_with_letters_and_in_the_pool() -> None:
+def test_a_word_that_is_asked_for_has_some_length_and_letters() -> None:
     eligible = {
         "abc": False, "abcd": True, "a" * 18: True, "a" * 19: False, "ab--cd": True, "a--bc": False, "#$%&": False,
     }  # fmt: skip
     for text, expected in eligible.items():
         assert (text in asked(image(text))) is expected, text
+
+
+def test_a_word_that_is_asked_for_stands_there_once() -> None:
     twice = image("Same", "SAME,", "other")
     assert asked(twice) == {"other"}
     assert asked(twice, replace(ANY, unique=False)) == {"Same", "SAME", "other"}
+
+
+def test_a_word_that_is_asked_for_is_small_and_among_the_smallest() -> None:
     record = image("word", area=0.001)
     (x1, y1, x2, y2) = record.words[0].box
     area = (x2 - x1) * (y2 - y1)
@@ -90,7 +96,7 @@ def test_what_is_asked_for_is_unique_small_of_some_length_with_letters_and_in_th
     assert probe.extra["token_area_rank"] == 1
 
 
-def test_excluded_and_empty_images_count_for_no_limit_and_one_without_decoys_gives_its_positive() -> None:
+def test_excluded_and_empty_images_count_for_no_limit() -> None:
     records = [image(f"word{i}", f"text{i}", image_id=f"i{i}") for i in range(8)]
     empty = image("no", image_id="none")
     built = build_hard_pairs([records[0], empty, *records[1:]], ANY, exclude={"i0", "i1"})
@@ -103,15 +109,21 @@ def test_excluded_and_empty_images_count_for_no_limit_and_one_without_decoys_giv
     random.Random(5).shuffle(order)
     shuffled = build_hard_pairs(records, replace(ANY, seed=5, shuffle_images=True), exclude={"i3", "i4"}).probes
     assert [probe.image_id for probe in shuffled[::2]] == [name for name in order if name not in ("i3", "i4")]
+
+
+def test_a_word_without_decoys_gives_its_positive_alone() -> None:
     built = build_hard_pairs([image("мир", image_id="ru")], replace(ANY, min_length=3))
     assert ([probe.label for probe in built.probes], built.images_without_decoy) == (["yes"], 1)
-    for word in ("10m²", "İstanbul"):  # characters without a successor stop the first construction only
-        with pytest.raises(SightlineError, match=rf"image 'a': word '{word}': .* use --version confirmation-v2"):
-            build_hard_pairs([image(word)], replace(ANY, version="development-v1"))
-        assert len(build_hard_pairs([image(word)], ANY).probes) == 2
 
 
-def test_lines_hide_words_and_the_strict_construction_has_no_spaces_at_ends_nor_decoys_of_the_texts() -> None:
+@pytest.mark.parametrize("word", ["10m²", "İstanbul"])
+def test_a_character_without_a_successor_stops_the_first_construction_only(word: str) -> None:
+    with pytest.raises(SightlineError, match=rf"image 'a': word '{word}': .* use --version confirmation-v2"):
+        build_hard_pairs([image(word)], replace(ANY, version="development-v1"))
+    assert len(build_hard_pairs([image(word)], ANY).probes) == 2
+
+
+def test_a_word_within_a_line_is_neither_asked_for_nor_a_decoy() -> None:
     record = image("5.00", "QTY: 5.00 EA", "TOTAL 6.00", "6.00x")
     assert "5.00" in asked(record)
     assert "5.00" not in asked(record, replace(ANY, lines=True))
@@ -119,6 +131,9 @@ def test_lines_hide_words_and_the_strict_construction_has_no_spaces_at_ends_nor_
     assert "8.00" in decoy_candidates("3.00", {"3.00"})
     assert "8.00" not in decoys
     assert "4.00" in decoys
+
+
+def test_the_strict_construction_has_no_spaces_at_ends_nor_decoys_of_the_texts() -> None:
     assert asked(image("CASH :")) == {"CASH "}  # as the paper's constructions do, byte for byte
     assert asked(image("CASH :"), STRICT) == {"CASH"}
     assert asked(image(" ( BILL  TO : ) "), STRICT) == {"BILL TO"}

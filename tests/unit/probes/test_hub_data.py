@@ -32,7 +32,7 @@ HUB = {"org/all": ["README.md", TEST, *VALIDATION[::-1], INFOGRAPHICS], "org/one
         ("org/unknown", r"cannot be fetched \(KeyError\): that takes huggingface_hub and a network", ""),
     ],
 )
-def test_the_shards_of_one_part_are_fetched_in_order_and_what_cannot_be_had_is_said_in_a_line(
+def test_the_shards_of_one_part_are_fetched_in_order_or_it_is_said_why_not(
     asked: str, files: list[str] | str, revision: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fetched: list[dict[str, Any]] = []
@@ -49,9 +49,8 @@ def test_the_shards_of_one_part_are_fetched_in_order_and_what_cannot_be_had_is_s
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     assert is_hub_data(Path(asked))
     if isinstance(files, str):
-        with pytest.raises(SightlineError, match=files) as refused:
+        with pytest.raises(SightlineError, match=files):
             hub_files(Path(asked))
-        assert "\n" not in str(refused.value)
         assert not fetched
     else:
         assert hub_files(Path(asked)) == [tmp_path / file for file in files]

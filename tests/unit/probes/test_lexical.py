@@ -69,28 +69,39 @@ def test_where_a_decoy_stands_is_found(
     refused("no negatives", audit_negatives, [], [image("a", "door")])
 
 
-def test_signed_decisions_are_read_as_written_and_refused_once_changed_or_where_none_is_valid(
-    tmp_path: Path, refused: Refused
-) -> None:
-    decisions = (
-        SignedDecision("a-no", "a", ("a-yes", "a-no"), "valid_negative", True, "agreement"),
-        SignedDecision("b-no", "b", ("b-yes", "b-no"), "unclear", False, "adjudicated"),
-    )
-    signed, other = tmp_path / "decisions.jsonl", tmp_path / "ids.txt"
-    write_decisions(signed, {"kind": "hard-negatives", "signed_by": "dora"}, decisions)
+DECISIONS = (
+    SignedDecision("a-no", "a", ("a-yes", "a-no"), "valid_negative", True, "agreement"),
+    SignedDecision("b-no", "b", ("b-yes", "b-no"), "unclear", False, "adjudicated"),
+)
+
+
+@pytest.fixture
+def signed(tmp_path: Path) -> Path:
+    write_decisions(tmp_path / "decisions.jsonl", {"kind": "hard-negatives", "signed_by": "dora"}, DECISIONS)
+    return tmp_path / "decisions.jsonl"
+
+
+def test_signed_decisions_are_read_as_written(signed: Path) -> None:
     found = read_decision_file(signed)
-    assert found.decisions == decisions
+    assert found.decisions == DECISIONS
     assert found.head["signed_by"] == "dora"
     assert is_decision_file(signed)
     assert read_probe_list(signed).ids == {"a-yes", "a-no"}, "both probes of a valid image"
     assert reviewed_images(signed) == {"a"}
+
+
+def test_decisions_that_were_changed_or_of_which_none_is_valid_are_refused(signed: Path, refused: Refused) -> None:
     text = signed.read_text()
     for changed in (text.replace('"valid": false', '"valid": true'), "\n".join(text.splitlines()[:-1])):
         signed.write_text(changed, encoding="utf-8")
         refused("changed after it was signed off by dora", read_decision_file, signed)
-    write_decisions(signed, {"signed_by": "dora"}, decisions[1:])
+    write_decisions(signed, {"signed_by": "dora"}, DECISIONS[1:])
     refused("valid, so there is nothing to report", read_probe_list, signed)
     refused("valid, so there is nothing to build", reviewed_images, signed)
+
+
+def test_another_file_is_none_of_decisions(tmp_path: Path, refused: Refused) -> None:
+    other = tmp_path / "ids.txt"
     other.write_text("a-yes\n", encoding="utf-8")
     assert not is_decision_file(other)
     assert not is_decision_file(tmp_path / "missing")

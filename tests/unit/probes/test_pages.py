@@ -161,7 +161,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("title", SECTIONS)
-def test_a_damaged_file_is_read_as_far_as_it_makes_sense_or_refused_in_one_line(tmp_path: Path, title: str) -> None:
+def test_a_damaged_file_is_read_as_far_as_it_makes_sense_or_refused_by_name(tmp_path: Path, title: str) -> None:
     rng = random.Random(20260720)
     for path in write_examples(tmp_path, title):
         name, whole = detect_format(path), path.read_bytes()
@@ -173,4 +173,4 @@ def test_a_damaged_file_is_read_as_far_as_it_makes_sense_or_refused_in_one_line(
             except SightlineError as problem:
                 refusals.append(str(problem))
         assert refusals
-        assert all(path.name in said and "\n" not in said for said in refusals)
+        assert all(path.name in said for said in refusals)

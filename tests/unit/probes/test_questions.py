@@ -62,7 +62,7 @@ def test_each_kind_is_shuffled_in_the_benchmarks_order_and_one_with_few_question
     assert len(samples) == 5
 
 
-def test_a_decoy_is_one_draw_among_other_answers_of_the_kind_or_any_and_never_an_accepted_answer() -> None:
+def test_a_decoy_is_one_draw_among_other_answers_of_the_kind_or_of_any() -> None:
     pool = [
         question(0, "k", "Mill"), question(1, "k", "mill"), question(2, "k", "Lane"), question(3, "k", "Lane"),
         question(4, "other", "elsewhere"), question(5, "k", "two\n words"),
@@ -71,12 +71,18 @@ def test_a_decoy_is_one_draw_among_other_answers_of_the_kind_or_any_and_never_an
     assert probe.decoy == random.Random(29).choice(["Lane", "two words"])
     pool = [question(0, "k", "Mill"), question(1, "k", "MILL"), question(2, "other", "Lane")]
     assert [probe.decoy for probe in add_decoys(pool[:2], pool, random.Random(1))] == ["Lane", "Lane"]
+
+
+def test_a_decoy_is_never_an_accepted_answer() -> None:
     accepted = [question(0, "k", "12", "12.0", "twelve"), question(1, "k", "12.0"), question(2, "k", "13")]
     drawn = {add_decoys(accepted[:1], accepted, random.Random(seed))[0].decoy for seed in range(20)}
     assert drawn == {"13"}
     assert add_decoys(accepted[:1], accepted[:2], random.Random(0))[0].decoy == ""
+
+
+def test_a_decoy_of_the_file_stays_and_yes_or_no_needs_none() -> None:
     pool = [question(0, "k", "a", decoy="mine"), question(1, "k", "b"), question(2, "k", "c"), question(3, "k", "d")]
     given, probe = add_decoys(pool[:2], pool, random.Random(3))
-    assert given.decoy == "mine", "that of the file stays"
+    assert given.decoy == "mine"
     assert probe.decoy == random.Random(3).choice(["a", "c", "d"])
-    assert add_decoys(PROBES[:1], [PROBES[0], question(1, "k")], random.Random(0)) == (PROBES[0],), "yes/no needs none"
+    assert add_decoys(PROBES[:1], [PROBES[0], question(1, "k")], random.Random(0)) == (PROBES[0],)

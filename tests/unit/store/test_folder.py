@@ -219,14 +219,22 @@ def test_notes_show_in_the_manifest_not_in_its_file_and_count_once(folder: RunFo
     assert folder.manifest()["setup_ms"] == 5.0, "nothing counts twice"
     assert "setup_ms" not in json.loads((folder.path / "run.json").read_text())
 
+
+def test_what_the_manifests_file_itself_says_counts_beside_notes(folder: RunFolder) -> None:
+    folder.notes.write_bad_images(3, {"a.png": "is damaged"})
+    folder.notes.add_setup(5.0)
     old = {"set_aside": {"target:0.3": "long ago"}, "bad_images": {"b.png": {"shard": 0, "reason": "r"}}}
     edited(folder.path, **old, setup_ms=1.0)
     manifest = folder.manifest()
-    assert set(manifest["bad_images"]) == {"a.png", "b.png"}, "what the file itself says still counts"
+    assert set(manifest["bad_images"]) == {"a.png", "b.png"}
     assert manifest["setup_ms"] == 6.0
     assert folder.open(MANIFEST, ["full"], b"") == ["full"]
     folder.forget_shards_of(["b.png", "a.png"])
     assert folder.manifest()["bad_images"] == {}
+
+
+def test_a_note_that_cannot_be_read_is_named(folder: RunFolder) -> None:
+    folder.notes.add_setup(2.0)
     file = min((folder.path / "notes").iterdir())
     file.write_text("{")
     with pytest.raises(SightlineError, match=rf"{file.name} cannot be read .*; delete it"):

@@ -70,28 +70,33 @@ def dead() -> Holder:
     return holder
 
 
-def test_one_of_many_creates_a_file_and_what_cannot_be_created_says_so(
-    tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_many_creates_a_file(tmp_path: Path, refused: Refused) -> None:
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(lambda number: create_new(tmp_path / "file", f"{number}".encode()), range(64)))
     assert won.count(True) == 1
     assert (tmp_path / "file").read_bytes() == f"{won.index(True)}".encode()
     assert [file.name for file in tmp_path.iterdir()] == ["file"], "no temporary is left"
+    refused(": No such file", create_new, tmp_path / "nowhere" / "file", b"")
+
+
+def test_of_many_that_write_a_file_one_is_last(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: write_whole(tmp_path / "file", bytes([number]) * 5000), range(64)))
     content = (tmp_path / "file").read_bytes()
     assert len(content) == 5000
     assert len(set(content)) == 1
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
-    refused(": No such file", create_new, tmp_path / "nowhere" / "file", b"")
 
+
+def test_a_file_is_created_once_where_files_have_no_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.link", Mock(side_effect=PermissionError(1, "Operation not permitted")))
     other = tmp_path / "where files have no second name"
     assert create_new(other, b"first")
     assert not create_new(other, b"second")
     assert other.read_bytes() == b"first"
-    assert len(list(tmp_path.iterdir())) == 2
+    assert list(tmp_path.iterdir()) == [other]
 
 
 def test_a_lease_has_one_holder_until_it_is_released_even_if_many_claim_it(tmp_path: Path, observer: Leases) -> None:

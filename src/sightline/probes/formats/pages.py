@@ -174,8 +174,8 @@ MAX_XML_BYTES = 64 * 2**20
 MAX_DEPTH = 100
 
 
-def read_xml(path: Path, root: str = "") -> Element:
-    """The root element, refused where it is not the one that is asked for.
+def read_xml(path: Path, root: str) -> Element:
+    """The root element, refused where it is not called ``root``.
 
     Tags and attributes lose their namespaces, of which every version of a schema has its own.
     """
@@ -213,7 +213,7 @@ def read_xml(path: Path, root: str = "") -> Element:
     except (LookupError, ValueError) as problem:  # an encoding that nobody knows
         raise SightlineError(f"{path}: not XML: {problem}") from None
     found = builder.close()
-    if root not in ("", found.tag):
+    if found.tag != root:
         raise SightlineError(f"{path}: its root is <{found.tag}>, not <{root}>")
     return found
 

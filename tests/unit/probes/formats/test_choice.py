@@ -68,9 +68,7 @@ def save(path: Path, content: Any) -> Path:
     return path
 
 
-def test_files_are_told_apart_and_one_that_two_formats_recognise_needs_a_word_from_the_user(
-    tmp_path: Path, data: Path, columns: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
+def test_files_are_told_apart(tmp_path: Path, data: Path, columns: Path) -> None:
     for found, content in (
         ("textocr", TEXTOCR),
         ("textocr", {"info": {"year": 2021}, **TEXTOCR}),
@@ -81,19 +79,26 @@ def test_files_are_told_apart_and_one_that_two_formats_recognise_needs_a_word_fr
     assert detect_format(data / "mini_textocr" / "TextOCR_mini_val.json") == "textocr"
     assert detect_format(data / "golden_e2e" / "inputs" / "regions.jsonl.gz") == "regions"
     assert detect_format(columns) == "columns"
+
+
+def test_a_file_that_two_formats_recognise_needs_a_word_from_the_user(
+    columns: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     monkeypatch.setattr(FORMATS.get("textocr"), "recognises", lambda start: True)
     refused("words.txt could be columns or textocr; say which with --format", detect_format, columns)
     assert len(load_regions(columns, file_format="columns").records) == 2
 
 
-def test_a_file_that_nobody_recognises_is_refused_with_the_known_formats_or_the_columns_that_are_needed(
-    tmp_path: Path, refused: Refused
-) -> None:
+def test_a_file_that_nobody_recognises_is_refused_with_the_known_formats(tmp_path: Path) -> None:
     path = tmp_path / "questions.csv"
     for text in ("", "[1, 2]", '{"images": [], "annotations": []}', '{\n  "words": []\n}', "1,2\n"):
         path.write_text(text)
         with pytest.raises(SightlineError, match=rf"in no known annotation format \({', '.join(FORMATS)}\); --format"):
             detect_format(path)
+
+
+def test_a_table_without_the_columns_of_a_question_is_told_what_is_needed(tmp_path: Path, refused: Refused) -> None:
+    path = tmp_path / "questions.csv"
     for line in ("file,prompt,label", "file;prompt;label", "File\tPrompt\tLabel"):
         path.write_text(f"{line}\n")
         refused("the columns file, prompt, label; questions need image, question and answers", detect_format, path)
@@ -120,23 +125,30 @@ def test_a_wrong_option_is_refused_with_what_is_possible(
     refused(says, load_regions, files[kind], **options)
 
 
-def test_options_end_up_in_the_source_and_the_profile_sets_the_rest(
-    columns: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
+def test_options_end_up_in_the_source(columns: Path, tmp_path: Path) -> None:
     columns.write_text("image;text\nskipped;too\na.jpg/Total\n")
     ingest = load_regions(columns, separator="/", first_line="2")
     assert [record.image for record in ingest.records] == ["a.jpg"]
     assert list(ingest.source) == ["annotations", "digest", "format", "separator", "first_line", "images", "boxes"]
     assert (ingest.source["format"], ingest.source["separator"], ingest.source["first_line"]) == ("columns", "/", 2)
+    path = save(tmp_path / "t", TEXTOCR)
+    assert load_regions(path, order="xywh", units="pixels").records == load_regions(path).records
+
+
+def test_the_profile_sets_what_is_not_given(columns: Path, tmp_path: Path) -> None:
     columns.write_text("image;text\na.jpg|To/tal\n")
     assert load_regions(columns, profile="artifact").records[0].words[0].text == "To/tal"
     assert load_regions(columns, profile="artifact", separator="/").records[0].image == "a.jpg|To"
     path = save(tmp_path / "t", TEXTOCR)
-    assert load_regions(path, order="xywh", units="pixels").records == load_regions(path).records
     facts = ("pairing", "small_boxes", "min_annotation_area")
     assert [load_regions(path).source[fact] for fact in facts] == ["paired", "pixels", 1.0]
     artifact = load_regions(path, profile="artifact", pairing="paired", min_annotation_area=2)
     assert [artifact.source[fact] for fact in facts] == ["paired", "normalised", 2.0]
+
+
+def test_an_option_without_a_default_is_needed(
+    columns: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     monkeypatch.setattr(FORMATS, "_entries", {**FORMATS._entries, "needy": Needy})
     refused("format needy needs --format-option last_line=VALUE", load_regions, columns, file_format="needy")
     columns.write_text("image;text\na.jpg;Total\n")

@@ -55,7 +55,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return rows, instances
 
 
-def test_each_caption_is_a_question_about_subject_and_object(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_each_caption_is_a_question_about_subject_and_object(files: tuple[Path, Path]) -> None:
     rows, instances = files
     assert detect_format(rows) == "gsr"
     ingest = load_regions(rows, instances=instances)
@@ -78,26 +78,41 @@ def test_each_caption_is_a_question_about_subject_and_object(files: tuple[Path, 
     assert ingest.counts.questions_without_both_boxes == 2
     assert ingest.probes[4].extra["evidence"] == ["object"]
     assert load_regions(rows).counts.questions_without_both_boxes == 6
+
+
+def test_the_source_names_both_files_without_their_folders(files: tuple[Path, Path], tmp_path: Path) -> None:
+    rows, instances = files
+    ingest = load_regions(rows, instances=instances)
     assert (ingest.source["annotations"], ingest.source["instances"]) == (rows.name, instances.name)
     assert ingest.source["instances_digest"].startswith("sha256:")
     assert str(tmp_path) not in json.dumps(ingest.source)
+
+
+def test_captions_without_a_relation_are_counted(files: tuple[Path, Path]) -> None:
+    rows, _ = files
     rows.write_text(json.dumps([*ROWS, [724, "A photo of a dog", "A photo of a dog above a bench"]]))
     ingest = load_regions(rows)
     assert (ingest.counts.captions_without_relation, ingest.probes[-1].id) == (1, "gsr-0003:no1")
-    # Images of Visual Genome are named by their id.
+
+
+def test_images_of_visual_genome_are_named_by_their_id(tmp_path: Path) -> None:
     genome = tmp_path / "vg_qa_two_obj.json"
     genome.write_text(json.dumps([["2317", "A photo of a cup left of a fork", "A photo of a cup right of a fork"]]))
     probe = load_regions(genome).probes[0]
     assert (probe.image, probe.question) == ("2317.jpg", "Is the cup to the left of the fork?")
-    assert load_regions(genome.rename(rows)).probes[0].image == "000000002317.jpg"
+    coco = genome.rename(tmp_path / "coco_qa_two_obj.json")
+    assert load_regions(coco).probes[0].image == "000000002317.jpg"
 
 
-def test_build_writes_the_questions_as_they_are_and_objects_become_regions(
-    files: tuple[Path, Path], tmp_path: Path
-) -> None:
-    out, excluded = tmp_path / "gsr.jsonl", tmp_path / "ids.txt"
-    given = ["--annotations", files[0], "--format-option", f"instances={files[1]}", "--out"]
-    build = ["build", "--format", "gsr", *given, out, "--images", tmp_path / "val2017"]
+@pytest.fixture
+def build(files: tuple[Path, Path], tmp_path: Path) -> list[Any]:
+    """Words of the command that writes gsr.jsonl."""
+    given = ["--annotations", files[0], "--format-option", f"instances={files[1]}"]
+    return ["build", "--format", "gsr", *given, "--out", tmp_path / "gsr.jsonl", "--images", tmp_path / "val2017"]
+
+
+def test_build_writes_the_questions_as_they_are(build: list[Any], files: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "gsr.jsonl"
     text = output(*build)
     assert "read         2 images, 5 boxes, 2 questions without both boxes" in text
     assert "built        6 probes (3 yes, 3 no) from 2 images of 500 asked for\n" in text
@@ -105,6 +120,10 @@ def test_build_writes_the_questions_as_they_are_and_objects_become_regions(
     assert found.probes == load_regions(files[0], instances=files[1], images=tmp_path / "val2017").probes
     assert found.construction == {"name": "gsr", "seed": 17, "limit_images": 500, "shuffle_images": False}
     assert "2 left_right, 4 vertical" in output("show", out)
+
+
+def test_build_takes_fewer_rows_and_leaves_out_images(build: list[Any], tmp_path: Path) -> None:
+    excluded = tmp_path / "ids.txt"
     for option in (("--format-option", "rows=2"), ("--limit", 1)):
         assert "4 probes (2 yes, 2 no) from 1 images" in output(*build, *option)
     excluded.write_text("139\n")
@@ -112,6 +131,9 @@ def test_build_writes_the_questions_as_they_are_and_objects_become_regions(
     assert "2 probes (1 yes, 1 no) from 1 images of 500 asked for; 1 images excluded" in said
     excluded.write_text("139\n724\n")
     assert refusal(*build, "--exclude", excluded).endswith("gave a probe (2 excluded)")
+
+
+def test_options_about_words_are_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
     for unfit, says in (
         (("--max-area", 1), "format gsr brings its own questions; --max-area is about words"),
         (("--no-unique",), "--no-unique is about words"),
@@ -120,8 +142,13 @@ def test_build_writes_the_questions_as_they_are_and_objects_become_regions(
         (("--layout", "artifact"), "layout is that of hard pairs"),
         (("--profile", "artifact"), "layout is that of hard pairs"),
     ):
+        out = tmp_path / "gsr.jsonl"
         assert says in refusal("build", "--annotations", files[0], "--no-check-images", "--out", out, *unfit)
-    output("regions", *given, tmp_path / "r.jsonl")
+
+
+def test_objects_become_regions(files: tuple[Path, Path], tmp_path: Path) -> None:
+    given = ["--annotations", files[0], "--format-option", f"instances={files[1]}"]
+    output("regions", *given, "--out", tmp_path / "r.jsonl")
     (first, _) = load_regions(tmp_path / "r.jsonl").records
     assert [word.text for word in first.words] == ["dog", "dog", "bench", "couch"]
 
@@ -161,11 +188,14 @@ def test_a_caption_is_taken_apart_where_it_is_about_two_things(caption: str, par
     assert parse_relation(caption) == parts
 
 
-def test_every_family_has_a_phrase_that_reads_back_and_things_are_a_name_an_alias_or_the_longest_name_in_them() -> None:
+def test_every_family_has_a_phrase_that_reads_back() -> None:
     assert {family for _, family in PHRASES.values()} == set(get_args(Family))
     for phrase, (asked, family) in PHRASES.items():
         assert parse_relation(f"a fork {phrase} a plate") == ("fork", asked, "plate", family)
         assert PHRASES[asked] == (asked, family)
+
+
+def test_a_thing_is_a_category_an_alias_of_one_or_the_longest_one_in_its_name() -> None:
     assert not set(ALIASES) & set(ALIASES.values())
     categories = (
         "person", "bear", "teddy bear", "bench", "dining table", "tv", "dog", "hot dog", "couch", "potted plant",
@@ -191,7 +221,7 @@ def coco(**image: Any) -> dict[str, Any]:
     return INSTANCES | {"images": images, "annotations": [*annotations, crowd]}
 
 
-def test_the_largest_object_is_by_its_outline_and_never_a_crowd_and_other_files_are_refused(tmp_path: Path) -> None:
+def test_the_largest_object_is_by_its_outline_and_never_a_crowd(tmp_path: Path) -> None:
     file = tmp_path / "i.json"
     file.write_text(json.dumps(coco()))
     images, categories = read_instances(file, ["139", "404"])
@@ -202,6 +232,10 @@ def test_the_largest_object_is_by_its_outline_and_never_a_crowd_and_other_files_
     assert dog is not None
     assert dog.box == (0.0, 0.0, 0.1, 0.05)
     assert image.largest("cat") is None
+
+
+def test_other_files_than_cocos_instances_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "i.json"
     for content, says in (
         ("[]", "not a COCO instances file"), ("{", "not a JSON document"), ('{"a": 1}', "'categories'"),
         *((json.dumps(coco(width=width)), "not a COCO instances") for width in (0, 1e400, 10**400, "wide", None)),

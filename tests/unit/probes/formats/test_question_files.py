@@ -52,9 +52,7 @@ def unpack(ingest: Ingest, folder: Path, names: set[str]) -> int:
     return ingest.packed.unpack(folder, names)
 
 
-def test_a_file_says_by_itself_what_it_is_and_every_format_keeps_its_promises(
-    stand_ins: StandIns, data: Path, refused: Refused
-) -> None:
+def test_a_file_says_by_itself_what_it_is_and_its_format_keeps_its_promises(stand_ins: StandIns) -> None:
     files = {
         "textvqa/TextVQA_0.5.1_val.json": "textvqa", "docvqa/val_v1.0_withQT.json": "docvqa",
         "ocrbench/OCRBench.json": "ocrbench", "qa/questions.jsonl": "qa", "qa/questions.csv": "qa",
@@ -70,11 +68,14 @@ def test_a_file_says_by_itself_what_it_is_and_every_format_keeps_its_promises(
     assert {file: detect_format(file) for file in found} == found
     for file, kind in found.items():
         check_format(configured(FORMATS.get(kind), {}), file)
+
+
+def test_several_files_are_no_shards_of_a_format_that_has_none(data: Path, refused: Refused) -> None:
     file = data / "mini_textocr" / "TextOCR_mini_val.json"
     refused("format textocr reads one file, 2 were given", read_annotations, [file, file], {})
 
 
-def test_json_and_parquet_shards_ask_the_same_and_keep_answers_and_types(stand_ins: StandIns) -> None:
+def test_json_and_parquet_shards_ask_the_same(stand_ins: StandIns) -> None:
     for document, pattern in (
         ("textvqa/TextVQA_0.5.1_val.json", "textvqa/validation-*.parquet"),
         ("docvqa/val_v1.0_withQT.json", "docvqa/validation-*.parquet"),
@@ -87,10 +88,16 @@ def test_json_and_parquet_shards_ask_the_same_and_keep_answers_and_types(stand_i
         assert beside.images == stand_ins.file(document).parent
         assert beside.packed is None
         assert inside.packed is not None
-    docvqa = beside.probes
+
+
+def test_questions_of_docvqa_keep_their_types(stand_ins: StandIns) -> None:
+    docvqa = load_regions(stand_ins.file("docvqa/val_v1.0_withQT.json")).probes
     assert {tuple(probe.extra["question_types"]) for probe in docvqa} == {("form",), ("table/list",)}
     assert {probe.kind for probe in docvqa} == {"docvqa"}
     assert (docvqa[0].image, docvqa[0].image_id) == ("documents/xnbl0037_1.png", "xnbl0037_1")
+
+
+def test_questions_of_textvqa_keep_all_ten_answers_and_are_those_of_the_lite_set(stand_ins: StandIns) -> None:
     whole = read_annotations(stand_ins.shards("textvqa/validation-*.parquet"), {}).probes
     probe = whole[0]
     assert len(probe.answers) == 10
@@ -163,9 +170,7 @@ def test_your_own_questions_may_say_task_decoy_kind_boxes_and_more_answers(
     assert (ingest.counts.clipped_boxes, ingest.counts.dropped_no_area) == (1, 1)
 
 
-def test_rows_without_image_question_or_answers_are_passed_over_and_an_image_may_lie_beside_the_file(
-    tmp_path: Path, parquet: Save
-) -> None:
+def test_rows_without_image_question_or_answers_are_passed_over(tmp_path: Path, parquet: Save) -> None:
     paint(tmp_path / "train_images" / "i8.jpg")
     incomplete: tuple[dict[str, Any], ...] = (
         {"question": " "}, {"answers": []}, {"answers": None}, {"image": None},
@@ -178,7 +183,11 @@ def test_rows_without_image_question_or_answers_are_passed_over_and_an_image_may
         "2 images", "2 questions", "2 questions without image", "1 questions without text",
         "3 questions without answers",
     ]  # fmt: skip
-    ingest = load_regions(parquet(named))
+
+
+def test_an_image_may_lie_beside_a_parquet_file(tmp_path: Path, parquet: Save) -> None:
+    paint(tmp_path / "train_images" / "i8.jpg")
+    ingest = load_regions(parquet(row(8, image={"bytes": None, "path": "train_images/i8.jpg"})))
     assert (ingest.probes[0].image, ingest.images, ingest.packed) == ("train_images/i8.jpg", tmp_path, None)
 
 

@@ -153,22 +153,28 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: Any, says: st
 # hOCR, as Tesseract writes it.
 
 
-def test_pages_of_a_file_have_a_name_and_size_each_and_lines_without_words_their_own_text(
-    tmp_path: Path, refused: Refused
-) -> None:
-    hocr = SAMPLES["hocr"]
-    path = hocr.write(tmp_path, HEAD + HOCR_PAGE + HOCR_PAGE.replace("page.png", "second.png") + TAIL)
+def test_a_file_of_several_pages_is_several_images(tmp_path: Path) -> None:
+    path = SAMPLES["hocr"].write(tmp_path, HEAD + HOCR_PAGE + HOCR_PAGE.replace("page.png", "second.png") + TAIL)
     assert [record.image for record in load_regions(path).records] == ["page.png", "second.png"]
+
+
+def test_entities_of_hocr_are_not_expanded(tmp_path: Path) -> None:
     doctype = '<!DOCTYPE html [<!ENTITY a "AAAAAAAAAA"><!ENTITY b "&a;&a;&a;">]>'
-    path = hocr.write(tmp_path, doctype + HOCR_PAGE.replace("Invoice", "&b;"))
-    assert load_regions(path).records[0].words[0].text == "&b;", "entities are not expanded"
+    path = SAMPLES["hocr"].write(tmp_path, doctype + HOCR_PAGE.replace("Invoice", "&b;"))
+    assert load_regions(path).records[0].words[0].text == "&b;"
+
+
+def test_a_page_without_a_size_is_as_large_as_its_image(tmp_path: Path) -> None:
     paint(tmp_path / "images" / "page.png", (2000, 1600))
-    ingest = load_regions(hocr.write(tmp_path, HOCR.replace("bbox 0 0 1000 800; ", "")))
+    ingest = load_regions(SAMPLES["hocr"].write(tmp_path, HOCR.replace("bbox 0 0 1000 800; ", "")))
     assert (ingest.images, ingest.records[0].image) == (tmp_path / "images", "page.png")
     assert in_pixels(ingest.records[0])[0] == ("Invoice", (50, 50, 80, 57))
+
+
+def test_a_line_without_words_has_its_own_text(tmp_path: Path, refused: Refused) -> None:
     page = '<div class="ocr_page" title="bbox 0 0 1000 800"><span class="ocr_line" title="bbox 1 2 30 14">Sum 5<br>'
     paint(tmp_path / "page.png")
-    path = hocr.write(tmp_path, HEAD + page + "EUR</span></div>" + TAIL)
+    path = SAMPLES["hocr"].write(tmp_path, HEAD + page + "EUR</span></div>" + TAIL)
     refused("has no words, only lines; read those with --lines", load_regions, path)
     (record,) = load_regions(path, level="lines").records
     assert in_pixels(record) == [("Sum 5EUR", (1, 2, 30, 14))]
@@ -189,8 +195,8 @@ def test_a_folder_is_read_file_by_file_and_others_are_counted(tmp_path: Path) ->
 # ALTO XML, versions 2 to 4, and PAGE XML, of 2010 and of today.
 
 
-def test_words_of_every_version_and_unit_stand_in_their_boxes(tmp_path: Path) -> None:
-    alto, page_xml = SAMPLES["alto"], SAMPLES["page_xml"]
+def test_alto_of_every_version_and_unit_is_read(tmp_path: Path) -> None:
+    alto = SAMPLES["alto"]
     paint(tmp_path / "page.png")
     for namespace in ("http://www.loc.gov/standards/alto/ns-v3#", "http://schema.ccs-gmbh.com/ALTO", ""):
         own = ALTO.replace("http://www.loc.gov/standards/alto/ns-v4#", namespace)
@@ -203,25 +209,34 @@ def test_words_of_every_version_and_unit_stand_in_their_boxes(tmp_path: Path) ->
         assert (record.width, record.height) == (None, None), "in pixels nobody knows"
     sized = ALTO.replace('NR="1" WIDTH="1000" HEIGHT="800"', 'NR="1" WIDTH="0" HEIGHT="0"')
     assert in_pixels(load_regions(alto.write(tmp_path, sized)).records[0]) == alto.words, "as large as its image"
+
+
+def test_page_xml_of_2010_is_read(tmp_path: Path) -> None:
+    page_xml = SAMPLES["page_xml"]
     old = '<Coords><Point x="170" y="100"/><Point x="220" y="100"/><Point x="220" y="114"/></Coords>'
     path = page_xml.write(tmp_path, PAGE_XML.replace(COORDS, old))
     assert in_pixels(load_regions(path).records[0]) == page_xml.words
+
+
+def test_images_are_found_above_a_folder_of_pages(tmp_path: Path) -> None:
+    paint(tmp_path / "page.png")
     (tmp_path / "pages").mkdir()
-    page_xml.write(tmp_path / "pages")
+    SAMPLES["page_xml"].write(tmp_path / "pages")
     (tmp_path / "pages" / "mets.xml").write_text("<mets/>")
     ingest = load_regions(tmp_path / "pages")
     assert ingest.images is not None
-    assert ingest.images.samefile(tmp_path), "images are found above a folder of pages"
+    assert ingest.images.samefile(tmp_path)
     assert ingest.counts.files_left_out == 1
 
 
 # What Microsoft's Read service writes, in its older and newer form; forms one by one, and by language.
 
 
-def test_pages_of_the_read_service_are_docvqas_without_an_image_and_have_confidences_and_units(tmp_path: Path) -> None:
-    def sure(path: Path, least: int) -> list[str]:
-        return [word.text for word in load_regions(path, min_confidence=least).records[0].words]
+def sure_words(path: Path, least: int) -> list[str]:
+    return [word.text for word in load_regions(path, min_confidence=least).records[0].words]
 
+
+def test_pages_of_the_read_service_without_an_image_are_docvqas(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / f"{name}.json").write_text(json.dumps(read_pages({})))
     (tmp_path / "notes.json").write_text("{}")
@@ -229,22 +244,25 @@ def test_pages_of_the_read_service_are_docvqas_without_an_image_and_have_confide
     ingest = load_regions(tmp_path)
     assert [record.image_id for record in ingest.records] == ["documents/a", "documents/b"]
     assert ingest.counts.files_left_out == 1
-    assert sure(tmp_path / "a.json", 60) == ["Invoice", ""]
+    assert sure_words(tmp_path / "a.json", 60) == ["Invoice", ""]
     paint(tmp_path / "images" / "a.png")
     found = load_regions(tmp_path / "a.json")
     assert (found.records[0].image, found.images) == ("a.png", tmp_path / "images")
+
+
+def test_the_newer_read_service_tells_shares_of_confidence_and_inches(tmp_path: Path) -> None:
     (line,) = MS_READ_PAGE["lines"]
     words = [{**word, "confidence": share} for word, share in zip(line["words"], (0.95, 0.4), strict=True)]
     newer = {"readResults": [{**MS_READ_PAGE, "lines": [{**line, "words": words}]}]}
     path = SAMPLES["ms_read"].write(tmp_path, {"status": "succeeded", "analyzeResult": newer})
-    assert sure(path, 90) == ["Invoice", ""]
+    assert sure_words(path, 90) == ["Invoice", ""]
     inches = {"analyzeResult": {"readResults": [{**MS_READ_PAGE, "unit": "inch"}]}}
     (record,) = load_regions(SAMPLES["ms_read"].write(tmp_path, inches)).records
     assert (record.width, record.height) == (None, None)
     assert record.words[0].box == (0.1, 0.125, 0.16, 0.1425)
 
 
-def test_folders_of_forms_are_read_in_the_order_of_names_and_single_boxes_far_away_dropped(tmp_path: Path) -> None:
+def test_a_folder_of_forms_is_read_in_the_order_of_names(tmp_path: Path) -> None:
     (tmp_path / "annotations").mkdir()
     for name in ("82200067_0069", "00040534"):
         (tmp_path / "annotations" / f"{name}.json").write_text(json.dumps({"form": FORM}))
@@ -255,6 +273,9 @@ def test_folders_of_forms_are_read_in_the_order_of_names_and_single_boxes_far_aw
         assert ingest.images is not None
         assert ingest.images.samefile(tmp_path / "images")
         assert load_regions(tmp_path / folder, images=tmp_path / "images").records == ingest.records
+
+
+def test_a_single_box_far_outside_its_page_is_dropped(tmp_path: Path) -> None:
     strange = {**FORM[1], "words": [{"text": "lost", "box": [9000, 10, 9100, 20]}, *FORM[1]["words"]]}
     content = xfund({**german(), "document": [FORM[0], strange]}, german(1))
     ingest = load_regions(SAMPLES["xfund"].write(tmp_path, content))
@@ -270,12 +291,10 @@ LAUGHS = """<!DOCTYPE alto [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;
 <alto>&c;</alto>"""
 
 
-def test_nothing_is_expanded_fetched_or_endless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
-    path, packed = tmp_path / "x.xml", tmp_path / "x.xml.gz"
+def test_nothing_in_xml_is_expanded_or_fetched(tmp_path: Path) -> None:
+    path = tmp_path / "x.xml"
     path.write_text("<a>" * 100 + "</a>" * 100)
-    assert read_xml(path).tag == "a"
+    assert read_xml(path, "a").tag == "a"
     for text, says in (
         (LAUGHS, "line 1: declares a document type.* delete the <!DOCTYPE"),
         ('<!DOCTYPE alto SYSTEM "alto.dtd"><alto/>', "line 1: declares a document type"),
@@ -286,17 +305,27 @@ def test_nothing_is_expanded_fetched_or_endless(
     ):
         path.write_text(text)
         with pytest.raises(SightlineError, match=rf"x\.xml.*{says}"):
-            read_xml(path)
+            read_xml(path, "alto")
+
+
+def test_names_of_xml_lose_their_namespaces(tmp_path: Path) -> None:
+    path = tmp_path / "x.xml"
     text = '<?xml version="1.0" encoding="ISO-8859-1"?><n:a xmlns:n="u"><n:b n:c="ü"/></n:a>'
     path.write_bytes(text.encode("latin-1"))
-    root = read_xml(path)
+    root = read_xml(path, "a")
     assert root.tag == "a"
     assert [each.attrib for each in below(root, "b")] == [{"c": "ü"}]
+
+
+def test_xml_is_bounded_when_it_is_unpacked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    path, packed = tmp_path / "x.xml", tmp_path / "x.xml.gz"
     monkeypatch.setattr(pages, "MAX_XML_BYTES", 2**20)
     path.write_text("<a>" + " " * 2**20 + "</a>")
-    refused("x.xml: holds more than 1 MiB; split it", read_xml, path)
+    refused("x.xml: holds more than 1 MiB; split it", read_xml, path, "a")
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert packed.stat().st_size < 2**12
-    refused("holds more than 1 MiB", read_xml, packed)
+    refused("holds more than 1 MiB", read_xml, packed, "a")
     packed.write_bytes(gzip.compress(b"<a/>")[:-6])
     refused("damaged gzip file", data_rows.read_bytes, packed)

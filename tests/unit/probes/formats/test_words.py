@@ -93,33 +93,34 @@ def annotation(number: int, box: list[float], **more: str) -> dict[str, Any]:
     return {"id": number, "image_id": 217925, "bbox": box, "area": box[2] * box[3], "mask": [], **said}
 
 
-def test_coco_text_is_told_in_whatever_order_it_comes_and_words_are_chosen_by_legibility_and_language(
-    save: Save, refused: Refused
-) -> None:
-    whole: dict[str, Any] = {
-        "cats": {},
-        "anns": {
-            "1": annotation(1, [100, 100, 60, 14], utf8_string="Invoice"),
-            "2": annotation(2, [170, 100, 50, 14], legibility="illegible"),
-            "3": annotation(3, [100, 120, 140, 16], utf8_string="Straße", language="not english"),
-            "4": annotation(4, [1, 1, 40, 10], utf8_string="blur", legibility="illegible"),
-        },
-        "imgs": {
-            name: {
-                "id": int(name),
-                "set": part,
-                "width": 1000,
-                "height": 800,
-                "file_name": f"COCO_train2014_{name}.jpg",
-            }
-            for name, part in (("217925", "val"), ("300", "train"))
-        },
-        "imgToAnns": {"217925": [1, 2, 3, 4], "300": []},
-        "info": {"version": "2.0"},
-    }
+def coco_image(number: int, part: str) -> dict[str, Any]:
+    name = f"COCO_train2014_{number}.jpg"
+    return {"id": number, "set": part, "width": 1000, "height": 800, "file_name": name}
+
+
+COCO_TEXT: dict[str, Any] = {
+    "cats": {},
+    "anns": {
+        "1": annotation(1, [100, 100, 60, 14], utf8_string="Invoice"),
+        "2": annotation(2, [170, 100, 50, 14], legibility="illegible"),
+        "3": annotation(3, [100, 120, 140, 16], utf8_string="Straße", language="not english"),
+        "4": annotation(4, [1, 1, 40, 10], utf8_string="blur", legibility="illegible"),
+    },
+    "imgs": {"217925": coco_image(217925, "val"), "300": coco_image(300, "train")},
+    "imgToAnns": {"217925": [1, 2, 3, 4], "300": []},
+    "info": {"version": "2.0"},
+}
+
+
+def test_coco_text_is_told_in_whatever_order_it_comes(save: Save, refused: Refused) -> None:
     for keys in ("info imgs anns imgToAnns", "imgs anns cats imgToAnns info", "cats anns imgs imgToAnns info"):
-        path = save({key: whole[key] for key in keys.split()})
-        assert detect_format(path) == "coco_text"
+        assert detect_format(save({key: COCO_TEXT[key] for key in keys.split()})) == "coco_text"
+    path = save({"anns": {}, "imgs": {}})
+    refused("it needs the objects imgs, anns and", load_regions, path, file_format="coco_text")
+
+
+def test_words_of_coco_text_are_read_if_they_are_legible_and_of_the_language(save: Save) -> None:
+    path = save(COCO_TEXT)
     ingest = load_regions(path)
     (record,) = ingest.records
     assert in_pixels(record) == [
@@ -135,8 +136,6 @@ def test_coco_text_is_told_in_whatever_order_it_comes_and_words_are_chosen_by_le
     ]
     for options, texts in chosen:
         assert [word.text for word in load_regions(path, **options).records[0].words] == texts
-    path = save({"anns": {}, "imgs": {}})
-    refused("it needs the objects imgs, anns and", load_regions, path, file_format="coco_text")
 
 
 # Boxes in a table, as spreadsheets and scripts write them.
@@ -209,9 +208,7 @@ def test_what_is_wrong_with_a_table_is_said(
     refused(says, load_regions, table(tmp_path, text, "cp1252"), file_format="csv", **options)
 
 
-def test_units_encodings_quotes_and_names_without_folder_or_ending_are_understood(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_may_be_in_fractions_in_any_encoding_and_quoted(tmp_path: Path) -> None:
     paint(tmp_path / "r.png")
     (record,) = load_regions(table(tmp_path, FRACTIONS), units="normalised").records
     assert in_pixels(record) == TABLE_WORDS[:1]
@@ -220,13 +217,20 @@ def test_units_encodings_quotes_and_names_without_folder_or_ending_are_understoo
         path = table(tmp_path, SIZES, encoding)
         assert detect_format(path) == "csv"
         assert load_regions(path).records[0].words[0].text == "Größe"
-    path = table(tmp_path, f"{FIRST}../r.png,Invoice,100,100,160,114\n")
-    assert [record.image for record in load_regions(path).records] == ["r.png"], "found under its last part"
     path = table(tmp_path, 'image,text,x1,y1,x2,y2\n\nr.png,"a, ""b""\nc\u2028d",100,100,160,114\n')
     assert load_regions(path).records[0].words[0].text == 'a, "b" c d'
+
+
+def test_an_image_of_a_table_is_found_under_its_last_part_and_without_its_ending(tmp_path: Path) -> None:
+    paint(tmp_path / "r.png")
+    path = table(tmp_path, f"{FIRST}../r.png,Invoice,100,100,160,114\n")
+    assert [record.image for record in load_regions(path).records] == ["r.png"]
     (tmp_path / "r.png").unlink()
     paint(tmp_path / "images" / "2024" / "r.png")
     (record,) = load_regions(table(tmp_path, TABLES["corners"].replace("r.png", "2024/r"))).records
     assert record.image == "2024/r.png"
+
+
+def test_a_format_made_for_a_table_comes_before_plain_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FORMATS.get("textocr"), "recognises", lambda start: True)
-    assert detect_format(table(tmp_path, TABLES["corners"])) == "textocr", "a format made for a table comes first"
+    assert detect_format(table(tmp_path, TABLES["corners"])) == "textocr"
