@@ -137,7 +137,6 @@ class Trial:
         self.options = options
         self.failed: list[str] = []
         self.found: list[dict[str, Any]] = []
-        self.lost = 0
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -336,16 +335,7 @@ def main() -> int:
     parser.add_argument("--blind", action="store_true", help="ask all tests about every fault")
     options = parser.parse_args()
     trial = Trial(options)
-    words = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not slow",
-        "--capture=fd",
-        "--no-header",
-        *options.tests,
-    ]
+    words = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--capture=fd", "--no-header", *options.tests]
     code = pytest.main(words, plugins=[trial])
     lost = sum(one["outcome"] == SURVIVED for one in trial.found) if options.against else 0
     if lost:

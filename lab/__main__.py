@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,9 +9,6 @@ import typer
 
 from sightline.commands.options import Commands
 from sightline.errors import SightlineError
-
-MODEL, STEPS, SPEED, CHECKS = "What is trained", "Steps", "Speed", "Checks on the way"
-"""Panels of the help."""
 
 app = typer.Typer(
     name="python -m lab",
@@ -72,102 +67,13 @@ def stand_ins(
     typer.echo(f"archive: {out}")
 
 
-@app.command()
-def train(
-    out: Annotated[Path, typer.Option(help="Folder for the training state and metrics.json.")],
-    resume: Annotated[Path | None, typer.Option(help="--out of the leg before.")] = None,
-    minutes: Annotated[float, typer.Option(min=0.0, help="Wall-clock minutes of this leg, all included.")] = 9.0,
-    progress: Annotated[
-        str, typer.Option(metavar="FROM:TO", help="Part of the schedule that this leg covers, in 0..1.")
-    ] = "0:1",
-    reserve: Annotated[float, typer.Option(min=0.0, help="Seconds kept for saving and the last check.")] = 40.0,
-    form: Annotated[
-        Literal["qwen3_vl", "llava"], typer.Option(help="Architecture of the model.", rich_help_panel=MODEL)
-    ] = "qwen3_vl",
-    preset: Annotated[Literal["full", "toy"], typer.Option(help="Size of the model.", rich_help_panel=MODEL)] = "full",
-    language_only: Annotated[
-        bool,
-        typer.Option(
-            "--language-only",
-            help="Train the language layers; vision tower and embeddings stay.",
-            rich_help_panel=MODEL,
-        ),
-    ] = False,
-    both: Annotated[
-        bool,
-        typer.Option("--both", help="Ask half of the images open questions from the start.", rich_help_panel=MODEL),
-    ] = False,
-    open: Annotated[
-        bool,
-        typer.Option("--open", help="Teach a trained reader to answer open questions too.", rich_help_panel=MODEL),
-    ] = False,
-    silence: Annotated[
-        bool,
-        typer.Option(
-            "--silence",
-            help="With --open or --both: where no cell of an answer is left, train to say nothing.",
-            rich_help_panel=MODEL,
-        ),
-    ] = False,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            help="Checkpoint that --open starts from.",
-            show_default="the shipped reader of that form",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Pages per step.", rich_help_panel=STEPS)] = 96,
-    lr: Annotated[float, typer.Option(min=0.0, help="Peak of the learning rate.", rich_help_panel=STEPS)] = 1e-3,
-    seed: Annotated[int, typer.Option(help="Seed of pages and weights.", rich_help_panel=STEPS)] = 1,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Processes that draw pages.", show_default="two fewer than cores", rich_help_panel=SPEED
-        ),
-    ] = None,
-    compile: Annotated[
-        bool | None,
-        typer.Option(
-            "--compile/--no-compile", help="Compile the steps.", show_default="on a GPU", rich_help_panel=SPEED
-        ),
-    ] = None,
-    mixed: Annotated[
-        bool | None,
-        typer.Option(
-            "--mixed/--no-mixed",
-            help="Matrix products in bfloat16.",
-            show_default="on a GPU",
-            rich_help_panel=SPEED,
-        ),
-    ] = None,
-    log_every: Annotated[int, typer.Option(min=1, help="Steps between two lines.", rich_help_panel=CHECKS)] = 100,
-    eval_images: Annotated[int, typer.Option(min=1, help="Held-out pages of a check.", rich_help_panel=CHECKS)] = 256,
-    eval_seconds: Annotated[
-        float, typer.Option(min=0.0, help="Seconds between two checks.", rich_help_panel=CHECKS)
-    ] = 120.0,
-) -> None:
+# Its options are said once, by the script, which knows nothing of typer.
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def train(context: typer.Context) -> None:
     """Train the reader in legs, each a part of the schedule within its minutes: from scratch, or on with --open."""
-    given = dict(locals())
-    for name, value in given.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise SightlineError(f"--{name.replace('_', '-')} {value} is not a finite number")
     from lab.reader.train import main
-    from sightline.places.writing import refuse_unusable_place
 
-    refuse_unusable_place(out)
-    main(list(_spelled(given)))
-
-
-def _spelled(given: Mapping[str, object]) -> Iterator[str]:
-    """Options as the training script takes them, which knows nothing of typer; what is None is left to it."""
-    for name, value in given.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            if value or name not in ("language_only", "both", "open", "silence"):
-                yield flag if value else f"--no-{flag.removeprefix('--')}"
-        elif value is not None:
-            yield f"{flag}={value}"
+    main(context.args)
 
 
 @app.command()

@@ -44,6 +44,9 @@ class HeldOut:
     boxes: Tensor
     """(n, 4) float32 pixels."""
 
+    def first(self, count: int) -> HeldOut:
+        return HeldOut(self.probes[:count], self.images[:count], self.targets[:count], self.boxes[:count])
+
     @property
     def positive(self) -> Tensor:
         return torch.tensor([probe.label == "yes" for probe in self.probes])

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from lab.reader import record
 from lab.reader.atlas import build_atlas, glyph_table
-from lab.reader.evaluate import HeldOut, draw_held_out, evaluate, render
+from lab.reader.evaluate import draw_held_out, evaluate, render
 from lab.reader.forms import FORMS, QWEN3_VL
 from lab.reader.objectives import Heads, draw_keep, local_targets
 from lab.reader.open_check import draw_open_held_out, evaluate_open, render_open
@@ -32,6 +32,7 @@ from lab.reader.schedule import HOLD_SHARE, OPEN_HOLD_SHARE, REWARM, VISION_SHAR
 from lab.reader.state import load_checkpoint, load_moments, load_weights, read_state, save_state
 from lab.reader.step import Losses, Steps
 from sightline.errors import SightlineError
+from sightline.places.writing import refuse_unusable_place
 
 OPEN_SHARE = 0.7
 """Images of a leg on open questions that are asked them; the others keep up the yes/no answers."""
@@ -148,19 +149,8 @@ class Trainer:
                 self.check(clock.progress, images=min(64, args.eval_images))
                 checked = time.monotonic()
                 clock.tick(pause=True)
-        self.history["legs"].append(
-            {
-                "progress": args.progress,
-                "minutes": args.minutes,
-                "batch": args.batch,
-                "lr": args.lr,
-                "language_only": args.language_only,
-                "open": args.open,
-                "both": args.both,
-                "silence": args.silence,
-                "device": self.device_name,
-            }
-        )
+        told = ("progress", "minutes", "batch", "lr", "language_only", "open", "both", "silence")
+        self.history["legs"].append({name: getattr(args, name) for name in told} | {"device": self.device_name})
         self.save(clock.progress, stage_step)
         self.finish(clock.progress)
 
@@ -225,12 +215,7 @@ class Trainer:
 
     def check(self, progress: float, images: int | None = None) -> dict[str, Any]:
         """Tables on development scenes: yes/no answers, and open ones where they are trained."""
-        held_out = self.held_out
-        if images is not None:
-            probes = 2 * images
-            held_out = HeldOut(
-                held_out.probes[:probes], held_out.images[:probes], held_out.targets[:probes], held_out.boxes[:probes]
-            )
+        held_out = self.held_out if images is None else self.held_out.first(2 * images)
         with self.steps.mixed():
             table = evaluate(self.steps.forward, held_out)
         found = {"step": self.history["steps"], "progress": progress, "probes": len(held_out.probes), "arms": table}
@@ -277,39 +262,38 @@ class Trainer:
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="lab.reader.train", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--out", required=True, help="folder for the training state and metrics.json")
-    parser.add_argument("--resume", help="--out of the leg before")
-    parser.add_argument("--minutes", type=float, default=9.0, help="wall-clock minutes of this leg, all included")
-    parser.add_argument("--progress", default="0:1", help="part of the schedule that this leg covers, FROM:TO in 0..1")
-    parser.add_argument("--reserve", type=float, default=40.0, help="seconds kept for saving and the last check")
-    parser.add_argument("--form", choices=sorted(FORMS), default=QWEN3_VL.name, help="architecture that is trained")
-    parser.add_argument("--preset", choices=sorted(QWEN3_VL.presets), default="full")
-    parser.add_argument(
-        "--language-only", action="store_true", help="train the language layers; vision tower and embeddings stay"
+    parser = argparse.ArgumentParser(
+        prog="python -m lab train", description=__doc__.partition("\n\n")[2] if __doc__ else "", allow_abbrev=False
     )
-    parser.add_argument("--both", action="store_true", help="ask half of the images open questions from the start")
-    parser.add_argument("--open", action="store_true", help="train a trained reader on open questions too")
-    parser.add_argument(
-        "--silence",
-        action="store_true",
-        help="with --open or --both: where no cell of an answer is left, train to say nothing",
-    )
-    parser.add_argument("--start", help="checkpoint folder that --open starts from; the shipped reader unless given")
-    parser.add_argument("--batch", type=int, default=96)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--workers", type=int, default=max(0, (os.cpu_count() or 2) - 2))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--log-every", type=int, default=100)
-    parser.add_argument("--eval-images", type=int, default=256)
-    parser.add_argument("--eval-seconds", type=float, default=120.0)
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
-    parser.add_argument(
-        "--mixed",
-        action=argparse.BooleanOptionalAction,
-        default=torch.cuda.is_available(),
-        help="matrix products in bfloat16",
-    )
+    switch, on_a_gpu = argparse.BooleanOptionalAction, torch.cuda.is_available()
+    add = parser.add_argument
+    add("--out", required=True, help="folder for the training state and metrics.json")
+    add("--resume", help="--out of the leg before")
+    add("--minutes", type=float, default=9.0, help="wall-clock minutes of this leg, all included (%(default)s)")
+    add("--progress", default="0:1", metavar="FROM:TO", help="part of the schedule that this leg covers, in 0..1")
+    add("--reserve", type=float, default=40.0, help="seconds kept for saving and the last check (%(default)s)")
+    add = parser.add_argument_group("what is trained").add_argument
+    add("--form", choices=sorted(FORMS), default=QWEN3_VL.name, help="architecture of the model (%(default)s)")
+    add("--preset", choices=sorted(QWEN3_VL.presets), default="full", help="size of the model (%(default)s)")
+    add("--language-only", action="store_true", help="train the language layers; vision tower and embeddings stay")
+    add("--both", action="store_true", help="ask half of the images open questions from the start")
+    add("--open", action="store_true", help="teach a trained reader to answer open questions too")
+    silence = "with --open or --both: where no cell of an answer is left, train to say nothing"
+    add("--silence", action="store_true", help=silence)
+    add("--start", help="checkpoint that --open starts from (the shipped reader of that form)")
+    add = parser.add_argument_group("steps").add_argument
+    add("--batch", type=int, default=96, help="pages per step (%(default)s)")
+    add("--lr", type=float, default=1e-3, help="peak of the learning rate (%(default)s)")
+    add("--seed", type=int, default=1, help="seed of pages and weights (%(default)s)")
+    add = parser.add_argument_group("speed").add_argument
+    workers = max(0, (os.cpu_count() or 2) - 2)
+    add("--workers", type=int, default=workers, help="processes that draw pages (two fewer than cores)")
+    add("--compile", action=switch, default=on_a_gpu, help="compile the steps (on a GPU)")
+    add("--mixed", action=switch, default=on_a_gpu, help="matrix products in bfloat16 (on a GPU)")
+    add = parser.add_argument_group("checks on the way").add_argument
+    add("--log-every", type=int, default=100, help="steps between two lines (%(default)s)")
+    add("--eval-images", type=int, default=256, help="held-out pages of a check (%(default)s)")
+    add("--eval-seconds", type=float, default=120.0, help="seconds between two checks (%(default)s)")
     args = parser.parse_args(argv)
     _refuse_unusable(args)
     return args
@@ -317,6 +301,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def _refuse_unusable(args: argparse.Namespace) -> None:
     """Says what is wrong before anything is drawn or loaded."""
+    refuse_unusable_place(Path(args.out))
     start, colon, end = args.progress.partition(":")
     try:
         covered = bool(colon) and 0.0 <= float(start) < float(end) <= 1.0

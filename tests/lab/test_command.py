@@ -1,5 +1,6 @@
-"""``python -m lab``: pages of help, options of the training script, errors in one line."""
+"""``python -m lab``: pages of help, words for the training script, errors in one line."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +16,32 @@ from sightline.cli import main
 COMMANDS: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"train"}))
 def test_every_option_has_a_sentence_and_no_flag_a_type(name: str) -> None:
     page = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).output
     assert "Show this message and exit." in page
     assert "<bool>" not in page
     assert all(option.help for option in COMMANDS[name].params if option.param_type_name == "option")
-    if name == "train":
-        assert page.count("╭─") >= 2, "many options stand in panels"
 
 
-def test_training_has_every_option_of_its_script_and_refuses_numbers_that_never_end(
-    monkeypatch: pytest.MonkeyPatch,
+def test_training_hands_its_words_to_its_script_which_explains_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    invoke = CliRunner().invoke
+    page = invoke(app, ["train", "--help"], env={"COLUMNS": "200"}).output
+    options = set(vars(parse(["--out", str(tmp_path)])))
+    explained = re.findall(r"^  (?:-h, )?--([\w-]+)[^\n]*?(?: {2,}|\n {20,})\S", page, re.MULTILINE)
+    assert {name.replace("-", "_") for name in explained} == options | {"help"}
     seen: list[list[str]] = []
     monkeypatch.setattr("lab.reader.train.main", seen.append)
-    invoke = CliRunner().invoke
-    assert invoke(app, ["train", "--out", "leg"]).exit_code == 0
-    words = ["--language-only", "--mixed", "--no-compile", "--batch", "16", "--lr", "3e-4", "--minutes", "30"]
-    words += ["--progress", "0.5:1", "--resume", "leg2", "--workers", "3", "--preset", "toy", "--out", "leg3"]
-    words += ["--form", "llava", "--both"]
+    words = ["--language-only", "--no-compile", "--batch", "16", "--lr=3e-4", "--progress", "0.5:1", "--out", "leg3"]
     assert invoke(app, ["train", *words]).exit_code == 0
-    assert vars(parse(seen[0])) == vars(parse(["--out", "leg"]))
-    assert vars(parse(seen[1])) == vars(parse(words))
-
-    for wrong in (["--minutes", "nan"], ["--lr", "inf"], ["--batch", "0"]):
-        assert invoke(app, ["train", "--out", "leg", *wrong]).exit_code != 0
-    assert len(seen) == 2, "no training began"
+    assert seen == [words]
 
 
-@pytest.mark.parametrize("words", [["scenes", "--split", "development", "--images", "1"], ["stand-ins"]])
+@pytest.mark.parametrize(
+    "words", [["scenes", "--split", "development", "--images", "1"], ["stand-ins"], ["train", "--minutes", "1"]]
+)
 def test_a_place_that_cannot_be_written_is_one_line(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

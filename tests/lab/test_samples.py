@@ -109,7 +109,7 @@ def test_forms_ask_for_the_same_characters_of_coarser_tokens_in_their_order(samp
     assert shares.shape == (2, 14 * 14)
 
 
-def test_open_questions_are_packed_with_the_answer_that_the_page_shows_and_spread_over_a_batch():
+def test_open_questions_are_packed_with_the_answer_that_the_page_shows():
     asked = 0
     for seed in range(4):
         packed = record.unpack(torch.from_numpy(build_open_sample(seed)[None]))
@@ -128,6 +128,9 @@ def test_open_questions_are_packed_with_the_answer_that_the_page_shows_and_sprea
             assert sample["ids"][here][0] >= vocabulary.FIRST_OPEN
             asked += 1
     assert asked > 20
+
+
+def test_open_scenes_are_spread_over_a_batch():
     openly = record.unpack(next(iter(SampleBatches(10, 0, open_share=0.7))))["in_words"][:, 0]
     assert openly.sum() == 7
     assert 2 <= openly[:4].sum() <= 3

@@ -137,7 +137,7 @@ def packed(labels, segments, kinds, *values):
     return {name: torch.tensor([row]) for name, row in sample.items()} | {"values": boxes}, keep
 
 
-def test_answers_whose_values_were_dropped_are_not_trained_and_silence_asks_for_none():
+def test_answers_whose_values_were_dropped_are_not_trained():
     # The first question has a value over two cells, the second two in cells apart, the third none.
     values: tuple[list[tuple[float, float]], ...] = [(0.0, 64.0)], [(0.0, 32.0), (64.0, 96.0)], []
     sample, keep = packed([1, 2, 3, 0], [0, 0, 1, 2], [LETTER, LETTER, LETTER, 0], *values)
@@ -150,7 +150,8 @@ def test_answers_whose_values_were_dropped_are_not_trained_and_silence_asks_for_
     assert everything["letters"].item() > 0.4
     assert everything["exact"].item() == 0.5
 
-    # An empty answer is asked for where no cell of it is left.
+
+def test_silence_asks_for_an_empty_answer_where_no_cell_of_it_is_left():
     sample, keep = packed([20, 21, 22, 23], [0, 0, 1, 1], [LETTER, LETTER, 0, LETTER], [(0.0, 32.0)], [(64.0, 96.0)])
     logits = torch.zeros(1, 4, 30)
     logits[0, [0, 1, 3], [20, 21, vocabulary.IM_END]] = 9.0

@@ -21,10 +21,13 @@ SHOWN = {
 }
 
 
-def test_what_a_terminal_would_obey_is_written_out_and_a_long_quotation_loses_its_middle() -> None:
+def test_what_a_terminal_would_obey_is_written_out() -> None:
     for given, shown in SHOWN.items():
         assert printable(given) == shown
         assert str(SightlineError(f"name {given} is odd")) == f"name {shown} is odd"
+
+
+def test_a_long_quotation_loses_its_middle_lines_may_be_kept_and_errors_pickled() -> None:
     message = str(SightlineError(f"unknown key '{'x' * 100_000}' in config.yaml"))
     assert len(message) < LONGEST_MESSAGE + 20
     assert message.startswith("unknown key 'xxx")

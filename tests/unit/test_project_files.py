@@ -32,13 +32,16 @@ def forms(folder: str) -> dict[str, Any]:
     return {path.stem: yaml.safe_load(path.read_text()) for path in (REPOSITORY / ".github" / folder).glob("*.yml")}
 
 
-def test_the_version_and_the_citation_agree_with_the_package_and_are_printed_without_loading_torch() -> None:
+def test_the_version_and_the_citation_agree_with_the_package() -> None:
     citation = yaml.safe_load(text("CITATION.cff"))
     assert (citation["version"], citation["license"]) == (sightline.__version__, "Apache-2.0")
     assert (citation["cff-version"], citation["title"]) == ("1.2.0", "Sightline")
     assert citation["authors"] == [{"name": "The Sightline authors"}]
     assert re.findall(r"^## \[([\d.]+)\]", text("CHANGELOG.md"), re.MULTILINE)[0] == sightline.__version__
     assert 'dynamic = ["version"]' in text("pyproject.toml")
+
+
+def test_the_command_prints_the_version_without_loading_torch() -> None:
     script = "import sys; from sightline.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"sightline {sightline.__version__}", "False"]
@@ -52,18 +55,24 @@ def test_workflows_run_what_a_person_runs_on_the_pythons_that_the_package_names(
     assert {command.removeprefix("make ") for command in commands} <= set(make_targets())
     named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text("pyproject.toml"))
     assert flows["ci"]["jobs"]["test"]["strategy"]["matrix"]["python"] == named
+
+
+def test_hooks_check_what_make_lint_checks() -> None:
     settings = yaml.safe_load(text(".pre-commit-config.yaml"))
     hooks = {hook["id"]: hook for repository in settings["repos"] for hook in repository["hooks"]}
     local = {hook["name"] for hook in hooks.values() if "entry" in hook}
     checks = {f"\t$(BIN)/{name} .".removesuffix(" ." if name == "mypy" else "") for name in local}
-    assert checks == set(make_targets()["lint"].splitlines()), "hooks check what make lint checks"
+    assert checks == set(make_targets()["lint"].splitlines())
     assert {"end-of-file-fixer", "check-added-large-files"} <= set(hooks)
 
 
-def test_templates_are_forms_that_a_forge_can_show_and_contributing_names_tests_that_exist() -> None:
+def test_contributing_names_tests_that_exist() -> None:
     named = re.findall(r"`(tests/[\w./]+)`", text("CONTRIBUTING.md"))
     assert len(named) > 10
     assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
+def test_templates_are_forms_that_a_forge_can_show() -> None:
     templates = forms("ISSUE_TEMPLATE")
     assert set(templates) == {"config", "bug", "new-selector", "new-backbone"}
     for name, form in templates.items():
@@ -75,7 +84,7 @@ def test_templates_are_forms_that_a_forge_can_show_and_contributing_names_tests_
             assert all(field["attributes"]["label"] for field in form["body"])
 
 
-def test_torch_is_installed_first_a_demo_installs_no_test_tools_and_what_the_test_extra_installs_is_pinned() -> None:
+def test_torch_is_installed_first_and_a_demo_installs_no_test_tools() -> None:
     recipes = text("Makefile")
     assert re.search(r"^demo: \$\(STAMP\)-demo$", recipes, re.MULTILINE)
     assert re.search(r"^\$\(STAMP\)-demo:.*\n\t\$\(PIP\) --editable \.\n", recipes, re.MULTILINE)
@@ -83,6 +92,9 @@ def test_torch_is_installed_first_a_demo_installs_no_test_tools_and_what_the_tes
     assert "$(BIN)/sightline" in says, "where the commands are that the demo names"
     for stamp in ("demo", "docs", "test"):
         assert re.search(rf"^\$\(STAMP\)-{stamp}:.*\$\(STAMP\)-torch$", recipes, re.MULTILINE)
+
+
+def test_everything_that_the_test_extra_installs_is_pinned() -> None:
     lines = [line.partition("==") for line in text("constraints.txt").split()]
     assert all(equals for _, equals, _ in lines), "a constraint is an exact version"
     known = {canonicalize_name(name) for name, _, _ in lines}

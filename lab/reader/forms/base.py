@@ -12,6 +12,18 @@ import torch
 import sightline
 from lab.reader.forward import BatchedForward
 
+PIXELS = {
+    "do_convert_rgb": True,
+    "do_normalize": True,
+    "do_rescale": True,
+    "do_resize": True,
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+    "resample": 3,
+    "rescale_factor": 1 / 255,
+}
+"""What image processors of all forms do to pixels: -1 to 1, as the forwards here take them."""
+
 
 class Form(ABC):
     """Everything that training, export and the model card have to know about an architecture."""

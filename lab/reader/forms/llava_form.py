@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import LlavaConfig, LlavaForConditionalGeneration
 
 from lab.reader import vocabulary
-from lab.reader.forms.base import Form
+from lab.reader.forms.base import PIXELS, Form
 from lab.reader.forward import BatchedForward, SeenTokens
 from lab.reader.token_grid import UNIT
 from lab.scenes.compose import CANVAS
@@ -33,18 +33,11 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 }
 PROCESSOR_FILES: dict[str, dict[str, Any]] = {
     "preprocessor_config": {
+        **PIXELS,
         "crop_size": {"height": CANVAS, "width": CANVAS},
         "do_center_crop": True,
-        "do_convert_rgb": True,
-        "do_normalize": True,
-        "do_rescale": True,
-        "do_resize": True,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
         "image_processor_type": "CLIPImageProcessor",
         "processor_class": "LlavaProcessor",
-        "resample": 3,
-        "rescale_factor": 1 / 255,
         "size": {"shortest_edge": CANVAS},
     },
     "processor_config": {

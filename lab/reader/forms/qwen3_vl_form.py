@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from lab.reader import vocabulary
-from lab.reader.forms.base import Form
+from lab.reader.forms.base import PIXELS, Form
 from lab.reader.forward import BatchedForward, SeenTokens
 from lab.reader.side_by_side_attention import rotate
 from lab.reader.token_grid import UNIT, UNITS, UNITS_PER_SIDE
@@ -18,23 +18,16 @@ from lab.scenes.compose import CANVAS
 
 SIDE = UNITS_PER_SIDE // 2
 TOKENS = SIDE * SIDE
-PIXELS = CANVAS * CANVAS
+AREA = CANVAS * CANVAS
 IMAGE_PROCESSOR = {
-    "do_convert_rgb": True,
-    "do_normalize": True,
-    "do_rescale": True,
-    "do_resize": True,
-    "image_mean": [0.5, 0.5, 0.5],
-    "image_std": [0.5, 0.5, 0.5],
+    **PIXELS,
     "image_processor_type": "Qwen2VLImageProcessor",
-    "max_pixels": PIXELS,
-    "min_pixels": PIXELS,
+    "max_pixels": AREA,
+    "min_pixels": AREA,
     "merge_size": 2,
     "patch_size": UNIT,
     "processor_class": "Qwen3VLProcessor",
-    "resample": 3,
-    "rescale_factor": 1 / 255,
-    "size": {"longest_edge": PIXELS, "shortest_edge": PIXELS},
+    "size": {"longest_edge": AREA, "shortest_edge": AREA},
     "temporal_patch_size": 2,
 }
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {

@@ -265,11 +265,14 @@ def _print_probe(run: Run, rows: pd.DataFrame) -> None:
 
     first = rows.iloc[0]
     probe, record = probe_of(run, first), image_of(run, first)
-    asked = {"label": first["label"], "target": probe["target_text"], "in the regions": probe["source_text"]}
+    if probe.get("answers"):
+        asked = _accepted(probe)
+    else:
+        asked = {"label": first["label"], "target": probe["target_text"], "in the regions": probe["source_text"]}
     lines = {
         "probe": f"{first['probe_id']}{f' ({kind})' if (kind := first['kind']) else ''}",
         "question": probe["question"],
-        **(_accepted(probe) if probe.get("answers") else asked),
+        **asked,
         "image": f"{record['image']}, {record['width']} x {record['height']} pixels, {first['n_tokens']} tokens",
     }
     rows_of_words = [(name, str(text)) for name, text in lines.items()]

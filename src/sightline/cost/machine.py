@@ -206,6 +206,16 @@ def language_flops(backbone: Backbone, length: int) -> float:
     return 2.0 * weights * length + attention
 
 
+def token_bytes(language: LanguageModel) -> int:
+    """What all layers remember of a token: its keys and values."""
+    return 2 * len(language.layers) * language.key_heads * language.head_width * language.dtype.itemsize
+
+
+def step_weights(language: LanguageModel) -> int:
+    """Bytes of weights that a step of decoding cannot do without reading: all of its layers and of the head."""
+    return sum(weights.nbytes for module in (*language.layers, language.head) for weights in module.parameters())
+
+
 def vision_flops(backbone: Backbone, sequences: list[int], tokens: int) -> float:
     """Vision blocks over attention sequences of these lengths, and the projector over its output tokens.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,12 +32,6 @@ from sightline.errors import SightlineError
 from sightline.probes.fetched_images import resolve_image
 from sightline.probes.images import image_size, open_image
 from sightline.probes.probe_file import probes_digest, read_probes
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-    from sightline.cost.request import ProbedRequest
-
 
 # Probes of a file with their images, measured instead of made-up ones.
 

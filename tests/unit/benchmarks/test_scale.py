@@ -19,7 +19,7 @@ def model() -> Model:
     return Model(GpuParts.read(), HostParts.read())
 
 
-def test_parts_add_up_small_arms_take_their_launches_and_crowds_share_the_store(model: Model) -> None:
+def test_parts_add_up_to_the_sweep_and_work_is_all_of_an_audit(model: Model) -> None:
     (point,) = json.loads((CARDS / "sweep-qwen.json").read_text(encoding="utf-8"))["results"][0]["points"]
     rows = point["extra"]["rows"]
     seconds = 100 * model.gpu.image + rows * model.gpu.row
@@ -32,6 +32,9 @@ def test_parts_add_up_small_arms_take_their_launches_and_crowds_share_the_store(
     divided = replace(SMALL, folders=4)
     assert len(list(model.work(divided))) == pytest.approx(SMALL.shards * 2 / 4, abs=2)
     assert model.planning(divided) == pytest.approx(model.planning(SMALL) / 4)
+
+
+def test_small_arms_take_their_launches_and_crowds_share_the_store(model: Model) -> None:
     tiny = model.task(replace(SMALL, shard_images=1), 1)
     assert tiny.piece > model.gpu.least
     assert model.task(SMALL, 1).piece > 64 * 2 * model.gpu.row
@@ -42,12 +45,15 @@ def test_parts_add_up_small_arms_take_their_launches_and_crowds_share_the_store(
     assert crowd.start == alone.start, "one that is started again reads alone"
 
 
-def test_more_gpus_take_less_time_and_never_less_work_and_the_page_has_the_table(model: Model) -> None:
+def test_more_gpus_take_less_time_and_never_less_work(model: Model) -> None:
     found = [simulated(suffering(model.cluster(gpus), ORDINARY), list(model.work(SMALL))) for gpus in (1, 2, 4, 8)]
     assert [outcome.wall for outcome in found] == sorted((outcome.wall for outcome in found), reverse=True)
     ideal = sum(task.seconds for task in model.work(SMALL))
     assert all(outcome.wall > ideal / outcome.workers * 0.8 for outcome in found)
     assert all(math.isfinite(outcome.wall / HOUR) for outcome in found)
+
+
+def test_the_page_has_the_table_that_the_program_prints(model: Model) -> None:
     page = (REPOSITORY / "docs" / "scale.md").read_text(encoding="utf-8")
     assert parts_table(model, Audit(), 256) in page
 
@@ -62,12 +68,15 @@ def parts(outcome: Outcome) -> list[float]:
     return [outcome.useful, outcome.lost, outcome.starting, outcome.waiting]
 
 
-def test_equal_workers_that_never_die_share_equal_tasks_and_starting_order_and_claims_ahead_decide_the_end() -> None:
+def test_equal_workers_that_never_die_share_equal_tasks() -> None:
     for workers, count, wall in ((1, 6, 360), (2, 6, 180), (4, 6, 120), (6, 6, 60), (9, 6, 60)):
         outcome = simulated(Cluster(workers, ahead=0), [MINUTE] * count)
         assert outcome.wall == wall
         assert parts(outcome) == [count * 60, 0, 0, workers * wall - count * 60]
         assert outcome.deaths == 0
+
+
+def test_starting_order_and_claims_ahead_decide_when_all_is_done() -> None:
     outcome = simulated(Cluster(2, start=30.0, first_start=100.0, ahead=0), [MINUTE] * 2)
     assert outcome.wall == 160
     assert outcome.starting == 200
@@ -78,9 +87,12 @@ def test_equal_workers_that_never_die_share_equal_tasks_and_starting_order_and_c
     tasks = [Work(0, 1, 10)] * 2
     assert simulated(Cluster(2, ahead=0), tasks).wall == 10
     assert simulated(Cluster(2, ahead=1), tasks).wall == 20
+
+
+def test_finished_arms_outlive_their_worker() -> None:
     for seconds, left in ((0, 5), (9.9, 5), (19.9, 5), (20.1, 4), (35, 3), (59, 1), (60, 1)):
         rest = MINUTE.after(seconds)
-        assert rest.pieces == left, "finished arms outlive their worker"
+        assert rest.pieces == left
         assert rest.encode == MINUTE.encode, "whoever takes over encodes again"
 
 

@@ -38,6 +38,9 @@ def test_without_a_mask_every_cell_is_kept_and_lists_must_fit_images(cells: Modu
     for call in (lambda: cells.cells_of([[0]], [3, 3]), lambda: cells.of_missing([[0]], [True, False])):
         with pytest.raises(ValueError, match="1 lists for 2 images"):
             call()
+
+
+def test_cells_that_an_image_does_not_have_are_refused(cells: ModuleType) -> None:
     for given, said in (
         ([2, 1], "rising"),
         ([1, 1], "rising"),
@@ -61,7 +64,7 @@ def spoken(*tokens: int, likely: float = -0.5) -> Spoken:
     return Spoken(" ".join(map(str, tokens)), list(tokens), [likely] * len(tokens), [0.1 * token for token in tokens])
 
 
-def test_answers_are_compared_up_to_the_first_token_that_differs_and_rows_of_one_length_are_asked_together() -> None:
+def test_answers_are_compared_up_to_the_first_token_that_differs() -> None:
     for theirs, found in (
         (spoken(1, 2, 3), Compared(True, 0.0, None)),
         (spoken(1, 2, 3, likely=-0.75), Compared(True, 0.25, None)),
@@ -69,5 +72,8 @@ def test_answers_are_compared_up_to_the_first_token_that_differs_and_rows_of_one
         (spoken(4), Compared(False, 0.0, (0, 0.1))),
     ):
         assert compare(spoken(1, 2, 3), theirs) == found
+
+
+def test_rows_of_one_length_are_asked_together() -> None:
     rows = [Asked("", "", "", [], {"multi_modal_data": {"image": torch.zeros(1, k, 4)}}, spoken(1)) for k in (5, 3, 5)]
     assert same_size(rows) == [[0, 2], [1]]

@@ -25,6 +25,9 @@ def test_prefill_writes_a_card_and_prints_it(tmp_path: Path) -> None:
     assert done.output == out.with_suffix(".md").read_text(encoding="utf-8")
     (result,) = json.loads(out.read_text(encoding="utf-8"))["results"]
     assert [point["arm"] for point in result["points"]] == ["full", "target:0.2"]
+
+
+def test_batch_sizes_may_grow() -> None:
     assert batch_sizes("1,32,max") == [{"batch": 1}, {"batch": 32}, {"batch": 1, "grow": True}]
     assert batch_sizes("max") == [{"batch": 1, "grow": True}]
 

@@ -99,7 +99,11 @@ def test_impossible_and_taken_names_are_refused(tmp_path: Path, write: Write, na
         with pytest.raises(SightlineError, match=reason):
             write(name, tmp_path)
     assert not list(tmp_path.iterdir())
-    file = tmp_path / ("mine_vl.py" if write is write_selector else "README.md")
+
+
+@pytest.mark.parametrize(("write", "name"), [(write_selector, "mine_vl.py"), (write_backbone, "README.md")])
+def test_nothing_is_overwritten(tmp_path: Path, write: Write, name: str) -> None:
+    file = tmp_path / name
     file.write_text("precious", encoding="utf-8")
     with pytest.raises(SightlineError, match="exists already"):
         write("mine_vl", tmp_path)

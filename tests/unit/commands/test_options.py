@@ -76,7 +76,7 @@ def test_pages_have_a_sentence_for_every_option_and_nothing_is_cut_at_80_columns
     assert max(map(len, narrow.splitlines())) <= 80
 
 
-def test_all_commands_stand_with_their_first_sentences_in_a_panel_for_each_purpose_and_many_options_too() -> None:
+def test_all_commands_stand_with_their_first_sentences_in_a_panel_for_each_purpose() -> None:
     tree: Any = get_command(app)
     assert tree.list_commands(None) == list(COMMANDS)
     for name, sentence in COMMANDS.items():
@@ -86,6 +86,9 @@ def test_all_commands_stand_with_their_first_sentences_in_a_panel_for_each_purpo
     listed = {title: re.findall(r"^│ ([a-z-]+) ", text, re.MULTILINE) for title, text in panels.items()}
     assert listed.pop("Options") == ["--debug", "--version", "--help"]
     assert listed == {title: list(group) for title, group in GROUPS.items()}
+
+
+def test_many_options_stand_in_panels_and_the_gate_says_where_metrics_are_listed() -> None:
     for words in (("run",), ("doctor",), ("ask",), ("bench", "select"), ("bench", "ttft")):
         assert page(*words, width=120).count("╭─") >= 2, words
     assert "sightline list metrics" in page("gate", width=200)
@@ -97,16 +100,27 @@ SECOND_NAMES = {"--pages", "--limit-images", "--browser"}
 WRITES = re.compile(r"\b(to write|Write|Append|[Ff]ile for|Cost card: JSON|Table with|with every sample)\b")
 
 
-def test_an_option_means_the_same_wherever_it_stands_and_names_of_files_to_write_say_what_a_dash_is() -> None:
-    """So that a new one is not forgotten: whatever names a file to write is made by one function."""
-    said = [(words, name, getattr(option, "help", None) or "") for words, command in ALL.items()
-            for option in command.params for name in (*option.opts, *option.secondary_opts)]  # fmt: skip
+def said() -> list[tuple[tuple[str, ...], str, str]]:
+    """(command, option, its help) of all."""
+    return [
+        (words, name, getattr(option, "help", None) or "")
+        for words, command in ALL.items()
+        for option in command.params
+        for name in (*option.opts, *option.secondary_opts)
+    ]
+
+
+def test_an_option_means_the_same_wherever_it_stands() -> None:
     for wanted, sentence in ONE_NAME.items():
-        alike = [line for line in said if line[1] == wanted]
+        alike = [line for line in said() if line[1] == wanted]
         assert len(alike) > 2
         assert [line for line in alike if not re.search(sentence, line[2])] == []
-    assert [line for line in said if line[1] in SECOND_NAMES] == []
-    written = [line for line in said if WRITES.search(line[2])]
+    assert [line for line in said() if line[1] in SECOND_NAMES] == []
+
+
+def test_every_option_that_names_a_file_to_write_says_what_a_dash_is() -> None:
+    """So that a new one is not forgotten: whatever names a file to write is made by one function."""
+    written = [line for line in said() if WRITES.search(line[2])]
     assert len(written) > 10
     assert [line for line in written if not re.search("older|into|- is standard output", line[2])] == []
 

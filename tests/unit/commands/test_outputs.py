@@ -55,18 +55,20 @@ def timeless(data: bytes) -> bytes:
     return re.sub(rb'(time|timestamp)="[^"]*"', b"", data)
 
 
-@pytest.mark.parametrize("name", ["rows", "masks", "agreement", "junit", "markdown"])
-def test_devices_pipes_and_links_stay_what_they_are_and_a_dash_is_standard_output(
+every_command = pytest.mark.parametrize("name", ["rows", "masks", "agreement", "junit", "markdown"])
+
+
+@every_command
+def test_devices_and_pipes_are_written_through_and_a_dash_is_standard_output(
     commands: dict[str, list[str]], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    far, others = tmp_path / "far", tmp_path / "others"
-    far.mkdir()
-    others.mkdir()
-    monkeypatch.chdir(far)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     sightline(*commands[name], "file")
-    written = timeless((far / "file").read_bytes())
+    written = timeless(Path("file").read_bytes())
     printed = sightline(*commands[name], "-")
     assert timeless(printed.stdout_bytes) == written != b"", "and nothing else is said there"
+    assert os.listdir() == ["file"]
 
     os.mknod(tmp_path / "nothing", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     sightline(*commands[name], tmp_path / "nothing")
@@ -77,32 +79,48 @@ def test_devices_pipes_and_links_stay_what_they_are_and_a_dash_is_standard_outpu
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     assert timeless(found[0]) == written
 
-    (far / "file").write_text("old ")
-    (tmp_path / "link").symlink_to("far/file")
-    sightline(*commands[name], tmp_path / "link")
-    assert (tmp_path / "link").is_symlink()
-    former = b"old " if name == "markdown" else b""  # which is added to what is there
-    assert timeless((far / "file").read_bytes()) == former + written, "the file at its end is replaced"
-    assert [entry.name for entry in far.iterdir()] == ["file"]
 
+@every_command
+def test_a_link_stays_and_the_file_at_its_end_is_replaced(
+    commands: dict[str, list[str]], name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "far").mkdir()
+    end, link = tmp_path / "far" / "file", tmp_path / "link"
+    end.write_text("old ")
+    link.symlink_to("far/file")
+    sightline(*commands[name], link)
+    assert link.is_symlink()
+    former = b"old " if name == "markdown" else b""  # which is added to what is there
+    sightline(*commands[name], tmp_path / "plain")
+    assert timeless(end.read_bytes()) == former + timeless((tmp_path / "plain").read_bytes())
+    assert os.listdir(end.parent) == ["file"]
+
+
+@every_command
+def test_sockets_folders_and_links_to_nothing_are_refused_before_any_work(
+    commands: dict[str, list[str]], name: str, tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(others / "socket"))
-        (others / "nowhere").symlink_to("no-such-file")
-        os.mknod(others / "disk", stat.S_IFBLK | 0o600, os.makedev(259, 4000))
+        server.bind(str(tmp_path / "socket"))
+        (tmp_path / "nowhere").symlink_to("no-such-file")
+        os.mknod(tmp_path / "disk", stat.S_IFBLK | 0o600, os.makedev(259, 4000))
         kinds = {"socket": "a socket", "disk": "a block device", ".": "a folder", "nowhere": "a link to nothing"}
         for place, why in kinds.items():
             with pytest.raises(SightlineError, match=why):
-                sightline(*commands[name], others / place)
-    assert sorted(entry.name for entry in others.iterdir()) == ["disk", "nowhere", "socket"]
+                sightline(*commands[name], tmp_path / place)
+    assert sorted(os.listdir(tmp_path)) == ["disk", "nowhere", "socket"]
 
 
-def test_no_pipe_is_waited_for_and_standard_output_is_added_to(commands: dict[str, list[str]], tmp_path: Path) -> None:
+def test_a_pipe_that_nobody_reads_is_not_waited_for(commands: dict[str, list[str]], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("rows", "markdown"):  # in a process of its own, which can be ended
         asked = [sys.executable, "-m", "sightline", *commands[name], str(tmp_path / "pipe")]
         ended = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode == 2
         assert ended.stderr.splitlines()[-1].endswith("nobody reads from this pipe; start its reader first")
+
+
+def test_what_standard_output_goes_to_already_is_added_to(commands: dict[str, list[str]], tmp_path: Path) -> None:
     script = f"echo before; {sys.executable} -m sightline {' '.join(commands['rows'])} /proc/self/fd/1"
     with open(tmp_path / "all.csv", "wb") as output:
         subprocess.run(["sh", "-c", script], stdout=output, check=True)

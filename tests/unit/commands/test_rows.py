@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sightline import SightlineError, load_run
 from sightline.cli import app, main
-from sightline.store.folder import RunFolder
+from sightline.store.folder import PROBES, RunFolder
 from sightline.store.leases import locked
 from tests.command_line import sightline
 from tests.refusals import Refused
@@ -98,7 +98,19 @@ def test_it_prints_question_region_and_every_arm_with_answer_margin_tokens_and_c
     assert "full " not in said
 
 
-def test_pictures_are_as_sharp_as_the_file_and_refusals_are_one_line(show, data: Path, tmp_path: Path) -> None:
+def test_an_open_question_is_shown_with_what_is_accepted_and_needs_no_words_to_look_for(
+    show, open_run: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(open_run, tmp_path / "run"))
+    header, *records = (run / PROBES).read_text(encoding="utf-8").splitlines()
+    bare = [{key: value for key, value in json.loads(each).items() if "_text" not in key} for each in records]
+    (run / PROBES).write_text("\n".join([header, *map(json.dumps, bare)]), encoding="utf-8")
+    lines = [line.split() for line in show("page000:value", "--arm", "full", run=run)[0].splitlines()]
+    assert ["accepted", bare[0]["answers"][0], "(10", "times)"] in lines
+    assert ["task", "textvqa"] in lines
+
+
+def test_a_picture_is_as_sharp_as_the_file_or_is_said_to_be_the_preview(show, data: Path, tmp_path: Path) -> None:
     arms = ("--arm", "full", "--arm", "target:0.3")
     said, noted = show(PROBE, *arms, "--out", tmp_path / "p.png", "--images", data / "mini_textocr")
     image = Image.open(data / "mini_textocr" / "train" / "f0af1d791168279c.jpg")
@@ -111,6 +123,9 @@ def test_pictures_are_as_sharp_as_the_file_and_refusals_are_one_line(show, data:
     assert "from the stored preview" in said
     assert "--images" in noted
     assert Image.open(tmp_path / "p.jpg").format == "JPEG"
+
+
+def test_what_cannot_be_shown_is_one_line(show, tmp_path: Path) -> None:
     for arguments, sentence in (
         (("nobody",), "has no probe 'nobody'"),
         ((PROBE, "--arm", "taget:0.3"), "did you mean 'target:0.3'?"),
@@ -120,6 +135,9 @@ def test_pictures_are_as_sharp_as_the_file_and_refusals_are_one_line(show, data:
         assert said.startswith("error: ")
         assert sentence in said
         assert len(said.splitlines()) == 1
+
+
+def test_an_unfinished_run_is_said_to_be_one(show, data: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(data / "recorded_run", tmp_path / "run"))
     next(path for path in sorted(run.rglob("rows/*/00000.parquet")) if "grid" in path.parent.name).unlink()
     assert "the run is not finished" in show(PROBE, "--arm", "full", run=run)[1]

@@ -85,12 +85,15 @@ def test_a_field_is_all_that_an_option_needs() -> None:
     assert "--hidden" not in page
 
 
-def test_flags_become_the_config_and_win_over_the_file(audited: list[AuditConfig], tmp_path: Path) -> None:
+def test_help_shows_panels_defaults_and_what_is_required() -> None:
     page = sightline("run", "--help").output
     for told in ("What is audited", "Speed", "Output", "[default: (paper)]", "[default: (8; on a GPU 64)]"):
         assert told in page
     assert page.count("Required.") == 5
     assert "--max-pixels" not in page
+
+
+def test_flags_become_the_config_and_win_over_the_file(audited: list[AuditConfig], tmp_path: Path) -> None:
     words = [*NEEDED, "--arm", "full", "--arm", "scope:0.4:alpha=0,beta=1", "--interventions", "deletion,occlusion"]
     words += ["--no-matched-controls", "--limit", "3", "--positions", "compact"]
     words += ["--image-option", "max_pixels=802816", "--image-option", "min_pixels=null"]
@@ -139,6 +142,9 @@ def test_ask_and_doctor_refuse_what_cannot_be_before_they_load_a_model(
     image = next((data / "mini_textocr").rglob("*.jpg"))
     words = ["What?", "--model", data / "tiny" / "qwen3vl", "--image", image, "--arm", "scope:0.3"]
     refused("scope cannot run on Qwen3VL", sightline, "ask", *words)
+
+
+def test_doctor_takes_image_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
         "sightline.checks.doctor.examine",
@@ -160,7 +166,7 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return call
 
 
-def test_every_number_is_printed_whole_of_plain_rows_alone_and_is_the_reports(tmp_path: Path, printed: Printed) -> None:
+def test_every_number_is_printed_whole(tmp_path: Path, printed: Printed) -> None:
     arms = ("full", "target:0.3", "random:0.15", "visionzip:0.3")
     run = make_run(tmp_path / "run", images=6, arms=arms)
     for width in (80, 100, 200):
@@ -171,8 +177,11 @@ def test_every_number_is_printed_whole_of_plain_rows_alone_and_is_the_reports(tm
             assert len(re.findall(r"\d\.\d{3}\b", line)) == 6
             assert len(re.findall(r"\b\d+\.\d{2}\b", line.removeprefix(arm))) == 2
             assert len(line) <= width
+
+
+def test_the_summary_is_of_plain_rows_alone_with_the_numbers_of_the_report(tmp_path: Path, printed: Printed) -> None:
     changed = ("full+remove_evidence", "target:0.3+restore_evidence=0.25", "target:0.3+remove_evidence")
-    run = make_run(tmp_path / "changed", images=8, arms=("full", "target:0.3", *changed))
+    run = make_run(tmp_path / "run", images=8, arms=("full", "target:0.3", *changed))
     lines = printed(run, 80)
     assert [line.split()[0] for line in lines if re.match(r"(full|target)", line)] == ["full", "target:0.3"]
     frame = plain_rows(load_run(run).frame())
@@ -182,7 +191,9 @@ def test_every_number_is_printed_whole_of_plain_rows_alone_and_is_the_reports(tm
         assert table[label].tolist() == pytest.approx(report[name].tolist(), nan_ok=True)
 
 
-def test_oracles_and_models_that_guess_are_set_apart(tmp_path: Path, printed: Printed) -> None:
+def test_oracles_are_printed_under_a_heading_of_their_own_with_columns_in_line(
+    tmp_path: Path, printed: Printed
+) -> None:
     run = make_run(tmp_path / "run", images=6, arms=("full", "protected:0.3", "target:0.3"))
     lines = printed(run, 120)
     found = {line.split()[0]: line for line in lines if re.match(r"(full|target|protected)", line)}
@@ -194,6 +205,9 @@ def test_oracles_and_models_that_guess_are_set_apart(tmp_path: Path, printed: Pr
     assert lines[oracles].startswith("Annotation-box oracles: diagnostics, not a deployable ranking")
     ends = [[match.end() for match in re.finditer(r"\S+", line)][1:] for line in found.values()]
     assert ends[0] == ends[1] == ends[2], "numbers end at the same column in every panel"
+
+
+def test_a_model_from_whose_answers_nothing_can_be_read_is_called_so(tmp_path: Path, printed: Printed) -> None:
     said = "nothing about pruning can be read from its answers"
     guessing = make_run(tmp_path / "guessing", arms=("full", "target:0.3"), edit_row=says_no)
     assert f"The model answers at chance: {said}" in " ".join(printed(guessing, 200))

@@ -25,7 +25,7 @@ from tests.refusals import Refused
 from tests.unit.cost.subjects import result
 
 
-def test_what_benchmarks_say_fits_together_the_cost_page_names_their_stages_and_nothing_else_names_them() -> None:
+def test_what_benchmarks_say_fits_together_and_the_cost_page_names_their_stages() -> None:
     page = (REPOSITORY / "docs" / "cost.md").read_text(encoding="utf-8")
     table = page[page.index("## What is inside the timer") : page.index("## Executions")]
     for name in BENCHMARKS:
@@ -39,17 +39,23 @@ def test_what_benchmarks_say_fits_together_the_cost_page_names_their_stages_and_
         assert all(str(field.description).endswith(".") for field in options_of(benchmark.request).values())
         for stage in benchmark.inside:
             assert re.search(rf"`{stage}(_\d+)?`", table), stage
+
+
+def test_a_plain_field_hides_an_option_and_a_new_default_keeps_its_words() -> None:
     asked = {name: options_of(BENCHMARKS.get(name).request) for name in BENCHMARKS}
-    assert "repeats" not in asked["sweep"], "a plain field hides an option"
+    assert "repeats" not in asked["sweep"]
     first, second = asked["ttft"]["repeats"], asked["prefill"]["repeats"]
     assert (first.description, first.metadata) == (second.description, second.metadata)
-    assert (first.default, second.default) == (20, 10), "a new default keeps its words"
+    assert (first.default, second.default) == (20, 10)
+
+
+def test_nothing_else_names_a_benchmark() -> None:
     source = REPOSITORY / "src" / "sightline"
     files = [file for folder in ("cost", "commands", "report") for file in (source / folder).glob("*.py")]
     assert not {file.name for file in files if re.search('"(sweep|ttft)"', file.read_text(encoding="utf-8"))}
 
 
-def test_help_needs_no_torch_and_a_mistyped_benchmark_is_suggested() -> None:
+def test_help_needs_no_torch() -> None:
     asked = [[], ["bench"], *(["bench", name] for name in BENCHMARKS)]
     script = (
         "import sys; sys.modules['torch'] = None; from sightline.cli import app\n"
@@ -58,6 +64,9 @@ def test_help_needs_no_torch_and_a_mistyped_benchmark_is_suggested() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Usage") == len(asked)
+
+
+def test_a_mistyped_benchmark_is_suggested() -> None:
     assert "Did you mean 'prefill'?" in sightline("bench", "prefil", code=2).stderr
 
 
@@ -73,23 +82,29 @@ def test_a_benchmark_wants_its_own_request_and_names_one_that_is_not_here(tmp_pa
 # Timing of selectors: every sample kept, sizes and devices refused clearly, growth fitted.
 
 
-def test_what_chooses_is_timed_beside_official_times_of_that_very_code(refused: Refused) -> None:
+def test_what_chooses_is_timed_beside_official_times_of_that_very_code() -> None:
     """A variant that inherits its rule does not inherit the time of somebody else's code."""
     measured = {name: kind.official_ms for name, kind in SELECTORS.items() if kind.official_ms is not None}
     assert len(measured) == 30
     assert (measured["target"], measured["spatial_aware"], measured["scope"]) == (23.2, 67.0, 281.0)
     assert not {"prompt", "prumerge_plus", "anchorprune_qwen", "rel_hybrid"} & set(measured)
     assert set(SELECTORS) - set(timed_methods()) == {"full", "masks", "resize", *HEADED}
+
+
+def test_every_method_can_be_timed() -> None:
     for name in timed_methods():
         anchors = chooser(name, 36, 15, 2, torch.device("cpu"), seed=0)()
         assert len(anchors) == 15 or (getattr(SELECTORS.get(name), "varies", False) and 0 < len(anchors) < 15), name
         assert len(set(anchors.tolist())) == len(anchors), name
+
+
+def test_what_cannot_be_timed_is_named(refused: Refused) -> None:
     refused("nothing to time", timed_methods, ["full"])
     refused("did you mean 'scope'", timed_methods, ["scop"])
     refused("unknown device", devices, "gpu")
 
 
-def test_a_timing_keeps_its_samples_growth_is_the_exponent_and_inputs_are_the_same_for_every_device() -> None:
+def test_a_timing_keeps_its_samples_and_growth_is_the_exponent() -> None:
     measured = time_method("fastervlm", 576, 1, torch.device("cpu"), repeats=3)
     assert len(measured.samples) == 3
     assert measured.k == 231
@@ -100,6 +115,9 @@ def test_a_timing_keeps_its_samples_growth_is_the_exponent_and_inputs_are_the_sa
     timings = [Timing("x", n, 1, 1, "cpu", (3e-6 * n**2,), None, None) for n in (100, 200, 400)]
     assert growth(timings) == pytest.approx(2.0)
     assert growth(timings[:1]) is None
+
+
+def test_inputs_are_the_same_for_every_device_and_differ_by_seed() -> None:
     needs = frozenset({"vision.key@-1"})
     one, again, other = (Inputs(30, torch.device("cpu"), seed).view(needs) for seed in (1, 1, 2))
     assert torch.equal(one.tokens, again.tokens)

@@ -19,11 +19,15 @@ from tests.refusals import Refused
 from tests.unit.cost.subjects import GIB, result
 
 
-def test_ratios_are_under_equal_conditions_and_every_sample_is_on_disk(tmp_path: Path, refused: Refused) -> None:
-    card = CostCard([
+@pytest.fixture
+def card() -> CostCard:
+    return CostCard([
         result("eager", "full", [800.0, 820.0, 810.0], 4 * GIB), result("eager", "target:0.2", [200.0, 210.0, 205.0]),
         result("compiled", "full", [700.0], 4 * GIB), result("compiled", "target:0.2", [140.0]),
     ])  # fmt: skip
+
+
+def test_a_ratio_is_of_a_full_prefix_under_the_same_conditions(card: CostCard) -> None:
     records = {(r["execution"], r["arm"]): r for r in card.records()}
     assert records["eager", "target:0.2"]["speedup"] == pytest.approx(810 / 205)
     assert records["compiled", "target:0.2"]["speedup"] == pytest.approx(5.0)
@@ -36,6 +40,8 @@ def test_ratios_are_under_equal_conditions_and_every_sample_is_on_disk(tmp_path:
     for other in (result("eager", "full", [800.0]), result("compiled", "full", [800.0], batch=16)):
         assert "speedup" not in CostCard([other, pruned]).records()[1]
 
+
+def test_the_text_names_the_conditions_and_every_sample_survives_a_round_trip(card: CostCard, tmp_path: Path) -> None:
     text = card.markdown()
     for words in ("NVIDIA H200", "bfloat16", "random weights", "preserve", "annotation", "1980", "all language layers"):
         assert words in text
@@ -45,6 +51,9 @@ def test_ratios_are_under_equal_conditions_and_every_sample_is_on_disk(tmp_path:
     assert read == card
     assert (tmp_path / "cards" / "qwen.md").read_text(encoding="utf-8") == text
     assert read.results[0]["points"][0]["samples_ms"]["prefill"] == [800.0, 820.0, 810.0]
+
+
+def test_bad_cards_are_refused(tmp_path: Path, refused: Refused) -> None:
     refused("at least one measurement", CostCard, [])
     for name, content, about in (
         ("x", "{", "cannot read cost card"),
@@ -67,8 +76,12 @@ def timed(
     return {**result("eager", arm, [1.0]), **made}
 
 
-def test_totals_are_the_first_token_and_n_times_the_token_of_the_longest_decoding_and_stand_on_the_page() -> None:
-    card = CostCard([timed("full", 100.0, {1: 9.0, 32: 640.0}), timed("target:0.2", 60.0, {1: 9.0, 32: 608.0})])
+def decoded() -> CostCard:
+    return CostCard([timed("full", 100.0, {1: 9.0, 32: 640.0}), timed("target:0.2", 60.0, {1: 9.0, 32: 608.0})])
+
+
+def test_a_total_is_the_first_token_and_n_times_the_token_of_the_longest_decoding() -> None:
+    card = decoded()
     (table,) = card.further_tables()
     (line,) = table.lines
     assert table.name == "total_speedup"
@@ -80,9 +93,12 @@ def test_totals_are_the_first_token_and_n_times_the_token_of_the_longest_decodin
     assert line["published"] == "1.065 at 32, 1.018 at 128"
     assert "| eager | target:0.2 | 60 | 19 | 1.667 |" in card.markdown()
     assert "detector" not in card.markdown().split("Speed-up over")[1].split("Stages:")[0].split("\n\n")[1]
+
+
+def test_totals_need_decoding_and_the_full_prefix_and_stand_on_the_page() -> None:
     assert not CostCard([timed("full", 100.0, {}), timed("target:0.2", 60.0, {})]).further_tables()
     assert not CostCard([timed("target:0.2", 60.0, {32: 640.0})]).further_tables()
-    (printed,) = further_tables(card, "realised_ttft")
+    (printed,) = further_tables(decoded(), "realised_ttft")
     assert printed.name == "realised_ttft_total_speedup"
     assert "1.667" in printed.markdown()
     assert "n = 128" in printed.latex()
@@ -123,11 +139,13 @@ def test_checkpoints_are_known_by_the_beginning_of_their_names() -> None:
 README_SAYS = [("Qwen3-VL-8B", "ttft-qwen", "target:0.2"), ("LLaVA-1.5-7B", "ttft-llava", "target:0.4")]
 
 
-def test_published_cards_are_of_a_gpu_and_the_pages_quote_their_ratios_and_where_memory_ends() -> None:
-    page = (REPOSITORY / "docs" / "cost.md").read_text(encoding="utf-8")
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    cards = {path.stem: CostCard.read(path) for path in (REPOSITORY / "benchmarks" / "cards" / "h200").glob("*.json")}
-    for name, card in cards.items():
+PAGE = (REPOSITORY / "docs" / "cost.md").read_text(encoding="utf-8")
+CARDS = {path.stem: path for path in (REPOSITORY / "benchmarks" / "cards" / "h200").glob("*.json")}
+
+
+def test_published_cards_are_of_a_gpu_and_the_cost_page_quotes_their_ratios() -> None:
+    for name, path in CARDS.items():
+        card = CostCard.read(path)
         assert {result["machine"]["device"] for result in card.results} == {"cuda"}
         assert all(result["ceiling_tflops"] > 700 for result in card.results)
         assert all(line["out_of_memory"] or line["ms"] > 0 for line in card.records())
@@ -135,18 +153,26 @@ def test_published_cards_are_of_a_gpu_and_the_pages_quote_their_ratios_and_where
         for line in (line for line in card.records() if line["batching"] == "fixed"):
             for ratio in ("speedup", "than_stock", "throughput_ratio", "ratio_to_model_alone"):
                 if ratio in line and (line["execution"] != "eager" or ratio == "speedup"):
-                    assert f"{line[ratio]:.2f}" in page, (name, line["execution"], line["arm"], ratio)
+                    assert f"{line[ratio]:.2f}" in PAGE, (name, line["execution"], line["arm"], ratio)
+
+
+def test_the_readme_quotes_times_of_published_cards() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     for model, name, arm in README_SAYS:
-        graph = {line["arm"]: line["ms"] for line in cards[name].records() if line["execution"] == "graph"}
+        records = CostCard.read(CARDS[name]).records()
+        graph = {line["arm"]: line["ms"] for line in records if line["execution"] == "graph"}
         full, pruned = graph["full"], graph[arm]
         times = f"{pruned:.3g} ms instead of {full:.3g} ms ({full / pruned:.2f} times)"
         assert f"{model} with `{arm}` {times}" in readme
-    lines = cards["prefill-max"].records()
+
+
+def test_the_cost_page_says_where_memory_ends() -> None:
+    lines = CostCard.read(CARDS["prefill-max"]).records()
     (failed,) = [line for line in lines if line["out_of_memory"]]
     assert (failed["arm"], failed["batch"]) == ("full", 2048)
     for arm in ("full", "target:0.2"):
         largest = max((line for line in lines if line["arm"] == arm and "ms" in line), key=lambda line: line["batch"])
-        assert f"{largest['batch']:,} prefixes ({largest['incremental_gib']:.0f} GiB)" in page
+        assert f"{largest['batch']:,} prefixes ({largest['incremental_gib']:.0f} GiB)" in PAGE
 
 
 @pytest.fixture
@@ -163,9 +189,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_every_published_number_is_measured_and_what_no_time_is_left_for_is_named(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_published_number_is_measured(script: ModuleType) -> None:
     asked: dict[str, set[object]] = {}
     for part in script.parts({"probe_file": "probes.jsonl", "image_folder": "images"}):
         for request in part.requests:
@@ -176,6 +200,11 @@ def test_every_published_number_is_measured_and_what_no_time_is_left_for_is_name
     assert set(published.EFFICIENCY) <= asked["prefill"]
     assert set(published.EFFICIENCY) <= asked["single"] | asked["s17"]
     assert {*published.TOTAL, *published.TOTAL_WITH_DETECTOR} <= asked["total"]
+
+
+def test_what_no_time_is_left_for_is_named(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(script, "measure", lambda _: pytest.fail("there was no time"))
     monkeypatch.setattr(sys, "argv", ["paper_cost.py", "--tiny", "--minutes", "0"])
     script.main()

@@ -49,7 +49,7 @@ def stages(together: int = 1, step: float = 2.0, **arms: ArmStages) -> Moves:
     return Moves(known, {1: {0: step, 1000: step}, 64: {0: step, 1000: step}}, TOKEN, 64, together, False, "paper")
 
 
-def test_a_closed_loop_is_arithmetic_and_goodput_counts_requests_that_keep_both_bounds() -> None:
+def test_a_closed_loop_is_arithmetic() -> None:
     for together, clients, period_ms, answered, gap_p99, held in (
         # 15 ms to the first token, 3 further ones of 2 ms each.
         (1, 1, 15 + 3 * 2, 1, 2, 110 + 3),
@@ -67,6 +67,9 @@ def test_a_closed_loop_is_arithmetic_and_goodput_counts_requests_that_keep_both_
         assert found["gap_p99_ms"] == pytest.approx(gap_p99)
         assert server.most_held == held * TOKEN
         assert sum(server.spent.values()) == pytest.approx(server.now() * 1e3)
+
+
+def test_goodput_counts_requests_that_keep_both_bounds() -> None:
     slow, fast = Visit(0, 0.0, [0.5, 0.6, 0.7], 3), Visit(1, 0.0, [0.1, 0.2, 0.3], 3)
     stuck = Visit(2, 0.0, [0.1, 0.5, 1.0], 3)
     assert Visit(3, 0.0, [0.1, 0.5], 5).token_ms == pytest.approx(100.0), "four of them came in one piece"
@@ -80,7 +83,7 @@ def test_a_closed_loop_is_arithmetic_and_goodput_counts_requests_that_keep_both_
     assert percentile([], 0.5) is None
 
 
-def test_an_open_loop_is_seeded_full_slots_make_everybody_wait_and_questions_about_one_image_share_its_tower() -> None:
+def test_an_open_loop_is_seeded_and_full_slots_make_everybody_wait() -> None:
     idle = drive(Modelled(stages(), "full", 4), 400, rate=1.0)
     assert percentile([each.first_ms for each in idle], 0.5) == pytest.approx(15.0)
     assert (idle[-1].sent - idle[0].sent) / 399 == pytest.approx(1.0, rel=0.1)
@@ -91,15 +94,20 @@ def test_an_open_loop_is_seeded_full_slots_make_everybody_wait_and_questions_abo
     busy = latencies(drive(Modelled(stages(together=4), "full", 4), 464, clients=64), 64)
     assert crowd["requests_per_s"] == pytest.approx(busy["requests_per_s"], rel=0.02)
     assert crowd["ttft_p99_ms"] > 1000
+
+
+def test_questions_about_one_image_share_its_tower() -> None:
     server = Modelled(stages(), "full", tokens=2, questions=4)
     ended = drive(server, 41, clients=1)
     assert server.spent["tower"] == pytest.approx(10.0 * 11)
     assert latencies(ended, 1)["requests_per_s"] == pytest.approx(4 / (4 * (5 + 2) + 10) * 1e3, rel=1e-6)
 
 
-def test_amdahls_law_from_the_stages_and_other_budgets_on_the_line_between_those_measured(refused: Refused) -> None:
-    pair: Any = {"full": arm(100, 40.0), "target_2": arm(20, 10.0, select=3.0)}
-    known = stages(**pair)
+PAIR: Any = {"full": arm(100, 40.0), "target_2": arm(20, 10.0, select=3.0)}
+
+
+def test_amdahls_law_from_the_stages_and_the_gain_that_selection_leaves() -> None:
+    known = stages(**PAIR)
     spent = {"tower": 10.0, "select": 0.0, "prefill": 40.0, "decode": 6.0, "other": 0.0}
     law, most = planning.amdahl(known, "target:0.2", spent, clients=1)
     assert (law, most) == (pytest.approx(56 / 26), pytest.approx(56 / 16))
@@ -107,6 +115,10 @@ def test_amdahls_law_from_the_stages_and_other_budgets_on_the_line_between_those
     assert pruned / full == pytest.approx(56 / 29)
     assert law > 56 / 29
     assert shares["tower"] == pytest.approx(10 / 29)
+
+
+def test_other_budgets_are_on_the_line_between_those_measured(refused: Refused) -> None:
+    known = stages(**PAIR)
     half = known.arm("target:0.6")
     assert (half.kept, half.length, half.prompt_bytes) == (60, 70, 70 * TOKEN)
     assert half.ms("prefill", 1) == pytest.approx(25.0)
@@ -122,22 +134,24 @@ def test_amdahls_law_from_the_stages_and_other_budgets_on_the_line_between_those
     assert "beyond those that were, lines go on" in planning.plan(known, "target:0.6", tokens=1000, clients=1)
     assert known.arm("target:0.20") is known.arm("target:0.2")
     assert known.arm("target:0.555").kept == 56, "as a run rounds it"
-    inside = stages(**pair, fastv_2=replace(arm(100, 7.0), prompt_bytes=50 * TOKEN), grid_6=arm(60, 35.0),
+    inside = stages(**PAIR, fastv_2=replace(arm(100, 7.0), prompt_bytes=50 * TOKEN), grid_6=arm(60, 35.0),
                     random_6=arm(60, 15.0))  # fmt: skip
     assert inside.arm("target:0.6").ms("prefill", 1) == pytest.approx(25.0), "what cuts inside is on no line of prompts"
     for text in ("scope:0.3", "fastv:0.5", "resize:0.5"):
         refused(f"no stages of {text}", inside.arm, text)
     refused("full has no budget to set", inside.arm, "full:0.3")
     refused("are more than can be played", planning.plan, known, "target:0.2", 10**6, 16)
-    refused(
-        "nothing was measured of the full prefix", planning.plan, stages(target_2=arm(20, 10.0)), "target:0.2", 4, 1
-    )
+    alone = stages(target_2=arm(20, 10.0))
+    refused("nothing was measured of the full prefix", planning.plan, alone, "target:0.2", 4, 1)
     refused("no stages to plan from", planning.stages_on, [{"request": {}, "points": [{"extra": {}}]}])
+
+
+def test_more_work_takes_no_less_time_however_two_points_lie() -> None:
     steps = {1: {100: 2.0, 200: 1.9}, 4: {100: 2.2, 200: 2.1}}
     falling = Moves.from_dict({**stages().as_dict(), "steps": steps})
     asked = {(1, 150): 1.95, (1, 9999): 1.9, (64, 9999): 2.1 + 20 * 0.2, (1, 0): 2.0}
     found = {where: falling.step_ms(*where) for where in asked}
-    assert found == pytest.approx(asked), "more work takes no less time however two points lie"
+    assert found == pytest.approx(asked)
 
 
 def test_stages_that_no_engine_could_have_are_refused(refused: Refused) -> None:
@@ -237,7 +251,7 @@ def test_a_selection_that_requests_pass_one_at_a_time_eats_what_it_saves() -> No
     assert (round(whole / ms, 2), round(whole / (beside + token * tokens), 2)) == (1.41, 1.93)
 
 
-def test_pruning_pays_from_where_it_never_loses_again_and_what_cannot_depend_on_the_arm_is_one_measurement() -> None:
+def test_pruning_pays_from_where_it_never_loses_again() -> None:
     def line(clients: int | None, speedup: float | None, of: str = "target:0.2") -> dict[str, Any]:
         return {"execution": "eager", "arm": of, "batching": "b", "clients": clients, "speedup": speedup, "most": 3.0}
 
@@ -247,6 +261,9 @@ def test_pruning_pays_from_where_it_never_loses_again_and_what_cannot_depend_on_
     assert (row["from_clients"], row["best"], row["best_at"], row["most"]) == (4, 1.5, 8, 3.0)
     assert planning.crossovers([line(1, 0.9)])[0]["from_clients"] is None
     assert planning.crossovers([line(None, math.nan)]) == []
+
+
+def test_what_cannot_depend_on_the_arm_is_one_measurement() -> None:
     first, second = planning.shared_vision([arm(100, 40.0, tower=9.0), arm(20, 10.0, select=3.0, tower=11.0)])
     assert [each.ms("tower", 4) for each in (first, second)] == [40.0, 40.0]
     assert (first.ms("prefill", 1), second.ms("prefill", 1), second.ms("select", 1)) == (40.0, 10.0, 3.0)
@@ -448,11 +465,14 @@ def test_streams_and_servers_that_fail_end_the_measurement_in_a_sentence_or_are_
     assert "full with 2 clients was not measured: 127.0.0.1" in words
 
 
-def test_every_client_has_a_connection_and_reads_a_stream_piece_by_piece() -> None:
+def test_every_client_has_a_connection() -> None:
     with played(ends="together") as server, ThreadPoolExecutor(ALL) as pool:
         endpoint = Endpoint(server.name.removeprefix("openai:"))
         streams = [endpoint.stream(Question("What?", longest=2)) for _ in range(ALL)]
         assert list(pool.map(lambda stream: yield_into(stream, lambda: None), streams)) == [2] * ALL
+
+
+def test_a_stream_is_read_piece_by_piece() -> None:
     with played(ends="counted") as server:
         pieces: list[int] = []
         stream = Endpoint(server.name.removeprefix("openai:")).stream(Question("What?", longest=3))

@@ -78,24 +78,35 @@ def test_what_cannot_be_measured_is_refused(refused: Refused) -> None:
         refused(words, here, kind, **{"config": "tiny-llava", **fields})
 
 
-@pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
-def test_first_token_times_every_stage_and_the_models_own_forward_beside_ours(config: str) -> None:
+every_shape = pytest.mark.parametrize("config", ["tiny-qwen3-vl", "tiny-llava", "tiny-internvl"])
+every_execution = pytest.mark.parametrize("execution", ["eager", "graph"])
+
+
+@every_shape
+@every_execution
+def test_first_token_times_every_stage(config: str, execution: str) -> None:
     parts = ("preprocess", "vision", "signals", "select", "materialise", "prefill", "first_token")
-    for execution in ("eager", "graph"):
-        (point,) = here(TtftRequest, config, "target:0.3", execution=execution, decode=(1, 3))["points"]
-        stages = point["samples_ms"]
-        assert {*parts, "total", "decode_1", "decode_3"} == set(stages)
-        assert all(len(samples) == 3 for samples in stages.values())
-        for i in range(3):
-            assert sum(stages[name][i] for name in parts) <= stages["total"][i]
-            assert stages["decode_1"][i] < stages["decode_3"][i]
-        if config == "tiny-qwen3-vl":  # where a smaller image saves in the vision tower too
-            arms = ("full", "target:0.3", "resize:0.3")
-            full, pruned, smaller = here(TtftRequest, config, *arms, execution=execution)["points"]
-            assert smaller["visual_tokens"] == full["visual_tokens"] == 64
-            assert smaller["kept_tokens"] == 16, "4 x 4: the largest square within 20 tokens"
-            assert full["length"] - smaller["length"] == 64 - 16
-            assert pruned["flops"]["vision"] == full["flops"]["vision"] > 3.9 * smaller["flops"]["vision"]
+    (point,) = here(TtftRequest, config, "target:0.3", execution=execution, decode=(1, 3))["points"]
+    stages = point["samples_ms"]
+    assert {*parts, "total", "decode_1", "decode_3"} == set(stages)
+    assert all(len(samples) == 3 for samples in stages.values())
+    for i in range(3):
+        assert sum(stages[name][i] for name in parts) <= stages["total"][i]
+        assert stages["decode_1"][i] < stages["decode_3"][i]
+
+
+@every_execution
+def test_a_smaller_image_saves_in_the_vision_tower_too(execution: str) -> None:
+    arms = ("full", "target:0.3", "resize:0.3")
+    full, pruned, smaller = here(TtftRequest, "tiny-qwen3-vl", *arms, execution=execution)["points"]
+    assert smaller["visual_tokens"] == full["visual_tokens"] == 64
+    assert smaller["kept_tokens"] == 16, "4 x 4: the largest square within 20 tokens"
+    assert full["length"] - smaller["length"] == 64 - 16
+    assert pruned["flops"]["vision"] == full["flops"]["vision"] > 3.9 * smaller["flops"]["vision"]
+
+
+@every_shape
+def test_the_models_own_forward_is_measured_beside_ours(config: str) -> None:
     results = [here(TtftRequest, config, "full", execution=execution) for execution in ("stock", "graph")]
     (stock,), (ours,) = (result["points"] for result in results)
     assert set(stock["samples_ms"]) == {"preprocess", "model", "total"}
@@ -181,14 +192,20 @@ KERNELS = {
 }
 
 
-def test_a_method_inside_the_model_a_checkpoint_and_a_profile_by_kinds_of_kernels_are_measured_too(data: Path) -> None:
+def test_a_method_inside_the_model_and_a_checkpoint_are_measured_too(data: Path) -> None:
     (point,) = here(TtftRequest, "tiny-llava", "fastv:0.5")["points"]
     assert point["kept_tokens"] == 32
     result = here(PrefillRequest, "", "full", "target:0.4", checkpoint=str(data / "tiny" / "llava"))
     assert [point["kept_tokens"] for point in result["points"]] == [576, 231]
     assert result["weights"] == "checkpoint"
+
+
+def test_a_spread_has_the_nearest_ranks() -> None:
     spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
-    assert (spread.centre, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11), "nearest ranks"
+    assert (spread.centre, spread.low, spread.high, spread.count) == (6.0, 2.0, 10.0, 11)
+
+
+def test_a_profile_sums_kernels_by_kind() -> None:
     result = here(PrefillRequest, "tiny-llava", "full", batch=2, profile=True)
     profile = result["points"][0]["extra"]["profile"]
     assert profile["kinds"]["matrix product"]["calls"] >= 3 * 7  # layers x projections
@@ -267,18 +284,23 @@ def test_without_help_of_the_system_the_end_of_the_pipe_ends_it() -> None:
         watching.stdout.close()
 
 
-def test_memory_that_runs_out_in_the_measuring_process_and_one_that_is_killed_are_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+TINY = PrefillRequest(kind="prefill", config="tiny-llava")
+
+
+def test_memory_that_runs_out_in_the_measuring_process_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: Request) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. And so on.")
 
     monkeypatch.setattr(worker, "measure_here", full)
-    request = PrefillRequest(kind="prefill", config="tiny-llava")
-    (tmp_path / "request.json").write_text(json.dumps(request.as_dict()))
+    (tmp_path / "request.json").write_text(json.dumps(TINY.as_dict()))
     assert worker.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")]) == 0
     said = json.loads((tmp_path / "result.json").read_text())["error"]
     assert said == "CUDA out of memory. Tried to allocate 9 GiB; use a smaller model, dtype, image size or batch"
+
+
+def test_a_process_that_is_killed_is_one_sentence(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     run = measuring._run
     for how, words in (
         ("SIGKILL", "killed from outside, most likely because memory ran out; use a smaller model, dtype"),
@@ -286,4 +308,4 @@ def test_memory_that_runs_out_in_the_measuring_process_and_one_that_is_killed_ar
     ):
         command = [sys.executable, "-c", f"import os, signal; os.kill(os.getpid(), signal.{how})"]
         monkeypatch.setattr(measuring, "_run", lambda _, command=command: run(command))
-        refused(words, measure, request)
+        refused(words, measure, TINY)

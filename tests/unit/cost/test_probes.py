@@ -104,9 +104,9 @@ def process(number: int, model: str = "llava-1.5-7b") -> dict[str, Any]:
     return {**result("eager", "full", [1.0]), **made}
 
 
-def test_every_process_begins_with_another_arm_drops_its_first_probes_and_fills_the_total(
-    probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def repeated(probes: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Three processes, and the ids of the probes that Target chose for in their order."""
     chosen: list[str] = []
     select = Target.select
 
@@ -114,11 +114,20 @@ def test_every_process_begins_with_another_arm_drops_its_first_probes_and_fills_
         chosen.append(view.probe_id)
         return select(self, view, k)
 
-    monkeypatch.setattr(Target, "select", counted)
     requests = [RepeatedRequest(kind="repeated", arms=ARMS, repetition=n, **REPEATED, **probes) for n in range(3)]
-    measured = [measure_here(request) for request in requests]
-    answers = [f"p{number}" for number in range(6) for _ in ("yes", "no")]
-    assert chosen == answers * 3, "each answer encodes and selects anew"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Target, "select", counted)
+        return [measure_here(request) for request in requests], chosen
+
+
+def test_each_answer_encodes_and_selects_anew(repeated: tuple[list[dict[str, Any]], list[str]]) -> None:
+    assert repeated[1] == [f"p{number}" for number in range(6) for _ in ("yes", "no")] * 3
+
+
+def test_every_process_begins_with_another_arm_and_drops_its_first_probes(
+    repeated: tuple[list[dict[str, Any]], list[str]],
+) -> None:
+    measured, _ = repeated
     orders = [[point["arm"] for point in each["points"]] for each in measured]
     assert orders == [list(ARMS), [*ARMS[1:], ARMS[0]], [ARMS[2], *ARMS[:2]]]
     assert rotated("abc", 4) == ["b", "c", "a"]
@@ -131,7 +140,10 @@ def test_every_process_begins_with_another_arm_drops_its_first_probes_and_fills_
             assert sum(parts) == pytest.approx(total, rel=1e-6)
     full, pruned, inside = measured[0]["points"]
     assert [point["extra"]["keep"] for point in (full, pruned, inside)] == [1.0, 26 / 64, 0.5]
-    card = CostCard(measured)
+
+
+def test_the_table_fills_the_total_with_its_stages(repeated: tuple[list[dict[str, Any]], list[str]]) -> None:
+    card = CostCard(repeated[0])
     table = cost_table(card, "realised_repeated", card_frame(card))
     titles = [column.title for column in table.columns]
     assert titles[2:] == ["Keep", "Vision ms", "Select/materialise ms", "Language ms", "Total ms", "Speed-up"]

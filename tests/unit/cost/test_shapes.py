@@ -124,7 +124,7 @@ def test_available_is_what_the_system_says_or_what_a_container_leaves(tmp_path: 
 # One continuation per forward, as a plain script does it, and the same losses as both in one forward.
 
 
-def test_one_continuation_has_the_loss_of_both_in_a_sequence_of_prompt_and_one_answer(subject: Subject) -> None:
+def test_one_continuation_has_the_loss_of_both_together(subject: Subject) -> None:
     probe, pixels = subject.probe(0), subject.backbone.preprocess(subject.image(0))
     values = towered(subject.backbone).tower_inputs([pixels])
     for arm in map(parse_arm, ("full", "target:0.3", "fastv:0.5")):
@@ -133,8 +133,12 @@ def test_one_continuation_has_the_loss_of_both_in_a_sequence_of_prompt_and_one_a
         alone = [one_loss(subject, arm, probe, pixels, values, f" {word}") for word in ("yes", "no")]
         assert alone == pytest.approx([together.answer.loss_yes, together.answer.loss_no], abs=1e-5)
         assert alone[0] != pytest.approx(alone[1], abs=1e-5)
+
+
+def test_the_sequence_is_the_prompt_and_one_answer(subject: Subject) -> None:
+    probe = subject.probe(0)
     arm, prompt = parse_arm("target:0.3"), YesNo().prompt(subject.backbone, probe)
-    (encoded,) = subject.backbone.encode([pixels])
+    (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     prefix = subject.answering(OneAnswer(" no")).over(arm, [probe], [encoded]).prefix(0)
     k = arm.budget.resolve(encoded.n)
     assert prefix.embeds.shape[0] == len(prompt.head) + k + len(prompt.shared) + len(prompt.continuations[1]) - 1
@@ -154,9 +158,7 @@ def test_one_continuation_about_a_smaller_image_is_the_models_own_at_fewer_pixel
     assert one_loss(subject, arm, probe, pixels, values, " yes") == pytest.approx(together.answer.loss_yes, abs=1e-5)
 
 
-def test_every_row_takes_two_forwards_of_one_sequence_all_arms_are_warmed_up_and_shards_are_few_and_even(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_row_takes_two_forwards_of_one_sequence(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     request = SweepRequest(kind="sweep", config="tiny-llava", arms=("full", "target:0.3"), one_sample_rows=4, warm_up=0)
     model = subject.backbone.model.model
     forward, features = model.language_model.forward, model.get_image_features
@@ -178,6 +180,9 @@ def test_every_row_takes_two_forwards_of_one_sequence_all_arms_are_warmed_up_and
     whole, part = samples["one_sample"], samples["one_sample_preprocess"]
     assert len(whole) == len(part) == 4
     assert all(0 < less < more for less, more in zip(part, whole, strict=True))
+
+
+def test_all_arms_are_warmed_up(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = ("full", "target:0.3", "grid:0.3")
     request = SweepRequest(kind="sweep", config="tiny-llava", arms=arms, one_sample_rows=2, warm_up=1)
     warmed: list[str] = []
@@ -185,6 +190,9 @@ def test_every_row_takes_two_forwards_of_one_sequence_all_arms_are_warmed_up_and
     samples = time_one_sample(request, subject, [parse_arm(text) for text in arms])
     assert warmed == [text for text in arms for _ in ANSWERS] * 2
     assert len(samples["one_sample"]) == 3
+
+
+def test_shards_are_few_and_even() -> None:
     for count, sizes in ((100, [50, 50]), (3, [3]), (131, [43, 44, 44])):
         shards = list(evenly(range(count), 64))
         assert [len(shard) for shard in shards] == sizes

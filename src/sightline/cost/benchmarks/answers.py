@@ -52,7 +52,7 @@ class Answers(Benchmark[AnswersRequest]):
     def measure(self, request: AnswersRequest, subject: Subject) -> Iterator[Measurement]:
         from sightline.backbones.attention import planless
         from sightline.backbones.execution import use_execution, use_vision_execution
-        from sightline.cost.machine import PeakMemory, read_bandwidth
+        from sightline.cost.machine import PeakMemory, read_bandwidth, step_weights, token_bytes
 
         if not subject.backbone.language.plain:
             raise SightlineError("this model's own decoder answers one question at a time: nothing is batched")
@@ -81,7 +81,8 @@ class Answers(Benchmark[AnswersRequest]):
         if request.stock_batch:
             batch = [time_stock(request, subject, request.stock_batch) for _ in range(2)][1:]
         step_ms = statistics.median(steps)
-        rate, moved = len(rows) / engine_ms * 1e3, step_bytes(request, subject) / step_ms / 1e6
+        rate = len(rows) / engine_ms * 1e3
+        moved = (step_weights(language) + token_bytes(language) * request.slots * request.cached) / step_ms / 1e6
         reached = read_bandwidth(subject.device)
         extra: dict[str, float | int | list[str]] = {
             "arms": [arm.text for arm in arms],
@@ -169,14 +170,6 @@ def time_steps(request: AnswersRequest, subject: Subject) -> list[float]:
         if turn >= 3:
             samples.append(watch.ms)
     return samples
-
-
-def step_bytes(request: AnswersRequest, subject: Subject) -> float:
-    """What a step cannot do without reading: all weights of layers and head, and every slot's keys and values."""
-    language = subject.backbone.language
-    weights = sum(p.nbytes for module in (*language.layers, language.head) for p in module.parameters())
-    each = 2 * len(language.layers) * language.key_heads * language.head_width * language.dtype.itemsize
-    return float(weights + each * request.slots * request.cached)
 
 
 @in_inference_mode

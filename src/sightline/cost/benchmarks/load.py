@@ -237,10 +237,11 @@ class OwnEngine(Continuous):
         self._watches: list[tuple[str, Any]] = []
         self.bench.slots.active.fill_(False)
 
-    @property
+    @cached_property
     def token_bytes(self) -> int:
-        language = self.subject.backbone.language
-        return 2 * len(language.layers) * language.key_heads * language.head_width * language.dtype.itemsize
+        from sightline.cost.machine import token_bytes
+
+        return token_bytes(self.subject.backbone.language)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -429,15 +430,13 @@ class Bench:
 
     def _limit(self, arm: ArmStages, clients: int) -> float:
         """Requests per second if products ran at the measured ceiling and steps read memory at the measured rate."""
-        from sightline.cost.machine import attention_sequences, language_flops, vision_flops
+        from sightline.cost.machine import attention_sequences, language_flops, step_weights, vision_flops
 
         backbone, request = self.subject.backbone, self.request
         products, bandwidth = self._ceilings
         sequences = attention_sequences(backbone, backbone.preprocess(self.drawn[0]))
         tower = vision_flops(backbone, sequences, arm.visual) / request.questions
-        modules = (*backbone.language.layers, backbone.language.head)
-        weights = sum(parameter.nbytes for module in modules for parameter in module.parameters())
-        step = (weights / min(clients, request.slots) + arm.prompt_bytes) / bandwidth
+        step = (step_weights(backbone.language) / min(clients, request.slots) + arm.prompt_bytes) / bandwidth
         admitted = (tower + language_flops(backbone, arm.length)) / products
         return float(1 / (admitted + (request.answer_tokens - 1) * step))
 
