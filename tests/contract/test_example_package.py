@@ -112,19 +112,26 @@ def _of(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
     return frame[frame["arm"] == arm].sort_values("probe_id").reset_index(drop=True)
 
 
-def test_it_adds_one_thing_of_every_kind_pages_name_every_file_and_nothing_in_sightline_knows_of_it() -> None:
-    folder, docs = REPOSITORY / "examples" / EXAMPLE, REPOSITORY / "docs"
-    page = (docs / "architecture.md").read_text(encoding="utf-8")
-    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+def test_it_adds_one_thing_of_every_kind_that_can_be_added() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    project = tomllib.loads((REPOSITORY / "examples" / EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))
     groups = set(re.findall(r"^\| `(sightline\.\w+)` \|", page, re.MULTILINE))
     assert len(groups) >= 11
     assert set(project["project"]["entry-points"]) == groups
+
+
+def test_its_page_and_the_one_on_changes_name_every_file() -> None:
+    folder, page = REPOSITORY / "examples" / EXAMPLE, REPOSITORY / "docs" / "architecture.md"
     files = {path for path in (folder / "src" / "sightline_example_plugin").glob("*.py") if path.name != "__init__.py"}
     own = re.findall(r"\[`(\w+\.py)`\]", (folder / "README.md").read_text(encoding="utf-8"))
     assert set(own) == {path.name for path in files}
-    named = {(docs / target).resolve() for target in re.findall(r"\]\((\.\./examples/[^)]+)\)", page)}
+    targets = re.findall(r"\]\((\.\./examples/[^)]+)\)", page.read_text(encoding="utf-8"))
+    named = {(page.parent / target).resolve() for target in targets}
     assert all(path.is_file() for path in named)
     assert {path.resolve() for path in files} <= named, "each is the proof of something"
+
+
+def test_nothing_in_sightline_knows_of_it() -> None:
     for path in (path for root in SOURCES for path in root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"example_plugin|box_average|gray_llava|boxes_csv|reciprocal_rank|gray_frame", text), path
@@ -357,7 +364,7 @@ def test_who_reads_boxes_pays_for_them_and_keeps_what_was_found(ranked: Path) ->
         assert kept[found].all()
 
 
-def test_report_and_gate_have_its_section_and_metric(place: Place, plain: Path, ranked: Path, tmp_path: Path) -> None:
+def test_the_report_has_its_section_and_its_metric(place: Place, plain: Path, ranked: Path, tmp_path: Path) -> None:
     place.sightline("report", plain, ranked, "--out", tmp_path, "--draws", "100", "--cases", "2")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert 'id="ranked_words"' in page
@@ -373,6 +380,9 @@ def test_report_and_gate_have_its_section_and_metric(place: Place, plain: Path, 
         assert line["reciprocal_rank_low"] <= line["reciprocal_rank"] <= line["reciprocal_rank_high"]
     changed = pd.read_csv(tmp_path / "tables" / "interventions.csv")
     assert {"thin=2", "thin=4", "gray_frame", "remove_evidence"} <= set(changed["intervention"])
+
+
+def test_a_gate_decides_by_its_metric(place: Place, ranked: Path, tmp_path: Path) -> None:
     rules = ("mean-reciprocal-rank(box_average:0.3) >= 0.1", "MRR(box_average:0.3) <= 0.1")
     asked = [part for rule in rules for part in ("--rule", rule)]
     place.sightline(

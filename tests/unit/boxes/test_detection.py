@@ -148,9 +148,7 @@ def easyocr(monkeypatch: pytest.MonkeyPatch) -> RecordedEasyOcr:
     return stand_in
 
 
-def test_easyocr_reads_a_file_in_its_own_colours_and_counts_what_is_as_sure_as_it_must_be(
-    easyocr: RecordedEasyOcr,
-) -> None:
+def test_easyocr_reads_the_image_from_a_file_in_its_own_colours(easyocr: RecordedEasyOcr) -> None:
     image = np.zeros((6, 30, 3), np.uint8)
     image[..., 0], image[2, 3] = 200, (1, 2, 3)
     EasyOcr().read(image)
@@ -159,6 +157,11 @@ def test_easyocr_reads_a_file_in_its_own_colours_and_counts_what_is_as_sure_as_i
     assert (seen == image).all()
     assert options == {"detail": 1, "paragraph": False}
     assert not Path(given).exists(), "nothing is left behind"
+
+
+@pytest.mark.usefixtures("easyocr")
+def test_every_detection_counts_unless_it_must_be_sure() -> None:
+    image = np.zeros((6, 30, 3), np.uint8)
     bounds = {"": "abc", ":confidence=0.2": "bc", ":confidence=0.5": "c", ":confidence=1": ""}
     for option, kept in bounds.items():
         name = f"easyocr{option}"
