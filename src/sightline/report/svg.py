@@ -77,17 +77,17 @@ def round_step(step: float) -> float:
     return float(next(m * power for m in (1, 2, 5, 10) if m * power >= step * (1 - 1e-9)))
 
 
-def padded(values: Sequence[float], lowest: float = 0.0, highest: float = 1.0) -> tuple[float, float]:
-    """Data limits with room around them, rounded outwards, within what the quantity can be."""
+def padded(values: Sequence[float]) -> tuple[float, float]:
+    """Limits of shares with room around them, rounded outwards, within 0 and 1."""
     finite = [v for v in values if math.isfinite(v)]
     if not finite:
-        return lowest, highest
+        return 0.0, 1.0
     room = max(0.03, 0.08 * (max(finite) - min(finite)))
     step = round_step((max(finite) - min(finite) + 2 * room) / 6)
     low = math.floor((min(finite) - room) / step) * step
     high = math.ceil((max(finite) + room) / step) * step
-    low, high = max(lowest, low), min(highest, high)
-    return (low, high) if high > low else (lowest, highest)
+    low, high = max(0.0, low), min(1.0, high)
+    return (low, high) if high > low else (0.0, 1.0)
 
 
 def sequential(value: float) -> str:

@@ -101,7 +101,7 @@ def test_what_cannot_be_decided_is_not_passed_unless_it_holds_by_construction(ru
 
 
 def test_machine_readable_summaries(run: Path) -> None:
-    outcomes = decided(run, "accuracy(full) >= 0.1", "accuracy(random:0.3) - accuracy(full) >= 0.5")
+    outcomes = decided(run, "accuracy(full) >= 0.1", "accuracy(full) - accuracy(random:0.3) >= 0.9")
     (suite,) = ElementTree.fromstring(junit([GatedRun("run", outcomes)])).findall("testsuite")
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     cases = suite.findall("testcase")
@@ -109,7 +109,8 @@ def test_machine_readable_summaries(run: Path) -> None:
     (failure,) = suite.findall("testcase/failure")
     assert failure.get("type") == "failed"
     assert cases[0].find("failure") is None
-    table_row = "| failed | `accuracy(random:0.3) - accuracy(full) >= 0.5` | 40 |"
+    value = f"+{outcomes[1].value:.3f}"
+    table_row = f"| failed | `accuracy(full) - accuracy(random:0.3) >= 0.9` | 40 | {value} |"
     assert missing(markdown([GatedRun("run", outcomes)]), "1 of 2 rules passed", table_row) == []
     assert all("n = 40: " in str(part.text) for part in (failure, cases[0].find("system-out")) if part is not None)
 

@@ -262,6 +262,9 @@ def test_development_runs_have_other_images_and_the_same_weights(runs: Runs, tmp
     elsewhere = moved(0.0, "dev-")
     other = make_run(tmp_path / "other", images=4, arms=ARMS, manifest={"weight_digest": "00"}, edit_row=elsewhere)
     refused("has other weights than every run that is reported", read_source, [here], developments=[there, other])
+    refused(
+        "has other weights than every run that is gated", gate_runs, [here], ["auroc(full) > 0"], developments=[other]
+    )
     half = make_run(tmp_path / "half", images=6, arms=ARMS, manifest={"dtype": "bfloat16"}, seed=8, edit_row=elsewhere)
     notes = read_source([here], developments=[half]).notes
     assert any("half, which has the same weights but other settings" in note for note in notes)
