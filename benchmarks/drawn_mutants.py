@@ -76,9 +76,10 @@ class Unit:
         """Of the function as it is written, whatever its lines are broken at: numbers of places mean it alone."""
         return hashlib.sha256(ast.dump(self.tree).encode()).hexdigest()[:16]
 
-    def faults(self) -> list[Callable[[ast.AST], str]]:
-        """What changes the k-th place in a copy of the tree; each says in which line that is."""
-        return [(lambda tree, k=k: _change(tree, k)) for k in range(len(list(_places(self.tree))))]
+    @property
+    def places(self) -> int:
+        """How many faults there are."""
+        return len(list(_places(self.tree)))
 
 
 def _places(tree: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, Callable[[], Any]]]:
@@ -94,7 +95,7 @@ def _places(tree: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, Callable[
                 yield from ((node, name, None, make) for make in _instead(node, name, value))
 
 
-def _instead(parent: ast.AST, field: str, node: ast.AST) -> Iterator[Callable[[], Any]]:
+def _instead(parent: ast.AST, field: str, node: Any) -> Iterator[Callable[[], Any]]:
     """What may stand in the place of a node: another one, or nothing (a statement that passes, no argument)."""
     if type(node) in SWAPS:
         yield SWAPS[type(node)]
@@ -103,7 +104,8 @@ def _instead(parent: ast.AST, field: str, node: ast.AST) -> Iterator[Callable[[]
     elif isinstance(node, ast.Constant) and type(node.value) is bool:
         yield lambda: ast.Constant(not node.value)
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield lambda: ast.Constant(node.value + 1)
+        value: Any = node.value
+        yield lambda: ast.Constant(value + 1)
     elif field == "test" and isinstance(parent, ast.If | ast.IfExp | ast.While):
         yield lambda: ast.UnaryOp(ast.Not(), node)
     elif isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
@@ -114,8 +116,8 @@ def _instead(parent: ast.AST, field: str, node: ast.AST) -> Iterator[Callable[[]
         yield lambda: None
 
 
-def _change(tree: ast.AST, number: int) -> str:
-    """Changes a place of the tree itself."""
+def _change(tree: ast.AST, number: int) -> int:
+    """Changes a place of the tree itself; says in which line that is."""
     node, field, i, make = list(_places(tree))[number]
     new, place = make(), getattr(node, field)
     old = place if i is None else place[i]
@@ -127,7 +129,7 @@ def _change(tree: ast.AST, number: int) -> str:
         place[i] = new
     line = next((found.lineno for found in (old, node) if hasattr(found, "lineno")), 0)
     ast.fix_missing_locations(tree)
-    return str(line)
+    return line
 
 
 class Trial:
@@ -185,9 +187,9 @@ class Trial:
         for file, place in files.items():
             tree = ast.parse(Path(file).read_text(encoding="utf-8"))
             for name, node in _functions(tree, ""):
-                if (code := codes.get((file, name))) and list(_places(node)):
+                if code := codes.get((file, name)):
                     units.append(Unit(place, name, code, node, []))
-        return units
+        return [unit for unit in units if unit.places]
 
     def _watched(self, session: pytest.Session, units: list[Unit]) -> list[tuple[float, bool, set[int]]]:
         """Of every test: seconds, whether it passed, and the ids of codes that it entered."""
@@ -206,7 +208,7 @@ class Trial:
             sys.setprofile(note)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
             found.append((time.perf_counter() - begun, not self.failed, set(seen)))
         return found
 
@@ -223,7 +225,7 @@ class Trial:
                 yield unit, one["number"]
             return
         draw, left = random.Random(self.options.seed), self.options.count
-        queues = [(unit, draw.sample(range(n), n)) for unit in reached for n in [len(unit.faults())]]
+        queues = [(unit, draw.sample(range(unit.places), unit.places)) for unit in reached]
         while left and queues:
             draw.shuffle(queues)
             for unit, numbers in queues[:left]:
@@ -234,7 +236,7 @@ class Trial:
     def _try(self, session: pytest.Session, unit: Unit, number: int, took: list[float]) -> set[int]:
         """Which tests notice this fault: the first that does, or all of them for --blind."""
         tree = copy.deepcopy(unit.tree)
-        line = int(unit.faults()[number](tree))
+        line = _change(tree, number)
         source = (SOURCES[0] if (SOURCES[0] / unit.file).exists() else SOURCES[1]) / unit.file
         text = source.read_text(encoding="utf-8")
         code = _compiled(text, str(source), unit, tree)

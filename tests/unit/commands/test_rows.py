@@ -3,15 +3,17 @@
 import csv
 import io
 import json
+import re
 import shutil
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from sightline import SightlineError, load_run
 from sightline.cli import app, main
@@ -60,30 +62,17 @@ def test_every_format_has_the_rows_of_chosen_columns_and_arms(run: Path, tmp_pat
     assert printed(run, run, "--as-one") == printed(run)
 
 
+Show = Callable[..., Result]
 PROBE = "textocr-f0af1d791168279c:hard-small-pos"
 
 
 @pytest.fixture
-def show(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """``show(...)`` -> standard output and standard error of ``sightline show RUN ...``."""
-
-    def call(*arguments: object, run: Path = data / "recorded_run", code: int = 0) -> tuple[str, str]:
-        monkeypatch.setenv("COLUMNS", "120")
-        monkeypatch.setattr(sys, "argv", ["sightline", "show", str(run), *map(str, arguments)])
-        ended = None
-        try:
-            main()
-        except SystemExit as end:
-            ended = end.code
-        assert (ended or 0) == code
-        said = capsys.readouterr()
-        return said.out, said.err
-
-    return call
+def show(data: Path) -> Show:
+    return partial(sightline, "show", data / "recorded_run", width=120)
 
 
-def test_it_prints_question_region_and_every_arm_with_answer_margin_tokens_and_coverage(show, data: Path) -> None:
-    lines = [line.split() for line in show(PROBE)[0].splitlines()]
+def test_it_prints_question_region_and_every_arm_with_answer_margin_tokens_and_coverage(show: Show, data: Path) -> None:
+    lines = [line.split() for line in show(PROBE).stdout.splitlines()]
     assert ["probe", PROBE, "(small_positive)"] in lines
     assert ["label", "yes"] in lines
     assert any(line[:4] == ["question", "Does", "the", "image"] for line in lines)
@@ -91,7 +80,7 @@ def test_it_prints_question_region_and_every_arm_with_answer_margin_tokens_and_c
     arms = [line[0] for line in lines if line and line[0] in ("full", "target:0.3", "full+blank", "fastv:0.5")]
     assert arms == ["full", "target:0.3", "fastv:0.5", "full+blank"], "in the order of the run, interventions too"
     row = load_run(data / "recorded_run").row(PROBE, "target:0.3")
-    said, _ = show(PROBE, "--arm", "target:0.3")
+    said = show(PROBE, "--arm", "target:0.3").stdout
     (line,) = (line.split() for line in said.splitlines() if line.startswith("target:0.3"))
     answer = [row["predicted"], "right" if row["correct"] else "wrong", f"{row['margin']:+.3f}".replace("-", "−")]
     assert line[1:6] == [*answer, str(row["k_tokens"]), f"{row['ecr']:.3f}"]
@@ -99,48 +88,54 @@ def test_it_prints_question_region_and_every_arm_with_answer_margin_tokens_and_c
 
 
 def test_an_open_question_is_shown_with_what_is_accepted_and_needs_no_words_to_look_for(
-    show, open_run: Path, tmp_path: Path
+    open_run: Path, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(open_run, tmp_path / "run"))
     header, *records = (run / PROBES).read_text(encoding="utf-8").splitlines()
     bare = [{key: value for key, value in json.loads(each).items() if "_text" not in key} for each in records]
     (run / PROBES).write_text("\n".join([header, *map(json.dumps, bare)]), encoding="utf-8")
-    lines = [line.split() for line in show("page000:value", "--arm", "full", run=run)[0].splitlines()]
+    said = sightline("show", run, "page000:value", "--arm", "full").stdout
+    lines = [line.split() for line in said.splitlines()]
     assert ["accepted", bare[0]["answers"][0], "(10", "times)"] in lines
     assert ["task", "textvqa"] in lines
 
 
-def test_a_picture_is_as_sharp_as_the_file_or_is_said_to_be_the_preview(show, data: Path, tmp_path: Path) -> None:
+def test_a_picture_is_as_sharp_as_the_file_or_is_said_to_be_the_preview(show: Show, data: Path, tmp_path: Path) -> None:
     arms = ("--arm", "full", "--arm", "target:0.3")
-    said, noted = show(PROBE, *arms, "--out", tmp_path / "p.png", "--images", data / "mini_textocr")
+    done = show(PROBE, *arms, "--out", tmp_path / "p.png", "--images", data / "mini_textocr")
     image = Image.open(data / "mini_textocr" / "train" / "f0af1d791168279c.jpg")
     picture = Image.open(tmp_path / "p.png")
     assert picture.width > 2 * image.width
     assert picture.height > image.height
-    assert f"{picture.width} x {picture.height} pixels, from the image file" in said
-    assert not noted
-    said, noted = show(PROBE, "--arm", "full", "--out", tmp_path / "p.jpg")
-    assert "from the stored preview" in said
-    assert "--images" in noted
+    assert f"{picture.width} x {picture.height} pixels, from the image file" in done.stdout
+    assert not done.stderr
+    done = show(PROBE, "--arm", "full", "--out", tmp_path / "p.jpg")
+    assert "from the stored preview" in done.stdout
+    assert "--images" in done.stderr
     assert Image.open(tmp_path / "p.jpg").format == "JPEG"
 
 
-def test_what_cannot_be_shown_is_one_line(show, tmp_path: Path) -> None:
+def test_what_cannot_be_shown_is_one_line(
+    show: Show, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for arguments, sentence in (
         (("nobody",), "has no probe 'nobody'"),
         ((PROBE, "--arm", "taget:0.3"), "did you mean 'target:0.3'?"),
         ((PROBE, "--out", tmp_path / "p.xyz"), "no kind of picture ends in '.xyz'; write .png or .jpg"),
     ):
-        _, said = show(*arguments, code=2)
-        assert said.startswith("error: ")
-        assert sentence in said
-        assert len(said.splitlines()) == 1
+        with pytest.raises(SightlineError, match=re.escape(sentence)):
+            show(*arguments)
+    monkeypatch.setattr("sys.argv", ["sightline", "show", str(data / "recorded_run"), "nobody"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, line.startswith("error: ")) == (2, True)
 
 
-def test_an_unfinished_run_is_said_to_be_one(show, data: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_said_to_be_one(data: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(data / "recorded_run", tmp_path / "run"))
     next(path for path in sorted(run.rglob("rows/*/00000.parquet")) if "grid" in path.parent.name).unlink()
-    assert "the run is not finished" in show(PROBE, "--arm", "full", run=run)[1]
+    assert "the run is not finished" in sightline("show", run, PROBE, "--arm", "full").stderr
 
 
 def test_verify_names_what_is_wrong_and_sets_it_aside(small_copy: Path, tmp_path: Path) -> None:

@@ -76,12 +76,25 @@ def result(execution: str, arm: str, samples: list[float], incremental: int = GI
     point = Measurement(arm, batch, 784, 157, 202, {"prefill": samples}, {"prefill": 4e14}, memory, [1500.0])
     clock = {"clocks.sm": 1980.0}
     return {
-        "request": request.as_dict(), "machine": {
-            "device": "cuda", "name": "NVIDIA H200", "threads": 8, "torch": "2", "transformers": "5", "python": "3.12",
+        "request": request.as_dict(),
+        "machine": {
+            "device": "cuda",
+            "name": "NVIDIA H200",
+            "threads": 8,
+            "torch": "2",
+            "transformers": "5",
+            "python": "3.12",
         },
-        "dtype": "bfloat16", "kernels": {"attention": "sdpa", "execution": execution, "scaled_dot_product": {}},
-        "note": "", "positions": "preserve", "box_source": "annotation", "weights": "random", "picture": [896, 896],
-        "inside_timer": {"prefill": "all language layers"}, "ceiling_tflops": 800.0,
-        "ceiling": {"before": {"side": 8192}}, "clocks": {"before": clock, "after": clock},
+        "dtype": "bfloat16",
+        "kernels": {"attention": "sdpa", "execution": execution, "scaled_dot_product": {}},
+        "note": "",
+        "positions": "preserve",
+        "box_source": "annotation",
+        "weights": "random",
+        "picture": [896, 896],
+        "inside_timer": {"prefill": "all language layers"},
+        "ceiling_tflops": 800.0,
+        "ceiling": {"before": {"side": 8192}},
+        "clocks": {"before": clock, "after": clock},
         "points": [point.as_dict()],
-    }  # fmt: skip
+    }
