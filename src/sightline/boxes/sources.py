@@ -25,7 +25,7 @@ from sightline.progress import Progress
 
 __all__ = [
     "BOX_SOURCES", "BoxSource", "Detected", "Shown", "box_source", "check_source", "noise_probes", "reads_boxes",
-    "show_boxes", "source_names", "source_under",
+    "show_boxes", "source_under",
 ]  # fmt: skip
 
 # Simulated detectors: annotated boxes that are lost, moved and joined by spurious ones, by a stated noise model.
@@ -156,12 +156,6 @@ def source_under(profile: str, name: str) -> str:
     """
     least = getattr(DETECTORS.get(name), "ARTIFACT", None) if name in DETECTORS and profile == "artifact" else None
     return name if least is None else f"{name}:confidence={least:g}"
-
-
-def source_names() -> list[str]:
-    """The annotation first, then the others by name."""
-    adopt_detectors()
-    return sorted(BOX_SOURCES, key=lambda name: (name != ANNOTATION, name))
 
 
 def check_source(name: str) -> None:

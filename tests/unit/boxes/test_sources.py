@@ -35,10 +35,10 @@ from sightline.boxes.sources import (
     BoxesBeside,
     BoxSource,
     Shown,
+    adopt_detectors,
     check_source,
     show_boxes,
     simulate,
-    source_names,
 )
 from sightline.core.probe import Box, Probe
 from sightline.core.selection import Selection, Selector, TokenView
@@ -77,9 +77,8 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_annotation_variants_and_detectors_are_sources_of_one_registry(refused: Refused) -> None:
-    assert source_names()[0] == "annotation"
-    assert set(source_names()) >= {"annotation", *VARIANTS, *DETECTORS, "rapidocr", "easyocr", "tesseract"}
-    assert set(source_names()) == set(BOX_SOURCES)
+    adopt_detectors()
+    assert set(BOX_SOURCES) >= {"annotation", *VARIANTS, *DETECTORS, "rapidocr", "easyocr", "tesseract"}
     assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
     refused("unknown box source 'jiter_light'; did you mean 'jitter_light'", check_source, "jiter_light")
     refused("unknown box source 'zzz'; known: annotation", show_boxes, [PROBE], "zzz", Path("."))
@@ -97,7 +96,7 @@ def test_somebody_elses_source_is_searched_shown_and_billed(registries: None) ->
 
 
 def test_a_detector_that_comes_late_is_a_source(registries: None, refused: Refused) -> None:
-    source_names()  # adopts those that are there already
+    adopt_detectors()  # those that are there already
 
     class Late:
         name: ClassVar[str] = "late"
@@ -109,7 +108,8 @@ def test_a_detector_that_comes_late_is_a_source(registries: None, refused: Refus
 
     detectors_by_name: dict[str, Any] = DETECTORS._entries
     detectors_by_name["late"] = Late
-    assert "late" in source_names()
+    adopt_detectors()
+    assert "late" in BOX_SOURCES
     refused("late is not installed; wait", check_source, "late")
 
 

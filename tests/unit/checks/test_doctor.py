@@ -20,7 +20,7 @@ from sightline.backbones.general import General
 from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.loading import served_by
 from sightline.checks.doctor import checks, drawn_image, encoded_page, examined, tried
-from sightline.checks.doctor.cells import bright_word, cell_count, cells_by_ramps
+from sightline.checks.doctor.cells import cell_count, cells_by_ramps, lit_tokens
 from sightline.checks.doctor.examination import AskedPage, fact_lines, render
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy, Selection
@@ -134,7 +134,7 @@ def shuffled_tiles(cells: np.ndarray, layout: tuple[tuple[int, int], ...]) -> np
 )
 def test_a_wrong_map_is_told_by_ramps_and_the_word(name: str, change: Callable[..., np.ndarray], asked: Asked) -> None:
     page = with_cells(asked(name), change)
-    word, ramps = bright_word(page), cells_by_ramps(page)
+    (word, _), ramps = lit_tokens(page), cells_by_ramps(page)
     assert not word.passed
     assert min(word.measured["silenced"]) < 0.8
     assert "lights up OTHER tokens" in word.words
@@ -172,7 +172,7 @@ def test_features_in_another_order_are_told_by_the_logits(
     monkeypatch.setattr(backbone, "vision", reversed_tokens)
     page = AskedPage.of(backbone, page_image)
     assert "differs from the model's own forward" in checks.own_logits(page).words
-    assert not bright_word(page).passed
+    assert not lit_tokens(page)[0].passed
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "gemma3"])

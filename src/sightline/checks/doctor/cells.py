@@ -165,10 +165,6 @@ class BrightWord:
         return auroc(self.on[counted], change[counted])
 
 
-def bright_word(page: AskedPage) -> Check:
-    return lit_tokens(page)[0]
-
-
 def lit_tokens(page: AskedPage) -> tuple[Check, LitTokens | None]:
     """The check, and of its worst word what it changed, to be looked at."""
     words = words_on(page.encoded.cells, page.encoded.layout, page.image.size)
