@@ -31,6 +31,7 @@ from sightline.backbones.attention import (
     usable,
 )
 from sightline.backbones.batches import Batch, Cutter, padded_levels, parts_of_layer
+from sightline.backbones.stages import Attended
 from sightline.core.prefix import Prefix
 from sightline.device.work import Arriving, on_device
 
@@ -152,7 +153,8 @@ class SeenInLoop:
     def attends(
         self, b: int, length: int, *, bare: bool = False, following: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return self._taken(*self._read(b, length, following), self._tables(b, length, bare=bare))[:3]
+        attended = self._attended(*self._read(b, length, following), self._tables(b, length, bare=bare))
+        return attended.query[0], attended.key[0], attended.value[0]
 
     def parts(self, b: int, length: int) -> Tensor:
         layer, rotary = self.model.layers[self.layer], self._tables(b, length)
@@ -161,23 +163,21 @@ class SeenInLoop:
         return noted[:, :, 0]
 
     def attention(self, b: int, length: int, first: int = 0, *, following: bool = False) -> Tensor:
-        query, key, _, scale = self._taken(*self._read(b, length, following), self._tables(b, length))
-        key = key.repeat_interleave(query.shape[0] // key.shape[0], dim=0)
-        slots = torch.arange(length, device=query.device)
-        scores = query[:, first:].float() @ key.float().transpose(-1, -2) * scale
-        return torch.softmax(scores.masked_fill(slots > slots[first:, None], float("-inf")), dim=-1)
+        attended = self._attended(*self._read(b, length, following), self._tables(b, length))
+        return attended.weights(0, length, first)
 
     def follow(self, b: int, length: int, token: Tensor) -> tuple[Tensor, Tensor]:
         own = token[None]
         rotary = self.model.rotary(own[None], self.batch.positions[:, b : b + 1, length - 1 : length] + 1)
-        query, last, _, scale = self._taken(self.layer, own, rotary)
-        _, key, value, _ = self._taken(self.layer, self.input(b, length), self._tables(b, length))
-        read = torch.tensor([length], dtype=torch.int32, device=key.device)
+        added = self._attended(self.layer, own, rotary)
+        prompt = self._attended(self.layer, self.input(b, length), self._tables(b, length))
+        read = torch.tensor([length], dtype=torch.int32, device=own.device)
         with attending_as(self.model.config, SLOTS):
-            slots = LayerSlots(key[None], value[None], read)
+            slots = LayerSlots(prompt.key, prompt.value, read)
             made, _, _ = step_layer(self.model.layers[self.layer], own[None], rotary, slots)
-        keys = torch.cat([key, last], dim=1).repeat_interleave(query.shape[0] // key.shape[0], dim=0)
-        return made[0, 0], (query @ keys.mT)[:, 0] * scale
+        query, keys = added.query[0], torch.cat([prompt.key[0], added.key[0]], dim=1)
+        keys = keys.repeat_interleave(len(query) // len(keys), dim=0)
+        return made[0, 0], (query @ keys.mT)[:, 0] * added.scale
 
     def normed(self, b: int, length: int) -> Tensor:
         normed: Tensor = self.model.norm(self.batch.hidden[b, :length])
@@ -194,8 +194,8 @@ class SeenInLoop:
             return min(self.layer + 1, len(self.model.layers) - 1), self.batch.hidden[b, :length]
         return self.layer, self.input(b, length)
 
-    def _taken(self, layer: int, states: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, float]:
-        """Queries, keys, values and the scale of scores, as a layer hands them to attention for its (L, D) input."""
+    def _attended(self, layer: int, states: Tensor, rotary: tuple[Tensor, Tensor]) -> Attended:
+        """What a layer hands to attention for its (L, D) input; causal."""
         block, taken = self.model.layers[layer], list[Any]()
         with attending_as(self.model.config, TAKING):
             block.self_attn(
@@ -205,7 +205,7 @@ class SeenInLoop:
                 taken=taken,
             )
         query, key, value, scale = taken
-        return query[0], key[0], value[0], scale
+        return Attended(query, key, value, None, scale, None, None)
 
 
 class LanguageModel:
