@@ -109,9 +109,12 @@ class Backbone(Prompting, ABC):
         data, grid, inputs = shown.prepared(image if image.mode == "RGB" else image.convert("RGB"), into)
         return Pixels(data, grid, image.size, (time.perf_counter() - started) * 1e3, fit, inputs)
 
-    @abstractmethod
     def prepared(self, image: Image.Image, into: Tensor | None) -> tuple[Tensor, Grid, Mapping[str, Tensor]]:
-        """Of an RGB image ``data``, ``grid`` and ``inputs`` of its ``Pixels``, under the image options."""
+        """Of an RGB image ``data``, ``grid`` and ``inputs`` of its ``Pixels``, under the image options.
+
+        Asked for by ``preprocess``; a class with one of its own needs none.
+        """
+        raise SightlineError(f"{type(self).__name__} does not say how an image is prepared: it needs `prepared`")
 
     @abstractmethod
     def image_inputs(self, image: Image.Image) -> dict[str, Tensor]:
