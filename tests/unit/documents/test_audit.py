@@ -77,6 +77,7 @@ def test_twins_stand_beside_their_pages_and_are_painted_once(asked: list[Probe],
 
 def test_pages_are_transcribed_as_a_whole(asked: list[Probe]) -> None:
     (whole,) = audit.transcript_probes(asked)
+    assert (whole.id, whole.image_id) == ("invoice:transcript", "invoice")
     assert whole.answers[0].splitlines() == [text for text, *_ in TEXTS]
     assert (len(whole.regions), whole.extra["page"]) == (len(TEXTS), TEXTS)
 
