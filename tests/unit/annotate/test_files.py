@@ -176,6 +176,19 @@ def only_item(new: Callable[..., Any], tmp_path: Path) -> Callable[..., WorkItem
     return make
 
 
+def test_of_equally_difficult_words_those_among_larger_ones_come_first(new: Callable[..., Any], tmp_path: Path) -> None:
+    ranks = {"a": 2, "b": 9, "c": 5}
+    probes = [
+        Probe(
+            f"{image}-no", f"{image}.png", image, "?", "no", "hallo", "hello", (BOX,), extra={"token_area_rank": rank}
+        )
+        for image, rank in ranks.items()
+    ]
+    write_probes(tmp_path / "ranked.jsonl", probes)
+    new(probes=tmp_path / "ranked.jsonl")
+    assert [item.id for item in open_campaign(tmp_path / "task").items] == ["b-no", "c-no", "a-no"]
+
+
 def test_text_replacement_shows_four_versions(only_item: Callable[..., WorkItem], tmp_path: Path) -> None:
     replaced = [
         Probe(

@@ -21,7 +21,7 @@ from sightline.core.probe import ORIGINAL, TWIN, Probe
 from sightline.documents import audit, reading
 from sightline.documents.build import DocumentProbes, build_document_probes, read_dropped, write_pages
 from sightline.documents.pages import DocumentPage
-from sightline.documents.questions import QuestionRules, asked_probes
+from sightline.documents.questions import QuestionRules, _is_plausible, asked_probes
 from sightline.errors import SightlineError
 from sightline.probes import read_probes, read_regions, write_probes
 from sightline.probes.images import image_digest
@@ -77,6 +77,7 @@ def test_twins_stand_beside_their_pages_and_are_painted_once(asked: list[Probe],
 
 def test_pages_are_transcribed_as_a_whole(asked: list[Probe]) -> None:
     (whole,) = audit.transcript_probes(asked)
+    assert (whole.id, whole.image_id) == ("invoice:transcript", "invoice")
     assert whole.answers[0].splitlines() == [text for text, *_ in TEXTS]
     assert (len(whole.regions), whole.extra["page"]) == (len(TEXTS), TEXTS)
 
@@ -239,6 +240,16 @@ def test_a_field_gives_an_open_question_and_a_pair_of_which_one_sign_differs(doc
     for probe in negatives:
         (changed,) = [pair for pair in zip(probe.source_text, probe.target_text, strict=True) if pair[0] != pair[1]]
         assert changed[0].isdigit() == changed[1].isdigit()
+
+
+DATES = {
+    "31-12-2018": True, "2018/06/26": True, "12 Jan 2018": True, "1.9.2018": True,
+    "32-12-2018": False, "00-12-2018": False, "31-13-2018": False, "45 Jan 2018": False,
+}  # fmt: skip
+
+
+def test_a_decoy_of_a_date_could_be_one() -> None:
+    assert {date: _is_plausible(date) for date in DATES} == DATES
 
 
 def test_fields_are_few_spread_over_kinds_and_drawn_alike(documents: Path) -> None:

@@ -150,13 +150,16 @@ def test_parts_by_shard_are_one_run_that_can_be_compacted(finished: Path, tmp_pa
     assert verify_folder(tmp_path / "whole").problems == []
 
 
-def test_parts_may_be_of_arms_packed_and_overlap(finished: Path, tmp_path: Path) -> None:
+def test_parts_may_be_packed_and_overlap(finished: Path, tmp_path: Path) -> None:
     first, second = part(finished, tmp_path / "a", {0, 1, 2, 3, 4}), part(finished, tmp_path / "b", {3, 4, 5, 6})
     compact_run(second)
     assert same([first, second], finished)
     assert same([second, first], finished)
-    first = part(finished, tmp_path / "c", ALL, {"full", "target:0.3"})
-    second = part(finished, tmp_path / "d", ALL, {"grid:0.3"})
+
+
+def test_parts_by_arm_are_one_run(finished: Path, tmp_path: Path) -> None:
+    first = part(finished, tmp_path / "a", ALL, {"full", "target:0.3"})
+    second = part(finished, tmp_path / "b", ALL, {"grid:0.3"})
     assert same([first, second], finished)
     assert load_run([second, first]).arms == ["grid:0.3", "full", "target:0.3"]
 

@@ -1,6 +1,7 @@
 """Open questions as their publishers ship them: parquet or JSON, images inside or beside, and what can be wrong."""
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,19 @@ def test_parquet_is_read_a_few_rows_at_a_time(parquet: Save) -> None:
         seen += 1
     assert seen == 160
     assert 0 < most < 8_000_000 < path.stat().st_size
+
+
+def test_columns_are_looked_for_in_the_first_row_alone(save: Save) -> None:
+    looks = []
+
+    class Needed(list[tuple[str, ...]]):
+        def __iter__(self) -> Iterator[tuple[str, ...]]:
+            looks.append(1)
+            return super().__iter__()
+
+    rows = data_rows([save({"question": "?"}, {"question": "!"}, {"other": 1})], Needed([("question",)]))
+    assert [row.number for row in rows] == [0, 1, 2]
+    assert len(looks) == 1
 
 
 ASKS = '{"question_id": 1, "question": "?", "image_id": "a"'
