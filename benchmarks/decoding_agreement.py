@@ -19,7 +19,7 @@ from sightline.answering.scorers.spoken import OpenAnswer
 from sightline.arms.arm import parse_arm
 from sightline.auditing.loop import encode_all
 from sightline.backbones import load_backbone
-from sightline.backbones.attention import planless
+from sightline.backbones.attention import without_planned_kernels
 from sightline.backbones.decoding import Decoder
 from sightline.probes import read_probes
 from sightline.probes.images import open_image
@@ -47,7 +47,7 @@ def main() -> None:
         for text in ARMS:
             passed = answerer.over(parse_arm(text), probes, [encoded[probe.image] for probe in probes])
             decoder, alike = Decoder(language, 32, backbone.stop_ids), 0
-            with planless(), torch.inference_mode():
+            with without_planned_kernels(), torch.inference_mode():
                 for start in range(0, len(probes), asked.together):
                     group = list(range(start, min(len(probes), start + asked.together)))
                     prefixes = [passed.prefix(i) for i in group]

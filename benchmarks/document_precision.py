@@ -19,7 +19,7 @@ from pathlib import Path
 from sightline.core.probe import Probe
 from sightline.documents.build import DocumentProbes, build_document_probes
 from sightline.documents.reading import second_engine
-from sightline.documents.rules import KINDS
+from sightline.documents.settings import KINDS
 from sightline.probes.annotations import load_regions
 
 

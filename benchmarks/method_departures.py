@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
-from sightline.backbones.base import moved_by_disturbing
+from sightline.backbones.base import projector_sensitivity
 from sightline.core.selection import LayerState
 from sightline.progress import SafeConsole
 from sightline.selectors.apet import ApET
@@ -189,7 +189,7 @@ def ours_zooprune(given: Inputs) -> Tensor:
     def project(states: Tensor) -> Tensor:
         return gelu(states @ given["up"].T) @ given["down"].T
 
-    moved = moved_by_disturbing(project, given["states"])
+    moved = projector_sensitivity(project, given["states"])
     return sensitive_order(project(given["states"])[None], moved[None], K)[0]
 
 

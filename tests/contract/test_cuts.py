@@ -19,7 +19,7 @@ from torch import Tensor
 from sightline.backbones import Backbone
 from sightline.backbones.base import model_logits
 from sightline.backbones.cuts import LayerCuts
-from sightline.backbones.general import bare
+from sightline.backbones.general import without_head
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection
@@ -91,7 +91,7 @@ class Stage:
         self.language = self.backbone.language
         self.image = photograph()
         (self.encoded,) = self.backbone.encode([self.backbone.preprocess(self.image)], frozenset())
-        self.n, self.decoder = self.encoded.n, bare(self.backbone.model.get_decoder())
+        self.n, self.decoder = self.encoded.n, without_head(self.backbone.model.get_decoder())
         self.prompt = self.backbone.prompt(QUESTION, "EXIT")
         self.prefix: Prefix = prefix_of(self.backbone, self.encoded, self.prompt, torch.arange(self.encoded.n))
 

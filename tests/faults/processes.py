@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from sightline import AuditConfig
-from sightline.auditing import member
+from sightline.auditing import worker_process
 from tests.launching import row_files as files_of_rows
 from tests.launching import wait_until, words_of
 from tests.warm_python import LONGEST_NAME, REPOSITORY, SOURCES, Popen
@@ -116,7 +116,7 @@ def computes(pid: int) -> bool:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return False
-    return name == member.__name__[-LONGEST_NAME:] or name.startswith("ray::RemoteMemb")
+    return name == worker_process.__name__[-LONGEST_NAME:] or name.startswith("ray::RemoteWork")
 
 
 def row_files(settings: AuditConfig) -> int:

@@ -71,7 +71,7 @@ def test_branches_see_the_same_prefix_by_either_kernel() -> None:
 @needs_hopper
 def test_it_takes_the_place_of_kernels_that_are_planned() -> None:
     assert not attention.usable(CUDA, torch.bfloat16, 128)
-    with attention.planless():
+    with attention.without_planned_kernels():
         assert attention.usable(CUDA, torch.bfloat16, 128)
         assert not attention.usable(CUDA, torch.float32, 128)
         assert not attention.usable(CUDA, torch.bfloat16, 72)
@@ -82,7 +82,7 @@ def test_an_answer_does_not_depend_on_who_attends() -> None:
     (encoded,) = subject.backbone.encode([subject.backbone.preprocess(subject.image(0))])
     prefix = subject.over(subject.arm("full", "eager"), [encoded]).prefix(0)
     language = subject.backbone.language
-    with attention.planless():
+    with attention.without_planned_kernels():
         without = language.generate(prefix, 8, frozenset())
     assert language.generate(prefix, 8, frozenset()) == without
 

@@ -59,7 +59,7 @@ def test_rows_are_those_of_a_cpu(
         assert not asked
     else:  # a method between layers looks at what it chose; a model that nobody knows is tried when it is loaded
         assert {line.split(" at ")[1].split(":")[0] for line in asked} <= {
-            "core/selection_rules.py", "backbones/cuts.py", "backbones/trials.py",
+            "core/selection_rules.py", "backbones/cuts.py", "backbones/decoder_trials.py",
         }  # fmt: skip
 
 

@@ -177,7 +177,7 @@ def compare_support(left: pd.DataFrame, right: pd.DataFrame, draws: int = DRAWS)
 RATES = ("keep", "accuracy", "hfpr", "pos_ecr", "neg_src", "center_recall", "patch_recall")
 
 
-def rates(rows: pd.DataFrame) -> Record:
+def arm_rates(rows: pd.DataFrame) -> Record:
     """Accuracy, false alarms and coverage of one arm's rows; ``ecr`` is that of positives and negatives together."""
     probes = rows.reset_index() if "probe_id" not in rows else rows
     return {"n": len(rows), **arm_points(probes, RATES), "ecr": float(rows["ecr"].astype(float).mean())}

@@ -66,7 +66,7 @@ class AskedProbes:
 
 
 @dataclass(frozen=True)
-class Played:
+class Replayed:
     """What became of n probes under one budget or policy."""
 
     name: str
@@ -81,12 +81,12 @@ class Played:
     """Per probe the levels that were run, ``0.3/0.7``."""
 
     @staticmethod
-    def of(name: str, rows: pd.DataFrame) -> Played:
+    def of(name: str, rows: pd.DataFrame) -> Replayed:
         """From the rows of one arm."""
         keep, spent = (rows[column].to_numpy(dtype=np.float64) for column in ("keep", "keep_spent"))
-        return Played(name, AskedProbes.of(rows), scores_of(rows), keep, spent, tuple(rows["levels"].astype(str)))
+        return Replayed(name, AskedProbes.of(rows), scores_of(rows), keep, spent, tuple(rows["levels"].astype(str)))
 
-    def chosen(self, which: NDArray[np.bool_]) -> Played:
+    def chosen(self, which: NDArray[np.bool_]) -> Replayed:
         return replace(
             self,
             asked=self.asked.chosen(which),
@@ -135,20 +135,20 @@ class FixedAnswers:
             for noticed, passes, scores in zip(self.noticed, self.passes, self.scores, strict=True)
         ]
 
-    def fixed(self, level: Budget) -> Played:
+    def fixed(self, level: Budget) -> Replayed:
         place = self.levels.index(level)
         keep = self.keep[:, place]
         name = self.arm.at(level).text
-        return Played(name, self.asked, self.scores[:, place], keep, keep, (str(level),) * len(keep))
+        return Replayed(name, self.asked, self.scores[:, place], keep, keep, (str(level),) * len(keep))
 
-    def replay(self, policy: Policy) -> Played:
+    def replay(self, policy: Policy) -> Replayed:
         """What the policy chooses for every probe, asked as the heart asks it."""
         place = {level: i for i, level in enumerate(self.levels)}
         runs = [self._levels_run(policy, i, place) for i in range(len(self.asked.ids))]
         rows, last = np.arange(len(runs)), np.array([run[-1] for run in runs])
         spent = np.array([self.keep[i, run].sum() for i, run in enumerate(runs)])
         levels = tuple("/".join(str(self.levels[step]) for step in run) for run in runs)
-        return Played(str(policy), self.asked, self.scores[rows, last], self.keep[rows, last], spent, levels)
+        return Replayed(str(policy), self.asked, self.scores[rows, last], self.keep[rows, last], spent, levels)
 
     def _levels_run(self, policy: Policy, i: int, place: Mapping[Budget, int]) -> list[int]:
         """Places of the levels that the policy runs for the i-th probe, in order."""

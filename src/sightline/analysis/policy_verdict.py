@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from sightline.analysis.policy_replay import FixedAnswers, Played, fixed_answers
+from sightline.analysis.policy_replay import FixedAnswers, Replayed, fixed_answers
 from sightline.arms.arm import parse_arm
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
@@ -76,7 +76,7 @@ class PolicyFigures:
         return float(np.mean(list(self.scores.values())))
 
 
-def figures(played: Played) -> PolicyFigures:
+def figures(played: Replayed) -> PolicyFigures:
     asked = played.asked
     scores = {str(task): float(played.scores[asked.tasks == task].mean()) for task in np.unique(asked.tasks)}
     alarms = 1.0 - played.scores[asked.negative]
@@ -132,8 +132,8 @@ class PolicyVerdict:
 
 
 def verdict(
-    policy: Played,
-    fixed: Mapping[Budget, Played],
+    policy: Replayed,
+    fixed: Mapping[Budget, Replayed],
     reference: Budget,
     limits: PolicyLimits = PolicyLimits(),  # noqa: B008  # frozen
     *,
@@ -171,7 +171,7 @@ def _estimate(rows: ArmRows, metric: Metric, draws: int, seed: int) -> Estimate:
     return metric_interval(rows, metric, draws=draws, seed=seed)
 
 
-def score_differences(policy: Played, reference: Played, draws: int, seed: int) -> dict[str, Estimate]:
+def score_differences(policy: Replayed, reference: Replayed, draws: int, seed: int) -> dict[str, Estimate]:
     """By task; without an interval where there are fewer than two images to resample."""
     if not np.array_equal(policy.asked.ids, reference.asked.ids):
         raise SightlineError(f"'{policy.name}' and '{reference.name}' have other probes: finish the run")
@@ -187,7 +187,7 @@ def score_differences(policy: Played, reference: Played, draws: int, seed: int) 
     return found
 
 
-def _rows(played: Played) -> ArmRows:
+def _rows(played: Replayed) -> ArmRows:
     right = np.ones(len(played.scores), dtype=bool)
     return ArmRows.of(right, images=played.asked.images, task_score=played.scores, keep=played.keep, spent=played.spent)
 
@@ -357,8 +357,8 @@ def _nothing(frame: pd.DataFrame, least_n: int, draws: int, seed: int) -> str:
     return nothing_to_read(frame, least_images=min(LEAST_IMAGES, least_n), draws=draws, seed=seed)
 
 
-def _played(name: str, rows: Any, everything: bool) -> Played:
-    played = Played.of(name, rows.sort_values("probe_id"))
+def _played(name: str, rows: Any, everything: bool) -> Replayed:
+    played = Replayed.of(name, rows.sort_values("probe_id"))
     chosen = played if everything else played.chosen(played.asked.sides == "test")
     if not len(chosen.asked.ids):
         raise SightlineError(f"'{name}' has no held-out probes; --all judges all of them")

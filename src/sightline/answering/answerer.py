@@ -29,7 +29,7 @@ from sightline.backbones.loading import Served, checkpoint_folder, load_backbone
 from sightline.core.prefix import Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import Budget, LayerSelector, PositionPolicy, Selection, TwoStages
-from sightline.core.selection_rules import KeptTokens, index_mask, on_behalf_of, parts_of
+from sightline.core.selection_rules import KeptTokens, errors_named, index_mask, parts_of
 from sightline.device.work import FEWER, Stopwatch, halved, in_halves
 from sightline.errors import SightlineError
 from sightline.policies import LevelAnswer, Noticed, Policy, Sight
@@ -55,7 +55,7 @@ class InsidePass(ArmPass):
 
     def __post_init__(self) -> None:
         if isinstance(self.selector, TwoStages):
-            arm = replace(self.arm, budget=self.selector.reaching(self.arm.budget, self.depth))
+            arm = replace(self.arm, budget=self.selector.budget_at_language(self.arm.budget, self.depth))
             self._before = BeforePass(
                 self.backbone, arm, self.probes, self.encoded, self.prompts, self.positions, self.step
             )
@@ -128,7 +128,7 @@ class InsidePass(ArmPass):
         """Layer -> how many visual tokens of every part continue past it."""
         sizes, budget = self._sizes(i), self.arm.budget
         whole = (self.encoded[i].n,) if self._before is not None else sizes
-        with on_behalf_of(self.selector.name):
+        with errors_named(self.selector.name):
             own = [
                 self.selector.schedule(n, budget.resolve(of), self.depth) for n, of in zip(sizes, whole, strict=True)
             ]
@@ -256,7 +256,7 @@ def launch_batches(scorer: Scorer, passed: ArmPass, batch_tokens: int) -> Launch
 
 
 @dataclass(frozen=True)
-class Spending:
+class ProbePasses:
     """Every pass over one probe, in the order in which they were run, and what the policy went by."""
 
     levels: tuple[Budget, ...]
@@ -272,7 +272,7 @@ class Spending:
         return json.dumps({**self.noticed, **sure})
 
 
-class SpendingPass:
+class PolicyPass:
     """One arm with a policy over some probes, each about the image beside it.
 
     What the policy notices about a probe before any answer is looked at first; selections made for that are not made
@@ -328,7 +328,7 @@ class SpendingPass:
         for budget, members in groups.items():
             probes, images = [self._probes[i] for i in members], [self._encoded[i] for i in members]
             known = self._selected.get(budget)
-            step = Reselecting(self._answerer.step, [known[i] for i in members]) if known else None
+            step = RepeatedSelection(self._answerer.step, [known[i] for i in members]) if known else None
             collect = self._answerer.launch(self._arm.at(budget), probes, images, self._batch_tokens, step=step)
             launched.append((budget, members, collect))
         return launched
@@ -361,12 +361,12 @@ class SpendingPass:
             answers[-1],
             trace=trace,
             language_ms=sum(answered.language_ms for answered in answers),
-            spent=Spending(levels, kept, self._noticed[i], sure),
+            spent=ProbePasses(levels, kept, self._noticed[i], sure),
             halved=any(answered.halved for answered in answers),
         )
 
 
-class Reselecting(SelectStep):
+class RepeatedSelection(SelectStep):
     """A select step that gives what was selected before, to the very probes that it was selected for."""
 
     def __init__(self, step: SelectStep, selected: list[Selected]) -> None:
@@ -387,7 +387,7 @@ class Answered:
     """The scorer's columns: ``predicted``, ``correct`` and its own."""
     trace: Trace
     language_ms: float
-    spent: Spending | None = None
+    spent: ProbePasses | None = None
     """Of an arm with a policy what its passes cost, all of whose times are in ``trace`` and ``language_ms``."""
     query_found: bool | None = None
     """Whether what the selector looks for stands in the question; None where it looks for nothing."""
@@ -458,7 +458,7 @@ class Answerer:
         interventions on the mask, and policies that look at masks; a cascade waits while it is read.
         """
         if arm.policy is not None:
-            return SpendingPass(self, arm, arm.policy, probes, encoded, batch_tokens).collect
+            return PolicyPass(self, arm, arm.policy, probes, encoded, batch_tokens).collect
         passed = self.over(arm, probes, encoded, step)
         launched = launch_batches(self.scorer, passed, batch_tokens)
 

@@ -33,10 +33,10 @@ from sightline.core.selection_rules import (
     check_anchors,
     check_selection,
     check_shapes,
+    errors_named,
     in_native_order,
-    on_behalf_of,
+    join_selections,
     parts_of,
-    together,
 )
 from sightline.core.span import KeptSpan
 from sightline.device.work import FEWER, Stopwatch, halved, in_halves, on_device
@@ -147,7 +147,7 @@ class SelectStep:
             of_probe[piece.probe].append(p)
         return [
             Selected(
-                together([chosen[p][0] for p in own], [pieces[p].part.n for p in own]),
+                join_selections([chosen[p][0] for p in own], [pieces[p].part.n for p in own]),
                 looks[i][1],
                 tuple(chosen[p][1] for p in own),
                 i in smaller,
@@ -191,7 +191,7 @@ class SelectStep:
         """One call of the selector for views of alike images, or of alike tiles."""
         n, device = views[0].tokens.shape[0], views[0].tokens.device
         watch = Stopwatch(device, shared_by=len(views))
-        with on_behalf_of(selector.name):
+        with errors_named(selector.name):
             chosen = list(selector.select_many(views, k)) if len(views) > 1 else [selector.select(views[0], k)]
         watch.stop()
         if len(chosen) != len(views):
@@ -214,7 +214,7 @@ class SelectStep:
         signals = {name: self.signal(name, encoded, probe)[0] for name in selector.needs}
         view = self._view(encoded, prompt, probe, arm, signals, selector.query)
         views = [part.of(view) for part in parts_of(encoded.layout, arm.budget)] if by_part else [view]
-        with on_behalf_of(arm.selector.name):
+        with errors_named(arm.selector.name):
             return np.concatenate([selector.scores(on_cpu(part)).double().cpu().numpy() for part in views])
 
     def signal(self, name: str, encoded: Encoded, probe: Probe) -> tuple[Tensor, Elapsed]:

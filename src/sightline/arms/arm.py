@@ -42,12 +42,12 @@ LARGEST = 2.0**63
 """No argument is beyond this: it would not fit the integers that methods compute with."""
 
 
-def made(kind: Any, name: str, pairs: Iterable[str], preset: Mapping[str, Any], arm: str, example: str) -> Any:
+def from_pairs(kind: Any, name: str, pairs: Iterable[str], preset: Mapping[str, Any], arm: str, example: str) -> Any:
     """A ``kind``, called ``name`` in messages about ``arm``, from ``key=value`` pairs over what is preset.
 
     ``example`` says how a missing argument is written, up to its name.
     """
-    given = {"switches": _switches(pairs, arm)} if kind is EngineSwitches else typed(kind, name, pairs, arm)
+    given = {"switches": _switches(pairs, arm)} if kind is EngineSwitches else read_pairs(kind, name, pairs, arm)
     arguments = {**preset, **given}
     for key, field in arguments_of(kind).items():
         if key not in arguments and _default(field) is MISSING:
@@ -58,7 +58,7 @@ def made(kind: Any, name: str, pairs: Iterable[str], preset: Mapping[str, Any], 
         raise SightlineError(f"arm '{arm}': {error}") from None
 
 
-def typed(kind: Any, name: str, pairs: Iterable[str], arm: str) -> dict[str, Any]:
+def read_pairs(kind: Any, name: str, pairs: Iterable[str], arm: str) -> dict[str, Any]:
     """``key=value`` pairs as values of the types that ``kind`` declares, within their ranges."""
     known, hints = arguments_of(kind), get_type_hints(kind)
     arguments: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def arguments_of(kind: Any) -> dict[str, Any]:
     return {f.name: f for f in fields(kind) if f.init} if is_dataclass(kind) else {}
 
 
-def changed(made_of: Any) -> list[str]:
+def changed_arguments(made_of: Any) -> list[str]:
     """``key=value`` of every argument that differs from its default."""
     if isinstance(made_of, EngineSwitches):
         return [f"{key}={value}" for key, value in made_of.switches] or [DEFAULT]
@@ -314,7 +314,7 @@ def _plain_arm(text: str, name: str, rest: str, preset: _Preset) -> Arm:
         budget_text = ""
     pairs = filter(None, argument_text.split(","))
     example = f"{name}:{budget_text}:" if budget_text else f"{name}:"
-    selector = made(kind, name, pairs, preset.of(kind), text, example)
+    selector = from_pairs(kind, name, pairs, preset.of(kind), text, example)
     budget = parse_budget(budget_text, text, needed=selector.needs_budget)
     _refuse_budget(selector, budget, text)
     return Arm(selector, budget, _text(selector, str(budget) if budget_text else "", name))
@@ -336,7 +336,7 @@ def _refuse_budget(selector: Selector | LayerSelector, budget: Budget, arm: str)
 
 def _text(selector: Selector | LayerSelector, budget: str, name: str = "") -> str:
     """The canonical form of a selector, under the ``name`` that it is registered by, at a budget."""
-    return ":".join(filter(None, (name or selector.name, budget, ",".join(changed(selector)))))
+    return ":".join(filter(None, (name or selector.name, budget, ",".join(changed_arguments(selector)))))
 
 
 def _policy_arm(text: str, preset: _Preset) -> Arm:
@@ -351,13 +351,15 @@ def _policy_arm(text: str, preset: _Preset) -> Arm:
     pairs, prefix = list(filter(None, ",".join(rest).split(","))), f"{selector_name}."
     its = [pair.removeprefix(prefix) for pair in pairs if pair.startswith(prefix)]
     own = [pair for pair in pairs if not pair.startswith(prefix)]
-    selector = made(kind, selector_name, its, preset.of(kind), text, f"{text}{',' if rest else ':'}{selector_name}.")
-    policy: Policy = made(of_policy, name, own, {}, text, f"{text}{',' if rest else ':'}")
+    selector = from_pairs(
+        kind, selector_name, its, preset.of(kind), text, f"{text}{',' if rest else ':'}{selector_name}."
+    )
+    policy: Policy = from_pairs(of_policy, name, own, {}, text, f"{text}{',' if rest else ':'}")
     levels = parse_levels(level_text, text)
     with located(f"arm '{text}'"):
         policy.check_levels(levels)
         _refuse_selector(policy, selector)
-    arguments = [*changed(policy), *(f"{selector.name}.{pair}" for pair in changed(selector))]
+    arguments = [*changed_arguments(policy), *(f"{selector.name}.{pair}" for pair in changed_arguments(selector))]
     shown = "/".join(map(str, levels))
     canonical = ":".join(filter(None, (POLICY, policy.name, selector.name, shown, ",".join(arguments))))
     return Arm(selector, levels[-1], canonical, policy=policy, levels=levels)
@@ -479,8 +481,8 @@ def plan_arms(
         if any(change.view != ORIGINAL for change in added_to_each) and not any(arm.text == "full" for arm in arms):
             full = parse_arm("full")
             arms, named = [full, *arms], [full, *named]
-        arms += [arm.under(change) for arm in named for change in added_to_each if applies(change, arm)]
-        _ask_who_merges(name, [arm for arm in named for change in added_to_each if undecided(change, arm)])
+        arms += [arm.under(change) for arm in named for change in added_to_each if can_apply(change, arm)]
+        _ask_who_merges(name, [arm for arm in named for change in added_to_each if might_apply(change, arm)])
     unique = {arm.text: arm for arm in arms}
     if interventions and not any(arm.intervention for arm in unique.values()):
         raise SightlineError(
@@ -516,7 +518,7 @@ def claims_coverage(arm: Arm) -> bool:
     return (arm.selector.role == "method" or arm.selector.resizes) and arm.budget.keep != 1.0
 
 
-def applies(intervention: Intervention, arm: Arm) -> bool:
+def can_apply(intervention: Intervention, arm: Arm) -> bool:
     if arm.intervention is not None or arm.policy is not None:
         return False
     if arm.selector.resizes and intervention.view == ORIGINAL:
@@ -527,7 +529,7 @@ def applies(intervention: Intervention, arm: Arm) -> bool:
     return claims_coverage(arm) or changed_image
 
 
-def undecided(intervention: Intervention, arm: Arm) -> bool:
+def might_apply(intervention: Intervention, arm: Arm) -> bool:
     """Whether the intervention would apply if the selector's class said that it merges nothing."""
     usable = arm.intervention is None and arm.policy is None and claims_coverage(arm) and not arm.inside
     return intervention.on_mask and usable and arm.selector.merges is None

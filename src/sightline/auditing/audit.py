@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from sightline.answering.scorers import SCORERS, Scorer
 from sightline.arms.arm import ARTIFACT_SEED, SEED, Arm, ArmPlan, parse_arm, plan_arms, refuse_unusable
 from sightline.auditing.config import AuditConfig, flag_of
-from sightline.auditing.deployed import EngineWorker, engine_settings, refuse_arms, refuse_options
+from sightline.auditing.engine_worker import EngineWorker, engine_settings, refuse_arms, refuse_options
 from sightline.auditing.loop import LoopOptions, answer_shards, image_records, row_records
 from sightline.auditing.shards import (
     PAUSE,
@@ -37,7 +37,7 @@ from sightline.auditing.shards import (
     with_boxes,
 )
 from sightline.auditing.worker import Worker, settings_before_loading, use_threads
-from sightline.backbones.attention import planless
+from sightline.backbones.attention import without_planned_kernels
 from sightline.backbones.loading import Served, checkpoint_folder, choose_device, model_type
 from sightline.boxes.sources import BoxesBeside, box_source, check_source, source_under
 from sightline.core.prefix import NO_CELLS
@@ -72,7 +72,7 @@ def audit(config: AuditConfig) -> Run:
     return load_run(config.out)
 
 
-def take_part(config: AuditConfig) -> None:
+def audit_as_worker(config: AuditConfig) -> None:
     """What one of several workers does of an audit; whoever started it says the rest."""
     job = plan_audit(config)
     LAUNCHERS.get(config.launcher)(job.config).launch(job)
@@ -276,7 +276,7 @@ class Here(Launcher):
         with FolderAccess(job.folder.path, config.worker_timeout, config.standstill) as self.access:
             if self.locks:
                 self.access.lock()
-            with BoxesBeside(config.box_source, config.images, asked, self.access.turn_to_search) as boxes:
+            with BoxesBeside(config.box_source, config.images, asked, self.access.wait_to_search_boxes) as boxes:
                 facts: Mapping[str, Any] = {}
                 if not boxes.detects:
                     shards, shown = with_boxes(job.shards, boxes)
@@ -292,13 +292,13 @@ class Here(Launcher):
                     _, shown = with_boxes(readable, boxes)
                     boxed = {(probe.id, probe.view): probe for probe in shown.probes}
                     shards = [shard.mapped(lambda one: boxed.get((one.id, one.view), one)) for shard in job.shards]
-                    with self.access.turn_to_open():
+                    with self.access.wait_to_open():
                         job.folder.describe_boxes(shown.facts, probe_bytes(job.probes, shards))
 
     def _open(self, job: Job, box_facts: Mapping[str, Any]) -> list[Task]:
         """Opens the folder, one process at a time; what is left to do in it."""
         folder = job.folder
-        with self.access.turn_to_open():
+        with self.access.wait_to_open():
             alone = self.access.find_other() is None if self.locks else self.access.join()
             folder.files.refresh()
             if alone:
@@ -380,7 +380,7 @@ def compute_rows(worker: Worker, folder: RunFolder, tasks: OwnTasks | SharedTask
     if worker.device.type == "cpu":
         boxes.wait()  # the same cores search and score: one after the other, so that times mean something
     config, rehearsed = worker.config, set(tasks.arms) if worker.answerer.step.queues else None
-    with planless(), use_threads(worker.threads), Progress("auditing", tasks.total, "rows") as progress:
+    with without_planned_kernels(), use_threads(worker.threads), Progress("auditing", tasks.total, "rows") as progress:
         tasks.progress = progress
         try:
             more = True
@@ -482,7 +482,7 @@ def open_folder(
             say(f"note: {problem.words}; set aside as {aside.name}", err=True)
     resumed = list(resumable_arms(job, recorded, names))
     tasks = tasks_left(folder, job.own_shards, [*resumed, *plan.arms])
-    folder.settle_inputs({**digests, **input_digests(resumed)})
+    folder.record_inputs({**digests, **input_digests(resumed)})
     return tasks
 
 
@@ -490,7 +490,7 @@ def retry_failed(job: Job) -> None:
     """What a new command mends in a folder that nobody else works in: what failed, or could not be read, is tried
     again, and what was left half-written goes."""
     if job.folder.exists:
-        job.folder.notes.forgive(arm.text for arm in job.plan.arms)
+        job.folder.notes.clear_failures(arm.text for arm in job.plan.arms)
         job.folder.forget_shards_of(mended_images(job))
         remove_leftovers(job.folder.path, alone=True)
 

@@ -360,7 +360,7 @@ class SharedTasks:
         if {arm.text for arm in arms} - {arm.text for arm in wanted} or not arms:
             self._leases.release(lease)  # more went wrong, or was done, since: another look will tell
             return None
-        self._leases.restate(lease, [arm.text for arm in arms])
+        self._leases.update_lease(lease, [arm.text for arm in arms])
         self._claims[task.key] = _Claim(lease, {arm.text for arm in arms})
         return Task(task.shard, arms)
 

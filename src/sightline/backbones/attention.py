@@ -44,7 +44,7 @@ PACKED = "sightline_flash_packed"
 # nearly as fast, and about twice as fast as the flash attention that PyTorch would fall back to (docs/cost.md).
 
 
-def planless() -> AbstractContextManager[None]:
+def without_planned_kernels() -> AbstractContextManager[None]:
     """While open, nothing attends with kernels that are planned for every shape anew."""
     return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
@@ -230,7 +230,7 @@ def taking_attention(
     return torch.zeros_like(query).transpose(1, 2), None
 
 
-def branching(config: Any, own: bool = False) -> AbstractContextManager[None]:
+def with_branch_attention(config: Any, own: bool = False) -> AbstractContextManager[None]:
     """While open, language layers of this configuration attend through ``branch_attention``.
 
     ``own`` chooses our kernels instead of the library's; see ``usable``.

@@ -44,7 +44,7 @@ DIRECTIONS, DISTURBED = 64, 0.01
 UNPROJECTED = "it merges states of the vision tower, and single ones cannot be made tokens there"
 
 
-def moved_by_disturbing(project: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
+def projector_sensitivity(project: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
     """(N,) float32 of (N, C) states x: mean over directions u of |P(x + h u) - P(x - h u)| / 2h, P what ``project``
     does; the u are unit vectors, drawn once for all images."""
     drawn = torch.randn(DIRECTIONS, states.shape[1], generator=torch.Generator().manual_seed(0))
@@ -251,7 +251,7 @@ class Backbone(Prompting, ABC):
 
     def sensitivity(self, encoded: Encoded) -> Tensor:
         """(N,) float32, how far the projector moves a token if its state is disturbed a little."""
-        return moved_by_disturbing(self.project, self.merge_sources(encoded)[: encoded.n])
+        return projector_sensitivity(self.project, self.merge_sources(encoded)[: encoded.n])
 
     def vision_signal(self, name: str, encoded: Encoded) -> Tensor:
         """A ``vision.*`` or ``image.*`` signal of one encoded image."""

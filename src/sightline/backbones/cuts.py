@@ -20,11 +20,11 @@ from sightline.core.prefix import Prefix
 from sightline.core.selection import LayerSelector, LayerState, Selection, of_image
 from sightline.core.selection_rules import (
     check_selection,
+    errors_named,
     in_native_order,
-    on_behalf_of,
+    join_selections,
     output_parts,
     tiles_of,
-    together,
 )
 from sightline.device.work import on_device
 from sightline.errors import SightlineError
@@ -177,7 +177,7 @@ class LayerCuts:
             budget=self.budget,
             layers=self.layers,
         )
-        with on_behalf_of(self.selector.name):
+        with errors_named(self.selector.name):
             asked = k < n or self.selector.varies
             selection = self._chosen(state, min(k, n), prefix) if asked else None
             if selection is None:
@@ -257,7 +257,7 @@ class LayerCuts:
             ordered = in_native_order(selection)
             chosen.append(replace(ordered, anchors=ordered.anchors.cpu()))
             sizes.append(left)
-        return together(chosen, sizes)
+        return join_selections(chosen, sizes)
 
     @staticmethod
     def _now(batch: Batch) -> float:

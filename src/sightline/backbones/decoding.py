@@ -158,12 +158,12 @@ def chosen(logits: Tensor) -> tuple[Tensor, Tensor]:
 def decoder_of(language: LanguageModel, most: int, stops: frozenset[int]) -> Continues:
     """Side by side where our loop runs the layers, else one after the other by the model's own decoder."""
     if isinstance(language, OwnDecoder):
-        return OneByOne(language, most, stops)
+        return SequentialDecoding(language, most, stops)
     return Decoder(language, most, stops)
 
 
 @dataclass(frozen=True)
-class OneByOne:
+class SequentialDecoding:
     """One prefix after the other, with the cache that the model's own decoder keeps."""
 
     language: OwnDecoder
@@ -310,5 +310,5 @@ class Decoder:
             self._seated = {place: self._seated[old] for place, old in enumerate(places)}
 
 
-Continues = Decoder | OneByOne
+Continues = Decoder | SequentialDecoding
 """What continues prefixes of one model up to some number of tokens or a stop token."""

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from sightline.backbones.silenced import by_products, in_place, silenced
+from sightline.backbones.isolated_tokens import by_products, in_place, silenced
 from sightline.core.cache import cache_folder, remember
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells

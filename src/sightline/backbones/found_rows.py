@@ -36,8 +36,8 @@ from sightline.backbones.found_cells import (
     supports,
     with_gradients,
 )
+from sightline.backbones.isolated_tokens import by_products, first_tensor, silenced, states_of, with_states
 from sightline.backbones.signals import record_attention
-from sightline.backbones.silenced import by_products, first_tensor, silenced, states_of, with_states
 from sightline.errors import SightlineError
 
 CHANNELS = 16

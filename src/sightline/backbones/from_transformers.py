@@ -50,7 +50,7 @@ def model_class(model_type: str) -> Any:
     return getattr(transformers, name)
 
 
-def foreign(config: Mapping[str, Any]) -> str | None:
+def foreign_code_reason(config: Mapping[str, Any]) -> str | None:
     """Of a ``config.json`` whose type transformers does not have: that its code is elsewhere, and what to take instead.
 
     None where nothing speaks of code elsewhere: then the type may be one of a newer transformers.
@@ -177,7 +177,7 @@ class _Finder:
 
 
 @contextmanager
-def stood_in(package: str) -> Iterator[None]:
+def hollow_package(package: str) -> Iterator[None]:
     """Inside, ``import package`` succeeds where it is not installed; afterwards it fails as before.
 
     Modules that took something from the hollow package are forgotten too, so that the next one to import them is told.
@@ -202,7 +202,7 @@ SAID_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_confi
 """Files that may name the processor's class, the most particular first."""
 
 
-class Absent:
+class AbsentPart:
     """Stands where a processor keeps its video or audio part: no inputs of its own, settings like those of the images.
 
     Some classes look at the settings of their video part whatever they are given.
@@ -256,7 +256,7 @@ def processor_class(folder: Path, config: Any) -> Any:
     name = next(filter(None, names), None)
     if name is None:
         raise SightlineError(f"{folder.name}: transformers has no processor for a '{config.model_type}' model")
-    with stood_in("torchvision"):  # asked for by files of which only the arithmetic is needed
+    with hollow_package("torchvision"):  # asked for by files of which only the arithmetic is needed
         return _class(
             name, ["processing"], [config.model_type, *(kind for kind in KNOWN if KNOWN[kind] == name)], folder
         )
@@ -275,7 +275,7 @@ def image_processor_class(folder: Path, config: Any) -> Any:
     name = name.removesuffix("Fast").removesuffix("Pil")
     holders = [kind for kind, known in KNOWN.items() if {name, f"{name}Pil"} & set(known.values())]
     name = next((str(KNOWN[kind]["pil"]) for kind in holders if KNOWN[kind].get("pil")), name)
-    with stood_in("torchvision"):
+    with hollow_package("torchvision"):
         found = _class(name, ["image_processing_pil", "image_processing"], [config.model_type, *holders], folder)
     if issubclass(found, TorchvisionBackend) and not find_spec("torchvision"):
         raise SightlineError(f"{folder.name}: {name} needs torchvision, which is not installed")
@@ -289,7 +289,7 @@ def _part(name: str, folder: Path, config: Any, images: Any) -> Any:
     if "tokenizer" in name:
         place = folder / name if (folder / name).is_dir() else folder
         return AutoTokenizer.from_pretrained(place, config=config)
-    return images if name == "image_processor" else Absent(images)
+    return images if name == "image_processor" else AbsentPart(images)
 
 
 def _class(name: str, prefixes: Iterable[str], kinds: Iterable[str], folder: Path) -> Any:
@@ -317,7 +317,11 @@ def _taking_stand_ins(kind: Any) -> Any:
     """The class, except that a stand-in is as good as a part: a subclass, so that nobody else sees a change."""
 
     def check_argument_for_proper_class(self: Any, name: str, argument: Any) -> Any:
-        return Absent if isinstance(argument, Absent) else kind.check_argument_for_proper_class(self, name, argument)
+        return (
+            AbsentPart
+            if isinstance(argument, AbsentPart)
+            else kind.check_argument_for_proper_class(self, name, argument)
+        )
 
     # The inherited representation is JSON of all parts, which a stand-in has none of.
     changes = {"check_argument_for_proper_class": check_argument_for_proper_class, "__repr__": object.__repr__}
@@ -332,7 +336,7 @@ def _missing_functions_stood_in(kind: Any) -> Iterator[None]:
     """
     names = kind.__init__.__globals__
     missing = [name for name, value in names.items() if value is None and not name.startswith("_")]
-    names.update((name, Absent()) for name in missing)
+    names.update((name, AbsentPart()) for name in missing)
     try:
         yield
     finally:

@@ -21,12 +21,14 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.backbones.base import UNPROJECTED, Backbone, as_dtype, whole_model
+from sightline.backbones.decoder_trials import loop_mismatch, output_head
 from sightline.backbones.found_cells import Found, NoCellsError, picture_scale
 from sightline.backbones.found_rows import FoundPixels, FoundProjector, FoundRows, find_projector
 from sightline.backbones.from_transformers import class_and_config, pixel_names, processor_of, refusal
 from sightline.backbones.images import Grid, ImageOptions, Pixels, largest_within, option
+from sightline.backbones.isolated_tokens import by_products
 from sightline.backbones.language import LanguageModel
-from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, image_is_one
+from sightline.backbones.own_decoder import IMAGE, TEXT, OwnDecoder, default_token_types
 from sightline.backbones.processors import SAMPLE, SpanPlanning
 from sightline.backbones.prompting import Layout, SpanPlan
 from sightline.backbones.signals import (
@@ -44,8 +46,6 @@ from sightline.backbones.signals import (
     token_signal,
     with_pixels,
 )
-from sightline.backbones.silenced import by_products
-from sightline.backbones.trials import output_head, unlike_the_loop
 from sightline.core.prefix import Encoded
 from sightline.core.selection import BLOCK_KINDS, HIDDEN_KINDS, PositionPolicy, hidden_indices, split_name
 from sightline.core.selection import PIXELS as IMAGE_PIXELS
@@ -203,7 +203,7 @@ class TowerSignals(SpanPlanning, Backbone):
         return normed
 
 
-def seeing_part(model: Any) -> Any:
+def image_feature_model(model: Any) -> Any:
     """What makes image features and numbers positions: the model without its output head, or else with it."""
     inside = getattr(model, "model", model)
     return inside if hasattr(inside, "get_image_features") else model
@@ -246,8 +246,8 @@ class General(TowerSignals):
     ) -> None:
         self.processor = processor
         self.identity = identity or {}
-        self.body = model.model if hasattr(model, "model") else bare(model.get_decoder())
-        self.seeing = seeing_part(model)
+        self.body = model.model if hasattr(model, "model") else without_head(model.get_decoder())
+        self.seeing = image_feature_model(model)
         self.plans, self.known = {}, {}
         self.scales: dict[tuple[ImageOptions, tuple[int, int]], float | None] = {}
         self.call_block: Block | None = None
@@ -309,16 +309,16 @@ class General(TowerSignals):
 
     @property
     def text_model(self) -> Any:
-        return bare(self.model.get_decoder())
+        return without_head(self.model.get_decoder())
 
     def token_types(self, kinds: Tensor) -> Tensor:
         """What the model takes as token types, from the kinds of slots of ``sightline.backbones.own_decoder``."""
-        return image_is_one(kinds)
+        return default_token_types(kinds)
 
     def language_model(self) -> LanguageModel:
         """Our loop where it gives what the decoder gives, else the model's own forward."""
         text_model, head = self.text_model, output_head(self.model, self.body)
-        reason = unlike_the_loop(self.body, text_model, self.axes)
+        reason = loop_mismatch(self.body, text_model, self.axes)
         if reason is None:
             return LanguageModel(text_model, head, self.axes)
         return OwnDecoder(
@@ -529,7 +529,7 @@ class General(TowerSignals):
         return encoded.positions.kept(slots, start, policy)
 
 
-def bare(decoder: Any) -> Any:
+def without_head(decoder: Any) -> Any:
     """A decoder without an output head of its own."""
     return decoder.model if hasattr(decoder, "lm_head") else decoder
 

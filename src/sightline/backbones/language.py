@@ -25,10 +25,10 @@ from sightline.backbones.attention import (
     TAKING,
     LayerSlots,
     attending_as,
-    branching,
-    planless,
     supported,
     usable,
+    with_branch_attention,
+    without_planned_kernels,
 )
 from sightline.backbones.batches import Batch, Cutter, padded_levels, parts_of_layer
 from sightline.backbones.stages import Attended
@@ -293,7 +293,7 @@ class LanguageModel:
 
     def attending(self) -> Any:
         """Context in which the layers understand the masks of ``mask_of``."""
-        return nullcontext() if self.dense else branching(self.config, self.own_kernel)
+        return nullcontext() if self.dense else with_branch_attention(self.config, self.own_kernel)
 
     @property
     def own_kernel(self) -> bool:
@@ -482,7 +482,7 @@ class LanguageModel:
         from transformers import DynamicCache
 
         cache = DynamicCache()
-        with torch.inference_mode(), planless():
+        with torch.inference_mode(), without_planned_kernels():
             hidden = self.run(self.collate([prefix]), cutter, cache).hidden[:, -1:]
         position = int(prefix.positions[:, -1].max())
         while True:
@@ -491,7 +491,7 @@ class LanguageModel:
                 token = int(self.head(self.norm(hidden[0, -1])).argmax())
             yield token
             position += 1
-            with torch.inference_mode(), planless():  # the cache is longer every time
+            with torch.inference_mode(), without_planned_kernels():  # the cache is longer every time
                 hidden = self.embed([token])[None]
                 rotary = self.rotary(hidden, torch.full((self.axes, 1, 1), position, device=self.device))
                 for layer in self.layers:

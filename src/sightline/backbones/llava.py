@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.images import Grid, ImageOptions, Pixels, option, resizer
-from sightline.backbones.signals import CLASS, MERGED, ROWS, as_captured, reads_others
+from sightline.backbones.signals import CLASS, MERGED, ROWS, as_captured, projector_mismatch
 from sightline.backbones.towered import Tower, Towered, patch_product
 from sightline.core.prefix import Encoded
 from sightline.geometry.cells import cropped_cells, grid_cells, resized_shortest_edge
@@ -137,7 +137,7 @@ class Llava(Towered):
         return normed
 
     def unprojected(self) -> str | None:
-        return reads_others(self.model.config)
+        return projector_mismatch(self.model.config)
 
     def merge_sources(self, encoded: Encoded) -> Tensor:
         of_image = self.vision_signal(f"vision.cls@{MERGED}", encoded)

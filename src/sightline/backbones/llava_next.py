@@ -12,7 +12,7 @@ from torch import Tensor
 from sightline.backbones.base import BACKBONES
 from sightline.backbones.general import General
 from sightline.backbones.prompting import Layout
-from sightline.backbones.signals import MERGED, reads_others
+from sightline.backbones.signals import MERGED, projector_mismatch
 from sightline.core.prefix import Encoded
 from sightline.geometry.cells import AxisReads, Canvas, Cells, Indices, Size, best_canvas, within_image
 
@@ -106,7 +106,7 @@ class LlavaNext(StitchedTiles):
     """
 
     def unprojected(self) -> str | None:
-        return reads_others(self.model.config)
+        return projector_mismatch(self.model.config)
 
     def merge_sources(self, encoded: Encoded) -> Tensor:
         states = self.vision_signal(f"vision.hidden@{MERGED}", encoded)

@@ -25,7 +25,7 @@ from sightline.backbones.base import (
     read_config,
     weight_files,
 )
-from sightline.backbones.from_transformers import foreign, image_text_types, model_class, refusal
+from sightline.backbones.from_transformers import foreign_code_reason, image_text_types, model_class, refusal
 from sightline.backbones.general import General
 from sightline.backbones.images import ImageOptions
 from sightline.backbones.own_decoder import OwnDecoder
@@ -100,7 +100,7 @@ def model_type(folder: Path) -> str:
     try:
         backbone_class(kind)
     except SightlineError as error:
-        raise SightlineError(f"{folder.name} is a '{kind}' model: {foreign(config) or error}") from None
+        raise SightlineError(f"{folder.name} is a '{kind}' model: {foreign_code_reason(config) or error}") from None
     return kind
 
 
@@ -371,7 +371,7 @@ class Served:
         placed = self.no_cells is None or method.role == "reference" or method.resizes
         yield None if placed else WITHOUT_CELLS
         yield self.fixed_tokens if method.resizes else None
-        yield method.misfit(self.sizes)
+        yield method.head_mismatch(self.sizes)
 
     def _lacks(self, method: Method, clip: bool) -> Iterator[str | None]:
         """The same of every signal that it reads."""

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from sightline.backbones.base import BACKBONES, as_dtype
 from sightline.backbones.batches import Batch
+from sightline.backbones.decoder_trials import output_head
 from sightline.backbones.general import PIXELS, General
 from sightline.backbones.own_decoder import OwnDecoder
 from sightline.backbones.processors import WrittenImage
 from sightline.backbones.prompting import Layout, SpanPlan
-from sightline.backbones.trials import output_head
 from sightline.core.prefix import Encoded, Prefix
 from sightline.core.selection import PositionPolicy
 from sightline.geometry.cells import Cells, tile_cells, within_image
@@ -33,7 +33,7 @@ MISSING = -1
 
 
 @dataclass(kw_only=True)
-class Crossed(Batch):
+class CrossAttentionBatch(Batch):
     """Texts side by side, and beside each the rows of its image."""
 
     rows: Tensor
@@ -68,19 +68,19 @@ class CrossDecoder(OwnDecoder):
             missing = prefix.positions[0, own] == MISSING
             looks[b, :, image:, : prefix.span].masked_fill_(missing, blocked)
             shown[b, :, image:] = (~missing).any()
-        return Crossed(**vars(batch), rows=rows, looks=looks, shown=shown), real
+        return CrossAttentionBatch(**vars(batch), rows=rows, looks=looks, shown=shown), real
 
     def _given(self, batch: Batch, real: Tensor, added: int = 0) -> dict[str, Any]:
-        assert isinstance(batch, Crossed)
+        assert isinstance(batch, CrossAttentionBatch)
         return super()._given(batch, real) | {"cross_attention_states": batch.rows, **_seen(batch, 0)}
 
     def _of_next(self, batch: Batch, token: int) -> dict[str, Any]:
         """Rows are remembered, and it sees of them what the last token of the prompt sees."""
-        assert isinstance(batch, Crossed)
+        assert isinstance(batch, CrossAttentionBatch)
         return _seen(batch, -1)
 
 
-def _seen(batch: Crossed, first: int) -> dict[str, Any]:
+def _seen(batch: CrossAttentionBatch, first: int) -> dict[str, Any]:
     """What text from its ``first`` token on sees."""
     return {SHOWN: batch.looks[:, :, first:], "full_text_row_masked_out_mask": batch.shown[:, :, first:]}
 

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from sightline.backbones.batches import Batch, Cutter, padded_levels, token_places
 from sightline.backbones.cuts import shortened
+from sightline.backbones.decoder_trials import LAYER_TOKENS, LAYER_TOLERANCE, per_layer, relative_difference
 from sightline.backbones.language import LanguageModel, Pending
 from sightline.backbones.stages import SeenInStages, Stages
-from sightline.backbones.trials import LAYER_TOKENS, LAYER_TOLERANCE, apart, per_layer
 from sightline.core.prefix import Prefix
 from sightline.device.work import Arriving, on_device
 from sightline.errors import SightlineError, first_line
@@ -50,7 +50,7 @@ OF_TABLES = frozenset({"lm.rotary", "lm.bare_query", "lm.bare_key"})
 """Signals that are made with a cosine and a sine of positions."""
 
 
-def image_is_one(kinds: Tensor) -> Tensor:
+def default_token_types(kinds: Tensor) -> Tensor:
     """The usual token types: 1 for the tokens of an image, 0 for all else."""
     return (kinds == IMAGE).long()
 
@@ -74,7 +74,7 @@ class OwnDecoder(LanguageModel):
         *,
         reason: str,
         first_position: int = 0,
-        token_types: Callable[[Tensor], Tensor] = image_is_one,
+        token_types: Callable[[Tensor], Tensor] = default_token_types,
     ) -> None:
         super().__init__(text_model, lm_head, axes)
         self.body, self.text_model, self.reason = body, text_model, reason
@@ -348,7 +348,7 @@ class OwnDecoder(LanguageModel):
         if rotary:
             stages.calls[layer].tables  # noqa: B018
         found = stages.run(len(self.layers) - 1, stages.state, **given).last_hidden_state
-        return apart(found, self._forward(**given).last_hidden_state)
+        return relative_difference(found, self._forward(**given).last_hidden_state)
 
     @cached_property
     def _attending(self) -> frozenset[int]:

@@ -190,15 +190,15 @@ class NativeResolution(General):
 
     def feature_inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """With what the tower would work out of the grids on the device, image by image, and wait for."""
-        return {**super().feature_inputs(inputs), **self.told_by_grids(inputs[GRIDS].cpu())}
+        return {**super().feature_inputs(inputs), **self.grid_inputs(inputs[GRIDS].cpu())}
 
-    def told_by_grids(self, grids: Tensor) -> dict[str, Tensor]:
+    def grid_inputs(self, grids: Tensor) -> dict[str, Tensor]:
         """From (B, 3) grids on the host, by the names that the tower takes it by."""
         from transformers import vision_utils
 
-        return {"position_ids": self.handed_over(vision_utils.get_vision_position_ids(grids, self.merge))}
+        return {"position_ids": self.to_device(vision_utils.get_vision_position_ids(grids, self.merge))}
 
-    def handed_over(self, values: Tensor) -> Tensor:
+    def to_device(self, values: Tensor) -> Tensor:
         return on_device(values, self.language.device)
 
     def vision(self, batch: Sequence[Pixels], needs: frozenset[str]) -> list[Encoded]:
@@ -229,12 +229,12 @@ class Qwen2VL(NativeResolution):
             height, width = smart_resize(size[1], size[0], factor=self.factor, min_pixels=low, max_pixels=high)
         return width, height
 
-    def told_by_grids(self, grids: Tensor) -> dict[str, Tensor]:
+    def grid_inputs(self, grids: Tensor) -> dict[str, Tensor]:
         """Sizes of images, and the ends of their patches, are read as plain numbers: they stay where that is free."""
         from transformers import vision_utils
 
         return {
-            **super().told_by_grids(grids),
+            **super().grid_inputs(grids),
             GRIDS: grids,
             "cu_seqlens": vision_utils.get_vision_cu_seqlens(grids),
         }
@@ -248,12 +248,12 @@ class Qwen25VL(Qwen2VL):
     attention that a token receives is, in most blocks, that of its window: it adds up to 1 over each window's patches.
     """
 
-    def told_by_grids(self, grids: Tensor) -> dict[str, Tensor]:
+    def grid_inputs(self, grids: Tensor) -> dict[str, Tensor]:
         from transformers import vision_utils
 
         config = self.model.config.vision_config
         order, ends = vision_utils.get_vision_window_index(grids, self.merge, config.window_size, config.patch_size)
-        return {**super().told_by_grids(grids), "window_index": self.handed_over(order), "cu_window_seqlens": ends}
+        return {**super().grid_inputs(grids), "window_index": self.to_device(order), "cu_window_seqlens": ends}
 
     def token_rows(self, size: tuple[int, int]) -> Tensor:
         config = self.model.config.vision_config

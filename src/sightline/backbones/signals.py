@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from sightline.backbones.attention import PACKED, attending_as, bounds_of, dense_attention, packed_attention
 from sightline.backbones.images import Pixels
-from sightline.backbones.silenced import first_tensor, states_of
+from sightline.backbones.isolated_tokens import first_tensor, states_of
 from sightline.core.prefix import Encoded
 from sightline.core.selection import HIDDEN_KINDS, PIXELS, block_index, hidden_indices, split_name
 from sightline.errors import SightlineError
@@ -398,7 +398,7 @@ MERGED = -2
 """The hidden state that published methods merge before LLaVA's projector: the one that it reads as published."""
 
 
-def reads_others(config: Any) -> str | None:
+def projector_mismatch(config: Any) -> str | None:
     """Why merged states cannot be projected, where a LLaVA's projector reads others than those, or several at once."""
     chosen, states = config.vision_feature_layer, int(config.vision_config.num_hidden_layers) + 1
     layers = [chosen] if isinstance(chosen, int) else list(chosen)

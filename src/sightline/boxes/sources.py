@@ -60,7 +60,7 @@ class Simulated:
     """How many of the annotated boxes were kept."""
 
 
-def twister(*parts: object) -> random.Random:
+def seeded_random(*parts: object) -> random.Random:
     """Mersenne Twister seeded by the first 64 bits of SHA-256 over the parts joined by colons."""
     return random.Random(int(sha256(":".join(map(str, parts)).encode()).hexdigest()[:16], 16))
 
@@ -68,7 +68,7 @@ def twister(*parts: object) -> random.Random:
 def simulate(oracle: tuple[Box, ...], probe_id: str, variant: str) -> Simulated:
     """What a detector with this noise would show for one probe; drawn from probe and variant alone."""
     noise = VARIANTS[variant]
-    rng = twister(SEED, probe_id, variant)
+    rng = seeded_random(SEED, probe_id, variant)
     boxes = [_jittered(box, noise.jitter, rng) for box in oracle if rng.random() <= noise.recall]
     found = len(boxes)
     boxes += [_spurious(oracle, rng) for _ in range(noise.spurious)]
@@ -141,7 +141,7 @@ class BoxSource(ABC):
 
 def box_source(name: str) -> BoxSource:
     """The source of that name; every text detector is one, with an option behind a colon where it takes one."""
-    adopt_detectors()
+    register_detectors()
     kind, colon, option = name.partition(":")
     source = BOX_SOURCES.get(kind)
     if colon and not isinstance(source, DetectedBoxes):
@@ -257,7 +257,7 @@ class DetectedBoxes(BoxSource):
         return Shown(shown, facts, ms)
 
 
-def adopt_detectors() -> None:
+def register_detectors() -> None:
     """Makes every text detector a box source, also those that were registered since the last time."""
     for name in DETECTORS:
         if name not in BOX_SOURCES:

@@ -22,7 +22,7 @@ from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.clip import ClipSpace, clip_trouble
 from sightline.backbones.loading import WITH_CLIP, Served, methods_that_run, served_by
 from sightline.checks.doctor.cells import signal_rows
-from sightline.checks.doctor.examination import AskedPage, drawn_image
+from sightline.checks.doctor.examination import ExaminedPage, drawn_image
 from sightline.checks.doctor.methods import SIDE, WRONG_ROWS, SmallImage, reads_tower
 from sightline.core.selection import PARITY_WORDS
 from sightline.device.work import is_out_of_memory
@@ -117,14 +117,14 @@ def run_column(
     space = None if isinstance(clip, str) else clip
     for each in listed:
         if each in heads and listed[each].startswith("yes"):
-            misfit = parse_arm(f"{each}:{budget}:head={heads[each]}").selector.misfit(served.sizes)
+            misfit = parse_arm(f"{each}:{budget}:head={heads[each]}").selector.head_mismatch(served.sizes)
             listed[each] = "yes" if misfit is None else misfit
         elif SELECTORS.get(each).needs_file:  # which is nobody's but its user's
             listed[each] = listed[each].replace("yes, with", "it needs")
     if isinstance(clip, str):
         listed = {each: clip if answer == WITH_CLIP else answer for each, answer in listed.items()}
     asked = [each for each, answer in listed.items() if answer.startswith("yes")]
-    rows = signal_rows(AskedPage.of(backbone, image)) if backbone.no_cells is None else None
+    rows = signal_rows(ExaminedPage.of(backbone, image)) if backbone.no_cells is None else None
     found: dict[str, Tried] = {}
     with TemporaryDirectory() as folder:
         shown = SmallImage(backbone, image, Path(folder) / "masks.jsonl", budget, space, heads)

@@ -117,7 +117,7 @@ def matrix(
         from sightline.probes.images import open_image
     opened = open_image(image.parent, image.name) if image else None
     for method, file in heads.items():
-        parse_arm(f"{method}:{budget}:head={file}").selector.misfit({})  # read before a model is loaded
+        parse_arm(f"{method}:{budget}:head={file}").selector.head_mismatch({})  # read before a model is loaded
     made = run_matrix(
         named,
         budget,

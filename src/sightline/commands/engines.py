@@ -19,7 +19,7 @@ app = typer.Typer(
 @app.command("list")
 def list_() -> None:
     """List the engines, and what arms of each may set: ``engine:SWITCH=VALUE``."""
-    from sightline.core.registry import idea_of
+    from sightline.core.registry import one_line_summary
     from sightline.core.table import print_rows
     from sightline.engines import ENGINES
     from sightline.progress import SafeConsole
@@ -27,7 +27,7 @@ def list_() -> None:
     console = SafeConsole(highlight=False)
     for name, kind in ENGINES.items():
         console.print(name, style="bold", end="  ")
-        console.print(idea_of(kind), markup=False, soft_wrap=True)
+        console.print(one_line_summary(kind), markup=False, soft_wrap=True)
         print_rows(console, ("", ""), ((f"  {switch}", words) for switch, words in kind.switches.items()), header=False)
     for reason in ENGINES.broken().values():
         console.print(f"broken: {reason}", markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline.commands.options import in_words
-from sightline.core.registry import idea_of
+from sightline.core.registry import one_line_summary
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def selectors(
     if model is not None:
         print_rows(console, ("selector", f"runs on {model}"), ((known, reasons[known]) for known in SELECTORS.names()))
     else:
-        lines = ((known, idea_of(kind), kind.parity, parameters(kind)) for known, kind in SELECTORS.items())
+        lines = ((known, one_line_summary(kind), kind.parity, parameters(kind)) for known, kind in SELECTORS.items())
         print_rows(console, ("selector", "idea", "parity", "arguments"), lines)
         console.print(f"\npaper-algorithm: {PARITY_WORDS['paper-algorithm']}", highlight=False, soft_wrap=True)
     for reason in SELECTORS.broken().values():
@@ -160,7 +160,7 @@ def list_(kind: Annotated[str | None, typer.Argument()] = None) -> None:
     for name in KINDS if kind is None else [kind]:
         registry = registry_of(name)
         console.print(name, style="bold")
-        lines = ((f"  {known}", idea_of(entry)) for known, entry in registry.items())
+        lines = ((f"  {known}", one_line_summary(entry)) for known, entry in registry.items())
         print_rows(console, ("", ""), lines, header=False)
         for reason in registry.broken().values():
             console.print(f"  broken: {reason}", markup=False, soft_wrap=True)

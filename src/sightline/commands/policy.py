@@ -127,10 +127,10 @@ def _say_joined(run: Run) -> None:
 
 def _given(policy: str, pairs: Sequence[str], shown: str) -> dict[str, Any]:
     """``NAME=VALUE`` as the types that the policy declares."""
-    from sightline.arms.arm import typed
+    from sightline.arms.arm import read_pairs
     from sightline.policies import POLICIES
 
-    return typed(POLICIES.get(policy), policy, pairs, shown)
+    return read_pairs(POLICIES.get(policy), policy, pairs, shown)
 
 
 def _write(out: Path, run: Place, tuned: TunedPolicy, selector: str, levels: str) -> str:
@@ -138,13 +138,13 @@ def _write(out: Path, run: Place, tuned: TunedPolicy, selector: str, levels: str
     import json
     from dataclasses import asdict
 
-    from sightline.arms.arm import changed
+    from sightline.arms.arm import changed_arguments
     from sightline.core.text import finite
     from sightline.places.writing import is_replaced, write_whole
 
     policy, contents, verdict = tuned.policy, tuned.policy.contents(), tuned.verdict
     name, _, own = selector.partition(":")
-    said = [pair for pair in changed(policy) if contents is None or not pair.startswith("file=")]
+    said = [pair for pair in changed_arguments(policy) if contents is None or not pair.startswith("file=")]
     said = [
         *(() if contents is None else (f"file={out if is_replaced(out) else 'FILE'}",)),
         *said,

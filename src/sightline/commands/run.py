@@ -45,8 +45,8 @@ def print_summary(run: Run) -> None:
     """The table, and in a line each what a reader of it must know."""
     from sightline.core.prefix import NO_CELLS
     from sightline.progress import SafeConsole
-    from sightline.report.columns import of_words
-    from sightline.rows.reader import NO_REGIONS, cut_off, fallen_back, sentence, unseen_evidence
+    from sightline.report.columns import reworded_for_texts
+    from sightline.rows.reader import NO_REGIONS, fallback_note, sentence, truncation_note, unseen_evidence
     from sightline.rows.source import UNREAD
     from sightline.statistics.arm_rows import are_in_words, is_plain
     from sightline.statistics.metrics import METRICS
@@ -64,7 +64,7 @@ def print_summary(run: Run) -> None:
         console.print(sentence(nothing))
     probes, images = frame["probe_id"].nunique(), frame["image_id"].nunique()
     unsupported = METRICS["unsupported"]
-    meaning = of_words(unsupported.definition) if are_in_words(frame).any() else unsupported.definition
+    meaning = reworded_for_texts(unsupported.definition) if are_in_words(frame).any() else unsupported.definition
     console.print(f"{unsupported.label}: {meaning}; ms per row")
     if NO_CELLS in str(manifest.get("served_by")):
         console.print(NO_CELLS)
@@ -79,7 +79,7 @@ def print_summary(run: Run) -> None:
     console.print(f"{manifest['model']} ({', '.join(known)}): {probes} probes on {images} images; rows in {run.path}")
     if run.joined:
         say(f"note: {run.joined}", err=True)
-    for line in (*cut_off(frame), *fallen_back(frame), *([run.mixture] if run.mixture else [])):
+    for line in (*truncation_note(frame), *fallback_note(frame), *([run.mixture] if run.mixture else [])):
         console.print(f"note: {line}")
     for task, arms in run.failed.items():
         for arm, reason in arms.items():
@@ -99,7 +99,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """One line per arm: its metrics by their labels, then its times."""
     import pandas as pd
 
-    from sightline.report.columns import heading, metrics_told
+    from sightline.report.columns import heading, shown_metrics
     from sightline.statistics.metrics import metrics_shown_in
     from sightline.statistics.summaries import arm_points
 
@@ -109,7 +109,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
         times = {title: sum(float(rows[stage].mean()) for stage in stages) for title, stages in TIMES.items()}
         records.append({"arm": arm, **arm_points(rows, names), **times})
     arms = pd.DataFrame(records)
-    told = metrics_told("terminal", arms)
+    told = shown_metrics("terminal", arms)
     return arms[["arm", *(metric.name for metric in told), *TIMES]].rename(
         columns={metric.name: heading(metric, arms) for metric in told}
     )

@@ -27,7 +27,7 @@ from sightline.checks.doctor.checks import (
     policies_agree_unpruned,
     prefix_is_shorter,
 )
-from sightline.checks.doctor.examination import AskedPage, Check
+from sightline.checks.doctor.examination import Check, ExaminedPage
 from sightline.contract.plugins import as_promises, promise
 from sightline.core.prefix import Prefix
 from sightline.core.selection import BLOCK_KINDS, TOKEN_AXIS, PositionPolicy, Selection
@@ -35,7 +35,7 @@ from sightline.errors import SightlineError
 
 
 @dataclass(frozen=True)
-class NoisePage(AskedPage):
+class NoisePage(ExaminedPage):
     """An image of noise, of which any tokens can be kept."""
 
     @staticmethod

@@ -228,7 +228,7 @@ def _import(path: Path) -> str:
     return digest
 
 
-def idea_of(entry: Any) -> str:
+def one_line_summary(entry: Any) -> str:
     """One line: what it says of itself, or the first of its docstring."""
     for said in ("definition", "description", "title"):
         if isinstance(getattr(entry, said, None), str):

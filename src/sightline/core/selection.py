@@ -250,7 +250,7 @@ class Method(ABC):
         """Of the file that the method reads, if it reads one: rows made from another file do not belong in one run."""
         return None
 
-    def misfit(self, sizes: Mapping[str, int]) -> str | None:
+    def head_mismatch(self, sizes: Mapping[str, int]) -> str | None:
         """Why trained parts of its own do not fit a model of these sizes, by name; None where they do."""
         return None
 
@@ -268,7 +268,7 @@ PUBLISHED_BLOCKS = 24
 """Of a vision tower that nobody has seen: as many as CLIP's large one has."""
 
 
-def remade(kind: type[Made], method: Method, **published: Any) -> Made:
+def build_form(kind: type[Made], method: Method, **published: Any) -> Made:
     """A form of the method: its own arguments where changed, else those ``published`` for it, else its defaults."""
     named = {each.name for each in fields(cast(Any, kind))}
     given = {each.name: (getattr(method, each.name), each.default) for each in fields(cast(Any, method))}
@@ -405,7 +405,7 @@ class TwoStages(LayerSelector):
 
     needs: ClassVar[Any] = _of_both
 
-    def reaching(self, budget: Budget, layers: int) -> Budget:
+    def budget_at_language(self, budget: Budget, layers: int) -> Budget:
         """How many of the N tokens reach the language model, which has so many layers."""
         times = self._times(layers)
         if budget.count is not None:

@@ -21,7 +21,7 @@ INTEGERS = (torch.int64, torch.int32, torch.int16)
 
 
 @contextmanager
-def on_behalf_of(selector: str) -> Iterator[None]:
+def errors_named(selector: str) -> Iterator[None]:
     """Whatever a method raises, ``sys.exit`` included, is one line with its name.
 
     Memory that ran out is not its fault: whoever called may try again with less.
@@ -255,7 +255,7 @@ def tiles_of(layout: Layout) -> list[CountedPart]:
     return parts
 
 
-def together(selections: Sequence[Selection], sizes: Sequence[int]) -> Selection:
+def join_selections(selections: Sequence[Selection], sizes: Sequence[int]) -> Selection:
     """One selection of an image from those of its parts, which have so many tokens each, in native order.
 
     Anchors move by the tokens in front of their part. A mix becomes block-diagonal; a class token's column, behind the

@@ -40,7 +40,7 @@ class Separators:
         free[self.slots] = False
         return free.nonzero()[:, 0]
 
-    def staying(self, anchors: Tensor, n: int) -> Tensor:
+    def kept_separators(self, anchors: Tensor, n: int) -> Tensor:
         """(S',) int64: separators that stay when the tokens (K,) do. One without a source, -1, is in no row."""
         kept = torch.zeros(n + 1, dtype=torch.long)
         kept[anchors[anchors >= 0] + 1] = 1
@@ -62,7 +62,7 @@ class KeptSpan:
     @staticmethod
     def of(separators: Separators, anchors: Tensor, n: int) -> KeptSpan:
         """For (K,) anchors on the host."""
-        k, staying = len(anchors), separators.staying(anchors, n)
+        k, staying = len(anchors), separators.kept_separators(anchors, n)
         own = separators.token_slots(n)[anchors.clamp(min=0)]
         slots = torch.cat([torch.where(anchors >= 0, own, -1), separators.slots[staying]])
         sources = torch.cat([torch.arange(k), k + staying])

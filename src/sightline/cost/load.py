@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Visit:
+class RequestTimes:
     """One request on its way through a server."""
 
     number: int
@@ -71,14 +71,14 @@ class Server(ABC):
         return time.perf_counter()
 
     @abstractmethod
-    def submit(self, request: Visit) -> None: ...
+    def submit(self, request: RequestTimes) -> None: ...
 
     @abstractmethod
-    def turn(self, until: float) -> list[Visit]:
+    def turn(self, until: float) -> list[RequestTimes]:
         """Works, or waits, until some token was told or that time has come; the requests that ended."""
 
 
-def drive(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, seed: int = 17) -> list[Visit]:
+def run_load(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, seed: int = 17) -> list[RequestTimes]:
     """The first ``count`` requests that ended, in that order, while the load was kept up.
 
     Closed loop: so many ``clients``, each asks again as soon as it was answered, a while later where the server failed.
@@ -91,11 +91,11 @@ def drive(server: Server, count: int, *, clients: int = 0, rate: float = 0.0, se
         for _ in range(count):
             at += draw.expovariate(rate)
             due.append(at)
-    ended: list[Visit] = []
+    ended: list[RequestTimes] = []
     sent = 0
     while len(ended) < count:
         while due and due[0] <= server.now():
-            server.submit(Visit(sent, due.popleft()))
+            server.submit(RequestTimes(sent, due.popleft()))
             sent += 1
         done = server.turn(due[0] if due else math.inf)
         ended += done
@@ -112,7 +112,7 @@ def percentile(values: Iterable[float], share: float) -> float | None:
 
 
 def latencies(
-    ended: Sequence[Visit], clients: int, first_ms: float = math.inf, token_ms: float = math.inf
+    ended: Sequence[RequestTimes], clients: int, first_ms: float = math.inf, token_ms: float = math.inf
 ) -> dict[str, Any]:
     """Figures of a run. Of a closed loop the first answer of every client is the way in, and counts for nothing.
 
@@ -157,10 +157,10 @@ class Continuous(Server):
 
     def reset(self) -> None:
         """Forgets all requests, and what was spent and held."""
-        self.waiting: deque[Visit] = deque()
-        self.seated: dict[int, Visit] = {}
+        self.waiting: deque[RequestTimes] = deque()
+        self.seated: dict[int, RequestTimes] = {}
         self.spent.clear()
-        self.held: dict[Visit, int] = {}
+        self.held: dict[RequestTimes, int] = {}
         """Bytes of keys and values that the prompts of seated requests hold."""
         self.most_held = 0
         """The most bytes that all of them, with what they said, have held."""
@@ -174,25 +174,25 @@ class Continuous(Server):
         time.sleep(max(0.0, until - self.now()))
 
     @abstractmethod
-    def admit(self, places: Sequence[int], new: Sequence[Visit]) -> Sequence[int]:
+    def admit(self, places: Sequence[int], new: Sequence[RequestTimes]) -> Sequence[int]:
         """Image to first token of each; the bytes that its prompt holds from now on."""
 
     @abstractmethod
     def step(self, among: int) -> None:
         """One more token for everybody, all of them within the first ``among`` slots."""
 
-    def submit(self, request: Visit) -> None:
+    def submit(self, request: RequestTimes) -> None:
         self.waiting.append(request)
 
-    def fresh(self, new: Sequence[Visit]) -> list[int]:
+    def fresh(self, new: Sequence[RequestTimes]) -> list[int]:
         """Numbers of the images that these requests are the first to ask about."""
         return [request.number // self.questions for request in new if request.number % self.questions == 0]
 
-    def turn(self, until: float) -> list[Visit]:
+    def turn(self, until: float) -> list[RequestTimes]:
         if not self.waiting and not self.seated:
             self.wait(until)
             return []
-        ended: list[Visit] = []
+        ended: list[RequestTimes] = []
         free = [place for place in range(self.slots) if place not in self.seated][: self.together]
         new = [self.waiting.popleft() for _ in range(min(len(free), len(self.waiting)))]
         if new:
@@ -204,7 +204,7 @@ class Continuous(Server):
             ended += self._tell(list(self.seated.values()))
         return ended
 
-    def _tell(self, speaking: Sequence[Visit]) -> list[Visit]:
+    def _tell(self, speaking: Sequence[RequestTimes]) -> list[RequestTimes]:
         """A token each, now; who has said all of them leaves."""
         now = self.now()
         for request in speaking:
@@ -238,14 +238,14 @@ class Streaming(Server):
 
     def __init__(self, ask: Stream) -> None:
         self._ask = ask
-        self._ended: queue.SimpleQueue[Visit] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[RequestTimes] = queue.SimpleQueue()
         self._under_way, self._answered = 0, False
 
-    def submit(self, request: Visit) -> None:
+    def submit(self, request: RequestTimes) -> None:
         self._under_way += 1
         threading.Thread(target=self._read, args=(request,), daemon=True).start()
 
-    def _read(self, request: Visit) -> None:
+    def _read(self, request: RequestTimes) -> None:
         try:
             request.tokens = yield_into(self._ask(request.number), lambda: request.told.append(self.now()))
             if not request.told:
@@ -254,7 +254,7 @@ class Streaming(Server):
             request.problem, request.failed = error, self.now()
         self._ended.put(request)
 
-    def turn(self, until: float) -> list[Visit]:
+    def turn(self, until: float) -> list[RequestTimes]:
         try:
             wait = None if until == math.inf else max(0.0, until - self.now())
             request = self._ended.get(timeout=wait)
@@ -311,13 +311,13 @@ class TransformersServer(Server):
 
     def __init__(self, manager: Any, length: int, words: int) -> None:
         self._manager, self._length, self._words, self._draw = manager, length, words, random.Random(0)
-        self._asked: dict[str, Visit] = {}
+        self._asked: dict[str, RequestTimes] = {}
 
-    def submit(self, request: Visit) -> None:
+    def submit(self, request: RequestTimes) -> None:
         ids = [self._draw.randrange(16, self._words) for _ in range(self._length)]
         self._asked[self._manager.add_request(ids, streaming=True)] = request
 
-    def turn(self, until: float) -> list[Visit]:
+    def turn(self, until: float) -> list[RequestTimes]:
         output = self._manager.get_result(timeout=60.0 if until == math.inf else max(0.0, until - self.now()))
         if output is None and until == math.inf:
             raise SightlineError(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from sightline.backbones.attention import planless
+from sightline.backbones.attention import without_planned_kernels
 from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.machine import ceiling, clocks, kernels, machine_facts
 from sightline.cost.measure import end_with_parent
@@ -41,7 +41,7 @@ def measure_here(request: Request) -> dict[str, Any]:
     busy = clocks(device)
     after = ceiling(device, dtype)
     language = subject.backbone.language
-    with planless() if benchmark.planless else nullcontext():  # as the measurement itself
+    with without_planned_kernels() if benchmark.planless else nullcontext():  # as the measurement itself
         used = kernels(language, request.attention, request.execution)
     if benchmark.models_own:
         used.pop("own_causal", None)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from sightline.cost.load import Continuous, Visit, drive, latencies
+from sightline.cost.load import Continuous, RequestTimes, latencies, run_load
 from sightline.cost.spread import Line, is_full
 from sightline.errors import SightlineError
 
@@ -75,7 +75,7 @@ class ArmStages:
 
 
 @dataclass(frozen=True)
-class Moves:
+class StageTimes:
     """What was measured of one engine, in one process, one move at a time."""
 
     arms: Mapping[str, ArmStages]
@@ -147,17 +147,17 @@ class Moves:
         return asdict(self)
 
     @staticmethod
-    def from_dict(values: Any) -> Moves:
+    def from_dict(values: Any) -> StageTimes:
         """Back from JSON, whose keys are words; refused where no engine could have these times."""
         try:
-            return TypeAdapter(Moves).validate_python(values)
+            return TypeAdapter(StageTimes).validate_python(values)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise SightlineError(f"the card's stages are damaged ({where}: {first['msg']}); measure again") from None
 
 
-def medians(every: Sequence[Moves]) -> Moves:
+def medians(every: Sequence[StageTimes]) -> StageTimes:
     """Of stages that were measured several times, number by number."""
 
     def middle(values: Sequence[Any]) -> Any:
@@ -166,7 +166,7 @@ def medians(every: Sequence[Moves]) -> Moves:
             return {key: middle([each[key] for each in values]) for key in first}
         return statistics.median(values) if isinstance(first, float) else first
 
-    return Moves.from_dict(middle([each.as_dict() for each in every]))
+    return StageTimes.from_dict(middle([each.as_dict() for each in every]))
 
 
 def shared_vision(arms: Sequence[ArmStages]) -> Iterator[ArmStages]:
@@ -179,20 +179,20 @@ def shared_vision(arms: Sequence[ArmStages]) -> Iterator[ArmStages]:
         yield replace(arm, admissions={count: {**arm.admissions[count], **same[count]} for count in same})
 
 
-def stages_on(results: Sequence[Mapping[str, Any]]) -> Moves:
+def stages_on(results: Sequence[Mapping[str, Any]]) -> StageTimes:
     """Those of a card, of the process with the longest answers: its steps reach farthest."""
     longest = sorted(results, key=lambda result: int(result["request"].get("answer_tokens", 0)), reverse=True)
     for result in longest:
         for point in result["points"]:
             if "stages" in point["extra"]:
-                return Moves.from_dict(point["extra"]["stages"])
+                return StageTimes.from_dict(point["extra"]["stages"])
     raise SightlineError("the card has no stages to plan from; measure with sightline bench load, no endpoint")
 
 
 class Modelled(Continuous):
     """An engine that does nothing but let its clock run as long as the stages say."""
 
-    def __init__(self, stages: Moves, arm: str, tokens: int, questions: int = 1) -> None:
+    def __init__(self, stages: StageTimes, arm: str, tokens: int, questions: int = 1) -> None:
         super().__init__(stages.slots, stages.together, tokens, questions)
         self.stages, self.arm = stages, stages.arm(arm)
         self._clock = 0.0
@@ -211,7 +211,7 @@ class Modelled(Continuous):
         self.spent[stage] = self.spent.get(stage, 0.0) + ms
         self._clock += ms / 1e3
 
-    def admit(self, places: Sequence[int], new: Sequence[Visit]) -> list[int]:
+    def admit(self, places: Sequence[int], new: Sequence[RequestTimes]) -> list[int]:
         images = len(self.fresh(new))
         for stage in STAGES:
             self._pass(stage, self.arm.ms(stage, images if stage in PER_IMAGE else len(new)))
@@ -223,18 +223,18 @@ class Modelled(Continuous):
 
 
 def predict(
-    stages: Moves, arm: str, tokens: int, count: int, *, questions: int = 1, **load: Any
+    stages: StageTimes, arm: str, tokens: int, count: int, *, questions: int = 1, **load: Any
 ) -> tuple[float, dict[str, float]]:
     """Requests per second of so many under a load, described as ``drive`` takes it, and every stage's share of what the
     engine was busy with."""
     server = Modelled(stages, arm, tokens, questions)
-    ended = drive(server, count, **load)
+    ended = run_load(server, count, **load)
     busy = sum(server.spent.values())
     shares = {stage: ms / busy for stage, ms in server.spent.items()}
     return latencies(ended, load.get("clients", 0))["requests_per_s"], shares
 
 
-def amdahl(stages: Moves, arm: str, spent: Mapping[str, float], clients: int) -> tuple[float, float]:
+def amdahl(stages: StageTimes, arm: str, spent: Mapping[str, float], clients: int) -> tuple[float, float]:
     """(law, most): what Amdahl's law gives an arm, and were the whole prefill free, from the full prefix under load.
 
     ``spent`` has the milliseconds per request of every stage of the full prefix with so many clients. Of their sum T
@@ -250,7 +250,7 @@ def amdahl(stages: Moves, arm: str, spent: Mapping[str, float], clients: int) ->
     return whole / (whole - saved), whole / (whole - spent["prefill"])
 
 
-def full_arm(stages: Moves) -> str:
+def full_arm(stages: StageTimes) -> str:
     found = next((name for name in stages.arms if is_full(name)), None)
     if found is None:
         raise SightlineError(
@@ -259,7 +259,7 @@ def full_arm(stages: Moves) -> str:
     return found
 
 
-def plan(stages: Moves, arm: str, tokens: int, clients: int, questions: int = 1) -> str:
+def plan(stages: StageTimes, arm: str, tokens: int, clients: int, questions: int = 1) -> str:
     """What a budget saves at this load, in words."""
     count, load = clients + max(PLAYED, 8 * clients), {"clients": clients, "questions": questions}
     if count * tokens > MOST_PLAYED:

@@ -30,7 +30,7 @@ def positive_numbers(text: str, flag: str) -> list[int]:
     return numbers
 
 
-def one_each(field: str, flag: str) -> Callable[[str], list[dict[str, Any]]]:
+def one_request_each(field: str, flag: str) -> Callable[[str], list[dict[str, Any]]]:
     """Reads the numbers behind a flag, for a measurement with each of them."""
     return lambda text: [{field: number} for number in positive_numbers(text, flag)]
 

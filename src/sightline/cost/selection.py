@@ -182,15 +182,15 @@ def timed_methods(wanted: Iterable[str] = ()) -> list[str]:
     """The methods to time: those named, or all that choose something."""
     names = list(wanted)
     for name in names:
-        if not chooses(SELECTORS.get(name)):
+        if not can_be_timed(SELECTORS.get(name)):
             without = f" without {file}=FILE" if (file := SELECTORS.get(name).needs_file) else ""
             raise SightlineError(
                 f"'{name}' chooses nothing{without}, so there is nothing to time; leave out --method {name}"
             )
-    return names or [name for name, kind in SELECTORS.items() if chooses(kind)]
+    return names or [name for name, kind in SELECTORS.items() if can_be_timed(kind)]
 
 
-def chooses(kind: type[Method]) -> bool:
+def can_be_timed(kind: type[Method]) -> bool:
     return kind.role != "reference" and not kind.resizes and not kind.needs_file
 
 
@@ -199,19 +199,19 @@ def time_method(
 ) -> Timing:
     """``repeats`` samples of one method, fewer once ``seconds`` are spent, on one CPU thread or one GPU."""
     k = max(1, math.ceil(n * KEEP))
-    choose = chooser(name, n, k, batch, device, seed)
+    choose = timed_call(name, n, k, batch, device, seed)
     with one_thread():
         samples = _samples(choose, device, repeats, seconds)
         same = None
         if device.type == "cuda":
-            here = chooser(name, n, k, 1, device, seed)()
-            there = chooser(name, n, k, 1, torch.device("cpu"), seed)()
+            here = timed_call(name, n, k, 1, device, seed)()
+            there = timed_call(name, n, k, 1, torch.device("cpu"), seed)()
             same = torch.equal(here.cpu().sort().values, there.sort().values)
     official = SELECTORS.get(name).official_ms if n == OFFICIAL_TOKENS else None
     return Timing(name, n, k, batch, device.type, tuple(sample / batch for sample in samples), official, same)
 
 
-def chooser(name: str, n: int, k: int, batch: int, device: torch.device, seed: int) -> Callable[[], Tensor]:
+def timed_call(name: str, n: int, k: int, batch: int, device: torch.device, seed: int) -> Callable[[], Tensor]:
     """A call that chooses for the whole batch and returns the first image's anchors, wherever they lie."""
     selector: Any = SELECTORS.get(name)()
     needs: frozenset[str] = selector.needs

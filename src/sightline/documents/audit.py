@@ -25,7 +25,7 @@ from sightline.core.probe import ORIGINAL, Probe
 from sightline.core.selection import Budget
 from sightline.documents.build import DocumentProbes, build_document_probes, write_pages
 from sightline.documents.pages import TWIN_ENDING, made_name
-from sightline.documents.rules import AUDIT
+from sightline.documents.settings import AUDIT
 from sightline.engines import engine_of
 from sightline.errors import SightlineError
 from sightline.places.writing import refuse_unusable_place, write_whole
@@ -117,7 +117,7 @@ def audit_documents(
     """
     from sightline.auditing.audit import audit
     from sightline.auditing.config import AuditConfig
-    from sightline.auditing.deployed import engine_arms
+    from sightline.auditing.engine_worker import engine_arms
     from sightline.report.build import build_report
     from sightline.report.verdict import audit_verdict
 

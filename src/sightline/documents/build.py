@@ -12,8 +12,8 @@ from typing import Any
 from sightline.core.probe import Box, Probe
 from sightline.documents.pages import RULE, DocumentPage, FoundPages, find_pages
 from sightline.documents.questions import QuestionRules, asked_probes, page_probes
-from sightline.documents.reading import FIRST, NO_TEXT, PageReading, read_pages, reasons, second_engine, with_people
-from sightline.documents.rules import KINDS, READING, Wording, check_wording
+from sightline.documents.reading import FIRST, NO_TEXT, PageReading, apply_decisions, read_pages, reasons, second_engine
+from sightline.documents.settings import KINDS, READING, Wording, check_wording
 from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
 from sightline.probes.annotations import read_annotations
@@ -190,7 +190,7 @@ def _accept(
             raise SightlineError(f"{path} has a text that 'annotate sign-off' does not write: {problem!r}") from None
         said.setdefault(digest, {})[reading, (x1, y1, x2, y2)] = stands
     taken = {
-        name: with_people(reading, said.get(image_digest(found.root / name), {})) if reading.dropped else reading
+        name: apply_decisions(reading, said.get(image_digest(found.root / name), {})) if reading.dropped else reading
         for name, reading in readings.items()
     }
     lost = sum(map(len, said.values())) - sum(line.by_people for page in taken.values() for line in page.lines)

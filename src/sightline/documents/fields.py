@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from sightline.core.probe import Box
 from sightline.documents.reading import PageLine, PageReading, folded, part, rows_of, share_along, standing, words_in
-from sightline.documents.rules import LABEL_MARKS, READING, TEXT, VALUES, kind_of_value, known_label
+from sightline.documents.settings import LABEL_MARKS, READING, TEXT, VALUES, kind_of_value, known_label
 from sightline.probes.regions import hull
 
 RIGHT, BELOW, IN_ROW = "right_of", "below", "in_row"

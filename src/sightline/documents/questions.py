@@ -19,9 +19,9 @@ from sightline.core.probe import Box, Probe
 from sightline.documents.fields import BELOW, RIGHT, DocumentField, Layout, find_fields
 from sightline.documents.pages import DocumentPage
 from sightline.documents.reading import PageLine, PageReading, folded, words_of
-from sightline.documents.rules import KINDS, LABEL_MARKS, TEXT, VALUES, WORDINGS, Wording, kind_of_value, known_label
+from sightline.documents.settings import KINDS, LABEL_MARKS, TEXT, VALUES, WORDINGS, Wording, kind_of_value, known_label
 from sightline.probes.evidence import evidence_of_words, find_span, with_evidence
-from sightline.probes.hard_pairs import Traces, decoy_candidates, hard_question, normalise_word
+from sightline.probes.hard_pairs import Substrings, decoy_candidates, hard_question, normalise_word
 from sightline.probes.regions import ANSWER, ImageRegions, Word
 
 LABEL, ROW, COLUMN = "field_label", "row_header", "column_header"
@@ -54,7 +54,7 @@ def page_probes(page: DocumentPage, reading: PageReading, rules: QuestionRules) 
     chosen = _spread(found.fields, most, rng)
     chosen += _plain_fields(layout, chosen, (rules.fields_per_page or 6) - len(chosen), rng)
     texts = [line.text for line in (*reading.lines, *reading.dropped)]
-    asked = _Page(page, reading, Traces([*texts, *("".join(text.split()) for text in texts)]), rng)
+    asked = _Page(page, reading, Substrings([*texts, *("".join(text.split()) for text in texts)]), rng)
     probes = []
     for number, field in enumerate(chosen, start=1):
         probes += asked.open_question(field, number, found.fields, rules.wording)
@@ -119,7 +119,7 @@ class _Page:
 
     page: DocumentPage
     reading: PageReading
-    traces: Traces
+    traces: Substrings
     rng: random.Random
 
     def open_question(

@@ -16,7 +16,7 @@ from itertools import accumulate
 from sightline.boxes.detection import TextsRead, read_texts
 from sightline.boxes.detectors import FoundText, detector_named
 from sightline.core.probe import Box
-from sightline.documents.rules import READING
+from sightline.documents.settings import READING
 from sightline.errors import SightlineError
 from sightline.places.listing import Place
 from sightline.probes.regions import clip_to_image, to_fractions
@@ -91,18 +91,18 @@ def combine(image: str, first: TextsRead, second: TextsRead | None = None) -> Pa
     return _settled(replace(page, second=tuple(words)), found)
 
 
-def with_people(page: PageReading, said: Mapping[tuple[str, Box], str]) -> PageReading:
+def apply_decisions(page: PageReading, said: Mapping[tuple[str, Box], str]) -> PageReading:
     """The page where a person's word counts: a reading that was dropped and its box -> what stands there."""
-    texts = {(reading, near(box)): text for (reading, box), text in said.items()}
+    texts = {(reading, rounded_box(box)): text for (reading, box), text in said.items()}
     dropped = []
     for line in page.dropped:
-        text = texts.get((line.text, near(line.box)), "")
+        text = texts.get((line.text, rounded_box(line.box)), "")
         sure = replace(line, text=text, confidence=1.0, reason="", by_people=True)
         dropped.append(sure if any(sign.isalnum() for sign in text) else line)
     return _settled(page, [*page.lines, *dropped]) if dropped else page
 
 
-def near(box: Box) -> Box:
+def rounded_box(box: Box) -> Box:
     """A box by which a text is found again."""
     x1, y1, x2, y2 = (round(side, 5) for side in box)
     return x1, y1, x2, y2

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from sightline.engines.base import ENGINES, Engine, Heard, Question, TokenGrid
 from sightline.engines.openvino_folder import Export
-from sightline.engines.openvino_trace import POLICIES, TRACED, Speech, Traced, speech_of
+from sightline.engines.openvino_trace import POLICIES, TRACED, NumberCode, Traced, speech_of
 from sightline.errors import SightlineError
 
 THRESHOLD = "CDPRUNER_SPLIT_THRESHOLD"
@@ -122,7 +122,7 @@ class OpenVINO(Engine):
         return self._traced.is_dir()
 
     @cached_property
-    def _speech(self) -> Speech:
+    def _speech(self) -> NumberCode:
         return speech_of(self._traced, self.export.digest)
 
     @property

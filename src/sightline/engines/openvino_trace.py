@@ -32,7 +32,7 @@ LETTERS = 4096
 
 
 @dataclass(frozen=True)
-class Speech:
+class NumberCode:
     """How numbers are spoken: as ``digits`` token ids each, the most significant first."""
 
     letters: tuple[int, ...]
@@ -41,7 +41,7 @@ class Speech:
     stop: int
 
     @classmethod
-    def fitting(cls, vocabulary: int, stops: Sequence[int], positions: int) -> Speech:
+    def fitting(cls, vocabulary: int, stops: Sequence[int], positions: int) -> NumberCode:
         """For positions below ``positions``, each with one bit beside it."""
         letters = [token for token in range(min(vocabulary, LETTERS + len(stops))) if token not in stops][:LETTERS]
         if len(letters) < 2:
@@ -87,7 +87,7 @@ class Traced:
     positions: tuple[tuple[int, int, int], ...]
 
     @classmethod
-    def heard(cls, spoken: Sequence[int], speech: Speech) -> Traced:
+    def heard(cls, spoken: Sequence[int], speech: NumberCode) -> Traced:
         numbers = speech.numbers(spoken)
         if not numbers or len(numbers) != 1 + 3 * numbers[0]:
             told = numbers[0] if numbers else 0
@@ -161,18 +161,18 @@ def trace(folder: Path) -> Path:
                 os.link(file, fresh / file.name)
             except OSError:  # another disk, or one that knows no links
                 shutil.copy2(file, fresh / file.name)
-        speech = Speech.fitting(export.vocabulary, export.stops, export.longest)
+        speech = NumberCode.fitting(export.vocabulary, export.stops, export.longest)
         _write_speaker(folder / f"{LANGUAGE}.xml", fresh / f"{LANGUAGE}.xml", export.vocabulary, speech)
         record = {"digest": export.digest, "letters": speech.letters, "digits": speech.digits, "stop": speech.stop}
         (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
     return target
 
 
-def speech_of(traced: Path, digest: str) -> Speech:
+def speech_of(traced: Path, digest: str) -> NumberCode:
     """How a traced copy speaks; refused where it was made from another export than the one of this digest."""
     try:
         record = json.loads((traced / RECORD).read_text(encoding="utf-8"))
-        speech = Speech(tuple(record["letters"]), int(record["digits"]), int(record["stop"]))
+        speech = NumberCode(tuple(record["letters"]), int(record["digits"]), int(record["stop"]))
     except (OSError, ValueError, KeyError, TypeError):
         raise SightlineError(
             f"{traced} is no traced copy; `sightline engines trace {traced.parent}` makes one"
@@ -182,7 +182,7 @@ def speech_of(traced: Path, digest: str) -> Speech:
     return speech
 
 
-def _write_speaker(original: Path, to: Path, vocabulary: int, speech: Speech) -> None:
+def _write_speaker(original: Path, to: Path, vocabulary: int, speech: NumberCode) -> None:
     """A language model with the inputs of the original that speaks; one prompt, then one token at a time."""
     import numpy as np
     import openvino as ov

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.boxes.sources import twister
+from sightline.boxes.sources import seeded_random
 from sightline.core.probe import Box, Probe
 from sightline.errors import SightlineError
 from sightline.interventions.base import INTERVENTIONS, Intervention
@@ -110,5 +110,5 @@ class RestoreRandom(Restoration):
         free = ~evidence
         free[kept] = False
         pool = torch.nonzero(free).squeeze(-1).tolist()
-        twister(SEED, probe_id, f"{self.share:.2f}".replace(".", "p")).shuffle(pool)
+        seeded_random(SEED, probe_id, f"{self.share:.2f}".replace(".", "p")).shuffle(pool)
         return torch.tensor(pool[: self.count(removed)], dtype=kept.dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sightline.boxes.quality import iou
-from sightline.boxes.sources import twister
+from sightline.boxes.sources import seeded_random
 from sightline.core.probe import ORIGINAL, Box, Probe
 from sightline.errors import SightlineError
 from sightline.interventions.base import INTERVENTIONS, Intervention
@@ -21,7 +21,7 @@ EVIDENCE, RANDOM = "evidence_masked", "random_masked"
 def random_region(evidence: Box, probe_id: str) -> Box:
     """A box of the same width and height elsewhere: the first of 200 draws with IoU <= 0.05, else the least overlap."""
     width, height = evidence[2] - evidence[0], evidence[3] - evidence[1]
-    rng = twister(SEED, probe_id)
+    rng = seeded_random(SEED, probe_id)
     best, least = evidence, float("inf")
     for _ in range(DRAWS):
         x = rng.uniform(0.0, max(0.0, 1.0 - width))

@@ -111,7 +111,7 @@ class StoreError(OutageError):
 
 
 @contextmanager
-def told_of(where: Place, doing: str) -> Iterator[None]:
+def store_errors(where: Place, doing: str) -> Iterator[None]:
     """Around requests about a URL: whatever its store says becomes one line, such as ``cannot read URL: reason``.
 
     That something does not exist, or exists already, stays what it is: whoever asked knows better what it means. About
@@ -173,7 +173,7 @@ class Listing:
         found: dict[str, list[str]] = defaultdict(list)
         root = self.folder.path.rstrip("/")
         try:
-            with told_of(self.folder, "list"):
+            with store_errors(self.folder, "list"):
                 entries = self.folder.fs.find(self.folder.path, detail=True)
         except FileNotFoundError:
             return found
@@ -322,7 +322,7 @@ def read_whole(where: Place) -> bytes:
     if not is_remote(where):
         with open_file(where) as stream:
             return stream.read()
-    with told_of(where, "read"):
+    with store_errors(where, "read"):
         return bytes(where.fs.cat_file(where.path))
 
 
@@ -333,7 +333,7 @@ def open_ranges(where: UPath, block: int | None = None) -> IO[bytes]:
     """
     if where.protocol == "memory":  # all who open it share one place in the file
         return io.BytesIO(read_whole(where))
-    with told_of(where, "read"):
+    with store_errors(where, "read"):
         ahead: dict[str, Any] = {"cache_type": "none"}
         if block is not None:
             ahead = {"cache_type": "bytes", "block_size": block}
@@ -350,7 +350,7 @@ def open_lines(where: Place) -> TextIO:
 def put_whole(where: UPath, data: bytes) -> None:
     """One put: a kill at any moment leaves either the old object or the new one."""
     try:
-        with told_of(where, "write"):
+        with store_errors(where, "write"):
             where.fs.pipe_file(where.path, data)
     except FileNotFoundError as error:
         raise StoreError(f"cannot write {where}: {error}{KEPT}") from error
@@ -361,7 +361,7 @@ def put_whole(where: UPath, data: bytes) -> None:
 def put_new(where: UPath, data: bytes) -> bool:
     """A put that the store carries out only where there is no such object yet; False where there is one."""
     _refuse_look_first(where)
-    with told_of(where, "write"):
+    with store_errors(where, "write"):
         for attempt in range(CONFLICTS, -1, -1):
             try:
                 where.fs.pipe_file(where.path, data, mode="create")
@@ -374,14 +374,14 @@ def put_new(where: UPath, data: bytes) -> bool:
     return False
 
 
-def looks_first(where: UPath) -> bool:
+def cannot_create_once(where: UPath) -> bool:
     """Whether objects are whole in a store, but cannot be created only where there is none."""
     return where.protocol in WHOLE_PUTS and where.protocol not in CREATES_ONCE
 
 
 def put_absent(where: UPath, data: bytes) -> bool:
     """The same for a store that looks first, and for one process: two could both find nothing, and both put."""
-    with told_of(where, "read"):
+    with store_errors(where, "read"):
         if where.fs.exists(where.path):
             return False
     put_whole(where, data)
@@ -417,7 +417,7 @@ def remove(where: Place) -> None:
     if not is_remote(where):
         where.unlink(missing_ok=True)
         return
-    with told_of(where, "remove"), suppress(FileNotFoundError):
+    with store_errors(where, "remove"), suppress(FileNotFoundError):
         where.fs.rm_file(where.path)
 
 
@@ -438,7 +438,7 @@ def refuse_unusable_url(where: UPath) -> None:
         url = str(where).rstrip("/")
         raise SightlineError(f"cannot write to {url}: name a folder in the bucket, such as {url}/runs/first")
     trial = {"Bucket": bucket, "Key": f"{key}/.begun"}
-    with told_of(where, "write to"):
+    with store_errors(where, "write to"):
         begun = where.fs.call_s3("create_multipart_upload", **trial)
         with suppress(PermissionError):  # to give it up is a permission of its own, which nothing else needs
             where.fs.call_s3("abort_multipart_upload", **trial, UploadId=begun["UploadId"])

@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from sightline.errors import SightlineError
-from sightline.places.listing import Place, is_remote, looks_first, put_absent, put_new, put_whole, refuse_unusable_url
+from sightline.places.listing import (
+    Place,
+    cannot_create_once,
+    is_remote,
+    put_absent,
+    put_new,
+    put_whole,
+    refuse_unusable_url,
+)
 
 STANDARD_OUTPUT = "-"
 """What stands for it among names of files."""
@@ -244,7 +252,7 @@ def create_new(path: Place, data: bytes) -> bool:
     store that only looks first is for one process alone.
     """
     if is_remote(path):
-        return put_absent(path, data) if looks_first(path) else put_new(path, data)
+        return put_absent(path, data) if cannot_create_once(path) else put_new(path, data)
     temporary = _temporary(path)
     try:
         temporary.unlink(missing_ok=True)
@@ -286,7 +294,7 @@ def _left_by_the_dead(name: str) -> bool:
 
 def _temporary(path: Path) -> Path:
     """A name beside a file that no other process, thread or machine writes to, and that tells whose it is."""
-    return path.with_name(f".{path.name}.{here().token}-{next(_COUNT)}.tmp")
+    return path.with_name(f".{path.name}.{this_process().token}-{next(_COUNT)}.tmp")
 
 
 def _write_flushed(path: Path, data: bytes, mode: str) -> None:
@@ -320,11 +328,11 @@ def make_within(root: Place, path: Place) -> None:
     with suppress(OSError):
         path.mkdir(exist_ok=True)
     if not root.is_dir():
-        raise SightlineError(gone(root))
+        raise SightlineError(folder_gone(root))
     make_folder(path)
 
 
-def gone(root: Place) -> str:
+def folder_gone(root: Place) -> str:
     return (
         f"{root} is gone: it was moved or deleted while this command was writing to it; what was finished is in it, "
         "go on with --out where it is now"
@@ -383,7 +391,7 @@ class Holder:
 
     def lives(self) -> bool | None:
         """Whether the process is there; None for one of another machine, which cannot be asked."""
-        if (self.host, self.boot) != (here().host, here().boot):
+        if (self.host, self.boot) != (this_process().host, this_process().boot):
             return None
         if PROCESSES.is_dir():
             return _started(self.pid) == self.started
@@ -402,7 +410,7 @@ class Holder:
         return f"process {self.pid} on {self.host}"
 
 
-def here() -> Holder:
+def this_process() -> Holder:
     """This process."""
     return _holder(os.getpid())
 
@@ -424,7 +432,7 @@ def of_a_dead_process(token: str) -> bool:
     """Whether a token names a process of this machine and boot that is no more."""
     boot, _, rest = token.partition("-")
     pid, _, started = rest.partition("-")
-    if boot != here().boot[:8] or not pid.isdigit() or not PROCESSES.is_dir():
+    if boot != this_process().boot[:8] or not pid.isdigit() or not PROCESSES.is_dir():
         return False
     return _started(int(pid)) != started
 

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from sightline.core.cache import cache_folder
 from sightline.errors import SightlineError
-from sightline.places.listing import Place, StoreError, is_remote, open_ranges, place, told_of
+from sightline.places.listing import Place, StoreError, is_remote, open_ranges, place, store_errors
 from sightline.places.writing import write_whole
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _read(url: UPath, remote: IO[bytes], most: int = -1) -> bytes:
 @contextmanager
 def _existing(url: UPath) -> Iterator[None]:
     try:
-        with told_of(url, "read"):
+        with store_errors(url, "read"):
             yield
     except FileNotFoundError:
         raise SightlineError(f"image {url} does not exist") from None

@@ -43,7 +43,7 @@ class Presence:
         return isinstance(word, str) and self.count(word) > 0
 
 
-class Traces:
+class Substrings:
     """The casefolded strings that stand anywhere in the texts of one image: inside a word, or across two neighbours."""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -325,7 +325,7 @@ def build_hard_pairs(
 def _decoys(text: str, record: ImageRegions, present: Presence, version: Version) -> list[str]:
     if version != "strict-v3":
         return decoy_candidates(text, present, version)
-    found = decoy_candidates(text, Traces(record.texts), version)
+    found = decoy_candidates(text, Substrings(record.texts), version)
     # Deleting the only letter between two spaces leaves both.
     return [decoy for decoy in found if decoy == normalise_word(decoy, version)]
 

@@ -169,16 +169,18 @@ def metric_columns(group: DisplayGroup, arms: pd.DataFrame | None = None) -> lis
     """One column per metric of a table, with definition and interval; given arms, those that say something of them."""
     if arms is None:
         return [column_of(metric) for metric in metrics_shown_in(group)]
-    told, in_words = metrics_told(group, arms), "yes or no" not in answers_given(arms)
+    told, in_words = shown_metrics(group, arms), "yes or no" not in answers_given(arms)
     return [
         replace(
-            column_of(metric), title=_label(metric, in_words), help=of_words(metric.help) if in_words else metric.help
+            column_of(metric),
+            title=_label(metric, in_words),
+            help=reworded_for_texts(metric.help) if in_words else metric.help,
         )
         for metric in told
     ]
 
 
-def metrics_told(group: DisplayGroup, arms: pd.DataFrame) -> list[Metric]:
+def shown_metrics(group: DisplayGroup, arms: pd.DataFrame) -> list[Metric]:
     """The metrics of a table about these arms, without those that only repeat another (``Metric.repeats``) and those
     about answers of a kind that none of the arms gave (``Metric.answers``)."""
     kinds = answers_given(arms)
@@ -213,17 +215,17 @@ def _label(metric: Metric, in_words: bool) -> str:
 
 def in_these_words(text: str, arms: pd.DataFrame) -> str:
     """A metric's definition in a table about these arms: where nothing is answered yes or no, nothing is a positive."""
-    return text if "yes or no" in answers_given(arms) else of_words(text)
+    return text if "yes or no" in answers_given(arms) else reworded_for_texts(text)
 
 
-def of_words(text: str) -> str:
+def reworded_for_texts(text: str) -> str:
     """A metric's definition as it reads of answers in words."""
     for said, meant in SAID_OF_WORDS:
         text = text.replace(said, meant)
     return text
 
 
-def about_given_answers(differences: pd.DataFrame) -> pd.DataFrame:
+def drop_unanswered_metrics(differences: pd.DataFrame) -> pd.DataFrame:
     """Lines of ``paired_differences`` without the metrics of answers that neither side gave."""
     values = differences.pivot_table(index="arm", columns="metric", values="value", dropna=False)
     kinds = answers_given(values)
@@ -335,7 +337,7 @@ def fitting_columns(source: Source, columns: list[TableColumn], frame: pd.DataFr
     if source.yes_or_no:
         return columns
     valued = (column for column in columns if frame[column.key].notna().any())
-    return [replace(column, title=_title(column), help=of_words(column.help)) for column in valued]
+    return [replace(column, title=_title(column), help=reworded_for_texts(column.help)) for column in valued]
 
 
 def _title(column: TableColumn) -> str:

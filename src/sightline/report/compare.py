@@ -16,7 +16,15 @@ from sightline.core.table import Table, format_range, format_value
 from sightline.errors import SightlineError
 from sightline.places.listing import Place
 from sightline.report.build import CASES, Progress, pack_pictures
-from sightline.report.columns import about_given_answers, arm_facts, build_table, listed, panel_of, share, typographic
+from sightline.report.columns import (
+    arm_facts,
+    build_table,
+    drop_unanswered_metrics,
+    listed,
+    panel_of,
+    share,
+    typographic,
+)
 from sightline.report.page import Page, method_words, named_runs, run_facts, write_page
 from sightline.report.sections import SECTIONS, Context, Section, make_section
 from sightline.report.sections.calibration import flip_counts, flips_table_of
@@ -64,7 +72,7 @@ def compare_runs(
     between = Section("between", "From A to B", lead)
     between.tables.append(differences)
     between.tables.append(flips_between_runs_table(source, arms))
-    sameness = sameness_table(source, arms)
+    sameness = bit_equality_table(source, arms)
     between.tables.append(sameness)
     contract = Section("contract", "Contract", "What is different about the two runs, and what each arm is.")
     contract.tables.append(manifest_table(source))
@@ -197,7 +205,7 @@ def between_runs_table(source: Source, arms: list[str], draws: int, seed: int) -
         a, b = _pair(source, arm)
         both = pd.concat([a.assign(arm="A"), b.assign(arm="B")], ignore_index=True)
         parts.append(paired_differences(both, "A", metrics=compared(), draws=draws, seed=seed).assign(arm=arm))
-    frame = about_given_answers(pd.concat(parts, ignore_index=True))
+    frame = drop_unanswered_metrics(pd.concat(parts, ignore_index=True))
     frame = frame.rename(columns={"low": "diff_low", "high": "diff_high"})
     words = not source.yes_or_no
     frame["label"] = frame["metric"].map(lambda name: (words and METRICS[name].label_of_words) or METRICS[name].label)
@@ -217,7 +225,7 @@ def flips_between_runs_table(source: Source, arms: list[str]) -> Table:
     return flips_table_of("flips_between_runs", records, source)
 
 
-def sameness_table(source: Source, arms: list[str]) -> Table:
+def bit_equality_table(source: Source, arms: list[str]) -> Table:
     """How far the runs are the same bit for bit: margins, kept cells, answers."""
     records = []
     for arm in arms:

@@ -12,18 +12,18 @@ import pandas as pd
 from sightline.core.table import Table, format_range, format_value
 from sightline.errors import refuse_unknown
 from sightline.report.columns import (
-    about_given_answers,
     answers_given,
     arm_facts,
     build_table,
+    drop_unanswered_metrics,
     family,
     heading,
     headings,
     in_panels,
     listed,
     metric_columns,
-    metrics_told,
     share,
+    shown_metrics,
     top,
 )
 from sightline.rows.reader import oracle_words, sentence
@@ -106,7 +106,7 @@ def summarise(source: Source, draws: int = DRAWS, seed: int = SEED, references: 
         for reference in dict.fromkeys([*wanted, *references]):
             if reference in names and len(names) > 1:
                 found = difference_table(analysis, reference, metrics=compared())
-                found = about_given_answers(found)
+                found = drop_unanswered_metrics(found)
                 against = "Full" if reference in wanted else reference
                 differences.append(found.assign(arm=found["arm"].map(names), against=against))
     return ReportSummary(
@@ -257,14 +257,14 @@ def main_table(summary: ReportSummary, *, by_run: bool = True) -> Table:
         coverage=heading(METRICS["pos_ecr"], summary.arms),
         negatives=negatives,
         answers_at=summary.answers_at,
-        few=few_differ_words(summary.arms),
+        few=unseen_image_note(summary.arms),
     )
 
 
-def few_differ_words(arms: pd.DataFrame) -> str:
+def unseen_image_note(arms: pd.DataFrame) -> str:
     """A sentence for a caption: which of the printed intervals allow for an unseen image; "" where none does."""
     marked: dict[str, list[str]] = {}
-    titles = headings(metrics_told("main", arms), arms)
+    titles = headings(shown_metrics("main", arms), arms)
     for arm, names in zip(arms["arm"], arms["few_differ"].str.split(", "), strict=True):
         for name, title in titles.items():
             if name in names:

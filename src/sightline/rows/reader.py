@@ -23,9 +23,9 @@ from sightline.core.prefix import NO_CELLS
 from sightline.core.probe import ORIGINAL
 from sightline.core.row import ROW_COLUMNS, row_schema
 from sightline.errors import SightlineError, refuse_unknown
-from sightline.places.listing import Place, open_lines, told_of
+from sightline.places.listing import Place, open_lines, store_errors
 from sightline.probes.dialects import probe_from_own
-from sightline.rows.valid import ALWAYS, WAY_OUT, check_rows, under_one_another
+from sightline.rows.row_checks import ALWAYS, WAY_OUT, check_rows, stack_tables
 from sightline.statistics.arm_rows import (
     ColumnArray,
     are_in_words,
@@ -129,7 +129,7 @@ def read_table(run: RunFiles) -> pa.Table:
         parts = list(read_piece(piece, owner))
         if parts:
             tables.append((path, check_rows(pa.concat_tables(parts), str(owner.arm), path)))
-    return under_one_another(tables, row_schema())
+    return stack_tables(tables, row_schema())
 
 
 def count_rows(run: RunFiles) -> int:
@@ -184,7 +184,7 @@ def read_coded(piece: ShardPiece, owner: Owner, without: Sequence[str]) -> tuple
 def read_probe_records(path: Place, saying: str = "") -> Iterator[dict[str, Any]]:
     """The records of ``probes.jsonl`` one after the other, without its header; only those whose line has some text."""
     try:
-        with told_of(path, "read"), open_lines(path) as lines:
+        with store_errors(path, "read"), open_lines(path) as lines:
             for number, line in enumerate(lines, start=1):
                 record = _probe_record(line, path, number) if saying in line and line.strip() else {}
                 if record and "sightline_probes" not in record:
@@ -243,7 +243,7 @@ CONTROL = "control_type"
 """What a probe of such a file says in its ``extra``; whoever does not say it is not looked at."""
 
 
-def recast_controls(frame: pd.DataFrame, probes: Iterable[Mapping[str, Any]]) -> None:
+def name_control_views(frame: pd.DataFrame, probes: Iterable[Mapping[str, Any]]) -> None:
     """Gives rows of one-condition control files (the artifact's layout) the view that our own control sets name.
 
     Their probes say ``orig`` though the image is gray or somebody else's: such rows must not pass for plain ones.
@@ -335,10 +335,10 @@ def note_data(frame: pd.DataFrame, notes: list[str]) -> None:
     hidden = unseen_evidence(frame)
     if hidden:
         notes.append(hidden)
-    notes.extend(cut_off(frame) + fallen_back(frame))
+    notes.extend(truncation_note(frame) + fallback_note(frame))
 
 
-def cut_off(frame: pd.DataFrame) -> list[str]:
+def truncation_note(frame: pd.DataFrame) -> list[str]:
     """A line about answers that ended at their longest instead of with a stop token; none where none did."""
     if "cut_off" not in frame:
         return []
@@ -353,7 +353,7 @@ def cut_off(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def fallen_back(frame: pd.DataFrame) -> list[str]:
+def fallback_note(frame: pd.DataFrame) -> list[str]:
     """A line about rows whose selector was given the whole prompt, since what it looks for is not in the question."""
     if "query_found" not in frame:
         return []

@@ -19,7 +19,7 @@ from sightline.errors import SightlineError, nearest, refuse_unknown
 from sightline.places.listing import Place, place
 from sightline.rows.picture import ArmPicture, draw_arms, with_texts
 from sightline.rows.reader import ROWS, compact_frame, read_probe_records, read_table, scan_rows, stored_schema
-from sightline.rows.valid import check_images, under_one_another
+from sightline.rows.row_checks import check_images, stack_tables
 from sightline.store.folder import RunFiles, RunPlace, open_files, refuse_conflicts
 from sightline.store.manifest import mixture_of
 from sightline.store.shard_files import Owner, ShardPiece, unpack_cells, unpack_mask
@@ -143,7 +143,7 @@ class Run(RunFiles):
         """One record per encoded image: cells, layout, preview."""
         owner = self.owner()
         tables = ((piece.file.path, check_images(owner.read(piece), piece.file.path)) for piece in self.image_pieces())
-        return _each_once(under_one_another(tables, image_schema()))
+        return _each_once(stack_tables(tables, image_schema()))
 
     def frame(self, *, texts: bool = True) -> pd.DataFrame:
         """The rows and, as last columns, what was asked: ``question``, ``target_text``, ``source_text``.

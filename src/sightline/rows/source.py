@@ -21,9 +21,9 @@ from sightline.rows.reader import (
     CONTROL,
     finite_alone,
     finite_in_every_arm,
+    name_control_views,
     note_data,
     paired,
-    recast_controls,
     rows_at,
 )
 from sightline.rows.run import Run, joined_words, load_run, same_images, shared_images
@@ -31,9 +31,9 @@ from sightline.rows.thresholds import (
     HASH_SPLIT,
     NONE_LEFT,
     at_thresholds,
-    at_words,
     choose,
     on_development_side,
+    threshold_words,
     words_of,
 )
 from sightline.statistics.arm_rows import are_in_words, is_plain, looked_up
@@ -240,7 +240,7 @@ class Source:
     def at(self) -> str:
         """The threshold of all answers, within a caption: ``at t = 0``."""
         tables = [one.thresholds for one in self.runs]
-        return at_words(t for table in tables for t in ([0.0] if table is None else table["threshold"]))
+        return threshold_words(t for table in tables for t in ([0.0] if table is None else table["threshold"]))
 
     @property
     def answers_at(self) -> str:
@@ -375,7 +375,7 @@ def _audit(
         frame = only.chosen(frame, run.path, notes).copy()
     frame["arm_name"] = frame["plain_arm"]
     frame["arm"] = frame["plain_arm"].cat.rename_categories(lambda arm: f"{name} · {arm}" if name else arm)
-    recast_controls(frame, run.each_probe(CONTROL))
+    name_control_views(frame, run.each_probe(CONTROL))
     if run.unfinished:
         notes.append(run.unfinished)
     if run.left_out:

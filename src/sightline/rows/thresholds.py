@@ -174,7 +174,7 @@ def words_of(
     return f"{sentence}, and judged on the other {judged['image_id'].nunique()}: they alone are in the tables."
 
 
-def at_words(thresholds: Iterable[float]) -> str:
+def threshold_words(thresholds: Iterable[float]) -> str:
     """The few words of a caption: ``at t = 0``, ``at t = 2.043``, or ``at each arm's threshold``."""
     different = set(thresholds)
     return f"at t = {shown(different.pop())}" if len(different) == 1 else "at each arm's threshold"

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView, remade
+from sightline.core.selection import BatchSelector, Parity, QuerySpan, Ranges, Selection, TokenView, build_form
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosine, cosines, farthest_greedy, stack, text_dissimilarity
 from sightline.selectors.scores import rank
@@ -108,7 +108,7 @@ class AnchorPrune(_AnchorPrune):
     official_ms: ClassVar[float] = 43.0
 
     def other_form(self, blocks: int) -> AnchorPruneQwen:
-        return remade(AnchorPruneQwen, self)
+        return build_form(AnchorPruneQwen, self)
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         signals = [view.signals for view in views]

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, Parity, QuerySpan, Selection, TokenView, remade
+from sightline.core.selection import BatchSelector, Parity, QuerySpan, Selection, TokenView, build_form
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, cosines, residual_greedy, stack, text_dissimilarity
 
@@ -71,7 +71,7 @@ class CDPruner(BatchSelector):
     official_ms: ClassVar[float] = 87.0
 
     def other_form(self, blocks: int) -> CDPruner:
-        return remade(TextCDPruner, self)
+        return build_form(TextCDPruner, self)
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         scores = stack([text_dissimilarity(view.signals["clip.image"], view.signals["clip.text"]) for view in views])

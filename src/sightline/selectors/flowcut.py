@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView, remade
+from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView, build_form
 from sightline.selectors import SELECTORS
 from sightline.selectors.scores import rank, top
 
@@ -127,7 +127,7 @@ class FlowCut(Selector):
         return frozenset(f"{kind}@{layer}" for kind in self.kinds for layer in range(self.last_layer + 1))
 
     def other_form(self, blocks: int) -> FlowCut:
-        return remade(MeanQueryFlowCut, self, last_layer=blocks - 1)
+        return build_form(MeanQueryFlowCut, self, last_layer=blocks - 1)
 
     def scoring(self, alive: Tensor, signals: Mapping[str, Tensor], layer: int) -> tuple[Tensor, Tensor]:
         return by_class_token(alive, signals, layer)

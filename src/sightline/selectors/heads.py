@@ -72,7 +72,7 @@ class Headed(Method):
     def check_probes(self, probe_ids: Iterable[str]) -> None:
         self.opened  # noqa: B018
 
-    def misfit(self, sizes: Mapping[str, int]) -> str | None:
+    def head_mismatch(self, sizes: Mapping[str, int]) -> str | None:
         if "head" not in vars(self):
             return None  # made to be listed
         own = self.opened.sizes

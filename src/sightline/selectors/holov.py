@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, remade
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, build_form
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, token_attention
 from sightline.selectors.greedy import stack
@@ -114,7 +114,7 @@ class HoloV(BatchSelector):
     official_ms: ClassVar[float] = 20.0
 
     def other_form(self, blocks: int) -> HoloV:
-        return remade(ReceivedHoloV, self)
+        return build_form(ReceivedHoloV, self)
 
     def crops_of(self, n: int, k: int) -> int:
         return self.crops

@@ -20,7 +20,7 @@ from sightline.core.selection import (
     Selection,
     TokenView,
     TwoStages,
-    remade,
+    build_form,
 )
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, token_attention
@@ -155,7 +155,7 @@ class Nuwa(BatchSelector):
         return frozenset({self.features, CLASS_ATTENTION, MERGED})
 
     def other_form(self, blocks: int) -> Nuwa:
-        return remade(TokenNuwa, self)
+        return build_form(TokenNuwa, self)
 
     def importance(self, views: Sequence[TokenView]) -> Tensor:
         """(B, N)"""
@@ -261,7 +261,7 @@ class NuwaBoth(TwoStages, Nuwa, NuwaInside):
     share: float = 1 / 7
 
     def other_form(self, blocks: int) -> Nuwa:
-        return remade(TokenNuwaBoth, self)
+        return build_form(TokenNuwaBoth, self)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, remade
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, build_form
 from sightline.selectors import SELECTORS
 from sightline.selectors.greedy import at_least_float32, stack, unit
 from sightline.selectors.scores import rank
@@ -138,7 +138,7 @@ class PruMergePlus(_PruMerge):
     merges: ClassVar[bool] = True
 
     def other_form(self, blocks: int) -> PruMergePlus:
-        return remade(ReceivedPruMergePlus, self)
+        return build_form(ReceivedPruMergePlus, self)
 
     def centres(self, attention: Tensor, count: int) -> Tensor:
         attended = round(count / (1 + LADDER_PER_CENTRE))

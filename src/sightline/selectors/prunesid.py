@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView, remade
+from sightline.core.selection import Parity, Ranges, Selection, Selector, TokenView, build_form
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION
 from sightline.selectors.greedy import cosines
@@ -133,7 +133,7 @@ class PruneSID(Selector):
     ranges: ClassVar[Ranges] = {"lenience": (0.0, 1e6)}
 
     def other_form(self, blocks: int) -> PruneSID:
-        return remade(TokenPruneSID, self)
+        return build_form(TokenPruneSID, self)
 
     def select(self, view: TokenView, k: int) -> Selection:
         features = view.signals[FEATURES].double().nan_to_num()

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, remade
+from sightline.core.selection import BatchSelector, Parity, Ranges, Selection, TokenView, build_form
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, token_attention
 from sightline.selectors.greedy import gram, stack, unit
@@ -81,7 +81,7 @@ class VisPruner(BatchSelector):
     official_ms: ClassVar[float] = 79.0
 
     def other_form(self, blocks: int) -> VisPruner:
-        return remade(ReceivedVisPruner, self)
+        return build_form(ReceivedVisPruner, self)
 
     def select_many(self, views: Sequence[TokenView], k: int) -> list[Selection]:
         features = stack([view.signals[FEATURES] for view in views])

@@ -17,7 +17,7 @@ from sightline.core.selection import (
     Selector,
     TokenView,
     TwoStages,
-    remade,
+    build_form,
 )
 from sightline.selectors import SELECTORS
 from sightline.selectors.fastervlm import CLASS_ATTENTION, RECEIVED, token_attention
@@ -117,7 +117,7 @@ class VScan(Selector):
         return frozenset({self.shallow, self.deep})
 
     def other_form(self, blocks: int) -> VScan:
-        return remade(ReceivedVScan, self)
+        return build_form(ReceivedVScan, self)
 
     def scan(self, deep: Tensor, shallow: Tensor, view: TokenView, k: int) -> Tensor:
         return scans(deep, shallow, windows(view.layout, self.side), k - k // 2, k // 2)
@@ -212,7 +212,7 @@ class VScanBoth(TwoStages, VScan, VScanInside):
     share: float = 1 / 3
 
     def other_form(self, blocks: int) -> VScan:
-        return remade(ReceivedVScanBoth, self)
+        return build_form(ReceivedVScanBoth, self)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ PATIENCE_S = 20
 EVERYWHERE = ("0.0.0.0", "::", "[::]", "")
 
 
-class Impatient(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """Hangs up on whoever connects and never finishes asking, so that such connections do not pile up."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -203,7 +203,7 @@ def serve(
             access_log=False,
             server_header=False,
             ws="none",
-            http=Impatient,
+            http=TimeoutProtocol,
             timeout_graceful_shutdown=GRACE_S,
         )
         with suppress(KeyboardInterrupt):  # raised again once all answers are out, or not, as it came

@@ -39,11 +39,11 @@ from sightline.store.shard_files import (
     Problem,
     ShardFile,
     ShardPiece,
-    held_of,
     is_packed,
     pieces,
     shard_file_name,
     shard_files,
+    shard_mark,
     unpack,
     write_marked,
 )
@@ -180,7 +180,7 @@ class RunFolder:
         if not self.exists:
             raise SightlineError(f"{self.path} exists, is not empty and is not a run folder; choose another --out")
 
-    def settle_inputs(self, digests: Mapping[str, str]) -> None:
+    def record_inputs(self, digests: Mapping[str, str]) -> None:
         """Records what files some arms read, by digest, after checking that their rows so far came from the same."""
         manifest = self._stored_manifest()
         recorded = manifest.get("inputs", {})
@@ -335,7 +335,7 @@ class RunFolder:
 
     def _write(self, path: Place, table: pa.Table, shard: int, arm: str | None = None, version: str = "") -> None:
         make_within(self.path, path.parent)
-        mark, sink = Mark(*self._identity, arm, version, (held_of(table, shard, arm),)), BytesIO()
+        mark, sink = Mark(*self._identity, arm, version, (shard_mark(table, shard, arm),)), BytesIO()
         write_marked(sink, table.schema, [table], mark)
         write_whole(path, sink.getvalue())
         self.files.added(path)

@@ -28,7 +28,16 @@ from threading import Event, Lock, Thread
 from sightline.device import last_move, moved
 from sightline.errors import SightlineError
 from sightline.places.listing import Listing, Place, is_remote, read_whole, remove
-from sightline.places.writing import Holder, create_new, gone, here, holder_of, make_folder, make_within, write_whole
+from sightline.places.writing import (
+    Holder,
+    create_new,
+    folder_gone,
+    holder_of,
+    make_folder,
+    make_within,
+    this_process,
+    write_whole,
+)
 
 LEASES = "leases"
 DRIVER, MEMBER, OPENING, BOXES = "driver", "member-", "opening", "boxes"
@@ -74,7 +83,7 @@ class Lease:
     """For people; nothing is decided by it."""
 
     def content(self) -> bytes:
-        record = {**here().as_record(), "since": self.since, "about": self.about, "beat": self.beat}
+        record = {**this_process().as_record(), "since": self.since, "about": self.about, "beat": self.beat}
         return (json.dumps(record) + "\n").encode()
 
 
@@ -140,7 +149,7 @@ class Leases:
             self._heart.start()
         return lease
 
-    def restate(self, lease: Lease, about: Sequence[str]) -> None:
+    def update_lease(self, lease: Lease, about: Sequence[str]) -> None:
         """Says anew what the holder does under a lease."""
         with self._lock:
             if lease.name in self._mine and lease.about != tuple(about):
@@ -292,18 +301,18 @@ class FolderAccess:
         """Until there is a run nothing stands still: a model may take its time to load."""
         return math.inf if self._manifest is None else last_move()
 
-    def turn_to_open(self) -> AbstractContextManager[None]:
+    def wait_to_open(self) -> AbstractContextManager[None]:
         """A turn alone among all that open the folder, for as long as that takes."""
         moved()  # whatever came before, such as loading a model, is behind this process
         return self.leases.turn(OPENING)
 
-    def turn_to_search(self, given_up: Callable[[], bool]) -> AbstractContextManager[None]:
+    def wait_to_search_boxes(self, given_up: Callable[[], bool]) -> AbstractContextManager[None]:
         """Several that share a folder search for boxes one after the other: all but the first find what is known."""
         return self.leases.turn(BOXES, given_up)
 
     def lock(self) -> None:
         """Takes the folder for this process and those it starts, or refuses."""
-        with self.turn_to_open():
+        with self.wait_to_open():
             self.refuse_others()
             self._own = self.leases.claim(DRIVER)
             if self._own is None:
@@ -311,9 +320,9 @@ class FolderAccess:
                 raise SightlineError(f"{self.folder} is being written by another process; run the command again")
 
     def join(self) -> bool:
-        """Within ``turn_to_open``: becomes one of those that share the folder; whether nobody else is at work."""
+        """Within ``wait_to_open``: becomes one of those that share the folder; whether nobody else is at work."""
         alone = self.find_other() is None
-        self._own = self.leases.claim(f"{MEMBER}{here().token}")
+        self._own = self.leases.claim(f"{MEMBER}{this_process().token}")
         return alone
 
     def others(self) -> dict[str, int]:
@@ -373,7 +382,7 @@ class FolderAccess:
     def check(self) -> None:
         """Ends a process whose folder is gone, and a driver whose folder another one took over while it was silent."""
         if self._manifest is not None and not is_remote(self._manifest) and not self._manifest.is_file():
-            raise SightlineError(gone(self.folder))
+            raise SightlineError(folder_gone(self.folder))
         if self._own is not None and self._own.lost and self._own.name == DRIVER:
             raise SightlineError(
                 f"another process took over {self.folder}, since this one gave no sign of life for "

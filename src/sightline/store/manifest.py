@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sightline.core.row import SCHEMA_VERSION
 from sightline.errors import SightlineError
 from sightline.places.listing import Listing, Place, read_whole, remove
-from sightline.places.writing import create_new, here, make_within, write_whole
+from sightline.places.writing import create_new, make_within, this_process, write_whole
 from sightline.store.shard_files import Owner, ShardPiece, bounds, texts_digest
 
 MOST_SHARDS = 10_000_000
@@ -187,7 +187,7 @@ def setting(manifest: Mapping[str, Any], field: str) -> Any:
     return (manifest.get("versions") or {}).get(field) if within else manifest.get(field)
 
 
-def settings_had(manifest: Mapping[str, Any], field: str) -> list[Any]:
+def recorded_settings(manifest: Mapping[str, Any], field: str) -> list[Any]:
     """All values that rows of a run were made with, the first first; none where it never said."""
     first = setting(manifest, field)
     found: list[Any] = (manifest.get("mixed") or {}).get(field) or ([] if first is None else [first])
@@ -204,10 +204,10 @@ def settings_difference(
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for field in FIXED:
-        if field in new and old.get(field) != new[field] and new[field] not in settings_had(old, field):
+        if field in new and old.get(field) != new[field] and new[field] not in recorded_settings(old, field):
             yield field
     for field in FIXED_ONCE_SAID:
-        now, had = setting(new, field), settings_had(old, field)
+        now, had = setting(new, field), recorded_settings(old, field)
         if now is not None and had and now not in had:
             yield field
 
@@ -219,8 +219,8 @@ def with_all_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str,
     mixed = {field: list(values) for field, values in (old.get("mixed") or {}).items()}
     versions = {**(new.get("versions") or {}), **(old.get("versions") or {})}
     for field in (*ACCEPTABLE, *ONLY_NAMED):
-        had = settings_had(old, field)
-        values = [*had, *(now for now in settings_had(new, field) if now not in had)]
+        had = recorded_settings(old, field)
+        values = [*had, *(now for now in recorded_settings(new, field) if now not in had)]
         if len(values) > 1:
             mixed[field] = values
         if field in old:
@@ -235,7 +235,7 @@ def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> s
             return f"of {model_words(old)} with other weights"
         return f"of {model_words(old)}, this command has {model_words(new)}"
     if field in CHECKPOINTS:
-        before, now = settings_had(old, field)[-1], new[field]
+        before, now = recorded_settings(old, field)[-1], new[field]
         names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
         one, other = (files.get(names[0], "none").removeprefix("sha256:")[:8] for files in (before, now))
         both = f"{names[0]}: {one}, this command has {other}"
@@ -246,7 +246,7 @@ def _difference(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> s
         return f"of an engine with {', '.join(f'{each} {before.get(each)}, now {now.get(each)}' for each in told)}"
     if field == "probe_digest":
         return "over other probes"
-    had = ", ".join(map(_short, settings_had(old, field) or [old.get(field)]))
+    had = ", ".join(map(_short, recorded_settings(old, field) or [old.get(field)]))
     return f"with {field} {had}, this command has {_short(setting(new, field))}"
 
 
@@ -269,7 +269,7 @@ NAMED_VERSIONS = ("sightline", *VERSIONS)
 HALVED = "halved"
 
 
-def alike_in(piece: ShardPiece, owner: Owner) -> Counter[Alike]:
+def count_settings(piece: ShardPiece, owner: Owner) -> Counter[Alike]:
     """How many rows of a piece say the same in ``COLUMNS``, None where they have no such column.
 
     A footer says it where all rows of its file do, as nearly always; else they are read.
@@ -317,7 +317,7 @@ def mixture_of(pieces: Iterable[tuple[ShardPiece, Owner]]) -> str:
     """In words what differs between rows of some pieces; "" where nothing does."""
     alike: Counter[Alike] = Counter()
     for piece, owner in pieces:
-        alike += alike_in(piece, owner)
+        alike += count_settings(piece, owner)
     return mixture_words(settings_of(alike))
 
 
@@ -338,7 +338,7 @@ def unnamed_settings(found: Mapping[str, Counter[Any]], manifest: Mapping[str, A
         f"{name} {value}"
         for name, values in found.items()
         for value in values
-        if (had := settings_had(manifest, name)) and value not in had
+        if (had := recorded_settings(manifest, name)) and value not in had
     ]
 
 
@@ -408,14 +408,14 @@ class Notes:
         """Some work went wrong; ``failures`` says when it is set aside."""
         self.add(f"failed.{failure.task}", asdict(failure))
 
-    def forgive(self, arms: Iterable[str]) -> None:
+    def clear_failures(self, arms: Iterable[str]) -> None:
         """A new command tries again what failed under the arms that it names. For whoever is alone in the folder."""
         named, failed = set(arms), self.of_kind("failed")
         self.remove(name for name, note in failed.items() if named & set(note["arms"]))
 
     def add_setup(self, ms: float) -> None:
         """A process' time for compiling and capturing."""
-        self.add(f"setup.{here().token}", {"setup_ms": ms})
+        self.add(f"setup.{this_process().token}", {"setup_ms": ms})
 
     def write_bad_images(self, shard: int, reasons: Mapping[str, str], whole: Mapping[str, str] | None = None) -> None:
         """Images of a shard that cannot be read, before rows of the others are written.

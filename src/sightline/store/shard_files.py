@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from sightline.core.row import TIME_COLUMNS
 from sightline.errors import SightlineError, first_line
-from sightline.places.listing import Place, is_remote, open_ranges, read_whole, told_of
+from sightline.places.listing import Place, is_remote, open_ranges, read_whole, store_errors
 from sightline.places.writing import whole_file
 
 _NAME = re.compile(r"(\d+)(?:-(\d+))?(?:\.(.+))?\.parquet")
@@ -225,7 +225,7 @@ def read_shard(path: Place, *, footer_alone: bool = False) -> tuple[pq.ParquetFi
 def _opened(path: Place) -> pq.ParquetFile:
     """A file of which only what is asked for is read."""
     if is_remote(path):
-        with told_of(path, "read"):
+        with store_errors(path, "read"):
             return pq.ParquetFile(open_ranges(path), pre_buffer=True)
     return pq.ParquetFile(pa.memory_map(str(path)))
 
@@ -257,7 +257,7 @@ class Problem:
         """Gives the file another name, under which nobody reads it."""
         if self.file is None:
             return None
-        with told_of(self.file, "rename"):
+        with store_errors(self.file, "rename"):
             if not self.file.exists():
                 return None
             return self.file.rename(self.file.with_name(self.file.name + SET_ASIDE))
@@ -352,7 +352,7 @@ class Owner:
     def _naming(self, file: ShardFile) -> Iterator[None]:
         """Errors of reading become one line that names the file."""
         try:
-            with told_of(file.path, "read"):
+            with store_errors(file.path, "read"):
                 yield
         except (pa.ArrowException, OSError) as error:
             raise SightlineError(self.line(file, f"cannot be read ({first_line(error)})")) from None
@@ -391,7 +391,7 @@ def in_batches(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 # Shard files put together into fewer and larger ones, and taken apart again. Rows stay bit for bit what they were.
 
 
-def held_of(table: pa.Table, shard: int, arm: str | None) -> MarkedShard:
+def shard_mark(table: pa.Table, shard: int, arm: str | None) -> MarkedShard:
     """What a mark says of the rows of an arm in a shard, or of image records."""
     about, aside = ("image_key", ()) if arm is None else ("probe_id", TIME_COLUMNS)
     texts: list[Any] = table.column(about).to_pylist() if about in table.column_names else [None]

@@ -19,7 +19,7 @@ import numpy as np
 
 from sightline.core.row import cut_shards
 from sightline.errors import SightlineError, first_line
-from sightline.places.listing import Place, StoreError, is_remote, open_lines, read_whole, told_of
+from sightline.places.listing import Place, StoreError, is_remote, open_lines, read_whole, store_errors
 from sightline.places.writing import make_folder, refuse_unusable_place, whole_file, whole_folder, write_whole
 from sightline.probes.dialects import own_row, probe_from_own
 from sightline.probes.probe_file import HEADER, canonical
@@ -28,7 +28,7 @@ from sightline.store.manifest import (
     CHECKSUM,
     OF_PROBES,
     Alike,
-    alike_in,
+    count_settings,
     manifest_bytes,
     manifest_problem,
     mixture_words,
@@ -164,7 +164,7 @@ def _cut_probes(found: Verified, path: Place, manifest: Mapping[str, Any]) -> di
 
     def each() -> Iterator[tuple[str, str]]:
         """(image, id) of every probe; the id is empty where the image could not be read."""
-        with told_of(path, "read"), open_lines(path) as lines:
+        with store_errors(path, "read"), open_lines(path) as lines:
             for line in lines:
                 record = json.loads(line) if line.strip() else {}
                 if HEADER in record:
@@ -256,7 +256,7 @@ def _rows(
             elif each.content != wanted.content:
                 found.wrong(f"{file.path} answers other probes than those of shard {each.shard}", file.path)
         found.unrecorded |= _unrecorded(file, owner, held, keys)
-        found.alike += alike_in(ShardPiece(file, file.first, file.last), owner)
+        found.alike += count_settings(ShardPiece(file, file.first, file.last), owner)
     part = manifest.get("part")
     due = range(manifest["shards"]) if not part else range(part[0] - 1, manifest["shards"], part[1])
     missing = [shard for shard in due if (shard, "") not in seen]
@@ -375,10 +375,10 @@ def _pack_in_place(run: RunFiles) -> None:
 def _remove_repeated(files: Sequence[ShardFile], found: Sequence[ShardPiece], owner: Owner) -> None:
     """Removes what a kill left beside the pack that holds it, if it says the same."""
     used = {piece.file for piece in found}
-    packed = {held.shard: held for piece in found if piece.file.path.exists() for held in held_shards(piece, owner)}
+    packed = {held.shard: held for piece in found if piece.file.path.exists() for held in marked_shards(piece, owner)}
     for file in files:
         if file not in used and file.path.exists():
-            own = held_shards(ShardPiece(file, file.first, file.last), owner)
+            own = marked_shards(ShardPiece(file, file.first, file.last), owner)
             if all(packed.get(held.shard) == held for held in own):
                 file.path.unlink()
 
@@ -401,7 +401,7 @@ def _write_copy(run: RunFiles, out: Path) -> None:
         write_whole(building / MANIFEST, manifest_bytes(run.manifest))
 
 
-def held_shards(piece: ShardPiece, owner: Owner) -> list[MarkedShard]:
+def marked_shards(piece: ShardPiece, owner: Owner) -> list[MarkedShard]:
     """What a piece holds, shard by shard."""
     _, mark = owner.opened(piece.file)
     return [held for held in mark.shards if piece.first <= held.shard <= piece.last]
@@ -432,7 +432,7 @@ def write_pack(group: Sequence[ShardPiece], owner: Owner, folder: Place, model: 
     version = group[0].file.version
     first, last = group[0].first, group[-1].last
     path = folder / shard_file_name(first, None if first == last else last, version)
-    held = [each for piece in group for each in held_shards(piece, owner)]
+    held = [each for piece in group for each in marked_shards(piece, owner)]
     parquet, _ = owner.opened(group[0].file)
     make_folder(folder)
     mark = Mark(owner.run, model, owner.arm, version, tuple(held))

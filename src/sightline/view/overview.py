@@ -58,7 +58,7 @@ IN_WORDS: dict[str, tuple[str, str, bool]] = {
 }
 
 
-def behind(metric: str, arm: str, in_words: bool) -> dict[str, str]:
+def rows_behind(metric: str, arm: str, in_words: bool) -> dict[str, str]:
     """Query, column and direction: the rows that a metric of an arm is about, those that lower it first."""
     said, sort, down = (IN_WORDS if in_words else YES_OR_NO).get(metric, ("", "", False))
     own = f"arm == {json.dumps(arm, ensure_ascii=False)}"
@@ -101,7 +101,7 @@ def _decoded(table: pa.Table) -> pa.Table:
     )
 
 
-def first_numbers(rows: Rows, same: Mapping[str, str]) -> dict[str, Any]:
+def table_without_intervals(rows: Rows, same: Mapping[str, str]) -> dict[str, Any]:
     """The table's cells and the frontier's points; images of the same pixels count as one."""
     frame, notes = plain_frame(rows)
     frame["image_id"] = with_same_images(frame["image_id"], same)
@@ -146,7 +146,7 @@ def table_cells(table: Table, in_words: bool) -> dict[str, Any]:
             "heading": panel.heading,
             "rows": [
                 [
-                    {**asdict(cell), "behind": behind(column.key, row[0].text, in_words)}
+                    {**asdict(cell), "behind": rows_behind(column.key, row[0].text, in_words)}
                     for cell, column in zip(row, table.columns, strict=True)
                 ]
                 for row in panel.rows
@@ -170,7 +170,7 @@ def frontier_points(arms: pd.DataFrame, in_words: bool, yes_or_no: bool) -> list
             low, high = line.get(f"{name}_low"), line.get(f"{name}_high")
             point[axis] = _finite(line.get(name))
             point[f"{axis}_range"] = [_finite(low), _finite(high)] if _finite(low) is not None else None
-        rows = behind("", line["arm_name"], in_words)
+        rows = rows_behind("", line["arm_name"], in_words)
         found.append({**point, "panel": unlettered(panel_of(line["regime"])), "behind": rows})
     low, high = padded([point["colour"] for point in found if point["colour"] is not None])
     for point in found:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sightline.errors import SightlineError
 from sightline.rows.run import load_run
 from sightline.view.cases import CaseReader
-from sightline.view.overview import IN_WORDS, YES_OR_NO, BackgroundIntervals, first_numbers
+from sightline.view.overview import IN_WORDS, YES_OR_NO, BackgroundIntervals, table_without_intervals
 from sightline.view.query import AskedRows
 from sightline.view.rows import ProbeBook, RowIndex
 
@@ -63,7 +63,7 @@ class ViewedRun:
         rows = self.asked().rows
         with self._lock:
             if self._numbers is None or self._numbers[0] != rows.version:
-                self._numbers = rows.version, first_numbers(rows, self._same(rows.version))
+                self._numbers = rows.version, table_without_intervals(rows, self._same(rows.version))
             return self._numbers[1]
 
     def _same(self, version: int) -> dict[str, str]:

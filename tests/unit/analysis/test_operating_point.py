@@ -7,7 +7,7 @@ import pytest
 
 from sightline.errors import SightlineError
 from sightline.report.sections.replaced_text import edit_region_frame, text_replacement_frame
-from sightline.rows.thresholds import HASH_SPLIT, apply_thresholds, at_words, on_development_side
+from sightline.rows.thresholds import HASH_SPLIT, apply_thresholds, on_development_side, threshold_words
 from sightline.statistics.metrics import auroc
 from sightline.statistics.summaries import arm_summary
 from sightline.statistics.thresholds import accuracy_optimal, evaluate
@@ -136,7 +136,7 @@ def test_every_model_has_its_own_threshold_and_captions_say_that_arms_differ() -
     assert len(alone[alone["model"] == "two"]) < len(two)
     arms = pd.concat([pairs(1.0, range(20)), pairs(2.0, range(20), arm="grid:0.3")])
     cuts = [apply_thresholds(arms, None, rule).chosen["threshold"].tolist() for rule in ("full-dev", "own-dev")]
-    assert [at_words(each) for each in ([0.0], *cuts)] == ["at t = 0", "at t = 1", "at each arm's threshold"]
+    assert [threshold_words(each) for each in ([0.0], *cuts)] == ["at t = 0", "at t = 1", "at each arm's threshold"]
 
 
 def test_bad_input_is_one_clear_line(refused: Refused) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from sightline.analysis import policy_verdict
-from sightline.analysis.policy_replay import AskedProbes, Played, fixed_answers
+from sightline.analysis.policy_replay import AskedProbes, Replayed, fixed_answers
 from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, figures, penalised, tune, verdict
 from sightline.core.selection import Budget
 from sightline.errors import SightlineError
@@ -45,7 +45,7 @@ def test_prices_are_those_of_the_papers_pilots_and_false_alarms_those_of_negativ
     assert penalised(found, yes_or_no=False) == pytest.approx(0.7 - 0.10 * 0.4)
     ids, images, negative = np.array(["a", "b", "c"]), np.array(["1", "1", "2"]), np.array([False, True, True])
     asked = AskedProbes(ids, images, np.array(["all"] * 3), negative, True)
-    assert figures(Played("x", asked, np.array([0.0, 1.0, 0.0]), np.ones(3), np.ones(3), ("1.0",) * 3)).hfpr == 0.5
+    assert figures(Replayed("x", asked, np.array([0.0, 1.0, 0.0]), np.ones(3), np.ones(3), ("1.0",) * 3)).hfpr == 0.5
     assert np.isnan(figures(FIXED[FEW]).hfpr)
 
 
@@ -185,10 +185,10 @@ TASKS = ("textvqa", "textvqa", "docvqa", "docvqa")
 
 def played(
     name: str, scores: Sequence[float], keep: Sequence[float], spent: Sequence[float] = (), tasks: Sequence[str] = TASKS
-) -> Played:
+) -> Replayed:
     ids = np.array([f"p{i}" for i in range(len(scores))])
     asked = AskedProbes(ids, ids, np.array(tasks), np.zeros(len(ids), dtype=bool), yes_or_no=False)
-    return Played(name, asked, np.array(scores), np.array(keep), np.array(spent or keep), ("0.3",) * len(ids))
+    return Replayed(name, asked, np.array(scores), np.array(keep), np.array(spent or keep), ("0.3",) * len(ids))
 
 
 FIXED = {
@@ -197,10 +197,10 @@ FIXED = {
 }
 
 
-def judged(policy: Played, fixed: Mapping[Budget, Played], reference: Budget, *limits: PolicyLimits) -> Any:
+def judged(policy: Replayed, fixed: Mapping[Budget, Replayed], reference: Budget, *limits: PolicyLimits) -> Any:
     """On fifty of each probe, on images of their own: bounds are near the points."""
 
-    def fifty(one: Played) -> Played:
+    def fifty(one: Replayed) -> Replayed:
         lists = [np.tile(each, 50).tolist() for each in (one.scores, one.keep, one.spent, one.asked.tasks)]
         return played(one.name, *lists)
 

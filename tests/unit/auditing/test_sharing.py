@@ -75,12 +75,12 @@ def test_one_drives_and_says_who_it_is_and_none_where_others_share(place: Path) 
         second = FolderAccess(place, 60.0)
         with pytest.raises(SightlineError, match=f"is being written by process {os.getpid()} on .* since 20"):
             second.lock()
-        with second, second.turn_to_open():
+        with second, second.wait_to_open():
             assert not second.join(), "sharing is always possible"
     with second:
         second.lock()
     first, second = FolderAccess(place, 60.0), FolderAccess(place, 60.0)
-    with first.turn_to_open():
+    with first.wait_to_open():
         assert first.join()
     with pytest.raises(SightlineError, match="--launcher queue"):
         second.refuse_others()
@@ -322,7 +322,7 @@ def test_once_somebody_joins_the_rest_is_shared(folder: RunFolder, monkeypatch: 
         driver.lock()
         own = OwnTasks(folder, every, driver)
         first = next(own.ready())
-        with member.turn_to_open():
+        with member.wait_to_open():
             assert not member.join()
         do(folder, own, first)
         theirs = SharedTasks(folder, every[1:], member)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from sightline.backbones import attention
-from sightline.backbones.attention import PACKED, Bounds, pack, packed_attention, planless, usable
+from sightline.backbones.attention import PACKED, Bounds, pack, packed_attention, usable, without_planned_kernels
+from sightline.backbones.isolated_tokens import by_products, patch_products
 from sightline.backbones.qwen3_vl import _ranks
-from sightline.backbones.silenced import by_products, patch_products
 from sightline.backbones.towered import patch_product
 from sightline.device.kernels import MOST_ROWS, causal_attention, masked_attention
 
@@ -60,7 +60,7 @@ def test_packing_is_switched_on_and_off_but_never_replaces_eager_attention() -> 
 def test_planned_kernels_are_off_while_shapes_vary_and_on_again_after() -> None:
     switches: Any = torch.backends.cuda
     assert switches.cudnn_sdp_enabled()
-    with planless():
+    with without_planned_kernels():
         assert not switches.cudnn_sdp_enabled()
         assert not usable(torch.device("cpu"), torch.bfloat16, 128)
     assert switches.cudnn_sdp_enabled()

@@ -19,8 +19,8 @@ from torch.nn.functional import avg_pool2d, interpolate, pad
 
 from sightline.backbones.found_cells import FoundCells, cached_cells, find_cells
 from sightline.backbones.images import Pixels
+from sightline.backbones.isolated_tokens import silenced
 from sightline.backbones.prompting import Layout
-from sightline.backbones.silenced import silenced
 from sightline.backbones.towered import Towered
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, token_blocks

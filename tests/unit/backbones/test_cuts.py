@@ -20,7 +20,7 @@ from sightline.core.selection import (
     Selection,
     TokenView,
 )
-from sightline.core.selection_rules import CountedPart, check_anchors, parts_of, tiles_of, together
+from sightline.core.selection_rules import CountedPart, check_anchors, join_selections, parts_of, tiles_of
 from sightline.errors import SightlineError
 
 LAYOUT: Layout = ((2, 3), (1, 2), (2, 2))
@@ -118,10 +118,10 @@ def selected(*chosen: list[int]) -> list[Selection]:
 
 
 def test_chosen_tokens_become_those_of_the_image_and_one_beyond_its_tile_none_of_the_next() -> None:
-    found = together(selected([0, 5], [1], [0, 3]), [6, 2, 4])
+    found = join_selections(selected([0, 5], [1], [0, 3]), [6, 2, 4])
     assert found.anchors.tolist() == [0, 5, 7, 8, 11]
     assert found.mix is None
-    wrong = together(selected([0, 6], [1], [0]), [6, 2, 4])
+    wrong = join_selections(selected([0, 6], [1], [0]), [6, 2, 4])
     with pytest.raises(SightlineError, match="chose token 12 of 12"):
         check_anchors(wrong.anchors, N, "any", merges=False)
 
@@ -129,7 +129,7 @@ def test_chosen_tokens_become_those_of_the_image_and_one_beyond_its_tile_none_of
 def test_mixes_stay_within_their_tile_and_share_the_class_token() -> None:
     mixed = Selection(torch.tensor([-1, 1]), torch.tensor([[0.0, 0.0, 1.0], [0.25, 0.75, 0.0]]), merge_at="vision")
     plain = Selection(torch.tensor([0, 2]))
-    found = together([mixed, plain], [2, 3])
+    found = join_selections([mixed, plain], [2, 3])
     assert found.merge_at == "vision"
     assert found.anchors.tolist() == [-1, 1, 2, 4], "what has no cell comes first, then native order"
     assert found.mix is not None
@@ -144,7 +144,7 @@ def test_mixes_stay_within_their_tile_and_share_the_class_token() -> None:
 def test_an_order_that_a_method_insists_on_is_kept_tile_by_tile() -> None:
     eye = torch.eye(2)
     ranked = [Selection(torch.tensor([1, 0]), eye[[1, 0]], native_order=False) for _ in range(2)]
-    found = together(ranked, [2, 2])
+    found = join_selections(ranked, [2, 2])
     assert found.anchors.tolist() == [1, 0, 3, 2]
     assert found.mix is not None
     assert found.mix.argmax(dim=1).tolist() == [1, 0, 3, 2]

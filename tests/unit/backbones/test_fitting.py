@@ -201,11 +201,11 @@ def test_bytes_that_a_device_makes_smaller_become_the_hosts_pixels(data: Path, m
     """On a GPU the host hands over bytes; what of them the device makes depends on the image's own options."""
     backbone, image = towered(backbone_of(data, model)), photograph(900, 600)
     prepared = backbone.preprocess(image, budget=Budget.ratio(0.5))
-    handed_over = replace(prepared, data=towered(backbone.under(prepared.options)).image_bytes(image))
-    assert handed_over.data.dtype == torch.uint8
-    assert torch.equal(backbone.tower_inputs([handed_over]), backbone.tower_inputs([prepared]))
-    captured = CapturedVision(backbone, handed_over, frozenset())
-    assert torch.equal(captured(handed_over).tokens, backbone.encode([prepared])[0].tokens)
+    to_device = replace(prepared, data=towered(backbone.under(prepared.options)).image_bytes(image))
+    assert to_device.data.dtype == torch.uint8
+    assert torch.equal(backbone.tower_inputs([to_device]), backbone.tower_inputs([prepared]))
+    captured = CapturedVision(backbone, to_device, frozenset())
+    assert torch.equal(captured(to_device).tokens, backbone.encode([prepared])[0].tokens)
 
 
 # Bounds on the pixels of the image itself. Types whose processor is known cut patches themselves.

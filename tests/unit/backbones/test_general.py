@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.base import model_logits
+from sightline.backbones.decoder_trials import AdjustedHead, loop_mismatch, output_head
 from sightline.backbones.from_transformers import model_class, refusal
-from sightline.backbones.general import General, seeing_part
+from sightline.backbones.general import General, image_feature_model
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import Served, backbone_class, options_for, served_by
-from sightline.backbones.trials import AdjustedHead, output_head, unlike_the_loop
 from sightline.checks.doctor import drawn_image, examined
 from sightline.errors import SightlineError
 from sightline.geometry.cells import grid_cells
@@ -52,9 +52,9 @@ def test_types_whose_class_makes_features_of_pixels_are_tried_and_others_refused
     ]:
         assert words in (refusal(kind) or "")
     inside = SimpleNamespace(get_image_features=print)
-    assert seeing_part(SimpleNamespace(model=inside, get_image_features=print)) is inside
+    assert image_feature_model(SimpleNamespace(model=inside, get_image_features=print)) is inside
     outside = SimpleNamespace(model=SimpleNamespace(), get_image_features=print)
-    assert seeing_part(outside) is outside
+    assert image_feature_model(outside) is outside
 
 
 @pytest.mark.parametrize(("config", "words", "not_said"), [
@@ -242,7 +242,7 @@ def test_a_plain_decoder_is_run_by_the_loop_and_whatever_one_does_beside_its_lay
     made = decoder(**settings)
     if change is not None:
         change(made)
-    found = unlike_the_loop(made, made, 1)
+    found = loop_mismatch(made, made, 1)
     assert reason in (found or "")
     assert (found is None) == (reason == "")
 

@@ -22,7 +22,7 @@ from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.backbones import BACKBONES, load_backbone
 from sightline.backbones.clip import ClipSpace, clip_trouble
-from sightline.backbones.from_transformers import Absent, processor_of, stood_in
+from sightline.backbones.from_transformers import AbsentPart, hollow_package, processor_of
 from sightline.backbones.llava import Llava
 from sightline.backbones.loading import Served, checkpoint_folder, convert
 from sightline.cli import app
@@ -219,12 +219,12 @@ def test_a_file_that_asks_for_a_missing_package_is_imported_and_forgotten(
         f"default = {ABSENT}.Mode.NEAREST\ndef two(): return 2\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with stood_in(ABSENT):
+    with hollow_package(ABSENT):
         assert importlib.import_module("asks_for_it").two() == 2
     assert not [name for name in sys.modules if name.startswith(("asks_for_it", ABSENT))]
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("asks_for_it")
-    with stood_in("json"):
+    with hollow_package("json"):
         assert sys.modules["json"] is json, "a package that is there is not stood in"
 
 
@@ -233,7 +233,7 @@ def test_a_processor_has_the_checkpoints_own_class_and_settings(tmp_path: Path) 
     processor = processor_of(folder, AutoConfig.from_pretrained(folder))
     assert type(processor).__name__ == "SmolVLMProcessor"
     assert type(processor.image_processor).__name__ == "SmolVLMImageProcessorPil"
-    assert isinstance(processor.video_processor, Absent)
+    assert isinstance(processor.video_processor, AbsentPart)
     assert processor.image_seq_len == 4
     assert processor.chat_template == (folder / "chat_template.jinja").read_text(encoding="utf-8")
     if importlib.util.find_spec("num2words") is None:

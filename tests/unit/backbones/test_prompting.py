@@ -117,11 +117,11 @@ def test_what_ends_a_row_stays_with_it(zoo: Zoo, name: str) -> None:
     first = sum(high * wide for high, wide in before)
     assert len(separators.slots) == rows
     third = torch.tensor([first + 2 * columns + 1])
-    assert separators.staying(third, encoded.n).tolist() == [2] + [rows - 1] * (name == "mistral3")
+    assert separators.kept_separators(third, encoded.n).tolist() == [2] + [rows - 1] * (name == "mistral3")
     everything = torch.arange(encoded.n)
-    assert separators.staying(everything, encoded.n).tolist() == list(range(rows))
+    assert separators.kept_separators(everything, encoded.n).tolist() == list(range(rows))
     if before:
-        assert separators.staying(torch.arange(first), encoded.n).tolist() == []
+        assert separators.kept_separators(torch.arange(first), encoded.n).tolist() == []
 
 
 @pytest.mark.parametrize("name", ["idefics3", "smolvlm"])

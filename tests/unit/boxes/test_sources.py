@@ -35,8 +35,8 @@ from sightline.boxes.sources import (
     BoxesBeside,
     BoxSource,
     Shown,
-    adopt_detectors,
     check_source,
+    register_detectors,
     show_boxes,
     simulate,
 )
@@ -77,7 +77,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_annotation_variants_and_detectors_are_sources_of_one_registry(refused: Refused) -> None:
-    adopt_detectors()
+    register_detectors()
     assert set(BOX_SOURCES) >= {"annotation", *VARIANTS, *DETECTORS, "rapidocr", "easyocr", "tesseract"}
     assert all("at least" in DETECTORS.get(name).rule for name in DETECTORS)
     refused("unknown box source 'jiter_light'; did you mean 'jitter_light'", check_source, "jiter_light")
@@ -96,7 +96,7 @@ def test_somebody_elses_source_is_searched_shown_and_billed(registries: None) ->
 
 
 def test_a_detector_that_comes_late_is_a_source(registries: None, refused: Refused) -> None:
-    adopt_detectors()  # those that are there already
+    register_detectors()  # those that are there already
 
     class Late:
         name: ClassVar[str] = "late"
@@ -108,7 +108,7 @@ def test_a_detector_that_comes_late_is_a_source(registries: None, refused: Refus
 
     detectors_by_name: dict[str, Any] = DETECTORS._entries
     detectors_by_name["late"] = Late
-    adopt_detectors()
+    register_detectors()
     assert "late" in BOX_SOURCES
     refused("late is not installed; wait", check_source, "late")
 

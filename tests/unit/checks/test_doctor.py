@@ -19,9 +19,9 @@ from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.general import General
 from sightline.backbones.llava_next import LlavaNext
 from sightline.backbones.loading import served_by
-from sightline.checks.doctor import checks, drawn_image, encoded_page, examined, tried
-from sightline.checks.doctor.cells import cell_count, cells_by_ramps, lit_tokens
-from sightline.checks.doctor.examination import AskedPage, fact_lines, render
+from sightline.checks.doctor import checks, drawn_image, encoded_page, examined, run_check
+from sightline.checks.doctor.cells import cell_count, cells_by_ramps, check_bright_word
+from sightline.checks.doctor.examination import ExaminedPage, fact_lines, render
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy, Selection
 
@@ -48,7 +48,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 Load = Callable[[str], Backbone]
-Asked = Callable[[str], AskedPage]
+Asked = Callable[[str], ExaminedPage]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def load(data: Path, zoo: Callable[[str], Path]) -> Load:
 @pytest.fixture
 def asked(load: Load, page_image: Image.Image) -> Asked:
     """``asked("llava")``: a question about the page, for a backbone of one's own."""
-    return lambda name: AskedPage.of(load(name), page_image)
+    return lambda name: ExaminedPage.of(load(name), page_image)
 
 
 @pytest.mark.parametrize("name", [*TINY, *GENERAL, f"zoo-{SECOND_FORM}"])
@@ -98,13 +98,15 @@ def test_a_route_says_whose_decoder_runs(load: Load, data: Path, page_image: Ima
     options = {"jpeg_quality": 40, "first_resize_factor": 28, "max_pixels": 100352}
     folder = str(data / "tiny" / "qwen3vl")
     backbone = load_backbone(folder, dtype="float32", device="cpu", options=options)
-    assert checks.own_logits(AskedPage.of(backbone, page_image)).passed
+    assert checks.own_logits(ExaminedPage.of(backbone, page_image)).passed
 
 
 # ---------------------------------------------------------------------- broken on purpose
 
 
-def with_cells(page: AskedPage, change: Callable[[np.ndarray, tuple[tuple[int, int], ...]], np.ndarray]) -> AskedPage:
+def with_cells(
+    page: ExaminedPage, change: Callable[[np.ndarray, tuple[tuple[int, int], ...]], np.ndarray]
+) -> ExaminedPage:
     return replace(page, encoded=replace(page.encoded, cells=change(page.encoded.cells, page.encoded.layout)))
 
 
@@ -134,7 +136,7 @@ def shuffled_tiles(cells: np.ndarray, layout: tuple[tuple[int, int], ...]) -> np
 )
 def test_a_wrong_map_is_told_by_ramps_and_the_word(name: str, change: Callable[..., np.ndarray], asked: Asked) -> None:
     page = with_cells(asked(name), change)
-    (word, _), ramps = lit_tokens(page), cells_by_ramps(page)
+    (word, _), ramps = check_bright_word(page), cells_by_ramps(page)
     assert not word.passed
     assert min(word.measured["silenced"]) < 0.8
     assert "lights up OTHER tokens" in word.words
@@ -170,9 +172,9 @@ def test_features_in_another_order_are_told_by_the_logits(
         return [replace(image, tokens=image.tokens.flip(0)) for image in encoded(batch, needs)]
 
     monkeypatch.setattr(backbone, "vision", reversed_tokens)
-    page = AskedPage.of(backbone, page_image)
+    page = ExaminedPage.of(backbone, page_image)
     assert "differs from the model's own forward" in checks.own_logits(page).words
-    assert not lit_tokens(page)[0].passed
+    assert not check_bright_word(page)[0].passed
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "gemma3"])
@@ -264,10 +266,10 @@ def test_answers_of_different_lengths_are_told(asked: Asked, monkeypatch: pytest
 
 
 def test_a_check_that_cannot_be_carried_out_has_failed(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(page: AskedPage) -> None:
+    def broken(page: ExaminedPage) -> None:
         raise KeyError("pixel_attention_mask")
 
-    check = tried("own_logits", broken, asked("llava"))
+    check = run_check("own_logits", broken, asked("llava"))
     assert check is not None
     assert not check.passed
     assert check.words == "own logits: could not be tried (KeyError: 'pixel_attention_mask')"

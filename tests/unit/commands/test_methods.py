@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from sightline.commands.methods import KINDS, registry_of
-from sightline.core.registry import idea_of
+from sightline.core.registry import one_line_summary
 from sightline.selectors import SELECTORS
 from tests.command_line import sightline
 from tests.refusals import Refused
@@ -71,7 +71,7 @@ def test_no_registry_is_left_out_and_every_entry_is_listed_with_its_idea(refused
         assert entries
         for name, entry in entries.items():
             line = next(line for line in lines if line.split()[:1] == [name])
-            assert idea_of(entry)[:60] in line
+            assert one_line_summary(entry)[:60] in line
     refused("unknown kind 'colours'; choose one of selectors", sightline, "list", "colours")
     code = (
         "import sys; sys.path.insert(0, 'docs')\n"

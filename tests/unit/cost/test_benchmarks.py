@@ -16,7 +16,7 @@ from sightline.cost.benchmarks.base import BENCHMARKS
 from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
-from sightline.cost.selection import Inputs, Timing, chooser, devices, growth, time_method, timed_methods
+from sightline.cost.selection import Inputs, Timing, devices, growth, time_method, timed_call, timed_methods
 from sightline.selectors import SELECTORS
 from tests.command_line import sightline
 from tests.conftest import REPOSITORY
@@ -93,7 +93,7 @@ def test_what_chooses_is_timed_beside_official_times_of_that_very_code() -> None
 
 def test_every_method_can_be_timed() -> None:
     for name in timed_methods():
-        anchors = chooser(name, 36, 15, 2, torch.device("cpu"), seed=0)()
+        anchors = timed_call(name, 36, 15, 2, torch.device("cpu"), seed=0)()
         assert len(anchors) == 15 or (getattr(SELECTORS.get(name), "varies", False) and 0 < len(anchors) < 15), name
         assert len(set(anchors.tolist())) == len(anchors), name
 

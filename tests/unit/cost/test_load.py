@@ -21,9 +21,9 @@ from sightline.core.table import format_value
 from sightline.cost import plan as planning
 from sightline.cost.benchmarks.load import Load, LoadRequest, shares_of_load
 from sightline.cost.card import CostCard
-from sightline.cost.load import Visit, drive, latencies, law_rate, percentile, two_part_law, yield_into
+from sightline.cost.load import RequestTimes, latencies, law_rate, percentile, run_load, two_part_law, yield_into
 from sightline.cost.measuring_process import measure_here
-from sightline.cost.plan import ArmStages, Modelled, Moves
+from sightline.cost.plan import ArmStages, Modelled, StageTimes
 from sightline.cost.request import size_of_image
 from sightline.cost.subject import Subject
 from sightline.engines.base import Question
@@ -44,9 +44,9 @@ def arm(kept: int, prefill: float, select: float = 0.0, tower: float = 10.0, tog
     return ArmStages(100, kept, kept + 10, (kept + 10) * TOKEN, admissions)
 
 
-def stages(together: int = 1, step: float = 2.0, **arms: ArmStages) -> Moves:
+def stages(together: int = 1, step: float = 2.0, **arms: ArmStages) -> StageTimes:
     known = {name.replace("_", ":0.", 1): each for name, each in arms.items()} or {"full": arm(100, 5.0)}
-    return Moves(known, {1: {0: step, 1000: step}, 64: {0: step, 1000: step}}, TOKEN, 64, together, False, "paper")
+    return StageTimes(known, {1: {0: step, 1000: step}, 64: {0: step, 1000: step}}, TOKEN, 64, together, False, "paper")
 
 
 def test_a_closed_loop_is_arithmetic() -> None:
@@ -59,7 +59,7 @@ def test_a_closed_loop_is_arithmetic() -> None:
         (1, 2, 17 + 17 + 2, 2, 17, 2 * 110 + 3 + 2),
     ):
         server = Modelled(stages(together), "full", tokens=4)
-        ended = drive(server, clients * 9, clients=clients)
+        ended = run_load(server, clients * 9, clients=clients)
         found = latencies(ended, clients, 15.0 * clients, 20.0)
         assert found["requests"] == clients * 8
         assert found["requests_per_s"] == pytest.approx(answered / period_ms * 1e3)
@@ -70,9 +70,9 @@ def test_a_closed_loop_is_arithmetic() -> None:
 
 
 def test_goodput_counts_requests_that_keep_both_bounds() -> None:
-    slow, fast = Visit(0, 0.0, [0.5, 0.6, 0.7], 3), Visit(1, 0.0, [0.1, 0.2, 0.3], 3)
-    stuck = Visit(2, 0.0, [0.1, 0.5, 1.0], 3)
-    assert Visit(3, 0.0, [0.1, 0.5], 5).token_ms == pytest.approx(100.0), "four of them came in one piece"
+    slow, fast = RequestTimes(0, 0.0, [0.5, 0.6, 0.7], 3), RequestTimes(1, 0.0, [0.1, 0.2, 0.3], 3)
+    stuck = RequestTimes(2, 0.0, [0.1, 0.5, 1.0], 3)
+    assert RequestTimes(3, 0.0, [0.1, 0.5], 5).token_ms == pytest.approx(100.0), "four of them came in one piece"
     found = latencies([fast, slow, stuck], 0, 200, 150)
     assert found["goodput_per_s"] == pytest.approx(1.0)
     assert found["requests_per_s"] == pytest.approx(3.0)
@@ -84,21 +84,21 @@ def test_goodput_counts_requests_that_keep_both_bounds() -> None:
 
 
 def test_an_open_loop_is_seeded_and_full_slots_make_everybody_wait() -> None:
-    idle = drive(Modelled(stages(), "full", 4), 400, rate=1.0)
+    idle = run_load(Modelled(stages(), "full", 4), 400, rate=1.0)
     assert percentile([each.first_ms for each in idle], 0.5) == pytest.approx(15.0)
     assert (idle[-1].sent - idle[0].sent) / 399 == pytest.approx(1.0, rel=0.1)
-    again = drive(Modelled(stages(), "full", 4), 400, rate=1.0)
-    other = drive(Modelled(stages(), "full", 4), 400, rate=1.0, seed=18)
+    again = run_load(Modelled(stages(), "full", 4), 400, rate=1.0)
+    other = run_load(Modelled(stages(), "full", 4), 400, rate=1.0, seed=18)
     assert [each.sent for each in again] == [each.sent for each in idle] != [each.sent for each in other]
-    crowd = latencies(drive(Modelled(stages(together=4), "full", 4), 400, rate=1000.0), 0)
-    busy = latencies(drive(Modelled(stages(together=4), "full", 4), 464, clients=64), 64)
+    crowd = latencies(run_load(Modelled(stages(together=4), "full", 4), 400, rate=1000.0), 0)
+    busy = latencies(run_load(Modelled(stages(together=4), "full", 4), 464, clients=64), 64)
     assert crowd["requests_per_s"] == pytest.approx(busy["requests_per_s"], rel=0.02)
     assert crowd["ttft_p99_ms"] > 1000
 
 
 def test_questions_about_one_image_share_its_tower() -> None:
     server = Modelled(stages(), "full", tokens=2, questions=4)
-    ended = drive(server, 41, clients=1)
+    ended = run_load(server, 41, clients=1)
     assert server.spent["tower"] == pytest.approx(10.0 * 11)
     assert latencies(ended, 1)["requests_per_s"] == pytest.approx(4 / (4 * (5 + 2) + 10) * 1e3, rel=1e-6)
 
@@ -124,7 +124,11 @@ def test_other_budgets_are_on_the_line_between_those_measured(refused: Refused) 
     assert half.ms("prefill", 1) == pytest.approx(25.0)
     assert half.ms("prefill", 4) == pytest.approx(100.0)
     assert half.ms("select", 1) == 3.0
-    assert Moves.from_dict(json.loads(json.dumps(known.as_dict()))) == known == planning.medians([known, known, known])
+    assert (
+        StageTimes.from_dict(json.loads(json.dumps(known.as_dict())))
+        == known
+        == planning.medians([known, known, known])
+    )
     text = planning.plan(known, "target:0.6", tokens=4, clients=1)
     assert "1.27x" in text
     assert "not measured itself" in text
@@ -148,7 +152,7 @@ def test_other_budgets_are_on_the_line_between_those_measured(refused: Refused) 
 
 def test_more_work_takes_no_less_time_however_two_points_lie() -> None:
     steps = {1: {100: 2.0, 200: 1.9}, 4: {100: 2.2, 200: 2.1}}
-    falling = Moves.from_dict({**stages().as_dict(), "steps": steps})
+    falling = StageTimes.from_dict({**stages().as_dict(), "steps": steps})
     asked = {(1, 150): 1.95, (1, 9999): 1.9, (64, 9999): 2.1 + 20 * 0.2, (1, 0): 2.0}
     found = {where: falling.step_ms(*where) for where in asked}
     assert found == pytest.approx(asked)
@@ -165,7 +169,7 @@ def test_stages_that_no_engine_could_have_are_refused(refused: Refused) -> None:
         ({"token_bytes": None}, "token_bytes: Input should be a valid integer"),
     ]
     for change, about in changes:
-        refused(about, Moves.from_dict, {**stages().as_dict(), **change})
+        refused(about, StageTimes.from_dict, {**stages().as_dict(), **change})
 
 
 def curved(admitted: int, length: int) -> float:
@@ -196,13 +200,15 @@ def test_the_model_predicts_a_server_that_it_saw_one_move_at_a_time() -> None:
         return ArmStages(1000, kept, kept + 10, kept + 10, admissions)
 
     steps = {n: {length: slowed(n, length) for length in (200, 1200)} for n in (1, 8, 64)}
-    known = Moves({"full": seen(1000), "grid:0.2": seen(200)}, steps, 1, 64, 4, False)
+    known = StageTimes({"full": seen(1000), "grid:0.2": seen(200)}, steps, 1, 64, 4, False)
     errors = []
     for kept, text in ((1000, "full"), (200, "grid:0.2"), (500, "grid:0.5")):
-        truth = Moves.from_dict({**known.as_dict(), "arms": {**known.as_dict()["arms"], text: seen(kept).__dict__}})
+        truth = StageTimes.from_dict(
+            {**known.as_dict(), "arms": {**known.as_dict()["arms"], text: seen(kept).__dict__}}
+        )
         for clients in (1, 3, 16, 64):
             for tokens in (8, 128):
-                ended = drive(Grown(truth, text, tokens), 5 * clients + 32, clients=clients)
+                ended = run_load(Grown(truth, text, tokens), 5 * clients + 32, clients=clients)
                 real = latencies(ended, clients)["requests_per_s"]
                 said = planning.predict(known, text, tokens, 5 * clients + 32, clients=clients)[0]
                 errors.append(abs(said / real - 1))

@@ -10,7 +10,7 @@ import pytest
 from sightline.cost import measure as measuring
 from sightline.cost.benchmarks.prefill import PrefillRequest
 from sightline.cost.benchmarks.repeated import RepeatedRequest, rotated
-from sightline.cost.benchmarks.ttft import TtftRequest, Way
+from sightline.cost.benchmarks.ttft import ImagePath, TtftRequest
 from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Measurement
@@ -60,13 +60,13 @@ def test_every_image_goes_through_once_before_the_first_sample(
     execution: str, probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int]] = []
-    first_token = Way.first_token
+    first_token = ImagePath.first_token
 
-    def counted(self: Way, image: Any, number: int = 0) -> dict[str, float]:
+    def counted(self: ImagePath, image: Any, number: int = 0) -> dict[str, float]:
         seen.append((number, image.size[0] * image.size[1]))
         return first_token(self, image, number)
 
-    monkeypatch.setattr(Way, "first_token", counted)
+    monkeypatch.setattr(ImagePath, "first_token", counted)
     request = TtftRequest(kind="ttft", arms=("full",), execution=execution, repeats=7, **HERE, **probes)
     result = measure_here(request)
     (point,) = result["points"]

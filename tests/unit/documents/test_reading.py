@@ -7,7 +7,7 @@ import pytest
 from sightline.boxes.detection import TextsRead, read_texts
 from sightline.documents import reading
 from sightline.documents.fields import find_fields
-from sightline.documents.rules import kind_of_value, known_label
+from sightline.documents.settings import kind_of_value, known_label
 from tests.unit.documents.pages_for_tests import HEIGHT, INVOICE, WIDTH, drawn, found, read
 
 

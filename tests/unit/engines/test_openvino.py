@@ -16,7 +16,7 @@ from PIL import Image
 from sightline.engines import Question, engine_of
 from sightline.engines.openvino import THRESHOLD, OpenVINO
 from sightline.engines.openvino_folder import export
-from sightline.engines.openvino_trace import RECORD, TRACED, Speech, Traced, speech_of, trace
+from sightline.engines.openvino_trace import RECORD, TRACED, NumberCode, Traced, speech_of, trace
 from sightline.errors import SightlineError
 from tests.command_line import sightline
 from tests.refusals import Refused
@@ -183,7 +183,7 @@ def test_folders_that_are_no_export_or_a_copy_of_another_are_refused(
 def test_positions_larger_than_the_vocabulary_are_spoken_in_digits(
     vocabulary: int, positions: int, digits: int, refused: Refused
 ) -> None:
-    speech = Speech.fitting(vocabulary, [2, 5], positions)
+    speech = NumberCode.fitting(vocabulary, [2, 5], positions)
     base, numbers = len(speech.letters), [0, 1, 2 * positions, 7]
     assert speech.digits == digits
     assert not {2, 5} & set(speech.letters)
@@ -193,7 +193,7 @@ def test_positions_larger_than_the_vocabulary_are_spoken_in_digits(
     for line, spoken in broken.items():
         with pytest.raises(SightlineError, match=line):
             speech.numbers(spoken)
-    short = Speech((0, 1, 3), 1, 2)
+    short = NumberCode((0, 1, 3), 1, 2)
     refused("1 tokens and has 3 numbers instead of 4", Traced.heard, [1, 0, 0, 2], short)
     refused("position beyond", Traced.heard, [1, 3, 0, 0, 2], short)
 

@@ -12,7 +12,7 @@ import pytest
 
 import sightline
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.deployed import REQUESTS, Requests, engine_arms, yes_and_no
+from sightline.auditing.engine_worker import REQUESTS, Requests, engine_arms, yes_and_no
 from sightline.checks.demo import asset
 from sightline.checks.doctor.engines import examine_engine
 from sightline.core.probe import Probe
@@ -235,7 +235,7 @@ def test_what_an_engine_cannot_do_is_refused_before_it_is_asked(tmp_path: Path, 
 def test_no_pruning_although_it_was_asked_for_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
-    monkeypatch.setattr("sightline.auditing.deployed.ShownImages._smaller", lambda self, size, share: size)
+    monkeypatch.setattr("sightline.auditing.engine_worker.ShownImages._smaller", lambda self, size, share: size)
     for number, (arm, words) in enumerate(NOT_PRUNED.items()):
         refused(words, run, tmp_path / str(number), arm)
 

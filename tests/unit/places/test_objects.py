@@ -22,7 +22,7 @@ from sightline.places.listing import (
     read_text,
     read_whole,
     refuse_without_creation,
-    told_of,
+    store_errors,
 )
 from sightline.places.writing import create_new, make_folder, refuse_unusable_place, write_whole
 from sightline.store.shard_files import Mark, read_shard, write_marked
@@ -185,9 +185,9 @@ def test_no_store_and_no_credentials_are_one_line(bucket: str, monkeypatch: pyte
 
 
 def test_what_is_not_the_stores_fault_stays(tmp_path: Path) -> None:
-    with pytest.raises(TypeError), told_of(place("memory://x"), "read"):
+    with pytest.raises(TypeError), store_errors(place("memory://x"), "read"):
         raise TypeError("a slip in the program")
-    with pytest.raises(PermissionError), told_of(tmp_path, "read"):
+    with pytest.raises(PermissionError), store_errors(tmp_path, "read"):
         raise PermissionError("about a path nothing changes")
     assert listing.store_reason(OSError(errno.EIO, "Input/output error")) == "Input/output error"
 
@@ -198,7 +198,7 @@ def test_an_object_that_was_replaced_is_not_read_half(bucket: str) -> None:
     with listing.open_ranges(target) as ranges:
         assert ranges.read(10) == b"x" * 10
         write_whole(target, b"y" * 100)
-        with pytest.raises(StoreError, match="no longer exists"), told_of(target, "read"):
+        with pytest.raises(StoreError, match="no longer exists"), store_errors(target, "read"):
             ranges.read(10)
 
 

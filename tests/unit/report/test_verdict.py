@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sightline.core.probe import TWIN
-from sightline.documents.rules import KINDS as FIELD_KINDS
+from sightline.documents.settings import KINDS as FIELD_KINDS
 from sightline.geometry.marks import SWAPPED_FOR
 from sightline.report.build import build_report
 from sightline.report.case_packing import pack_cases

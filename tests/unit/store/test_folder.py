@@ -267,9 +267,9 @@ def test_work_that_fails_twice_or_is_lost_thrice_is_set_aside_until_a_command_na
     assert folder.manifest()["failed"]["00001"] == {"full": "it ended its worker 3 times (a reason)"}
     for _ in range(2):
         note("00003", "target:0.3")
-    folder.notes.forgive(["full"])
+    folder.notes.clear_failures(["full"])
     assert set(folder.manifest()["failed"]) == {"00003"}
-    folder.notes.forgive(["full", "target:0.3"])
+    folder.notes.clear_failures(["full", "target:0.3"])
     assert "failed" not in folder.manifest()
 
 

@@ -16,9 +16,9 @@ from sightline.errors import SightlineError
 from sightline.places.writing import (
     Holder,
     create_new,
-    here,
     of_a_dead_process,
     remove_leftovers,
+    this_process,
     whole_folder,
     write_whole,
 )
@@ -63,7 +63,7 @@ def dead() -> Holder:
     """A process of this machine that was killed and whose parent has not even noticed."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     started = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
-    holder = Holder(here().host, here().boot, process.pid, started)
+    holder = Holder(this_process().host, this_process().boot, process.pid, started)
     assert holder.lives()
     os.kill(process.pid, signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -116,7 +116,7 @@ def test_a_lease_has_one_holder_until_it_is_released_even_if_many_claim_it(tmp_p
 
 
 def test_a_dead_holder_of_this_machine_is_followed_at_once(tmp_path: Path, observer: Leases) -> None:
-    holder, mine = dead(), here()
+    holder, mine = dead(), this_process()
     file = held_by(tmp_path, holder)
     lease = observer.claim("00000")
     assert lease is not None
@@ -128,7 +128,7 @@ def test_a_dead_holder_of_this_machine_is_followed_at_once(tmp_path: Path, obser
     assert observer.claim("00001") is not None, "the same number of another process is another holder"
 
 
-@pytest.mark.parametrize("holder", [ELSEWHERE, here()], ids=["elsewhere", "here and stopped"])
+@pytest.mark.parametrize("holder", [ELSEWHERE, this_process()], ids=["elsewhere", "here and stopped"])
 def test_a_silent_holder_is_given_up_after_a_while_on_the_observers_clock(
     tmp_path: Path, observer: Leases, watch: Watch, holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,9 +180,9 @@ def test_whoever_lives_is_told_from_whoever_does_not(tmp_path: Path, observer: L
     assert observer.is_living("driver", 1) is False
     held_by(tmp_path, dead(), name="driver")
     assert observer.is_living("driver", 1) is False
-    held_by(tmp_path, here(), name="driver", generation=2)
+    held_by(tmp_path, this_process(), name="driver", generation=2)
     assert observer.is_living("driver", 2) is True
-    assert str(observer.read("driver", 2)) == f"process {os.getpid()} on {here().host}, since some day"
+    assert str(observer.read("driver", 2)) == f"process {os.getpid()} on {this_process().host}, since some day"
     held_by(tmp_path, ELSEWHERE, name="member-old")
     observer.remember(lambda name: True)
     assert observer.is_living("member-old", 1) is None
@@ -201,14 +201,16 @@ def test_closing_gives_everything_back_and_leases_of_the_ended_can_be_removed(tm
     leases.close()
     assert not (tmp_path / "run").exists()
     held_by(tmp_path, ELSEWHERE)
-    held_by(tmp_path, here(), name="00001")
+    held_by(tmp_path, this_process(), name="00001")
     observer.remove_of(ELSEWHERE)
     assert observer.listed() == {"00001": 1}
 
 
 def test_only_what_the_dead_left_half_written_is_removed_among_others(tmp_path: Path) -> None:
     gone = dead()
-    names = [f".run.json.{token}.tmp" for token in (f"{gone.token}-0", f"{here().token}-0", f"{ELSEWHERE.token}-3")]
+    names = [
+        f".run.json.{token}.tmp" for token in (f"{gone.token}-0", f"{this_process().token}-0", f"{ELSEWHERE.token}-3")
+    ]
     names.append(".run.json.4711.tmp")  # of an earlier release
     for name in names:
         (tmp_path / name).write_bytes(b"half")

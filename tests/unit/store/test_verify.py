@@ -133,13 +133,13 @@ def test_an_edited_manifest_is_found(run_copy: Path, fields: dict[str, object]) 
 
 
 def test_only_changes_by_the_tool_itself_are_gone_on_with(run_copy: Path, tmp_path: Path, refused: Refused) -> None:
-    RunFolder(run_copy).settle_inputs({"full": "sha256:0"})
+    RunFolder(run_copy).record_inputs({"full": "sha256:0"})
     RunFolder(run_copy).describe_boxes({"found": 3}, (run_copy / "probes.jsonl").read_bytes())
     assert lines(run_copy) == []
     compact_run(run_copy, tmp_path / "copy")
     assert lines(tmp_path / "copy") == []
     edit(run_copy, seed=3)
-    refused("does not fit its checksum; restore it", RunFolder(run_copy).settle_inputs, {"grid:0.3": "other"})
+    refused("does not fit its checksum; restore it", RunFolder(run_copy).record_inputs, {"grid:0.3": "other"})
 
 
 def test_a_run_of_the_release_before_is_said_to_be_without(run_copy: Path) -> None:

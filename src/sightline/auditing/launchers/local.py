@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from sightline.auditing.audit import LAUNCHERS, Job, Launcher
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.crew import TO_END, CrewMember, Ended, drive, member_configs, usable_cores
+from sightline.auditing.workers import TO_END, Ended, StartedWorker, run_workers, usable_cores, worker_configs
 
 LAST_LINES = 20
 
@@ -28,17 +28,19 @@ class Local(Launcher):
 
     def launch(self, job: Job) -> None:
         notes = _SaidOnce()
-        drive(job, [partial(_Process, config, notes) for config in crew_configs(job.config, job.recorded)])
+        run_workers(
+            job, [partial(_Process, config, notes) for config in local_worker_configs(job.config, job.recorded)]
+        )
 
 
-def crew_configs(config: AuditConfig, recorded: Mapping[str, Any]) -> list[AuditConfig]:
+def local_worker_configs(config: AuditConfig, recorded: Mapping[str, Any]) -> list[AuditConfig]:
     """One per worker, on the GPUs or cores of this machine."""
     import torch
 
     from sightline.backbones.loading import choose_device
 
     gpus = [config.device] if ":" in config.device else [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    return member_configs(config, recorded, gpus if choose_device(config.device).type != "cpu" else [], usable_cores())
+    return worker_configs(config, recorded, gpus if choose_device(config.device).type != "cpu" else [], usable_cores())
 
 
 class _SaidOnce:
@@ -54,7 +56,7 @@ class _SaidOnce:
                 print(line, file=sys.stderr, flush=True)
 
 
-class _Process(CrewMember):
+class _Process(StartedWorker):
     """A Python process of its own. It ends when its standard input does, which is when this process does."""
 
     def __init__(self, config: AuditConfig, tell: Callable[[str], None]) -> None:
@@ -65,7 +67,7 @@ class _Process(CrewMember):
         if config.threads is not None:
             environment["OMP_NUM_THREADS"] = str(config.threads)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sightline.auditing.member"],
+            [sys.executable, "-m", "sightline.auditing.worker_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

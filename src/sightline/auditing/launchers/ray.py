@@ -15,7 +15,16 @@ from typing import Any, ClassVar
 
 from sightline.auditing.audit import LAUNCHERS, Job, Launcher
 from sightline.auditing.config import AuditConfig
-from sightline.auditing.crew import TO_END, CrewMember, Ended, drive, member_configs, threads_for, usable_cores, work
+from sightline.auditing.workers import (
+    TO_END,
+    Ended,
+    StartedWorker,
+    run_workers,
+    threads_for,
+    usable_cores,
+    work,
+    worker_configs,
+)
 from sightline.errors import SightlineError
 from sightline.places.writing import Holder, holder_of
 from sightline.store.leases import Leases
@@ -39,7 +48,7 @@ class Ray(Launcher):
         with _cluster(config, job.recorded) as resources:
             configs = actor_configs(config, job.recorded, resources)
             leases = Leases(job.folder.path, config.worker_timeout)
-            drive(job, [partial(_Actor, one, leases) for one in configs])
+            run_workers(job, [partial(_Actor, one, leases) for one in configs])
 
 
 def actor_configs(
@@ -48,7 +57,7 @@ def actor_configs(
     """One per actor. With ``auto``, as many as the cluster has GPUs, or groups of CPU cores."""
     gpus = int(resources.get("GPU", 0)) if config.device != "cpu" else 0
     # Ray shows an actor its own GPU and no other.
-    return member_configs(config, recorded, ["cuda"] * gpus, int(resources.get("CPU", 1)))
+    return worker_configs(config, recorded, ["cuda"] * gpus, int(resources.get("CPU", 1)))
 
 
 @contextmanager
@@ -82,14 +91,14 @@ def _cluster(config: AuditConfig, recorded: Mapping[str, Any]) -> Iterator[Mappi
         ray.shutdown()
 
 
-class _Actor(CrewMember):
+class _Actor(StartedWorker):
     """A process somewhere in the cluster. Ray ends it when the driver ends, however that happens."""
 
     def __init__(self, config: AuditConfig, leases: Leases) -> None:
         ray = importlib.import_module("ray")
         self._ray, self._leases = ray, leases
         wanted = {"num_gpus": 1} if config.device == "cuda" else {"num_cpus": config.threads}
-        self._actor = ray.remote(RemoteMember).options(max_restarts=0, **wanted).remote()
+        self._actor = ray.remote(RemoteWorker).options(max_restarts=0, **wanted).remote()
         self._who = self._actor.who.remote()
         self._answer = self._actor.work.remote(config.model_dump(mode="json"), os.getcwd())
         self._holder: Holder | None = None
@@ -130,13 +139,13 @@ class _Actor(CrewMember):
                 self._leases.remove_of(self._holder)
 
 
-class RemoteMember:
+class RemoteWorker:
     """What runs in an actor."""
 
     def who(self) -> dict[str, Any]:
-        from sightline.places.writing import here
+        from sightline.places.writing import this_process
 
-        return here().as_record()
+        return this_process().as_record()
 
     def work(self, settings: dict[str, Any], folder: str) -> dict[str, Any]:
         """``folder`` is where the driver runs, which paths are relative to."""

@@ -11,7 +11,7 @@ from PIL import Image
 
 from sightline.backbones import Backbone, load_backbone
 from sightline.backbones.loading import Served, methods_that_run, served_by
-from sightline.checks.doctor.cells import cell_count, cells_by_ramps, lit_tokens, signal_rows
+from sightline.checks.doctor.cells import cell_count, cells_by_ramps, check_bright_word, signal_rows
 from sightline.checks.doctor.checks import (
     image_batches,
     language_batches,
@@ -23,7 +23,15 @@ from sightline.checks.doctor.checks import (
     prefix_is_shorter,
     stage_facts,
 )
-from sightline.checks.doctor.examination import PROBE, AskedPage, Check, Examination, LitTokens, SeenPage, drawn_image
+from sightline.checks.doctor.examination import (
+    PROBE,
+    Check,
+    Examination,
+    ExaminedPage,
+    LitTokens,
+    PageLayout,
+    drawn_image,
+)
 from sightline.checks.doctor.methods import each_method
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
@@ -59,17 +67,17 @@ def examined(backbone: Backbone, image: Image.Image, name: str, *, methods: bool
     listed = methods_that_run(Served.by(backbone))
     lit: list[LitTokens | None] = []
 
-    def bright_word(page: AskedPage) -> Check:
-        check, seen = lit_tokens(page)
+    def bright_word(page: ExaminedPage) -> Check:
+        check, seen = check_bright_word(page)
         lit.append(seen)
         return check
 
-    def run_methods(page: AskedPage) -> Check:
+    def run_methods(page: ExaminedPage) -> Check:
         check, ran = each_method(page, listed, made["signal_rows"])
         listed.update(ran)
         return check
 
-    checks: dict[str, Callable[[AskedPage], Check | None]] = {
+    checks: dict[str, Callable[[ExaminedPage], Check | None]] = {
         "cell_count": cell_count,
         "cells_by_ramps": cells_by_ramps,
         "bright_word": bright_word,
@@ -90,10 +98,10 @@ def examined(backbone: Backbone, image: Image.Image, name: str, *, methods: bool
             words = f"{called.replace('_', ' ')}: not applicable to a model without cells"
             made[called] = Check(True, words, name=called, applies=False)
         else:
-            made[called] = tried(called, check, page)
+            made[called] = run_check(called, check, page)
     ramps = made["cells_by_ramps"]
     known = {**facts(page, name, None if ramps is None else ramps.measured.get("seconds")), "selectors": listed}
-    seen = SeenPage(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
+    seen = PageLayout(image, page.encoded.cells, page.encoded.layout, lit[0] if lit else None)
     checks_made = tuple(check for check in made.values() if check is not None)
     return Examination(checks_made, known, seen if page.encoded.placed else None)
 
@@ -102,10 +110,10 @@ OF_CELLS = ("cell_count", "cells_by_ramps", "bright_word", "positions_pruned", "
 """Checks of cells, and of pruning by them."""
 
 
-def encoded_page(backbone: Backbone, image: Image.Image, name: str) -> AskedPage:
+def encoded_page(backbone: Backbone, image: Image.Image, name: str) -> ExaminedPage:
     """Refuses, by type and reason, a model whose image does not become tokens with cells."""
     try:
-        page = AskedPage.of(backbone, image)
+        page = ExaminedPage.of(backbone, image)
         page.prompt  # noqa: B018
     except Exception as error:  # the code of a type that nobody has tried yet
         if is_out_of_memory(error):
@@ -117,7 +125,7 @@ def encoded_page(backbone: Backbone, image: Image.Image, name: str) -> AskedPage
     return page
 
 
-def tried(name: str, check: Callable[[AskedPage], Check | None], page: AskedPage) -> Check | None:
+def run_check(name: str, check: Callable[[ExaminedPage], Check | None], page: ExaminedPage) -> Check | None:
     """A check that cannot be carried out has failed; None: it does not concern this model."""
     try:
         made = check(page)
@@ -128,7 +136,7 @@ def tried(name: str, check: Callable[[AskedPage], Check | None], page: AskedPage
     return None if made is None else replace(made, name=name)
 
 
-def known_or(otherwise: Any, fact: Callable[[], Any]) -> Any:
+def fact_or(otherwise: Any, fact: Callable[[], Any]) -> Any:
     """A fact, unless the model fails on the way to it: some check has said so."""
     try:
         return fact()
@@ -138,7 +146,7 @@ def known_or(otherwise: Any, fact: Callable[[], Any]) -> Any:
         return otherwise
 
 
-def facts(page: AskedPage, name: str, finding_cells: float | None) -> dict[str, Any]:
+def facts(page: ExaminedPage, name: str, finding_cells: float | None) -> dict[str, Any]:
     """What is neither right nor wrong; docs/doctor.md names the keys."""
     backbone, encoded = page.backbone, page.encoded
     separators = encoded.slots - encoded.n
@@ -160,7 +168,7 @@ def facts(page: AskedPage, name: str, finding_cells: float | None) -> dict[str, 
         "separators": {
             "count": separators,
             "policy": SEPARATORS,
-            "staying": known_or({}, lambda: {arm: page.prefix(arm).separators for arm in page.pruned if separators}),
+            "staying": fact_or({}, lambda: {arm: page.prefix(arm).separators for arm in page.pruned if separators}),
         },
-        "stages": known_or([], lambda: stage_facts(page, finding_cells)),
+        "stages": fact_or([], lambda: stage_facts(page, finding_cells)),
     }

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sightline.backbones import Backbone
 from sightline.backbones.found_cells import FoundCells
-from sightline.backbones.silenced import silenced
-from sightline.checks.doctor.examination import AskedPage, Check, LitTokens, declares_cells, layout_words
+from sightline.backbones.isolated_tokens import silenced
+from sightline.checks.doctor.examination import Check, ExaminedPage, LitTokens, declares_cells, layout_words
 from sightline.geometry.cells import Cells
 from sightline.statistics.metrics import auroc
 
@@ -23,7 +23,7 @@ ALLOWED = 1.0
 """Source pixels that an edge may be off."""
 
 
-def cell_count(page: AskedPage) -> Check:
+def cell_count(page: ExaminedPage) -> Check:
     encoded = page.encoded
     blocks = sum(rows * columns for rows, columns in encoded.layout)
     inside = bool(((encoded.cells >= 0) & (encoded.cells <= 1)).all())
@@ -39,7 +39,7 @@ def cell_count(page: AskedPage) -> Check:
     )
 
 
-def cells_by_ramps(page: AskedPage) -> Check | None:
+def cells_by_ramps(page: ExaminedPage) -> Check | None:
     """None for a model whose features cannot be traced to pixels: the bright word alone then tries its cells."""
     found, audited = page.found, page.encoded.cells
     if found is None:
@@ -84,7 +84,7 @@ SHARE = 4.0
 """How much more a token may be moved that has a finer cell in the same place: a tile's beside the thumbnail's."""
 
 
-def signal_rows(page: AskedPage) -> Check | None:
+def signal_rows(page: ExaminedPage) -> Check | None:
     """None for a model whose tower no signal is read from."""
     encoded, backbone = page.encoded, page.backbone
     if backbone.serves(FIRST_STATES) is not None:
@@ -165,7 +165,7 @@ class BrightWord:
         return auroc(self.on[counted], change[counted])
 
 
-def lit_tokens(page: AskedPage) -> tuple[Check, LitTokens | None]:
+def check_bright_word(page: ExaminedPage) -> tuple[Check, LitTokens | None]:
     """The check, and of its worst word what it changed, to be looked at."""
     words = words_on(page.encoded.cells, page.encoded.layout, page.image.size)
     if not words:

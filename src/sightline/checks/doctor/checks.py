@@ -11,10 +11,10 @@ import torch
 from sightline.answering.scorers.yes_no import YesNo
 from sightline.arms import parse_arm
 from sightline.backbones.base import model_logits
+from sightline.backbones.decoder_trials import LAYER_TOLERANCE as SHARE
 from sightline.backbones.general import General
 from sightline.backbones.towered import Towered
-from sightline.backbones.trials import LAYER_TOLERANCE as SHARE
-from sightline.checks.doctor.examination import PROBE, PRUNED, AskedPage, Check
+from sightline.checks.doctor.examination import PROBE, PRUNED, Check, ExaminedPage
 from sightline.core.prefix import Prefix
 from sightline.core.selection import PositionPolicy
 from sightline.device.work import MemoryGrowth
@@ -22,7 +22,7 @@ from sightline.device.work import MemoryGrowth
 # Can the losses of both answers be compared? They have to have the same number of tokens.
 
 
-def one_token_answers(page: AskedPage) -> Check:
+def one_token_answers(page: ExaminedPage) -> Check:
     yes, no = YesNo().prompt(page.backbone, PROBE).scored
     passed = len(yes) == len(no) > 0
     return Check(
@@ -36,7 +36,7 @@ def one_token_answers(page: AskedPage) -> Check:
 # Does it matter what else is in a batch? Prefixes in the language model, images in the vision tower.
 
 
-def language_batches(page: AskedPage) -> Check:
+def language_batches(page: ExaminedPage) -> Check:
     """The same probe alone and padded into a batch of longer and shorter ones."""
     prefixes = [page.over(arm, YesNo()).prefix(0) for arm in ("full", *page.pruned)]
     language = page.backbone.language
@@ -55,7 +55,7 @@ def language_batches(page: AskedPage) -> Check:
     )
 
 
-def image_batches(page: AskedPage) -> Check:
+def image_batches(page: ExaminedPage) -> Check:
     """The page's tokens alone and beside a narrower image, as a share of the largest value."""
     backbone, (width, height) = page.backbone, page.image.size
     narrow = page.image.crop((0, 0, max(1, width // 2), height))
@@ -77,7 +77,7 @@ def image_batches(page: AskedPage) -> Check:
 # Is the unpruned prefix what the model itself reads? Its ids and its logits.
 
 
-def own_prompt(page: AskedPage) -> Check | None:
+def own_prompt(page: ExaminedPage) -> Check | None:
     """The ids of head, span and tail against one call of the checkpoint's processor with text and image.
 
     None where the image reaches the model by a file of its own, without that processor.
@@ -109,7 +109,7 @@ def own_prompt(page: AskedPage) -> Check | None:
     )
 
 
-def own_logits(page: AskedPage) -> Check:
+def own_logits(page: ExaminedPage) -> Check:
     """Every logit of the audited prefix with all tokens kept against the model's ordinary forward."""
     prompt, backbone = page.prompt, page.backbone
     # What an image option does before all else is asked for, and no part of the path.
@@ -131,7 +131,7 @@ def own_logits(page: AskedPage) -> Check:
 POLICIES: tuple[PositionPolicy, ...] = ("preserve", "compact")
 
 
-def prefix_is_shorter(page: AskedPage) -> Check:
+def prefix_is_shorter(page: ExaminedPage) -> Check:
     prefix, k = page.prefix(PRUNED[0]), parse_arm(PRUNED[0]).budget.resolve(page.encoded.n)
     length, full = prefix.embeds.shape[0], page.prompt.full_length(page.encoded.slots)
     passed = (
@@ -148,12 +148,12 @@ def prefix_is_shorter(page: AskedPage) -> Check:
     )
 
 
-def policies_agree_unpruned(page: AskedPage) -> Check:
+def policies_agree_unpruned(page: ExaminedPage) -> Check:
     passed = bool(torch.equal(page.prefix("full", "preserve").positions, page.prefix("full", "compact").positions))
     return Check(passed, f"position policies {'agree' if passed else 'disagree'} on an unpruned prefix")
 
 
-def policies_order_pruned(page: AskedPage) -> Check:
+def policies_order_pruned(page: ExaminedPage) -> Check:
     """Both run on a pruned prefix, with ids in order and within those of the unpruned one."""
     if page.backbone.language.beside:
         words = "position policies: not applicable to an image that is read beside the text, where it has no positions"
@@ -209,7 +209,7 @@ def between_the_text(prefix: Prefix) -> torch.Tensor:
 Result = TypeVar("Result")
 
 
-def stage_facts(page: AskedPage, finding_cells: float | None) -> list[dict[str, Any]]:
+def stage_facts(page: ExaminedPage, finding_cells: float | None) -> list[dict[str, Any]]:
     """Per stage ``stage``, ``seconds``, and ``mib``: what memory grew by while it ran; None where nobody can tell.
 
     ``finding_cells`` are the seconds that finding cells took, where they could be found.

@@ -15,7 +15,7 @@ from PIL import Image
 from sightline.answering.answerer import Answerer
 from sightline.answering.scorers.spoken import MAX_NEW_TOKENS, OpenAnswer
 from sightline.arms import parse_arm
-from sightline.auditing.deployed import kept_tokens
+from sightline.auditing.engine_worker import kept_tokens
 from sightline.backbones import load_backbone
 from sightline.backbones.prompting import Prompting
 from sightline.checks.doctor.examination import Check, Examination

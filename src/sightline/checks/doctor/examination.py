@@ -71,7 +71,7 @@ class LitTokens:
 
 
 @dataclass(frozen=True)
-class SeenPage:
+class PageLayout:
     """The page as the model cuts it up."""
 
     page: Image.Image
@@ -88,7 +88,7 @@ class Examination(Sequence[Check]):
 
     checks: tuple[Check, ...]
     facts: Mapping[str, Any]
-    seen: SeenPage | None = None
+    seen: PageLayout | None = None
 
     def __getitem__(self, index: Any) -> Any:
         return self.checks[index]
@@ -143,14 +143,14 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-1}
 
 
 @dataclass(frozen=True)
-class AskedPage:
+class ExaminedPage:
     backbone: Backbone
     image: Image.Image
     encoded: Encoded
 
     @staticmethod
-    def of(backbone: Backbone, image: Image.Image) -> AskedPage:
-        return AskedPage(backbone, image, backbone.encode([backbone.preprocess(image)])[0])
+    def of(backbone: Backbone, image: Image.Image) -> ExaminedPage:
+        return ExaminedPage(backbone, image, backbone.encode([backbone.preprocess(image)])[0])
 
     @property
     def pruned(self) -> tuple[str, ...]:
@@ -318,7 +318,7 @@ def render(found: Examination) -> str:
     )
 
 
-def maps(seen: SeenPage) -> list[tuple[Markup, str]]:
+def maps(seen: PageLayout) -> list[tuple[Markup, str]]:
     """Drawings with a caption each: every cell, and what one word lights up."""
     size = seen.page.size
     blocks = np.repeat(np.arange(len(seen.layout)), [rows * columns for rows, columns in seen.layout])

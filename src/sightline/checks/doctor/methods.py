@@ -25,7 +25,7 @@ from sightline.arms.arm import Arm
 from sightline.backbones import Backbone
 from sightline.backbones.clip import ClipSpace
 from sightline.backbones.loading import IN_ANOTHER_FORM
-from sightline.checks.doctor.examination import PROBE, AskedPage, Check
+from sightline.checks.doctor.examination import PROBE, Check, ExaminedPage
 from sightline.core.prefix import Encoded
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError
@@ -39,7 +39,7 @@ ASKED = replace(PROBE, regions=((0.1, 0.2, 0.6, 0.5),))
 WRONG_ROWS = "it reads rows of the vision tower that its tokens are not made from"
 
 
-def each_method(page: AskedPage, listed: Mapping[str, str], rows: Check | None) -> tuple[Check, dict[str, str]]:
+def each_method(page: ExaminedPage, listed: Mapping[str, str], rows: Check | None) -> tuple[Check, dict[str, str]]:
     """The check, and the methods as ``listed`` but for those that fail here: ``no`` with the reason."""
     started = time.perf_counter()
     image = page.image.copy()

@@ -12,7 +12,7 @@ from pydantic import Field
 from sightline.core.flags import Flag
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.benchmarks.sweep import SweepRequest, evenly, run_sweep
-from sightline.cost.request import Measurement, one_each, with_default
+from sightline.cost.request import Measurement, one_request_each, with_default
 from sightline.cost.spread import Line, Say
 from sightline.errors import SightlineError
 
@@ -28,9 +28,9 @@ class AnswersRequest(SweepRequest):
     probes: int = Field(1, ge=1, description="Questions per image.")
     one_sample_rows: int = 0
     """Hides the sweep's: here ``stock`` says it."""
-    answer_tokens: Annotated[int, Flag(name="--tokens", read=one_each("answer_tokens", "--tokens"), usual="8,32")] = (
-        Field(8, description="Tokens of every answer; several, separated by commas, are measured one after the other.")
-    )
+    answer_tokens: Annotated[
+        int, Flag(name="--tokens", read=one_request_each("answer_tokens", "--tokens"), usual="8,32")
+    ] = Field(8, description="Tokens of every answer; several, separated by commas, are measured one after the other.")
     slots: int = Field(64, ge=1, description="Sequences that a step continues side by side on a GPU.")
     cached: int = Field(300, ge=1, description="Tokens that every sequence holds where a single step is timed.")
     stock: int = Field(4, ge=0, description="Answers that the model's own generate is timed on, one by one.")
@@ -50,7 +50,7 @@ class Answers(Benchmark[AnswersRequest]):
     main = "engine"
 
     def measure(self, request: AnswersRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.backbones.attention import planless
+        from sightline.backbones.attention import without_planned_kernels
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory, read_bandwidth, step_weights, token_bytes
 
@@ -63,7 +63,7 @@ class Answers(Benchmark[AnswersRequest]):
         memory = PeakMemory(subject.device)
         scorer = every_token(request, subject)
         began = time.perf_counter()
-        with planless():  # as in an audit
+        with without_planned_kernels():  # as in an audit
             run_sweep(request, subject, arms, evenly(range(request.images), request.shard_images)[0], scorer)
             subject.backbone.synchronise()
             setup = (time.perf_counter() - began) * 1e3

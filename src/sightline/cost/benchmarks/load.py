@@ -22,17 +22,17 @@ from sightline.core.flags import Flag
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result, in_inference_mode, in_words_of
 from sightline.cost.load import (
     Continuous,
+    RequestTimes,
     Server,
     Streaming,
-    Visit,
-    drive,
     latencies,
     law_rate,
+    run_load,
     transformers_batching,
     two_part_law,
 )
-from sightline.cost.plan import ArmStages, Moves, amdahl, crossovers, known, medians, predict, shared_vision
-from sightline.cost.request import Measurement, Request, one_each, positive_numbers, words_of
+from sightline.cost.plan import ArmStages, StageTimes, amdahl, crossovers, known, medians, predict, shared_vision
+from sightline.cost.request import Measurement, Request, one_request_each, positive_numbers, words_of
 from sightline.cost.spread import BatchCurves, FurtherTable, Line, Say, StageBars, is_full, quantities
 from sightline.errors import SightlineError
 
@@ -76,9 +76,9 @@ class LoadRequest(Request):
         (), description="Open loop: arrivals, as shares of the most requests per second of the full prefix; or nothing."
     )
     answer_tokens: Annotated[
-        int, Flag(name="--tokens", read=one_each("answer_tokens", "--tokens"), usual="8,32,128")
+        int, Flag(name="--tokens", read=one_request_each("answer_tokens", "--tokens"), usual="8,32,128")
     ] = Field(8, description="Tokens of every answer; several, separated by commas, are measured one after the other.")
-    questions: Annotated[int, Flag(read=one_each("questions", "--questions"), usual="1,4")] = Field(
+    questions: Annotated[int, Flag(read=one_request_each("questions", "--questions"), usual="1,4")] = Field(
         1, description="Questions in a row about one image, likewise."
     )
     requests: int = Field(32, ge=1, description="Requests that count in a run, at least; four per client otherwise.")
@@ -123,9 +123,9 @@ class LoadRequest(Request):
         known = super().record()
         return {**known, "checkpoint": self.checkpoint.rpartition("#")[2], "pruned": ""} if self.endpoint else known
 
-    def driven(self, server: Server, clients: int, rate: float = 0.0) -> tuple[list[Visit], dict[str, Any]]:
+    def driven(self, server: Server, clients: int, rate: float = 0.0) -> tuple[list[RequestTimes], dict[str, Any]]:
         """The requests of one load, and its figures."""
-        ended = drive(server, self.count(clients), clients=clients, rate=rate, seed=self.seed)
+        ended = run_load(server, self.count(clients), clients=clients, rate=rate, seed=self.seed)
         figures = latencies(ended, clients, self.ttft_bound, self.token_bound)
         return ended, {**figures, **({"rate": rate} if rate else {})}
 
@@ -158,7 +158,7 @@ class Load(Benchmark[LoadRequest]):
     )
 
     def measure(self, request: LoadRequest, subject: Subject) -> Iterator[Measurement]:
-        from sightline.backbones.attention import planless
+        from sightline.backbones.attention import without_planned_kernels
         from sightline.backbones.execution import use_execution, use_vision_execution
 
         if not subject.backbone.language.plain:
@@ -166,7 +166,7 @@ class Load(Benchmark[LoadRequest]):
         arms = [subject.arm(text, request.execution) for text in request.arms]
         execution = use_execution(subject.backbone.language, request.execution, dynamic=True)
         use_vision_execution(subject.backbone, execution)
-        with planless():
+        with without_planned_kernels():
             points = list(Bench(request, subject, arms).measure())
         order = [arm.text for arm in arms]
         return iter(sorted(points, key=lambda point: order.index(point.arm)))
@@ -260,7 +260,7 @@ class OwnEngine(Continuous):
             self.spent[stage] = self.spent.get(stage, 0.0) + watch.ms
         self._watches.clear()
 
-    def prefixes(self, new: Sequence[Visit]) -> tuple[list[Prefix], Any]:
+    def prefixes(self, new: Sequence[RequestTimes]) -> tuple[list[Prefix], Any]:
         """What the language model reads for these requests, and what cuts between its layers."""
         backbone, fresh = self.subject.backbone, self.fresh(new)
         with self._timed("preprocess"):
@@ -280,7 +280,7 @@ class OwnEngine(Continuous):
         return prefixes, passed.cutter(range(len(new)), prefixes)
 
     @in_inference_mode
-    def admit(self, places: Sequence[int], new: Sequence[Visit]) -> list[int]:
+    def admit(self, places: Sequence[int], new: Sequence[RequestTimes]) -> list[int]:
         language = self.subject.backbone.language
         prefixes, cutter = self.prefixes(new) if self.alone is None else ([self.alone] * len(new), None)
         with self._timed("prefill"):
@@ -328,7 +328,7 @@ class Bench:
     def among(self, count: int) -> int:
         return min(self.request.slots, 1 << (count - 1).bit_length()) if self.powers else count
 
-    def stages(self) -> Moves:
+    def stages(self) -> StageTimes:
         """Every move of the engine by itself: admissions of 1, 2, 4, ... requests, steps of 1, 2, 4, ... slots.
 
         Means, not medians: what a load takes is a sum of them, and what disturbs one of five moves is part of it.
@@ -343,7 +343,7 @@ class Bench:
         ends = (min(lengths), max(lengths) + request.answer_tokens - 1)
         widest = request.slots if request.arrivals else min(request.slots, max(request.clients))
         steps = {count: {cached: self._step(engine, count, cached) for cached in ends} for count in doubling(widest)}
-        return Moves(arms, steps, engine.token_bytes, request.slots, request.together, self.powers, self._where)
+        return StageTimes(arms, steps, engine.token_bytes, request.slots, request.together, self.powers, self._where)
 
     @cached_property
     def _where(self) -> str:
@@ -370,7 +370,7 @@ class Bench:
     def _admissions(self, engine: OwnEngine) -> ArmStages:
         prefix, held, found = self.prefix[engine.arm.text], [0], dict[int, dict[str, float]]()
         for count in doubling(self.request.together):
-            new = [Visit(i * self.request.questions, 0.0) for i in range(count)]
+            new = [RequestTimes(i * self.request.questions, 0.0) for i in range(count)]
             found[count] = self._moves(engine, partial(engine.admit, range(count), new))
             held = engine.admit(range(count), new)
         return ArmStages(self.visual[engine.arm.text], prefix.k, prefix.embeds.shape[0], held[0], found)
@@ -381,7 +381,7 @@ class Bench:
 
     def measure(self) -> Iterator[Measurement]:
         """Load by load, all arms under each, the full prefix first: arrivals and Amdahl's law go by it."""
-        request, best, every = self.request, 0.0, list[Moves]()
+        request, best, every = self.request, 0.0, list[StageTimes]()
         arms = sorted(self.engines, key=lambda text: not is_full(text))
         points: list[Measurement] = []
         self.stages()  # whatever a first time costs
@@ -405,7 +405,7 @@ class Bench:
         points[0].extra["stages"] = medians(every).as_dict()
         yield from points
 
-    def _run(self, arm: str, stages: Moves, clients: int, rate: float = 0.0) -> Measurement:
+    def _run(self, arm: str, stages: StageTimes, clients: int, rate: float = 0.0) -> Measurement:
         request, engine, there = self.request, self.engines[arm], stages.arms[arm]
         engine.reset()
         started, used = engine.now(), time.process_time()
@@ -457,7 +457,7 @@ class Bench:
         engine.alone = None
         tokens, language = self.request.answer_tokens, self.subject.backbone.language
         with transformers_batching(language, prefix.embeds.shape[0], tokens, clients) as server:
-            drive(server, 2 * clients, clients=clients)  # whatever a first time costs
+            run_load(server, 2 * clients, clients=clients)  # whatever a first time costs
             theirs = self.request.driven(server, clients)[1]
         return {"alone_per_s": own["requests_per_s"], "transformers_per_s": theirs["requests_per_s"]}
 
@@ -476,7 +476,7 @@ def at_endpoint(benchmark: Load, request: LoadRequest) -> Result:
     from platform import python_version
 
     from sightline.arms.arm import parse_arm
-    from sightline.auditing.deployed import refuse_arms
+    from sightline.auditing.engine_worker import refuse_arms
     from sightline.engines.base import JPEG, engine_of
 
     arms = [parse_arm(text) for text in request.arms]

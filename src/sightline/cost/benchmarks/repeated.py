@@ -91,12 +91,12 @@ class Repeated(Benchmark[RepeatedRequest]):
 
     def measure(self, request: RepeatedRequest, subject: Subject) -> Iterator[Measurement]:
         """All arms over the same probes; which one begins depends on the number of the process."""
-        from sightline.backbones.attention import planless
+        from sightline.backbones.attention import without_planned_kernels
         from sightline.cost.one_sample import ANSWERS
 
         arms = [subject.arm(text, request.execution) for text in request.arms]
         numbers = range(request.probes_per_process)
-        with planless():
+        with without_planned_kernels():
             for arm in rotated(arms, request.repetition):
                 shown = [subject.backbone.preprocess(subject.image(i), budget=arm.image_budget) for i in numbers]
                 passes = [

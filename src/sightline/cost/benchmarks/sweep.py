@@ -53,7 +53,7 @@ class Sweep(Benchmark[SweepRequest]):
 
     def measure(self, request: SweepRequest, subject: Subject) -> Iterator[Measurement]:
         from sightline.answering.scorers.yes_no import YesNo
-        from sightline.backbones.attention import planless
+        from sightline.backbones.attention import without_planned_kernels
         from sightline.backbones.execution import use_execution, use_vision_execution
         from sightline.cost.machine import PeakMemory
 
@@ -63,7 +63,7 @@ class Sweep(Benchmark[SweepRequest]):
         use_vision_execution(subject.backbone, execution)
         memory = PeakMemory(subject.device)
         scorer = YesNo()
-        with planless():  # as in an audit
+        with without_planned_kernels():  # as in an audit
             run_sweep(request, subject, arms, evenly(range(request.images), request.shard_images)[0], scorer)
             if request.execution != "graph":
                 memory.warmed_up()

@@ -123,7 +123,7 @@ def _one_arm(request: TtftRequest, subject: Subject, execution: Execution, arm: 
     boxed = reads_boxes(arm.selector)
     detects = request.box_source.partition(":")[0] in DETECTORS and boxed
     detector = detector_named(request.box_source)() if detects else None
-    way = Way(subject, arm, request.execution == "graph", detector)
+    way = ImagePath(subject, arm, request.execution == "graph", detector)
     way.capture(images[0])
     taken: list[dict[str, float]] = []
     work: list[Work] = []
@@ -174,7 +174,7 @@ class Work:
 
 
 @dataclass
-class Way:
+class ImagePath:
     """The way of one image through one arm."""
 
     subject: Subject

@@ -159,7 +159,7 @@ Needs = Callable[[Source], bool]
 """Whether the runs of a report hold something."""
 
 
-def some_run(wanted: Callable[[pd.DataFrame], bool]) -> Needs:
+def any_run_has(wanted: Callable[[pd.DataFrame], bool]) -> Needs:
     """Whether the rows of some run, plain ones and those under interventions, have what is wanted."""
     return lambda source: any(wanted(audited.rows) for audited in (*source.runs, *source.controls))
 

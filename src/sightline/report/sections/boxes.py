@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from sightline.analysis.comparison import Record, by_model, rates
+from sightline.analysis.comparison import Record, arm_rates, by_model
 from sightline.core.selection import NO_BOXES
 from sightline.core.table import Table, format_value
 from sightline.errors import SightlineError
 from sightline.report.columns import build_table, has_other, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, any_run_has
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import plain_rows
 from sightline.statistics.metrics import METRICS
@@ -28,7 +28,7 @@ class Boxes(SectionMaker):
     title = "Box sources"
     order = 160
     lead = "What selectors that look at boxes do when nobody hands them the annotation."
-    needs = (some_run(has_other("box_source", *PLAIN)),)
+    needs = (any_run_has(has_other("box_source", *PLAIN)),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: box_source_table(context.source))
@@ -45,7 +45,7 @@ def box_source_frame(frame: pd.DataFrame, quality: Mapping[str, Mapping[str, Any
     records: list[Record] = []
     for model, rows in by_model(plain):
         for (arm, source), own in rows.groupby(["plain_arm", "box_source"], sort=False):
-            record = {"model": model, "arm": arm, "box_source": source, **rates(own)}
+            record = {"model": model, "arm": arm, "box_source": source, **arm_rates(own)}
             record["boxes_ms"] = float(own["boxes_ms"].astype(float).mean()) if "boxes_ms" in own else math.nan
             known = (quality or {}).get(str(source), {})
             record |= {name: known.get(name, math.nan) for name in ("missing_rate", "best_iou", "boxes_per_probe")}

@@ -9,12 +9,12 @@ import pandas as pd
 from sightline.analysis.comparison import (
     OF_ANSWERS,
     Record,
+    arm_rates,
     by_model,
     clustered_mean,
     compare_support,
     indexed,
     interval_columns,
-    rates,
     table_of,
     views_of,
 )
@@ -22,7 +22,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
 from sightline.interventions import families
 from sightline.report.columns import amount, build_table, collect, first_choice, has, has_selectors, share, signed, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, any_run_has
 from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED, plain_rows
 from sightline.statistics.bootstrap import DRAWS
@@ -39,8 +39,8 @@ class Deletion(SectionMaker):
     in_overview = True
     lead = "Tokens of the evidence taken out of the prefix and put back: does the answer follow?"
     needs = (
-        some_run(has("intervention", "remove_evidence")),
-        some_run(has_selectors("evidence_only", "anti_evidence")),
+        any_run_has(has("intervention", "remove_evidence")),
+        any_run_has(has_selectors("evidence_only", "anti_evidence")),
     )
 
     def fill(self, section: Section, context: Context) -> None:
@@ -62,14 +62,14 @@ def deletion_frame(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
             if "remove_evidence" not in variants or UNCHANGED not in variants:
                 continue
             selected = variants[UNCHANGED]
-            before, after = (rates(variants[name])["accuracy"] for name in (UNCHANGED, "remove_evidence"))
+            before, after = (arm_rates(variants[name])["accuracy"] for name in (UNCHANGED, "remove_evidence"))
             for name in (UNCHANGED, *map(str, families()["deletion"])):
                 if name not in variants:
                     continue
                 part = variants[name]
                 shared = part.index.intersection(selected.index)
                 change = part.loc[shared, "correct"].astype(float) - selected.loc[shared, "correct"].astype(float)
-                measured = rates(part)
+                measured = arm_rates(part)
                 moved = clustered_mean(change, selected.loc[shared, "image_id"], draws, OF_ANSWERS)
                 if name == UNCHANGED:  # 0 by construction
                     moved = Estimate(moved.value, math.nan, math.nan, kind="certain")
@@ -184,7 +184,7 @@ class Occlusion(SectionMaker):
     order = 120
     in_overview = True
     lead = "The evidence grayed in the image itself, against as large a box elsewhere."
-    needs = (some_run(has("view", *GRAYED)),)
+    needs = (any_run_has(has("view", *GRAYED)),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: occlusion_table(context.source, context.draws))

@@ -20,7 +20,7 @@ from sightline.report.columns import (
     has_selectors,
     headings,
     in_panels,
-    metrics_told,
+    shown_metrics,
     signed,
     top,
     typographic,
@@ -220,7 +220,7 @@ def sweeps_table(summary: ReportSummary, source: Source) -> Table | None:
 def seeds_table(summary: ReportSummary, source: Source) -> Table | None:
     """Arms that differ in nothing but their seed, described together."""
     by_arm = summary.arms.set_index("arm")
-    metrics = metrics_told("seeds", summary.arms)
+    metrics = shown_metrics("seeds", summary.arms)
     records = []
     for family in seed_families(source):
         record: dict[str, Any] = {"family": family.name, "seeds": len(family.arms)}

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sightline.core.table import Table
 from sightline.report.columns import build_table, column_of, in_panels, in_report, lines_by_arm, share, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, any_run_has
 from sightline.report.verdict import KINDS, LEAST_OF_KIND, kind_words
 from sightline.rows.source import Audited, Source
 from sightline.statistics.metrics import METRICS
@@ -38,7 +38,7 @@ class FieldRisk(SectionMaker):
     title = "Field risk"
     order = 14
     lead = "What is read off a page instead of what stands there: by kind of field, and of whole pages written down."
-    needs = (some_run(has_fields), some_run(has_transcripts))
+    needs = (any_run_has(has_fields), any_run_has(has_transcripts))
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: field_risk_table(context))

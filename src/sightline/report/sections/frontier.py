@@ -29,7 +29,7 @@ from sightline.report.columns import (
     panel_of,
 )
 from sightline.report.sections.base import SECTIONS, ChartGroup, Context, Section, SectionMaker, answers_in_words
-from sightline.rows.reader import cut_off
+from sightline.rows.reader import truncation_note
 from sightline.rows.source import Audited
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary
@@ -144,7 +144,7 @@ class ScoreOverBudgets(SectionMaker):
     def fill(self, section: Section, context: Context) -> None:
         parts = []
         for audited in context.source.in_words:
-            section.notes.extend(map(audited.said, cut_off(audited.frame)))
+            section.notes.extend(map(audited.said, truncation_note(audited.frame)))
             lines = pd.concat(_by_task(audited, context), ignore_index=True)
             several = lines["task"].nunique() > 1
             drawn = [

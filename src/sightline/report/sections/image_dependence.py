@@ -24,7 +24,7 @@ from sightline.analysis.outcomes import lexically_plausible
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table, format_range, format_value
 from sightline.report.columns import build_table, collect, first_choice, has_other, signed
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, any_run_has
 from sightline.rows.source import Audited, Source
 from sightline.statistics.bootstrap import DRAWS, metric_interval
 from sightline.statistics.metrics import METRICS, point, why_not
@@ -41,7 +41,7 @@ class ImageDependence(SectionMaker):
     order = 130
     in_overview = True
     lead = "The same questions about a gray image or somebody else's: what was never read off the image?"
-    needs = (some_run(has_other("view", ORIGINAL)),)
+    needs = (any_run_has(has_other("view", ORIGINAL)),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: image_dependence_table(context.source, context.draws))

@@ -9,7 +9,7 @@ import pandas as pd
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
 from sightline.report.columns import FEWER_DRAWS, build_table, has_other, metric_columns
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, any_run_has
 from sightline.rows.source import Source
 from sightline.statistics.arm_rows import UNCHANGED
 from sightline.statistics.metrics import metrics_shown_in
@@ -22,7 +22,7 @@ class AllInterventions(SectionMaker):
     title = "All interventions"
     order = 170
     lead = "Every arm under an intervention and every other view of the image, beside the plain arm."
-    needs = (some_run(has_other("intervention", UNCHANGED)), some_run(has_other("view", ORIGINAL)))
+    needs = (any_run_has(has_other("intervention", UNCHANGED)), any_run_has(has_other("view", ORIGINAL)))
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: interventions_table(context.source, context.draws, context.seed))

@@ -10,7 +10,7 @@ from sightline.core.probe import ORIGINAL
 from sightline.core.table import Table
 from sightline.probes.probe_file import hash_side
 from sightline.report.columns import build_table, collect, has, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, any_run_has
 from sightline.rows.source import Source, with_masks
 from sightline.statistics.arm_rows import UNCHANGED
 from sightline.statistics.metrics import auroc
@@ -25,7 +25,7 @@ class Positions(SectionMaker):
     title = "Positions"
     order = 150
     lead = "The same tokens with renumbered and with original positions."
-    needs = (some_run(has("intervention", "swap_positions")),)
+    needs = (any_run_has(has("intervention", "swap_positions")),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: positions_table(context.source))

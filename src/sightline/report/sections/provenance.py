@@ -8,7 +8,7 @@ import pandas as pd
 
 from sightline.core.table import Table, TableColumn
 from sightline.errors import SightlineError
-from sightline.report.columns import arm_facts, build_table, in_panels, of_words, table_column
+from sightline.report.columns import arm_facts, build_table, in_panels, reworded_for_texts, table_column
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker
 from sightline.rows.source import Source
 from sightline.statistics.correct_positives import correct_positive_provenance
@@ -55,7 +55,7 @@ def provenance_table(source: Source, draws: int, seed: int) -> Table:
         records.append(record)
     if not records:
         raise SightlineError(problem)
-    meaning = str if source.yes_or_no else of_words
+    meaning = str if source.yes_or_no else reworded_for_texts
     if source.yes_or_no:
         asked, coverage, among = "Positives", METRICS["pos_ecr"].label, "positives answered yes"
     else:

@@ -12,7 +12,15 @@ import pandas as pd
 from sightline.analysis.comparison import Record, by_model, full_arm, interval_columns, rows_in_words, table_of
 from sightline.core.table import Table
 from sightline.errors import SightlineError
-from sightline.report.columns import build_table, collect, column_of, excludes_zero, in_panels, of_words, signed
+from sightline.report.columns import (
+    build_table,
+    collect,
+    column_of,
+    excludes_zero,
+    in_panels,
+    reworded_for_texts,
+    signed,
+)
 from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, answers_in_words
 from sightline.report.summary import ReportSummary
 from sightline.rows.source import Audited, Source
@@ -57,7 +65,7 @@ def regions_table(source: Source, summary: ReportSummary, draws: int, seed: int)
         raise SightlineError("no question has more than one region: what is said of coverage elsewhere is all there is")
     frame = in_panels(pd.concat(parts, ignore_index=True), summary.facts)
     columns = [
-        replace(column_of(metric), title=TITLES.get(metric.name, metric.label), help=of_words(metric.help))
+        replace(column_of(metric), title=TITLES.get(metric.name, metric.label), help=reworded_for_texts(metric.help))
         for metric in map(METRICS.get, SHOWN)
     ]
     return build_table("several_regions", frame, columns={"metrics": columns})

@@ -12,18 +12,18 @@ from sightline.analysis.comparison import (
     OF_ANSWERS,
     Record,
     answered_right,
+    arm_rates,
     by_model,
     clustered_means,
     indexed,
     interval_columns,
-    rates,
     table_of,
     threshold_of,
 )
 from sightline.analysis.outcomes import extra
 from sightline.core.table import Table, format_range, format_value
 from sightline.report.columns import build_table, collect, has, signed, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, any_run_has
 from sightline.rows.picture import stored_geometry
 from sightline.rows.run import Run
 from sightline.rows.source import Source
@@ -43,7 +43,7 @@ class TextEdits(SectionMaker):
     title = "Text replacement"
     order = 140
     lead = "Another word painted where the evidence stood: does the answer change with it?"
-    needs = (some_run(has("kind", *PAINTED, EDIT_REGION)),)
+    needs = (any_run_has(has("kind", *PAINTED, EDIT_REGION)),)
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: text_replacement_table(context.source))
@@ -193,7 +193,7 @@ def edit_region_frame(
     for model, rows in by_model(glyphs):
         arms = {str(arm): indexed(part, str(arm)) for arm, part in rows.groupby("plain_arm", sort=False)}
         for arm, part in arms.items():
-            record: Record = {"model": model, "arm": arm, **rates(part)}
+            record: Record = {"model": model, "arm": arm, **arm_rates(part)}
             record["edit_gone"] = float(has_no_evidence(part["ecr"]).mean())
             if "word_ecr" in part:
                 lost = has_little_evidence(part["ecr"]) & ~has_little_evidence(part["word_ecr"] + ROUNDING)

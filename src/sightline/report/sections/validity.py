@@ -15,7 +15,7 @@ from sightline.analysis.outcomes import COVERAGE, OUTCOMES, STRATA, samples, ter
 from sightline.core.table import Table, TableColumn, format_value
 from sightline.errors import SightlineError, refuse_unknown
 from sightline.report.columns import build_table, collect, excludes_zero, has, signed, top
-from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, some_run
+from sightline.report.sections.base import SECTIONS, Context, Section, SectionMaker, any_run_has
 from sightline.rows.images import SCALES
 from sightline.rows.source import Audited, Source
 from sightline.statistics.arm_rows import UNCHANGED, numbered, plain_rows
@@ -47,7 +47,11 @@ class Validity(SectionMaker):
     title = "Validity"
     order = 100
     lead = "Does coverage go with what the model does, and with what it loses when the evidence goes?"
-    needs = (some_run(has("selector", "full")), some_run(has("intervention", *EDITS)), some_run(has("view", *EDITS)))
+    needs = (
+        any_run_has(has("selector", "full")),
+        any_run_has(has("intervention", *EDITS)),
+        any_run_has(has("view", *EDITS)),
+    )
 
     def fill(self, section: Section, context: Context) -> None:
         section.add(lambda: association_table(context.source, context.draws))

@@ -1,4 +1,4 @@
-"""A crew without processes: who gets which device, who is replaced, and when a driver gives up."""
+"""Workers without processes: who gets which device, who is replaced, and when a driver gives up."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ import torch
 
 from sightline import AuditConfig, SightlineError
 from sightline.auditing.audit import Job, plan_audit
-from sightline.auditing.crew import DEATHS, CrewMember, Ended, drive
-from sightline.auditing.launchers.local import crew_configs
+from sightline.auditing.launchers.local import local_worker_configs
 from sightline.auditing.launchers.ray import _cluster, actor_configs
+from sightline.auditing.workers import DEATHS, Ended, StartedWorker, run_workers
 from sightline.store.leases import LEASES
 from sightline.store.manifest import Failure
 
@@ -35,11 +35,11 @@ def config(data: Path, tmp_path: Path) -> AuditConfig:
 
 @pytest.fixture
 def job(config: AuditConfig, monkeypatch: pytest.MonkeyPatch) -> Job:
-    monkeypatch.setattr("sightline.auditing.crew.PAUSE", 0.0)
+    monkeypatch.setattr("sightline.auditing.workers.PAUSE", 0.0)
     return plan_audit(config)
 
 
-class Played(CrewMember):
+class Played(StartedWorker):
     """A worker that ends as it is told."""
 
     def __init__(self, end: Ended | BaseException | None, log: list[str]) -> None:
@@ -58,7 +58,7 @@ class Played(CrewMember):
         self._log.append("kill")
 
 
-def playing(log: list[str], *ends: Ended | BaseException | None) -> Callable[[], CrewMember]:
+def playing(log: list[str], *ends: Ended | BaseException | None) -> Callable[[], StartedWorker]:
     """Workers of one place, one after the other."""
     left = iter(ends)
     return lambda: Played(next(left), log)
@@ -69,40 +69,40 @@ DIED, DONE = Ended(how="killed by signal 9"), Ended(done=True)
 
 def test_whoever_dies_is_replaced_until_all_died_too_often_while_nothing_moved(job: Job) -> None:
     log: list[str] = []
-    drive(job, [playing(log, DIED, DIED, DONE)])
+    run_workers(job, [playing(log, DIED, DIED, DONE)])
     assert log == ["start"] * 3 + ["stop", "kill"]
     assert not (job.folder.path / LEASES).exists()
     log.clear()
     with pytest.raises(SightlineError, match="every worker died, the first like this: killed by signal 9"):
-        drive(job, [playing(log, *[DIED] * 10)])
+        run_workers(job, [playing(log, *[DIED] * 10)])
     assert log.count("start") == DEATHS
 
-    def noting() -> CrewMember:
+    def noting() -> StartedWorker:
         """A worker that writes a note before it dies, so that sooner or later all is set aside."""
         job.folder.notes.add_failure(Failure("00000", ("full",), "lost", lost=True))
         return starts()
 
     log.clear()
     starts = playing(log, *[DIED] * (DEATHS + 2), DONE)
-    drive(job, [noting])
+    run_workers(job, [noting])
     assert log.count("start") == DEATHS + 3
 
 
 def test_an_error_for_the_user_is_passed_on_unless_others_go_on(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SightlineError, match=r"^the model has no eyes$"):
-        drive(job, [playing([], Ended(error="the model has no eyes")), playing([], DIED, DIED, DIED)])
-    drive(job, [playing([], Ended(error="out of paper")), playing([], DONE)])
+        run_workers(job, [playing([], Ended(error="the model has no eyes")), playing([], DIED, DIED, DIED)])
+    run_workers(job, [playing([], Ended(error="out of paper")), playing([], DONE)])
     assert "note: a worker ended early: out of paper" in capsys.readouterr().err
 
 
 def test_a_driver_that_is_done_or_stopped_ends_its_workers(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sightline.auditing.crew.LAST_WORDS", 0.0)
+    monkeypatch.setattr("sightline.auditing.workers.LAST_WORDS", 0.0)
     log: list[str] = []
-    drive(job, [playing(log, DONE), playing(log, None)])
+    run_workers(job, [playing(log, DONE), playing(log, None)])
     assert log.count("kill") == 2, "who has not begun when all is done is not waited for"
     log.clear()
     with pytest.raises(KeyboardInterrupt):
-        drive(job, [playing(log, None), playing(log, KeyboardInterrupt())])
+        run_workers(job, [playing(log, None), playing(log, KeyboardInterrupt())])
     assert log == ["start", "start", "stop", "stop", "kill", "kill"]
     assert not (job.folder.path / LEASES).exists()
 
@@ -115,7 +115,7 @@ def test_every_gpu_has_its_worker_and_cores_are_shared_out_by_threads(
     monkeypatch.setattr("sightline.auditing.launchers.local.usable_cores", lambda: 8)
 
     def crew(recorded: dict[str, Any], **changes: Any) -> list[tuple[str, int | None, str]]:
-        found = crew_configs(config.model_copy(update=changes), recorded)
+        found = local_worker_configs(config.model_copy(update=changes), recorded)
         return [(one.device, one.threads, one.launcher) for one in found]
 
     gpus = [("cuda:0", None, "queue"), ("cuda:1", None, "queue")]

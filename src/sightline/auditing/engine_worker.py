@@ -172,7 +172,7 @@ class ShownImages:
         return method
 
     def encode(self, batch: Sequence[Pixels], needs: Iterable[str] = ()) -> list[Encoded]:
-        return all_of([self.pool.submit(self._encoded, item) for item in batch])
+        return wait_for_all([self.pool.submit(self._encoded, item) for item in batch])
 
     def _encoded(self, pixels: Pixels) -> Encoded:
         image = Image.fromarray(pixels.data.numpy())
@@ -198,7 +198,7 @@ class ShownImages:
         return size
 
 
-def all_of(waiting: Sequence[Future[T]]) -> list[T]:
+def wait_for_all(waiting: Sequence[Future[T]]) -> list[T]:
     """What each comes to; where one fails, once those under way have ended: they were asked already, and are kept."""
     try:
         return [each.result() for each in waiting]
@@ -231,7 +231,7 @@ class EngineAnswerer(Answerer):
         step: SelectStep | None = None,
     ) -> Collect:
         asked = zip(probes, encoded, strict=True)
-        return partial(all_of, [self._pool.submit(self._answer, arm, probe, image) for probe, image in asked])
+        return partial(wait_for_all, [self._pool.submit(self._answer, arm, probe, image) for probe, image in asked])
 
     def _ask(self, question: Question) -> Heard:
         return self._requests.ask(question)[0]

@@ -1,4 +1,4 @@
-"""One worker process of a driver: ``python -m sightline.auditing.member``.
+"""One worker process of a driver: ``python -m sightline.auditing.worker_process``.
 
 It reads its configuration as a line of standard input and works in the run folder as ``--launcher queue`` does. The end
 of standard input means that the driver is gone: the process then stops, as it does on SIGTERM. One line of JSON on
@@ -31,7 +31,7 @@ def main() -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever a plug-in prints is no answer
     try:
-        from sightline.auditing.crew import work  # here: it takes long, and the driver may end meanwhile
+        from sightline.auditing.workers import work  # here: it takes long, and the driver may end meanwhile
 
         _say(answers, **work(request))
     except _StoppedError:

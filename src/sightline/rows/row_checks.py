@@ -79,7 +79,7 @@ def check_images(table: pa.Table, file: Place) -> pa.Table:
     return table
 
 
-def under_one_another(tables: Iterable[tuple[Place, pa.Table]], empty: pa.Schema) -> pa.Table:
+def stack_tables(tables: Iterable[tuple[Place, pa.Table]], empty: pa.Schema) -> pa.Table:
     """Tables with the same columns as one, columns in the order of the first: all files of a run have the same ones."""
     found = list(tables)
     if not found:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sightline.auditing.audit import Job, retry_failed, take_part
+from sightline.auditing.audit import Job, audit_as_worker, retry_failed
 from sightline.auditing.config import AuditConfig
 from sightline.auditing.shards import Task, tasks_left
 from sightline.device import moved
@@ -42,7 +42,7 @@ class Ended:
     how: str = "it died"
 
 
-class CrewMember(ABC):
+class StartedWorker(ABC):
     """One worker, wherever it runs."""
 
     @abstractmethod
@@ -60,8 +60,8 @@ class CrewMember(ABC):
 
 @dataclass
 class _Place:
-    start: Callable[[], CrewMember]
-    member: CrewMember
+    start: Callable[[], StartedWorker]
+    worker: StartedWorker
     deaths: int = 0
     """Since rows were last written."""
     last: Ended = field(default_factory=Ended)
@@ -69,7 +69,7 @@ class _Place:
 
     def has_ended(self) -> bool:
         """Whether its worker ended since somebody last asked; how is noted."""
-        if self.empty or (ended := self.member.ended()) is None:
+        if self.empty or (ended := self.worker.ended()) is None:
             return False
         self.last = ended
         self.deaths += not ended.done
@@ -80,22 +80,22 @@ class _Place:
         if self.last.done or self.last.error or self.deaths >= DEATHS:
             self.empty = True
         else:
-            self.member = self.start()
+            self.worker = self.start()
 
 
-def drive(job: Job, starts: Sequence[Callable[[], CrewMember]]) -> None:
-    """Has a job done by a crew, one member for each of ``starts``, with the run folder taken for this process."""
+def run_workers(job: Job, starts: Sequence[Callable[[], StartedWorker]]) -> None:
+    """Has a job done by workers, one for each of ``starts``, with the run folder taken for this process."""
     with FolderAccess(job.folder.path, job.config.worker_timeout, job.config.standstill) as access:
         access.lock()
-        with access.turn_to_open():
+        with access.wait_to_open():
             job.folder.files.refresh()
             if access.find_other() is None:
                 retry_failed(job)
         _watch(job, access, starts)
 
 
-def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], CrewMember]]) -> None:
-    tally = Tally(job.folder, tasks_left(job.folder, job.own_shards, job.plan.arms))
+def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], StartedWorker]]) -> None:
+    tally = RowCounter(job.folder, tasks_left(job.folder, job.own_shards, job.plan.arms))
     places: list[_Place] = []
     try:
         with waiting_for(f"starting {len(starts)} worker{'s' * (len(starts) > 1)}"):
@@ -122,9 +122,9 @@ def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], CrewMem
             progress.reach(tally.done)
     finally:
         for place in places:
-            place.member.stop()
+            place.worker.stop()
         for place in places:
-            place.member.kill()
+            place.worker.kill()
     lasts = [place.last for place in places]
     if not any(last.done for last in lasts):
         first = next((last for last in lasts if last.error), lasts[0])
@@ -133,7 +133,7 @@ def _watch(job: Job, access: FolderAccess, starts: Sequence[Callable[[], CrewMem
         say(f"note: a worker ended early: {error}", err=True)
 
 
-class Tally:
+class RowCounter:
     """Counts in the folder how many rows of some tasks are there, no more often than it can afford."""
 
     def __init__(self, folder: RunFolder, tasks: Sequence[Task]) -> None:
@@ -164,7 +164,7 @@ class Tally:
 # What its workers are told, and what each of them does.
 
 
-def member_configs(
+def worker_configs(
     config: AuditConfig, recorded: Mapping[str, Any], gpus: Sequence[str], cores: int
 ) -> list[AuditConfig]:
     """One per worker: its device, and on a CPU the threads that all of them have."""
@@ -194,7 +194,7 @@ def usable_cores() -> int:
 def work(settings: dict[str, Any]) -> dict[str, Any]:
     """Takes part in an audit until all of it is in the folder; an error for the user is an answer too."""
     try:
-        take_part(AuditConfig(**settings))
+        audit_as_worker(AuditConfig(**settings))
     except SightlineError as error:
         return {"error": str(error)}
     except (RuntimeError, MemoryError) as error:

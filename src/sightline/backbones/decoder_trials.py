@@ -76,7 +76,7 @@ def output_head(model: Any, body: Any) -> Any:
     if CAP in known:  # it shows little where logits are small: what fits best is taken, not what fits
         ways.append(lambda logits: torch.tanh(logits / known[CAP]) * known[CAP])
         ways.append(lambda logits: torch.tanh(logits * factor / known[CAP]) * known[CAP])
-    far = [apart((found if way is None else way(found)).float(), logits.float()) for way in ways]
+    far = [relative_difference((found if way is None else way(found)).float(), logits.float()) for way in ways]
     if min(far) > (HEAD_TOLERANCE if found.dtype == torch.float32 else 10 * HEAD_TOLERANCE):
         raise SightlineError(f"{type(model).__name__}: its output head does more than multiply, cap or scale")
     best = ways[far.index(min(far))]
@@ -102,7 +102,7 @@ UNDERSTOOD = frozenset(
 LISTENING = "sightline_listening"
 
 
-def unlike_the_loop(body: Any, text_model: Any, axes: int) -> str | None:
+def loop_mismatch(body: Any, text_model: Any, axes: int) -> str | None:
     """None where our loop runs the layers as the model does, else the reason in words."""
     config = text_model.config
     missing = [part for part in PARTS if not hasattr(text_model, part)]
@@ -160,13 +160,16 @@ def _measured(text_model: Any, axes: int) -> tuple[set[str], float]:
     with _listening(text_model.config, told):
         rotary, mask = language.rotary(embedded, positions), batch.mask()
         for layer, (given, made) in zip(text_model.layers, calls, strict=True):
-            found += [apart(before, given), apart(call_layer(layer, given, rotary, mask), made)]
+            found += [
+                relative_difference(before, given),
+                relative_difference(call_layer(layer, given, rotary, mask), made),
+            ]
             before = made
-    found.append(apart(language.norm(before), expected))
+    found.append(relative_difference(language.norm(before), expected))
     return told, max(found)
 
 
-def apart(found: Tensor, expected: Tensor) -> float:
+def relative_difference(found: Tensor, expected: Tensor) -> float:
     """Largest difference, as a share of the largest value; infinite where it is no number."""
     share = float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
     return math.inf if math.isnan(share) else share
