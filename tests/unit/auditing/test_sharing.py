@@ -32,7 +32,7 @@ folder = RunFolder(path)
 if not folder.exists:
     folder.refuse_foreign()
 with FolderAccess(path, 60.0) as access:
-    with access.turn_to_open():
+    with access.wait_to_open():
         alone = access.join()
         folder.open(manifest, [arm], b"{}", alone=alone)
     (met / arm).touch()
