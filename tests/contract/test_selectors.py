@@ -112,7 +112,7 @@ def check_inside(here: Stage, arm: Arm) -> None:
         assert bool((scored.lineage | ~scored.anchors).all()), "an anchor outside the lineage"
         assert scored.k_layers is not None
         if isinstance(arm.selector, TwoStages):
-            reached = arm.selector.budget_at_language(arm.budget, len(scored.k_layers)).resolve(n)
+            reached = arm.selector.reaching(arm.budget, len(scored.k_layers)).resolve(n)
             assert scored.k_layers[0] == reached, "the first layer must see what was selected"
         else:
             assert scored.k_layers[0] == n, "the first layer must see every token"

@@ -55,7 +55,7 @@ class InsidePass(ArmPass):
 
     def __post_init__(self) -> None:
         if isinstance(self.selector, TwoStages):
-            arm = replace(self.arm, budget=self.selector.budget_at_language(self.arm.budget, self.depth))
+            arm = replace(self.arm, budget=self.selector.reaching(self.arm.budget, self.depth))
             self._before = BeforePass(
                 self.backbone, arm, self.probes, self.encoded, self.prompts, self.positions, self.step
             )

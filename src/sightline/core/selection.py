@@ -405,7 +405,7 @@ class TwoStages(LayerSelector):
 
     needs: ClassVar[Any] = _of_both
 
-    def budget_at_language(self, budget: Budget, layers: int) -> Budget:
+    def reaching(self, budget: Budget, layers: int) -> Budget:
         """How many of the N tokens reach the language model, which has so many layers."""
         times = self._times(layers)
         if budget.count is not None:

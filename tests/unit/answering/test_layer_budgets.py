@@ -71,7 +71,7 @@ def test_the_budget_is_split_between_the_stages_as_published() -> None:
     for name, k, layers, left, reaching in SPLITS:
         selector = SELECTORS.get(name)()
         assert isinstance(selector, TwoStages)
-        assert selector.budget_at_language(Budget.tokens(k), layers) == Budget.tokens(reaching), (name, k)
+        assert selector.reaching(Budget.tokens(k), layers) == Budget.tokens(reaching), (name, k)
         assert selector.schedule(reaching, k, layers) == left, (name, k)
         whole = selector.schedule(576, 576, layers)
         assert set(whole.values()) == {576}, "all tokens: nothing is cut"
