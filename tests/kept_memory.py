@@ -21,17 +21,18 @@ GIB = 2**30
 
 
 def keep_freed_memory() -> None:
-    """From now on large blocks come from the heap, and the heap is not given back.
+    """From now on blocks of up to 64 MiB come from the heap, and the heap is not given back.
 
     By default glibc maps every large tensor anew and unmaps it when it is freed, so that the kernel clears its pages
-    each time. Runs of tiny models free such tensors all the time.
+    each time. Runs of tiny models free such tensors all the time. What is larger still, attention over whole pages, is
+    mapped as ever: in the heap small blocks settle between such, and it grew to several gigabytes in some sessions.
     """
     os.environ.update(KERNELS)
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # not every C library has it
-        mallopt(M_MMAP_THRESHOLD, GIB)
+        mallopt(M_MMAP_THRESHOLD, GIB // 16)
         mallopt(M_TRIM_THRESHOLD, 2 * GIB - 1)
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from pydantic import Field
 
-from sightline.commands.options import Commands, file_option, in_words
+from sightline.commands.options import Commands, Written, with_options
 from sightline.commands.probe_evidence import PrefixOption
+from sightline.core.flags import Flag
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -34,24 +36,26 @@ app = typer.Typer(
 )
 
 CampaignArgument = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="Folder of 'sightline annotate new'.")]
-NameOption = Annotated[str, typer.Option("--as", metavar="NAME", help="Your name, as the journal shall have it.")]
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")]
-HostOption = Annotated[str, typer.Option(help="Address of this machine to listen on.")]
-BrowserOption = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
-DrawsOption = Annotated[int, typer.Option(min=100, help="Bootstrap draws of kappa's interval.")]
+NameOption = Annotated[
+    str, Flag(name="--as", metavar="NAME"), Field(description="Your name, as the journal shall have it.")
+]
+PortOption = Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 for any that is free.")]
+HostOption = Annotated[str, Field(description="Address of this machine to listen on.")]
+BrowserOption = Annotated[bool, Flag(name="--open/--no-open"), Field(description="Open the page in a browser.")]
+DrawsOption = Annotated[int, Field(ge=100, description="Bootstrap draws of kappa's interval.")]
 
 
 @app.command()
-@in_words
+@with_options
 def new(
     campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN")],
-    kind: Annotated[Literal["hard-negatives", "text-replacement", "evidence", "texts"], typer.Option()],
-    probes: Annotated[Path, typer.Option()],
-    images: Annotated[Path, typer.Option()],
-    n: Annotated[int | None, typer.Option("--n", min=1)] = None,
-    second: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.2,
+    kind: Literal["hard-negatives", "text-replacement", "evidence", "texts"],
+    probes: Path,
+    images: Path,
+    n: Annotated[int | None, Field(ge=1)] = None,
+    second: Annotated[float, Field(ge=0.0, le=1.0)] = 0.2,
     seed: str = "second-sample-v1",
-    batch: Annotated[int, typer.Option(min=1)] = 100,
+    batch: Annotated[int, Field(ge=1)] = 100,
     audit: Path | None = None,
     image_prefix: PrefixOption = "",
 ) -> None:
@@ -72,11 +76,11 @@ def new(
 
 
 @app.command(SERVE)
-@in_words
+@with_options
 def serve_campaign(
     campaign: CampaignArgument,
     name: NameOption,
-    second: Annotated[bool, typer.Option("--second")] = False,
+    second: bool = False,
     port: PortOption = 0,
     host: HostOption = "127.0.0.1",
     open_browser: BrowserOption = True,
@@ -86,11 +90,11 @@ def serve_campaign(
 
 
 @app.command()
-@in_words
+@with_options
 def adjudicate(
     campaign: CampaignArgument,
     name: NameOption,
-    allow_party: Annotated[bool, typer.Option("--allow-party")] = False,
+    allow_party: bool = False,
     port: PortOption = 0,
     host: HostOption = "127.0.0.1",
     open_browser: BrowserOption = True,
@@ -117,6 +121,7 @@ def _serve(
 
 
 @app.command()
+@with_options
 def status(campaign: CampaignArgument) -> None:
     """How far everybody is, without a word of what they said."""
     from sightline_annotate.campaign import open_campaign, status_lines
@@ -126,12 +131,12 @@ def status(campaign: CampaignArgument) -> None:
 
 
 @app.command()
-@in_words
+@with_options
 def agreement(
     campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN|FILE")],
     other: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
     out: Path | None = None,
-    csv: Annotated[Path | None, file_option("Of two files: CSV to write as well.", endings=(".csv",))] = None,
+    csv: Annotated[Path | None, Written(".csv")] = None,
     field: list[str] | None = None,
     draws: DrawsOption = 10_000,
 ) -> None:
@@ -175,11 +180,11 @@ def _print_frame(frame: pd.DataFrame) -> None:
 
 
 @app.command()
-@in_words
+@with_options
 def export(
     campaign: CampaignArgument,
-    out: Annotated[Path, file_option("File to write.")],
-    file_format: Annotated[Literal["artifact", "label-studio", "decisions"], typer.Option("--format")] = "artifact",
+    out: Annotated[Path, Written()],
+    file_format: Annotated[Literal["artifact", "label-studio", "decisions"], Flag(name="--format")] = "artifact",
     whose: Literal["final", "first", "second", "adjudication"] = "final",
 ) -> None:
     """Write answers to a file."""
@@ -191,13 +196,13 @@ def export(
 
 
 @app.command("import")
-@in_words
+@with_options
 def import_(
     campaign: CampaignArgument,
     file: Annotated[Path, typer.Argument()],
-    file_format: Annotated[Literal["artifact", "label-studio"], typer.Option("--format")] = "artifact",
-    name: Annotated[str | None, typer.Option("--as", metavar="NAME")] = None,
-    second: Annotated[bool, typer.Option("--second")] = False,
+    file_format: Annotated[Literal["artifact", "label-studio"], Flag(name="--format")] = "artifact",
+    name: Annotated[str | None, Flag(name="--as", metavar="NAME")] = None,
+    second: bool = False,
 ) -> None:
     """Take answers from a file into the journal: all of them, or none."""
     from sightline_annotate.campaign import open_campaign
@@ -214,13 +219,11 @@ def import_(
 
 
 @app.command("sign-off")
+@with_options
 def sign_off(
     campaign: CampaignArgument,
     name: NameOption,
-    out: Annotated[
-        Path | None,
-        file_option("Decision file to write; decisions.jsonl in the campaign if left out.", endings=(".jsonl",)),
-    ] = None,
+    out: Annotated[Path | None, Written(".jsonl")] = None,
 ) -> None:
     """Write the signed decision file.
 

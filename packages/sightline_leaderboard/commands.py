@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from pydantic import Field
 
 from sightline.auditing.config import flag_of
-from sightline.commands.options import in_words, named_models, pairs
+from sightline.commands.options import named_models, pairs, with_options
+from sightline.core.flags import Flag
 from sightline.errors import SightlineError
 from sightline.progress import say
 
@@ -21,27 +22,27 @@ if TYPE_CHECKING:
 BUDGETS = "0.1,0.3,0.5"
 
 
-@in_words
+@with_options
 def leaderboard(
-    out: Annotated[Path, typer.Option()],
-    model: Annotated[list[str] | None, typer.Option(metavar="[NAME=]MODEL")] = None,
+    out: Path,
+    model: Annotated[list[str] | None, Flag(metavar="[NAME=]MODEL")] = None,
     probes: Path | None = None,
     images: Path | None = None,
-    demo: Annotated[bool, typer.Option("--demo")] = False,
-    open_questions: Annotated[bool, typer.Option("--open-questions")] = False,
+    demo: bool = False,
+    open_questions: bool = False,
     budgets: str = (BUDGETS),
     method: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[:ARGUMENTS]", show_default="every registered method and control")
+        list[str] | None, Flag(metavar="NAME[:ARGUMENTS]", shown="every registered method and control")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=2, show_default="all; in the demo 40, of open questions 50")] = None,
-    rank_by: Annotated[str, typer.Option(show_default="accuracy; of open questions score")] = "",
+    limit: Annotated[int | None, Flag(shown="all; in the demo 40, of open questions 50"), Field(ge=2)] = None,
+    rank_by: Annotated[str, Flag(shown="accuracy; of open questions score")] = "",
     clip: str | None = None,
     box_source: str | None = None,
     scorer: str | None = None,
-    image_option: Annotated[list[str] | None, typer.Option(metavar="[MODEL:]NAME=VALUE")] = None,
+    image_option: Annotated[list[str] | None, Flag(metavar="[MODEL:]NAME=VALUE")] = None,
     dtype: str | None = None,
     device: str | None = None,
-    draws: Annotated[int, typer.Option(min=100)] = 10_000,
+    draws: Annotated[int, Field(ge=100)] = 10_000,
 ) -> None:
     """Rank every method on some models: answers, surviving evidence, unsupported answers, cost, with intervals.
 

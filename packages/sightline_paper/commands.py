@@ -9,6 +9,7 @@ import typer
 from pydantic import BaseModel, Field
 
 from sightline.commands.options import in_words, with_options
+from sightline.core.flags import Flag
 from sightline.errors import SightlineError
 from sightline.progress import say
 
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The paper's tables by number: what each needs, and what comes out here.", no_args_is_help=True)
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="1, 2, S1, S2, ..., or all.")]
-FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of a study, to say what is measured there.")]
+FolderOption = Annotated[Path | None, Field(description="Folder of a study, to say what is measured there.")]
 
 
 @app.command("list")
+@with_options
 def list_(out: FolderOption = None) -> None:
     """List the tables: what each shows, what it needs, and how far it is measured in a study's folder."""
 
@@ -44,6 +46,7 @@ def list_(out: FolderOption = None) -> None:
 
 
 @app.command()
+@with_options
 def show(table: TableArgument) -> None:
     """What a table needs, the commands it stands for, and its published values."""
     from sightline.progress import SafeConsole
@@ -124,11 +127,11 @@ def check(
 @with_options
 def run(
     table: TableArgument,
-    out: Annotated[Path, typer.Option()],
+    out: Path,
     data: AllFolders,
     study: StudyFlags,
     models: list[str] | None = None,
-    draws: Annotated[int | None, typer.Option(min=100, show_default="10000; over open questions 20000")] = None,
+    draws: Annotated[int | None, Flag(shown="10000; over open questions 20000"), Field(ge=100)] = None,
     device: str | None = None,
     dtype: str | None = None,
     execution: str | None = None,

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import Field
 
-from sightline.commands.options import in_words, with_options
-from sightline.core.flags import OUTPUT
+from sightline.commands.options import with_options
+from sightline.core.flags import OUTPUT, Flag
 from sightline.documents.audit import DocumentOptions, audit_documents
 from sightline.errors import SightlineError
 from sightline.progress import say
@@ -28,9 +29,7 @@ def audit(
     model: Annotated[str, typer.Argument(show_default=False)],
     documents: Annotated[list[str], typer.Argument(show_default=False)],
     options: DocumentOptions,
-    open_: Annotated[
-        bool | None, typer.Option("--open/--no-open", show_default="on a terminal", rich_help_panel=OUTPUT)
-    ] = None,
+    open_: Annotated[bool | None, Flag(OUTPUT, name="--open/--no-open", shown="on a terminal")] = None,
 ) -> None:
     """From a folder of documents to a verdict: may this model be pruned, how far, and what breaks first?
 
@@ -54,11 +53,11 @@ def audit(
         raise typer.Exit(1)
 
 
-@in_words
+@with_options
 def demo(
     out: Path = Path("sightline-demo"),
-    limit: Annotated[int | None, typer.Option(min=2, show_default="40")] = None,
-    all_: Annotated[bool, typer.Option("--all")] = False,
+    limit: Annotated[int | None, Flag(shown="40"), Field(ge=2)] = None,
+    all_: Annotated[bool, Flag(name="--all")] = False,
 ) -> None:
     """Audit the shipped reader on the shipped scenes, yes/no and open questions: a minute on a CPU, no network.
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import Field
 
-from sightline.commands.options import Commands, file_option, flag_parameters, in_words, with_parameters
-from sightline.core.flags import mark_of, options_of
+from sightline.commands.options import Commands, Written, flag_parameter, flag_parameters, with_options, with_parameters
+from sightline.core.flags import OUTPUT, Flag, mark_of, options_of
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark
 from sightline.cost.request import Request, positive_numbers, words_of
 from sightline.errors import SightlineError
@@ -41,27 +42,20 @@ def _parameters(benchmark: Benchmark[Any]) -> Iterator[inspect.Parameter]:
     """What the benchmark's request asks for, its own options before those that all have, and what the command asks."""
     common, declared = options_of(Request), options_of(benchmark.request)
     yield from flag_parameters(benchmark.request, [name for name in declared if name not in common])
-    arms = f"Arms to measure; repeatable. Without it: {', '.join(benchmark.arms)}."
-    yield _parameter("arm", list[str] | None, None, _common("--arm", arms))
-    executions = _common("--execution", f"Comma-separated: {', '.join(benchmark.executions)}.")
-    yield _parameter("execution", str, ",".join(benchmark.usual_executions), executions)
-    weights = _common("--random-weights", "Needed with --shape: weights do not affect speed.")
-    yield _parameter("random_weights", bool, False, weights)
+    arms = f"Arms to measure. Without it: {', '.join(benchmark.arms)}."
+    yield _common("arm", list[str] | None, None, arms)
+    executions = f"Comma-separated: {', '.join(benchmark.executions)}."
+    yield _common("execution", str, ",".join(benchmark.usual_executions), executions)
+    yield _common("random_weights", bool, False, "Needed with --shape: weights do not affect speed.")
     yield from flag_parameters(benchmark.request, [name for name in common if name in declared], panel=COMMON)
     if not benchmark.together:
-        share = _common("--share-process", "All arms in one process: quicker, less clean.")
-        yield _parameter("share_process", bool, False, share)
-    card = file_option("Cost card: JSON here, Markdown beside it.", "--out", endings=(".json",), rich_help_panel=COMMON)
-    yield _parameter("out", Path | None, None, card)
+        yield _common("share_process", bool, False, "All arms in one process: quicker, less clean.")
+    card = Annotated[Path | None, Written(".json")]
+    yield _common("out", card, None, "Cost card: JSON here, Markdown beside it.")
 
 
-def _common(flag: str, help: str) -> Any:
-    return typer.Option(flag, help=help, rich_help_panel=COMMON)
-
-
-def _parameter(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
-    annotation = Annotated[kind, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _common(name: str, kind: Any, default: Any, sentence: str) -> inspect.Parameter:
+    return flag_parameter(name, Annotated[kind, Flag(COMMON)], default, sentence)
 
 
 def requests_of(benchmark: Benchmark[Any], given: dict[str, Any]) -> Iterator[Request]:
@@ -104,8 +98,8 @@ def _measure(requests: list[Request], share_process: bool, out: Path | None) -> 
     print(CostCard(results).markdown(), end="")
 
 
-LENGTH, OUTPUT = "How long", "Output"
-"""Panels of the help."""
+LENGTH = "How long"
+"""Panel of the help."""
 
 
 class Benchmarks(Commands):
@@ -141,20 +135,16 @@ def _bench() -> None:
 # Not a registered benchmark: it times methods on made-up signals, without a model, an arm, a process of its own or a
 # card, so that it shares none of their options and nothing of what they hand back.
 @app.command()
-@in_words
+@with_options
 def select(
-    method: Annotated[list[str] | None, typer.Option(metavar="METHOD", show_default="all")] = None,
-    n: Annotated[str, typer.Option("--n")] = "576,2500",
+    method: Annotated[list[str] | None, Flag(metavar="METHOD", shown="all")] = None,
+    n: str = "576,2500",
     batch: str = "1,32",
     device: str = "auto",
-    repeats: Annotated[int, typer.Option(min=1, rich_help_panel=LENGTH)] = 7,
-    seconds: Annotated[float, typer.Option(min=0.0, rich_help_panel=LENGTH)] = 5.0,
-    csv: Annotated[
-        Path | None, file_option("Table with one line per measurement.", endings=(".csv",), rich_help_panel=OUTPUT)
-    ] = None,
-    json: Annotated[
-        Path | None, file_option("The same with every sample.", endings=(".json",), rich_help_panel=OUTPUT)
-    ] = None,
+    repeats: Annotated[int, Flag(LENGTH), Field(ge=1)] = 7,
+    seconds: Annotated[float, Flag(LENGTH), Field(ge=0.0)] = 5.0,
+    csv: Annotated[Path | None, Written(".csv"), Flag(OUTPUT)] = None,
+    json: Annotated[Path | None, Written(".json"), Flag(OUTPUT)] = None,
 ) -> None:
     """Time every method: median ms per image at keep 0.4, beside its official implementation (one CPU thread).
 
@@ -180,13 +170,13 @@ def select(
 
 
 @app.command()
-@in_words
+@with_options
 def plan(
     card: Annotated[Path, typer.Argument(metavar="CARD", exists=True, dir_okay=False)],
-    arm: Annotated[list[str], typer.Option()],
-    clients: Annotated[int, typer.Option(min=1)] = 16,
-    tokens: Annotated[int, typer.Option(min=1)] = 32,
-    questions: Annotated[int, typer.Option(min=1)] = 1,
+    arm: list[str],
+    clients: Annotated[int, Field(ge=1)] = 16,
+    tokens: Annotated[int, Field(ge=1)] = 32,
+    questions: Annotated[int, Field(ge=1)] = 1,
 ) -> None:
     """Say what a budget saves at some load, from the stages on a card of 'bench load'.
 

@@ -7,40 +7,37 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from pydantic import Field
 
 from sightline.auditing.config import AuditConfig
-from sightline.commands.options import PAIR, DeviceOption, file_option, in_words, named_models, pairs
-from sightline.core.flags import SPEED
+from sightline.commands.options import PAIR, DeviceOption, Written, named_models, pairs, with_options
+from sightline.core.flags import SPEED, Flag
 from sightline.errors import SightlineError
 from sightline.progress import say, waiting_for
 
-ModelOption = Annotated[str, typer.Option(help="Checkpoint folder or hub id.")]
+ModelOption = Annotated[str, Field(description="Checkpoint folder or hub id.")]
 DtypeOption = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
-    typer.Option(help="Precision of the weights; auto is the one the checkpoint was saved in.", rich_help_panel=SPEED),
+    Flag(SPEED),
+    Field(description="Precision of the weights; auto is the one the checkpoint was saved in."),
 ]
 
 ImageOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar=PAIR, help=f"{AuditConfig.model_fields['image_options'].description} Repeatable."),
+    list[str] | None, Flag(metavar=PAIR), Field(description=AuditConfig.model_fields["image_options"].description)
 ]
 
 
-@in_words
+@with_options
 def doctor(
     model: ModelOption,
     image: Path | None = None,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
-    attention: Annotated[Literal["sdpa", "eager"], typer.Option(rich_help_panel=SPEED)] = "sdpa",
+    attention: Annotated[Literal["sdpa", "eager"], Flag(SPEED)] = "sdpa",
     image_option: ImageOption = None,
     methods: bool = True,
-    json_file: Annotated[
-        Path | None, file_option("File for everything found, as JSON.", "--json", endings=(".json",))
-    ] = None,
-    page: Annotated[
-        Path | None, file_option("File for one HTML page with the cells drawn over the image.", endings=(".html",))
-    ] = None,
+    json_file: Annotated[Path | None, Written(".json"), Flag(name="--json")] = None,
+    page: Annotated[Path | None, Written(".html")] = None,
     library: str | None = None,
     probes: Path | None = None,
     images: Path | None = None,
@@ -86,17 +83,15 @@ def doctor(
         raise typer.Exit(1)
 
 
-@in_words
+@with_options
 def matrix(
     further: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...")] = None,
-    models: Annotated[list[str] | None, typer.Option(metavar="MODEL")] = None,
+    models: Annotated[list[str] | None, Flag(metavar="MODEL")] = None,
     budget: str = "0.3",
-    out: Annotated[
-        Path | None, file_option("File for the page; the sheet of kept cells is a .png beside it.", endings=(".md",))
-    ] = None,
+    out: Annotated[Path | None, Written(".md")] = None,
     image: Path | None = None,
     clip: str | None = None,
-    head: Annotated[list[str] | None, typer.Option(metavar="METHOD=FILE")] = None,
+    head: Annotated[list[str] | None, Flag(metavar="METHOD=FILE")] = None,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
 ) -> None:
@@ -139,14 +134,14 @@ def matrix(
         raise typer.Exit(1)
 
 
-@in_words
+@with_options
 def ask(
     question: Annotated[str, typer.Argument()],
     model: ModelOption,
-    image: Annotated[Path, typer.Option()],
+    image: Path,
     arm: str = "full",
     target: str = "",
-    max_new_tokens: Annotated[int, typer.Option(min=1)] = 32,
+    max_new_tokens: Annotated[int, Field(ge=1)] = 32,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     clip: str | None = None,
@@ -162,8 +157,8 @@ def ask(
     say(f"({reply.kept} of {reply.full} visual tokens kept by {arm})", err=True)
 
 
-@in_words
-def convert(model: Annotated[str, typer.Argument()], out: Annotated[Path, typer.Option()]) -> None:
+@with_options
+def convert(model: Annotated[str, typer.Argument()], out: Path) -> None:
     """Write a checkpoint anew with safetensors weights; pickled ones can run code and are not loaded elsewhere."""
     from sightline.backbones.loading import convert as convert_checkpoint
 

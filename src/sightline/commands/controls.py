@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from pydantic import Field
 
-from sightline.commands.options import in_words, with_options
+from sightline.commands.options import with_options
 from sightline.commands.probe_evidence import AnnotationOptions, ListsFormats, PrefixOption, ProbesArgument
 from sightline.errors import SightlineError
 
@@ -23,10 +24,10 @@ app = typer.Typer(
 build = typer.Typer(help="Make a control set from a probe file.", no_args_is_help=True)
 app.add_typer(build, name="build")
 
-FolderOption = Annotated[Path, typer.Option("--out", help="Folder for the control set.")]
+FolderOption = Annotated[Path, Field(description="Folder for the control set.")]
 LayoutOption = Annotated[
     Literal["sightline", "artifact"] | None,
-    typer.Option("--layout", help="Rows as Sightline's, or as the paper's artifact's (one file per condition)."),
+    Field(description="Rows as Sightline's, or as the paper's artifact's (one file per condition)."),
 ]
 
 
@@ -34,7 +35,7 @@ LayoutOption = Annotated[
 @with_options
 def image_free(
     probes: ProbesArgument,
-    annotations: Annotated[Path, typer.Option("--annotations")],
+    annotations: Path,
     out: FolderOption,
     reading: AnnotationOptions,
     seed: list[int] | None = None,
@@ -68,11 +69,11 @@ def image_free(
 
 
 @build.command("occlusion")
-@in_words
+@with_options
 def occlusion(
     probes: ProbesArgument,
     out: FolderOption,
-    limit: Annotated[int | None, typer.Option(min=1)] = None,
+    limit: Annotated[int | None, Field(ge=1)] = None,
     image_prefix: PrefixOption = "",
     layout: LayoutOption = "sightline",
 ) -> None:
@@ -87,7 +88,7 @@ def occlusion(
 
 
 @build.command("boxes")
-@in_words
+@with_options
 def boxes(
     probes: ProbesArgument,
     out: FolderOption,
@@ -114,13 +115,13 @@ def boxes(
 
 
 @build.command("text-replacement")
-@in_words
+@with_options
 def text_replacement(
     probes: ProbesArgument,
-    images: Annotated[Path, typer.Option("--images")],
+    images: Path,
     out: FolderOption,
-    limit: Annotated[int, typer.Option(min=0)] = 100,
-    equal_length: Annotated[bool, typer.Option("--equal-length")] = False,
+    limit: Annotated[int, Field(ge=0)] = 100,
+    equal_length: bool = False,
     fonts: Path | None = None,
     screen: str = "rapidocr",
     decisions: Path | None = None,

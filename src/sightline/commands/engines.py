@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from sightline.commands.options import with_options
 from sightline.progress import say, waiting_for
 
 app = typer.Typer(
@@ -34,17 +35,13 @@ def list_() -> None:
 
 
 @app.command()
+@with_options
 def export(
-    checkpoint: Annotated[str, typer.Argument(help="Checkpoint folder or hub id.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the exported model.")],
-    run: Annotated[bool, typer.Option("--run", help="Run the commands instead of printing them.")] = False,
-    env: Annotated[
-        Path, typer.Option("--env", help="Folder of the exporter's own environment; made where it is none.")
-    ] = Path(".venv-export"),
-    weights: Annotated[
-        Literal["fp32", "fp16", "int8", "int4"] | None,
-        typer.Option(help="Precision of the weights; the exporter takes 8 bits beyond a billion if left out."),
-    ] = None,
+    checkpoint: Annotated[str, typer.Argument()],
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    run: bool = False,
+    env: Path = Path(".venv-export"),
+    weights: Literal["fp32", "fp16", "int8", "int4"] | None = None,
 ) -> None:
     """Export a checkpoint for OpenVINO: print the commands, or run them in an environment of their own."""
     from sightline.engines.openvino_folder import export as run_all
@@ -59,7 +56,8 @@ def export(
 
 
 @app.command()
-def trace(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an exported model.")]) -> None:
+@with_options
+def trace(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
     """Make the copy of an exported model that tells which visual tokens reach the language model, as DIR/traced."""
     with waiting_for("tracing", logged=False):
         from sightline.engines.openvino_trace import trace as make

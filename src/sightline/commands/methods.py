@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sightline.commands.options import in_words
+from sightline.commands.options import with_options
+from sightline.core.flags import Flag
 from sightline.core.registry import one_line_summary
 from sightline.errors import SightlineError
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from sightline.core.selection import Method
 
 
-@in_words
+@with_options
 def selectors(
     name: Annotated[str | None, typer.Argument()] = None,
-    model: Annotated[str | None, typer.Option(metavar="MODEL")] = None,
+    model: Annotated[str | None, Flag(metavar="MODEL")] = None,
 ) -> None:
     """List the pruning methods: one line each, or one in full.
 
@@ -61,7 +62,7 @@ def selectors(
         console.print(f"broken: {reason}", markup=False, highlight=False, soft_wrap=True)
 
 
-@in_words
+@with_options
 def backbones(name: Annotated[str | None, typer.Argument()] = None) -> None:
     """List the architectures: position policy, and what ``--image-option`` takes for each."""
     from rich.text import Text
@@ -148,7 +149,7 @@ KINDS = {
 """Where each kind is registered; imported when it is asked for."""
 
 
-@in_words
+@with_options
 def list_(kind: Annotated[str | None, typer.Argument()] = None) -> None:
     """List what can be named on the command line: selectors, interventions, scorers, metrics, formats and the rest."""
     from sightline.core.table import print_rows

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from sightline.commands.options import in_words
+from sightline.commands.options import with_options
 from sightline.errors import SightlineError
 
 TEMPLATES = Path(__file__).parents[1] / "assets" / "templates"
@@ -39,7 +39,7 @@ def write_package(folder: Path, files: Mapping[str, str], words: Mapping[str, st
     return [folder / file for file in files]
 
 
-@in_words
+@with_options
 def new_selector(name: Annotated[str, typer.Argument()], out: Path | None = None) -> None:
     """Write a new pruning method with a test: a small package that ``pip install -e`` makes known to Sightline."""
     # A name as arms write it: My-Method and MyMethod become my_method; one that is so already stays.
@@ -69,7 +69,7 @@ def _refuse_selector_name(name: str) -> None:
         raise SightlineError(f"a module called '{name}' exists already and would be hidden; choose another name")
 
 
-@in_words
+@with_options
 def new_backbone(name: Annotated[str, typer.Argument()], out: Path | None = None) -> None:
     """Write a new architecture with a test: a small package that ``pip install -e`` makes known to Sightline.
 

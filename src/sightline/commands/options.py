@@ -10,47 +10,52 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import typer
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 from typer.models import ParameterInfo
 
-from sightline.core.flags import SPEED, TAKES_URL, describe, flag_of, least_of, mark_of, most_of, options_of
+from sightline.core.flags import (
+    SPEED,
+    TAKES_URL,
+    Flag,
+    describe,
+    flag_of,
+    flag_of_field,
+    least_of,
+    mark_of,
+    most_of,
+    options_of,
+)
 from sightline.errors import SightlineError
 from sightline.places.listing import Place, place
 from sightline.places.writing import STANDARD_OUTPUT, output_set_aside, refuse_other_ending, refuse_unusable_file
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
-
-# Flags from models: one per described field, with its type, description, default and bounds.
+# Flags: one per described field of a model or parameter of a command, with its type, description, default and bounds.
 
 PAIR = "NAME=VALUE"
-Worded = TypeVar("Worded", bound=Callable[..., Any])
+Model = TypeVar("Model", bound=type[BaseModel])
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def in_words(model: Model) -> Model:
+    """Above a model of options: ``words.toml`` beside it has the descriptions of its fields."""
+    describe(model, _words_of(model))
+    return model
+
+
+def _words_of(declared: Any) -> dict[str, str]:
+    """The sentences of ``words.toml`` beside the module that declares a model or command."""
+    file = Path(str(sys.modules[declared.__module__].__file__))
+    return _sentences(file.with_name("words.toml")).get(file.stem, {}).get(declared.__name__, {})
 
 
 @functools.cache
-def _words(file: Path) -> dict[str, dict[str, dict[str, str]]]:
+def _sentences(file: Path) -> dict[str, dict[str, dict[str, str]]]:
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-
-
-def in_words(declared: Worded) -> Worded:
-    """Above a command or a model of options: ``words.toml`` beside it has the sentences of what says none by itself."""
-    file = Path(str(sys.modules[declared.__module__].__file__))
-    words = _words(file.with_name("words.toml")).get(file.stem, {}).get(declared.__name__, {})
-    if isinstance(declared, type):
-        describe(declared, words)
-        return declared
-    hints = declared.__annotations__ = get_type_hints(declared, include_extras=True)
-    for name, sentence in words.items():
-        marks = [mark for mark in getattr(hints[name], "__metadata__", ()) if isinstance(mark, ParameterInfo)]
-        if marks:
-            marks[0].help = sentence
-        else:
-            hints[name] = Annotated[hints[name], typer.Option(help=sentence)]
-    return declared
 
 
 @dataclass(frozen=True)
@@ -65,25 +70,31 @@ class Overrides:
     """Of fields that name none."""
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replaces every parameter whose type is a model, or marked by ``Overrides``, by flags for the model's fields."""
+def with_options(command: Command) -> Command:
+    """Above a command: every parameter becomes a flag, as a field of a model would; one that is a model, several.
+
+    A parameter whose type is a model, or marked by ``Overrides``, is replaced by flags for the model's fields. One
+    marked by ``typer.Argument`` stays what it is. Sentences that nothing else says are in ``words.toml``.
+    """
+    words = _words_of(command)
     made: dict[str, tuple[list[str], Callable[[dict[str, Any]], Any]]] = {}
     parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(in_words(command), eval_str=True).parameters.values():
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         given = parameter.annotation
-        mark = next((each for each in getattr(given, "__metadata__", ()) if isinstance(each, Overrides)), None)
-        model = mark.model if mark is not None else given
-        if not hasattr(model, "model_fields"):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        if mark is None:
-            fields = list(flag_parameters(model))
-            make: Callable[[dict[str, Any]], Any] = functools.partial(_made, model)
+        marks = getattr(given, "__metadata__", ())
+        over = next((mark for mark in marks if isinstance(mark, Overrides)), None)
+        model = over.model if over is not None else given
+        if hasattr(model, "model_fields"):
+            fields = list(flag_parameters(model, panel=over.panel if over else None, over_file=over is not None))
+            made[name] = ([field.name for field in fields], functools.partial(_overrides if over else _made, model))
+            parameters += fields
+        elif argument := next((mark for mark in marks if isinstance(mark, ParameterInfo)), None):
+            argument.help = words.get(name, argument.help)
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=given))
         else:
-            fields = list(flag_parameters(model, panel=mark.panel, over_file=True))
-            make = functools.partial(_overrides, model)
-        parameters += fields
-        made[parameter.name] = ([field.name for field in fields], make)
+            parameters.append(flag_parameter(name, given, parameter.default, words.get(name)))
+    if not made:
+        return with_parameters(command, parameters)
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
@@ -91,10 +102,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = make({field: values.pop(field) for field in fields})
         command(**values)
 
-    return with_parameters(flat, parameters)
+    return cast(Command, with_parameters(flat, parameters))
 
 
-def with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+def with_parameters(command: Command, parameters: list[inspect.Parameter]) -> Command:
     """The command as typer shall read it."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -117,38 +128,56 @@ def _overrides(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, A
 def flag_parameters(
     model: type[BaseModel], names: Sequence[str] | None = None, *, panel: str | None = None, over_file: bool = False
 ) -> Iterator[inspect.Parameter]:
-    """A parameter per option of the model, or per name; ``over_file`` leaves defaults and bounds to whoever reads it.
+    """A parameter per option of the model, or per name.
 
-    A list or mapping is a flag that may be repeated; a mapping's takes ``NAME=VALUE``.
+    ``over_file``: defaults and bounds are left to whoever reads the file.
     """
     for name in options_of(model) if names is None else names:
-        field = model.model_fields[name]
-        flag, mark = flag_of(model, name), mark_of(field)
-        kind: Any = _without_none(field.annotation)
-        repeated = get_origin(kind) in (list, dict)
-        words = [field.description, *(["Repeatable."] if repeated else [])]
-        how: dict[str, Any] = {"metavar": mark.metavar or None, "rich_help_panel": mark.panel or panel}
-        if TAKES_URL in field.metadata:
-            kind, how["metavar"], how["parser"] = list[Place] if repeated else Place, "PATH_OR_URL", place
-        elif repeated:
-            how["metavar"] = mark.metavar or (PAIR if get_origin(kind) is dict else flag.removeprefix("--").upper())
-            kind = kind if get_origin(kind) is list else list[str]
-        elif kind is bool and (over_file or field.default):
-            flag = f"{flag}/--no-{flag.removeprefix('--')}"
-        elif mark.read is not None or (kind not in (str, bool, int, float, Path) and get_origin(kind) is not Literal):
-            kind = str  # whoever reads it makes of the text whatever else it may be
-        if over_file:
-            default: Any = None
-            how["show_default"] = default_of(flag, field) or False
-            words += ["Required."] if field.is_required() else []
-        else:
-            default = mark.usual if mark.read is not None else field.get_default(call_default_factory=True)
-            default = inspect.Parameter.empty if field.is_required() else default
-            how["show_default"] = mark.shown or True
-            how |= {"min": least_of(field), "max": most_of(field)} if mark.read is None else {}
-        taken: Any = kind | None if over_file or default is None else kind
-        annotation = Annotated[taken, typer.Option(flag, help=" ".join(filter(None, words)), **how)]
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        yield _flag_parameter(name, model.model_fields[name], panel, over_file)
+
+
+def flag_parameter(name: str, annotation: Any, default: Any, sentence: str | None = None) -> inspect.Parameter:
+    """A parameter that no model declares: its type, with the marks of a field, its default, and what it means."""
+    required = default is inspect.Parameter.empty
+    field = (
+        FieldInfo.from_annotation(annotation) if required else FieldInfo.from_annotated_attribute(annotation, default)
+    )
+    field.description = sentence or field.description
+    return _flag_parameter(name, field, None, over_file=False)
+
+
+def _flag_parameter(name: str, field: FieldInfo, panel: str | None, over_file: bool) -> inspect.Parameter:
+    """A list or mapping is a flag that may be repeated; a mapping's takes ``NAME=VALUE``."""
+    flag, mark = flag_of_field(name, field), mark_of(field)
+    kind: Any = _without_none(field.annotation)
+    repeated = get_origin(kind) in (list, dict)
+    written = next((each for each in field.metadata if isinstance(each, Written)), None)
+    words = [field.description, *(["Repeatable."] if repeated else []), *([Written.ALSO] if written else [])]
+    how: dict[str, Any] = {"metavar": mark.metavar or None, "rich_help_panel": mark.panel or panel}
+    if written is not None:
+        how["callback"] = written.check
+    if TAKES_URL in field.metadata:
+        kind, how["parser"] = list[Place] if repeated else Place, place
+        how["metavar"] = mark.metavar or "PATH_OR_URL"
+    elif repeated:
+        how["metavar"] = mark.metavar or (PAIR if get_origin(kind) is dict else flag.removeprefix("--").upper())
+        kind = kind if get_origin(kind) is list else list[str]
+    elif kind is bool and "/" not in flag and (over_file or field.default or field.default is None):
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    elif mark.read is not None or (kind not in (str, bool, int, float, Path) and get_origin(kind) is not Literal):
+        kind = str  # whoever reads it makes of the text whatever else it may be
+    if over_file:
+        default: Any = None
+        how["show_default"] = default_of(flag, field) or False
+        words += ["Required."] if field.is_required() else []
+    else:
+        default = mark.usual if mark.read is not None else field.get_default(call_default_factory=True)
+        default = inspect.Parameter.empty if field.is_required() else default
+        how["show_default"] = mark.shown or True
+        how |= {"min": least_of(field), "max": most_of(field)} if mark.read is None else {}
+    taken: Any = kind | None if over_file or default is None else kind
+    annotation = Annotated[taken, typer.Option(flag, help=" ".join(filter(None, words)), **how)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def pairs(given: list[str] | None, flag: str) -> dict[str, Any]:
@@ -190,44 +219,41 @@ def default_of(flag: str, field: FieldInfo) -> str:
 # Arguments and options that name a place: a path, or a URL of an object store.
 
 
-def place_argument(metavar: str, help: str) -> Any:
+def place_argument(metavar: str, help: str | None = None) -> Any:
     """An argument that is read as text: ``Path`` would take a slash from every URL."""
     return typer.Argument(metavar=metavar, help=help, parser=place)
 
 
-def place_option(help: str, **more: Any) -> Any:
-    """Likewise an option."""
-    return typer.Option(metavar="PATH_OR_URL", help=help, parser=place, **more)
-
-
-def file_option(help: str, *names: str, endings: tuple[str, ...] = (), **more: Any) -> Any:
-    """An option that names one file to write, a pipe or device to write through, or ``-``, standard output.
+@dataclass(frozen=True)
+class Written:
+    """Beside the type of an option: it names one file to write, a pipe or device to write through, or ``-``.
 
     What cannot be written to is refused before any work, and so is a name that ends like another format than
-    ``endings``. With ``-`` everything else that the command says goes to standard error.
+    ``ending``. With ``-``, standard output, everything else that the command says goes to standard error.
     """
 
-    def checked(ctx: typer.Context, value: Path | None) -> Path | None:
+    ALSO: ClassVar[str] = "- is standard output."
+    ending: str = ""
+
+    def check(self, ctx: typer.Context, value: Path | None) -> Path | None:
         if value is None or ctx.resilient_parsing:
             return value
-        if endings:
-            refuse_other_ending(value, *endings)
+        if self.ending:
+            refuse_other_ending(value, self.ending)
         refuse_unusable_file(value)
         if str(value) == STANDARD_OUTPUT:
             ctx.with_resource(output_set_aside())
         return value
 
-    return typer.Option(*names, help=f"{help} - is standard output.", callback=checked, **more)
 
-
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", rich_help_panel=SPEED)]
+DeviceOption = Annotated[str, Flag(SPEED), Field(description="auto, cpu, cuda, cuda:1.")]
 RunArgument = Annotated[Place, place_argument("RUN", "Run folder: a path or a URL.")]
 
 
 # How commands take a run that lies in several folders.
 
 AsOneOption = Annotated[
-    bool, typer.Option("--as-one", help="The folders are parts of one run: sightline run --part, or arms divided.")
+    bool, Field(description="The folders are parts of one run: sightline run --part, or arms divided.")
 ]
 
 

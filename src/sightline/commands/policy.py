@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BaseModel, Field
 
-from sightline.commands.options import file_option, in_words, place_argument, with_options
+from sightline.commands.options import Written, in_words, place_argument, with_options
+from sightline.core.flags import Flag
 from sightline.places.listing import Place
 from sightline.progress import say
 
@@ -48,14 +49,12 @@ class VerdictOptions(BaseModel):
 @app.command()
 @with_options
 def fit(
-    run: Annotated[Place, place_argument("RUN", "Run folder with the selector at every level: a path or a URL.")],
-    policy: Annotated[str, typer.Option()],
-    selector: Annotated[str, typer.Option()],
-    levels: Annotated[str, typer.Option()],
-    out: Annotated[
-        Path, file_option("JSON to write: what was chosen, and what held-out probes say of it.", endings=(".json",))
-    ],
-    argument: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE")] = None,
+    run: Annotated[Place, place_argument("RUN")],
+    policy: str,
+    selector: str,
+    levels: str,
+    out: Annotated[Path, Written(".json")],
+    argument: Annotated[list[str] | None, Flag(metavar="NAME=VALUE")] = None,
     objective: str | None = None,
     *,
     verdict_options: VerdictOptions,
@@ -99,9 +98,9 @@ def fit(
 @app.command()
 @with_options
 def judge(
-    run: Annotated[Place, place_argument("RUN", "Run folder with policy arms and their fixed levels.")],
+    run: Annotated[Place, place_argument("RUN")],
     arm: list[str] | None = None,
-    everything: Annotated[bool, typer.Option("--all")] = False,
+    everything: Annotated[bool, Flag(name="--all")] = False,
     *,
     verdict_options: VerdictOptions,
 ) -> None:

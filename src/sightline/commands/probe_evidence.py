@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel, Field
 from typer.core import TyperCommand
 
-from sightline.commands.options import PAIR, file_option, in_words, with_options
+from sightline.commands.options import PAIR, Written, in_words, with_options
 from sightline.core.flags import Flag
 from sightline.errors import SightlineError
 from sightline.progress import say
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 FORMAT_FLAG = "--format"
 FORMAT_HELP = "Annotation format; seen from the file if left out."
 ProbesArgument = Annotated[Path, typer.Argument(help="Probe file: Sightline's layout or the artifact's, plain or .gz.")]
-PrefixOption = Annotated[
-    str, typer.Option("--image-prefix", help="Leading folder of image names in the file to strip.")
-]
-ImagesOption = Annotated[Path | None, typer.Option("--images", help="Folder that image names are relative to.")]
+PrefixOption = Annotated[str, Field(description="Leading folder of image names in the file to strip.")]
+ImagesOption = Annotated[Path | None, Field(description="Folder that image names are relative to.")]
 
 
 @in_words
@@ -96,14 +94,14 @@ def add_commands(app: typer.Typer) -> None:
 @with_options
 def evidence(
     probes: ProbesArgument,
-    out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],
+    out: Annotated[Path, Written(".jsonl")],
     reading: AnnotationOptions,
     questions: list[Path] | None = None,
     ocr: Path | None = None,
-    line_context: Annotated[bool, typer.Option("--line-context")] = False,
+    line_context: bool = False,
     typed: Path | None = None,
-    complete: Annotated[bool, typer.Option("--complete")] = False,
-    only: Annotated[bool, typer.Option("--only")] = False,
+    complete: bool = False,
+    only: bool = False,
 ) -> None:
     """Give open questions their regions and roles: what coverage is audited against, and no selector sees."""
     from collections import Counter
@@ -167,11 +165,11 @@ def _found(
     return evidence_of_rows(found.probes, rows, _size_of(reading.images)), source
 
 
-@in_words
+@with_options
 def annotation_pack(
     probes: ProbesArgument,
-    images: Annotated[Path, typer.Option("--images")],
-    out: Annotated[Path, typer.Option("--out")],
+    images: Path,
+    out: Path,
 ) -> None:
     """Write what people need to draw evidence: a row per question, and its image as they will see it.
 
@@ -195,11 +193,11 @@ def annotation_pack(
     say(f"wrote        {out / 'images'}: {len(found.images)} images")
 
 
-@in_words
+@with_options
 def region_noise(
     probes: ProbesArgument,
     images: ImagesOption = None,
-    out: Annotated[Path, typer.Option("--out")] = Path("noise"),
+    out: Path = Path("noise"),
     variant: list[str] | None = None,
 ) -> None:
     """Damage the regions of a probe set, which coverage is audited against: moved, resized, lost."""

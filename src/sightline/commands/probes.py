@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from sightline.commands.options import file_option, in_words, with_options
+from sightline.commands.options import Written, in_words, with_options
 from sightline.commands.probe_evidence import (
     AnnotationOptions,
     ImagesOption,
@@ -33,15 +33,15 @@ app = typer.Typer(help="Build, audit, split, lock and look at probe sets.", no_a
 
 AnnotationsOption = Annotated[
     Path,
-    typer.Option("--annotations", help="File in one of the known formats, plain or .gz; or a folder of page files."),
+    Field(description="File in one of the known formats, plain or .gz; or a folder of page files."),
 ]
 LayoutOption = Annotated[
     Literal["sightline", "artifact"] | None,
-    typer.Option("--layout", help="Rows as Sightline's or as the paper's artifact's."),
+    Field(description="Rows as Sightline's or as the paper's artifact's."),
 ]
 OutPrefixOption = Annotated[
     str,
-    typer.Option("--image-prefix", help="Artifact layout: folder written before every image name (its image root)."),
+    Field(description="Artifact layout: folder written before every image name (its image root)."),
 ]
 
 
@@ -68,21 +68,21 @@ class WordOptions(BaseModel):
 @app.command(cls=ListsFormats)
 @with_options
 def build(
-    out: Annotated[Path, file_option("Probe file to write (.gz compresses).", "--out", endings=(".jsonl",))],
+    out: Annotated[Path, Written(".jsonl")],
     reading: AnnotationOptions,
     words: WordOptions,
     files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", show_default=False)] = None,
-    annotations: Annotated[Path | None, typer.Option("--annotations")] = None,
-    check_images: Annotated[bool, typer.Option("--check-images/--no-check-images")] = True,
-    limit: Annotated[int | None, typer.Option(min=0, show_default="500; of open questions all")] = None,
+    annotations: Path | None = None,
+    check_images: bool = True,
+    limit: Annotated[int | None, Flag(shown="500; of open questions all"), Field(ge=0)] = None,
     exclude: list[Path] | None = None,
-    sample: Annotated[int | None, typer.Option(min=1)] = None,
-    decoys: Annotated[bool, typer.Option("--decoys/--no-decoys")] = True,
+    sample: Annotated[int | None, Field(ge=1)] = None,
+    decoys: bool = True,
     layout: LayoutOption = None,
     image_prefix: OutPrefixOption = "",
-    ocr: Annotated[str | None, typer.Option(show_default=False)] = None,
-    questions: Annotated[Path | None, typer.Option(show_default=False)] = None,
-    texts: Annotated[Path | None, typer.Option(show_default=False)] = None,
+    ocr: str | None = None,
+    questions: Path | None = None,
+    texts: Path | None = None,
 ) -> None:
     """Build hard pairs: per image one small word that is there, and a near miss of it that is not.
 
@@ -248,7 +248,7 @@ def _given(
 @with_options
 def regions(
     annotations: AnnotationsOption,
-    out: Annotated[Path, file_option("Regions JSONL to write (.gz compresses).", "--out", endings=(".jsonl",))],
+    out: Annotated[Path, Written(".jsonl")],
     reading: AnnotationOptions,
     layout: LayoutOption = None,
     image_prefix: OutPrefixOption = "",
@@ -281,9 +281,9 @@ def formats() -> None:
 @with_options
 def audit(
     probes: ProbesArgument,
-    regions: Annotated[Path, typer.Option("--regions")],
+    regions: Path,
     reading: AnnotationOptions,
-    out: Annotated[Path | None, typer.Option("--out")] = None,
+    out: Path | None = None,
     image_prefix: PrefixOption = "",
 ) -> None:
     """Audit the wording of the negatives: does a decoy stand in its image, or elsewhere in the data?"""
@@ -304,13 +304,13 @@ def audit(
 
 
 @app.command()
-@in_words
+@with_options
 def split(
     probes: ProbesArgument,
-    out: Annotated[Path | None, typer.Option("--out")] = None,
+    out: Path | None = None,
     group_by: Literal["image", "record", "probe"] = "image",
-    dev_buckets: Annotated[int, typer.Option(min=1, max=9)] = 5,
-    rule: Annotated[Literal["sha1", "md5"], typer.Option("--hash")] = "sha1",
+    dev_buckets: Annotated[int, Field(ge=1, le=9)] = 5,
+    rule: Annotated[Literal["sha1", "md5"], Flag(name="--hash")] = "sha1",
     image_prefix: PrefixOption = "",
 ) -> None:
     """Split by a hash of the image, so that an image's probes stay together and never change sides."""
@@ -331,11 +331,11 @@ def split(
 
 
 @app.command()
-@in_words
+@with_options
 def lock(
     probes: ProbesArgument,
     images: ImagesOption = None,
-    replace: Annotated[bool, typer.Option("--replace")] = False,
+    replace: bool = False,
     image_prefix: PrefixOption = "",
 ) -> None:
     """Write PROBES.lock.json: digests of the set, of every probe and, with --images, of every image."""
@@ -371,10 +371,8 @@ def verify_probes(probes: Path, images: Path | None, image_prefix: str) -> None:
 
 
 @app.command()
-@in_words
-def show(
-    probes: ProbesArgument, examples: Annotated[int, typer.Option(min=0)] = 4, image_prefix: PrefixOption = ""
-) -> None:
+@with_options
+def show(probes: ProbesArgument, examples: Annotated[int, Field(ge=0)] = 4, image_prefix: PrefixOption = "") -> None:
     """Print counts, digest, construction and a few probes."""
     from collections import Counter
 

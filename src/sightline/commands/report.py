@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BaseModel, Field
 
-from sightline.commands.options import AsOneOption, file_option, in_words, place_argument, runs_or_one, with_options
+from sightline.commands.options import AsOneOption, Written, in_words, place_argument, runs_or_one, with_options
 from sightline.core.flags import TAKES_URL, Flag
 from sightline.places.listing import Place
 from sightline.progress import say, waiting_for
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sightline.store.folder import RunPlace
 
 
-OutOption = Annotated[Path, typer.Option(help="Folder for report.html and tables/.")]
-CasesOption = Annotated[int, typer.Option(min=0, help="How many images to put into the page.")]
+OutOption = Annotated[Path, Field(description="Folder for report.html and tables/.")]
+CasesOption = Annotated[int, Field(ge=0, description="How many images to put into the page.")]
 
 
 @in_words
@@ -61,15 +61,13 @@ def _note_unfinished(runs: Sequence[RunPlace]) -> None:
 
 @with_options
 def report(
-    runs: Annotated[
-        list[Place] | None, place_argument("[RUN...]", "Run folders, or folders of parts of a run: paths or URLs.")
-    ] = None,
+    runs: Annotated[list[Place] | None, place_argument("[RUN...]")] = None,
     out: OutOption = Path("report"),
     cost: list[Path] | None = None,
     reference: list[str] | None = None,
     only: Path | None = None,
     as_one: AsOneOption = False,
-    margin: Annotated[float, typer.Option(min=0, max=0.99)] = 0.02,
+    margin: Annotated[float, Field(ge=0, le=0.99)] = 0.02,
     cases: CasesOption = 60,
     *,
     reading: ReadingOptions,
@@ -97,10 +95,8 @@ def report(
 
 @with_options
 def compare(
-    first: Annotated[
-        Place, place_argument("RUN_A", "The run to compare with, or a folder of its parts: a path or a URL.")
-    ],
-    second: Annotated[Place, place_argument("RUN_B", "The run to compare, or a folder of its parts.")],
+    first: Annotated[Place, place_argument("RUN_A")],
+    second: Annotated[Place, place_argument("RUN_B")],
     out: OutOption = Path("comparison"),
     cases: CasesOption = 60,
     *,
@@ -118,14 +114,14 @@ def compare(
 
 @with_options
 def gate(
-    runs: Annotated[list[Place], place_argument("RUN...", "Run folders, paths or URLs; a rule must hold in each.")],
+    runs: Annotated[list[Place], place_argument("RUN...")],
     rule: list[str] | None = None,
     rules: Path | None = None,
-    least_n: Annotated[int, typer.Option(min=1)] = 50,
-    allow_partial: Annotated[bool, typer.Option("--allow-partial")] = False,
+    least_n: Annotated[int, Field(ge=1)] = 50,
+    allow_partial: bool = False,
     as_one: AsOneOption = False,
-    junit: Annotated[Path | None, file_option("Write JUnit XML here.", endings=(".xml",))] = None,
-    markdown: Annotated[Path | None, file_option("Append a Markdown summary to this file.", endings=(".md",))] = None,
+    junit: Annotated[Path | None, Written(".xml")] = None,
+    markdown: Annotated[Path | None, Written(".md")] = None,
     *,
     reading: ReadingOptions,
 ) -> None:
@@ -201,16 +197,16 @@ def errors_are_two(failure: str) -> Iterator[None]:
 PORT = 7447
 
 
-@in_words
+@with_options
 def view(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...")],
     images: Path | None = None,
-    port: Annotated[int, typer.Option(min=0, max=65535)] = PORT,
+    port: Annotated[int, Field(ge=0, le=65535)] = PORT,
     host: str = "127.0.0.1",
-    browser: Annotated[bool, typer.Option("--open/--no-open")] = True,
+    browser: Annotated[bool, Flag(name="--open/--no-open")] = True,
     bundle: Path | None = None,
     query: str = "",
-    most: Annotated[int, typer.Option(min=1)] = 100,
+    most: Annotated[int, Field(ge=1)] = 100,
 ) -> None:
     """View runs in a browser: overview, rows, cases with what every arm kept, two runs compared. Reads only.
 

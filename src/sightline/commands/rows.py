@@ -13,14 +13,14 @@ from sightline.commands.options import (
     AsOneOption,
     DeviceOption,
     RunArgument,
+    Written,
     as_one_run,
-    file_option,
-    in_words,
     place_argument,
-    place_option,
+    with_options,
 )
+from sightline.core.flags import TAKES_URL, Flag
 from sightline.errors import SightlineError
-from sightline.places.listing import Place, place
+from sightline.places.listing import Place
 from sightline.places.writing import STANDARD_OUTPUT, is_replaced, refuse_binary_on_terminal, whole_file
 from sightline.progress import say
 
@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     from sightline.rows.run import Run
 
 
-@in_words
+@with_options
 def rows(
-    folders: Annotated[list[Place], place_argument("RUN...", "Run folder, a path or a URL; several with --as-one.")],
-    format: Annotated[
-        Literal["csv", "jsonl", "parquet"] | None, typer.Option(show_default="the ending of --out, else csv")
-    ] = None,
-    out: Annotated[Path, file_option("File to write: .csv, .jsonl or .parquet.")] = Path(STANDARD_OUTPUT),
+    folders: Annotated[list[Place], place_argument("RUN...")],
+    format: Annotated[Literal["csv", "jsonl", "parquet"] | None, Flag(shown="the ending of --out, else csv")] = None,
+    out: Annotated[Path, Written()] = Path(STANDARD_OUTPUT),
     columns: str | None = None,
     arm: list[str] | None = None,
     as_one: AsOneOption = False,
@@ -114,15 +112,12 @@ WRITERS: dict[str, Callable[[BinaryIO, Sequence[str], Iterable[pa.RecordBatch]],
 # ``sightline verify`` and ``compact``: whether a run folder is what was written, and the same with fewer files.
 
 
-@in_words
+@with_options
 def verify(
-    given: Annotated[
-        list[Place],
-        place_argument("RUN|PROBES...", "Run folders, or folders of parts of a run: paths or URLs; or probe files."),
-    ],
-    repair: Annotated[bool, typer.Option("--repair")] = False,
+    given: Annotated[list[Place], place_argument("RUN|PROBES...")],
+    repair: bool = False,
     images: Path | None = None,
-    image_prefix: Annotated[str, typer.Option("--image-prefix")] = "",
+    image_prefix: str = "",
 ) -> None:
     """Read all of a run, or a probe file against its lock, and say what is wrong with it.
 
@@ -168,10 +163,10 @@ def _is_probe_file(path: Place) -> TypeGuard[Path]:
     return isinstance(path, Path) and (path.suffix in (".jsonl", ".gz") or (path.exists() and not path.is_dir()))
 
 
-@in_words
+@with_options
 def compact(
-    run: Annotated[Place, place_argument("RUN", "Run folder, or a folder of parts of a run.")],
-    out: Annotated[Place | None, typer.Option(metavar="PATH", parser=place)] = None,
+    run: Annotated[Place, place_argument("RUN")],
+    out: Annotated[Place | None, TAKES_URL, Flag(metavar="PATH")] = None,
 ) -> None:
     """Put the many files of a run into few: the same rows in the same order, every bit of them.
 
@@ -194,17 +189,13 @@ def compact(
 # ``sightline show``: one probe, what every arm answered, and a picture of what each kept.
 
 
-@in_words
+@with_options
 def show(
     folder: RunArgument,
     probe: Annotated[str, typer.Argument(metavar="PROBE")],
     arm: list[str] | None = None,
-    out: Annotated[
-        Path | None, file_option("Picture to write, for example picture.png: the arms side by side.")
-    ] = None,
-    images: Annotated[
-        Place | None, place_option("Folder that image names are relative to: the picture is then as sharp as the file.")
-    ] = None,
+    out: Annotated[Path | None, Written()] = None,
+    images: Annotated[Place | None, TAKES_URL] = None,
     view: str | None = None,
 ) -> None:
     """Show one probe: question, regions, every arm's answer with its coverage, and what the arms kept as a picture.
@@ -355,19 +346,15 @@ def _masks() -> None:
 
 
 @masks.command()
-@in_words
+@with_options
 def export(
     folder: RunArgument,
-    arm: Annotated[str, typer.Option()],
-    out: Annotated[
-        Path, file_option("File to write: JSON lines, gzipped if its name ends in .gz.", endings=(".jsonl",))
-    ],
-    model: Annotated[str | None, typer.Option(rich_help_panel=AGAIN)] = None,
-    images: Annotated[
-        Place | None, place_option("Folder that image names are relative to.", rich_help_panel=AGAIN)
-    ] = None,
+    arm: str,
+    out: Annotated[Path, Written(".jsonl")],
+    model: Annotated[str | None, Flag(AGAIN)] = None,
+    images: Annotated[Place | None, TAKES_URL, Flag(AGAIN)] = None,
     device: DeviceOption = "auto",
-    clip: Annotated[str | None, typer.Option(rich_help_panel=AGAIN)] = None,
+    clip: Annotated[str | None, Flag(AGAIN)] = None,
 ) -> None:
     """Write an arm's masks as a file for the arm masks:file=FILE.
 

@@ -74,9 +74,18 @@ def mark_of(field: FieldInfo) -> Flag:
 
 
 def flag_of(model: type[BaseModel], name: str) -> str:
-    """How the command line spells a field: ``--arm`` for ``arms``, ``--box-source`` for ``box_source``."""
-    known = model.model_fields.get(name)
-    return (mark_of(known).name if known is not None else "") or f"--{name.replace('_', '-')}"
+    """How the command line spells what is, or was, a field of the model."""
+    field = model.model_fields.get(name)
+    return spelled(name) if field is None else flag_of_field(name, field)
+
+
+def flag_of_field(name: str, field: FieldInfo) -> str:
+    """``--arm`` for ``arms``, ``--box-source`` for ``box_source``."""
+    return mark_of(field).name or spelled(name)
+
+
+def spelled(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def least_of(field: FieldInfo) -> Any:

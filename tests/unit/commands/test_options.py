@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -123,6 +124,14 @@ def test_every_option_that_names_a_file_to_write_says_what_a_dash_is() -> None:
     written = [line for line in said() if WRITES.search(line[2])]
     assert len(written) > 10
     assert [line for line in written if not re.search("older|into|- is standard output", line[2])] == []
+
+
+def test_flags_of_all_commands_come_from_one_generator() -> None:
+    """Two of the whole program apart, which stand before any command."""
+    of_program = {"cli.py": 2, "options.py": 1}
+    sources = [file for folder in ("src", "packages") for file in (Path(__file__).parents[3] / folder).rglob("*.py")]
+    made = {file.name: file.read_text(encoding="utf-8").count("typer.Option(") for file in sources}
+    assert {name: count for name, count in made.items() if count} == of_program
 
 
 def test_only_the_module_of_the_command_asked_for_is_imported() -> None:
