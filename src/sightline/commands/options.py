@@ -313,12 +313,16 @@ def _show_values_only(command: Any, ctx: Any) -> None:
 
 
 def _with_value_name(parameter: Any) -> Any:
-    """Nothing behind a flag, which takes no value; RULE behind ``--rule``, of which there may be several."""
-    if parameter.param_type_name == "option" and parameter.metavar is None:
-        if parameter.is_flag:
-            parameter.metavar = ""
-        elif parameter.multiple:
-            parameter.metavar = max(parameter.opts, key=len).lstrip("-").upper()
+    """RULE behind ``--rule``, of which there may be several; nothing behind a flag that takes no value, or an argument.
+
+    An argument's own name and sentence say what it is, better than ``<list[object]>``.
+    """
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = lambda ctx: None
+    elif parameter.metavar is None and parameter.is_flag:
+        parameter.metavar = ""
+    elif parameter.metavar is None and parameter.multiple:
+        parameter.metavar = max(parameter.opts, key=len).lstrip("-").upper()
     return parameter
 
 

@@ -69,7 +69,7 @@ def test_pages_have_a_sentence_for_every_option_and_nothing_is_cut_at_80_columns
     whole, narrow = page(*words, width=200), page(*words, width=80)
     assert "Show this message and exit." in whole
     assert "<bool>" not in whole
-    assert "<list[" not in whole.partition("─ Options")[2], "no type behind a flag"
+    assert not re.search(r"<(list|object)", whole), "a type in Python's words"
     for option in ALL[words].params:
         if option.param_type_name == "option" and not option.hidden:
             assert option.help, option.opts
