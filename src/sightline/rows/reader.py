@@ -8,8 +8,10 @@ asked for, never with the run. Which of the rows count is said behind that.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -37,10 +39,12 @@ from sightline.statistics.arm_rows import (
 )
 from sightline.statistics.metrics import ZERO_COVERAGE
 from sightline.store.folder import RunFiles
-from sightline.store.shard_files import Owner, ShardPiece, bounds, in_batches
+from sightline.store.shard_files import Owner, ShardFile, ShardPiece, bounds, in_batches
 
 ROWS = 8192
 """Rows of a batch."""
+KEPT_GROUPS = 96
+"""Row groups of which single rows were asked for that stay in memory: the next one is mostly of the same."""
 _OF_TODAY = frozenset(column.name for column in ROW_COLUMNS)
 """Columns that every row has which is written today."""
 
@@ -179,6 +183,28 @@ def read_coded(piece: ShardPiece, owner: Owner, without: Sequence[str]) -> tuple
         piece.file.path, columns=wanted, partitioning=None, read_dictionary=strings, use_threads=False
     ).replace_schema_metadata(None)
     return start, table.slice(start, stop - start)
+
+
+def read_row(file: ShardFile, owner: Owner, row: int, columns: tuple[str, ...]) -> dict[str, Any]:
+    """Those of some columns that a file has, of one of its rows. The row group is read, and kept for the next row.
+
+    A finished file never changes: its checksum is compared once in a process.
+    """
+    starts = _group_starts(file, owner)
+    group = bisect_right(starts, row) - 1
+    return dict(_row_group(file, owner, group, columns).slice(row - starts[group], 1).to_pylist()[0])
+
+
+@lru_cache(maxsize=4096)
+def _group_starts(file: ShardFile, owner: Owner) -> tuple[int, ...]:
+    meta = owner.opened(file)[0].metadata
+    return tuple(accumulate((meta.row_group(i).num_rows for i in range(meta.num_row_groups)), initial=0))
+
+
+@lru_cache(maxsize=KEPT_GROUPS)
+def _row_group(file: ShardFile, owner: Owner, group: int, columns: tuple[str, ...]) -> pa.Table:
+    with owner.naming(file):
+        return owner.opened(file, footer_alone=True)[0].read_row_group(group, columns=columns, use_threads=False)
 
 
 def read_probe_records(path: Place, saying: str = "") -> Iterator[dict[str, Any]]:

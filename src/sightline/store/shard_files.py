@@ -320,7 +320,7 @@ class Owner:
     def read(self, piece: ShardPiece, columns: list[str] | None = None) -> pa.Table:
         """The rows of a piece, or only some of their columns."""
         parquet, mark = self.opened(piece.file)
-        with self._naming(piece.file):
+        with self.naming(piece.file):
             table = parquet.read(columns=columns).replace_schema_metadata(None)
         start, stop = bounds(piece, mark, table.num_rows)
         return table.slice(start, stop - start)
@@ -340,7 +340,7 @@ class Owner:
         parquet, mark = opened
         start, stop = bounds(piece, mark, parquet.metadata.num_rows)
         place = 0
-        with self._naming(piece.file):
+        with self.naming(piece.file):
             for batch in parquet.iter_batches(rows, columns=columns, use_threads=False):
                 first, last = max(start, place), min(stop, place + batch.num_rows)
                 if first < last:
@@ -349,7 +349,7 @@ class Owner:
                 place += batch.num_rows
 
     @contextmanager
-    def _naming(self, file: ShardFile) -> Iterator[None]:
+    def naming(self, file: ShardFile) -> Iterator[None]:
         """Errors of reading become one line that names the file."""
         try:
             with store_errors(file.path, "read"):

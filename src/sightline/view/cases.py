@@ -10,23 +10,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image
 
 from sightline.core.probe import ORIGINAL
-from sightline.errors import SightlineError, first_line
+from sightline.errors import SightlineError
 from sightline.geometry.marks import BLACK, marks_of, veil_of
 from sightline.probes.images import image_digest, stored_as
 from sightline.rows.picture import lost_texts
+from sightline.rows.reader import read_row
 from sightline.serving.server import file_inside, picture_bytes
 from sightline.store.folder import RunFolder
-from sightline.store.shard_files import ShardFile, ShardPiece
+from sightline.store.shard_files import Owner, ShardFile, ShardPiece
 from sightline.view.rows import HEAVY, ProbeBook, Rows, layout_of
 
 KEPT_TABLES = 96
-"""Files whose masks stay in memory: the next case is mostly of the same shard."""
+"""Files whose image records stay in memory: the next case is mostly of the same shard."""
 OF_PROBE = ("question", "label", "target_text", "source_text", "answers", "task", "kind", "image", "image_id")
 SHOWN = (
     "arm", "plain_arm", "selector", "regime", "budget", "intervention", "view", "label", "kind", "predicted", "correct",
@@ -46,8 +45,12 @@ class CaseReader:
 
     folder: Path
     probes: ProbeBook
+    _run: RunFolder = field(init=False)
     _images: dict[str, tuple[ShardFile, int]] = field(init=False, default_factory=dict)
     _read: set[ShardFile] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._run = RunFolder(self.folder)
 
     def case(self, rows: Rows, probe: str, view: str | None, arms: Sequence[str]) -> dict[str, Any]:
         """A probe with every arm's answer, and for the named arms what they kept: bits and cells as base64."""
@@ -95,11 +98,9 @@ class CaseReader:
         return {"arms": found}
 
     def heavy(self, rows: Rows, place: int) -> dict[str, Any]:
-        """The bytes of one row."""
+        """The bytes of one row, as far as the run has them."""
         file, at = rows.place(place)
-        group, within = _group(file.path, at)
-        table = _heavy_columns(file.path, group)
-        return {name: table.column(name)[within].as_py() for name in table.column_names}
+        return read_row(file.piece.file, self._run.owner(file.arm), at, HEAVY)
 
     def image(self, key: str) -> dict[str, Any]:
         """The whole record of an image."""
@@ -108,12 +109,12 @@ class CaseReader:
         if key not in self._images:
             raise SightlineError(f"{self.folder.name} has no image record of {key!r}; it may still be written")
         file, at = self._images[key]
-        return dict(_image_table(self.folder, file).slice(at, 1).to_pylist()[0])
+        return dict(_image_table(self._run.owner(), file).slice(at, 1).to_pylist()[0])
 
     def _look_for_images(self) -> None:
-        for file in RunFolder(self.folder).files_of_images():
+        for file in self._run.files_of_images():
             if file not in self._read:
-                for at, key in enumerate(_image_table(self.folder, file).column("image_key").to_pylist()):
+                for at, key in enumerate(_image_table(self._run.owner(), file).column("image_key").to_pylist()):
                     self._images.setdefault(key, (file, at))
                 self._read.add(file)
 
@@ -152,33 +153,9 @@ def _base64(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
 
 
-@lru_cache(maxsize=4096)
-def _group_starts(file: Path) -> tuple[int, ...]:
-    meta = pq.read_metadata(file)
-    return tuple(np.cumsum([0, *(meta.row_group(i).num_rows for i in range(meta.num_row_groups))]).tolist())
-
-
-def _group(file: Path, at: int) -> tuple[int, int]:
-    """The row group of a file's row, and which of its rows it is."""
-    starts = _group_starts(file)
-    group = int(np.searchsorted(starts, at, side="right")) - 1
-    return group, at - starts[group]
-
-
 @lru_cache(maxsize=KEPT_TABLES)
-def _heavy_columns(file: Path, group: int) -> pa.Table:
-    """A finished file never changes, so what was read of it stays true."""
-    try:
-        source = pq.ParquetFile(file)
-        names = [name for name in HEAVY if name in source.schema_arrow.names]
-        return source.read_row_group(group, columns=names, use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise SightlineError(f"{file} cannot be read ({first_line(error)}); `sightline verify` says more") from None
-
-
-@lru_cache(maxsize=KEPT_TABLES)
-def _image_table(folder: Path, file: ShardFile) -> pa.Table:
-    return RunFolder(folder).owner().read(ShardPiece(file, file.first, file.last))
+def _image_table(owner: Owner, file: ShardFile) -> pa.Table:
+    return owner.read(ShardPiece(file, file.first, file.last))
 
 
 # The bytes that a browser is given of an image: the file itself where it can show it as it was audited.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -20,6 +21,7 @@ from sightline.answering.scorers.yes_no import YesNo
 from sightline.errors import SightlineError
 from sightline.geometry.marks import BLACK, PALE
 from sightline.rows.run import load_run
+from sightline.store.folder import RunFolder
 from sightline.view import runs
 from sightline.view.bundle import IMPORT, joined_script, write_bundle
 from sightline.view.overview import measured
@@ -80,6 +82,18 @@ def test_a_case_holds_the_stored_bits_and_looking_writes_nothing(run: Path, answ
         assert answers.overview({})["state"] == "computing"
     answers.runs[0].intervals.stop()
     assert {file: file.stat().st_mtime_ns for file in run.rglob("*")} == before
+
+
+def test_a_case_of_damaged_masks_is_refused_by_their_file(small_copy: Path, refused: Refused) -> None:
+    file = RunFolder(small_copy).rows_file("full", 0)
+    group = pq.read_metadata(file).row_group(0)
+    columns = map(group.column, range(group.num_columns))
+    (page,) = (column.data_page_offset for column in columns if column.path_in_schema == "kept_mask")
+    content = bytearray(file.read_bytes())
+    content[page] ^= 1
+    file.write_bytes(content)
+    answers = PageData(viewed_runs([small_copy], None))
+    refused("00000.parquet is damaged", answers.case, {"probe": "img0000:yes", "arms": "full"})
 
 
 def test_two_runs_are_compared_probe_by_probe(run: Path, other: Path, answers: PageData, refused: Refused) -> None:
