@@ -21,6 +21,7 @@ from sightline.controls.image_free import SEEDS, mismatch_view
 from sightline.core.probe import ORIGINAL
 from sightline.core.table import format_range, format_value
 from sightline.errors import SightlineError
+from sightline.places.listing import file_errors
 from sightline.probes import audit_negatives
 from sightline.probes.lexical_audit import LexicalAudit
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
@@ -279,10 +280,8 @@ def valid_images(study: Study, probes: str = CONFIRMATION) -> frozenset[str]:
     if path is not None and is_decision_file(path):
         return read_decision_file(path).valid_images
     if path is not None:
-        try:
+        with file_errors(f"cannot read {path}"):
             lines = path.read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            raise SightlineError(f"cannot read {path}: {error.strerror}") from None
         return frozenset(line.strip() for line in lines if line.strip())
     if not study.options.demo:
         raise SightlineError(

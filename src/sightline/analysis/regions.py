@@ -17,7 +17,7 @@ import pandas as pd
 
 from sightline.analysis.comparison import ArmPair, Record, by_model, full_arm, rows_in_words, score_changes, table_of
 from sightline.errors import SightlineError
-from sightline.places.listing import open_file
+from sightline.places.listing import file_errors, open_file
 from sightline.probes.regions import ROLES, four_numbers
 from sightline.probes.typed_rows import ANNOTATED, TypedRow
 from sightline.statistics.agreement import BoxAgreement, agreement_rate, box_agreement, kappa_interval
@@ -88,10 +88,9 @@ def _boxes(one: list[Any], two: list[Any]) -> Mapping[str, float]:
 def read_decisions(path: Path) -> Decisions:
     """An annotator's file: CSV, or JSON lines (a probe file will do), one row per question."""
     try:
-        with io.TextIOWrapper(open_file(path), encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream)) if path.suffix == ".csv" else [json.loads(line) for line in stream]
-    except OSError as error:
-        raise SightlineError(f"cannot read {path}: {error.strerror or error}") from None
+        with file_errors(f"cannot read {path}"), open_file(path) as raw:
+            lines = io.TextIOWrapper(raw, encoding="utf-8", newline="")
+            rows = list(csv.DictReader(lines)) if path.suffix == ".csv" else [json.loads(line) for line in lines]
     except (ValueError, RecursionError, csv.Error) as error:
         raise SightlineError(f"{path} is neither CSV nor JSON lines: {error}") from None
     decisions: Decisions = {}

@@ -28,7 +28,7 @@ from pydantic import (
 from sightline.core import flags
 from sightline.core.flags import OUTPUT, SPEED, TAKES_URL, WHAT, Flag, described
 from sightline.errors import SightlineError, first_line
-from sightline.places.listing import Place, place, read_text
+from sightline.places.listing import Place, file_errors, place, read_text
 
 
 def _path_or_url(given: Any, as_path: ValidatorFunctionWrapHandler) -> Any:
@@ -174,9 +174,8 @@ def read_config(path: Path | None, overrides: Mapping[str, Any]) -> AuditConfig:
 
 def _file_values(path: Path) -> dict[Any, Any]:
     try:
-        values = yaml.safe_load(read_text(path)) or {}
-    except OSError as error:
-        raise SightlineError(f"cannot read config {path}: {error.strerror}") from None
+        with file_errors(f"cannot read config {path}"):
+            values = yaml.safe_load(read_text(path)) or {}
     except UnicodeDecodeError as error:
         raise SightlineError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from None
     except RecursionError:

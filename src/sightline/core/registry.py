@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from sightline.errors import SightlineError, named_line, nearest
-from sightline.places.listing import read_whole
+from sightline.places.listing import file_errors, read_whole
 from sightline.progress import say
 
 T = TypeVar("T")
@@ -204,11 +204,8 @@ def imported_digest(kind: type) -> str | None:
 
 
 def _import(path: Path) -> str:
-    try:
+    with file_errors(f"--import {path}: cannot be read"):
         digest = f"sha256:{sha256(read_whole(path)).hexdigest()}"
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SightlineError(f"--import {path}: cannot be read: {reason}") from None
     name = f"sightline_imported_{path.stem}_{digest.removeprefix('sha256:')[:12]}"
     if name in _digests:
         return digest

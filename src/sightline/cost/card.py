@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sightline.cost.benchmarks.base import BENCHMARKS, Benchmark, Result
 from sightline.cost.spread import FurtherTable, Line, Quantity, Summary, is_full
 from sightline.errors import SightlineError
-from sightline.places.listing import read_text
+from sightline.places.listing import file_errors, read_text
 from sightline.places.writing import is_replaced, write_whole
 
 if TYPE_CHECKING:
@@ -173,9 +173,8 @@ class CostCard:
     @staticmethod
     def read(path: Path) -> CostCard:
         try:
-            content = json.loads(read_text(path), parse_constant=_refuse)
-        except OSError as error:
-            raise SightlineError(f"cannot read cost card {path}: {error.strerror or error}") from None
+            with file_errors(f"cannot read cost card {path}"):
+                content = json.loads(read_text(path), parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise SightlineError(f"cannot read cost card {path}: {error}") from None
         if not isinstance(content, dict) or content.get("format") != FORMAT:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from sightline.errors import SightlineError, nearest
-from sightline.places.listing import read_text
+from sightline.places.listing import file_errors, read_text
 from sightline.statistics.metrics import METRICS, spelling
 from sightline.statistics.paired import equivalence
 
@@ -188,9 +188,8 @@ def read_rules(path: Path) -> list[str]:
     """
     try:
         shipped = str(path) in SHIPPED and not path.exists()
-        lines = read_text(Path(__file__).parent / f"{path}.rules" if shipped else path).split("\n")
-    except OSError as error:
-        raise SightlineError(f"cannot read the rules in {path}: {error.strerror}") from None
+        with file_errors(f"cannot read the rules in {path}"):
+            lines = read_text(Path(__file__).parent / f"{path}.rules" if shipped else path).split("\n")
     except UnicodeDecodeError:
         raise SightlineError(f"cannot read the rules in {path}: not a text file in UTF-8") from None
     rules = [rule for line in lines if (rule := re.sub(r"(^|\s)#.*", "", line).strip())]

@@ -290,6 +290,15 @@ SMALL = 64 << 20
 """Characters of a text that somebody wrote by hand: settings, rules, lists."""
 
 
+@contextmanager
+def file_errors(said: str, way_out: str = "") -> Iterator[None]:
+    """Around work on a file that somebody named: what the system says of it becomes one line, behind what is said."""
+    try:
+        yield
+    except OSError as error:
+        raise SightlineError(f"{said}: {error.strerror or error}{way_out}") from None
+
+
 def open_file(path: str | Path) -> io.BufferedReader:
     """Opens a file of this machine for reading. A device or pipe, which need not end, is an ``OSError`` at once."""
     try:

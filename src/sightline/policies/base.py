@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sightline.core.registry import Registry
 from sightline.core.selection import Budget, Ranges
 from sightline.errors import SightlineError
-from sightline.places.listing import read_whole
+from sightline.places.listing import file_errors, read_whole
 
 POLICIES: Registry[type[Policy]] = Registry("policy", group="sightline.policies", package="sightline.policies")
 """Every known policy. ``@POLICIES.register("name")`` above a class is all that a new one needs."""
@@ -168,11 +168,8 @@ def cuts(values: Iterable[float], count: int) -> list[float]:
 
 def read_bytes(file: str, policy: str) -> bytes:
     """The content of a file that a policy names."""
-    try:
+    with file_errors(f"{policy}: cannot read {file}"):
         return read_whole(Path(file))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SightlineError(f"{policy}: cannot read {file}: {reason}") from None
 
 
 def read_fitted(file: str, policy: str) -> Mapping[str, Any]:

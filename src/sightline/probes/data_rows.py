@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 
 from sightline.core.text import as_text, from_text
 from sightline.errors import SightlineError, first_line
-from sightline.places.listing import Place, is_remote, open_file, place, read_whole
+from sightline.places.listing import Place, file_errors, is_remote, open_file, place, read_whole
 from sightline.places.writing import write_whole
 
 # Files that come from anywhere: read whole within a bound, unpacked if gzip, decoded by their byte-order mark.
@@ -131,10 +131,8 @@ def read_objects(path: str | Place) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_table(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV table in UTF-8, by the names of its first line."""
     try:
-        with io.TextIOWrapper(open_file(path), encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
-    except OSError as problem:
-        raise SightlineError(f"cannot read {path}: {problem.strerror}") from None
+        with file_errors(f"cannot read {path}"), open_file(path) as raw:
+            return list(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")))
     except (UnicodeDecodeError, csv.Error) as problem:
         raise SightlineError(f"cannot read {path}: it is no CSV table in UTF-8 ({problem})") from None
 
@@ -158,11 +156,8 @@ def read_csv_text(path: Path) -> list[dict[str, Any]]:
 
 def file_digest(path: str | Path) -> str:
     """``sha256:`` of the file's bytes."""
-    try:
-        with open_file(path) as stream:
-            return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-    except OSError as problem:
-        raise SightlineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+    with file_errors(f"{path}: cannot be read"), open_file(path) as stream:
+        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from sightline.core.selection import NO_BOXES
 from sightline.core.table import NUMERIC, NamedRun, Table, unlettered
-from sightline.errors import SightlineError
+from sightline.places.listing import file_errors
 from sightline.places.writing import make_folder, write_whole
 from sightline.report.hero import Hero
 from sightline.report.sections import Section
@@ -158,10 +158,8 @@ def write_page(page: Page, out: Path) -> Path:
     """Tables first, the page last: an earlier page is taken away before, so that none stands beside other tables."""
     content, path = render(page).encode(), out / HTML
     make_folder(out)
-    try:
+    with file_errors(f"cannot write the report to {out}"):
         path.unlink(missing_ok=True)
         page.write_tables(out / "tables")
-    except OSError as error:
-        raise SightlineError(f"cannot write the report to {out}: {error.strerror or error}") from None
     write_whole(path, content)
     return path

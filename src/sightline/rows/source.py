@@ -14,7 +14,7 @@ import pandas as pd
 
 from sightline.core.probe import ORIGINAL, TWIN
 from sightline.errors import SightlineError, located
-from sightline.places.listing import Place, read_text
+from sightline.places.listing import Place, file_errors, read_text
 from sightline.probes.typed_rows import is_decision_file, read_decision_file
 from sightline.rows.images import probe_scales
 from sightline.rows.reader import (
@@ -89,10 +89,10 @@ def read_probe_list(path: Path) -> ProbeList:
             raise SightlineError(f"{path} found no probe valid, so there is nothing to report on")
         return ProbeList(path, valid)
     try:
-        lines = read_text(path).split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise SightlineError(f"cannot read the probe list {path}: {reason}") from None
+        with file_errors(f"cannot read the probe list {path}"):
+            lines = read_text(path).split("\n")
+    except UnicodeDecodeError:
+        raise SightlineError(f"cannot read the probe list {path}: it is not text") from None
     ids = frozenset(name for line in lines if line.strip() and (name := _name(line.strip(), path)))
     if not ids:
         raise SightlineError(f"{path} lists no probe; write one probe id per line")

@@ -18,7 +18,7 @@ import torch
 
 from sightline.core.selection import Budget, Parity, Role, Selection, Selector, TokenView
 from sightline.errors import SightlineError
-from sightline.places.listing import open_file, read_whole
+from sightline.places.listing import file_errors, open_file, read_whole
 from sightline.selectors import SELECTORS
 
 # Files of masks to be replayed: one probe per line, kept tokens or groups of tokens that are merged.
@@ -152,16 +152,19 @@ def _unpacked(raw: io.BufferedReader, path: Path) -> Any:
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     number = 0
     try:
-        with open_file(path) as raw, io.TextIOWrapper(_unpacked(raw, path), encoding="utf-8") as lines:
+        with (
+            file_errors(f"masks: cannot read {path}"),
+            open_file(path) as raw,
+            io.TextIOWrapper(_unpacked(raw, path), encoding="utf-8") as lines,
+        ):
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     row = json.loads(line)
                     if not isinstance(row, dict):
                         raise SightlineError(f"masks: {path}:{number} is not a JSON object")
                     yield number, row
-    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise SightlineError(f"masks: cannot read {path}: {reason}") from None
+    except (UnicodeDecodeError, EOFError, zlib.error) as error:
+        raise SightlineError(f"masks: cannot read {path}: {error}") from None
     except (ValueError, RecursionError) as error:  # also a path that no file can have
         raise SightlineError(f"masks: {path} is not JSON lines: {error} in line {number}") from None
 
@@ -236,11 +239,8 @@ class Masks(Selector):
 
     def digest(self) -> str:
         """SHA-256 of the file."""
-        try:
+        with file_errors(f"masks: cannot read {self.file}"):
             return sha256(read_whole(Path(self.file))).hexdigest()
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise SightlineError(f"masks: cannot read {self.file}: {reason}") from None
 
     def indices(self, probe_id: str, n: int) -> tuple[int, ...]:
         """The anchors of a probe's mask, checked against the number of visual tokens."""
