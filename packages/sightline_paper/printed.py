@@ -13,7 +13,15 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from sightline.core.table import MISSING, TableColumn, fitted_tabular, format_range, format_value, latex_escape
+from sightline.core.table import (
+    MISSING,
+    TableColumn,
+    fitted_tabular,
+    format_range,
+    format_value,
+    latex_escape,
+    markdown_rows,
+)
 from sightline.errors import SightlineError
 from sightline.places.writing import write_whole
 from sightline.report import page as report_page
@@ -142,14 +150,13 @@ class PrintedTable:
         for printed in self.blocks:
             if printed.block.title:
                 parts.append(f"**{printed.block.title}**")
-            heads = [*printed.block.words, *(column.title for column in printed.block.columns)]
-            rule = ["---"] * len(printed.block.words) + ["---:"] * len(printed.block.columns)
-            lines = [heads, rule]
+            columns: list[TableColumn | str] = [*printed.block.words, *printed.block.columns]
+            lines = []
             for panel, found in printed.panels():
                 if panel:
-                    lines.append([f"*{panel}*", *[""] * (len(heads) - 1)])
+                    lines.append([f"*{panel}*", *[""] * (len(columns) - 1)])
                 lines += [[*words, *(cell.joined.replace("|", "\\|") for cell in cells)] for words, cells in found]
-            parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+            parts.append("\n".join(markdown_rows(columns, lines)))
         parts += [f"- **{outcome}**: {sentence} {words}" for outcome, sentence, words in self.claims]
         parts += [*filter(None, [self.family]), *self.missing, *self.notes]
         return "\n\n".join(parts) + "\n"

@@ -25,6 +25,7 @@ from sightline.checks.doctor.cells import signal_rows
 from sightline.checks.doctor.examination import ExaminedPage, drawn_image
 from sightline.checks.doctor.methods import SIDE, WRONG_ROWS, SmallImage, reads_tower
 from sightline.core.selection import PARITY_WORDS
+from sightline.core.table import markdown_rows
 from sightline.device.work import is_out_of_memory
 from sightline.errors import SightlineError, named_line
 from sightline.geometry.cells import Cells
@@ -172,28 +173,26 @@ def page(matrix: Matrix, picture: str | None) -> str:
         f"Every method ran twice on an image of {matrix.size[0]} x {matrix.size[1]} pixels: K tokens as the budget "
         "says, masks and lineage that fit each other, finite numbers, the same tokens both times.",
         "",
-        "| model | served by | published methods | all methods |",
-        "|---|---|---|---|",
     ]
     others = {name for name in matrix.methods if SELECTORS.get(name).published_by_others()}
+    models = []
     for column in matrix.columns:
         served = {name for name, tried in column.methods.items() if tried.state == "served"}
-        lines.append(
-            f"| {column.name} | {column.kind} | {len(served & others)} of {len(others)} | "
-            f"{len(served)} of {len(matrix.methods)} |"
-        )
+        counts = f"{len(served & others)} of {len(others)}", f"{len(served)} of {len(matrix.methods)}"
+        models.append((column.name, column.kind, *counts))
     lines += [
+        *markdown_rows(["model", "served by", "published methods", "all methods"], models),
         "",
         "Milliseconds of signals and selection, in italics of another form that is published; a number in "
         "brackets is the reason why it does not run. How the method stands to outputs recorded of its public code is "
         "last.",
         "",
-        f"| method | {' | '.join(column.name for column in matrix.columns)} | recorded outputs |",
-        "|---" * (2 + len(matrix.columns)) + "|",
     ]
-    for name in matrix.methods:
-        shown = [_cell(column.methods[name], reasons) for column in matrix.columns]
-        lines.append(f"| {name} | {' | '.join(shown)} | {SELECTORS.get(name).parity} |")
+    methods = (
+        (name, *(_cell(column.methods[name], reasons) for column in matrix.columns), SELECTORS.get(name).parity)
+        for name in matrix.methods
+    )
+    lines += markdown_rows(["method", *(column.name for column in matrix.columns), "recorded outputs"], methods)
     promised = {SELECTORS.get(name).parity for name in matrix.methods}
     lines += ["", *(f"- `{parity}`: {words}" for parity, words in PARITY_WORDS.items() if parity in promised)]
     lines += ["", *(f"{number}. {reason}" for reason, number in reasons.items())]

@@ -246,11 +246,19 @@ def unlettered(heading: str) -> str:
     return re.sub(r"(^| · )[A-Z]\. ", r"\1", heading)
 
 
-def markdown_rows(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table, numbers to the right; cells are Markdown already."""
-    rule = ["---:" if column.kind in NUMERIC else "---" for column in columns]
-    lines = [[column.title for column in columns], rule, *rows]
+def markdown_rows(columns: Sequence[TableColumn | str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table, numbers to the right; cells are Markdown already.
+
+    A column that is given by its title alone holds words, here as in ``print_rows``.
+    """
+    told = _told(columns)
+    rule = ["---:" if column.kind in NUMERIC else "---" for column in told]
+    lines = [[column.title for column in told], rule, *rows]
     return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _told(columns: Sequence[TableColumn | str]) -> list[TableColumn]:
+    return [TableColumn(column, column) if isinstance(column, str) else column for column in columns]
 
 
 def print_rows(
@@ -263,11 +271,10 @@ def print_rows(
 ) -> None:
     """Prints lines of words as a table without a box; a cell may be a ``Text`` with a style of its own.
 
-    A column that is given by its title alone holds words. Numbers stand to the right and stay whole in any width:
-    their headings break between words, and what folds where the terminal is narrow is words.
+    Numbers stand to the right and stay whole in any width: their headings break between words, and what folds where
+    the terminal is narrow is words.
     """
-    told = [TableColumn(column, column) if isinstance(column, str) else column for column in columns]
-    _print_panels(console, told, [("", [list(row) for row in rows])], title=title, header=header, gap=2)
+    _print_panels(console, _told(columns), [("", [list(row) for row in rows])], title=title, header=header, gap=2)
 
 
 def _print_panels(

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from sightline.core.table import format_range, format_value
+from sightline.core.table import TableColumn, format_range, format_value, markdown_rows
 from sightline.errors import SightlineError, refuse_unknown
 from sightline.gate.rules import EVERY_METHOD, EXAMPLE, REFERENCE, Rule, Verdict, decide_interval, parse_rule
 from sightline.places.listing import Place
@@ -372,18 +372,17 @@ def markdown(runs: Sequence[GatedRun]) -> str:
 
 def _markdown_table(run: GatedRun) -> str:
     passed = sum(outcome.passed for outcome in run.outcomes)
+    numbers = [TableColumn(title, title, "number") for title in ("n", "Value", "95% interval")]
+    rows = []
+    for outcome in run.outcomes:
+        rule = outcome.rule.text.replace("|", "\\|")
+        figures = str(outcome.n), value_words(outcome), interval_words(outcome)
+        rows.append((outcome.verdict, f"`{rule}`", *figures, outcome.words))
     lines = [
         f"### Sightline gate: {passed} of {len(run.outcomes)} rules passed ({run.name})",
         "",
-        "| | Rule | n | Value | 95% interval | Why |",
-        "| --- | --- | ---: | ---: | ---: | --- |",
+        *markdown_rows(["", "Rule", *numbers, "Why"], rows),
     ]
-    for outcome in run.outcomes:
-        rule = outcome.rule.text.replace("|", "\\|")
-        lines.append(
-            f"| {outcome.verdict} | `{rule}` | {outcome.n} | {value_words(outcome)} | {interval_words(outcome)} | "
-            f"{outcome.words} |"
-        )
     if run.notes:
         lines += ["", *(f"- {note}" for note in run.notes)]
     return "\n".join(lines) + "\n"

@@ -137,11 +137,12 @@ def read_table(path: Path) -> list[dict[str, Any]]:
         raise SightlineError(f"cannot read {path}: it is no CSV table in UTF-8 ({problem})") from None
 
 
-def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A CSV table with the columns of all its rows, which a spreadsheet opens as it is: no cell is a formula there."""
+def csv_text(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> str:
+    """A CSV table with some columns, then all others that its rows have, which a spreadsheet opens as it is: no cell is
+    a formula there."""
     rows = list(rows)
     text = io.StringIO()
-    if columns := list(dict.fromkeys(name for row in rows for name in row)):
+    if columns := list(dict.fromkeys([*columns, *(name for row in rows for name in row)])):
         table = csv.DictWriter(text, columns, lineterminator="\n")
         table.writeheader()
         table.writerows({name: as_text(cell) for name, cell in row.items()} for row in rows)

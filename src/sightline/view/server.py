@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from sightline.core.text import as_text
 from sightline.errors import SightlineError
+from sightline.probes.data_rows import csv_text
 from sightline.serving.server import application, html_page
 from sightline.version import __version__
 from sightline.view.cases import CaseReader, shown_bytes, shown_source, small_picture
@@ -37,7 +35,7 @@ def rows_as_text(rows: AskedRows, reader: CaseReader, places: NDArray[Any], form
             f"{len(places)} rows are too many to copy; narrow the query to {MOST}, or use `sightline rows`"
         )
     if format == "csv":
-        return _csv(rows, places, columns)
+        return csv_text(rows.records(places, columns), columns)
     if format not in FORMATS:
         raise SightlineError(f"no format {format!r}; choose one of {', '.join(FORMATS)}")
     asked = list(dict.fromkeys((record["probe_id"], record["view"]) for record in
@@ -45,15 +43,6 @@ def rows_as_text(rows: AskedRows, reader: CaseReader, places: NDArray[Any], form
     if format == "probes":
         return "".join(f"{probe}\n" for probe in dict.fromkeys(probe for probe, _ in asked))
     return json.dumps([label_studio_task(rows, reader, *each) for each in asked], ensure_ascii=False, indent=1)
-
-
-def _csv(rows: AskedRows, places: NDArray[Any], columns: Sequence[str]) -> str:
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(columns)
-    for record in rows.records(places, list(columns)):
-        writer.writerow([as_text(value) for value in record.values()])
-    return sink.getvalue()
 
 
 def label_studio_task(rows: AskedRows, reader: CaseReader, probe: str, view: str) -> dict[str, Any]:

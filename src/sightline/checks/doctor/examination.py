@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from markupsafe import Markup
 from PIL import Image, ImageDraw
-from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
@@ -31,6 +30,7 @@ from sightline.backbones.general import General, rows
 from sightline.core.prefix import NO_CELLS, Encoded, Prefix, Prompt
 from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy
+from sightline.core.table import print_rows
 from sightline.core.text import finite
 from sightline.geometry.cells import Cells
 from sightline.probes.images import stored_as
@@ -257,38 +257,29 @@ STYLES = {"ok": "green", "FAILED": "red", "n/a": "dim"}
 
 
 def print_examination(found: Examination, console: SafeConsole) -> None:
-    checks = Table(box=None, show_header=False, pad_edge=False)
-    for check in found:
-        checks.add_row(Text(check.mark, style=STYLES[check.mark]), Text(check.words))
-    console.print(checks)
-    if "stages" in found.facts:
-        print_facts(found, console)
-    elif found.facts:
-        facts = Table(box=None, show_header=False, pad_edge=False)
-        for name, value in found.facts.items():
-            words = "; ".join(f"{each}: {why}" for each, why in value.items()) if isinstance(value, dict) else value
-            facts.add_row(Text(name.replace("_", " "), style="bold"), Text(str(words)))
+    checks = [(Text(check.mark, style=STYLES[check.mark]), check.words) for check in found]
+    print_rows(console, ["", ""], checks, header=False)
+    if facts := _all_facts(found.facts):
         console.print()
-        console.print(facts)
+        print_rows(console, ["", ""], [(Text(name, style="bold"), words) for name, words in facts], header=False)
         console.print()
     console.print(found.verdict)
 
 
-def print_facts(found: Examination, console: SafeConsole) -> None:
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    for name, words in fact_lines(found.facts):
-        facts.add_row(Text(name, style="bold"), Text(words))
-    stages = Table(box=None, show_header=False, pad_edge=False)
-    for stage in found.facts["stages"]:
-        stages.add_row(*stage_words(stage))
-    facts.add_row(Text("stages", style="bold"), stages)
-    selectors = found.facts["selectors"]
-    for number, (answer, names) in enumerate(methods_by_reason(selectors).items()):
-        title = "" if number else "selectors"
-        facts.add_row(Text(title, style="bold"), Text(f"{answer} ({len(names)}): {', '.join(names)}"))
-    console.print()
-    console.print(facts)
-    console.print()
+def _all_facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(what, in words), with the lines of stages and selectors; of an engine, which has no stages, whatever it says."""
+    if "stages" not in facts:
+        told = []
+        for name, value in facts.items():
+            words = "; ".join(f"{each}: {why}" for each, why in value.items()) if isinstance(value, dict) else value
+            told.append((name.replace("_", " "), str(words)))
+        return told
+    stages = [stage_words(stage) for stage in facts["stages"]]
+    widths = [max(map(len, column)) for column in zip(*stages, strict=True)]
+    timed = ("  ".join(map(str.ljust, stage, widths)).rstrip() for stage in stages)
+    methods = methods_by_reason(facts["selectors"]).items()
+    served = (f"{answer} ({len(names)}): {', '.join(names)}" for answer, names in methods)
+    return [*fact_lines(facts), ("stages", "\n".join(timed)), ("selectors", "\n".join(served))]
 
 
 # An examination as one self-contained page: checks, the page with its cells, stages, methods.
