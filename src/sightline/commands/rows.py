@@ -291,21 +291,16 @@ def _box_words(box: list[float], record: dict[str, Any]) -> str:
 def _print_arms(rows: pd.DataFrame) -> None:
     from sightline.core.table import Table, TableColumn
     from sightline.progress import SafeConsole
+    from sightline.report.columns import table_column, table_columns
 
-    in_words = "score" in rows
     several_views = bool(rows.duplicated("arm").any())
-    surest = [TableColumn("score", "score", "score"), TableColumn("answer_loss", "loss", "score")]
-    columns = [
-        TableColumn("arm", "arm"),
-        *([TableColumn("view", "view")] if several_views else []),
-        TableColumn("predicted", "answer"),
+    columns = table_columns(
+        "arm view predicted" if several_views else "arm predicted",
         TableColumn("verdict", ""),
-        *(surest if in_words else [TableColumn("margin", "margin", "signed")]),
-        TableColumn("k_tokens", "tokens", "count"),
-        TableColumn("ecr", "coverage", "score"),
-        TableColumn("visible", "visible", "score"),
-        TableColumn("legibility", "legibility px", "number"),
-    ]
+        "score answer_loss" if "score" in rows else "margin",
+        "k_tokens ecr visible",
+        table_column("legibility", kind="number"),
+    )
     frame = rows.assign(verdict=rows["correct"].map({True: "right", False: "wrong"}))
     Table("arms", "", "", columns, frame).terminal(SafeConsole())
 
