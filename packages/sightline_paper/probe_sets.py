@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sightline.controls.text_replacement import Replaced, Skipped, edit_region_probe, version_probes
+from sightline.controls.text_replacement import Replaced, edit_region_probe, version_probes
 from sightline.core.probe import Probe
 from sightline.errors import SightlineError
 from sightline.probes import HardPairRules, build_hard_pairs
@@ -79,9 +79,7 @@ def _replaced(study: Study) -> tuple[list[Replaced], Path]:
     engine = study.detector
     # A page that was drawn for a demonstration is small: what an engine makes of its words is no test of them.
     screen = Screen(engine) if engine and not study.options.demo else None
-    made = replacements(
-        probes, root, limit=None, equal_length=True, skipped=Skipped(), accept=screen or (lambda replaced: True)
-    )
+    made = replacements(probes, root, limit=None, equal_length=True, accept=screen or (lambda replaced: True))
     images = study.out / "probes" / f"{REPLACEMENT}-images"
     save_versions(made, root, images)
     return made, images

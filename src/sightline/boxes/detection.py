@@ -102,7 +102,6 @@ def read_texts(
     names: Iterable[str],
     *,
     cache: Path | None = None,
-    workers: int | None = None,
     tell: Callable[[str], object] = lambda name: None,
 ) -> dict[str, TextsRead]:
     """Image name -> what the engine reads; images that it has read before are not read again.
@@ -132,7 +131,7 @@ def read_texts(
 
     missing = [name for name in files if name not in found]
     if missing:
-        _run(detector, root, missing, workers, done, reads=True)
+        _run(detector, root, missing, None, done, reads=True)
     return {name: found[name] for name in dict.fromkeys((*files, *found))}
 
 

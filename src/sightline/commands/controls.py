@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -130,7 +131,6 @@ def text_replacement(
     """The decoy painted where the word stood, a sham with the word repainted, and an erasure; images in OUT/images."""
     from sightline.controls.text_replacement import (
         Screen,
-        Skipped,
         edit_region_probe,
         font_files,
         replacements,
@@ -143,7 +143,7 @@ def text_replacement(
     valid = None if decisions is None else reviewed_images(decisions)
     chosen = [probe for probe in found.probes if valid is None or probe.image_id in valid]
     engine = None if screen == "none" else Screen(screen)
-    skipped = Skipped()
+    skipped: Counter[str] = Counter()
     try:
         made = replacements(
             chosen,
@@ -171,7 +171,7 @@ def text_replacement(
     glyphs = [p for one in made if (p := edit_region_probe(one)) is not None]
     if glyphs:
         _write(out / "edit_region.jsonl", glyphs, found, {**construction, "control": "edit_region"})
-    counted = ", ".join(f"{count} {reason}" for reason, count in skipped.reasons.most_common())
+    counted = ", ".join(f"{count} {reason}" for reason, count in skipped.most_common())
     typer.echo(
         f"replaced     {len(made)} images, {len(glyphs)} by a single character"
         + (f"; left out {counted}" if counted else "")

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -215,7 +215,6 @@ class Replaced:
     positive: Probe
     negative: Probe
     pixels: Pixels
-    lettering: Lettering
     versions: dict[str, Image.Image]
     glyph: Box | None
     """The one character that differs, as drawn in the replacement; None when more than one does."""
@@ -223,13 +222,6 @@ class Replaced:
     @property
     def image_id(self) -> str:
         return self.positive.image_id
-
-
-@dataclass
-class Skipped:
-    """Why images gave no replacement, counted."""
-
-    reasons: Counter[str] = field(default_factory=Counter)
 
 
 def first_pairs(probes: Iterable[Probe]) -> list[tuple[Probe | None, Probe | None]]:
@@ -247,12 +239,15 @@ def replacements(
     fonts: Path | None = None,
     limit: int | None = 100,
     equal_length: bool = False,
-    skipped: Skipped | None = None,
+    skipped: Counter[str] | None = None,
     accept: Callable[[Replaced], bool] = lambda replaced: True,
 ) -> list[Replaced]:
-    """The first ``limit`` images whose word can be replaced by its decoy and that ``accept`` (a screening) admits."""
+    """The first ``limit`` images whose word can be replaced by its decoy and that ``accept`` (a screening) admits.
+
+    Why others gave none is counted in ``skipped``.
+    """
     files = font_files(fonts)
-    reasons = (skipped or Skipped()).reasons
+    reasons = Counter() if skipped is None else skipped
     found: list[Replaced] = []
     for positive, negative in first_pairs(probes):
         if limit is not None and len(found) >= limit:
@@ -308,7 +303,7 @@ def replaced(positive: Probe, negative: Probe, image: Image.Image, files: Sequen
     }
     index = single_edit(source, target)
     glyph = None if index is None else glyph_box(target, index, box, lettering, image.size)
-    return Replaced(positive, negative, box, lettering, versions, glyph)
+    return Replaced(positive, negative, box, versions, glyph)
 
 
 def single_edit(source: str, target: str) -> int | None:

@@ -1,6 +1,7 @@
 """Pages on which one word is replaced by its decoy: drawing, screening, and the questions that are asked of them."""
 
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from sightline.controls import text_replacement as made_up
-from sightline.controls.text_replacement import DARK, LABELS, LIGHT, Replaced, Screened, Skipped, font_files
+from sightline.controls.text_replacement import DARK, LABELS, LIGHT, Replaced, Screened, font_files
 from sightline.core.probe import Box, Label, Probe
 from tests.conftest import REPOSITORY
 from tests.refusals import Refused
@@ -123,10 +124,10 @@ def test_unusable_images_are_counted_by_reason(tmp_path: Path, refused: Refused)
     page().save(tmp_path / "page.png")
     page().save(tmp_path / "other.png")
     small = [replace(p, regions=((0.1, 0.1, 0.12, 0.12),)) for p in pair(image="other.png")]
-    skipped = Skipped()
+    skipped: Counter[str] = Counter()
     found = made_up.replacements([*pair(), *small, pair(image="alone.png")[0]], tmp_path, skipped=skipped)
     assert [one.image_id for one in found] == ["page.png"]
-    assert skipped.reasons == {"no pair": 1, "too small a box": 1}
+    assert skipped == {"no pair": 1, "too small a box": 1}
     double = [replace(p, regions=(REGION, REGION)) for p in pair()]
     refuse = made_up.replacements
     refused("no image allows a text replacement: 1 too small a box", refuse, small, tmp_path)
