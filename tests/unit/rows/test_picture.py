@@ -237,7 +237,7 @@ def test_show_tells_question_accepted_answers_roles_and_scores(open_run: Run, tm
     shown = sightline("show", open_run.path, VALUE, "--out", tmp_path / "picture.png")
     assert (tmp_path / "picture.png").is_file(), "all arms drawn"
     answer = open_run.row(VALUE, "full")["accepted"]
-    told = (f"{answer} (10 times)", "L label of the field: ", "V the answer's value: ", "textvqa", "score", "loss")
+    told = (f"{answer} (10 times)", "L label of the field: ", "V the answer's value: ", "textvqa", "Score", "loss")
     assert missing(shown.output, *told) == []
     assert "margin" not in shown.output
     assert "target  " not in shown.output.split("regions")[0], "an open question looks for nothing but itself"
