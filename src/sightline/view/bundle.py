@@ -69,10 +69,10 @@ class _Chosen:
     def __init__(self, answers: PageData, number: int, run: ViewedRun, query: str, most: int) -> None:
         self.answers, self.number, self.run = answers, number, run
         asked = run.asked()
-        places = asked.listed(query, "", False, True)
-        self.total = len(places)
+        indices = asked.listed(query, "", False, True)
+        self.total = len(indices)
         self.probes = [
-            (record["probe_id"], record["view"]) for record in asked.records(places[:most], ["probe_id", "view"])
+            (record["probe_id"], record["view"]) for record in asked.records(indices[:most], ["probe_id", "view"])
         ]
         if not self.probes:
             raise SightlineError(f"no row of {run.name} fits the query {query!r}; a bundle needs at least one case")
@@ -83,8 +83,8 @@ class _Chosen:
         """All rows of the chosen probes, whatever arm the query named."""
         asked = self.run.asked()
         columns = self.answers.rows({"run": str(self.number), "limit": "1"})["columns"]
-        places = [int(place) for probe, view in self.probes for place in asked.rows.of_probe(probe, view)]
-        return asked.records(places, columns)
+        indices = [int(index) for probe, view in self.probes for index in asked.rows.of_probe(probe, view)]
+        return asked.records(indices, columns)
 
     @cached_property
     def cases(self) -> dict[str, Any]:

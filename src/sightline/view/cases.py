@@ -54,11 +54,11 @@ class CaseReader:
 
     def case(self, rows: Rows, probe: str, view: str | None, arms: Sequence[str]) -> dict[str, Any]:
         """A probe with every arm's answer, and for the named arms what they kept: bits and cells as base64."""
-        places = rows.of_probe(probe)
-        if not len(places):
+        indices = rows.of_probe(probe)
+        if not len(indices):
             raise SightlineError(f"{rows.manifest.get('model', 'the run')} has no rows of probe {probe!r}")
         columns = [name for name in (*SHOWN, HITS) if name in rows.table.column_names]
-        records = rows.records(places, columns)
+        records = rows.records(indices, columns)
         views = list(dict.fromkeys(record["view"] for record in records))
         own = str(view if view in views else views[0])
         asked = self.probes.record(probe, own)
@@ -67,8 +67,8 @@ class CaseReader:
                 record["texts"] = len(hits)
                 record["lost"] = lost_texts(hits, asked)
         panels = [
-            self._panel(rows, int(place), record)
-            for place, record in zip(places, records, strict=True)
+            self._panel(rows, int(index), record)
+            for index, record in zip(indices, records, strict=True)
             if record["arm"] in arms and (record["intervention"] != "none" or record["view"] == own)
         ]
         keys = dict.fromkeys(panel["image_key"] for panel in panels) or {records[0]["image_key"]: None}
@@ -84,22 +84,22 @@ class CaseReader:
             "images": {key: self._image(key) for key in keys},
         }
 
-    def _panel(self, rows: Rows, place: int, record: dict[str, Any]) -> dict[str, Any]:
-        heavy = self.heavy(rows, place)
+    def _panel(self, rows: Rows, index: int, record: dict[str, Any]) -> dict[str, Any]:
+        heavy = self.heavy(rows, index)
         return {**record, **{name: _base64(heavy.get(name)) for name in HEAVY}}
 
     def keepers(self, rows: Rows, probe: str, key: str) -> dict[str, Any]:
         """Of every arm that looked at an image about a probe, which tokens it kept."""
         found = []
-        for place in rows.of_probe(probe):
-            record = rows.records([int(place)], ["arm", "image_key"])[0]
+        for index in rows.of_probe(probe):
+            record = rows.records([int(index)], ["arm", "image_key"])[0]
             if record["image_key"] == key:
-                found.append({"arm": record["arm"], "kept_mask": _base64(self.heavy(rows, int(place))["kept_mask"])})
+                found.append({"arm": record["arm"], "kept_mask": _base64(self.heavy(rows, int(index))["kept_mask"])})
         return {"arms": found}
 
-    def heavy(self, rows: Rows, place: int) -> dict[str, Any]:
+    def heavy(self, rows: Rows, index: int) -> dict[str, Any]:
         """The bytes of one row, as far as the run has them."""
-        file, at = rows.place(place)
+        file, at = rows.file_of(index)
         return read_row(file.piece.file, self._run.owner(file.arm), at, HEAVY)
 
     def image(self, key: str) -> dict[str, Any]:

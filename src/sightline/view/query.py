@@ -82,7 +82,7 @@ Columns = Callable[[str], Value]
 
 
 def matching(query: str, rows: int, names: Sequence[str], column: Columns) -> NDArray[np.int64]:
-    """The places of the rows for which a query is true; of an empty one all of them.
+    """The indices of the rows for which a query is true; of an empty one all of them.
 
     ``names`` are the columns that may be asked about, ``column`` gives one of them.
     """
@@ -193,8 +193,8 @@ class _Reader:
         sides = [node.left, *node.comparators]
         values = [self.value(side, left) for side in sides]
         whole: Any = None
-        for place, sign in enumerate(node.ops):
-            found = self._pair(sign, values[place], values[place + 1], node)
+        for index, sign in enumerate(node.ops):
+            found = self._pair(sign, values[index], values[index + 1], node)
             whole = found if whole is None else pc.and_kleene(whole, found)
         return whole
 
@@ -323,14 +323,14 @@ class AskedRows:
 
     def _of_full(self, name: str) -> Value:
         """A column of Full's rows, laid beside all rows of the same probe and view."""
-        place = self.full_place
+        index = self.full_index
         value = self.column(name)
         if isinstance(value, Coded):
-            return Coded(np.where(place < 0, -1, value.codes[place]), value.texts)
-        return value.take(pa.array(place, mask=place < 0))
+            return Coded(np.where(index < 0, -1, value.codes[index]), value.texts)
+        return value.take(pa.array(index, mask=index < 0))
 
     @cached_property
-    def full_place(self) -> NDArray[np.int64]:
+    def full_index(self) -> NDArray[np.int64]:
         """(rows,) which row is Full's about the same probe and view; -1 where there is none."""
         asked = self._cases
         plain = self.rows.codes("intervention")[0] == self.rows.code("intervention", "none")
@@ -345,10 +345,10 @@ class AskedRows:
     def matching(self, query: str) -> NDArray[np.int64]:
         return matching(query, self.rows.count, self.names, self.column)
 
-    def ordered(self, places: NDArray[np.int64], by: str, descending: bool) -> NDArray[np.int64]:
+    def ordered(self, indices: NDArray[np.int64], by: str, descending: bool) -> NDArray[np.int64]:
         """Places sorted by a column, ties in the run's order, what is null last; without a column as they are."""
         if not by:
-            return places
+            return indices
         if by not in self.names:
             raise SightlineError(f"rows cannot be sorted by {by!r}; choose one of their columns")
         value = self.column(by)
@@ -358,29 +358,29 @@ class AskedRows:
                 len(value.texts)
             )
             rank[-1] = np.nan
-            keys = rank[value.codes[places]]
+            keys = rank[value.codes[indices]]
         else:
-            keys = value.take(pa.array(places)).cast(pa.float64()).to_numpy(zero_copy_only=False)
+            keys = value.take(pa.array(indices)).cast(pa.float64()).to_numpy(zero_copy_only=False)
         keys = np.where(np.isnan(keys), np.inf, -keys if descending else keys)
-        return places[np.argsort(keys, kind="stable")]
+        return indices[np.argsort(keys, kind="stable")]
 
     def listed(self, query: str, by: str, descending: bool, cases: bool) -> NDArray[np.int64]:
         """The rows of a query in an order; with ``cases`` the first of every probe and view alone."""
         key = (query, by, descending, cases)
         if key not in self._lists:
-            places = self.ordered(self.matching(query), by, descending)
+            indices = self.ordered(self.matching(query), by, descending)
             if cases:
-                places = places[np.sort(np.unique(self._cases[places], return_index=True)[1])]
+                indices = indices[np.sort(np.unique(self._cases[indices], return_index=True)[1])]
             while len(self._lists) >= KEPT_LISTS:
                 self._lists.pop(next(iter(self._lists)), None)
-            self._lists[key] = places
+            self._lists[key] = indices
         return self._lists[key]
 
-    def place_in(self, places: NDArray[np.int64], probe: str, view: str | None) -> int:
+    def index_in(self, indices: NDArray[np.int64], probe: str, view: str | None) -> int:
         """Where a list of rows has a probe; said in words where it has not."""
-        found = self.rows.codes("probe_id")[0][places] == self.rows.code("probe_id", probe)
+        found = self.rows.codes("probe_id")[0][indices] == self.rows.code("probe_id", probe)
         if view is not None:
-            found &= self.rows.codes("view")[0][places] == self.rows.code("view", view)
+            found &= self.rows.codes("view")[0][indices] == self.rows.code("view", view)
         if not found.any():
             raise SightlineError(f"the list has no row of probe {probe!r}")
         return int(found.argmax())
@@ -391,29 +391,29 @@ class AskedRows:
         probes, views = self.rows.codes("probe_id")[0], self.rows.codes("view")[0]
         return probes.astype(np.int64) * (int(views.max(initial=0)) + 1) + views
 
-    def records(self, places: NDArray[np.int64] | Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
+    def records(self, indices: NDArray[np.int64] | Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         """Rows as plain values, with columns of Full and of the probe file too."""
         own = [name for name in columns if name in self.rows.table.column_names]
-        found: list[dict[str, Any]] = self.rows.records(places, own) if own else [{} for _ in places]
+        found: list[dict[str, Any]] = self.rows.records(indices, own) if own else [{} for _ in indices]
         for name in columns:
             if name in own:
                 continue
             if name not in self.names:
                 raise SightlineError(f"rows have no column {name!r}")
-            for record, value in zip(found, self._values(name, np.asarray(places, dtype=np.int64)), strict=True):
+            for record, value in zip(found, self._values(name, np.asarray(indices, dtype=np.int64)), strict=True):
                 record[name] = value
         return [{name: record[name] for name in columns} for record in found]
 
-    def _told(self, name: str, places: NDArray[np.int64]) -> list[str]:
+    def _told(self, name: str, indices: NDArray[np.int64]) -> list[str]:
         """What the probe file says of some rows: a control set asks about each view in words of its own."""
         (probes, ids), (views, called) = self.rows.codes("probe_id"), self.rows.codes("view")
-        return [self.probes.text(ids[probes[place]], called[views[place]], name) for place in places]
+        return [self.probes.text(ids[probes[index]], called[views[index]], name) for index in indices]
 
-    def _values(self, name: str, places: NDArray[np.int64]) -> list[Any]:
+    def _values(self, name: str, indices: NDArray[np.int64]) -> list[Any]:
         if name in TEXTS:
-            return list(self._told(name, places))
+            return list(self._told(name, indices))
         value = self.column(name)
         if isinstance(value, Coded):
-            return [None if code < 0 else value.texts[code] for code in value.codes[places]]
-        found: list[Any] = value.take(pa.array(places)).to_pylist()
+            return [None if code < 0 else value.texts[code] for code in value.codes[indices]]
+        found: list[Any] = value.take(pa.array(indices)).to_pylist()
         return [None if isinstance(one, float) and not np.isfinite(one) else one for one in found]

@@ -84,11 +84,11 @@ class Rows:
         """(F + 1,) the first row of every file, and the number of rows."""
         return np.concatenate([[0], np.cumsum([file.count for file in self.files])]).astype(np.int64)
 
-    def place(self, row: int) -> tuple[RowFile, int]:
+    def file_of(self, row: int) -> tuple[RowFile, int]:
         """The file that holds a row, and which of its rows it is."""
-        place = int(np.searchsorted(self.starts, row, side="right")) - 1
-        file = self.files[place]
-        return file, int(row - self.starts[place]) + file.start
+        number = int(np.searchsorted(self.starts, row, side="right")) - 1
+        file = self.files[number]
+        return file, int(row - self.starts[number]) + file.start
 
     def codes(self, column: str) -> tuple[NDArray[np.int32], list[Any]]:
         """A column of strings as (rows,) codes, -1 where it is null, and what they stand for."""
@@ -104,15 +104,15 @@ class Rows:
         """The code of a value; -2, which no row has, where nobody has it."""
         book: dict[str, dict[Any, int]] = self.__dict__.setdefault("_books", {})
         if column not in book:
-            book[column] = {name: place for place, name in enumerate(self.codes(column)[1])}
+            book[column] = {name: code for code, name in enumerate(self.codes(column)[1])}
         return book[column].get(value, -2)
 
     def of_probe(self, probe: str, view: str | None = None) -> NDArray[np.int64]:
         """The rows of a probe under all arms; ``view`` where it is asked about several."""
-        places = np.flatnonzero(self.codes("probe_id")[0] == self.code("probe_id", probe))
+        indices = np.flatnonzero(self.codes("probe_id")[0] == self.code("probe_id", probe))
         if view is not None:
-            places = places[self.codes("view")[0][places] == self.code("view", view)]
-        return places
+            indices = indices[self.codes("view")[0][indices] == self.code("view", view)]
+        return indices
 
     def records(self, rows: Sequence[int] | NDArray[np.int64], columns: Sequence[str]) -> list[dict[str, Any]]:
         """Some rows as plain values; numbers that are none become null, which JSON has a word for."""
@@ -147,32 +147,32 @@ class RowIndex:
             old = self.rows
             folder = RunFolder(self.path)
             manifest = folder.manifest()
-            places = [(arm, piece) for arm in manifest["arms"] for piece in pieces(folder.files_of_rows(arm))]
+            keys = [(arm, piece) for arm in manifest["arms"] for piece in pieces(folder.files_of_rows(arm))]
             known = {(file.arm, file.piece): file for file in old.files}
-            if places == list(known):
+            if keys == list(known):
                 if manifest == old.manifest:
                     return False
                 self.rows = Rows(old.version + 1, manifest, old.files, old.table)
                 return True
-            fresh = [place for place in places if place not in known]
+            fresh = [key for key in keys if key not in known]
             with ThreadPoolExecutor(READERS) as readers:
                 tables = {}
-                for place, (start, table) in zip(fresh, readers.map(partial(_light, folder), fresh), strict=True):
-                    tables[place] = table
-                    known[place] = RowFile(*place, start, table.num_rows)
-            files = [known[place] for place in places]
+                for key, (start, table) in zip(fresh, readers.map(partial(_light, folder), fresh), strict=True):
+                    tables[key] = table
+                    known[key] = RowFile(*key, start, table.num_rows)
+            files = [known[key] for key in keys]
             kept = {
                 (file.arm, file.piece): old.table.slice(int(start), file.count)
                 for start, file in zip(old.starts[:-1], old.files, strict=True)
             }
-            parts = [tables[place] if place in tables else kept[place] for place in places]
+            parts = [tables[key] if key in tables else kept[key] for key in keys]
             self.rows = Rows(old.version + 1, manifest, files, _together(parts) if parts else pa.table({}))
             return True
 
 
-def _light(folder: RunFolder, place: tuple[str, ShardPiece]) -> tuple[int, pa.Table]:
+def _light(folder: RunFolder, key: tuple[str, ShardPiece]) -> tuple[int, pa.Table]:
     """Where a piece of a file begins, and the piece without heavy columns, strings by code."""
-    arm, piece = place
+    arm, piece = key
     return read_coded(piece, folder.owner(arm), (*HEAVY, *UNASKED))
 
 
@@ -198,7 +198,7 @@ class ProbeBook:
 
     folder: Path
     _stamp: tuple[int, int] | None = field(init=False, default=None)
-    _places: dict[tuple[str, str], int] = field(init=False, default_factory=dict)
+    _offsets: dict[tuple[str, str], int] = field(init=False, default_factory=dict)
     _texts: dict[tuple[str, str], dict[str, str]] = field(init=False, default_factory=dict)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
@@ -208,18 +208,18 @@ class ProbeBook:
         with self._lock:
             if self._stamp == (seen.st_mtime_ns, seen.st_size):
                 return
-            self._places.clear()
+            self._offsets.clear()
             self._texts.clear()
             at = 0
             with open(file, "rb") as lines:
                 for line in lines:
                     if line.strip() and "id" in (record := json.loads(line)):
                         name, view = str(record["id"]), str(record.get("view", ORIGINAL))
-                        self._places.setdefault((name, view), at)
+                        self._offsets.setdefault((name, view), at)
                         texts = {key: str(record.get(key) or "") for key in ("question", "target_text", "source_text")}
                         usual = self._texts.get((name, ""))
                         if view == ORIGINAL or usual is None:
-                            self._places[name, ""] = at
+                            self._offsets[name, ""] = at
                             self._texts[name, ""] = texts
                         elif texts != usual:
                             self._texts[name, view] = texts
@@ -229,11 +229,11 @@ class ProbeBook:
     def record(self, probe: str, view: str) -> dict[str, Any]:
         """The probe's record about a view; about one that an intervention made, that about the original."""
         self._read()
-        place = self._places.get((probe, view), self._places.get((probe, "")))
-        if place is None:
+        offset = self._offsets.get((probe, view), self._offsets.get((probe, "")))
+        if offset is None:
             return {}
         with open(self.folder / PROBES, "rb") as lines:
-            lines.seek(place)
+            lines.seek(offset)
             return dict(json.loads(lines.readline()))
 
     def text(self, probe: str, view: str, key: str) -> str:

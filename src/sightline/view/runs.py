@@ -164,11 +164,11 @@ OUTCOMES = {
 
 def paired_rows(first: AskedRows, arm: str, second: AskedRows, other: str) -> tuple[NDArray[np.int64], ...]:
     """Places in both runs of the rows about the same probe and view, in the order of the first."""
-    places = _of_arm(first, arm)
+    indices = _of_arm(first, arm)
     there = _of_arm(second, other)
     known = dict(zip(_asked(second, there), there.tolist(), strict=True))
     pairs = [
-        (place, known[key]) for key, place in zip(_asked(first, places), places.tolist(), strict=True) if key in known
+        (index, known[key]) for key, index in zip(_asked(first, indices), indices.tolist(), strict=True) if key in known
     ]
     if not pairs:
         raise SightlineError(f"{arm} and {other} have no probe in common; compare runs over the same probes")
@@ -183,10 +183,10 @@ def _of_arm(rows: AskedRows, arm: str) -> NDArray[np.int64]:
     return found
 
 
-def _asked(rows: AskedRows, places: NDArray[np.int64]) -> list[tuple[str, str]]:
+def _asked(rows: AskedRows, indices: NDArray[np.int64]) -> list[tuple[str, str]]:
     probes, names = rows.rows.codes("probe_id")
     views, called = rows.rows.codes("view")
-    return [(names[probe], called[view]) for probe, view in zip(probes[places], views[places], strict=True)]
+    return [(names[probe], called[view]) for probe, view in zip(probes[indices], views[indices], strict=True)]
 
 
 def compared(
@@ -195,8 +195,8 @@ def compared(
     """Counts of who is right, and the pairs of one outcome, the most different margins first."""
     a, b = paired_rows(first, arm, second, other)
     sides = ((first, a), (second, b))
-    right = [rows.column("correct").fill_null(False).to_numpy(zero_copy_only=False)[places] for rows, places in sides]
-    said = [_texts(rows, places, "predicted") for rows, places in sides]
+    right = [rows.column("correct").fill_null(False).to_numpy(zero_copy_only=False)[indices] for rows, indices in sides]
+    said = [_texts(rows, indices, "predicted") for rows, indices in sides]
     masks = {
         "only_first": right[0] & ~right[1],
         "only_second": ~right[0] & right[1],
@@ -206,8 +206,8 @@ def compared(
     }
     if outcome not in masks:
         raise SightlineError(f"no outcome {outcome!r}; choose one of {', '.join(masks)}")
-    margins = [_numbers(rows, places, "margin") for rows, places in sides]
-    coverage = [_numbers(rows, places, "ecr") for rows, places in sides]
+    margins = [_numbers(rows, indices, "margin") for rows, indices in sides]
+    coverage = [_numbers(rows, indices, "ecr") for rows, indices in sides]
     change = np.abs(np.nan_to_num(margins[1] - margins[0]))
     chosen = np.flatnonzero(masks[outcome])
     chosen = chosen[np.argsort(-change[chosen], kind="stable")]
@@ -215,7 +215,7 @@ def compared(
     columns = [name for name in ("probe_id", "view", "label", "question") if name in first.names]
     told = [name for name in ("predicted", "correct", "margin", "score", "ecr") if name in first.names]
     records = first.records(a[shown], columns)
-    answers = [rows.records(places[shown], [name for name in told if name in rows.names]) for rows, places in sides]
+    answers = [rows.records(indices[shown], [name for name in told if name in rows.names]) for rows, indices in sides]
     return {
         "pairs": len(a),
         "counts": {name: int(mask.sum()) for name, mask in masks.items()},
@@ -227,13 +227,13 @@ def compared(
     }
 
 
-def _texts(rows: AskedRows, places: NDArray[np.int64], name: str) -> list[Any]:
+def _texts(rows: AskedRows, indices: NDArray[np.int64], name: str) -> list[Any]:
     value = rows.column(name)
-    return [value.texts[code] if code >= 0 else None for code in value.codes[places]]
+    return [value.texts[code] if code >= 0 else None for code in value.codes[indices]]
 
 
-def _numbers(rows: AskedRows, places: NDArray[np.int64], name: str) -> NDArray[np.float64]:
+def _numbers(rows: AskedRows, indices: NDArray[np.int64], name: str) -> NDArray[np.float64]:
     if name not in rows.names:
-        return np.full(len(places), np.nan)
-    column: NDArray[np.float64] = rows.column(name).to_numpy(zero_copy_only=False)[places]
+        return np.full(len(indices), np.nan)
+    column: NDArray[np.float64] = rows.column(name).to_numpy(zero_copy_only=False)[indices]
     return column

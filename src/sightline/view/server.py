@@ -28,18 +28,20 @@ MOST = 100_000
 FORMATS = {"csv": "text/csv", "probes": "text/plain", "label-studio": "application/json"}
 
 
-def rows_as_text(rows: AskedRows, reader: CaseReader, places: NDArray[Any], format: str, columns: Sequence[str]) -> str:
-    """The rows at these places in one of ``FORMATS``."""
-    if len(places) > MOST:
+def rows_as_text(
+    rows: AskedRows, reader: CaseReader, indices: NDArray[Any], format: str, columns: Sequence[str]
+) -> str:
+    """The rows at these indices in one of ``FORMATS``."""
+    if len(indices) > MOST:
         raise SightlineError(
-            f"{len(places)} rows are too many to copy; narrow the query to {MOST}, or use `sightline rows`"
+            f"{len(indices)} rows are too many to copy; narrow the query to {MOST}, or use `sightline rows`"
         )
     if format == "csv":
-        return csv_text(rows.records(places, columns), columns)
+        return csv_text(rows.records(indices, columns), columns)
     if format not in FORMATS:
         raise SightlineError(f"no format {format!r}; choose one of {', '.join(FORMATS)}")
     asked = list(dict.fromkeys((record["probe_id"], record["view"]) for record in
-                               rows.records(places, ["probe_id", "view"])))  # fmt: skip
+                               rows.records(indices, ["probe_id", "view"])))  # fmt: skip
     if format == "probes":
         return "".join(f"{probe}\n" for probe in dict.fromkeys(probe for probe, _ in asked))
     return json.dumps([label_studio_task(rows, reader, *each) for each in asked], ensure_ascii=False, indent=1)
@@ -48,8 +50,8 @@ def rows_as_text(rows: AskedRows, reader: CaseReader, places: NDArray[Any], form
 def label_studio_task(rows: AskedRows, reader: CaseReader, probe: str, view: str) -> dict[str, Any]:
     """A probe as a task: image and question as data, its regions as a prediction to be mended."""
     asked = reader.probes.record(probe, view)
-    places = rows.rows.of_probe(probe, view)
-    record = reader.image(rows.rows.records(places[:1], ["image_key"])[0]["image_key"])
+    indices = rows.rows.of_probe(probe, view)
+    record = reader.image(rows.rows.records(indices[:1], ["image_key"])[0]["image_key"])
     size = {"original_width": record["width"], "original_height": record["height"], "image_rotation": 0}
     roles = asked.get("roles") or ["evidence"] * len(asked.get("regions") or ())
     result = [
@@ -127,17 +129,17 @@ class PageData:
     def rows(self, given: Parameters) -> dict[str, Any]:
         """Some of the rows that a query names."""
         asked = self.run(given).asked()
-        places = asked.listed(
+        indices = asked.listed(
             given.get("query", ""), given.get("sort", ""), given.get("down") == "1", given.get("cases") == "1"
         )
         offset, limit = _number(given, "offset", 0), min(MOST_ROWS, _number(given, "limit", 50))
         if given.get("near"):  # the page of three with this probe in the middle
-            here = asked.place_in(places, given["near"], given.get("near_view") or None)
+            here = asked.index_in(indices, given["near"], given.get("near_view") or None)
             offset, limit = max(0, here - 1), 3 if here else 2
         columns = [name for name in (given.get("columns") or ",".join(TABLE)).split(",") if name in asked.names]
-        shown = places[offset : offset + limit]
+        shown = indices[offset : offset + limit]
         return {
-            "total": len(places),
+            "total": len(indices),
             "offset": offset,
             "columns": columns,
             "version": asked.rows.version,
@@ -177,13 +179,13 @@ class PageData:
         run = self.run(given)
         asked = run.asked()
         if given.get("probe"):
-            places = asked.rows.of_probe(given["probe"], given.get("view") or None)
-            if not len(places):
+            indices = asked.rows.of_probe(given["probe"], given.get("view") or None)
+            if not len(indices):
                 raise SightlineError(f"no rows of probe {given['probe']!r}")
         else:
-            places = asked.listed(given.get("query", ""), given.get("sort", ""), given.get("down") == "1", False)
+            indices = asked.listed(given.get("query", ""), given.get("sort", ""), given.get("down") == "1", False)
         columns = [name for name in (given.get("columns") or ",".join(TABLE)).split(",") if name in asked.names]
-        return rows_as_text(asked, run.reader, places, given.get("format", "csv"), columns)
+        return rows_as_text(asked, run.reader, indices, given.get("format", "csv"), columns)
 
     def image(self, given: Parameters) -> tuple[bytes, str]:
         """An image, or with ``detail`` one of the sharp parts that the run keeps of it."""
