@@ -57,18 +57,6 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float:
     return float(_correlation(np.stack([first, second])[:, :, None], np.ones((len(first), 1)))[0])
 
 
-def spearman(x: ArrayLike, y: ArrayLike) -> float:
-    """Pearson correlation of average ranks."""
-    return pearson(ranks(x), ranks(y))
-
-
-def partial_spearman(x: ArrayLike, y: ArrayLike, controls: Sequence[ArrayLike]) -> float:
-    """Correlation of what is left of the ranks of x and y after regressing both on the ranks of the controls."""
-    first, second, others = _inputs(x, y, controls)
-    ranked = np.stack([ranks(column) for column in (first, second, *others)])
-    return float(_correlation(ranked[:, :, None], np.ones((len(first), 1)))[0])
-
-
 def residuals(values: FloatArray, design: FloatArray) -> FloatArray:
     """(n,) what is left of values after least squares on an intercept and the (n, p) design."""
     columns = np.column_stack([np.ones(len(values)), design])
@@ -175,7 +163,10 @@ def _estimate(value: float, values: FloatArray, shares: ImageShares) -> Estimate
 def partial_spearman_draws(
     x: ArrayLike, y: ArrayLike, controls: Sequence[ArrayLike], weights: FloatArray
 ) -> FloatArray:
-    """(n, d) row weights -> (d,) partial Spearman of each weighted resample, ranked and regressed anew in each."""
+    """(n, d) row weights -> (d,) partial Spearman of each weighted resample, ranked and regressed anew in each.
+
+    That is the correlation of what is left of the ranks of x and y after regressing both on the ranks of the controls.
+    """
     first, second, others = _inputs(x, y, controls)
     ranked = [RankedValues.of(column).midranks(weights) for column in (first, second, *others)]
     return _correlation(np.stack(ranked), weights)

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -18,13 +19,18 @@ def by_least_squares(x: np.ndarray, y: np.ndarray, controls: list[np.ndarray]) -
     return float(left @ right / math.sqrt((left @ left) * (right @ right)))
 
 
+def spearman(x: np.ndarray, y: np.ndarray, controls: Sequence[np.ndarray] = ()) -> float:
+    """Of the rows as they are, each once."""
+    return float(correlation.partial_spearman_draws(x, y, controls, np.ones((len(x), 1)))[0])
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), min_size=4, max_size=20))
 def test_ranks_and_spearman_are_scipys_with_ties_and_weights_are_repeated_rows(rows: list[tuple[int, ...]]) -> None:
     x, y, weights = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
     if np.ptp(x) == 0 or np.ptp(y) == 0:
-        assert math.isnan(correlation.spearman(x, y))
+        assert math.isnan(spearman(x, y))
     else:
-        assert correlation.spearman(x, y) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+        assert spearman(x, y) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
     found = RankedValues.of(x).midranks(weights[:, None])[:, 0]
     repeated = np.repeat(np.arange(len(x)), weights.astype(int))
     if len(repeated):
@@ -35,11 +41,11 @@ def test_partial_spearman_is_correlation_of_residual_ranks() -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(3, 80))
     x, y = z[0] + rng.normal(size=80), z[0] - z[1] + rng.normal(size=80)
-    assert correlation.partial_spearman(x, y, list(z)) == pytest.approx(by_least_squares(x, y, list(z)), abs=1e-12)
-    once = correlation.partial_spearman(x, y, [z[0]])
-    assert correlation.partial_spearman(x, y, [z[0], np.ones(80), z[0]]) == pytest.approx(once, abs=1e-9)
+    assert spearman(x, y, list(z)) == pytest.approx(by_least_squares(x, y, list(z)), abs=1e-12)
+    once = spearman(x, y, [z[0]])
+    assert spearman(x, y, [z[0], np.ones(80), z[0]]) == pytest.approx(once, abs=1e-9)
     whole = np.arange(20.0)
-    nothing_left = correlation.partial_spearman(whole, whole**2, [whole])
+    nothing_left = spearman(whole, whole**2, [whole])
     assert math.isnan(nothing_left), "a control that explains everything"
 
 
@@ -104,7 +110,7 @@ def test_fixed_effects_remove_what_images_and_methods_share() -> None:
     image, method = (axis.ravel() for axis in np.indices((200, 4)))
     common = rng.normal(size=200)[image] * 3 + rng.normal(size=4)[method]
     x, y = common + rng.normal(size=800), common + rng.normal(size=800)
-    assert correlation.spearman(x, y) > 0.6
+    assert spearman(x, y) > 0.6
     left = correlation.FixedResiduals.of(*correlation.conditional_residuals(x, y, image, method), image)
     (found,) = correlation.fixed_residual_intervals([left], draws=500)
     assert found.low < 0.0 < found.high

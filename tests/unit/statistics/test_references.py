@@ -230,7 +230,8 @@ def test_marginal_and_partial_correlations_refitted_in_every_draw() -> None:
                 continue
             measured = [np.log(rows["evidence_area"]), np.log(rows["median_cell_area"]), rows["full_margin"]]
             controls = measured if partial else []
-            assert correlation.partial_spearman(x, y, controls) == pytest.approx(float(row["estimate"]), abs=1e-11)
+            (found,) = correlation.partial_spearman_draws(x, y, controls, np.ones((len(x), 1)))
+            assert found == pytest.approx(float(row["estimate"]), abs=1e-11)
             outcome = outcomes.index(row["intervention"]) - partial  # partial ones leave out the first
             place = 100 * models.index(row["model"]) + 10 * outcome + predictors.index(row["predictor"])
             seed = 20260722 + (10_000 + place if partial else 10 * place)
@@ -295,7 +296,7 @@ def test_partial_and_marginal_spearman_of_the_vectors() -> None:
     *partial, varying = case["result_500_seed5"]
     assert sum(np.ptp(control) > 0 for control in measured) == varying
     for controls, (value, low, high, valid) in ((measured, partial), ([], case["marginal_500_seed5"])):
-        found = correlation.partial_spearman(case["x"], case["y"], controls)
+        (found,) = correlation.partial_spearman_draws(case["x"], case["y"], controls, np.ones((len(case["x"]), 1)))
         assert found == pytest.approx(value, abs=1e-14)
         weights = pcg_counts(5, valid, len(case["x"])).T
         drawn = correlation.partial_spearman_draws(case["x"], case["y"], controls, weights)

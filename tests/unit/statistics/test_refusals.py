@@ -11,7 +11,7 @@ from sightline.statistics.agreement import kappa_interval
 from sightline.statistics.arm_rows import ArmRows
 from sightline.statistics.bootstrap import difference_interval, metric_interval
 from sightline.statistics.correct_positives import correct_positive_provenance
-from sightline.statistics.correlation import spearman, spearman_intervals
+from sightline.statistics.correlation import pearson, spearman_intervals
 from sightline.statistics.intervals import wilson
 from sightline.statistics.metrics import METRICS
 from sightline.statistics.summaries import arm_summary, paired_differences
@@ -62,8 +62,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: paired.describe_noninferiority(-0.1, 0.1, 0.0), "must be positive"),
     (lambda: paired.equivalence(-0.01, 0.015, 0.0), "a margin of equality must be positive"),
     # Correlations and annotators.
-    (lambda: spearman([1.0, 2.0], [1.0, 2.0]), "at least three rows"),
-    (lambda: spearman([1.0, 2.0, 3.0], [1.0, 2.0]), "y has shape"),
+    (lambda: pearson([1.0, 2.0], [1.0, 2.0]), "at least three rows"),
+    (lambda: pearson([1.0, 2.0, 3.0], [1.0, 2.0]), "y has shape"),
     (lambda: spearman_intervals({"x": [1.0, 2.0, np.nan]}, {"y": [1.0, 2.0, 3.0]}), "not finite"),
     (lambda: spearman_intervals({"a": np.arange(9.0)}, {"a": np.arange(9.0)}), "different names"),
     (lambda: kappa_interval(["y", "n"], ["y", "n", "n"]), "same rows"),
