@@ -81,7 +81,7 @@ def main() -> None:
         work(*given)
         seconds.append(time.perf_counter() - started)
 
-    Inline.run = timed  # type: ignore[method-assign]
+    Inline.run = timed  # type: ignore[method-assign, assignment]
     with tempfile.TemporaryDirectory() as place:
         write_checkpoint(options.config, Path(place) / "checkpoint", device)
         for number in ("first", "second"):

@@ -1,7 +1,7 @@
 """Does legibility order {resize, prune, merge} by answer change better than coverage? On the reader, or where you say.
 
-    python benchmarks/legibility.py [--pages 100] [--out runs/legibility] [--arm target:0.3 ...]
-    python benchmarks/legibility.py --probes receipts.jsonl --images receipts [--model CHECKPOINT] --out runs/receipts
+    python -m benchmarks.legibility [--pages 100] [--out runs/legibility] [--arm target:0.3 ...]
+    python -m benchmarks.legibility --probes receipts.jsonl --images receipts [--model CHECKPOINT] --out runs/receipts
 
 Prints accuracy, coverage, legibility and changed answers per arm, then the rank correlations over arms and answers.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from audited_set import add_options, name_of, settings
+from benchmarks.audited_set import add_options, name_of, settings
 from rich.console import Console
 from rich.table import Table
 

@@ -63,22 +63,22 @@ BATCHED = ("batch", "length", "ms", "speedup", "published_speedup", "memory_save
 def parts(material: dict[str, Any]) -> Iterator[Part]:
     """The most wanted first."""
     repeated = RepeatedRequest(
-        "repeated", config=LLAVA, arms=S17, dtype="float16", probes_per_process=PROBES, **material
+        kind="repeated", config=LLAVA, arms=S17, dtype="float16", probes_per_process=PROBES, **material
     )
     yield Part("s17-llava", [repeated.model_copy(update={"repetition": number}) for number in range(3)], 240, TIMED)
     for model, arms in TABLE_2.items():
         batched = PrefillRequest(
-            "prefill", config=model, arms=arms, batch=PREFILL_BATCH[model], repeats=5, warm_up=1, **material
+            kind="prefill", config=model, arms=arms, batch=PREFILL_BATCH[model], repeats=5, warm_up=1, **material
         )
         yield Part(f"prefill-{model}", [batched], 35, BATCHED)
     for model, arms in TOTAL.items():
         added = 0.0 if model == QWEN else DETECTOR_MS
         decoded = TtftRequest(
-            "ttft", config=model, arms=arms, decode=(32,), repeats=5, warm_up=2, detector_ms=added, **material
+            kind="ttft", config=model, arms=arms, decode=(32,), repeats=5, warm_up=2, detector_ms=added, **material
         )
         yield Part(f"total-{model}", [decoded], 40, ("ms", "speedup"))
     for model in (QWEN, INTERNVL):
-        single = RepeatedRequest("repeated", config=model, arms=TABLE_2[model], probes_per_process=30, **material)
+        single = RepeatedRequest(kind="repeated", config=model, arms=TABLE_2[model], probes_per_process=30, **material)
         yield Part(f"single-{model}", [single], 50, ("keep", "total", "speedup", "published_speedup"))
 
 

@@ -1,7 +1,7 @@
 """A smaller image against pruned ones, at the same budgets: what the embedded reader still answers, and why.
 
-    python benchmarks/resize.py [--pages 100] [--keep 0.25 0.3 0.41 0.5] [--out FOLDER]
-    python benchmarks/resize.py --probes receipts.jsonl --images receipts [--model CHECKPOINT]
+    python -m benchmarks.resize [--pages 100] [--keep 0.25 0.3 0.41 0.5] [--out FOLDER]
+    python -m benchmarks.resize --probes receipts.jsonl --images receipts [--model CHECKPOINT]
 
 Accuracy, false alarms and coverage with 95 % intervals over pages, the tokens that the language model really read (a
 smaller image has a square number of them on these square pages), the vision tower's time per page, and the seconds of
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from audited_set import add_options, name_of, settings
+from benchmarks.audited_set import add_options, name_of, settings
 from rich.console import Console
 
 from sightline.auditing.audit import audit

@@ -60,20 +60,18 @@ def time_kernels(images: int, n: int) -> None:
     report("farthest", lambda: greedy.launch_farthest(similarity, weight, seeds, counts, 1.0, k), expected)
     expected = greedy.residual_greedy(s, o, b, k, first[:, 0], 0.9, rooted=True)
     for smallest in (8, 16, 32) if (images, n) == SIZES[0] else (greedy.SMALLEST_RESIDUAL,):
-        report(
-            f"residual {smallest}",
-            lambda size=smallest: greedy.launch_residual(
-                similarity, one, one * 1e-8, bias, 0.9, True, seeds[:, 0], k, size
-            ),
-            expected,
-        )
+
+        def residual(size: int = smallest) -> torch.Tensor:
+            return greedy.launch_residual(similarity, one, one * 1e-8, bias, 0.9, True, seeds[:, 0], k, size)
+
+        report(f"residual {smallest}", residual, expected)
     expected = greedy.cover_greedy(s, w, z, k)
     for smallest in (8, 16) if (images, n) == SIZES[0] else (greedy.SMALLEST_COVER,):
-        report(
-            f"cover {smallest}",
-            lambda size=smallest: greedy.launch_cover(similarity, weight.double(), zero, k, size),
-            expected,
-        )
+
+        def cover(size: int = smallest) -> torch.Tensor:
+            return greedy.launch_cover(similarity, weight.double(), zero, k, size)
+
+        report(f"cover {smallest}", cover, expected)
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -104,7 +105,7 @@ def measured(run: Path) -> dict[str, float]:
         far = []
         for offset in range(rows // 2, rows, max(1, rows // 20))[:8]:
             probe = name_at(browser, offset)
-            far.append(timed(browser, "case-drawn", lambda probe=probe: send(browser, f"#/case?probe={probe}")))
+            far.append(timed(browser, "case-drawn", partial(send, browser, f"#/case?probe={probe}")))
         return {
             "start": start,
             "first": first,
