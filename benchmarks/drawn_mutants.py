@@ -7,8 +7,11 @@ A fault is one changed place of a function that the tests enter: a comparison, a
 argument or a statement that is gone, a refusal that is not raised. Functions are drawn first, so that long ones are no
 more often hit than short ones. A fault is tried in a fork of a process that has collected everything, by the tests that
 enter its function, quickest first. ``--against`` tries those of a file again and lists what was found then and is not
-any more: a rewriting of tests keeps their power if there is nothing to list. ``--blind`` names the tests that noticed
-no fault although all tests were asked about each.
+any more: a rewriting of tests keeps their power if there is nothing to list. What the clock had to end was not found
+by a test, and is counted by itself. ``--blind`` names the tests that noticed no fault although all tests were asked
+about each.
+
+All of it runs in a copy of the working tree: what a fault writes where it should not is gone with the copy.
 
 Beside it ``python -m benchmarks.mutants`` holds a chosen list of faults that quick tests must find.
 """
@@ -25,11 +28,14 @@ import json
 import os
 import pickle
 import random
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,8 +44,10 @@ from typing import Any
 
 import pytest
 
-from tests.warm_python import SOURCES
+from tests.warm_python import REPOSITORY, SOURCES
 
+STARTED_IN = "DRAWN_MUTANTS_STARTED_IN"
+"""What is set in a copy of the working tree: the folder that ``--out`` and ``--against`` are relative to."""
 SKIPPED = ("kernels/", "assets/", "__main__.py")
 """Files without faults: programs of a GPU, data, and what no test within a process runs."""
 KILLED, SURVIVED, LATE = "killed", "survived", "killed by the clock"
@@ -162,8 +170,11 @@ class Trial:
         blind = {number for unit in reached for number in unit.tests}
         for unit, number in self._drawn(reached, units):
             blind -= self._try(session, unit, number, took)
-        killed = sum(one["outcome"] != SURVIVED for one in self.found)
-        print(f"{killed} of {len(self.found)} found; {len(reached)} of {len(units)} functions are entered")
+        outcomes = Counter(one["outcome"] for one in self.found)
+        print(
+            f"{outcomes[KILLED]} of {len(self.found)} found, {outcomes[LATE]} {LATE}; "
+            f"{len(reached)} of {len(units)} functions are entered"
+        )
         if self.options.blind:
             print("noticed nothing:", *sorted(session.items[number].nodeid for number in blind), sep="\n  ")
         return True
@@ -217,7 +228,7 @@ class Trial:
             by_name = {(unit.file, unit.name): unit for unit in units}
             for one in json.loads(Path(self.options.against).read_text(encoding="utf-8")):
                 unit = by_name.get((one["file"], one["function"]))
-                if one["outcome"] == SURVIVED:
+                if one["outcome"] != KILLED:
                     continue
                 if unit is None or unit.digest != one["digest"]:
                     print(f"not tried, for its function is another one now: {one['file']} {one['function']}")
@@ -259,20 +270,23 @@ class Trial:
             return by
 
         limit = 20 + 10 * sum(took[test] for test in order)
-        by = self._in_fork(noticed, min(limit, 600)) if order else []
-        outcome = LATE if by is None else KILLED if by else SURVIVED
+        try:
+            by = self._in_fork(noticed, min(limit, 600)) if order else []
+            outcome = SURVIVED if by == [] else KILLED
+        except TimeoutError:
+            by, outcome = [], LATE
         fault = Fault(unit.file, unit.name, unit.digest, number, text.splitlines()[line - 1].strip() if line else "")
         names = [session.items[test].nodeid for test in by or []]
         self.found.append({**asdict(fault), "outcome": outcome, "by": names})
         if self.options.out:  # after each, so that a run that is stopped leaves what it found
             Path(self.options.out).write_text(json.dumps(self.found, indent=1), encoding="utf-8")
-        if outcome == SURVIVED:
-            print(f"survived ({len(order)} tests): {fault.file}:{line} {fault.function} #{number}: {fault.line}")
+        if outcome != KILLED:
+            print(f"{outcome} ({len(order)} tests): {fault.file}:{line} {fault.function} #{number}: {fault.line}")
         sys.stdout.flush()
         return set(by or [])
 
     def _in_fork(self, work: Callable[[], Any], limit_s: float) -> Any:
-        """What the work returns in a fork of this process; None if it takes too long or takes the process down."""
+        """What the work returns in a fork of this process; None if it takes the process down."""
         with tempfile.TemporaryDirectory() as folder:
             answer = Path(folder, "answer")
             child = os.fork()
@@ -290,7 +304,7 @@ class Trial:
                 if time.monotonic() > end:
                     os.killpg(child, signal.SIGKILL)
                     os.waitpid(child, 0)
-                    break
+                    raise TimeoutError(f"not done after {limit_s:.0f} s")
                 time.sleep(0.02)
             return pickle.loads(answer.read_bytes()) if answer.exists() else None
 
@@ -326,6 +340,20 @@ def _compiled(text: str, path: str, unit: Unit, changed: ast.AST) -> CodeType:
     raise LookupError(f"{unit.file}: {unit.name} was not compiled")
 
 
+def _in_a_copy() -> int:
+    """The same command in a copy of the working tree, without what git ignores."""
+    listed = subprocess.check_output(["git", "ls-files", "-coz", "--exclude-standard"], cwd=REPOSITORY, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in filter(None, listed.split("\0")):
+            if (REPOSITORY / name).is_file():  # and was not removed since
+                Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(REPOSITORY / name, Path(folder, name))
+        path = os.pathsep.join([*(str(Path(folder, root.relative_to(REPOSITORY))) for root in SOURCES), folder])
+        words = [sys.executable, "-m", "benchmarks.drawn_mutants", *sys.argv[1:]]
+        env = {**os.environ, "PYTHONPATH": path, STARTED_IN: os.getcwd()}
+        return subprocess.run(words, cwd=folder, env=env).returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("tests", nargs="+", help="test files and folders; slow tests are left out")
@@ -336,10 +364,15 @@ def main() -> int:
     parser.add_argument("--against", help="such a file: try what was found then once more")
     parser.add_argument("--blind", action="store_true", help="ask all tests about every fault")
     options = parser.parse_args()
+    if STARTED_IN not in os.environ:
+        return _in_a_copy()
+    for name in ("out", "against"):
+        if path := getattr(options, name):
+            setattr(options, name, Path(os.environ[STARTED_IN], path))
     trial = Trial(options)
     words = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--capture=fd", "--no-header", *options.tests]
     code = pytest.main(words, plugins=[trial])
-    lost = sum(one["outcome"] == SURVIVED for one in trial.found) if options.against else 0
+    lost = sum(one["outcome"] != KILLED for one in trial.found) if options.against else 0
     if lost:
         print(f"{lost} faults are not noticed any more")
     return 1 if lost or code not in (0, pytest.ExitCode.NO_TESTS_COLLECTED) else 0
