@@ -118,12 +118,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def most_memory(config: pytest.Config) -> float:
-    """Bytes that a test process may reach: two of the quick tests, and what they start, fit on any laptop.
-
-    Of the slow ones two recorded runs, over pages of 802,816 pixels with every state of the vision tower kept, need
-    more.
-    """
-    return (2 if config.getoption("markexpr") == "not slow" else 4) * 2**30
+    """Bytes that a test process may reach: two of the quick tests, and what they start, fit on any laptop."""
+    return (2 if config.getoption("markexpr") == "not slow" else 3) * 2**30
 
 
 _peaks: dict[str, int] = {}
