@@ -377,7 +377,7 @@ def _markdown_table(run: GatedRun) -> str:
     for outcome in run.outcomes:
         rule = outcome.rule.text.replace("|", "\\|")
         figures = str(outcome.n), value_words(outcome), interval_words(outcome)
-        rows.append((outcome.verdict, f"`{rule}`", *figures, outcome.words))
+        rows.append((outcome.verdict, f"`{rule}`", *figures, outcome.words.replace("|", "\\|")))
     lines = [
         f"### Sightline gate: {passed} of {len(run.outcomes)} rules passed ({run.name})",
         "",

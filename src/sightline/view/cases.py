@@ -45,12 +45,13 @@ class CaseReader:
 
     folder: Path
     probes: ProbeBook
-    _run: RunFolder = field(init=False)
     _images: dict[str, tuple[ShardFile, int]] = field(init=False, default_factory=dict)
     _read: set[ShardFile] = field(init=False, default_factory=set)
 
-    def __post_init__(self) -> None:
-        self._run = RunFolder(self.folder)
+    @property
+    def _run(self) -> RunFolder:
+        """As it is now: it may be written anew while it is looked at."""
+        return RunFolder(self.folder)
 
     def case(self, rows: Rows, probe: str, view: str | None, arms: Sequence[str]) -> dict[str, Any]:
         """A probe with every arm's answer, and for the named arms what they kept: bits and cells as base64."""
