@@ -23,6 +23,10 @@ SNAPSHOT = HERE / "refusals.yaml"
 REGISTERED = re.compile(r"known: .*", re.DOTALL)
 """What is registered is not what a refusal is about, and another test may have added to it."""
 
+BUCKET = re.compile(r"bucket-[0-9a-f]{12}|(?<=memory://)[0-9a-f]{32}")
+PORT = re.compile(r"(?<=127\.0\.0\.1:)\d{5}")
+"""What a test has for itself alone: another name, another port every time."""
+
 Refused = Callable[..., str]
 """(about, call, *arguments, **options) -> the sentence."""
 
@@ -47,7 +51,7 @@ def refused(request: pytest.FixtureRequest, tmp_path: Path) -> Refused:
             call(*arguments, **options)
         # Folders of this test and of fixtures that serve several: both lie below that of the session.
         sentence = re.sub(rf"{re.escape(str(tmp_path.parent))}/[\w-]+", "TMP", str(caught.value))
-        sentence = sentence.replace(str(HERE.parent), "REPOSITORY")
+        sentence = PORT.sub("PORT", BUCKET.sub("BUCKET", sentence.replace(str(HERE.parent), "REPOSITORY")))
         assert about in sentence
         sentence = REGISTERED.sub("known: ...", sentence).replace(f"transformers {__version__}", "transformers V")
         if writes:

@@ -13,7 +13,6 @@ from sightline.analysis import policy_verdict
 from sightline.analysis.policy_replay import AskedProbes, Replayed, fixed_answers
 from sightline.analysis.policy_verdict import PolicyFigures, PolicyLimits, figures, penalised, tune, verdict
 from sightline.core.selection import Budget
-from sightline.errors import SightlineError
 from sightline.policies.cascades import ConfidenceFallback
 from sightline.policies.evidence_saturation import EvidenceSaturation
 from sightline.rows.run import load_run
@@ -149,8 +148,7 @@ def test_what_cannot_be_fitted_or_judged_is_refused_in_one_line(run: Any, refuse
     )
     for changes, reason in cases:
         settings: dict[str, Any] = {"name": "confidence_fallback", "selector": "target", "levels": LEVELS, **changes}
-        with pytest.raises(SightlineError, match=reason):
-            tune(run, settings.pop("name"), settings.pop("selector"), settings.pop("levels"), draws=200, **settings)
+        refused(reason, tune, run, *map(settings.pop, ("name", "selector", "levels")), draws=200, **settings)
     short = played("short", [1.0, 1.0], [0.3, 0.3], tasks=TASKS[:2])
     for judge, reason in (
         (lambda: verdict(short, FIXED, MANY, draws=200), "have other probes"),

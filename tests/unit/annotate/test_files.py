@@ -10,7 +10,6 @@ from PIL import Image
 
 from sightline.controls.text_replacement import ERASE, LABELS, ORIGINAL, REPLACEMENT, SHAM
 from sightline.core.probe import Probe
-from sightline.errors import SightlineError
 from sightline.probes import write_probes
 from sightline.probes.data_rows import read_table
 from sightline.probes.typed_rows import read_decision_file, read_typed_rows
@@ -372,9 +371,11 @@ def test_an_export_says_which_items_it_left_out_and_why(tmp_path: Path) -> None:
     assert words.endswith(f"without a confirmed answer: 1 ({task.items[5].id})")
 
 
-def test_an_export_has_a_name_that_fits(tmp_path: Path) -> None:
+def test_an_export_has_a_name_that_fits(tmp_path: Path, refused: Refused) -> None:
     task = answered(sample_task(tmp_path / "task"))
-    out = {"artifact": [tmp_path / "x.jsonl"], "label-studio": [tmp_path / "x.csv", Path("-")]}
-    for file_format, name in ((each, name) for each, names in out.items() for name in names):
-        with pytest.raises(SightlineError, match="name"):
-            export_answers(task, file_format, name, "final")
+    for file_format, name, words in (
+        ("artifact", tmp_path / "x.jsonl", "end the name in .csv"),
+        ("label-studio", tmp_path / "x.csv", "end the name in .json"),
+        ("label-studio", Path("-"), "name a .json file"),
+    ):
+        refused(words, export_answers, task, file_format, name, "final")

@@ -16,6 +16,7 @@ from sightline.auditing.shards import Shard, SharedTasks, Task, longest_first, t
 from sightline.core.probe import ORIGINAL
 from sightline.store.folder import RunFolder
 from sightline.store.leases import LEASES, FolderAccess
+from tests.refusals import Refused
 from tests.unit.store.test_folder import MANIFEST
 from tests.unit.store.test_leases import ELSEWHERE, dead, held_by
 from tests.warm_python import run_python
@@ -105,7 +106,7 @@ def test_what_the_dead_left_is_in_nobodys_way_and_workers_whose_driver_died_are_
 
 
 def test_a_folder_that_was_moved_away_gets_the_true_reason_and_is_not_made_again(
-    place: Path, access: FolderAccess
+    place: Path, access: FolderAccess, refused: Refused
 ) -> None:
     folder = RunFolder(place)
     with access:
@@ -123,8 +124,7 @@ def test_a_folder_that_was_moved_away_gets_the_true_reason_and_is_not_made_again
             lambda: folder.notes.add_setup(3.0),
         )
         for write in writes:
-            with pytest.raises(SightlineError, match="is gone: it was moved or deleted while"):
-                write()
+            refused("is gone: it was moved or deleted while", write)
             assert not place.exists()
     assert not place.exists()
 
@@ -286,12 +286,13 @@ def test_an_error_of_the_images_is_that_of_all_arms(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("tasks", [OwnTasks, SharedTasks])
-def test_a_driver_that_was_taken_over_ends(folder: RunFolder, access: FolderAccess, tasks: Any) -> None:
+def test_a_driver_that_was_taken_over_ends(
+    folder: RunFolder, access: FolderAccess, tasks: Any, refused: Refused
+) -> None:
     access.lock()
     held_by(folder.path, ELSEWHERE, name="driver", generation=2)
     access.leases.beat()
-    with pytest.raises(SightlineError, match="another process took over"):
-        next(tasks(folder, [task(0)], access).ready())
+    refused("another process took over", lambda: next(tasks(folder, [task(0)], access).ready()))
 
 
 def test_alone_tasks_are_taken_in_order_nothing_is_claimed_and_a_failure_ends_the_command(

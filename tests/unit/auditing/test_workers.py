@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from sightline import AuditConfig, SightlineError
+from sightline import AuditConfig
 from sightline.auditing.audit import Job, plan_audit
 from sightline.auditing.launchers.local import local_worker_configs
 from sightline.auditing.launchers.ray import _cluster, actor_configs
 from sightline.auditing.workers import DEATHS, Ended, StartedWorker, run_workers
 from sightline.store.leases import LEASES
 from sightline.store.manifest import Failure
+from tests.refusals import Refused
 
 
 @pytest.fixture
@@ -67,14 +68,13 @@ def playing(log: list[str], *ends: Ended | BaseException | None) -> Callable[[],
 DIED, DONE = Ended(how="killed by signal 9"), Ended(done=True)
 
 
-def test_whoever_dies_is_replaced_until_all_died_too_often_while_nothing_moved(job: Job) -> None:
+def test_whoever_dies_is_replaced_until_all_died_too_often_while_nothing_moved(job: Job, refused: Refused) -> None:
     log: list[str] = []
     run_workers(job, [playing(log, DIED, DIED, DONE)])
     assert log == ["start"] * 3 + ["stop", "kill"]
     assert not (job.folder.path / LEASES).exists()
     log.clear()
-    with pytest.raises(SightlineError, match="every worker died, the first like this: killed by signal 9"):
-        run_workers(job, [playing(log, *[DIED] * 10)])
+    refused("every worker died, the first like this", run_workers, job, [playing(log, *[DIED] * 10)])
     assert log.count("start") == DEATHS
 
     def noting() -> StartedWorker:
@@ -88,9 +88,11 @@ def test_whoever_dies_is_replaced_until_all_died_too_often_while_nothing_moved(j
     assert log.count("start") == DEATHS + 3
 
 
-def test_an_error_for_the_user_is_passed_on_unless_others_go_on(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SightlineError, match=r"^the model has no eyes$"):
-        run_workers(job, [playing([], Ended(error="the model has no eyes")), playing([], DIED, DIED, DIED)])
+def test_an_error_for_the_user_is_passed_on_unless_others_go_on(
+    job: Job, capsys: pytest.CaptureFixture[str], refused: Refused
+) -> None:
+    workers = [playing([], Ended(error="the model has no eyes")), playing([], DIED, DIED, DIED)]
+    refused("the model has no eyes", run_workers, job, workers)
     run_workers(job, [playing([], Ended(error="out of paper")), playing([], DONE)])
     assert "note: a worker ended early: out of paper" in capsys.readouterr().err
 

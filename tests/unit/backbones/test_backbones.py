@@ -22,8 +22,8 @@ from sightline.checks.doctor import drawn_image
 from sightline.core.prefix import Encoded
 from sightline.core.probe import Probe
 from sightline.core.selection import PositionPolicy
-from sightline.errors import SightlineError
 from tests.answers import score_arm
+from tests.refusals import Refused
 from tests.towered import towered
 from tests.unit.backbones.named import (
     ARCHITECTURES,
@@ -218,12 +218,13 @@ def test_an_answer_is_scored_with_the_continuations_it_was_asked_for(shipped: Ba
     assert [score.loss for score in (*two, *one)] == pytest.approx([three[i].loss for i in (1, 0, 2)], abs=1e-5)
 
 
-def test_cells_that_do_not_fit_the_tokens_are_refused(shipped: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_that_do_not_fit_the_tokens_are_refused(
+    shipped: Backbone, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     pixels = shipped.preprocess(drawn_image())
     cells, layout = towered(shipped).cells_of(pixels)
     monkeypatch.setattr(shipped, "cells_of", lambda _: (cells[:-1], layout))
-    with pytest.raises(SightlineError, match=f"{len(cells)} visual tokens but {len(cells) - 1} cells"):
-        shipped.encode([pixels])
+    refused(f"{len(cells)} visual tokens but {len(cells) - 1} cells", shipped.encode, [pixels])
 
 
 @pytest.mark.parametrize("name", SHIPPED)

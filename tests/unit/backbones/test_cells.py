@@ -24,6 +24,7 @@ from sightline.backbones.prompting import Layout
 from sightline.backbones.towered import Towered
 from sightline.errors import SightlineError
 from sightline.geometry.cells import Cells, grid_cells, token_blocks
+from tests.refusals import Refused
 from tests.towered import towered
 from tests.unit.backbones.named import SECOND_FORM, Zoo, architecture
 from tests.zoo.stand_ins import SEModule
@@ -220,24 +221,28 @@ def rolled(apart: int) -> Callable[[Tensor], Tensor]:
     (Patches, lambda tokens: BOOK[(tokens @ BOOK.T).argmax(-1)], "codebook"),
     (Patches, lambda tokens: tokens + tokens.mean(0), "64 of 64 read exactly the same pixels"),
     (lambda: Patches(patch=4), lambda tokens: tokens.softmax(0), "a pixel feeds about 256 of 256 tokens"),
-    *((Patches, rolled(apart), "read pieces of the image that lie apart: 64 of 64 .* have no cells")
-      for apart in (2, ROWS - 1, 3 * ROWS, 2 * ROWS + 3)),
 ])  # fmt: skip
 def test_tokens_that_come_from_no_place_are_refused(
-    made: Callable[[], nn.Module], after: Callable[[Tensor], Tensor], words: str
+    made: Callable[[], nn.Module], after: Callable[[Tensor], Tensor], words: str, refused: Refused
 ) -> None:
-    """Queries, a codebook, all that see everything, many that do (at once), pieces with a gap between them."""
+    """Queries, a codebook, all that see everything, many that do (at once)."""
     torch.manual_seed(0)
-    with pytest.raises(SightlineError, match=words):
-        on(made().eval(), after)
+    refused(words, on, made().eval(), after)
 
 
-def test_a_processor_that_looks_at_the_content_is_refused(tower: Patches) -> None:
+@pytest.mark.parametrize("apart", [2, ROWS - 1, 3 * ROWS, 2 * ROWS + 3])
+def test_tokens_that_see_pieces_with_a_gap_between_them_are_refused(apart: int) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(SightlineError, match=r"read pieces of the image that lie apart: 64 of 64 .* have no cells"):
+        on(Patches().eval(), rolled(apart))
+
+
+def test_a_processor_that_looks_at_the_content_is_refused(tower: Patches, refused: Refused) -> None:
     def cropping(image: Image.Image) -> dict[str, Tensor]:
         return prepare(image) if np.asarray(image).any() else {"pixel_values": torch.zeros(1, 3, 8, 8)}
 
-    with pytest.raises(SightlineError, match="looks at their content"):
-        find_cells((320, 200), cropping, lambda inputs: tower(inputs["pixel_values"]), tower)
+    features = lambda inputs: tower(inputs["pixel_values"])  # noqa: E731
+    refused("looks at their content", find_cells, (320, 200), cropping, features, tower)
 
 
 @settings(max_examples=25)

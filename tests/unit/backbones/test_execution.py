@@ -31,7 +31,7 @@ from sightline.cost.benchmarks.ttft import TtftRequest
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Request
 from sightline.cost.subject import RandomClip, Subject
-from sightline.errors import SightlineError
+from tests.refusals import Refused
 from tests.towered import towered
 
 # Every way of running the language layers gives the eager, densely masked answers.
@@ -78,7 +78,7 @@ def test_grouped_heads_and_branches_against_plain_softmax() -> None:
 
 @pytest.mark.parametrize("mode", ["compiled", "graph"])
 def test_a_mode_changes_no_answer_and_is_set_up_once_for_a_shape(
-    backbone: Backbone, prefixes: list[Prefix], mode: str
+    backbone: Backbone, prefixes: list[Prefix], mode: str, refused: Refused
 ) -> None:
     language = backbone.language
     expected, said = losses(language.score(prefixes)), language.generate(prefixes[1], 4, frozenset())
@@ -94,8 +94,7 @@ def test_a_mode_changes_no_answer_and_is_set_up_once_for_a_shape(
     assert (alone - expected).abs().max() < CLOSE
     assert language.generate(prefixes[1], 4, frozenset()) == said
     assert len(said) == 4
-    with pytest.raises(SightlineError, match="unknown execution 'fast'; choose one of eager, compiled, graph"):
-        use_execution(language, "fast")
+    refused("unknown execution 'fast'; choose one of eager, compiled, graph", use_execution, language, "fast")
 
 
 @pytest.mark.parametrize("mode", ["eager", "compiled", "graph"])

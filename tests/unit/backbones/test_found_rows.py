@@ -19,8 +19,8 @@ from sightline.checks.doctor.cells import signal_rows
 from sightline.contract.backbones import NoisePage, check_signals
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PIXELS
-from sightline.errors import SightlineError
 from tests.conftest import DATA
+from tests.refusals import Refused
 from tests.unit.backbones.named import ARCHITECTURES, Zoo, architecture, photograph, plainly
 from tests.unit.backbones.test_cells import PATCH, ROWS, WIDTH, Patches, prepare
 from tests.unit.backbones.test_signals import Own
@@ -178,7 +178,7 @@ def test_patches_laid_side_by_side_have_equal_parts() -> None:
     assert (found.weights == 0.25).all()
 
 
-def test_tokens_that_see_the_image_beside_the_blocks_are_refused() -> None:
+def test_tokens_that_see_the_image_beside_the_blocks_are_refused(refused: Refused) -> None:
     tower = Tower(lambda states: states)
     beside = nn.Conv2d(3, 32, PATCH, PATCH)
 
@@ -186,8 +186,7 @@ def test_tokens_that_see_the_image_beside_the_blocks_are_refused() -> None:
         shifted = beside(inputs["pixel_values"]).flatten(2)[0].T.roll(1, dims=0)
         return tower(inputs["pixel_values"]) + shifted
 
-    with pytest.raises(SightlineError, match="rows of those account for 50% of it"):
-        find_rows((64, 64), prepare, features, tower, list(tower.layers))
+    refused("rows of those account for 50% of it", find_rows, (64, 64), prepare, features, tower, list(tower.layers))
 
 
 def test_rows_are_remembered_as_cells_are(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from sightline.backbones.phi4_multimodal import Phi4Multimodal
 from sightline.checks.doctor import drawn_image, examined
 from sightline.contract import check_backbone
 from sightline.core.selection import Budget
-from sightline.errors import SightlineError
 from tests.refusals import Refused
 from tests.unit.backbones.named import QUESTION, Zoo, general, photograph, prefix_of
 from tests.zoo.stand_ins import stood_in_for
@@ -66,12 +65,11 @@ def test_a_row_ends_with_its_separator_and_one_that_always_stays_stands_between_
     assert plan.owners.tolist() == [*ends[:48], [0, plan.n], *ends[48:]]
 
 
-def test_fewer_crops_meet_a_budget(folder: Path) -> None:
+def test_fewer_crops_meet_a_budget(folder: Path, refused: Refused) -> None:
     backbone = general(folder)
     fit = backbone.fit((520, 200), Budget(keep=0.6))
     assert backbone.under(fit.options).token_count((520, 200)) <= 0.6 * fit.usual_n < fit.usual_n
-    with pytest.raises(SightlineError, match="makes 512 visual tokens on Phi4Multimodal with the fewest crops"):
-        backbone.fitting((128, 128), 500)
+    refused("makes 512 visual tokens on Phi4Multimodal with the fewest crops", backbone.fitting, (128, 128), 500)
 
 
 def test_a_long_prompt_changes_no_short_one_beside_it(copied: Path) -> None:
