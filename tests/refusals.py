@@ -24,7 +24,7 @@ REGISTERED = re.compile(r"known: .*", re.DOTALL)
 """What is registered is not what a refusal is about, and another test may have added to it."""
 
 BUCKET = re.compile(r"bucket-[0-9a-f]{12}|(?<=memory://)[0-9a-f]{32}")
-PORT = re.compile(r"(?<=127\.0\.0\.1:)\d{5}")
+PORT = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}")
 """What a test has for itself alone: another name, another port every time."""
 
 Refused = Callable[..., str]

@@ -24,6 +24,7 @@ from sightline.checks.doctor.cells import cell_count, cells_by_ramps, check_brig
 from sightline.checks.doctor.examination import ExaminedPage, fact_lines, render
 from sightline.core.prefix import Encoded
 from sightline.core.selection import PositionPolicy, Selection
+from tests.refusals import Refused
 
 TINY = {"llava": {}, "qwen3vl": {"max_pixels": 100352}, "internvl": {"max_tiles": 2}}
 GENERAL = ("qwen2_5_vl", "llava_next", "gemma3", "smolvlm", "mistral3")
@@ -325,13 +326,12 @@ def test_a_method_that_fails_on_the_checkpoint_is_a_no_with_its_reason(
 
 
 def test_a_model_that_cannot_be_served_is_refused_by_type_and_reason(
-    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch
+    load: Load, page_image: Image.Image, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     backbone = load("qwen2_5_vl")
     for error in (SightlineError("its tokens have no cells"), TypeError("no such argument")):
         monkeypatch.setattr(backbone, "preprocess", Mock(side_effect=error))
-        with pytest.raises(SightlineError, match=rf"^mine is a 'qwen2_5_vl' model: .*{error}"):
-            encoded_page(backbone, page_image, "mine")
+        refused(str(error), encoded_page, backbone, page_image, "mine")
 
 
 def test_the_page_stands_alone_and_methods_are_left_out_on_request(load: Load, page_image: Image.Image) -> None:

@@ -16,11 +16,11 @@ from sightline.answering.materialise import Trace
 from sightline.checks.doctor.methods import refuse_inconsistent
 from sightline.checks.matrix import Matrix, methods, page, run_matrix, sheet
 from sightline.core.selection import PARITY_WORDS, Selection, Selector, TokenView
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from sightline.selectors.vispruner import VisPruner
 from tests.command_line import sightline
 from tests.conftest import DATA
+from tests.refusals import Refused
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def trace(**changed: Any) -> Trace:
     return replace(Trace(*masks, np.ones(4), 2, None, 9, 7, 0.1, 0.2, 0.3), **changed)
 
 
-def test_masks_that_do_not_fit_their_budget_or_their_lineage_are_refused() -> None:
+def test_masks_that_do_not_fit_their_budget_or_their_lineage_are_refused(refused: Refused) -> None:
     refuse_inconsistent(trace(), 4)
     refuse_inconsistent(trace(k=3), 4)  # one of them a class token
     for wrong, words in (
@@ -89,8 +89,7 @@ def test_masks_that_do_not_fit_their_budget_or_their_lineage_are_refused() -> No
         (trace(lineage=np.array([True, False, True, False])), "not among what its output is made from"),
         (trace(lineage=np.ones(5, dtype=bool)), "masks of 4 and 5 of 4 tokens"),
     ):
-        with pytest.raises(SightlineError, match=words):
-            refuse_inconsistent(wrong, 4)
+        refused(words, refuse_inconsistent, wrong, 4)
 
 
 def test_the_page_counts_and_gives_every_reason_once(matrix: Matrix) -> None:

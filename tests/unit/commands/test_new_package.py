@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sightline.commands.new_package import write_backbone, write_selector
-from sightline.errors import SightlineError
 from tests.command_line import sightline
 from tests.contract.installed import install, run_with
+from tests.refusals import Refused
 from tests.warm_python import run_python
 
 Write = Callable[[str, Path], list[Path]]
@@ -87,25 +87,25 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "names", "reason"),
     [
-        (write_selector, ["Target2", "2nd", "with-dash", "a__b", "class", "../up", ""], "cannot name a selector"),
-        (write_selector, ["target"], "exists already"),
-        (write_selector, ["json"], "would be hidden"),
-        (write_backbone, ["Mine", "2nd", "a__b", "../up", "a b", ""], "cannot be a model_type"),
-        (write_backbone, ["qwen3_vl"], "'qwen3_vl' has a class already"),
+        (write_selector, ["Target2", "2nd", "with-dash", "a__b", "class", "../up", ""], "'{}' cannot name a selector"),
+        (write_selector, ["target"], "selector '{}' exists already"),
+        (write_selector, ["json"], "'{}' exists already and would be hidden"),
+        (write_backbone, ["Mine", "2nd", "a__b", "../up", "a b", ""], "'{}' cannot be a model_type"),
+        (write_backbone, ["qwen3_vl"], "'{}' has a class already"),
     ],
 )
-def test_impossible_and_taken_names_are_refused(tmp_path: Path, write: Write, names: list[str], reason: str) -> None:
+def test_impossible_and_taken_names_are_refused(
+    tmp_path: Path, write: Write, names: list[str], reason: str, refused: Refused
+) -> None:
     for name in names:
-        with pytest.raises(SightlineError, match=reason):
-            write(name, tmp_path)
+        refused(reason.format(name), write, name, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("write", "name"), [(write_selector, "mine_vl.py"), (write_backbone, "README.md")])
-def test_nothing_is_overwritten(tmp_path: Path, write: Write, name: str) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, write: Write, name: str, refused: Refused) -> None:
     file = tmp_path / name
     file.write_text("precious", encoding="utf-8")
-    with pytest.raises(SightlineError, match="exists already"):
-        write("mine_vl", tmp_path)
+    refused(f"{name} exists already", write, "mine_vl", tmp_path)
     assert file.read_text(encoding="utf-8") == "precious"
     assert list(tmp_path.iterdir()) == [file]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from sightline.errors import SightlineError
 from tests.command_line import sightline
 from tests.refusals import Refused
 
@@ -98,7 +97,7 @@ def test_a_link_stays_and_the_file_at_its_end_is_replaced(
 
 @every_command
 def test_sockets_folders_and_links_to_nothing_are_refused_before_any_work(
-    commands: dict[str, list[str]], name: str, tmp_path: Path
+    commands: dict[str, list[str]], name: str, tmp_path: Path, refused: Refused
 ) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
@@ -106,8 +105,7 @@ def test_sockets_folders_and_links_to_nothing_are_refused_before_any_work(
         os.mknod(tmp_path / "disk", stat.S_IFBLK | 0o600, os.makedev(259, 4000))
         kinds = {"socket": "a socket", "disk": "a block device", ".": "a folder", "nowhere": "a link to nothing"}
         for place, why in kinds.items():
-            with pytest.raises(SightlineError, match=why):
-                sightline(*commands[name], tmp_path / place)
+            refused(why, sightline, *commands[name], tmp_path / place)
     assert sorted(os.listdir(tmp_path)) == ["disk", "nowhere", "socket"]
 
 
@@ -168,21 +166,22 @@ def test_parquet_is_not_poured_on_a_terminal(small_run: Path, out: list[str]) ->
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe"])
-def test_what_need_not_end_is_refused_where_a_file_is_asked_for(small_run: Path, tmp_path: Path, kind: str) -> None:
+def test_what_need_not_end_is_refused_where_a_file_is_asked_for(
+    small_run: Path, tmp_path: Path, kind: str, refused: Refused
+) -> None:
     given, out = tmp_path / "given", tmp_path / "out"
     if kind == "pipe":
         os.mkfifo(given)
     else:
         os.mknod(given, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # zeros without end
-    for asked in (
-        ["verify", given],
-        ["probes", "build", given, "--out", out],
-        ["run", "--config", given],
-        ["report", small_run, "--out", out, "--only", given],
-        ["gate", small_run, "--rules", given],
-        ["report", "--cost", given, "--out", out],
-        ["annotate", "agreement", given, given],
+    for about, asked in (
+        ("given: cannot be read", ["verify", given]),
+        ("given: cannot be read", ["probes", "build", given, "--out", out]),
+        ("cannot read config", ["run", "--config", given]),
+        ("cannot read the probe list", ["report", small_run, "--out", out, "--only", given]),
+        ("cannot read the rules in", ["gate", small_run, "--rules", given]),
+        ("cannot read cost card", ["report", "--cost", given, "--out", out]),
+        ("cannot read TMP/given", ["annotate", "agreement", given, given]),
     ):
-        with pytest.raises(SightlineError, match="a pipe or device, not a file"):
-            sightline(*asked)
+        assert "a pipe or device, not a file" in refused(about, sightline, *asked)
         assert not out.exists(), asked

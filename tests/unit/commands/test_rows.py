@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -116,15 +115,19 @@ def test_a_picture_is_as_sharp_as_the_file_or_is_said_to_be_the_preview(show: Sh
 
 
 def test_what_cannot_be_shown_is_one_line(
-    show: Show, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    show: Show,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    refused: Refused,
 ) -> None:
     for arguments, sentence in (
         (("nobody",), "has no probe 'nobody'"),
         ((PROBE, "--arm", "taget:0.3"), "did you mean 'target:0.3'?"),
         ((PROBE, "--out", tmp_path / "p.xyz"), "no kind of picture ends in '.xyz'; write .png or .jpg"),
     ):
-        with pytest.raises(SightlineError, match=re.escape(sentence)):
-            show(*arguments)
+        refused(sentence, show, *arguments)
     monkeypatch.setattr("sys.argv", ["sightline", "show", str(data / "recorded_run"), "nobody"])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sightline.core.registry import Registry
-from sightline.errors import SightlineError
 from tests.refusals import Refused
 
 
@@ -84,7 +83,9 @@ def test_a_class_may_be_an_entry_point_and_decorated_too(monkeypatch: pytest.Mon
     [(SystemExit(0), "SystemExit: 0"), (RuntimeError("first line\nsecond line"), "RuntimeError: first line")],
     ids=["leaves", "raises"],
 )
-def test_whatever_an_import_does_is_one_line(monkeypatch: pytest.MonkeyPatch, error: BaseException, words: str) -> None:
+def test_whatever_an_import_does_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, words: str, refused: Refused
+) -> None:
     module = ModuleType("failing_plug_in")
 
     def fail(name: str) -> None:
@@ -94,5 +95,4 @@ def test_whatever_an_import_does_is_one_line(monkeypatch: pytest.MonkeyPatch, er
     monkeypatch.setitem(sys.modules, "failing_plug_in", module)
     registry: Registry[object] = Registry("thing")
     registry.add("failing", "failing_plug_in:Thing")
-    with pytest.raises(SightlineError, match=rf"^thing 'failing' cannot be loaded \({words}\)$"):
-        registry.get("failing")
+    refused(f"thing 'failing' cannot be loaded ({words})", registry.get, "failing")

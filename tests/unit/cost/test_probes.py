@@ -15,10 +15,10 @@ from sightline.cost.card import CostCard
 from sightline.cost.measuring_process import measure_here
 from sightline.cost.request import Measurement
 from sightline.cost.subject import Subject
-from sightline.errors import SightlineError
 from sightline.report.sections.cost import card_frame, cost_table
 from sightline.selectors.target import Target
 from tests.command_line import sightline
+from tests.refusals import Refused
 from tests.unit.cost.subjects import SIZES, result, write_probe_file
 
 CPU: dict[str, Any] = {"device": "cpu", "dtype": "float32"}
@@ -195,11 +195,12 @@ def test_a_process_and_a_card_each_time(
     assert CostCard.read(out).records()[1]["samples"] == 2
 
 
-def test_too_few_probes_are_refused_before_any_model(probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_probes_are_refused_before_any_model(
+    probes: dict[str, Any], monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
     monkeypatch.setattr("sightline.cost.subject.random_backbone", lambda *_, **__: pytest.fail("a model was made"))
     for words, change in (
-        (r"probes\.jsonl holds 6 probes and 100 are asked for", {"probes_per_process": 100}),
+        ("probes.jsonl holds 6 probes and 100 are asked for", {"probes_per_process": 100}),
         ("does not exist", {"image_folder": probes["image_folder"] + "x"}),
     ):
-        with pytest.raises(SightlineError, match=words):
-            measure_here(RepeatedRequest(kind="repeated", **{**REPEATED, **probes, **change}))
+        refused(words, measure_here, RepeatedRequest(kind="repeated", **{**REPEATED, **probes, **change}))

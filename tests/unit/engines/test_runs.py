@@ -18,7 +18,7 @@ from sightline.checks.doctor.engines import examine_engine
 from sightline.core.probe import Probe
 from sightline.engines import ENGINES, Engine, Heard, Question, engine_of
 from sightline.engines.base import TokenGrid
-from sightline.errors import OutageError, SightlineError
+from sightline.errors import OutageError
 from sightline.probes.images import open_image
 from sightline.report.build import build_report
 from sightline_leaderboard.contest import Contest, measure
@@ -164,10 +164,9 @@ def test_an_engine_that_counts_no_image_leaves_shares_empty(tmp_path: Path, coun
     assert build_report([tmp_path / "run"], tmp_path / "report").is_file()
 
 
-def test_a_killed_run_asks_nothing_twice(tmp_path: Path) -> None:
+def test_a_killed_run_asks_nothing_twice(tmp_path: Path, refused: Refused) -> None:
     PLAYED.fails_at = 9
-    with pytest.raises(SightlineError, match="the engine is gone"):
-        run(tmp_path / "run", "full", "engine:pruning_ratio=30")
+    refused("the engine is gone", run, tmp_path / "run", "full", "engine:pruning_ratio=30")
     assert PLAYED.refused <= Player.parallel, "those under way: nobody else is asked any more"
     before = list(PLAYED.asked)
     torn = next((tmp_path / "run" / REQUESTS).glob("*.jsonl"))
@@ -196,15 +195,13 @@ def test_whoever_asks_the_same_meanwhile_waits_for_its_answer(tmp_path: Path) ->
     assert answers[0] is answers[1] is answers[2]
 
 
-def test_an_image_that_could_not_be_counted_during_an_outage_is_not_left_out(tmp_path: Path) -> None:
+def test_an_image_that_could_not_be_counted_during_an_outage_is_not_left_out(tmp_path: Path, refused: Refused) -> None:
     PLAYED.uncounted = True
-    with pytest.raises(SightlineError, match=r"image .*0000.jpg: the engine is away"):
-        run(tmp_path / "run", "full")
+    refused("the engine is away", run, tmp_path / "run", "full")
     PLAYED.uncounted = False
     assert run(tmp_path / "run", "full").frame()["image_id"].nunique() == 4
     PLAYED.setting = 2
-    with pytest.raises(SightlineError, match="holds a run of an engine with setting 1, now 2; choose another"):
-        run(tmp_path / "run", "full")
+    refused("holds a run of an engine with setting 1, now 2; choose another", run, tmp_path / "run", "full")
 
 
 REFUSALS = {
