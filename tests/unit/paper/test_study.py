@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sightline.errors import SightlineError
 from sightline.probes.typed_rows import SignedDecision, write_decisions
 from sightline.rows.run import load_run
 from sightline_paper import PAPER_TABLES, Need, Study, StudyOptions
@@ -79,12 +78,10 @@ def test_checkpoints_are_known_by_their_form_and_each_is_named_once(data: Path, 
     refused("is a 'clip' model", named_models, [str(data / "tiny/clip")])
 
 
-def test_textocr_that_was_not_given_or_is_not_whole_is_refused_in_words(tmp_path: Path) -> None:
+def test_textocr_that_was_not_given_or_is_not_whole_is_refused_in_words(tmp_path: Path, refused: Refused) -> None:
     study = Study(tmp_path / "study", {}, tmp_path, StudyOptions(limit=4))
-    with pytest.raises(SightlineError, match=r"TextOCR_0\.1_val\.json"):
-        _ = study.source
-    with pytest.raises(SightlineError, match="--textocr"):
-        _ = Study(tmp_path / "other", {}).source
+    refused("TextOCR_0.1_val.json", lambda: study.source)
+    refused("--textocr", lambda: Study(tmp_path / "other", {}).source)
 
 
 def test_a_clip_that_cannot_serve_leaves_out_the_arms_that_need_it(pilot: Pilot, data: Path, tmp_path: Path) -> None:
@@ -122,8 +119,7 @@ def test_files_and_folders_that_are_not_there_are_refused_at_once(
     asked = ["paper", "run", "S6", "--out", tmp_path / "study", "--textocr", "nowhere"]
     refused("--textocr: there is no folder nowhere", sightline, *asked)
     for name in ("valid", "decisions", "annotations", "second_annotations"):
-        with pytest.raises(SightlineError, match=rf"--{name.replace('_', '-')}: there is no file .*people\.txt"):
-            pilot(**{name: tmp_path / "people.txt"})
+        refused(f"--{name.replace('_', '-')}: there is no file", pilot, **{name: tmp_path / "people.txt"})
     assert not (tmp_path / "study").exists()
 
 

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import pytest
 
-from sightline.errors import SightlineError
 from sightline.places.listing import Listing, Place, is_remote, place
 from sightline.store.folder import RunFolder
 from tests.object_store import Store
@@ -71,12 +70,12 @@ def test_ten_thousand_shards_are_no_ten_thousand_requests(bucket: str, object_st
     assert object_store.counted() == {"LIST": 2}
 
 
-def test_no_bucket_no_permission_and_odd_names(bucket: str, object_store: Store, tmp_path: Path) -> None:
-    with pytest.raises(SightlineError, match=r"^cannot list s3://no-such-bucket/x: the bucket does not exist$"):
-        Listing(place("s3://no-such-bucket/x")).matching("*")
+def test_no_bucket_no_permission_and_odd_names(
+    bucket: str, object_store: Store, tmp_path: Path, refused: Refused
+) -> None:
+    refused("the bucket does not exist", Listing(place("s3://no-such-bucket/x")).matching, "*")
     object_store.deny("LIST")
-    with pytest.raises(SightlineError, match=r"^cannot list s3://.*/x: no permission \(Access Denied\)$"):
-        Listing(place(f"{bucket}/x")).matching("*")
+    refused("no permission", Listing(place(f"{bucket}/x")).matching, "*")
     (tmp_path / "circle").symlink_to("circle")
     for folder in (tmp_path / ("a" * 300), tmp_path / "circle"):
         assert Listing(folder).within("rows") == []
@@ -103,12 +102,11 @@ def test_what_cannot_be_a_place_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     for url, says in {
-        "nowhere://b/x": r"^nowhere://b/x: nobody knows the scheme nowhere://; write a path, or s3://BUCKET/",
-        "https://me:secret@host/x": r"^https://me:\.\.\.@host/x: a URL may not hold a password",
-        Path("s3://bucket/x"): r"s3:/bucket/x: Path breaks URLs; give s3://... as text",
+        "nowhere://b/x": "nobody knows the scheme nowhere://",
+        "https://me:secret@host/x": "a URL may not hold a password",
+        Path("s3://bucket/x"): "s3:/bucket/x: Path breaks URLs",
     }.items():
-        with pytest.raises(SightlineError, match=says):
-            place(url)
+        refused(says, place, url)
     monkeypatch.chdir(tmp_path)
     Path("s3:").mkdir()
     assert place(Path("s3:/x")) == Path("s3:/x"), "a folder that is called so"

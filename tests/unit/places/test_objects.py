@@ -106,19 +106,14 @@ def test_of_two_processes_that_create_the_same_object_one_succeeds(bucket: str) 
         assert all(read_whole(place(f"{folder}/{n}")) == who for n in mine)
 
 
-def test_a_store_that_cannot_decide_is_asked_again(bucket: str, object_store: Store) -> None:
+def test_a_store_that_cannot_decide_is_asked_again(bucket: str, object_store: Store, refused: Refused) -> None:
     object_store.deny("PUT", containing="/undecided", after=0, code="ConditionalRequestConflict", times=2)
     assert create_new(place(f"{bucket}/undecided"), b"x")
     assert object_store.counted() == {"PUT": 3}
     object_store.ignore_conditions()
-    with pytest.raises(SightlineError, match="puts objects over one another although asked not to"):
-        refuse_without_creation(place(f"{bucket}/claims"))
+    refused("puts objects over one another although asked not to", refuse_without_creation, place(f"{bucket}/claims"))
     object_store.deny("PUT")
-    line = (
-        rf"^cannot write {bucket}/a: no permission \(Access Denied\); what is finished is kept, run the same command "
-    )
-    with pytest.raises(SightlineError, match=f"{line}again when it works$"):
-        write_whole(place(f"{bucket}/a"), b"x")
+    refused("cannot write s3://BUCKET/a", write_whole, place(f"{bucket}/a"), b"x")
 
 
 def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
@@ -148,21 +143,18 @@ def test_lines_are_read_a_part_at_a_time(
     assert object_store.counted()["GET"] < len(text.encode()) / 1000
 
 
-def test_a_place_to_write_to_is_tried_without_a_trace(bucket: str, object_store: Store) -> None:
+def test_a_place_to_write_to_is_tried_without_a_trace(bucket: str, object_store: Store, refused: Refused) -> None:
     refuse_unusable_place(place(f"{bucket}/runs/first"))
     whole: Any = place(bucket)
     assert whole.fs.find(bucket) == []
     for url, line in {
-        "s3://no-such-bucket/runs": "^cannot write to s3://no-such-bucket/runs: the bucket does not exist$",
-        bucket: f"^cannot write to {bucket}: name a folder in the bucket, such as {bucket}/runs/first$",
-        "https://127.0.0.1:9/runs": "^cannot write to https://127.0.0.1:9/runs: https:// does not promise that files "
-        "appear whole; choose another --out: a local folder, s3://, gs:// or az://$",
+        "s3://no-such-bucket/runs": "the bucket does not exist",
+        bucket: "name a folder in the bucket",
+        "https://127.0.0.1:9/runs": "https:// does not promise that files appear whole",
     }.items():
-        with pytest.raises(SightlineError, match=line):
-            refuse_unusable_place(place(url))
+        refused(line, refuse_unusable_place, place(url))
     object_store.deny("POST")
-    with pytest.raises(SightlineError, match=r"^cannot write to .*/runs: no permission \(Access Denied\)$"):
-        refuse_unusable_place(place(f"{bucket}/runs"))
+    refused("cannot write to s3://BUCKET/runs", refuse_unusable_place, place(f"{bucket}/runs"))
 
 
 def test_no_store_and_no_credentials_are_one_line(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

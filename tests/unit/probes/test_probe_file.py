@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import json
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 import shapely
 
 from sightline.core.probe import Box, Probe
-from sightline.errors import SightlineError
 from sightline.probes import ProbeSet, lock_probes, read_probes, verify_lock, write_probes
 from sightline.probes.dialects import artifact_row, own_row, probe_from_artifact
 from sightline.probes.probe_file import canonical, even_side, hash_side, lock_path, read_lock, split_probes
@@ -43,7 +41,7 @@ HEADER = {"sightline_probes": 1}
 
 
 def test_probes_are_read_as_written_under_a_header_with_the_digest_of_their_content_alone(
-    tmp_path: Path, save: Save
+    tmp_path: Path, save: Save, refused: Refused
 ) -> None:
     probes = (PROBE, PLAIN, OPEN)
     digest = ProbeSet(probes).digest
@@ -64,8 +62,7 @@ def test_probes_are_read_as_written_under_a_header_with_the_digest_of_their_cont
     assert read_probes(save(HEADER, own_row(PLAIN))).probes == (PLAIN,), "the digest may be left out"
     path = tmp_path / "a.jsonl"
     path.write_text(path.read_text().replace('"label": "no"', '"label": "yes"'))
-    with pytest.raises(SightlineError, match=r"a\.jsonl: content does not match its digest"):
-        read_probes(path)
+    refused("a.jsonl: content does not match its digest", read_probes, path)
     assert read_probes(path, check_digest=False).probes[1].label == "yes"
 
 
@@ -101,10 +98,9 @@ def test_every_field_enters_the_digest() -> None:
         ),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str, refused: Refused) -> None:
     (tmp_path / "p.jsonl").write_bytes(content)
-    with pytest.raises(SightlineError, match=rf"p\.jsonl.*{message}"):
-        read_probes(tmp_path / "p.jsonl")
+    refused(message, read_probes, tmp_path / "p.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -113,13 +109,13 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -
         ({"id": ""}, "id is '', expected non-empty text"),
         ({"id": None}, "id is missing"),
         ({"label": "maybe"}, "unknown label: label is 'maybe'"),
-        ({"regions": [[0.1, 0.1, 1.2, 0.2]]}, r"regions\[0\] .* within the image"),
-        ({"regions": [[0.2, 0.1, 0.1, 0.2]]}, r"regions\[0\] .* x1 < x2"),
-        ({"regions": [[0.1, 0.1, 0.2]]}, r"regions\[0\] .* not a box"),
-        ({"regions": [[0.1, 0.1, float("nan"), 0.2]]}, r"regions\[0\] .* not a box"),
-        ({"regions": [[0, 0, 10**400, 1]]}, r"regions\[0\] .* not a box"),
+        ({"regions": [[0.1, 0.1, 1.2, 0.2]]}, "regions[0] [0.1, 0.1, 1.2, 0.2]"),
+        ({"regions": [[0.2, 0.1, 0.1, 0.2]]}, "regions[0] [0.2, 0.1, 0.1, 0.2]"),
+        ({"regions": [[0.1, 0.1, 0.2]]}, "regions[0] [0.1, 0.1, 0.2]"),
+        ({"regions": [[0.1, 0.1, float("nan"), 0.2]]}, "regions[0] [0.1, 0.1, nan, 0.2]"),
+        ({"regions": [[0, 0, 10**400, 1]]}, "regions[0] [0, 0, 1000"),
         ({"regions": None}, "regions is missing"),
-        ({"occlude": [[0.1, 0.1, 0.2, "x"]]}, r"occlude\[0\]"),
+        ({"occlude": [[0.1, 0.1, 0.2, "x"]]}, "occlude[0]"),
         ({"image": "/etc/passwd"}, "is absolute"),
         ({"image": "a/../../b.jpg"}, "leaves the image root"),
         ({"image": "a\0.jpg"}, "null character"),
@@ -134,12 +130,11 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -
         ({**OPEN_ROW, "roles": ["answer_value"]}, "1 roles for 2 regions; give each region one, or none"),
         ({**OPEN_ROW, "target_text": "Ada"}, "'Ada' is not in the question; selectors must not be told the answer"),
         ({**OPEN_ROW, "answers": "Ada"}, "answers is 'Ada', expected a list of texts"),
-        ({**OPEN_ROW, "answers": ["Ada", " "]}, "answers.1. is ' ', expected non-empty text"),
+        ({**OPEN_ROW, "answers": ["Ada", " "]}, "answers[1] is ' ', expected non-empty text"),
     ],
 )
-def test_bad_rows_name_their_line(save: Save, change: dict[str, Any], message: str) -> None:
-    with pytest.raises(SightlineError, match=rf"rows\.jsonl line 3: .*{message}"):
-        read_probes(save(HEADER, own_row(PROBE), own_row(PLAIN) | change))
+def test_bad_rows_name_their_line(save: Save, change: dict[str, Any], message: str, refused: Refused) -> None:
+    refused(message, read_probes, save(HEADER, own_row(PROBE), own_row(PLAIN) | change))
 
 
 def test_ids_are_unique_per_view(save: Save, tmp_path: Path, refused: Refused) -> None:
@@ -264,19 +259,20 @@ NO_LONGER = replace(PROBES[1], label="no", regions=((0.1, 0.1, 0.3, 0.2),))
     ("probes", "images", "says"),
     [
         ((PROBES[0], NO_LONGER, *PROBES[3:], replace(PROBES[0], id="new")), {},
-         r"1 changed \(p1: label, regions\); 1 added \(new\); 1 removed \(p2\)$"),
+         "1 changed (p1: label, regions); 1 added (new); 1 removed (p2)"),
         ([replace(probe, question="?") for probe in PROBES], {},
-         r"6 changed \(p0: question; p1: question; p2: question; and 3 more\)"),
-        ((replace(PROBES[0], boxes=()), *PROBES[1:]), {}, r"1 changed \(p0: boxes\)"),
+         "6 changed (p0: question; p1: question; p2: question; and 3 more)"),
+        ((replace(PROBES[0], boxes=()), *PROBES[1:]), {}, "1 changed (p0: boxes)"),
         (PROBES[::-1], {}, "the same probes in another order"),
-        (PROBES, {"0.jpg": "sha256:bb"}, r"1 images with other bytes \(0\.jpg\)"),
+        (PROBES, {"0.jpg": "sha256:bb"}, "1 images with other bytes (0.jpg)"),
     ],
 )  # fmt: skip
-def test_a_changed_set_is_refused_with_what_changed(path: Path, probes: Any, images: Any, says: str) -> None:
+def test_a_changed_set_is_refused_with_what_changed(
+    path: Path, probes: Any, images: Any, says: str, refused: Refused
+) -> None:
     same = {"0.jpg": "sha256:aa", "1.jpg": "sha256:cc"}
     assert verify_lock(path, ProbeSet(PROBES), images=same).digest == ProbeSet(PROBES).digest
-    with pytest.raises(SightlineError, match=f"^{re.escape(str(path))} differs from its lock: {says}"):
-        verify_lock(path, ProbeSet(tuple(probes)), images=images)
+    refused(says, verify_lock, path, ProbeSet(tuple(probes)), images=images)
 
 
 def test_a_lock_notices_every_field_of_an_open_question_and_does_not_give_way(
@@ -290,8 +286,7 @@ def test_a_lock_notices_every_field_of_an_open_question_and_does_not_give_way(
     for key, value in {
         "answers": ["Ada"], "roles": ["answer_value", "context"], "task": "textvqa", "decoy": "Carl",
     }.items():  # fmt: skip
-        with pytest.raises(SightlineError, match=rf"1 changed \(docvqa:1: {key}\)"):
-            verify_lock(path, read_probes(save(HEADER, {**OPEN_ROW, key: value})))
+        refused(f"1 changed (docvqa:1: {key})", verify_lock, path, read_probes(save(HEADER, {**OPEN_ROW, key: value})))
 
 
 @pytest.mark.parametrize(

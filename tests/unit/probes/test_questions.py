@@ -3,13 +3,11 @@
 import random
 from dataclasses import replace
 
-import pytest
-
 from sightline.core.probe import Probe
-from sightline.errors import SightlineError
 from sightline.probes import HardPairRules
 from sightline.probes.formats.published_questions import PUBLISHED
 from sightline.probes.questions import add_decoys, refuse_word_rules, sample_questions, take_questions
+from tests.refusals import Refused
 
 RULES = HardPairRules()
 PROBES = [
@@ -21,7 +19,7 @@ def ids(rules: HardPairRules, *exclude: str) -> list[str]:
     return [probe.id for probe in take_questions(PROBES, rules, exclude).probes]
 
 
-def test_questions_stay_in_file_order_or_together_by_image_and_take_no_rule_about_words() -> None:
+def test_questions_stay_in_file_order_or_together_by_image_and_take_no_rule_about_words(refused: Refused) -> None:
     assert ids(RULES) == ["q0", "q1", "q2", "q3", "q4"]
     assert ids(replace(RULES, limit_images=2)) == ["q0", "q1", "q2", "q4"]
     assert ids(replace(RULES, limit_images=1), "a") == ["q1", "q4"]
@@ -31,8 +29,7 @@ def test_questions_stay_in_file_order_or_together_by_image_and_take_no_rule_abou
     assert ("q3", "q1", "q4", "q0", "q2") in orders
     refuse_word_rules(replace(RULES, seed=3, limit_images=None, shuffle_images=True), "gsr")
     for changed, option in (({"min_length": 3}, "--min-length"), ({"negatives": False}, "--no-negatives")):
-        with pytest.raises(SightlineError, match=f"format gsr brings its own questions; {option} is about words"):
-            refuse_word_rules(replace(RULES, **changed), "gsr")
+        refused(f"{option} is about words", refuse_word_rules, replace(RULES, **changed), "gsr")
 
 
 def question(number: int, kind: str, *answers: str, decoy: str = "") -> Probe:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sightline.errors import SightlineError
 from sightline.probes import data_rows
 from sightline.probes.annotations import detect_format, load_regions
 from sightline.probes.formats import pages
@@ -291,21 +290,20 @@ LAUGHS = """<!DOCTYPE alto [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;
 <alto>&c;</alto>"""
 
 
-def test_nothing_in_xml_is_expanded_or_fetched(tmp_path: Path) -> None:
+def test_nothing_in_xml_is_expanded_or_fetched(tmp_path: Path, refused: Refused) -> None:
     path = tmp_path / "x.xml"
     path.write_text("<a>" * 100 + "</a>" * 100)
     assert read_xml(path, "a").tag == "a"
     for text, says in (
-        (LAUGHS, "line 1: declares a document type.* delete the <!DOCTYPE"),
+        (LAUGHS, "line 1: declares a document type"),
         ('<!DOCTYPE alto SYSTEM "alto.dtd"><alto/>', "line 1: declares a document type"),
         ('<!DOCTYPE alto [<!ENTITY secret SYSTEM "x.xml">]><alto>&secret;</alto>', "line 1: declares a document type"),
         ("<alto>&c;</alto>", "line 1: not XML: undefined entity"),
         ("<a>" * 101 + "</a>" * 101, "nest deeper than 100"),
-        ('<?xml version="1.0" encoding="klingon"?><a/>', ".*: not XML: "),
+        ('<?xml version="1.0" encoding="klingon"?><a/>', "not XML: "),
     ):
         path.write_text(text)
-        with pytest.raises(SightlineError, match=rf"x\.xml.*{says}"):
-            read_xml(path, "alto")
+        refused(says, read_xml, path, "alto")
 
 
 def test_names_of_xml_lose_their_namespaces(tmp_path: Path) -> None:

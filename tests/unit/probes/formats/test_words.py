@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from sightline.errors import SightlineError
 from sightline.probes import read_textocr, write_regions
 from sightline.probes.annotations import detect_format, load_regions
 from sightline.probes.formats import FORMATS
@@ -70,7 +69,7 @@ def test_what_cannot_be_used_is_counted(save: Save) -> None:
     assert read_textocr(save(document([word("w", WHOLE)], width=0))).counts.dropped_no_area == 1
 
 
-def test_what_is_no_such_document_is_refused(save: Save, tmp_path: Path) -> None:
+def test_what_is_no_such_document_is_refused(save: Save, tmp_path: Path, refused: Refused) -> None:
     outside = ("../a.jpg", "/etc/a.jpg", "train/../../a.jpg", "C:\\a.jpg", "..\\a.jpg", "")
     odd_image: dict[str, Any] = {"imgs": {"a": 3}, "anns": {}, "imgToAnns": {}}
     for content, says in (
@@ -78,14 +77,15 @@ def test_what_is_no_such_document_is_refused(save: Save, tmp_path: Path) -> None
         (odd_image, "image 'a': needs an object in imgs and a list in imgToAnns"),
         (document([], width="wide"), "image 'a': has no numeric width and height"),
         (document([], width=10**400), "image 'a': has no numeric width and height"),
-        *((document([word("w", [1, 1, 10, 10])], file_name=name), "image 'a': image name") for name in outside),
+        *(
+            (document([word("w", [1, 1, 10, 10])], file_name=name), f"image 'a': image name {name!r}")
+            for name in outside
+        ),
     ):
-        with pytest.raises(SightlineError, match=says):
-            read_textocr(save(content))
+        refused(says, read_textocr, save(content))
     (tmp_path / "broken.json").write_text('{"imgs": ')
     for name, reason in (("broken", "not a JSON document"), ("absent", "cannot be read: No such file")):
-        with pytest.raises(SightlineError, match=rf"{name}\.json: {reason}"):
-            read_textocr(tmp_path / f"{name}.json")
+        refused(f"{name}.json: {reason}", read_textocr, tmp_path / f"{name}.json")
 
 
 def annotation(number: int, box: list[float], **more: str) -> dict[str, Any]:
