@@ -10,7 +10,6 @@ from PIL import Image
 
 from lab.stand_ins import StandIns
 from sightline.core.probe import Box, Probe
-from sightline.errors import SightlineError
 from sightline.probes import read_probes, typed_rows, write_probes
 from sightline.probes.evidence import Evidence, Span, find_span, line_context, plain, span_at
 from tests.refusals import Refused
@@ -114,11 +113,11 @@ def test_rows_are_written_as_read_and_those_annotated_are_evidence_in_pixels_as_
         ({}, "sample_id 'docvqa:1' occurs twice"),
     ],
 )
-def test_a_row_that_is_not_one_is_refused_with_its_line(save: Save, changes: dict[str, Any], says: str) -> None:
+def test_a_row_that_is_not_one_is_refused_with_its_line(
+    save: Save, changes: dict[str, Any], says: str, refused: Refused
+) -> None:
     path = save(ROW, {**ROW, **changes})
-    with pytest.raises(SightlineError, match=says) as caught:
-        typed_rows.read_typed_rows(path)
-    assert str(caught.value).startswith(f"{path} line 2: ")
+    assert refused(says, typed_rows.read_typed_rows, path).startswith("TMP/rows.jsonl line 2: ")
 
 
 def test_a_complete_set_has_nothing_left_to_do(save: Save, refused: Refused) -> None:
@@ -130,7 +129,7 @@ def test_a_complete_set_has_nothing_left_to_do(save: Save, refused: Refused) -> 
     refused("holds no rows", typed_rows.read_typed_rows, save())
 
 
-def test_a_box_lies_within_its_image_up_to_a_pixel(save: Save) -> None:
+def test_a_box_lies_within_its_image_up_to_a_pixel(save: Save, refused: Refused) -> None:
     for boxes, says in (
         ([{**BOX, "w": 0}], "box 'answer_value:2000' has no width or no height"),
         ([{**BOX, "x": 925}], "box 'answer_value:2000' leaves its image of 1000 x 800 pixels"),
@@ -138,8 +137,7 @@ def test_a_box_lies_within_its_image_up_to_a_pixel(save: Save) -> None:
         ([{**BOX, "x": 1000, "w": 1}], "lies outside its image"),
         ([], "docvqa:1 is annotated but has no box"),
     ):
-        with pytest.raises(SightlineError, match=says):
-            evidence(save({**ROW, "boxes": boxes}))
+        refused(says, evidence, save({**ROW, "boxes": boxes}))
     (region,) = evidence(save({**ROW, "boxes": [{**BOX, "x": 921}]}))["docvqa:1"].regions
     assert region == (0.921, 0.525, 1.0, 0.55)
 

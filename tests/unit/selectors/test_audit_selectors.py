@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from sightline.core.selection import Budget, TokenView
-from sightline.errors import SightlineError
 from sightline.geometry.cells import cropped_cells, grid_cells, tile_cells
 from sightline.selectors.controls import Bottom, Center, Random, Shuffled
 from sightline.selectors.evidence import (
@@ -43,6 +42,7 @@ from sightline.selectors.spatial_aware import SpatialAware
 from sightline.selectors.spreading import farthest, grid, nearest
 from sightline.selectors.target import FullPrompt, Target
 from sightline.selectors.unpruned import Full
+from tests.refusals import Refused
 from tests.unit.selectors.views import made
 
 SELECTORS = """
@@ -257,11 +257,10 @@ def test_padding_of_evidence_arms_does_not_favour_the_top_rows() -> None:
 # All tokens, and masks that were recorded.
 
 
-def test_full_keeps_everything_asks_for_it_and_refuses_less() -> None:
+def test_full_keeps_everything_asks_for_it_and_refuses_less(refused: Refused) -> None:
     assert Full().count("p", 63, Budget.ratio(0.3)) == 63
     assert kept(Full(), make_view(), 63) == list(range(63))
-    with pytest.raises(SightlineError, match="keeps all 63"):
-        Full().select(make_view(), 20)
+    refused("keeps all 63", Full().select, make_view(), 20)
 
 
 @pytest.fixture
@@ -271,21 +270,19 @@ def file(tmp_path: Path) -> Iterator[Path]:
     read_masks.cache_clear()
 
 
-def test_masks_replay_by_probe_id_and_variant_also_from_gzip(file: Path) -> None:
+def test_masks_replay_by_probe_id_and_variant_also_from_gzip(file: Path, refused: Refused) -> None:
     file.write_text('{"sample_id": "a:b", "kept_indices": [5, 3, 3]}\n\n{"id": "c", "kept_indices": [0]}\n')
     selector = Masks(str(file))
     assert selector.count("a:b", 63, Budget.ratio(1.0)) == 2
     assert kept(selector, make_view(probe_id="a:b"), 2) == [3, 5]
     assert kept(selector, make_view(probe_id="c"), 1) == [0]
-    with pytest.raises(SightlineError, match="keeps 1 tokens for probe 'c', not 4"):
-        selector.select(make_view(probe_id="c"), 4)
+    refused("keeps 1 tokens for probe 'c', not 4", selector.select, make_view(probe_id="c"), 4)
     packed = file.with_suffix(".jsonl.gz")
     with gzip.open(packed, "wt") as lines:
         for variant, index in (("selected", 1), ("removed", 2)):
             lines.write(json.dumps({"sample_id": "a", "mask": [index], "variant": variant}) + "\n")
     assert Masks(str(packed), field="mask", variant="removed").indices("a", 9) == (2,)
-    with pytest.raises(SightlineError, match="second mask for probe 'a'"):
-        Masks(str(packed), field="mask").indices("a", 9)
+    refused("second mask for probe 'a'", Masks(str(packed), field="mask").indices, "a", 9)
 
 
 @pytest.mark.parametrize(("row", "message"), [
@@ -299,8 +296,7 @@ def test_masks_replay_by_probe_id_and_variant_also_from_gzip(file: Path) -> None
     ("{", "not JSON lines"),
     (None, "cannot read"),
 ])  # fmt: skip
-def test_masks_say_what_is_wrong(file: Path, row: str | None, message: str) -> None:
+def test_masks_say_what_is_wrong(file: Path, row: str | None, message: str, refused: Refused) -> None:
     if row is not None:
         file.write_text(f"{row}\n")
-    with pytest.raises(SightlineError, match=message):
-        Masks(str(file)).count("a", 63, Budget.ratio(1.0))
+    refused(message, Masks(str(file)).count, "a", 63, Budget.ratio(1.0))

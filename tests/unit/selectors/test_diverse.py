@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from sightline.backbones.signals import pixels_of_tokens
-from sightline.errors import SightlineError
 from sightline.selectors.anchorprune import AnchorPrune
 from sightline.selectors.cdpruner import conditional_relevance
 from sightline.selectors.divprune import DivPrune, divprune_order
@@ -26,6 +25,7 @@ from sightline.selectors.greedy import (
 from sightline.selectors.mmtok import MMTok, coverage, mmtok_kept
 from sightline.selectors.pixelprune import prediction_errors
 from sightline.selectors.scope import Scope
+from tests.refusals import Refused
 from tests.unit.selectors.views import scene, view
 
 # The shared loops: the quick form and the form that reads nothing back choose alike, whatever the batch.
@@ -51,9 +51,8 @@ def test_cosines_leave_zero_tokens_at_zero() -> None:
     assert both[0, 3].abs().max() == 0.0
 
 
-def test_views_of_different_size_are_refused() -> None:
-    with pytest.raises(SightlineError, match="group views by their token count"):
-        stack([torch.zeros(3, 2), torch.zeros(4, 2)])
+def test_views_of_different_size_are_refused(refused: Refused) -> None:
+    refused("group views by their token count", stack, [torch.zeros(3, 2), torch.zeros(4, 2)])
 
 
 @pytest.mark.parametrize("seed", range(4))

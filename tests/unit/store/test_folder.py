@@ -58,13 +58,14 @@ def test_another_run_under_the_same_folder_is_refused(folder: RunFolder, field: 
     assert "--out" in str(caught.value)
 
 
-def test_what_a_run_once_said_stays_and_what_it_never_said_agrees_with_anything(folder: RunFolder) -> None:
+def test_what_a_run_once_said_stays_and_what_it_never_said_agrees_with_anything(
+    folder: RunFolder, refused: Refused
+) -> None:
     said = dict(MANIFEST)
     for field in ("attention", "threads"):
         said[field] = "one"
         folder.open(said, ["full"], b"")
-        with pytest.raises(SightlineError, match=f"with {field} one, this command has other"):
-            folder.open({**said, field: "other"}, ["full"], b"")
+        refused(f"with {field} one, this command has other", folder.open, {**said, field: "other"}, ["full"], b"")
 
 
 class Killed(BaseException):
@@ -197,8 +198,7 @@ def test_the_same_shard_with_other_rows_is_refused(finished: Path, tmp_path: Pat
 
 def test_what_is_no_run_is_said_to_be_none(tmp_path: Path, refused: Refused) -> None:
     for where, words in ((tmp_path, "is not a run folder"), ([], "no run folder given")):
-        with pytest.raises(SightlineError, match=words):
-            load_run(where)
+        refused(words, load_run, where)
     RunFolder(tmp_path / "run").open(MANIFEST, ["full"], b"")
     refused("no finished shard", load_run, tmp_path / "run")
 

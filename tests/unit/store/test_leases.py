@@ -12,7 +12,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from sightline.errors import SightlineError
 from sightline.places.writing import (
     Holder,
     create_new,
@@ -221,7 +220,9 @@ def test_only_what_the_dead_left_half_written_is_removed_among_others(tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_is_whole_or_absent_and_what_killed_tries_left_of_it_goes_with_the_next(tmp_path: Path) -> None:
+def test_a_folder_is_whole_or_absent_and_what_killed_tries_left_of_it_goes_with_the_next(
+    tmp_path: Path, refused: Refused
+) -> None:
     target = tmp_path / "copy"
     half, others = (tmp_path / f".copy.{token}.tmp" for token in (f"{dead().token}-0", f"{ELSEWHERE.token}-3"))
     for left in (half, others):
@@ -233,13 +234,11 @@ def test_a_folder_is_whole_or_absent_and_what_killed_tries_left_of_it_goes_with_
             if fails is not None:
                 raise fails
 
-    with pytest.raises(SightlineError, match=r"cannot write .*copy: No space left"):
-        fill("first", OSError(errno.ENOSPC, "No space left"))
+    refused("No space left", fill, "first", OSError(errno.ENOSPC, "No space left"))
     assert set(tmp_path.iterdir()) == {others}
     target.mkdir()
     fill("first")
-    with pytest.raises(SightlineError, match="not empty"):
-        fill("second")
+    refused("not empty", fill, "second")
     assert (target / "file").read_text() == "first"
     fill("second", replace=True)
     assert (target / "file").read_text() == "second"

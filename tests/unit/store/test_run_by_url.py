@@ -11,6 +11,7 @@ from sightline.store.folder import RunFolder, part_folders
 from sightline.store.manifest import Failure
 from sightline.store.verify import compact_run, verify_folder
 from tests.object_store import Store
+from tests.refusals import Refused
 from tests.unit.store.test_folder import MANIFEST
 from tests.warm_python import run_python
 
@@ -48,32 +49,28 @@ def test_a_recorded_run_is_read_and_gone_on_with(data: Path, tmp_path: Path, url
     assert folders[0].manifest() == folders[1].manifest()
 
 
-def test_a_run_is_created_resumed_amended_and_not_compacted(url: str, tmp_path: Path) -> None:
+def test_a_run_is_created_resumed_amended_and_not_compacted(url: str, tmp_path: Path, refused: Refused) -> None:
     folder = RunFolder(url)
     assert not folder.exists
     assert folder.open(MANIFEST, ["full"], b"{}\n") == ["full"]
     assert folder.exists
     assert RunFolder(url).open(MANIFEST, ["target:0.3"], b"{}\n") == ["full", "target:0.3"]
-    with pytest.raises(SightlineError, match=rf"^{url} holds a run with dtype float32, this command has bfloat16"):
-        RunFolder(url).open({**MANIFEST, "dtype": "bfloat16"}, ["full"], b"")
+    refused("this command has bfloat16", RunFolder(url).open, {**MANIFEST, "dtype": "bfloat16"}, ["full"], b"")
     for path, out in ((place(url), None), (tmp_path, place(url))):
-        with pytest.raises(SightlineError, match=rf"^cannot compact {url}: folders are compacted on a disk"):
-            compact_run(path, out)
+        refused("cannot compact memory://BUCKET/run", compact_run, path, out)
     other = place(f"{url}-of-somebody-else")
     (other / "probes.jsonl").write_bytes(b"theirs")
-    with pytest.raises(SightlineError, match="is not empty and is not a run folder; choose another --out"):
-        RunFolder(str(other)).open(MANIFEST, ["full"], b"mine")
+    refused("is not empty and is not a run folder", RunFolder(str(other)).open, MANIFEST, ["full"], b"mine")
     assert read_whole(other / "probes.jsonl") == b"theirs"
 
 
-@pytest.mark.parametrize("writes", [0, 1])
+@pytest.mark.parametrize(("writes", "file"), [(0, "run.json"), (1, "probes.jsonl")])
 def test_a_run_that_was_never_finished_opening_goes_on(
-    bucket: str, object_store: Store, writes: int, tmp_path: Path
+    bucket: str, object_store: Store, writes: int, file: str, tmp_path: Path, refused: Refused
 ) -> None:
     folder = RunFolder(f"{bucket}/run")
     object_store.deny("PUT", after=writes)
-    with pytest.raises(SightlineError, match="no permission"):
-        folder.open(MANIFEST, ["full"], b"{}\n")
+    refused(f"cannot write s3://BUCKET/run/{file}", folder.open, MANIFEST, ["full"], b"{}\n")
     object_store.relent()
     assert RunFolder(f"{bucket}/run").open(MANIFEST, ["full"], b"{}\n") == ["full"]
     assert read_whole(folder.path / "probes.jsonl") == b"{}\n"
@@ -94,11 +91,11 @@ def test_what_was_computed_beside_a_mended_image_is_removed(url: str) -> None:
         assert known.finished_shards("full") == {0}
 
 
-def test_a_store_that_fails_is_no_reason_to_delete_and_no_finding(bucket: str, object_store: Store) -> None:
-    with pytest.raises(SightlineError, match=rf"^{bucket}/none is not a run folder: it has no run.json$"):
-        load_run(f"{bucket}/none")
-    with pytest.raises(SightlineError, match=r"^cannot list s3://no-such-bucket/none: the bucket does not exist"):
-        load_run("s3://no-such-bucket/none")
+def test_a_store_that_fails_is_no_reason_to_delete_and_no_finding(
+    bucket: str, object_store: Store, refused: Refused
+) -> None:
+    refused("it has no run.json", load_run, f"{bucket}/none")
+    refused("the bucket does not exist", load_run, "s3://no-such-bucket/none")
     folder = opened(f"{bucket}/run")
     folder.write_images(0, "original", [])
     run = load_run(f"{bucket}/run")
