@@ -15,10 +15,10 @@ from sightline.arms.arm import Arm, parse_arm
 from sightline.auditing.audit import audit
 from sightline.auditing.config import AuditConfig
 from sightline.core.selection import Budget, LayerSelector, LayerState, Selection, TwoStages
-from sightline.errors import SightlineError
 from sightline.selectors import SELECTORS
 from tests.answers import score_arm
 from tests.contract.cast import MODELS, arm_of, servable, stage
+from tests.refusals import Refused
 
 # All servable methods of an architecture in one audit: what ``sightline run`` writes for each of them.
 
@@ -86,7 +86,7 @@ class Breaks(LayerSelector):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_hooks_are_gone_after_an_exception(data: Path, model: str) -> None:
+def test_hooks_are_gone_after_an_exception(data: Path, model: str, refused: Refused) -> None:
     here = stage(data, model, "float32")
     before = hooks(here.backbone.model)
     broken = replace(here.pixels[0], data=here.pixels[0].data[..., :-1])
@@ -97,8 +97,7 @@ def test_hooks_are_gone_after_an_exception(data: Path, model: str) -> None:
 
     breaks: Any = Breaks()
     arm = Arm(breaks, Budget.ratio(0.3), "breaks:0.3")
-    with pytest.raises(SightlineError, match="on purpose"):
-        score_arm(here.step, arm, here.probes, here.encoded, "preserve", 16384)
+    refused("on purpose", score_arm, here.step, arm, here.probes, here.encoded, "preserve", 16384)
     assert hooks(here.backbone.model) == before
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sightline import Run, SightlineError, audit, load_run, read_probes
+from sightline import Run, audit, load_run, read_probes
 from sightline.analysis.policy_replay import fixed_answers
 from sightline.analysis.policy_verdict import judge_run, tune
 from sightline.answering.scorers import SCORERS
@@ -119,7 +119,9 @@ def test_rows_say_what_was_spent_and_why_beside_controls_at_every_level_and_are_
     assert load_run(finished.path).arms == finished.arms
 
 
-def test_rows_decided_by_another_file_are_not_mixed(config: Any, tmp_path: Path, mini_probes: Path) -> None:
+def test_rows_decided_by_another_file_are_not_mixed(
+    config: Any, tmp_path: Path, mini_probes: Path, refused: Refused
+) -> None:
     risks = tmp_path / "risk.csv"
     probes = [probe.id for probe in read_probes(mini_probes).probes]
     risks.write_text("probe_id,risk\n" + "".join(f"{probe},{i}\n" for i, probe in enumerate(probes)))
@@ -128,16 +130,15 @@ def test_rows_decided_by_another_file_are_not_mixed(config: Any, tmp_path: Path,
     assert set(rows(run, arm)["levels"]) == {"0.15"}, "the first four of all probes are the least risky"
     (next((run.path / "rows").iterdir()) / "00001.parquet").unlink()
     risks.write_text("probe_id,risk\n" + "".join(f"{probe},{-i}\n" for i, probe in enumerate(probes)))
-    with pytest.raises(SightlineError, match="risk_bucket"):
-        audit(config("qwen3vl", arms=[arm], limit=2, shard_images=1))
+    refused("risk_bucket", audit, config("qwen3vl", arms=[arm], limit=2, shard_images=1))
 
 
 def test_a_scorer_without_confidence_is_refused_before_a_model_is_loaded(
-    config: Any, monkeypatch: pytest.MonkeyPatch, no_weights: None
+    config: Any, monkeypatch: pytest.MonkeyPatch, no_weights: None, refused: Refused
 ) -> None:
     monkeypatch.setitem(SCORERS._entries, "bare", type("Bare", (YesNo,), {"columns": ()}))
-    with pytest.raises(SightlineError, match="margin or answer_loss"):
-        audit(config("qwen3vl", arms=["policy:confidence_fallback:target:0.3/0.7:threshold=1"], scorer="bare"))
+    arms = ["policy:confidence_fallback:target:0.3/0.7:threshold=1"]
+    refused("margin or answer_loss", audit, config("qwen3vl", arms=arms, scorer="bare"))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from lab.reader.model_card import ARMS, CARD, CURVES, judge, write_card
 from lab.reader.open_card import OPEN_ARMS, WRONG_ROW, judge_open, open_figures
 from lab.reader.processor import save_processor
 from lab.reader.training_record import TRAINING, continued
-from sightline import AuditConfig, SightlineError, audit, read_probes
+from sightline import AuditConfig, audit, read_probes
 from sightline.checks.demo import asset
 from sightline.controls.image_free import mismatched_probes
 from sightline.probes import write_probes
@@ -145,8 +145,7 @@ def test_card_of_a_reader_that_answers_open_questions(refused, toy_reader, tmp_p
             ("wrong", "open_wrong_images.jsonl", "open_images", ["full"], {}),
         )
     ]
-    with pytest.raises(SightlineError, match="--open-run and --open-controls"):
-        write_card(toy_reader, runs[0], runs[1])
+    refused(f"{toy_reader.name} was trained on open questions", write_card, toy_reader, runs[0], runs[1])
     compact = scenes_audit(toy_reader, tmp_path / "compact", control, "images", ["full"], positions="compact").path
     refused("differ in --positions (compact, preserve)", write_card, toy_reader, runs[0], compact, *runs[2:])
     card, curves = (path.read_text(encoding="utf-8") for path in write_card(toy_reader, *runs))
